@@ -1,8 +1,8 @@
 //! The loop around the core, without I/O: takes in what happened, says what is to be written, and once that is durable, who is
 //! told what.
 //!
-//! Whoever drives it puts a batch in by [`ServerLoop::take`], ends it by [`ServerLoop::turn`], writes what that says, tells how
-//! that went by [`ServerLoop::written`], and brings what [`ServerLoop::sends`] says to whom it concerns. Peers are numbers
+//! Whoever drives it puts a batch in by [`ServerLoop::take`], ends it by [`ServerLoop::turn`], writes what [`ServerLoop::write`] says,
+//! tells how that went by [`ServerLoop::written`], and brings what [`ServerLoop::sends`] says to whom it concerns. Peers are numbers
 //! here; which connection is behind one, only the driver knows.
 
 mod gate;
@@ -37,7 +37,7 @@ pub struct ServerLoop {
     routes: Routes,
     /// Who wants to know what jobs are now, as soon as that is durable.
     lookers: Vec<(Ticket, Vec<JobId>)>,
-    /// The last batch is over, and none has begun.
+    /// The last batch is over, and none has begun: there is nothing that waits for a turn.
     has_settled: bool,
     is_writing: bool,
 }
@@ -45,13 +45,14 @@ pub struct ServerLoop {
 impl ServerLoop {
     /// Around a core, with what it has made true that is not durable yet.
     pub fn new(rms: Rms, pending: Step) -> ServerLoop {
+        let has_settled = pending.is_empty();
         ServerLoop {
             rms,
             pending,
             gate: Gate::default(),
             routes: Routes::default(),
             lookers: Vec::new(),
-            has_settled: true,
+            has_settled,
             is_writing: false,
         }
     }
@@ -188,28 +189,31 @@ impl ServerLoop {
         }
     }
 
-    /// The batch is over: what is to be written now. Without anything to write it is done.
-    pub fn turn(&mut self, now: Time) -> Option<Write<'_>> {
+    /// The batch is over. It is done, unless there is something to [write](ServerLoop::write).
+    pub fn turn(&mut self, now: Time) {
         assert!(!self.is_writing, "how the last write went comes first");
         self.tell_orphans(now);
         let is_due = self.rms.next_timer().is_some_and(|due| due <= now);
         if is_due && self.shortage().is_none() {
             self.handle(now, Event::Tick);
         }
-        if !self.gate.lets_through(now, &self.pending) {
-            self.end_turn();
-            return None;
+        let is_through = self.gate.lets_through(now, &self.pending);
+        self.is_writing = is_through && self.pending.has_facts();
+        if self.is_writing {
+            return;
         }
-        if !self.pending.has_facts() {
+        if is_through {
             self.release();
-            self.end_turn();
-            return None;
         }
-        self.is_writing = true;
-        self.pending.write()
+        self.end_turn();
     }
 
-    /// How the write went that the last turn has said, with the reason why not. What could not be written is kept, and written
+    /// What is to be written now; how that went comes before anything else.
+    pub fn write(&self) -> Option<Write<'_>> {
+        if self.is_writing { self.pending.write() } else { None }
+    }
+
+    /// How the write went, with the reason why not. What could not be written is kept, and written
     /// again with what comes until then.
     pub fn written(&mut self, now: Time, outcome: Result<(), String>) {
         assert!(self.is_writing, "nothing was to be written");

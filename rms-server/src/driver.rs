@@ -165,7 +165,8 @@ impl Driver {
     /// The batch is over: what came about becomes durable, and whom it concerns is told.
     fn turn(&mut self) {
         let now = self.clock.now();
-        let outcome = self.server_loop.turn(now).map(|write| self.storage.write(write));
+        self.server_loop.turn(now);
+        let outcome = self.server_loop.write().map(|write| self.storage.write(write));
         if let Some(outcome) = outcome {
             let was_failing = self.server_loop.failure().is_some();
             if let Err(message) = &outcome {

@@ -24,6 +24,8 @@ pub use manner::{Absence, Answers, Manner, Promises, Want, Wanted, Weather};
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Answer(Result<NegotiatorAnswer, Refusal>),
+    /// The disk fails: what was said has no answer, and it connects again later.
+    Failing,
     Notice(NegotiatorNotice),
 }
 
@@ -127,7 +129,7 @@ impl ModelApplication {
         let mut reaction = Reaction::default();
         match told {
             Told::Answer(Ok(NegotiatorAnswer::Attached(attached))) => self.attached(now, &attached, &mut reaction),
-            Told::Answer(Ok(NegotiatorAnswer::Done)) => {}
+            Told::Answer(Ok(NegotiatorAnswer::Done)) | Told::Failing => {}
             Told::Answer(Err(_)) => {
                 // Who may not attach has no say; what else was refused is only that.
                 if self.link == Link::Attaching {

@@ -4,6 +4,7 @@ use rms_model::{Span, Time};
 
 use crate::check::Violation;
 use crate::dice::Dice;
+use crate::journal::DiskWeather;
 use crate::server::CrashPoint;
 use crate::world::{Ambush, Item, Repair, World};
 
@@ -45,7 +46,7 @@ impl Storm {
         }
         let nodes: Vec<usize> = (0..world.nodes.len()).collect();
         let node = *self.dice.pick(&nodes).expect("a world has nodes");
-        match self.dice.number(0, 8) {
+        match self.dice.number(0, 9) {
             0 => {
                 self.repair(world, 20, Repair::Server);
                 world.server_dies()?;
@@ -89,9 +90,11 @@ impl Storm {
                     }
                 }
             }
-            _ if self.dice.chance(50) => {
-                world.journal.is_failing = true;
-                self.repair(world, 15, Repair::Journal);
+            8 => {
+                let slow = DiskWeather::Slow(self.dice.span(Span::from_millis(5), Span::from_secs(3)));
+                let weather = [DiskWeather::Failing, DiskWeather::Full, slow];
+                world.journal.weather = *self.dice.pick(&weather).expect("there are three");
+                self.repair(world, 20, Repair::Journal);
             }
             _ => {
                 world.links[node].delay = self.dice.span(Span::from_millis(50), Span::from_secs(3));

@@ -1,9 +1,11 @@
 //! The model disk: facts that survive the server's death, or only that of its process, a snapshot, and days on which
-//! nothing can be written.
+//! nothing can be written, or hardly, or slowly.
 
 use rms_core::{Fact, Journal, State};
-use rms_model::Settings;
+use rms_model::{Settings, Span};
 use thiserror::Error;
+
+use crate::dice::Dice;
 
 #[derive(Debug)]
 pub(crate) struct ModelJournal {
@@ -11,22 +13,46 @@ pub(crate) struct ModelJournal {
     facts: Vec<Fact>,
     /// So many of them survive a loss of power.
     n_synced: usize,
+    /// Where the batches end that were written since, and may survive it or not, each with all before it.
+    ends: Vec<usize>,
+    /// What could not be written, the last time, as far as anybody can tell: it may be on the disk.
+    torn: Vec<Fact>,
     /// What the facts say, applied one by one.
     shadow: State,
     /// A state, and how many facts are in it.
     snapshot: Option<(State, usize)>,
-    pub(crate) is_failing: bool,
+    pub(crate) weather: DiskWeather,
 }
 
-/// The model disk is full.
+/// How the disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DiskWeather {
+    Fine,
+    Failing,
+    /// It has a reserve left.
+    Full,
+    /// How a write went is known only after so long.
+    Slow(Span),
+}
+
+/// The model disk takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the disk is full")]
-pub struct DiskFull;
+#[error("the disk fails")]
+pub struct DiskFails;
 
 impl ModelJournal {
     pub(crate) fn new(settings: Settings) -> ModelJournal {
         let shadow = State::new(settings.clone());
-        ModelJournal { settings, facts: Vec::new(), n_synced: 0, shadow, snapshot: None, is_failing: false }
+        ModelJournal {
+            settings,
+            facts: Vec::new(),
+            n_synced: 0,
+            ends: Vec::new(),
+            torn: Vec::new(),
+            shadow,
+            snapshot: None,
+            weather: DiskWeather::Fine,
+        }
     }
 
     /// Every fact that is written, from the beginning.
@@ -39,12 +65,38 @@ impl ModelJournal {
         &self.facts[..self.n_synced]
     }
 
-    /// What was written and not synced is gone.
-    pub(crate) fn lose_power(&mut self) {
-        self.facts.truncate(self.n_synced);
+    /// Why there is to be no new work.
+    pub(crate) fn shortage(&self) -> Option<String> {
+        (self.weather == DiskWeather::Full).then(|| "the disk is full".to_owned())
+    }
+
+    /// How long until it is known how a write went.
+    pub(crate) fn takes(&self) -> Span {
+        match self.weather {
+            DiskWeather::Slow(span) => span,
+            DiskWeather::Fine | DiskWeather::Failing | DiskWeather::Full => Span::ZERO,
+        }
+    }
+
+    /// Of what was written and not synced, some of the last batches are gone.
+    pub(crate) fn lose_power(&mut self, dice: &mut Dice) {
+        let ends: Vec<usize> = std::iter::once(self.n_synced).chain(self.ends.iter().copied()).collect();
+        let n_left = *dice.pick(&ends).expect("there is what is synced");
+        if n_left < self.facts.len() {
+            self.torn.clear();
+        }
+        self.facts.truncate(n_left);
         self.shadow = State::new(self.settings.clone());
         for fact in &self.facts {
             self.shadow.apply(fact).expect("what is left fits as it did");
+        }
+    }
+
+    /// What a restart finds; `finds_torn` whether what could not be written is there after all.
+    pub(crate) fn settle(&mut self, finds_torn: bool) {
+        let torn = std::mem::take(&mut self.torn);
+        if finds_torn {
+            self.keep(&torn);
         }
     }
 
@@ -55,7 +107,7 @@ impl ModelJournal {
 
     pub(crate) fn keep_snapshot(&mut self, state: State) {
         self.snapshot = Some((state, self.facts.len()));
-        self.n_synced = self.facts.len();
+        self.synced_all();
     }
 
     /// What a restart reads: the snapshot and the facts after it.
@@ -65,25 +117,37 @@ impl ModelJournal {
             None => (None, &self.facts),
         }
     }
-}
 
-impl Journal for ModelJournal {
-    type Error = DiskFull;
-
-    fn append(&mut self, facts: &[Fact]) -> Result<(), DiskFull> {
-        self.note(facts)?;
-        self.n_synced = self.facts.len();
-        Ok(())
-    }
-
-    fn note(&mut self, facts: &[Fact]) -> Result<(), DiskFull> {
-        if self.is_failing {
-            return Err(DiskFull);
-        }
+    fn keep(&mut self, facts: &[Fact]) {
         for fact in facts {
             self.shadow.apply(fact).expect("the core records what fits");
         }
         self.facts.extend_from_slice(facts);
+        self.ends.push(self.facts.len());
+    }
+
+    fn synced_all(&mut self) {
+        self.n_synced = self.facts.len();
+        self.ends.clear();
+    }
+}
+
+impl Journal for ModelJournal {
+    type Error = DiskFails;
+
+    fn append(&mut self, facts: &[Fact]) -> Result<(), DiskFails> {
+        self.note(facts)?;
+        self.synced_all();
+        Ok(())
+    }
+
+    fn note(&mut self, facts: &[Fact]) -> Result<(), DiskFails> {
+        self.torn.clear();
+        if self.weather == DiskWeather::Failing {
+            self.torn.extend_from_slice(facts);
+            return Err(DiskFails);
+        }
+        self.keep(facts);
         Ok(())
     }
 }

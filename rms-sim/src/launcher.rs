@@ -43,6 +43,8 @@ pub enum Then {
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Answer(Result<LauncherAnswer, Refusal>),
+    /// The disk fails: what was said has no answer, and it connects again later.
+    Failing,
     Notice(Notice),
 }
 
@@ -113,7 +115,7 @@ impl ModelLauncher {
                 Reaction::default()
             }
             // It was done, was started meanwhile, or says twice what it does not know to have been heard.
-            Told::Answer(Err(_)) => Reaction::default(),
+            Told::Answer(Err(_)) | Told::Failing => Reaction::default(),
             Told::Notice(Notice::Changed(change)) => {
                 self.view.apply(change);
                 let begins = self.phase == Phase::Waits && !self.computes;

@@ -35,8 +35,6 @@ pub(crate) struct Link {
     pub(crate) is_alive: bool,
     /// The link that the agent believes in.
     pub(crate) agent_side: Option<u64>,
-    /// The link that the server believes in.
-    pub(crate) server_side: Option<u64>,
     /// Nothing passes; counts the partitions, so that an old time-out does not end a new one.
     pub(crate) is_cut: bool,
     pub(crate) n_cuts: u64,
@@ -51,7 +49,6 @@ impl Link {
             epoch: 0,
             is_alive: false,
             agent_side: None,
-            server_side: None,
             is_cut: false,
             n_cuts: 0,
             delay,
@@ -82,8 +79,9 @@ impl Link {
         is_open.then(|| queue(&mut self.up, now + self.delay, message))
     }
 
-    pub(crate) fn send_down(&mut self, now: Time, message: ToAgent) -> Option<Time> {
-        let is_open = self.is_alive && self.server_side == Some(self.epoch);
+    /// Over the link that the server believes in.
+    pub(crate) fn send_down(&mut self, now: Time, epoch: u64, message: ToAgent) -> Option<Time> {
+        let is_open = self.is_alive && epoch == self.epoch;
         is_open.then(|| queue(&mut self.down, now + self.delay, message))
     }
 

@@ -8,6 +8,7 @@ use rms_model::token::Issued;
 use rms_model::{Identity, JobId, JobRecord, Outcome, Span, Time};
 
 use crate::check::{self, Violation};
+use crate::journal::DiskWeather;
 use crate::people::{admin, user};
 use crate::server::CrashPoint;
 use crate::work::ModelJob;
@@ -417,7 +418,7 @@ impl World {
 
     /// The disk takes nothing more, or takes again.
     pub fn fill_disk(&mut self, is_full: bool) {
-        self.journal.is_failing = is_full;
+        self.journal.weather = if is_full { DiskWeather::Failing } else { DiskWeather::Fine };
     }
 
     /// How many processes' groups there are on a node.

@@ -7,7 +7,8 @@ use rms_api::Call;
 use rms_api::desired::{JobReport, JobStatus, NodeReport};
 use rms_api::negotiate::{Declared, HeldHost, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_api::subscription::{ClusterChange, Notice, ViewChange};
-use rms_core::{Event, Fact};
+use rms_core::Fact;
+use rms_core::server_loop::Inbound;
 use rms_model::{JobRecord, Request, Time};
 
 use crate::application;
@@ -70,26 +71,24 @@ fn short_request(request: &Request) -> String {
     format!("{} for {}", hosts.join("+"), request.wall)
 }
 
-/// An event on one line.
-pub(crate) fn short_event(event: &Event) -> String {
-    match event {
-        Event::Called { who, call: Call::Submit(submission), .. } => {
+/// What the server hears, on one line.
+pub(crate) fn short_inbound(inbound: &Inbound) -> String {
+    match inbound {
+        Inbound::Called { who, call: Call::Submit(submission), .. } => {
             format!("{who} submits {}", submission.labels.name)
         }
-        Event::Called { who, call, .. } => format!("{who} {call:?}"),
-        Event::AgentConnected { name, report, .. } => format!("{name} connected: {}", short_report(report)),
-        Event::CertificateUsed { serial } => format!("the certificate {serial} is used"),
-        Event::AgentTroubled { name, reason } => format!("{name} is in trouble: {reason:?}"),
-        Event::AgentReported { name, report } => format!("{name} reports {}", short_report(report)),
-        Event::AgentGone { name } => format!("{name} is gone"),
-        Event::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),
-        Event::LauncherGone { job } => format!("the launcher of {job} is gone"),
-        Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
-        Event::NegotiatorCalled { who, call, .. } => format!("{who} {}", short_negotiator_call(call)),
-        Event::NegotiatorGone { job, run } => format!("who spoke for job {job}.{run} is gone"),
-        Event::AgentAsked { name, job, run, ask, .. } => format!("{name} asks for job {job}.{run}: {ask:?}"),
-        Event::AgentCertifies { name, job, run, .. } => format!("{name} wants a certificate for job {job}.{run}"),
-        Event::Tick => "a tick".to_owned(),
+        Inbound::Called { who, call, .. } => format!("{who} {call:?}"),
+        Inbound::AgentConnected { name, report, .. } => format!("{name} connected: {}", short_report(report)),
+        Inbound::CertificateUsed { serial } => format!("the certificate {serial} is used"),
+        Inbound::AgentTroubled { name, reason, .. } => format!("{name} is in trouble: {reason:?}"),
+        Inbound::AgentReported { name, report, .. } => format!("{name} reports {}", short_report(report)),
+        Inbound::AgentGone { name, .. } => format!("{name} is gone"),
+        Inbound::AgentAsked { name, job, run, what, .. } => format!("{name} asks for job {job}.{run}: {what:?}"),
+        Inbound::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),
+        Inbound::LauncherGone { channel } => format!("a launcher is gone: {channel:?}"),
+        Inbound::NegotiatorCalled { who, call, .. } => format!("{who} {}", short_negotiator_call(call)),
+        Inbound::NegotiatorGone { channel } => format!("who spoke for a job is gone: {channel:?}"),
+        Inbound::Watch { jobs, .. } => format!("somebody watches {jobs:?}"),
     }
 }
 
@@ -106,6 +105,7 @@ pub(crate) fn short_told(told: &Told) -> String {
         Told::Notice(Notice::Started(grant)) => format!("start of {:?} until {:?}", grant.tag, grant.until),
         Told::Notice(notice @ (Notice::Ended { .. } | Notice::Replaced)) => format!("{notice:?}"),
         Told::Answer(answer) => format!("{answer:?}"),
+        Told::Failing => "that the disk fails".to_owned(),
     }
 }
 
@@ -128,6 +128,7 @@ pub(crate) fn short_negotiator_told(told: &application::Told) -> String {
             format!("attached: {}", short_holding(&attached.holding))
         }
         application::Told::Answer(answer) => format!("{answer:?}"),
+        application::Told::Failing => "that the disk fails".to_owned(),
         application::Told::Notice(NegotiatorNotice::Said(message)) => short_message(message),
         application::Told::Notice(NegotiatorNotice::Holding(holding)) => short_holding(holding),
         application::Told::Notice(notice) => format!("{notice:?}"),

@@ -63,8 +63,9 @@ impl Gate {
         if pending.is_empty() || self.failure.as_ref().is_some_and(|failure| now < failure.retry_at) {
             return false;
         }
-        // One sync less for each job: that it runs becomes durable with what comes next, if that comes soon.
-        if pending.can_wait() && now < *self.waiting_until.get_or_insert(now + PATIENCE) {
+        // One sync less for each job: that it runs becomes durable with what comes next, if that comes soon. What the disk did
+        // not take has waited.
+        if pending.can_wait() && self.failure.is_none() && now < *self.waiting_until.get_or_insert(now + PATIENCE) {
             return false;
         }
         self.waiting_until = None;

@@ -40,7 +40,8 @@ impl Driver {
     }
 
     fn turn(&mut self) -> Vec<Outbound> {
-        if self.server_loop.turn(self.now).is_some() {
+        self.server_loop.turn(self.now);
+        if self.server_loop.write().is_some() {
             self.n_writes += 1;
             self.server_loop.written(self.now, self.disk.clone());
         }
@@ -100,7 +101,8 @@ fn answer_to(sent: &[Outbound], asked: Ticket) -> Option<&Result<Answer, Denial>
 fn nobody_is_told_what_is_not_durable() {
     let mut driver = Driver::new();
     let ticket = driver.submit();
-    let write = driver.server_loop.turn(driver.now).expect("a job is to be written");
+    driver.server_loop.turn(driver.now);
+    let write = driver.server_loop.write().expect("a job is to be written");
     assert!(!write.facts.is_empty());
     assert_eq!(driver.server_loop.sends(), []);
     assert_eq!(driver.server_loop.next_turn(), None, "how that went comes first");
@@ -162,6 +164,20 @@ fn that_a_job_runs_is_written_with_what_comes_soon_or_a_little_later() {
     driver.now = last;
     driver.turn();
     assert_eq!((driver.n_writes, driver.server_loop.is_behind()), (n_writes + 1, false));
+}
+
+#[test]
+fn what_could_wait_and_was_not_taken_is_tried_again_when_it_is_time() {
+    let mut driver = Driver::new();
+    let job = driver.submitted();
+    driver.reports(1, job, JobStatus::Running { since: driver.now, generation: 1, is_confined: true });
+    driver.disk = Err("the disk is gone".to_owned());
+    let n_writes = driver.n_writes;
+    for n_tries in 1..4 {
+        driver.now = driver.server_loop.next_turn().expect("it is tried again");
+        driver.turn();
+        assert_eq!(driver.n_writes, n_writes + n_tries);
+    }
 }
 
 #[test]

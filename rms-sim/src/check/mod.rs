@@ -2,6 +2,7 @@
 
 mod accepts;
 mod agreement;
+mod answers;
 mod asks;
 mod cores;
 mod delays;
@@ -25,7 +26,8 @@ use std::fmt;
 
 use negotiation::{Change, Dialogue};
 use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
-use rms_core::{Fact, State};
+use rms_core::server_loop::Outbound;
+use rms_core::{Fact, State, Ticket};
 use rms_model::{JobId, Run, Settings, Time};
 use thiserror::Error;
 
@@ -73,6 +75,7 @@ pub enum Rule {
     Delays,
     Cores,
     Losses,
+    Answers,
     /// [`State::check`].
     State,
     /// The core wants the same instant again and again.
@@ -101,6 +104,7 @@ impl fmt::Display for Rule {
             Rule::Delays => "growth delays nobody who waits beyond the tolerance",
             Rule::Cores => "cores that are given back are used until the agents say that they are not",
             Rule::Losses => "a lost host is a shrink for who can go on without it, and for nobody else",
+            Rule::Answers => "whoever asks is answered once, with what is durable",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
         })
@@ -125,6 +129,7 @@ pub struct Checks {
     agreement: agreement::Agreement,
     sizes: sizes::SizesAgreed,
     losses: losses::Losses,
+    answers: answers::Answers,
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
     /// Results that nodes have let go since somebody last looked.
@@ -144,6 +149,7 @@ impl Checks {
             agreement: agreement::Agreement::default(),
             sizes: sizes::SizesAgreed::default(),
             losses: losses::Losses::default(),
+            answers: answers::Answers::default(),
             acknowledged: BTreeSet::new(),
             forgotten: Vec::new(),
         }
@@ -210,6 +216,25 @@ impl Checks {
     /// When what becomes durable next was written, and whether some of it had come about before.
     pub(crate) fn at(&mut self, now: Time, is_late: bool) {
         self.delays.at(now, is_late);
+    }
+
+    /// Somebody waits for an answer of the server that runs now.
+    pub(crate) fn asked(&mut self, ticket: Ticket) {
+        self.answers.asked(ticket);
+    }
+
+    pub(crate) fn server_died(&mut self) {
+        self.answers.server_died();
+    }
+
+    /// Something leaves the server; `is_behind` while something has come about that is not durable.
+    pub(crate) fn leaves(&mut self, outbound: &Outbound, is_behind: bool) -> Result<(), Violation> {
+        self.answers.leaves(outbound, is_behind)
+    }
+
+    /// Everybody who asked was told that the disk fails.
+    pub(crate) fn nobody_waits(&self) -> Result<(), Violation> {
+        self.answers.nobody_waits()
     }
 
     pub(crate) fn cancel_ordered(&mut self, job: JobId) {

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Change, Side, Statement, Template};
-use rms_api::Refusal;
 use rms_api::negotiate::{NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
-use rms_core::event::{Event, Ticket};
+use rms_core::Ticket;
+use rms_core::server_loop::{ChannelId, Denial, Inbound};
 use rms_model::{Identity, JobId, NodeId, Run, Span};
 
 use super::{Item, USUAL_DELAY, World};
 use crate::application::{Absence, Manner, ModelApplication, Reaction, Told, Weather};
 use crate::check::{Accepted, Violation};
-use crate::trace::{short_negotiator_call, short_negotiator_told};
+use crate::trace::short_negotiator_told;
 
 /// One execution of a job.
 pub(crate) type Execution = (JobId, Run);
@@ -23,10 +23,8 @@ pub(crate) struct Applications {
     /// How the process behaves that speaks for jobs of this name.
     pub(crate) manners: BTreeMap<String, Manner>,
     seats: BTreeMap<Execution, Seat>,
-    /// The server's ends: over which channel it talks to a job.
-    known: BTreeMap<JobId, (Run, u64)>,
-    /// Whose channel is gone, as far as the server knows; the core is told after the step that is under way.
-    orphans: Vec<Execution>,
+    /// Whose a channel is, by its number; none is used twice.
+    channels: Vec<(Execution, u64)>,
     calls: BTreeMap<Ticket, (Execution, u64)>,
 }
 
@@ -37,6 +35,7 @@ struct Seat {
     node: usize,
     /// Counts channels.
     epoch: u64,
+    channel: ChannelId,
     is_up: bool,
     /// The process is there.
     is_present: bool,
@@ -59,10 +58,6 @@ pub(crate) enum Doing {
         epoch: u64,
         told: Box<Told>,
     },
-    /// The server notices that the channel is gone.
-    Missed {
-        epoch: u64,
-    },
     /// Its processes on these hosts end by themselves.
     Clears {
         nodes: BTreeSet<NodeId>,
@@ -79,7 +74,8 @@ impl World {
         let Some(entry) = self.journal.shadow().jobs().get(&job) else { return };
         let Some(manner) = self.applications.manners.get(&entry.spec.labels.name).cloned() else { return };
         let model = ModelApplication::new(self.seed, (job, run), manner, self.now);
-        let seat = Seat { model, node, epoch: 0, is_up: false, is_present: true };
+        let channel = ChannelId(0);
+        let seat = Seat { model, node, epoch: 0, channel, is_up: false, is_present: true };
         self.applications.seats.insert((job, run), seat);
         self.applications_do(Span::ZERO, (job, run), Doing::Dials);
     }
@@ -111,7 +107,6 @@ impl World {
             Doing::Returns { remembers } => self.application_returns(who, remembers),
             Doing::Says { epoch, call } => return self.server_hears_application(who, epoch, *call),
             Doing::Hears { epoch, told } => return self.application_hears(who, epoch, *told),
-            Doing::Missed { epoch } => self.application_missed(who, epoch),
             Doing::Clears { nodes } => self.application_clears(who, &nodes),
         }
         Ok(())
@@ -129,6 +124,8 @@ impl World {
         }
         seat.epoch += 1;
         seat.is_up = true;
+        seat.channel = ChannelId(self.applications.channels.len() as u64);
+        self.applications.channels.push((who, seat.epoch));
         let call = seat.model.connects();
         self.application_says(who, vec![call]);
     }
@@ -143,17 +140,15 @@ impl World {
         let Some(seat) = self.applications.seats.get_mut(&who).filter(|seat| seat.is_up) else { return };
         seat.is_up = false;
         seat.model.loses_connection();
-        let epoch = seat.epoch;
+        let channel = seat.channel;
         self.trace.note(self.now, format_args!("who speaks for {}.{} loses the channel", who.0, who.1));
         let notices = self.dice.span(Span::ZERO, Span::from_secs(10));
-        self.applications_do(notices, who, Doing::Missed { epoch });
+        self.agenda.push(self.now + notices, Item::Heard(Box::new(Inbound::NegotiatorGone { channel })));
         self.application_dials_later(who);
     }
 
     /// The server's process is gone, and with it all its ends.
     pub(super) fn applications_lose_the_server(&mut self) {
-        self.applications.known.clear();
-        self.applications.orphans.clear();
         self.applications.calls.clear();
         for who in self.executions() {
             self.break_application(who);
@@ -165,22 +160,6 @@ impl World {
         let there = self.applications.seats.iter().filter(|(_, seat)| seat.node == node);
         for who in there.map(|(who, _)| *who).collect::<Vec<_>>() {
             self.break_application(who);
-        }
-    }
-
-    fn application_missed(&mut self, (job, run): Execution, epoch: u64) {
-        if self.applications.known.get(&job) == Some(&(run, epoch)) {
-            self.applications.known.remove(&job);
-            self.applications.orphans.push((job, run));
-        }
-    }
-
-    /// A step is done, and whoever attached in it is known: for whom does nobody speak any more?
-    pub(super) fn application_orphans_are_told(&mut self) {
-        for (job, run) in std::mem::take(&mut self.applications.orphans) {
-            if !self.applications.known.contains_key(&job) {
-                self.server_hears(Event::NegotiatorGone { job, run });
-            }
         }
     }
 
@@ -227,53 +206,37 @@ impl World {
     }
 
     fn server_hears_application(&mut self, who: Execution, epoch: u64, call: NegotiatorCall) -> Result<(), Violation> {
-        let is_open = self.applications.seats.get(&who).is_some_and(|seat| seat.is_up && seat.epoch == epoch);
-        if !is_open || self.server.is_none() {
-            return Ok(());
-        }
+        let seat = self.applications.seats.get(&who).filter(|seat| seat.is_up && seat.epoch == epoch);
+        let Some(channel) = seat.map(|seat| seat.channel).filter(|_| self.server.is_some()) else { return Ok(()) };
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
         self.applications.calls.insert(ticket, (who, epoch));
-        let (job, run) = who;
-        self.trace.note(self.now, format_args!("server hears: {job}.{run} {}", short_negotiator_call(&call)));
-        self.note_accept((job, run), &call);
-        let who = Identity::of_job(job, run);
-        if let Some(server) = &mut self.server {
-            server.take(Event::NegotiatorCalled { ticket, who, call });
-        }
+        self.note_accept(who, &call);
+        let who = Identity::of_job(who.0, who.1);
+        self.server_hears(Inbound::NegotiatorCalled { ticket, channel, who, call });
         Ok(())
     }
 
-    pub(super) fn answer_application(&mut self, ticket: Ticket, answer: Result<NegotiatorAnswer, Refusal>) {
+    pub(super) fn answer_application(&mut self, ticket: Ticket, answer: Result<NegotiatorAnswer, Denial>) {
         let Some((who, epoch)) = self.applications.calls.remove(&ticket) else { return };
-        if let Ok(NegotiatorAnswer::Attached(_)) = &answer {
-            self.applications.known.insert(who.0, (who.1, epoch));
-            let is_open = self.applications.seats.get(&who).is_some_and(|seat| seat.is_up && seat.epoch == epoch);
-            if !is_open {
-                self.applications_do(Span::ZERO, who, Doing::Missed { epoch });
-            }
-        }
-        self.tell_application(who, epoch, Told::Answer(answer));
+        let told = match answer {
+            Ok(given) => Told::Answer(Ok(given)),
+            Err(Denial::Refused(refusal)) => Told::Answer(Err(refusal)),
+            Err(Denial::Failing(_)) => Told::Failing,
+        };
+        self.tell_application(who, epoch, told);
     }
 
-    pub(super) fn notify_application(&mut self, job: JobId, notice: NegotiatorNotice) {
-        // Without a channel it is dropped: who attaches is told everything.
-        let Some((run, epoch)) = self.applications.known.get(&job).copied() else { return };
-        match &notice {
-            NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => {
-                self.applications.known.remove(&job);
-            }
-            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => {}
-            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } | NegotiatorNotice::HostsLost { .. } => {}
-        }
-        self.tell_application((job, run), epoch, Told::Notice(notice));
+    pub(super) fn notify_application(&mut self, channel: ChannelId, notice: NegotiatorNotice) {
+        let (who, epoch) = self.applications.channels[channel.0 as usize];
+        self.tell_application(who, epoch, Told::Notice(notice));
     }
 
     fn tell_application(&mut self, who: Execution, epoch: u64, told: Told) {
         let weather = self.applications.seats.get(&who).map_or(Weather::FINE, |seat| seat.model.manner.weather);
         let delays = match &told {
             Told::Notice(NegotiatorNotice::Said(_)) => self.ways(weather),
-            Told::Answer(_) | Told::Notice(_) => vec![USUAL_DELAY],
+            Told::Answer(_) | Told::Failing | Told::Notice(_) => vec![USUAL_DELAY],
         };
         for delay in delays {
             self.applications_do(delay, who, Doing::Hears { epoch, told: Box::new(told.clone()) });
@@ -287,6 +250,10 @@ impl World {
         }
         let (job, run) = who;
         self.trace.note(self.now, format_args!("{job}.{run} hears {}", short_negotiator_told(&told)));
+        if matches!(told, Told::Failing) {
+            self.break_application(who);
+            return Ok(());
+        }
         let reaction = seat.model.hears(self.now, told);
         self.application_reacts(who, reaction)
     }
@@ -337,7 +304,7 @@ impl World {
     fn note_accept(&mut self, (job, run): Execution, call: &NegotiatorCall) {
         let NegotiatorCall::Say(message) = call else { return };
         let Some(Statement::Accept { round }) = &message.statement else { return };
-        let Some(server) = self.server.as_ref().filter(|server| !server.is_stuck()) else { return };
+        let Some(server) = self.server.as_ref().filter(|server| server.is_well()) else { return };
         let entry = server.state().jobs().get(&job).filter(|entry| entry.run == run);
         let case = entry.and_then(|entry| entry.talks.as_ref()?.case(message.id));
         let Some(dialogue) = case.map(|case| &case.dialogue) else { return };

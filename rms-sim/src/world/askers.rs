@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use rms_api::negotiate::{Ask, AskOutcome};
-use rms_api::{Answer, Call, Refusal};
-use rms_core::event::{Event, Ticket};
+use rms_api::{Answer, Call};
+use rms_core::Ticket;
+use rms_core::server_loop::{AgentAsk, Denial, Inbound};
 use rms_model::{Identity, JobId, OnResize, Span};
 
 use super::{Execution, Item, World};
 use crate::check::{self, Rule, Violation};
+use crate::server::Server;
 
 /// Asks that wait for an answer, and what hooks were told.
 #[derive(Debug, Default)]
@@ -34,8 +36,10 @@ impl World {
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
         self.expects_answer(ticket, job, ask.clone());
-        let event = Event::AgentAsked { ticket, name: node.to_owned(), job, run, ask };
-        self.agenda.push(self.now, Item::Event(Box::new(event)));
+        let link = self.link_of(self.position(node));
+        let what = AgentAsk::Size(Box::new(ask));
+        let asked = Inbound::AgentAsked { ticket, name: node.to_owned(), link, job, run, what };
+        self.agenda.push(self.now, Item::Heard(Box::new(asked)));
         ticket
     }
 
@@ -72,7 +76,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn look_at_answer(&mut self, ticket: Ticket, answer: &Result<Answer, Refusal>) -> Result<(), Violation> {
+    pub(super) fn look_at_answer(&mut self, ticket: Ticket, answer: &Result<Answer, Denial>) -> Result<(), Violation> {
         let Some((job, ask)) = self.askers.asks.remove(&ticket) else { return Ok(()) };
         if let Ok(Answer::Negotiated(outcome)) = answer {
             self.trace.note(self.now, format_args!("  job {job} was asked for: {outcome:?}"));
@@ -86,6 +90,11 @@ impl World {
             check::answers_the_ask(job, &ask, outcome, cluster_of)?;
         }
         Ok(())
+    }
+
+    /// There will be no answer.
+    pub(super) fn ask_is_lost(&mut self, ticket: Ticket) {
+        self.askers.asks.remove(&ticket);
     }
 
     /// Who waits for an answer of a server that is dead does not get one.
@@ -113,13 +122,13 @@ impl World {
         }
     }
 
-    /// `rms resize-done` in a hook; it is repeated while there is no server.
+    /// `rms resize-done` in a hook; it is repeated while there is no server, or one that cannot write.
     pub(super) fn confirms(&mut self, (job, run): Execution, generation: u32, n_tries: u32) {
         let is_alive = self.nodes.iter().any(|node| node.is_first_of((job, run)) && node.alive().contains(&(job, run)));
         if !is_alive {
             return;
         }
-        if self.server.is_some() {
+        if self.server.as_ref().is_some_and(Server::is_well) {
             self.call(&Identity::of_job(job, run), Call::ResizeDone { job, generation });
         } else if n_tries < MOST_TRIES {
             let item = Item::Confirms { who: (job, run), generation, n_tries: n_tries + 1 };

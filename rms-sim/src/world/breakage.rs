@@ -4,8 +4,9 @@ use rms_model::Span;
 
 use super::{Item, Repair, USUAL_DELAY, World};
 use crate::check::Violation;
+use crate::journal::DiskWeather;
 use crate::link::Lane;
-use crate::server::ModelServer;
+use crate::server::Server;
 
 impl World {
     /// The link dies, and both ends will notice.
@@ -36,21 +37,29 @@ impl World {
 
     /// The server's process is gone: what was handled and not durable is forgotten, and every link is dead.
     pub(crate) fn server_dies(&mut self) -> Result<(), Violation> {
-        if self.server.take().is_none() {
-            return Ok(());
+        let Some(server) = self.server.take() else { return Ok(()) };
+        // What was being written may be there.
+        if let Some(write) = server.server_loop.write()
+            && self.dice.chance(50)
+        {
+            // Nobody hears how it went.
+            let _ = write.to(&mut self.journal);
+            self.look_at_facts(self.now, true)?;
         }
         // Sometimes it is the machine that dies: what was only written, and not synced, is lost, too.
         if self.dice.chance(50) {
-            self.journal.lose_power();
+            self.journal.lose_power(&mut self.dice);
             self.n_traced = self.journal.facts().len();
             self.written.retain(|written| written.n_facts <= self.n_traced);
             self.trace.note(self.now, format_args!("the server's machine loses its power"));
         } else {
             self.trace.note(self.now, format_args!("the server dies"));
         }
+        self.journal.settle(self.dice.chance(50));
+        self.look_at_facts(self.now, true)?;
         self.crash = None;
+        self.checks.server_died();
         for node in 0..self.nodes.len() {
-            self.links[node].server_side = None;
             if self.links[node].is_alive {
                 self.break_link(node);
             }
@@ -68,7 +77,7 @@ impl World {
         }
         self.trace.note(self.now, format_args!("the server starts"));
         self.checks.hindered(self.now);
-        self.server = Some(ModelServer::restore(self.config.clone(), self.now, &self.journal));
+        self.server = Some(Server::restore(self.config.clone(), self.now, &self.journal));
         Ok(())
     }
 
@@ -89,7 +98,7 @@ impl World {
                 Ok(())
             }
             Repair::Journal => {
-                self.journal.is_failing = false;
+                self.journal.weather = DiskWeather::Fine;
                 Ok(())
             }
             Repair::Speed(node) => {

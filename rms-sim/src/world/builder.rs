@@ -11,7 +11,7 @@ use crate::agenda::Agenda;
 use crate::check::Checks;
 use crate::dice::Dice;
 use crate::journal::ModelJournal;
-use crate::server::ModelServer;
+use crate::server::Server;
 use crate::trace::Trace;
 
 /// A world to be made.
@@ -65,7 +65,7 @@ impl WorldBuilder {
             seed: self.seed,
             now: Time::EPOCH,
             agenda: Agenda::new(),
-            server: Some(ModelServer::new(config.clone())),
+            server: Some(Server::new(config.clone())),
             config,
             journal: ModelJournal::new(self.settings.clone()),
             nodes: Vec::new(),

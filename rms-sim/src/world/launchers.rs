@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rms_api::Refusal;
 use rms_api::subscription::{LauncherAnswer, LauncherCall, Notice};
-use rms_core::event::{Event, Ticket};
+use rms_core::Ticket;
+use rms_core::server_loop::{ChannelId, Denial, Inbound};
 use rms_model::{JobId, Span};
 
 use super::{Item, USUAL_DELAY, World};
@@ -19,10 +19,6 @@ pub(crate) struct Launchers {
     pub(super) all: Vec<ModelLauncher>,
     /// The launchers' ends: which connection of its own it has, if it has one.
     lines: Vec<Line>,
-    /// The server's ends: whom it takes for the launcher of an application.
-    known: BTreeMap<JobId, (usize, u64)>,
-    /// Whose launcher's connection is gone, as far as the server knows; the core is told after the step under way.
-    orphans: Vec<JobId>,
     calls: BTreeMap<Ticket, (usize, u64)>,
 }
 
@@ -92,8 +88,6 @@ impl World {
 
     /// The server's process is gone, and with it all its ends.
     pub(super) fn launchers_lose_the_server(&mut self) {
-        self.launchers.known.clear();
-        self.launchers.orphans.clear();
         self.launchers.calls.clear();
         for launcher in 0..self.launchers.lines.len() {
             self.break_launcher(launcher);
@@ -101,19 +95,7 @@ impl World {
     }
 
     pub(super) fn launcher_missed(&mut self, launcher: usize, epoch: u64) {
-        let is_its = |(_, end): &(&JobId, &(usize, u64))| **end == (launcher, epoch);
-        let Some(job) = self.launchers.known.iter().find(is_its).map(|(job, _)| *job) else { return };
-        self.launchers.known.remove(&job);
-        self.launchers.orphans.push(job);
-    }
-
-    /// A step is done, and whoever attached in it is known: which applications have no launcher any more?
-    pub(super) fn launcher_orphans_are_told(&mut self) {
-        for job in std::mem::take(&mut self.launchers.orphans) {
-            if !self.launchers.known.contains_key(&job) {
-                self.server_hears(Event::LauncherGone { job });
-            }
-        }
+        self.server_hears(Inbound::LauncherGone { channel: channel_of(launcher, epoch) });
     }
 
     fn launcher_says(&mut self, launcher: usize, call: LauncherCall) {
@@ -134,10 +116,10 @@ impl World {
         let ticket = Ticket(self.n_tickets);
         self.launchers.calls.insert(ticket, (launcher, epoch));
         let who = user(&self.launchers.all[launcher].manner.user);
-        self.server_hears(Event::LauncherCalled { ticket, who, call });
+        self.server_hears(Inbound::LauncherCalled { ticket, channel: channel_of(launcher, epoch), who, call });
     }
 
-    pub(super) fn answer_launcher(&mut self, ticket: Ticket, answer: Result<LauncherAnswer, Refusal>) {
+    pub(super) fn answer_launcher(&mut self, ticket: Ticket, answer: Result<LauncherAnswer, Denial>) {
         let Some((launcher, epoch)) = self.launchers.calls.remove(&ticket) else { return };
         if let Ok(LauncherAnswer::Subscribed { job, .. }) = &answer {
             self.checks.acknowledged.insert(*job);
@@ -145,20 +127,18 @@ impl World {
                 Then::FallsSilent | Then::NeverRequests => self.checks.breaks_rules(*job),
                 Then::Accepts { .. } | Then::Launches | Then::Vanishes => {}
             }
-            self.launchers.known.insert(*job, (launcher, epoch));
-            let line = self.launchers.lines[launcher];
-            if !line.is_up || line.epoch != epoch {
-                self.agenda.push(self.now, Item::LauncherMissed { launcher, epoch });
-            }
         }
-        self.tell_launcher(launcher, epoch, Told::Answer(answer));
+        let told = match answer {
+            Ok(given) => Told::Answer(Ok(given)),
+            Err(Denial::Refused(refusal)) => Told::Answer(Err(refusal)),
+            Err(Denial::Failing(_)) => Told::Failing,
+        };
+        self.tell_launcher(launcher, epoch, told);
     }
 
-    pub(super) fn notify_launcher(&mut self, job: JobId, notice: Notice) {
-        // Without a launcher it is dropped: one that attaches is told everything.
-        if let Some((launcher, epoch)) = self.launchers.known.get(&job).copied() {
-            self.tell_launcher(launcher, epoch, Told::Notice(notice));
-        }
+    pub(super) fn notify_launcher(&mut self, channel: ChannelId, notice: Notice) {
+        let (launcher, epoch) = connection_of(channel);
+        self.tell_launcher(launcher, epoch, Told::Notice(notice));
     }
 
     fn tell_launcher(&mut self, launcher: usize, epoch: u64, told: Told) {
@@ -172,6 +152,10 @@ impl World {
             return;
         }
         self.trace.note(self.now, format_args!("launcher {launcher} hears {}", short_told(&told)));
+        if matches!(told, Told::Failing) {
+            self.break_launcher(launcher);
+            return;
+        }
         let Reaction { says, wakes_at, vanishes } = self.launchers.all[launcher].hears(self.now, told);
         for call in says {
             self.launcher_says(launcher, call);
@@ -191,20 +175,23 @@ impl World {
         }
     }
 
-    pub(super) fn server_hears(&mut self, event: Event) {
-        if let Some(server) = &mut self.server {
-            self.trace.note(self.now, format_args!("server hears: {}", crate::trace::short_event(&event)));
-            server.take(event);
-        }
-    }
-
     /// What each launcher that is connected and waits believes to see.
     pub(crate) fn views_held(&self) -> impl Iterator<Item = (JobId, &rms_api::subscription::LauncherView)> {
-        let is_connected = |(job, (launcher, epoch)): (&JobId, &(usize, u64))| {
-            let line = self.launchers.lines[*launcher];
-            let model = &self.launchers.all[*launcher];
-            (line.is_up && line.epoch == *epoch && model.looks()).then_some((*job, &model.view))
+        let is_connected = |(idx, model): (usize, &'_ ModelLauncher)| {
+            let (line, job) = (self.launchers.lines[idx], model.job?);
+            let speaker = self.server.as_ref()?.server_loop.launcher_of(job)?;
+            let is_known = line.is_up && speaker == channel_of(idx, line.epoch);
+            (is_known && model.looks()).then_some(job)
         };
-        self.launchers.known.iter().filter_map(is_connected)
+        let launchers = self.launchers.all.iter().enumerate();
+        launchers.filter_map(move |(idx, model)| Some((is_connected((idx, model))?, &model.view)))
     }
+}
+
+fn channel_of(launcher: usize, epoch: u64) -> ChannelId {
+    ChannelId((launcher as u64) << 32 | epoch)
+}
+
+fn connection_of(ChannelId(channel): ChannelId) -> (usize, u64) {
+    ((channel >> 32) as usize, channel & u64::from(u32::MAX))
 }

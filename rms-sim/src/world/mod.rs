@@ -14,8 +14,8 @@ use negotiation::NegotiationId;
 use rms_api::desired::AgentHello;
 use rms_api::subscription::LauncherCall;
 use rms_api::{Answer, Refusal};
-use rms_core::event::{Event, Ticket};
-use rms_core::{Config, Effect, Fact, State};
+use rms_core::server_loop::{Denial, Inbound, Outbound};
+use rms_core::{Config, Fact, State, Ticket};
 use rms_model::token::Issued;
 use rms_model::{Identity, JobId, Span, Time};
 
@@ -27,8 +27,8 @@ use crate::launcher::Told;
 use crate::link::{Lane, Link, ToAgent};
 use crate::node::ModelNode;
 use crate::program::Program;
-use crate::server::{CrashPoint, ModelServer, Turn};
-use crate::trace::{Trace, short_event, short_fact};
+use crate::server::{CrashPoint, Server};
+use crate::trace::{Trace, short_fact, short_inbound};
 
 pub(crate) use ambush::Ambush;
 pub(crate) use applications::{Applications, Execution};
@@ -43,7 +43,7 @@ pub struct World {
     pub(crate) now: Time,
     pub(crate) agenda: Agenda<Item>,
     config: Config,
-    pub(crate) server: Option<ModelServer>,
+    pub(crate) server: Option<Server>,
     pub(crate) journal: ModelJournal,
     pub(crate) nodes: Vec<ModelNode>,
     pub(crate) links: Vec<Link>,
@@ -115,9 +115,14 @@ pub(crate) enum Item {
     Wake {
         node: usize,
     },
-    Event(Box<Event>),
+    /// Something arrives at the server.
+    Heard(Box<Inbound>),
     Repair(Repair),
-    JournalRetry,
+    /// How a slow write of that turn went.
+    Written {
+        turn: u64,
+        begun: Time,
+    },
     LauncherDials {
         launcher: usize,
     },
@@ -182,11 +187,8 @@ impl World {
     /// The first rule that was broken.
     pub fn run_until(&mut self, until: Time) -> Result<(), Violation> {
         loop {
-            // A server that cannot write does nothing by itself until it tries again.
-            let server = self.server.as_ref().filter(|server| !server.is_stuck());
-            let timer = server.and_then(ModelServer::next_timer);
-            let is_due = server.is_some_and(|server| server.is_due(self.now));
-            let next = if is_due { Some(self.now) } else { [self.agenda.next(), timer].into_iter().flatten().min() };
+            let turn = self.server.as_ref().and_then(Server::next_turn);
+            let next = [self.agenda.next(), turn].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else { break };
             self.now = self.now.max(next);
             self.instant()?;
@@ -201,19 +203,11 @@ impl World {
             while let Some(item) = self.agenda.pop_due(self.now) {
                 self.happen(item)?;
             }
-            // While something is under way, who is gone may be about to be replaced.
-            if self.server.as_ref().is_some_and(|server| !server.is_busy()) {
-                self.launcher_orphans_are_told();
-                self.application_orphans_are_told();
-            }
-            let is_due = self.server.as_ref().is_some_and(|server| server.is_due(self.now));
-            if !is_due {
+            let turn = self.server.as_ref().and_then(Server::next_turn);
+            if turn.is_none_or(|at| at > self.now) {
                 return Ok(());
             }
-            let is_kept = !self.turn()?;
-            if is_kept {
-                return Ok(());
-            }
+            self.turn()?;
         }
         Err(Rule::Spin.broken(format!("the server is never done at {:?}", self.now)))
     }
@@ -255,11 +249,8 @@ impl World {
                 Ok(())
             }
             Item::Wake { node } => self.wake(node),
-            Item::Event(event) => {
-                if let Some(server) = &mut self.server {
-                    self.trace.note(self.now, format_args!("server hears: {}", short_event(&event)));
-                    server.take(*event);
-                }
+            Item::Heard(inbound) => {
+                self.server_hears(*inbound);
                 Ok(())
             }
             Item::Repair(repair) => self.repair(repair),
@@ -289,59 +280,106 @@ impl World {
             }
             Item::Application { who, what } => self.application_does(who, what),
             Item::Blow { job, id, blow } => self.strikes(job, id, blow),
-            Item::JournalRetry => {
-                // The turn that follows tries again.
-                if let Some(server) = &mut self.server {
-                    server.unstick();
-                }
-                Ok(())
+            // Another server has not written anything.
+            Item::Written { turn, begun } if turn == self.n_turns => {
+                self.checks.hindered(self.now);
+                self.writes(begun)
             }
+            Item::Written { .. } => Ok(()),
         }
     }
 
-    /// One batch of the server; false if the journal did not take it.
-    fn turn(&mut self) -> Result<bool, Violation> {
-        let Some(server) = &mut self.server else { return Ok(true) };
-        let (was_stuck, was_behind) = (server.is_stuck(), server.is_behind());
-        let crash = self.crash.map(|(point, _)| point);
-        let turn = server.turn(self.now, &mut self.journal, crash)?;
-        self.n_turns += 1;
-        self.look_at_facts(was_behind)?;
-        match turn {
-            Turn::Effects(effects) => {
-                self.look_at_state()?;
-                self.perform(effects)?;
-                Ok(true)
-            }
-            Turn::NotDurable => {
-                self.checks.hindered(self.now);
-                // Until it is agreed for all to see, its time may be over.
-                self.accepted.clear();
-                if !was_stuck {
-                    self.agenda.push(self.now + JOURNAL_RETRY, Item::JournalRetry);
-                }
-                Ok(false)
-            }
-            Turn::Crashed(effects) => {
-                self.perform(effects)?;
-                if let Some((_, Some(back_after))) = self.crash.take() {
-                    self.agenda.push(self.now + back_after, Item::Repair(Repair::Server));
-                }
-                self.server_dies()?;
-                Ok(true)
-            }
+    /// Something arrives at the server, if there is one.
+    pub(crate) fn server_hears(&mut self, inbound: Inbound) {
+        let Some(server) = &mut self.server else { return };
+        self.trace.note(self.now, format_args!("server hears: {}", short_inbound(&inbound)));
+        match &inbound {
+            Inbound::Called { ticket, .. }
+            | Inbound::AgentAsked { ticket, .. }
+            | Inbound::LauncherCalled { ticket, .. }
+            | Inbound::NegotiatorCalled { ticket, .. } => self.checks.asked(*ticket),
+            Inbound::AgentConnected { .. } | Inbound::AgentGone { .. } | Inbound::AgentReported { .. } => {}
+            Inbound::AgentTroubled { .. } | Inbound::CertificateUsed { .. } | Inbound::Watch { .. } => {}
+            Inbound::LauncherGone { .. } | Inbound::NegotiatorGone { .. } => {}
         }
+        server.inbox.push(inbound);
+    }
+
+    /// One batch of the server, and how that was written, unless it takes a while.
+    fn turn(&mut self) -> Result<(), Violation> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let server_loop = &mut server.server_loop;
+        for inbound in std::mem::take(&mut server.inbox) {
+            server_loop.take(self.now, inbound);
+            check_state(server_loop.state())?;
+        }
+        server_loop.turn(self.now);
+        check_state(server_loop.state())?;
+        self.n_turns += 1;
+        let takes = self.journal.takes();
+        if server_loop.is_writing() && takes > Span::ZERO {
+            self.agenda.push(self.now + takes, Item::Written { turn: self.n_turns, begun: self.now });
+            return Ok(());
+        }
+        self.writes(self.now)
+    }
+
+    /// What the turn at `begun` has said is written, and what it has to tell leaves.
+    fn writes(&mut self, begun: Time) -> Result<(), Violation> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let server_loop = &mut server.server_loop;
+        let crash = self.crash.map(|(point, _)| point).filter(|_| server_loop.is_behind());
+        if crash == Some(CrashPoint::BeforeCommit) {
+            return self.crashes();
+        }
+        let (was_failing, was_short) = (server_loop.failure().is_some(), server_loop.shortage().is_some());
+        let outcome = server_loop.write().map(|write| write.to(&mut self.journal).map_err(|error| error.to_string()));
+        let is_written = matches!(outcome, Some(Ok(())));
+        if let Some(outcome) = outcome {
+            server_loop.written(self.now, outcome);
+        }
+        if server_loop.looks_for_space(self.now) {
+            server_loop.found_space(self.now, self.journal.shortage());
+        }
+        let (sends, is_behind) = (server_loop.sends(), server_loop.is_behind());
+        let is_short = server_loop.shortage().is_some();
+        let denies_all = server_loop.failure().is_some() && server.inbox.is_empty();
+        self.look_at_facts(begun, was_failing)?;
+        if is_short {
+            self.checks.hindered(self.now);
+            // Until it is agreed for all to see, its time may be over.
+            self.accepted.clear();
+        }
+        let n_out = match crash.filter(|_| is_written) {
+            Some(CrashPoint::AmidEffects(n_out)) => n_out,
+            Some(CrashPoint::BeforeCommit | CrashPoint::AfterCommit) => 0,
+            None => {
+                self.look_at_state(was_short || begun < self.now)?;
+                self.perform(sends, is_behind)?;
+                return if denies_all { self.checks.nobody_waits() } else { Ok(()) };
+            }
+        };
+        self.perform(sends.into_iter().take(n_out).collect(), is_behind)?;
+        self.crashes()
+    }
+
+    /// kill -9 in the middle of a step.
+    fn crashes(&mut self) -> Result<(), Violation> {
+        if let Some((_, Some(back_after))) = self.crash.take() {
+            self.agenda.push(self.now + back_after, Item::Repair(Repair::Server));
+        }
+        self.server_dies()
     }
 
     /// Shows the checkers what has become durable.
-    fn look_at_facts(&mut self, is_late: bool) -> Result<(), Violation> {
+    fn look_at_facts(&mut self, at: Time, is_late: bool) -> Result<(), Violation> {
         for fact in &self.journal.facts()[self.n_traced..] {
             self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
         }
         let n_facts = self.journal.facts().len();
         let from = std::mem::replace(&mut self.n_traced, n_facts);
         if from < n_facts {
-            self.written.push_back(Written { n_facts, at: self.now, is_late });
+            self.written.push_back(Written { n_facts, at, is_late });
         }
         self.look_out(from);
         for (idx, fact) in self.journal.synced().iter().enumerate().skip(self.n_checked) {
@@ -362,13 +400,15 @@ impl World {
     }
 
     /// After a commit: the facts alone make the state, and a later request changes nothing.
-    fn look_at_state(&mut self) -> Result<(), Violation> {
+    fn look_at_state(&mut self, is_late: bool) -> Result<(), Violation> {
+        let Some(server) = self.server.as_ref().filter(|server| !server.server_loop.is_behind()) else { return Ok(()) };
         let accepted = std::mem::take(&mut self.accepted);
-        let Some(server) = &self.server else { return Ok(()) };
         check::restored_is_equal(self.journal.shadow(), server.state(), "by its facts")?;
         check::held_is_promised(server.state())?;
         check::used_is_kept(server.state(), &self.nodes)?;
-        check::nothing_is_overdue(server.state(), self.now, server.next_timer())?;
+        if !is_late {
+            check::nothing_is_overdue(server.state(), self.now, server.server_loop.next_timer())?;
+        }
         accepted.iter().try_for_each(|accepted| check::is_agreed(accepted, server.state()))?;
         if self.n_turns.is_multiple_of(FCFS_EVERY) {
             check::later_requests_change_nothing(server.state(), self.now)?;
@@ -411,37 +451,37 @@ impl World {
         self.server.as_ref().map_or(Ok(()), |server| check::nobody_overstays(server.state(), self.now))
     }
 
-    fn perform(&mut self, effects: Vec<Effect>) -> Result<(), Violation> {
-        for effect in effects {
-            match effect {
-                Effect::Answer { ticket, answer } => {
+    fn perform(&mut self, sends: Vec<Outbound>, is_behind: bool) -> Result<(), Violation> {
+        for outbound in sends {
+            self.checks.leaves(&outbound, is_behind)?;
+            match outbound {
+                Outbound::Answer { ticket, answer } => {
                     if let Ok(Answer::Submitted { job }) = &answer {
                         self.checks.acknowledged.insert(*job);
                     }
                     self.look_at_answer(ticket, &answer)?;
-                    self.answers.insert(ticket, answer);
-                }
-                Effect::Desire { node, desired } => self.send_down(&node, ToAgent::Desire(desired)),
-                Effect::Signal { node, job, run, signal } => {
-                    self.send_down(&node, ToAgent::Signal { job, run, signal });
-                }
-                // Whoever waits for a job can ask for it: an announcement may be lost.
-                Effect::Announce(_) => {}
-                Effect::Sign { ticket, issued, .. } => {
-                    self.signed.insert(ticket, issued);
-                }
-                Effect::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
-                Effect::Notify { job, notice } => self.notify_launcher(job, notice),
-                Effect::NegotiatorAnswer { ticket, answer } => self.answer_application(ticket, answer),
-                Effect::TellNegotiator { job, notice } => self.notify_application(job, notice),
-                // Certificates are not modelled: their links live on.
-                Effect::CloseLinks { serials: _ } => {}
-                Effect::RefuseAgent { node, refusal } => {
-                    self.trace.note(self.now, format_args!("  refused {node}: {refusal}"));
-                    if let Some(node) = self.nodes.iter().position(|entry| entry.name == node) {
-                        self.break_link(node);
+                    match answer {
+                        Ok(given) => drop(self.answers.insert(ticket, Ok(given))),
+                        Err(Denial::Refused(refusal)) => drop(self.answers.insert(ticket, Err(refusal))),
+                        Err(Denial::Failing(_)) => {}
                     }
                 }
+                Outbound::Silence { ticket } => self.ask_is_lost(ticket),
+                Outbound::Sign { ticket, issued, .. } => {
+                    self.signed.insert(ticket, issued);
+                }
+                Outbound::Desire { link, desired } => self.send_down(link, ToAgent::Desire(desired)),
+                Outbound::Signal { link, job, run, signal } => {
+                    self.send_down(link, ToAgent::Signal { job, run, signal });
+                }
+                Outbound::CloseLink { link, reason } => self.close_link(link, &reason),
+                Outbound::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
+                Outbound::TellLauncher { channel, notice } => self.notify_launcher(channel, notice),
+                Outbound::NegotiatorAnswer { ticket, answer } => self.answer_application(ticket, answer),
+                Outbound::TellNegotiator { channel, notice } => self.notify_application(channel, notice),
+                // Nobody watches here. Certificates are not modelled: their links live on.
+                Outbound::Found { .. } | Outbound::Changed { .. } | Outbound::WatchEnds { .. } => {}
+                Outbound::CloseLinks { serials: _ } => {}
             }
         }
         Ok(())
@@ -451,14 +491,14 @@ impl World {
     pub(crate) fn call(&mut self, who: &Identity, call: rms_api::Call) -> Ticket {
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
-        let event = Event::Called { ticket, who: who.clone(), call };
-        self.agenda.push(self.now, Item::Event(Box::new(event)));
+        let called = Inbound::Called { ticket, who: who.clone(), call };
+        self.agenda.push(self.now, Item::Heard(Box::new(called)));
         ticket
     }
 
     /// Somebody comes with this certificate for the first time.
     pub fn comes_with(&mut self, serial: String) {
-        self.agenda.push(self.now, Item::Event(Box::new(Event::CertificateUsed { serial })));
+        self.agenda.push(self.now, Item::Heard(Box::new(Inbound::CertificateUsed { serial })));
     }
 
     pub(crate) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Refusal>> {
@@ -490,9 +530,12 @@ impl World {
     }
 }
 
+fn check_state(state: &State) -> Result<(), Violation> {
+    state.check().map_err(|violation| Rule::State.broken(violation.to_string()))
+}
+
 /// One way, on a quiet network.
 pub(crate) const USUAL_DELAY: Span = Span::from_millis(1);
-const JOURNAL_RETRY: Span = Span::from_millis(500);
 /// More rounds in one instant, and time stands still.
 const MOST_ROUNDS: usize = 100;
 /// More facts of a small world than this, and somebody goes round in circles.

@@ -2,28 +2,29 @@
 
 use rms_api::desired::{JobReport, JobStatus, NodeReport};
 use rms_core::agent::{AgentEffect, AgentEvent};
-use rms_core::event::Event;
+use rms_core::server_loop::{Inbound, LinkId};
 use rms_model::Span;
 
 use super::{Item, Repair, World};
 use crate::check::{self, Violation};
 use crate::link::{Lane, ToAgent, ToServer};
-use crate::trace::{short_event, short_job};
+use crate::trace::short_job;
 
 impl World {
     pub(super) fn server_receives(&mut self, node: usize, message: ToServer) {
         let name = self.nodes[node].name.clone();
-        let Some(server) = &mut self.server else { return };
-        let event = match message {
+        let link = self.link_of(node);
+        self.server_hears(match message {
             ToServer::Hello(report) => {
-                // The newest link of a name is the one that counts: nothing of an older one is listened to.
-                self.links[node].server_side = Some(self.links[node].epoch);
-                Event::AgentConnected { name, hello: self.nodes[node].hello.clone(), report }
+                Inbound::AgentConnected { name, link, hello: self.nodes[node].hello.clone(), report }
             }
-            ToServer::Report(report) => Event::AgentReported { name, report },
-        };
-        self.trace.note(self.now, format_args!("server hears: {}", short_event(&event)));
-        server.take(event);
+            ToServer::Report(report) => Inbound::AgentReported { name, link, report },
+        });
+    }
+
+    /// The newest link of a node.
+    pub(super) fn link_of(&self, node: usize) -> LinkId {
+        LinkId((node as u64) << 32 | self.links[node].epoch)
     }
 
     pub(super) fn agent_receives(&mut self, node: usize, message: ToAgent) -> Result<(), Violation> {
@@ -123,9 +124,9 @@ impl World {
         }
     }
 
-    pub(super) fn send_down(&mut self, name: &str, message: ToAgent) {
-        let Some(node) = self.nodes.iter().position(|entry| entry.name == name) else { return };
-        if let Some(at) = self.links[node].send_down(self.now, message) {
+    pub(super) fn send_down(&mut self, link: LinkId, message: ToAgent) {
+        let (node, epoch) = end_of(link);
+        if let Some(at) = self.links[node].send_down(self.now, epoch, message) {
             self.agenda.push(at, Item::Pump { node, lane: Lane::Down });
         }
     }
@@ -152,14 +153,19 @@ impl World {
     }
 
     pub(super) fn server_notices(&mut self, node: usize, epoch: u64) {
-        if self.links[node].server_side != Some(epoch) {
-            return;
-        }
-        self.links[node].server_side = None;
-        if let Some(server) = &mut self.server {
-            let name = self.nodes[node].name.clone();
-            self.trace.note(self.now, format_args!("server misses {name}"));
-            server.take(Event::AgentGone { name });
+        let (name, link) = (self.nodes[node].name.clone(), LinkId((node as u64) << 32 | epoch));
+        self.server_hears(Inbound::AgentGone { name, link });
+    }
+
+    pub(super) fn close_link(&mut self, link: LinkId, reason: &str) {
+        let (node, epoch) = end_of(link);
+        if self.links[node].epoch == epoch {
+            self.trace.note(self.now, format_args!("  the link of {} is closed: {reason}", self.nodes[node].name));
+            self.break_link(node);
         }
     }
+}
+
+fn end_of(LinkId(link): LinkId) -> (usize, u64) {
+    ((link >> 32) as usize, link & u64::from(u32::MAX))
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use negotiation::{Action, Direction, NegotiationId, Phase, Price, Reason, Side, Sizes};
-use rms_api::Call;
 use rms_api::desired::{Aim, Launch};
 use rms_api::negotiate::{Ask, Asked};
 use rms_api::subscription::LauncherView;
+use rms_api::{Answer, Call};
 use rms_core::plan::{Placed, Placement, Shortage};
 use rms_core::state::course::Course;
 use rms_model::{ClusterId, ExpandLimit, Labels, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Work};
@@ -218,7 +218,7 @@ fn an_offer_for_which_nothing_is_held() {
 #[test]
 fn a_negotiation_that_nobody_ends() {
     let (world, _) = offered();
-    let next = world.server.as_ref().and_then(|server| server.next_timer());
+    let next = world.server.as_ref().and_then(|server| server.server_loop.next_timer());
     assert_eq!(nothing_is_overdue(world.state(), world.now(), next), Ok(()));
     objects(Rule::Timely, nothing_is_overdue(world.state(), world.now(), None));
     objects(Rule::Timely, nothing_is_overdue(world.state(), world.now() + hours(1), next));
@@ -358,6 +358,19 @@ fn more_facts_than_a_small_world_can_have() {
     objects(Rule::Spin, world.run_until(world.now() + secs(1)));
 }
 
+#[test]
+fn an_answer_of_what_is_not_durable_one_too_many_and_one_too_few() {
+    let mut checks = Checks::new(Settings::default());
+    let ticket = Ticket(1);
+    checks.asked(ticket);
+    objects(Rule::Answers, checks.nobody_waits());
+    let answer = Outbound::Answer { ticket, answer: Ok(Answer::Done) };
+    objects(Rule::Answers, checks.leaves(&answer, true));
+    assert_eq!(checks.leaves(&answer, false), Ok(()));
+    objects(Rule::Answers, checks.leaves(&answer, false));
+    assert_eq!(checks.nobody_waits(), Ok(()));
+}
+
 /// A rule without a story does not compile.
 #[test]
 fn every_rule_has_its_story() {
@@ -384,6 +397,7 @@ fn every_rule_has_its_story() {
             Rule::Cores => cores_that_are_called_free_while_processes_use_them,
             Rule::State => a_state_in_which_two_jobs_have_one_host,
             Rule::Losses => hosts_that_are_lost_and_missed_or_not_missed,
+            Rule::Answers => an_answer_of_what_is_not_durable_one_too_many_and_one_too_few,
             Rule::Spin => more_facts_than_a_small_world_can_have,
         }
     };
