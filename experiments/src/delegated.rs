@@ -222,12 +222,22 @@ pub fn has_run(record: &Record) -> bool {
     record.run.is_some_and(|run| !run.is_zero()) && (record.allocated > 0 || record.requested > 0)
 }
 
+/// Has it no more processors than a cluster has hosts?
+pub fn fits_a_cluster(record: &Record) -> bool {
+    record.allocated.max(record.requested) <= i64::from(CLUSTER_HOSTS)
+}
+
 /// The first 200 jobs of the LLNL Atlas log that ran. 001 used version 1.1-cln of the log; this is 2.1-cln.
-pub fn first_jobs() -> Cleaned {
-    jobs(&read(include_bytes!(concat!(
+pub fn first_log() -> Trace {
+    read(include_bytes!(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../tests/data/traces/LLNL-Atlas-2006-2.1-cln.first200-ran.swf"
-    ))))
+    )))
+}
+
+/// Those jobs, for 001's platform.
+pub fn first_jobs() -> Cleaned {
+    jobs(&first_log())
 }
 
 /// The first 200 that took at most 7200 processor seconds: for 001's Fig. 12, whose experiment runs in real time.

@@ -4,6 +4,7 @@
 //! scheduling functions of real launchers on the views it sends, and send requests back. With [`System::Listed`] each
 //! application lists every size at once, as with OAR, and the core's built-in launcher chooses. Nothing here schedules.
 
+mod assumption;
 mod claims;
 mod figure;
 mod launcher;
@@ -21,6 +22,7 @@ use thiserror::Error;
 
 use crate::delegated::Application;
 
+pub use assumption::{Assumption, UnknownAssumption};
 pub use claims::Claim;
 pub use figure::{Axes, Case, Effort, Figure, Logs, N_JOBS, UnknownFigure, Values};
 pub use outcome::{Cost, Messages, Outcome, Ran};
@@ -56,6 +58,8 @@ pub struct Experiment<'a> {
     /// Ghosts are the launchers' business: the listed system frees hosts at once.
     pub fair_start: Span,
     pub resched_timer: Span,
+    /// Changed, to see what hangs on it.
+    pub assumption: Option<Assumption>,
 }
 
 impl Experiment<'_> {

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use experiments::views::{Case, Effort, Figure, Logs, Report, Values};
+use experiments::delegated;
+use experiments::views::{Assumption, Case, Effort, Figure, Logs, Report, Values};
 
 fn report(figure: Figure, effort: Effort) -> Report {
-    let logs = Logs::default();
-    let cases = figure.cases(effort);
+    let logs = Logs::of(&delegated::first_log(), None);
+    let cases = figure.cases(effort, None);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut ran: Vec<(Case, Values)> = Vec::new();
@@ -40,10 +41,34 @@ fn the_same_seed_gives_the_same_bytes_on_however_many_threads() {
 
 /// One run of a whole figure.
 fn values(figure: Figure, series_idx: usize, x_idx: usize) -> Values {
-    let effort = Effort { quick: false, ..QUICK };
+    assuming(None, Effort { quick: false, ..QUICK }, (figure, series_idx, x_idx))
+}
+
+fn assuming(
+    assumption: Option<Assumption>,
+    effort: Effort,
+    (figure, series_idx, x_idx): (Figure, usize, usize),
+) -> Values {
     let is_it = |case: &Case| (case.series_idx, case.x_idx) == (series_idx, x_idx);
-    let case = figure.cases(effort).into_iter().find(is_it).expect("the figure has this point");
-    case.run(&Logs::default(), &mut || Duration::ZERO).expect("every application can be run")
+    let case = figure.cases(effort, assumption).into_iter().find(is_it).expect("the figure has this point");
+    let logs = Logs::of(&delegated::first_log(), assumption);
+    case.run(&logs, &mut || Duration::ZERO).expect("every application can be run")
+}
+
+/// What is not shown to hang on an assumption here would be shown by it to be the same.
+#[test]
+fn each_assumption_changes_what_it_is_about_and_nothing_that_it_is_not() {
+    let both = |assumption, at| (assuming(None, QUICK, at), assuming(Some(assumption), QUICK, at));
+    let (ours, shorter) = both(Assumption::ComplexSize { thousandths: 50 }, (Figure::Nine, 3, 2));
+    assert!(shorter.n_configurations < ours.n_configurations && shorter.bytes < ours.bytes, "{ours:?} {shorter:?}");
+    let (ours, search) = both(Assumption::SearchAlone, (Figure::Seven, VIEWS, 0));
+    assert!(search.server_steps < ours.server_steps, "{ours:?} {search:?}");
+    assert_eq!(Values { server_steps: ours.server_steps, ..search }, ours);
+    let (ours, fitting) = both(Assumption::Uncut, (Figure::Seven, VIEWS, 0));
+    assert!(fitting.bytes < ours.bytes, "{ours:?} {fitting:?}");
+    // The slowest launcher, with the shortest ghosts.
+    let (ours, subscribed) = both(Assumption::OrderOfSubscription, (Figure::Ten, 0, 2));
+    assert!(subscribed.complex_end < ours.complex_end, "{ours:?} {subscribed:?}");
 }
 
 const VIEWS: usize = 0;

@@ -235,16 +235,16 @@ impl Report {
     }
 }
 
-const SERVER_STEPS: &str = "the server compares and writes a view for each launcher, which the comparator has none of; the paper \
-                            seems to count the search for holes alone";
+const SERVER_STEPS: &str = "the server compares and writes a view for each launcher, which the comparator has none of, and \
+                            ghosts bring passes of their own; '--assume operations=search' leaves the first out";
 const MEGABYTES: &str = "half of the log's first jobs are as large as the one cluster once they are cut to it, so the queue is long, \
-                         and each change is told to all behind it; which version of which jobs the paper took is not known";
-const OUR_CEM: &str = "the size of the complex application is ours, since the paper's is not public; the longer it runs, the more \
-                       change-points of a view it looks at, at each of which other hosts are available";
-const WIDE_REQUESTS: &str = "a complex application names all clusters, and each of them is searched, added to and compared; the \
-                             paper's other applications seem to cost more in comparison";
-const FEW_DELAYED: &str = "a launcher's place in the queue is that of its first request, which a slow one sends later, too: one application \
-                           arrives a second, and those before it delay it more than what a ghost could keep for it";
+                         and each change is told to all behind it; '--assume jobs=uncut' takes only those that fit";
+const OUR_CEM: &str = "the complex application is ours, since the paper's is not public; '--assume complex=0.1' shows that its \
+                       size is not the reason";
+const WIDE_REQUESTS: &str = "a complex application names all clusters, and each of them is searched, added to and compared; \
+                             '--assume complex=0.01' shows how much of it is its size";
+const FEW_DELAYED: &str = "a launcher's place in the queue is that of its first request, which a slow one sends later, too; \
+                           with '--assume order=subscription' the claim holds";
 
 /// A straight line through points, by least squares.
 struct Line {

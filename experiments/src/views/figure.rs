@@ -7,10 +7,10 @@ use std::time::Duration;
 use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
-use super::{Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run};
+use super::{Assumption, Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run};
 use crate::delegated::{self, CLUSTER_HOSTS, Complex, Mix, Platform};
 use rms_sim::Dice;
-use rms_sim::workload::swf::{Cleaned, Trace, TraceJob};
+use rms_sim::workload::swf::{Cleaned, Record, Trace, TraceJob};
 
 /// A figure of 001.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,26 +84,24 @@ impl FromStr for Figure {
 /// The jobs that applications are made of.
 #[derive(Clone, Debug)]
 pub struct Logs {
-    /// What [`delegated::first_jobs`] gives, or the first 200 of another log.
+    /// The first 200 that ran.
     pub first: Cleaned,
     /// Where Figure 10 takes 200 consecutive jobs from.
     pub whole: Vec<TraceJob>,
 }
 
 impl Logs {
-    /// The first jobs of a log, and all of them.
-    pub fn of(log: &Trace) -> Logs {
-        let ran = log.records.iter().filter(|record| delegated::has_run(record)).take(N_JOBS).cloned();
-        let beginning = Trace { header: log.header.clone(), records: ran.collect() };
-        Logs { first: delegated::jobs(&beginning), whole: delegated::jobs(log).jobs }
-    }
-}
-
-impl Default for Logs {
-    /// Without the whole log Figure 10 makes do with its first jobs.
-    fn default() -> Logs {
-        let first = delegated::first_jobs();
-        Logs { whole: first.jobs.clone(), first }
+    /// The first jobs of a log, and all of them. Jobs larger than a cluster are cut to it, or not taken.
+    pub fn of(log: &Trace, assumption: Option<Assumption>) -> Logs {
+        let is_taken = |record: &&Record| match assumption {
+            Some(Assumption::Uncut) => delegated::fits_a_cluster(record),
+            Some(_) | None => true,
+        };
+        let taken: Vec<Record> = log.records.iter().filter(is_taken).cloned().collect();
+        let ran = taken.iter().filter(|record| delegated::has_run(record)).take(N_JOBS).cloned().collect();
+        let beginning = Trace { header: log.header.clone(), records: ran };
+        let whole = Trace { header: log.header.clone(), records: taken };
+        Logs { first: delegated::jobs(&beginning), whole: delegated::jobs(&whole).jobs }
     }
 }
 
@@ -145,6 +143,7 @@ struct Setup {
     anywhere: bool,
     n_jobs: usize,
     fair_start: Span,
+    assumption: Option<Assumption>,
 }
 
 /// What one run gave.
@@ -199,7 +198,7 @@ impl Figure {
     }
 
     /// Every run of the figure; they know nothing of each other, so they may run in any order.
-    pub fn cases(self, effort: Effort) -> Vec<Case> {
+    pub fn cases(self, effort: Effort, assumption: Option<Assumption>) -> Vec<Case> {
         let Axes { xs, series } = self.axes(effort);
         let n_runs = match self {
             Figure::Ten if !effort.quick => effort.n_seeds.saturating_mul(FIGURE_10_RUNS),
@@ -211,7 +210,10 @@ impl Figure {
             for series_idx in 0..series.len() {
                 for (x_idx, x) in xs.iter().enumerate() {
                     let n_jobs = if effort.quick { QUICK_JOBS } else { N_JOBS };
-                    let setup = Setup { n_jobs, ..self.setup(series_idx, *x, seed) };
+                    let mut setup = Setup { n_jobs, assumption, ..self.setup(series_idx, *x, seed) };
+                    if let Some(Assumption::ComplexSize { thousandths }) = assumption {
+                        setup.mix.iterations = setup.mix.iterations * u64::from(thousandths) / 1000;
+                    }
                     cases.push(Case { figure: self, series_idx, x_idx, seed, setup });
                 }
             }
@@ -221,7 +223,8 @@ impl Figure {
 
     fn setup(self, series_idx: usize, x: f64, seed: u64) -> Setup {
         let (system, n_jobs) = (System::Views, N_JOBS);
-        let plain = Setup { system, n_clusters: 1, mix: Mix::W0, anywhere: false, n_jobs, fair_start: FAIR_START };
+        let (mix, fair_start) = (Mix::W0, FAIR_START);
+        let plain = Setup { system, n_clusters: 1, mix, anywhere: false, n_jobs, fair_start, assumption: None };
         let whole_secs = |secs: f64| Span::from_secs(secs as i64);
         match self {
             Figure::Seven => {
@@ -260,7 +263,7 @@ impl Case {
     /// # Errors
     /// An application that can not be run.
     pub fn run(&self, logs: &Logs, clock: &mut dyn FnMut() -> Duration) -> Result<Values, ViewsError> {
-        let Setup { system, n_clusters, mix, anywhere, n_jobs, fair_start } = self.setup;
+        let Setup { system, n_clusters, mix, anywhere, n_jobs, fair_start, assumption } = self.setup;
         let jobs = match anywhere {
             true => delegated::window(&logs.whole, n_jobs, self.seed),
             false => &logs.first.jobs[..n_jobs.min(logs.first.jobs.len())],
@@ -268,9 +271,15 @@ impl Case {
         let platform = Platform { n_clusters };
         let applications = delegated::applications(jobs, mix, platform, self.seed);
         let clusters: Vec<(ClusterId, u32)> = platform.clusters().map(|cluster| (cluster, CLUSTER_HOSTS)).collect();
-        let (heard, resched_timer) = (Heard::ByAll, RESCHED_TIMER);
-        let experiment =
-            Experiment { system, heard, clusters: &clusters, applications: &applications, fair_start, resched_timer };
+        let experiment = Experiment {
+            system,
+            heard: Heard::ByAll,
+            clusters: &clusters,
+            applications: &applications,
+            fair_start,
+            resched_timer: RESCHED_TIMER,
+            assumption,
+        };
         let outcome = run(&experiment, clock)?;
         let complex = applications.iter().zip(&outcome.ran).find(|(application, _)| application.is_complex());
         Ok(Values {

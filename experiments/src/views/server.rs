@@ -3,7 +3,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use rms_api::answer::{Answer, Status};
 use rms_api::audit::AuditEntry;
+use rms_api::call::{Call, Query};
+use rms_core::event::Ticket;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms};
 use rms_model::{ClusterId, Identity, Inventory, NodeId, NodeLink, Role, Span, Time, profile};
@@ -57,6 +60,30 @@ impl<'c> Server<'c> {
         let effects = self.handle(now, Event::Tick);
         self.cost = own;
         effects
+    }
+
+    /// A tick of whose pass only the search for everybody's hosts is counted, not what is compared and written of views.
+    pub(super) fn tick_counting_the_search(&mut self, now: Time) -> Vec<Effect> {
+        let (before, n_passes) = (self.cost, self.status(now).n_passes);
+        let effects = self.tick_in_full(now);
+        // Ghosts expire without one.
+        if self.status(now).n_passes == n_passes {
+            self.cost = before;
+        }
+        effects
+    }
+
+    /// What the server tells of itself. Not measured.
+    pub(super) fn status(&mut self, now: Time) -> Status {
+        let call = Call::Query(Query::Status);
+        let own = self.cost;
+        let effects = self.handle(now, Event::Called { ticket: Ticket(u64::MAX), who: owner(), call });
+        self.cost = own;
+        let status = effects.into_iter().find_map(|effect| match effect {
+            Effect::Answer { ticket: _, answer: Ok(Answer::Status(status)) } => Some(status),
+            _other_effect => None,
+        });
+        status.expect("a server tells its status")
     }
 
     /// What a launcher does is measured with the same clock, on its own account.

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rms_api::answer::Answer;
-use rms_api::call::{Call, Query};
 use rms_api::refusal::Refusal;
 use rms_api::subscription::{Grant, LauncherAnswer, LauncherCall, Notice, Subscription, ViewChange};
 use rms_core::event::Ticket;
@@ -15,11 +13,12 @@ use rms_model::{JobId, Time};
 use super::launcher::{Launcher, Phase};
 use super::outcome::{Outcome, Ran};
 use super::server::{self, Server};
-use super::{Experiment, Happening, Heard, ViewsError};
+use super::{Assumption, Experiment, Happening, Heard, ViewsError};
 
 pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
     let mut crowd = Crowd {
         heard: experiment.heard,
+        assumption: experiment.assumption,
         server: Server::new(experiment, experiment.fair_start, clock),
         launchers: experiment.applications.iter().map(Launcher::new).collect(),
         speaks_for: BTreeMap::new(),
@@ -40,6 +39,7 @@ pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Durati
 #[derive(Debug)]
 struct Crowd<'a, 'c> {
     heard: Heard,
+    assumption: Option<Assumption>,
     server: Server<'c>,
     launchers: Vec<Launcher<'a>>,
     speaks_for: BTreeMap<JobId, usize>,
@@ -59,7 +59,11 @@ impl Crowd<'_, '_> {
         match happening {
             Happening::Arrived { application } => {
                 let name = format!("application {application}");
-                let subscription = Subscription::named(name);
+                let priority = match self.assumption {
+                    Some(Assumption::OrderOfSubscription) => i32::try_from(application).map_or(i32::MIN, |idx| -idx),
+                    Some(_) | None => 0,
+                };
+                let subscription = Subscription { priority, ..Subscription::named(name) };
                 self.call(now, application, LauncherCall::Subscribe(Box::new(subscription)))
             }
             Happening::Adapted { application } => {
@@ -78,7 +82,10 @@ impl Crowd<'_, '_> {
                 self.call(now, application, LauncherCall::Finish { job, tag, code: 0 })
             }
             Happening::Tick => {
-                let effects = self.server.handle(now, Event::Tick);
+                let effects = match self.assumption {
+                    Some(Assumption::SearchAlone) => self.server.tick_counting_the_search(now),
+                    Some(_) | None => self.server.handle(now, Event::Tick),
+                };
                 self.perform(now, effects)?;
                 match self.heard {
                     Heard::ByAll => {}
@@ -193,15 +200,10 @@ impl Crowd<'_, '_> {
             return Err(ViewsError::Starved { at: now, applications: waiting });
         }
         self.outcome.server = self.server.cost;
-        let call = Call::Query(Query::Status);
-        let event = Event::Called { ticket: Ticket(u64::MAX), who: server::owner(), call };
-        for effect in self.server.handle(now, event) {
-            if let Effect::Answer { ticket: _, answer: Ok(Answer::Status(status)) } = effect {
-                // One ran when the server started.
-                self.outcome.n_passes = status.n_passes - 1;
-                self.outcome.ghost_host_time = status.ghost_host_time;
-            }
-        }
+        let status = self.server.status(now);
+        // One ran when the server started.
+        self.outcome.n_passes = status.n_passes - 1;
+        self.outcome.ghost_host_time = status.ghost_host_time;
         Ok(self.outcome)
     }
 }

@@ -90,6 +90,7 @@ pub fn check(line: &str) -> Result<Compared, String> {
             applications: &applications,
             fair_start: Span::from_secs(vector.fair_start),
             resched_timer: Span::from_secs(vector.timer),
+            assumption: None,
         };
         views::run(&experiment, &mut || Duration::ZERO).map_err(|error| error.to_string())
     };

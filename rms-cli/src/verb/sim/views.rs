@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use experiments::views::{Case, Claim, Effort, Figure, Logs, Report, Values};
+use experiments::delegated;
+use experiments::views::{Assumption, Case, Claim, Effort, Figure, Logs, Report, Values};
 use rms_model::error::chain;
 use rms_sim::workload::swf::Trace;
 use serde_json::{Value, json};
@@ -27,7 +28,8 @@ Examples:
   rms sim views --quick                    every figure with few points and few
                                            jobs, to see that it works
   rms sim views --figure 9 --seeds 5 --out figures
-  rms sim views --out figures --trace LLNL-Atlas-2006-2.1-cln.swf.gz --json")]
+  rms sim views --out figures --trace LLNL-Atlas-2006-2.1-cln.swf.gz --json
+  rms sim views --figure 10 --assume order=subscription")]
 pub struct Args {
     /// Which figure: 7 to 11, or all
     #[arg(long, value_name = "NUMBER", default_value = "all")]
@@ -44,6 +46,10 @@ pub struct Args {
     /// Another log than the first 200 jobs of LLNL Atlas; Figure 10 takes its jobs from anywhere in it
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Change one assumption of ours: complex=0.1 (size of the complex application), order=subscription (of the queue),
+    /// operations=search (count no views), jobs=uncut (leave out larger ones)
+    #[arg(long, value_name = "WHAT")]
+    assume: Option<Assumption>,
     /// Few points and few jobs: too little to judge the claims by
     #[arg(long)]
     quick: bool,
@@ -68,8 +74,8 @@ impl std::str::FromStr for Which {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let logs = match &args.trace {
-        Some(path) => read(path)?,
-        None => Logs::default(),
+        Some(path) => read(path, args.assume)?,
+        None => Logs::of(&delegated::first_log(), args.assume),
     };
     let effort = Effort { n_seeds: args.seeds, first_seed: args.seed, quick: args.quick };
     let chosen: Vec<Figure> = match args.figure {
@@ -83,7 +89,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let n_threads = args.threads.map(usize::from).or_else(|| std::thread::available_parallelism().ok().map(Into::into));
     let mut reports = Vec::new();
     for figure in chosen {
-        let cases = figure.cases(effort);
+        let cases = figure.cases(effort, args.assume);
         let run = |case: &Case| case.run(&logs, &mut side_by_side::thread_cpu).map(|values| (*case, values));
         let ran = side_by_side::map(&cases, n_threads.unwrap_or(1), run);
         let ran: Vec<(Case, Values)> =
@@ -99,11 +105,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-fn read(path: &Path) -> Result<Logs, Failure> {
+fn read(path: &Path, assumption: Option<Assumption>) -> Result<Logs, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
     let file = trace_file::open(path).map_err(|error| failed(&error))?;
     let log = Trace::read(file).map_err(|error| failed(&error))?;
-    let logs = Logs::of(&log);
+    let logs = Logs::of(&log, assumption);
     if logs.whole.is_empty() {
         return Err(Failure::new("trace", format!("{}: no job in it has ever run", path.display())));
     }

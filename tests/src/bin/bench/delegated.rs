@@ -60,8 +60,15 @@ fn simulated(p_cem: f64) -> Result<Simulated> {
     let applications = model_launcher::applications(p_cem);
     let clusters: Vec<(ClusterId, u32)> = PLATFORM.clusters().map(|cluster| (cluster, CLUSTER_HOSTS)).collect();
     let (system, heard, fair_start, resched_timer) = (System::Views, Heard::ByAll, FAIR_START, RESCHED_TIMER);
-    let experiment =
-        Experiment { system, heard, clusters: &clusters, applications: &applications, fair_start, resched_timer };
+    let experiment = Experiment {
+        system,
+        heard,
+        clusters: &clusters,
+        applications: &applications,
+        fair_start,
+        resched_timer,
+        assumption: None,
+    };
     let begun = Instant::now();
     let outcome = views::run(&experiment, &mut || begun.elapsed())?;
     Ok(Simulated { bytes: outcome.bytes(), cpu: outcome.server.cpu + outcome.launchers.cpu })

@@ -1,0 +1,59 @@
+//! What 001 leaves open and we had to choose, to be chosen otherwise: does a claim that does not hold hang on it?
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// One assumption of the experiments, changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assumption {
+    /// The complex application iterates so many thousandths as often.
+    ComplexSize { thousandths: u32 },
+    /// A launcher's place in the queue is that of its subscription (001, Fig. 5), not of its first request (§5.3.2).
+    OrderOfSubscription,
+    /// The server's operations are those of the search for hosts; what it compares and writes of views is not counted.
+    SearchAlone,
+    /// Jobs of the log that are larger than a cluster are left out, not cut.
+    Uncut,
+}
+
+/// Not an assumption that can be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "'{0}' is no assumption: write complex=PART (0.001 to 100), order=subscription, operations=search or jobs=uncut"
+)]
+pub struct UnknownAssumption(String);
+
+impl FromStr for Assumption {
+    type Err = UnknownAssumption;
+
+    fn from_str(text: &str) -> Result<Assumption, UnknownAssumption> {
+        let unknown = || UnknownAssumption(text.to_owned());
+        match text {
+            "order=subscription" => Ok(Assumption::OrderOfSubscription),
+            "operations=search" => Ok(Assumption::SearchAlone),
+            "jobs=uncut" => Ok(Assumption::Uncut),
+            _ => {
+                let part: f64 = text.strip_prefix("complex=").and_then(|part| part.parse().ok()).ok_or_else(unknown)?;
+                let is_some = (0.001..=100.0).contains(&part);
+                is_some
+                    .then(|| Assumption::ComplexSize { thousandths: (part * 1000.0).round() as u32 })
+                    .ok_or_else(unknown)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assumptions_are_read_and_nonsense_is_refused() {
+        assert_eq!("complex=0.25".parse(), Ok(Assumption::ComplexSize { thousandths: 250 }));
+        assert_eq!("order=subscription".parse(), Ok(Assumption::OrderOfSubscription));
+        for wrong in ["complex=0", "complex=nan", "complex=-1", "complex=1e9", "order=", "jobs", ""] {
+            assert_eq!(wrong.parse::<Assumption>(), Err(UnknownAssumption(wrong.to_owned())));
+        }
+    }
+}
