@@ -8,6 +8,7 @@ use rms_api::Refused;
 use rms_api::answer::LauncherReport;
 use rms_api::answer::ServerReport;
 use rms_api::call::HistoryQuery;
+use rms_api::filter::{JobFilter, NodeFilter};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,6 +69,8 @@ pub enum Submitted {
 pub struct Queue {
     /// The server's clock.
     pub now: Time,
+    /// When the plan was made by which waiting jobs would start. All else is as of `now`.
+    pub planned: Time,
     /// One line a job.
     pub jobs: Vec<JobLine>,
 }
@@ -348,15 +351,23 @@ impl Client {
         self.change(Call::FreeNodes { job, nodes }).await
     }
 
-    /// Jobs that wait or run.
+    /// Jobs that wait or run, all of them.
     ///
     /// # Errors
     /// As every call.
     pub async fn queue(&self) -> Result<Queue, CallError> {
-        let Answer::Queue { now, jobs } = self.query(Query::Queue).await? else {
+        self.queue_of(JobFilter::default()).await
+    }
+
+    /// Those that a filter selects, sorted and cut by the server.
+    ///
+    /// # Errors
+    /// As every call; a cluster that does not exist.
+    pub async fn queue_of(&self, filter: JobFilter) -> Result<Queue, CallError> {
+        let Answer::Queue { now, planned, jobs } = self.query(Query::Queue(filter)).await? else {
             return Err(CallError::Unexpected);
         };
-        Ok(Queue { now, jobs })
+        Ok(Queue { now, planned, jobs })
     }
 
     /// All about jobs that are in the system.
@@ -376,21 +387,40 @@ impl Client {
     }
 
     async fn details(&self, query: Query) -> Result<JobDetails, CallError> {
-        let Answer::Detail { now, jobs } = self.query(query).await? else {
+        let Answer::Detail { now, planned: _, jobs } = self.query(query).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(JobDetails { now, jobs })
     }
 
-    /// The nodes and the clusters' names.
+    /// All nodes and the clusters' names.
     ///
     /// # Errors
     /// As every call.
     pub async fn nodes(&self) -> Result<NodeList, CallError> {
-        let Answer::Nodes { now, nodes, clusters } = self.query(Query::Nodes).await? else {
+        self.nodes_of(NodeFilter::default()).await
+    }
+
+    /// The nodes that a filter selects, sorted and cut by the server, and the names of all clusters.
+    ///
+    /// # Errors
+    /// As every call; a node or a cluster that does not exist.
+    pub async fn nodes_of(&self, filter: NodeFilter) -> Result<NodeList, CallError> {
+        let Answer::Nodes { now, nodes, clusters } = self.query(Query::Nodes(filter)).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(NodeList { now, nodes, clusters })
+    }
+
+    /// What the clusters are called, which requests name by number.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn clusters(&self) -> Result<Vec<(ClusterId, String)>, CallError> {
+        let Answer::Clusters(clusters) = self.query(Query::Clusters).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(clusters)
     }
 
     /// The occupation profiles of the clusters (001, §5.1): of the whole system, or as one waiting job sees them.

@@ -52,6 +52,7 @@ pub use rms_api as api;
 pub use rms_api::Refused;
 pub use rms_api::answer::{LauncherReport, LauncherTraffic, ServerReport};
 pub use rms_api::call::{Call, HistoryQuery, Query, Select, Submission};
+pub use rms_api::filter::{JobFilter, NodeFilter};
 /// Times, requests, profiles, resources: what the vocabulary is made of.
 pub use rms_model as model;
 pub use rms_wire::TokenText;

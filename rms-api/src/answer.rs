@@ -42,6 +42,17 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// Those of jobs that have not left the system, in the order of a job's life.
+    pub const IN_SYSTEM: [JobState; 7] = [
+        JobState::Submitted,
+        JobState::Held,
+        JobState::RequestSent,
+        JobState::Waiting,
+        JobState::Started,
+        JobState::Ending,
+        JobState::Ghost,
+    ];
+
     pub fn word(self) -> &'static str {
         match self {
             JobState::Submitted => "submitted",
@@ -88,10 +99,16 @@ pub enum Answer {
     },
     Queue {
         now: Time,
+        /// When the plan was made by which waiting jobs would start.
+        #[serde(default)]
+        planned: Time,
         jobs: Vec<JobLine>,
     },
     Detail {
         now: Time,
+        /// As for the queue.
+        #[serde(default)]
+        planned: Time,
         jobs: Vec<JobDetail>,
     },
     Nodes {
@@ -99,6 +116,7 @@ pub enum Answer {
         nodes: Vec<NodeLine>,
         clusters: Vec<(ClusterId, String)>,
     },
+    Clusters(Vec<(ClusterId, String)>),
     View(ViewAnswer),
     Settings(Vec<(String, String)>),
     Audit(Vec<AuditEntry>),
@@ -269,7 +287,7 @@ pub struct NodeLine {
 }
 
 /// A node's state as one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NodeState {
     Idle,
     Busy,
@@ -283,6 +301,17 @@ pub enum NodeState {
 }
 
 impl NodeState {
+    pub const ALL: [NodeState; 8] = [
+        NodeState::Idle,
+        NodeState::Busy,
+        NodeState::Ghost,
+        NodeState::Draining,
+        NodeState::Drained,
+        NodeState::Down,
+        NodeState::Away,
+        NodeState::Lost,
+    ];
+
     pub fn word(self) -> &'static str {
         match self {
             NodeState::Idle => "idle",

@@ -11,6 +11,7 @@ use rms_model::token::TokenIdentity;
 use rms_model::{Evolution, Evolving, Execution, Identity, JobId, Labels, Malleable, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 
+use crate::filter::{JobFilter, NodeFilter, RecordColumn, Way};
 use crate::negotiate::{Ask, Order};
 use update::Changes;
 
@@ -180,9 +181,11 @@ pub enum Select {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
     /// Jobs in the system, in the order in which they would start.
-    Queue,
+    Queue(JobFilter),
     Job(Select),
-    Nodes,
+    Nodes(NodeFilter),
+    /// What the clusters are called.
+    Clusters,
     /// Why a job is where it is.
     Explain(Select),
     /// The occupation profiles: of the whole system, or as one waiting job sees them.
@@ -203,10 +206,11 @@ pub enum Query {
     Budgets,
 }
 
-/// Which finished jobs to list, newest first. What is absent or empty does not restrict.
+/// Which finished jobs to list, the last that ended first. What is absent or empty does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryQuery {
-    pub user: Option<String>,
+    /// Their owners.
+    pub users: Vec<String>,
     /// Words of [`Outcome::word`](rms_model::Outcome::word).
     pub states: Vec<String>,
     /// Ended at or after.
@@ -215,7 +219,13 @@ pub struct HistoryQuery {
     pub until: Option<Time>,
     #[serde(deserialize_with = "checked::ids")]
     pub jobs: Vec<JobId>,
-    pub name: Option<String>,
+    pub names: Vec<String>,
+    /// Those that had, or asked for, hosts of these clusters, by name.
+    #[serde(default)]
+    pub clusters: Vec<String>,
+    /// In place of the last that ended first, which is left for those that are equal.
+    #[serde(default)]
+    pub sort: Vec<(RecordColumn, Way)>,
     /// At most so many; 0 for all.
     pub limit: u32,
     pub offset: u64,

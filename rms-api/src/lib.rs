@@ -6,6 +6,7 @@ pub mod answer;
 pub mod audit;
 pub mod call;
 pub mod desired;
+pub mod filter;
 pub mod negotiate;
 pub mod refusal;
 pub mod stages;

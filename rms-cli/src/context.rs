@@ -101,7 +101,7 @@ impl Context {
     /// # Errors
     /// As every call.
     pub async fn cluster_names(&self, client: &Client) -> Result<ClusterNames, Failure> {
-        Ok(ClusterNames::new(client.nodes().await?.clusters))
+        Ok(ClusterNames::new(client.clusters().await?))
     }
 }
 

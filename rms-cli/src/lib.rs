@@ -23,6 +23,7 @@ mod job_json;
 mod job_options;
 mod json;
 mod lines;
+mod listing;
 mod log_file;
 mod look_up;
 mod malleable_options;

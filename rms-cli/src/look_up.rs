@@ -3,6 +3,7 @@
 use launcher_sdk::{CallError, Client, HistoryQuery};
 use rms_api::answer::JobDetail;
 use rms_api::call::Select;
+use rms_api::filter::JobFilter;
 use rms_model::{JobId, JobRecord, Time};
 
 use crate::failure::Failure;
@@ -35,7 +36,11 @@ pub async fn jobs(client: &Client, select: Select) -> Result<Found, Failure> {
 }
 
 async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
-    let queue = client.queue().await?;
+    match live(client, Select::Ids(ids.clone())).await {
+        Err(CallError::Refused(refused)) if is_gone(&refused.kind) => {}
+        whole => return Ok(whole?),
+    }
+    let queue = client.queue_of(JobFilter { jobs: ids.clone(), ..JobFilter::default() }).await?;
     let is_live = |job: &JobId| queue.jobs.iter().any(|line| line.job == *job);
     let (in_system, gone): (Vec<JobId>, Vec<JobId>) = ids.into_iter().partition(is_live);
     let mut found = Found { now: queue.now, live: Vec::new(), ended: Vec::new() };
@@ -102,8 +107,8 @@ pub async fn last(client: &Client) -> Result<JobId, Failure> {
         Err(CallError::Refused(refused)) if is_gone(&refused.kind) => None,
         Err(error) => return Err(error.into()),
     };
-    let user = Some(client.identity().name.clone());
-    let all_ended = HistoryQuery { user, limit: 1, ..HistoryQuery::default() };
+    let users = vec![client.identity().name.clone()];
+    let all_ended = HistoryQuery { users, limit: 1, ..HistoryQuery::default() };
     let query = match in_system {
         // Only newer ones are of interest, of which there are few: ids are given in order.
         Some(job) => {

@@ -2,6 +2,7 @@
 
 use launcher_sdk::{Client, Submitted};
 use rms_api::answer::{NodeLine, Reason};
+use rms_api::filter::NodeFilter;
 use rms_model::job::Constraint;
 use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{JobId, Mebibytes, Request, Time, hostlist};
@@ -89,15 +90,14 @@ pub async fn request(
 /// Says which of the nodes where the job may start would let it have more memory than it asks for.
 async fn warn_of_unlimited(client: &Client, wanted: &[String], constraint: &Constraint) {
     // The job is submitted, whatever becomes of this question.
-    let Ok(answer) = client.nodes().await else { return };
-    let is_wanted = |node: &&NodeLine| wanted.is_empty() || wanted.contains(&node.cluster);
+    let filter = NodeFilter { clusters: wanted.to_vec(), ..NodeFilter::default() };
+    let Ok(answer) = client.nodes_of(filter).await else { return };
     let lets_it = |node: &&NodeLine| {
         let there = &node.inventory;
         let may_be = there.memory >= constraint.memory && constraint.features.is_subset(&there.features);
         may_be && !there.features.contains(MEMORY_FEATURE)
     };
-    let names: Vec<&str> =
-        answer.nodes.iter().filter(is_wanted).filter(lets_it).map(|node| node.name.as_str()).collect();
+    let names: Vec<&str> = answer.nodes.iter().filter(lets_it).map(|node| node.name.as_str()).collect();
     if !names.is_empty() {
         let names = hostlist::fold(&names);
         output::warn(&format!(

@@ -1,5 +1,8 @@
 //! Answers to queries: what is true, put into lines that a person or a program reads.
 
+mod listed;
+
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -7,14 +10,16 @@ use rms_api::answer::{
     Answer, ClusterView, CoresLine, JobDetail, JobLine, JobState, NodeLine, NodeState, Status, ViewAnswer,
 };
 use rms_api::call::{Query, Select};
+use rms_api::filter::JobFilter;
 use rms_api::negotiate::Declared;
 use rms_api::refusal::Refusal;
-use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeId, NodeLink, Profile, Time};
+use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeId, NodeLink, Profile, Request, Time};
 
 use crate::context::Context;
 use crate::launchers::LauncherCounts;
 use crate::negotiate::{self, Negotiators};
 use crate::plan::{self, Plan};
+use crate::published::Published;
 use crate::rights::{self, admins_only, may_see_secrets};
 use crate::state::State;
 use crate::state::job::{Job, Phase};
@@ -34,10 +39,14 @@ impl Answers<'_> {
 
     pub(crate) fn query(&mut self, now: Time, who: &Identity, query: Query) -> Result<Answer, Refusal> {
         match query {
-            Query::Queue => Ok(self.queue(now)),
+            Query::Queue(filter) => self.queue(now, &filter),
             Query::Job(select) => self.details(now, who, &select),
             Query::Explain(select) => self.details(now, who, &select),
-            Query::Nodes => Ok(self.node_lines(now)),
+            Query::Nodes(filter) => {
+                let nodes = self.listed_nodes(&filter)?;
+                Ok(Answer::Nodes { now, nodes, clusters: self.clusters() })
+            }
+            Query::Clusters => Ok(Answer::Clusters(self.clusters())),
             Query::View { job } => self.view(now, job),
             Query::Settings => {
                 let settings = self.state().settings();
@@ -65,30 +74,39 @@ impl Answers<'_> {
         }
     }
 
-    /// Started jobs and ghosts first, then the queue in its order, then those that are not eligible.
-    fn queue(&mut self, now: Time) -> Answer {
-        let plan = self.context.estimates(now);
-        let holding = self.state().holding().map(|(job, _)| (job, None));
-        let queued = self.state().queue().enumerate().map(|(idx, job)| (job, Some(idx)));
-        let submitted = |(_, entry): &(&JobId, &Job)| matches!(entry.phase, Phase::Submitted { .. });
-        let rest = self.state().jobs().iter().filter(submitted).map(|(job, _)| (*job, None));
-        let order = holding.chain(queued).chain(rest);
-        let jobs = order.map(|(job, queue_idx)| self.line(&plan, queue_idx, job)).collect();
-        Answer::Queue { now, jobs }
+    fn queue(&mut self, now: Time, filter: &JobFilter) -> Result<Answer, Refusal> {
+        let published = self.context.published(now);
+        let listed = self.listed(&published, now, filter)?;
+        let unknown = listed.iter().filter(|(_, queue_idx)| queue_idx.is_none()).map(|(job, _)| *job);
+        let queue_idxs = self.queue_idxs(&published, unknown);
+        let place = |job, queue_idx: Option<usize>| queue_idx.or_else(|| queue_idxs.get(&job).copied());
+        let line = |(job, queue_idx)| self.line(&published, now, place(job, queue_idx), job);
+        let jobs = listed.into_iter().map(line).collect();
+        Ok(Answer::Queue { now, planned: published.plan.now, jobs })
     }
 
-    /// Where the jobs stand in the queue, in one walk: a walk for each of them would take as long as all jobs squared.
-    fn queue_idxs(&self, jobs: &[JobId]) -> BTreeMap<JobId, usize> {
-        let wanted: BTreeSet<JobId> = jobs.iter().copied().collect();
-        let queued = self.state().queue().enumerate().map(|(idx, job)| (job, idx));
+    fn clusters(&self) -> Vec<(ClusterId, String)> {
+        self.state().clusters().iter().map(|(cluster, name)| (*cluster, name.clone())).collect()
+    }
+
+    /// Where those of the jobs that wait stand in the queue of which the plan says nothing. In one walk: a walk for each
+    /// of them would take as long as all jobs squared.
+    fn queue_idxs(&self, published: &Published, jobs: impl Iterator<Item = JobId>) -> BTreeMap<JobId, usize> {
+        let state = self.state();
+        let is_beyond = |job: &JobId| {
+            let entry = state.jobs().get(job).filter(|entry| entry.is_queued());
+            entry.is_some_and(|entry| published.place(*job, entry).is_none())
+        };
+        let wanted: BTreeSet<JobId> = jobs.filter(is_beyond).collect();
+        let queued = state.queue().enumerate().map(|(idx, job)| (job, idx));
         queued.filter(|(job, _)| wanted.contains(job)).take(wanted.len()).collect()
     }
 
     fn details(&mut self, now: Time, who: &Identity, select: &Select) -> Result<Answer, Refusal> {
-        let plan = self.context.estimates(now);
+        let published = self.context.published(now);
         let mut details = Vec::new();
         let selected = rights::selected(self.state(), who, select)?;
-        let queue_idxs = self.queue_idxs(&selected);
+        let queue_idxs = self.queue_idxs(&published, selected.iter().copied());
         for job in selected {
             let entry = self.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
             let mut spec = Arc::clone(&entry.spec);
@@ -96,42 +114,29 @@ impl Answers<'_> {
                 redact(Arc::make_mut(&mut spec));
             }
             let queue_idx = queue_idxs.get(&job).copied();
-            let mut line = self.line(&plan, queue_idx, job);
-            let placed = queue_idx.and_then(|idx| plan.placements.get(idx)).and_then(|placed| placed.outcome.fit());
-            line.stages = self.context.stages(entry, placed, now, usize::MAX);
-            line.reason =
-                plan::reason(self.state(), &plan, job, queue_idx, self.context.next_pass().unwrap_or(now).max(now));
+            let mut line = self.line(&published, now, queue_idx, job);
+            let fit = published.placed(job, entry).and_then(plan::Placed::fit);
+            line.stages = self.context.stages(entry, fit, now, usize::MAX);
+            let next_pass = self.context.next_pass().unwrap_or(now).max(now);
+            let place = plan::Place { queue_idx, placed_idx: published.place(job, entry) };
+            line.reason = plan::reason(self.state(), &published.plan, job, place, next_pass);
             let cores = cores_lines(self.state(), entry);
             details.push(JobDetail { line, spec, cores });
         }
-        Ok(Answer::Detail { now, jobs: details })
+        Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
     }
 
     /// One line; `queue_idx` is the job's place in the queue. The blockers are left to `explain`.
-    fn line(&self, plan: &Plan, queue_idx: Option<usize>, job: JobId) -> JobLine {
+    fn line(&self, published: &Published, now: Time, queue_idx: Option<usize>, job: JobId) -> JobLine {
         let entry = &self.state().jobs()[&job];
-        let placed = queue_idx.and_then(|idx| plan.placements.get(idx)).map(|placement| &placement.outcome);
         let started = entry.started();
-        let ghost = match &entry.phase {
-            Phase::Ghost(ghost) => Some(ghost),
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
+        let request = shown_request(published, job, entry);
+        let outcome = match &entry.phase {
+            Phase::Started(started) => started.ending.as_ref().map(|ending| ending.outcome.clone()),
+            Phase::Ghost(ghost) => Some(ghost.outcome.clone()),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,
         };
-        let planned = placed.and_then(|placed| placed.request());
-        let request = match (started, ghost, planned) {
-            (Some(started), _, _) => &started.request,
-            (None, Some(ghost), _) => &ghost.request,
-            (None, None, Some(request)) => request,
-            (None, None, None) => &entry.first_request(),
-        };
-        let outcome = match (started.and_then(|started| started.ending.as_ref()), ghost) {
-            (Some(ending), _) => Some(ending.outcome.clone()),
-            (None, Some(ghost)) => Some(ghost.outcome.clone()),
-            (None, None) => None,
-        };
-        let until = match (started, ghost) {
-            (Some(started), _) => Some(started.at + started.request.wall),
-            (None, ghost) => ghost.map(|ghost| ghost.until),
-        };
+        let fit = published.placed(job, entry).and_then(plan::Placed::fit);
         JobLine {
             job,
             run: entry.run,
@@ -143,15 +148,15 @@ impl Answers<'_> {
             cpus_per_task: entry.spec.cpus_per_task,
             submitted: entry.submitted,
             requested: entry.requested,
-            request: request.clone(),
             started: started.map(|started| started.at),
-            estimate: placed.and_then(|placed| placed.estimate(plan.now)),
-            until,
+            estimate: published.estimate(job, entry, now),
+            until: until(entry),
             nodes: self.state().node_names(entry.nodes()),
-            reason: self.short_reason(plan, placed, entry, job, queue_idx),
+            reason: self.short_reason(published, now, entry, job, queue_idx),
             outcome,
-            stages: self.context.stages(entry, placed.and_then(plan::Placed::fit), plan.now, 2),
+            stages: self.context.stages(entry, fit, now, 2),
             malleable: self.present_limits(entry, job),
+            request: request.into_owned(),
         }
     }
 
@@ -167,25 +172,19 @@ impl Answers<'_> {
     /// The reason without the walk over all jobs that finding the blockers takes.
     fn short_reason(
         &self,
-        plan: &Plan,
-        placed: Option<&plan::Placed>,
+        published: &Published,
+        now: Time,
         entry: &Job,
         job: JobId,
         queue_idx: Option<usize>,
     ) -> Option<rms_api::answer::Reason> {
-        match placed {
-            Some(placed) if entry.is_queued() => {
-                plan::short_reason(self.state(), plan, entry, queue_idx.unwrap_or(plan.placements.len()), placed)
+        let (state, plan) = (self.state(), &published.plan);
+        match published.place(job, entry) {
+            Some(placed_idx) => {
+                plan::short_reason(state, plan, entry, placed_idx, &plan.placements[placed_idx].outcome)
             }
-            Some(_) => None,
-            None => plan::reason(self.state(), plan, job, queue_idx, plan.now),
+            None => plan::reason(state, plan, job, plan::Place { queue_idx, placed_idx: None }, now),
         }
-    }
-
-    fn node_lines(&self, now: Time) -> Answer {
-        let lines = self.state().nodes().values().map(|node| self.node_line(node)).collect();
-        let clusters = self.state().clusters().iter().map(|(cluster, name)| (*cluster, name.clone())).collect();
-        Answer::Nodes { now, nodes: lines, clusters }
     }
 
     fn node_line(&self, node: &Node) -> NodeLine {
@@ -233,60 +232,30 @@ impl Answers<'_> {
     }
 
     fn view(&mut self, now: Time, job: Option<JobId>) -> Result<Answer, Refusal> {
-        let clusters = match job {
-            None => {
-                let plan = self.context.estimates(now);
-                self.layers(&plan)
-            }
+        let of_job = match job {
+            None => None,
             Some(job) => {
-                if !self.state().jobs().contains_key(&job) {
-                    return Err(Refusal::NoSuchJob(job));
-                }
-                let plan = plan::plan_before(self.state(), now, job);
-                match plan {
-                    Some(plan) => self.layers(&plan),
+                let entry = self.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
+                match plan::plan_before(self.state(), now, job) {
+                    Some(plan) => Some(plan),
                     // An external launcher sees what is left, until it has a place in the queue.
-                    None if sees_what_is_left(&self.state().jobs()[&job]) => {
-                        let plan = self.context.estimates(now);
-                        self.layers(&plan)
-                    }
+                    None if sees_what_is_left(entry) => None,
                     None => {
-                        let state = self.state().jobs()[&job].state().word();
+                        let state = entry.state().word();
                         let hint = "only a waiting job within the queue depth has a view";
                         return Err(Refusal::WrongState { job, state, hint });
                     }
                 }
             }
         };
-        Ok(Answer::View(ViewAnswer { now, job, clusters }))
-    }
-
-    /// The plan's last view, taken apart into what holds it.
-    fn layers(&self, plan: &Plan) -> Vec<ClusterView> {
-        let layer = |(cluster, name): (&ClusterId, &String)| {
-            let (mut started, mut ghosts, mut offered) = (Vec::new(), Vec::new(), Vec::new());
-            for block in plan::base_blocks(self.state(), plan.now, *cluster) {
-                match block {
-                    (_, true, block) => offered.push(block),
-                    (JobState::Ghost, false, block) => ghosts.push(block),
-                    (_, false, block) => started.push(block),
-                }
-            }
-            let base = plan.base.get(cluster).cloned().unwrap_or_default();
-            let mut planned = plan.last_view.get(cluster).cloned().unwrap_or_default().cut_before(plan.now);
-            planned.subtract(&base.cut_before(plan.now));
-            ClusterView {
-                cluster: *cluster,
-                name: name.clone(),
-                capacity: self.state().n_usable(*cluster),
-                total: self.state().nodes().values().filter(|node| node.cluster == *cluster).count() as u32,
-                started: Profile::from_blocks(started).cut_before(plan.now),
-                ghosts: Profile::from_blocks(ghosts).cut_before(plan.now),
-                planned,
-                offered: Profile::from_blocks(offered).cut_before(plan.now),
+        let (now, clusters) = match of_job {
+            Some(plan) => (now, layers(self.state(), &plan)),
+            None => {
+                let (now, clusters) = self.context.published_layers(now, layers);
+                (now, Arc::unwrap_or_clone(clusters))
             }
         };
-        self.state().clusters().iter().map(layer).collect()
+        Ok(Answer::View(ViewAnswer { now, job, clusters }))
     }
 
     pub(crate) fn status(&self, now: Time) -> Status {
@@ -304,6 +273,55 @@ impl Answers<'_> {
             ghost_host_time: self.state().ghost_host_time,
             launchers: self.counts.status(self.context),
         }
+    }
+}
+
+/// The plan's last view, taken apart into what holds it.
+fn layers(state: &State, plan: &Plan) -> Vec<ClusterView> {
+    let layer = |(cluster, name): (&ClusterId, &String)| {
+        let (mut started, mut ghosts, mut offered) = (Vec::new(), Vec::new(), Vec::new());
+        for block in plan::base_blocks(state, plan.now, *cluster) {
+            match block {
+                (_, true, block) => offered.push(block),
+                (JobState::Ghost, false, block) => ghosts.push(block),
+                (_, false, block) => started.push(block),
+            }
+        }
+        let base = plan.base.get(cluster).cloned().unwrap_or_default();
+        let mut planned = plan.last_view.get(cluster).cloned().unwrap_or_default().cut_before(plan.now);
+        planned.subtract(&base.cut_before(plan.now));
+        ClusterView {
+            cluster: *cluster,
+            name: name.clone(),
+            capacity: state.n_usable(*cluster),
+            total: state.nodes().values().filter(|node| node.cluster == *cluster).count() as u32,
+            started: Profile::from_blocks(started).cut_before(plan.now),
+            ghosts: Profile::from_blocks(ghosts).cut_before(plan.now),
+            planned,
+            offered: Profile::from_blocks(offered).cut_before(plan.now),
+        }
+    };
+    state.clusters().iter().map(layer).collect()
+}
+
+/// The request as it was granted, or the one that the plan chose, or the first option.
+fn shown_request<'a>(published: &'a Published, job: JobId, entry: &'a Job) -> Cow<'a, Request> {
+    match &entry.phase {
+        Phase::Started(started) => Cow::Borrowed(&started.request),
+        Phase::Ghost(ghost) => Cow::Borrowed(&ghost.request),
+        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+            let planned = published.placed(job, entry).and_then(plan::Placed::request);
+            planned.map_or_else(|| Cow::Owned(entry.first_request()), Cow::Borrowed)
+        }
+    }
+}
+
+/// When a started job must end, or a ghost expires.
+fn until(entry: &Job) -> Option<Time> {
+    match &entry.phase {
+        Phase::Started(started) => Some(started.at + started.request.wall),
+        Phase::Ghost(ghost) => Some(ghost.until),
+        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,
     }
 }
 

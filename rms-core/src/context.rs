@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rms_api::answer::ClusterView;
 use rms_api::desired::Launch;
 use rms_api::subscription::ViewChange;
 use rms_model::{Generation, JobId, NodeId, Policy, Settings, Span, Time};
 
 use crate::plan::views::Streams;
 use crate::plan::{self, Plan, Scope};
+use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
 use crate::state::{Bumped, Misfit, State};
@@ -51,6 +53,8 @@ pub(crate) struct Context {
     pub(crate) booted: Option<Time>,
     /// The last full plan, for as long as no fact has passed since.
     estimates: Option<Arc<Plan>>,
+    /// The one that readers are shown, which may be older.
+    published: Option<Arc<Published>>,
     /// What external launchers were told of their views.
     pub(crate) streams: Streams,
     /// How often they call.
@@ -83,6 +87,7 @@ impl Context {
             alarms: BTreeMap::new(),
             booted: None,
             estimates: None,
+            published: None,
             streams: Streams::default(),
             call_rates: BTreeMap::new(),
             noted: BTreeSet::new(),
@@ -116,6 +121,9 @@ impl Context {
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
+        if self.published.as_mut().is_some_and(|published| !Arc::make_mut(published).outlasts(&fact)) {
+            self.published = None;
+        }
         self.note_for_negotiations(&fact);
         step.record(fact);
     }
@@ -130,6 +138,40 @@ impl Context {
                 plan
             }
         }
+    }
+
+    /// What readers are shown, no older than it may be.
+    pub(crate) fn published(&mut self, now: Time) -> Arc<Published> {
+        match &self.published {
+            Some(published) if published.is_kept(&self.state, now) => Arc::clone(published),
+            Some(_) | None => self.publish(now),
+        }
+    }
+
+    fn publish(&mut self, now: Time) -> Arc<Published> {
+        let published = Arc::new(Published::new(self.estimates(now)));
+        self.published = Some(Arc::clone(&published));
+        published
+    }
+
+    /// The same with what holds each cluster, which is as old as the plan.
+    pub(crate) fn published_layers(
+        &mut self,
+        now: Time,
+        layers: impl FnOnce(&State, &Plan) -> Vec<ClusterView>,
+    ) -> (Time, Arc<Vec<ClusterView>>) {
+        let mut published = self.published(now);
+        if published.layers.is_none() {
+            // The state that an older plan was made of is there no more.
+            if !published.is_current {
+                published = self.publish(now);
+            }
+            let found = Arc::new(layers(&self.state, &published.plan));
+            Arc::make_mut(&mut published).layers = Some(found);
+            self.published = Some(Arc::clone(&published));
+        }
+        let layers = published.layers.as_ref().expect("they were made just now");
+        (published.plan.now, Arc::clone(layers))
     }
 
     /// When the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).

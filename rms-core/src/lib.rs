@@ -23,6 +23,7 @@ mod launchers;
 pub mod negotiate;
 mod notices;
 pub mod plan;
+mod published;
 mod queue;
 mod quota;
 mod rate;

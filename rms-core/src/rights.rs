@@ -10,24 +10,20 @@ use crate::state::State;
 use crate::state::job::Job;
 
 pub(crate) fn selected(state: &State, who: &Identity, select: &Select) -> Result<Vec<JobId>, Refusal> {
-    let owned_by = |name: &str| {
-        let is_theirs = |(_, entry): &(&JobId, &Job)| entry.spec.owner.0 == name;
-        state.jobs().iter().filter(is_theirs).map(|(job, _)| *job).collect::<Vec<_>>()
-    };
     match select {
         // Each once: an answer may bring a whole script for each.
         Select::Ids(jobs) => {
             let mut seen = BTreeSet::new();
             Ok(jobs.iter().copied().filter(|job| seen.insert(*job)).collect())
         }
-        Select::Last => owned_by(&who.name).last().map(|job| vec![*job]).ok_or(Refusal::NoJobs),
+        Select::Last => state.owned_by(&who.name).next_back().map(|job| vec![job]).ok_or(Refusal::NoJobs),
         Select::All => match who.role {
             Role::Admin => Ok(state.jobs().keys().copied().collect()),
-            Role::User => Ok(owned_by(&who.name)),
+            Role::User => Ok(state.owned_by(&who.name).collect()),
             Role::Job => Ok(who.as_job().map(|(job, _)| job).into_iter().collect()),
             Role::Agent | Role::Server => Ok(Vec::new()),
         },
-        Select::User(name) => Ok(owned_by(name)),
+        Select::User(name) => Ok(state.owned_by(name).collect()),
     }
 }
 

@@ -13,8 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rms_api::call::HistoryQuery;
+use rms_api::filter::{RecordColumn, Way};
 use rms_api::negotiate::NegotiationRecord;
-use rms_model::{JobId, JobRecord, Time};
+use rms_model::{ClusterId, JobId, JobRecord};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use thiserror::Error;
@@ -29,23 +30,18 @@ pub use self::table::{copy, for_each};
 pub use self::writer::{Cause, Failure, HistoryWriter};
 
 /// One page of an answer: pages are read one by one, as fast as the asker takes them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     query: HistoryQuery,
-    /// Where the page before it ended.
-    before: Option<Place>,
+    /// Those that the query names.
+    clusters: Vec<ClusterId>,
+    /// What the answer is sorted by, of the last record of the page before.
+    after: Option<Vec<Value>>,
     n_left: u64,
 }
 
-/// A place in the order of the answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    ended: Time,
-    job: JobId,
-}
-
 /// The records of one page, and the page after it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     pub records: Vec<JobRecord>,
     pub next: Option<Page>,
@@ -55,7 +51,13 @@ impl Page {
     /// Where an answer begins. A limit of 0 is none.
     pub fn first(query: HistoryQuery) -> Page {
         let n_left = if query.limit == 0 { u64::MAX } else { u64::from(query.limit) };
-        Page { query, before: None, n_left }
+        Page { query, clusters: Vec::new(), after: None, n_left }
+    }
+
+    /// With the clusters that the query names.
+    #[must_use]
+    pub fn on(self, clusters: Vec<ClusterId>) -> Page {
+        Page { clusters, ..self }
     }
 }
 
@@ -213,40 +215,102 @@ fn select_all(conn: &Connection, page: Page, written: Result<(), HistoryError>) 
 
 fn select(conn: &Connection, page: Page) -> Result<Found, HistoryError> {
     let n_wanted = page.n_left.min(PAGE_RECORDS);
-    let (sql, values) = sql_of(&page, n_wanted);
+    let order = order(&page.query);
+    let (sql, values) = sql_of(&page, &order, n_wanted);
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
     let mut records: Vec<JobRecord> = Vec::new();
+    let mut last = None;
     while let Some(row) = rows.next()? {
         records.push(table::record(row)?);
+        if records.len() as u64 == n_wanted {
+            let of_order = N_SELECTED..N_SELECTED + order.len();
+            last = Some(of_order.map(|idx| row.get(idx)).collect::<rusqlite::Result<Vec<Value>>>()?);
+        }
     }
     let n_left = page.n_left - records.len() as u64;
-    let may_be_more = records.len() as u64 == n_wanted && n_left > 0;
-    let before = records.last().map(|record| Place { ended: record.ended, job: record.job });
-    let next = if may_be_more { Some(Page { before, n_left, ..page }) } else { None };
+    let next = last.filter(|_| n_left > 0).map(|last| Page { after: Some(last), n_left, ..page });
     Ok(Found { records, next })
 }
 
+/// What an answer is sorted by: no two records have all of it in common, and none of it is null.
+fn order(query: &HistoryQuery) -> Vec<(&'static str, Way)> {
+    let rest = [(RecordColumn::Ended, Way::Down), (RecordColumn::Job, Way::Down)];
+    query.sort.iter().chain(&rest).map(|(column, way)| (expression(*column), *way)).collect()
+}
+
+fn expression(column: RecordColumn) -> &'static str {
+    match column {
+        RecordColumn::Job => "job",
+        RecordColumn::User => "owner",
+        RecordColumn::Name => "name",
+        RecordColumn::State => "outcome",
+        RecordColumn::Submitted => "submitted",
+        RecordColumn::Started => "ifnull(started, -1)",
+        RecordColumn::Ended => "ended",
+        RecordColumn::Ran => "ifnull(ended - started, -1)",
+        RecordColumn::Cpu => "cpu_ms",
+        RecordColumn::Memory => "peak_kib",
+    }
+}
+
+/// Only what comes after a record that has these values.
+fn behind(order: &[(&'static str, Way)], after: &[Value]) -> (String, Vec<Value>) {
+    if order.iter().all(|(_, way)| *way == Way::Down) {
+        // An index has this order.
+        let columns: Vec<&str> = order.iter().map(|(column, _)| *column).collect();
+        let marks = vec!["?"; columns.len()].join(", ");
+        return (format!("({}) < ({marks})", columns.join(", ")), after.to_vec());
+    }
+    let mut values = Vec::new();
+    // Equal in the first columns, and behind it in the next.
+    let branch = |idx: usize| {
+        let equal = order[..idx].iter().map(|(column, _)| format!("{column} = ?"));
+        let (column, way) = order[idx];
+        let comparison = match way {
+            Way::Up => ">",
+            Way::Down => "<",
+        };
+        values.extend(after[..=idx].iter().cloned());
+        equal.chain([format!("{column} {comparison} ?")]).collect::<Vec<_>>().join(" AND ")
+    };
+    let branches: Vec<String> = (0..order.len()).map(branch).collect();
+    (format!("({})", branches.join(" OR ")), values)
+}
+
+/// Columns that are selected before what the answer is sorted by.
+const N_SELECTED: usize = 3;
+
 /// Only the shape of the query enters the text; whatever a client named is bound as a value.
-fn sql_of(page: &Page, n_wanted: u64) -> (String, Vec<Value>) {
-    let HistoryQuery { user, states, since, until, jobs, name, limit: _, offset } = &page.query;
+fn sql_of(page: &Page, order: &[(&'static str, Way)], n_wanted: u64) -> (String, Vec<Value>) {
+    let HistoryQuery { users, states, since, until, jobs, names, clusters: _, sort: _, limit: _, offset } = &page.query;
     let mut conditions: Vec<String> = Vec::new();
     let mut values: Vec<Value> = Vec::new();
-    let mut any_of = |column: &str, wanted: Vec<Value>| {
-        if !wanted.is_empty() {
-            conditions.push(format!("{column} IN ({})", vec!["?"; wanted.len()].join(", ")));
-            values.extend(wanted);
+    for (column, wanted) in [("owner", users), ("outcome", states), ("name", names)] {
+        match wanted.as_slice() {
+            [] => {}
+            // Of one owner, the index has the order, too.
+            [only] => {
+                conditions.push(format!("{column} = ?"));
+                values.push(Value::from(only.clone()));
+            }
+            several => {
+                // One value for all of them, because there can be more than SQLite binds.
+                conditions.push(format!("{column} IN (SELECT value FROM json_each(?))"));
+                values.push(Value::from(serde_json::json!(several).to_string()));
+            }
         }
-    };
-    any_of("owner", user.iter().map(|user| Value::from(user.clone())).collect());
-    any_of("outcome", states.iter().map(|state| Value::from(state.clone())).collect());
-    any_of("name", name.iter().map(|name| Value::from(name.clone())).collect());
+    }
     if !jobs.is_empty() {
-        // One value for all of them, because there can be more than SQLite binds. An id beyond its integers names
-        // no job.
+        // An id beyond its integers names no job.
         conditions.push("job IN (SELECT value FROM json_each(?))".to_owned());
-        let ids: Vec<String> = jobs.iter().map(|job| i64::try_from(job.0).unwrap_or(-1).to_string()).collect();
-        values.push(Value::from(format!("[{}]", ids.join(","))));
+        let ids: Vec<i64> = jobs.iter().map(|job| i64::try_from(job.0).unwrap_or(-1)).collect();
+        values.push(Value::from(serde_json::json!(ids).to_string()));
+    }
+    if !page.clusters.is_empty() {
+        conditions.push("EXISTS (SELECT 1 FROM json_each(?) WHERE instr(clusters, value) > 0)".to_owned());
+        let clusters: Vec<String> = page.clusters.iter().map(|cluster| table::within(*cluster)).collect();
+        values.push(Value::from(serde_json::json!(clusters).to_string()));
     }
     for (condition, time) in [("ended >= ?", since), ("ended < ?", until)] {
         if let Some(time) = time {
@@ -254,23 +318,33 @@ fn sql_of(page: &Page, n_wanted: u64) -> (String, Vec<Value>) {
             values.push(Value::from(time.as_millis()));
         }
     }
-    if let Some(Place { ended, job }) = page.before {
-        conditions.push("(ended, job) < (?, ?)".to_owned());
-        values.push(Value::from(ended.as_millis()));
-        values.push(Value::from(i64::try_from(job.0).unwrap_or(i64::MAX)));
+    if let Some(after) = &page.after {
+        let (condition, of_it) = behind(order, after);
+        conditions.push(condition);
+        values.extend(of_it);
     }
     let filter = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
     // Later pages begin where the one before ended.
-    let n_skipped = if page.before.is_some() { 0 } else { i64::try_from(*offset).unwrap_or(i64::MAX) };
+    let n_skipped = if page.after.is_some() { 0 } else { i64::try_from(*offset).unwrap_or(i64::MAX) };
     values.push(Value::from(i64::try_from(n_wanted).unwrap_or(i64::MAX)));
     values.push(Value::from(n_skipped));
-    (format!("SELECT job, record, digest FROM history{filter} ORDER BY ended DESC, job DESC LIMIT ? OFFSET ?"), values)
+    let columns: String = order.iter().map(|(column, _)| format!(", {column}")).collect();
+    let ways = order.iter().map(|(column, way)| match way {
+        Way::Up => format!("{column} ASC"),
+        Way::Down => format!("{column} DESC"),
+    });
+    let ways: Vec<String> = ways.collect();
+    let sql = format!(
+        "SELECT job, record, digest{columns} FROM history{filter} ORDER BY {} LIMIT ? OFFSET ?",
+        ways.join(", ")
+    );
+    (sql, values)
 }
-
 #[cfg(test)]
 mod tests {
+    use rms_api::filter::column;
     use rms_core::Fact;
-    use rms_model::{ClusterId, Labels, Outcome, Owner, Request, Span};
+    use rms_model::{Labels, Outcome, Owner, Request, Span, Time};
 
     use super::table::open_reader;
     use super::*;
@@ -326,15 +400,56 @@ mod tests {
 
     #[test]
     fn jobs_are_selected_by_what_is_known_of_them() {
-        check(HistoryQuery { user: Some("ann".to_owned()), ..any() }, &[4, 3, 1]);
-        check(HistoryQuery { name: Some("cfd".to_owned()), ..any() }, &[4, 2, 1]);
+        check(HistoryQuery { users: vec!["ann".to_owned()], ..any() }, &[4, 3, 1]);
+        check(HistoryQuery { names: vec!["cfd".to_owned()], ..any() }, &[4, 2, 1]);
         check(HistoryQuery { states: vec!["failed".to_owned()], ..any() }, &[3, 2]);
+        check(
+            HistoryQuery { users: vec!["bob".to_owned(), "eve".to_owned(), "ann".to_owned()], limit: 2, ..any() },
+            &[4, 3],
+        );
         check(HistoryQuery { jobs: vec![JobId(2), JobId(4), JobId(u64::MAX)], ..any() }, &[4, 2]);
         check(
             HistoryQuery { since: Some(Time::from_secs(2020)), until: Some(Time::from_secs(4020)), ..any() },
             &[3, 2],
         );
-        check(HistoryQuery { user: Some("ann' OR 1 --".to_owned()), ..any() }, &[]);
+        check(HistoryQuery { users: vec!["ann' OR 1 --".to_owned()], ..any() }, &[]);
+    }
+
+    #[test]
+    fn records_are_selected_by_where_they_were() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut log = new_log(&dir);
+        let facts = (1..=14).map(|job| {
+            let mut fact = done(job, "ann", "cfd", Outcome::Completed);
+            if let Fact::JobDone { record, .. } = &mut fact {
+                let on = |cluster| (ClusterId(cluster), 1);
+                record.request.hosts = [on(job as u16), on(100)].into_iter().take(1 + job as usize % 2).collect();
+            }
+            fact
+        });
+        log.append(&facts.collect::<Vec<_>>()).expect("space on the disk");
+        log.history().wait_until_written().expect("a disk");
+        let conn = open_reader(&table::path_of(&dir.path().join("journal"))).expect("a readable history");
+        let on = |clusters: &[u16]| {
+            let page = Page::first(any()).on(clusters.iter().copied().map(ClusterId).collect());
+            let found = select(&conn, page).expect("an answer");
+            found.records.iter().map(|record| record.job.0).collect::<Vec<u64>>()
+        };
+        assert_eq!((on(&[1]), on(&[4, 11])), (vec![1], vec![11, 4]));
+        assert_eq!(on(&[100]), [13, 11, 9, 7, 5, 3, 1]);
+    }
+
+    #[test]
+    fn answers_are_sorted_by_what_was_asked_for() {
+        let sort = |words: &[&str]| {
+            let sort = words.iter().map(|word| column(word).expect("a column")).collect();
+            HistoryQuery { sort, ..any() }
+        };
+        check(sort(&["job"]), &[1, 2, 3, 4]);
+        check(sort(&["user", "name"]), &[4, 1, 3, 2]);
+        check(sort(&["-user", "job"]), &[2, 1, 3, 4]);
+        // Cancelled, completed, failed, failed.
+        check(HistoryQuery { limit: 2, offset: 1, ..sort(&["state"]) }, &[1, 3]);
     }
 
     #[test]
@@ -346,15 +461,24 @@ mod tests {
         log.append(&facts).expect("space on the disk");
         log.history().wait_until_written().expect("a disk");
         let conn = open_reader(&table::path_of(&path)).expect("a readable history");
-        let mut page = Some(Page::first(HistoryQuery { limit: 2200, offset: 100, ..HistoryQuery::default() }));
-        let mut jobs = Vec::new();
-        while let Some(wanted) = page {
-            let found = select(&conn, wanted).expect("an answer");
-            assert!(found.records.len() <= PAGE_RECORDS as usize);
-            jobs.extend(found.records.iter().map(|record| record.job.0));
-            page = found.next;
-        }
-        assert_eq!(jobs, (201..=2400).rev().collect::<Vec<u64>>());
+        let all = |sort: &[&str]| {
+            let sort = sort.iter().map(|word| column(word).expect("a column")).collect();
+            let query = HistoryQuery { limit: 2200, offset: 100, sort, ..HistoryQuery::default() };
+            let mut page = Some(Page::first(query));
+            let mut jobs = Vec::new();
+            while let Some(wanted) = page {
+                let found = select(&conn, wanted).expect("an answer");
+                assert!(found.records.len() <= PAGE_RECORDS as usize);
+                jobs.extend(found.records.iter().map(|record| record.job.0));
+                page = found.next;
+            }
+            jobs
+        };
+        let newest: Vec<u64> = (201..=2400).rev().collect();
+        assert_eq!(all(&[]), newest);
+        // Equal in all of these.
+        assert_eq!(all(&["user", "-ran", "cpu"]), newest);
+        assert_eq!(all(&["-name", "submitted"]), (101..=2300).collect::<Vec<u64>>());
     }
 
     /// An agent says what its jobs used; whatever it says, the journal must go on.

@@ -280,7 +280,7 @@ impl World {
 
     /// A line of the queue, while the job is in the system.
     pub fn line(&mut self, job: JobId) -> Option<JobLine> {
-        match self.admin(Call::Query(Query::Queue)) {
+        match self.admin(Call::Query(Query::Queue(Default::default()))) {
             Answer::Queue { jobs, .. } => jobs.into_iter().find(|line| line.job == job),
             other => panic!("not the queue: {other:?}"),
         }
@@ -302,7 +302,7 @@ impl World {
     /// # Panics
     /// There is no such node.
     pub fn node(&mut self, name: &str) -> NodeLine {
-        match self.admin(Call::Query(Query::Nodes)) {
+        match self.admin(Call::Query(Query::Nodes(Default::default()))) {
             Answer::Nodes { nodes, .. } => {
                 nodes.into_iter().find(|line| line.name == name).unwrap_or_else(|| panic!("no node {name}"))
             }

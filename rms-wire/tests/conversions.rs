@@ -66,7 +66,7 @@ fn lists_of_any_length_arrive_whole_and_in_order() {
     let now = Time::from_secs(1);
     for n_jobs in [0, 1, 255, 256, 257, 1000] {
         let jobs: Vec<_> = (0..n_jobs).map(domain::job_line).collect();
-        let answer = Answer::Queue { now, jobs };
+        let answer = Answer::Queue { now, planned: now, jobs };
         let parts: Vec<AnswerPart> = answer_parts(&answer).collect();
         assert_eq!(parts.len() as u64, n_jobs.div_ceil(256).max(1));
         assert_eq!(received(parts), answer);
@@ -90,7 +90,7 @@ fn lists_of_any_length_arrive_whole_and_in_order() {
 fn parts_of_different_answers_do_not_mix() {
     let now = Time::from_secs(1);
     let jobs = (0..300).map(domain::job_line).collect();
-    let queue = Answer::Queue { now, jobs };
+    let queue = Answer::Queue { now, planned: now, jobs };
     let first = answer_parts(&queue).next().expect("a part").answer.expect("an answer");
     let mut parts = AnswerParts::new();
     assert_eq!(parts.push(first, false), Ok(None));

@@ -211,7 +211,7 @@ fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
         });
         let Ok(Answer::Submitted { job }) = vandal.call(&large).await else { panic!("it is a job") };
         let often = ClientRequest::Call(Call::Query(Query::Job(Select::Ids(vec![job; 50_000]))));
-        let Ok(Answer::Detail { now: _, jobs }) = vandal.call(&often).await else { panic!("it may ask") };
+        let Ok(Answer::Detail { jobs, .. }) = vandal.call(&often).await else { panic!("it may ask") };
         assert_eq!(jobs.len(), 1);
         let more = ClientRequest::Watch(Watch { jobs: (0..200_000).map(rms_model::JobId).collect() });
         let refused = vandal.call(&more).await;

@@ -190,7 +190,10 @@ fn commands_and_jobs_of_one_owner_together_take_little_memory() {
         for (job, process) in jobs.iter().zip(&of_jobs) {
             held.extend(calls(&deployment, process, &follow(*job), 60).await);
             held.extend(calls(&deployment, process, &details(Select::Ids(vec![JobId(*job)])), 30).await);
-            held.extend(calls(&deployment, process, &ClientRequest::Call(Call::Query(Query::Queue)), 30).await);
+            held.extend(
+                calls(&deployment, process, &ClientRequest::Call(Call::Query(Query::Queue(Default::default()))), 30)
+                    .await,
+            );
             begun.extend(unfinished(&deployment, process, 8).await);
         }
         let grown = grown(&deployment, before).await;

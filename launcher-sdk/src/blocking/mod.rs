@@ -8,6 +8,7 @@ use std::path::Path;
 use rms_api::answer::{JobChange, ViewAnswer};
 use rms_api::call::HistoryQuery;
 use rms_api::call::{Call, Select, Submission};
+use rms_api::filter::{JobFilter, NodeFilter};
 use rms_model::{Evolution, JobId, JobRecord, Outcome};
 use tokio::runtime::{Builder, Runtime};
 
@@ -93,6 +94,14 @@ impl Client {
     /// As [`crate::Client::jobs`].
     ///
     /// # Errors
+    /// As [`crate::Client::queue_of`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::queue_of`].
+    pub fn queue_of(&self, filter: JobFilter) -> Result<Queue, CallError> {
+        self.runtime.block_on(self.client.queue_of(filter))
+    }
+
     /// As [`crate::Client::jobs`].
     pub fn jobs(&self, select: Select) -> Result<JobDetails, CallError> {
         self.runtime.block_on(self.client.jobs(select))
@@ -104,6 +113,14 @@ impl Client {
     /// As every call.
     pub fn nodes(&self) -> Result<NodeList, CallError> {
         self.runtime.block_on(self.client.nodes())
+    }
+
+    /// As [`crate::Client::nodes_of`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::nodes_of`].
+    pub fn nodes_of(&self, filter: NodeFilter) -> Result<NodeList, CallError> {
+        self.runtime.block_on(self.client.nodes_of(filter))
     }
 
     /// As [`crate::Client::view`].

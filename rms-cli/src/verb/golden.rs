@@ -43,14 +43,18 @@ fn the_queue() {
     let jobs = vec![started(), malleable(), ghost(), blocked(), held()];
     check(
         "queue",
-        &queue::QueueAnswer { queue: Queue { now: NOW, jobs }, clusters: clusters(), negotiations: talks() },
+        &queue::QueueAnswer {
+            queue: Queue { now: NOW, planned: NOW, jobs },
+            clusters: clusters(),
+            negotiations: talks(),
+        },
     );
 }
 
 #[test]
 fn the_queue_says_until_when_an_offer_stands_in_eighty_columns() {
     let jobs = vec![started(), malleable(), ghost(), blocked(), held()];
-    let queue = Queue { now: NOW, jobs };
+    let queue = Queue { now: NOW, planned: NOW, jobs };
     let answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: talks() };
     let text = answer.people().fitted("none", Some(80));
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -59,7 +63,7 @@ fn the_queue_says_until_when_an_offer_stands_in_eighty_columns() {
 
 #[test]
 fn an_empty_queue() {
-    let queue = Queue { now: NOW, jobs: Vec::new() };
+    let queue = Queue { now: NOW, planned: NOW, jobs: Vec::new() };
     check("queue_empty", &queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new() });
 }
 
@@ -99,8 +103,12 @@ fn the_nodes() {
     ];
     let clusters = vec![(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())];
     let list = NodeList { now: NOW, nodes, clusters };
-    check("nodes", &nodes::NodesAnswer { list: list.clone(), negotiations: talks(), each: true });
-    check_form("nodes_summary", &nodes::NodesAnswer { list, negotiations: talks(), each: false }, Form::Text);
+    check("nodes", &nodes::NodesAnswer { list: list.clone(), negotiations: talks(), each: true, is_all: true });
+    check_form(
+        "nodes_summary",
+        &nodes::NodesAnswer { list, negotiations: talks(), each: false, is_all: true },
+        Form::Text,
+    );
 }
 
 #[test]

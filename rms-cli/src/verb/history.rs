@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use launcher_sdk::HistoryQuery;
+use rms_api::filter::{RecordColumn, Way};
 use rms_model::{JobId, JobRecord, Labels, Outcome, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
+use crate::listing::{self, sorted, time};
 use crate::names::ClusterNames;
 use crate::output::Show;
 use crate::select;
@@ -21,6 +23,7 @@ Examples:
   rms history                                the newest 20
   rms history --since -1d --state failed     what failed during the last day
   rms history --user ada --limit 0           all jobs of one user
+  rms history --sort=-cpu --limit 5          the five that computed longest
   rms history 7 12-15                        these jobs
 Times: -1h (ago), 08:00, yesterday, 2026-11-20, 2026-11-20T08:00 (local time),
 2026-11-20T08:00+01:00")]
@@ -28,11 +31,14 @@ pub struct Args {
     /// Only these jobs: 7, 3,5-9
     #[arg(value_name = "JOBS")]
     jobs: Vec<String>,
-    /// Only this user's jobs
-    #[arg(short, long, value_name = "NAME")]
-    user: Option<String>,
+    /// Only jobs of these users
+    #[arg(short, long, value_name = "NAMES", value_delimiter = ',')]
+    user: Vec<String>,
+    /// Only your own jobs
+    #[arg(long, conflicts_with = "user")]
+    me: bool,
     /// Only jobs that ended so: failed,timeout
-    #[arg(short, long, value_name = "STATES", value_delimiter = ',', value_parser = Outcome::WORDS)]
+    #[arg(short, long, short_alias = 't', value_name = "STATES", value_delimiter = ',', value_parser = Outcome::WORDS)]
     state: Vec<String>,
     /// Only jobs that ended at or after this time
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -40,32 +46,36 @@ pub struct Args {
     /// Only jobs that ended before this time
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
-    /// Only jobs of this name
-    #[arg(short = 'J', long, value_name = "NAME")]
-    name: Option<String>,
-    /// At most so many, newest first; 0 for all
+    /// Only jobs of these names
+    #[arg(short = 'J', long, value_name = "NAMES", value_delimiter = ',')]
+    name: Vec<String>,
+    /// Only jobs that were on these clusters, or asked for them
+    #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
+    clusters: Vec<String>,
+    /// Sort by these columns, with '-' the greatest first: -cpu,user
+    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<RecordColumn>, allow_hyphen_values = true)]
+    sort: Vec<(RecordColumn, Way)>,
+    /// At most so many; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     limit: u32,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let now = stamp::now();
-    let time = |flag: &str, text: &Option<String>| {
-        let parsed = text.as_deref().map(|text| stamp::parse(text, now, stamp::Meant::Last)).transpose();
-        parsed.map_err(|error| Failure::usage(format!("--{flag}: {error}")))
-    };
     let jobs = args.jobs.iter().map(|word| ids(word)).collect::<Result<Vec<_>, _>>()?.concat();
+    let (since, until) = (time("since", args.since.as_deref())?, time("until", args.until.as_deref())?);
+    let client = context.client().await?;
     let query = HistoryQuery {
-        user: args.user.clone(),
-        states: args.state.clone(),
-        since: time("since", &args.since)?,
-        until: time("until", &args.until)?,
+        users: if args.me { vec![listing::me(&client).await?] } else { args.user },
+        states: args.state,
+        since,
+        until,
         jobs,
-        name: args.name.clone(),
+        names: args.name,
+        clusters: args.clusters,
+        sort: args.sort,
         limit: args.limit,
         offset: 0,
     };
-    let client = context.client().await?;
     let (records, clusters) = tokio::join!(client.history(query), context.cluster_names(&client));
     context.output.show(&HistoryAnswer { records: records?, clusters: clusters? })?;
     Ok(Exit::OK)

@@ -133,7 +133,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 async fn broken_term(client: &Client, job: JobId, negotiation: NegotiationId) -> Option<String> {
     let (_, lines) = super::negotiations::ask(client, Some(job)).await.ok()?;
     let line = lines.iter().find(|line| line.record.id == negotiation)?;
-    let clusters = ClusterNames::new(client.nodes().await.ok()?.clusters);
+    let clusters = ClusterNames::new(client.clusters().await.ok()?);
     terms::broken(&line.record, &line.owner, &Allowed::ask(client, &clusters).await)
 }
 

@@ -88,8 +88,8 @@ pub(super) async fn ask(client: &Client, job: Option<JobId>) -> Result<(Time, Ve
 /// Those of so many of the jobs that ended last and whose negotiations we may see, the newest job first.
 async fn past(client: &Client, mut told: BTreeSet<JobId>, n_jobs: u32) -> Result<Vec<NegotiationLine>, CallError> {
     let identity = client.identity();
-    let user = (identity.role != Role::Admin).then(|| identity.name.clone());
-    let ended = client.history(HistoryQuery { user, limit: n_jobs, ..HistoryQuery::default() }).await?;
+    let users = (identity.role != Role::Admin).then(|| identity.name.clone()).into_iter().collect();
+    let ended = client.history(HistoryQuery { users, limit: n_jobs, ..HistoryQuery::default() }).await?;
     let mut lines = Vec::new();
     // A job that ran more than once has as many records, and one that runs again may have been told of.
     for record in ended {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use launcher_sdk::NodeList;
 use rms_api::answer::{NodeLine, NodeState};
+use rms_api::filter::{NodeColumn, NodeFilter, Way};
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobId, hostlist};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::context::Context;
 use crate::explain;
 use crate::failure::{Exit, Failure};
 use crate::json;
+use crate::listing::{self, node_states, sorted};
 use crate::output::Show;
 use crate::stamp;
 use crate::table::{Table, plain};
@@ -24,6 +26,8 @@ Examples:
   rms nodes 'a[1-4]'             some, each on a line of its own
   rms nodes --each               all, each on a line of its own
   rms nodes -M a                 those of one cluster
+  rms nodes -t down,drained      those in these states
+  rms nodes --me                 those that your jobs have
   rms nodes --json
 States: idle, busy, offered (kept for a running job that may have it), ghost
 (kept free for fairness), draining, drained, down, away (its agent is not heard
@@ -33,8 +37,23 @@ pub struct Args {
     #[arg(value_name = "NODES")]
     nodes: Option<String>,
     /// Only nodes of these clusters
-    #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
+    /// Only nodes in these states; those that are offered are idle
+    #[arg(short = 't', long, short_alias = 's', value_name = "STATES", value_delimiter = ',', value_parser = node_states())]
+    state: Vec<NodeState>,
+    /// Only nodes that jobs of these users have
+    #[arg(short, long, value_name = "NAMES", value_delimiter = ',')]
+    user: Vec<String>,
+    /// Only nodes that your own jobs have
+    #[arg(long, conflicts_with = "user")]
+    me: bool,
+    /// Sort by these columns, with '-' the greatest first: state,-memory
+    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<NodeColumn>, allow_hyphen_values = true)]
+    sort: Vec<(NodeColumn, Way)>,
+    /// At most so many; 0 for all
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    limit: u32,
     /// One line for each node
     #[arg(long)]
     each: bool,
@@ -43,22 +62,20 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let wanted = args.nodes.as_deref().map(hostlist::expand).transpose()?;
     let client = context.client().await?;
-    let mut list = client.nodes().await?;
-    if let Some(wanted) = &wanted {
-        let missing: Vec<&str> = wanted
-            .iter()
-            .filter(|name| !list.nodes.iter().any(|node| node.name == **name))
-            .map(String::as_str)
-            .collect();
-        if !missing.is_empty() {
-            let failure = Failure::new("no_such_node", format!("there is no node {}", hostlist::fold(&missing)));
-            return Err(failure.hint("'rms nodes' lists them all"));
-        }
-        list.nodes.retain(|node| wanted.contains(&node.name));
-    }
-    list.nodes.retain(|node| args.clusters.is_empty() || args.clusters.contains(&node.cluster));
+    let each = args.each || wanted.is_some();
+    let filter = NodeFilter {
+        names: wanted.unwrap_or_default(),
+        users: if args.me { vec![listing::me(&client).await?] } else { args.user },
+        states: args.state,
+        clusters: args.clusters,
+        sort: args.sort,
+        limit: args.limit,
+        offset: 0,
+    };
+    let is_all = filter == NodeFilter::default();
+    let list = client.nodes_of(filter).await?;
     let (_, negotiations) = negotiations::ask(&client, None).await?;
-    context.output.show(&NodesAnswer { list, negotiations, each: args.each || wanted.is_some() })?;
+    context.output.show(&NodesAnswer { list, negotiations, each, is_all })?;
     Ok(Exit::OK)
 }
 
@@ -70,12 +87,18 @@ pub struct NodesAnswer {
     pub negotiations: Vec<NegotiationLine>,
     /// People get a line for each, not for all that are alike.
     pub each: bool,
+    /// Nothing was to be left out.
+    pub is_all: bool,
 }
 
 impl Show for NodesAnswer {
     fn text(&self) -> String {
-        let empty =
-            "no node has joined yet: make a token with 'rms token create --role agent', and start an agent with it";
+        let empty = match self.is_all {
+            true => {
+                "no node has joined yet: make a token with 'rms token create --role agent', and start an agent with it"
+            }
+            false => "no such node",
+        };
         if self.each { self.table_of(true).text(empty) } else { self.summary().text(empty) }
     }
 

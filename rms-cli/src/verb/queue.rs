@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use launcher_sdk::{Client, Queue};
 use rms_api::answer::{JobLine, JobState, Reason};
+use rms_api::filter::JobFilter;
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{Identity, Span, Time, hostlist};
+use rms_model::{Span, Time, hostlist};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -14,6 +15,7 @@ use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
 use crate::json;
+use crate::listing::JobFlags;
 use crate::names::ClusterNames;
 use crate::negotiations::open_by_job;
 use crate::output::{self, Form, Show};
@@ -29,34 +31,29 @@ Examples:
   rms queue                      everything in the system
   rms queue --user ada           one user's jobs
   rms queue --me                 your own
-  rms queue --state waiting      only what waits
+  rms queue -t waiting --limit 20    the next 20 that wait
+  rms queue --sort=-priority,submitted
   rms queue -w                   anew each second, until Ctrl-C
   rms queue --watch=10s          each 10 seconds
   rms queue --json | jq '.jobs[] | select(.state == \"waiting\") | .job'
-States: submitted, held, request_sent, waiting, started, ending, ghost")]
+Without --sort, jobs stand in the order in which they would start.
+Times: -1h (ago), 08:00, yesterday, 2026-11-20, 2026-11-20T08:00 (local time)")]
 pub struct Args {
     /// Ask again and redraw the list, each second if no other span is given, until Ctrl-C
     #[arg(short, long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     watch: Option<Span>,
-    /// Only this user's jobs
-    #[arg(short, long, value_name = "NAME")]
-    user: Option<String>,
-    /// Only your own jobs; inside a job, those of its owner
-    #[arg(long, conflicts_with = "user")]
-    me: bool,
-    /// Only jobs in these states
-    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = STATES)]
-    state: Vec<String>,
+    #[command(flatten)]
+    jobs: JobFlags,
 }
 
 /// Nobody reads faster, and the server has more to do.
 const SHORTEST_REFRESH: Span = Span::from_millis(100);
-const STATES: [&str; 7] = ["submitted", "held", "request_sent", "waiting", "started", "ending", "ghost"];
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
+    let filter = args.jobs.filter(&client).await?;
     let Some(interval) = args.watch else {
-        context.output.show(&look(&args, context, &client).await?)?;
+        context.output.show(&look(&filter, context, &client).await?)?;
         return Ok(Exit::OK);
     };
     let interval = Duration::from_millis(interval.max(SHORTEST_REFRESH).as_millis().unsigned_abs());
@@ -64,7 +61,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         .map_err(|error| Failure::io("changes of the terminal cannot be listened for", error))?;
     let watching = async {
         loop {
-            let answer = look(&args, context, &client).await?;
+            let answer = look(&on_screen(&filter, context.output.form()), context, &client).await?;
             draw(context.output.form(), &answer)?;
             // The clock of the display: estimates move and jobs come without any change of those shown now.
             let again = tokio::time::sleep(interval);
@@ -84,50 +81,49 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-async fn look(args: &Args, context: &Context, client: &Client) -> Result<QueueAnswer, Failure> {
-    let (queue, clusters, negotiations) =
-        tokio::join!(client.queue(), context.cluster_names(client), negotiations::ask(client, None));
-    let mut queue = queue?;
-    let (_, negotiations) = negotiations?;
-    let user = if args.me { Some(owner(client.identity(), &queue)) } else { args.user.clone() };
-    queue.jobs.retain(|line| {
-        let is_users = user.as_ref().is_none_or(|user| line.owner.0 == *user);
-        is_users && (args.state.is_empty() || args.state.iter().any(|state| state == line.state.word()))
-    });
+async fn look(filter: &JobFilter, context: &Context, client: &Client) -> Result<QueueAnswer, Failure> {
+    let (queue, clusters) = tokio::join!(client.queue_of(filter.clone()), context.cluster_names(client));
+    let queue = queue?;
+    // Nobody else negotiates.
+    let may_negotiate = queue.jobs.iter().any(|line| line.malleable.is_some());
+    let negotiations = if may_negotiate { negotiations::ask(client, None).await?.1 } else { Vec::new() };
     Ok(QueueAnswer { queue, clusters: clusters?, negotiations })
 }
 
-/// Whose jobs are those of whoever asks.
-fn owner(who: &Identity, queue: &Queue) -> String {
-    match who.as_job() {
-        // Nobody has this name: where the own job is no longer listed, none of its owner's can be told.
-        Some((own, _)) => {
-            let line = queue.jobs.iter().find(|line| line.job == own);
-            line.map_or_else(String::new, |line| line.owner.0.clone())
-        }
-        None => who.name.clone(),
+/// No more than a terminal has rows for.
+fn on_screen(filter: &JobFilter, form: Form) -> JobFilter {
+    let mut filter = filter.clone();
+    if form == Form::Text && output::is_terminal() && filter.limit == 0 {
+        filter.limit = u32::try_from(screen::rows()).unwrap_or(u32::MAX).max(1);
     }
+    filter
 }
 
 /// On a terminal the list replaces the one before; elsewhere each one follows the other, JSON as one line each.
 fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
     let text = output::render(answer, form);
     if form == Form::Text && output::is_terminal() {
-        let head = format!("{}   (Ctrl-C ends)", stamp::iso_secs(answer.queue.now));
+        let head = head(&answer.queue);
         return output::write_out(page(&head, &text, screen::columns(), screen::rows()).as_bytes());
     }
     output::write_out(text.as_bytes())
 }
 
-/// As much of the list as the terminal has rows for; the last row says how much is left.
+/// The time, and of when the estimates are if they are older.
+fn head(queue: &Queue) -> String {
+    let (now, planned) = (stamp::iso_secs(queue.now), stamp::iso_secs(queue.planned));
+    let of = if planned < now { format!("   starts as of {planned}") } else { String::new() };
+    format!("{now}{of}   (Ctrl-C ends)")
+}
+
+/// As much of the list as the terminal has rows for; the last row says whether there is more.
 fn page(head: &str, text: &str, columns: usize, rows: usize) -> String {
     let mut lines: Vec<String> = vec![screen::cut(head, columns), String::new()];
     lines.extend(text.lines().map(str::to_owned));
     if lines.len() > rows.max(1) {
         let shown = rows.max(1) - 1;
-        let n_more = lines.len() - shown;
         lines.truncate(shown);
-        lines.push(screen::cut(&format!("… and {n_more} more: 'rms queue' lists all"), columns));
+        lines.push(screen::cut("… and more: 'rms queue' lists all", columns));
     }
     // Without a line end behind the last row, which would scroll the first one away.
     format!("\x1b[H\x1b[2J{}", lines.join("\r\n"))
@@ -155,7 +151,8 @@ impl Show for QueueAnswer {
             value
         };
         let jobs: Vec<Value> = self.queue.jobs.iter().map(job).collect();
-        json!({"now": json::time(Some(self.queue.now)), "jobs": jobs})
+        let (now, planned) = (json::time(Some(self.queue.now)), json::time(Some(self.queue.planned)));
+        json!({"now": now, "planned": planned, "jobs": jobs})
     }
 
     fn ids(&self) -> Vec<String> {
@@ -264,6 +261,6 @@ mod tests {
         assert_eq!((lines(1), lines(2), lines(10), lines(32), lines(100)), (1, 2, 10, 32, 32));
         let page = page("12:30:00   (Ctrl-C ends)", &text, 20, 10);
         assert!(page.starts_with("\x1b[H\x1b[2J12:30:00   (Ctrl-C …\r\n\r\n0\r\n1\r\n"), "{page:?}");
-        assert!(page.ends_with("6\r\n… and 23 more: 'rms…"), "{page:?}");
+        assert!(page.ends_with("6\r\n… and more: 'rms qu…"), "{page:?}");
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
+use crate::listing::JobFlags;
 use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
 use crate::output::Show;
@@ -23,20 +24,33 @@ use crate::table::{Table, plain};
 Examples:
   rms show 7                     one job, running or ended
   rms show last --script         with its script
-  rms show 3,5-9 --json")]
+  rms show 3,5-9 --json
+  rms show --me -t waiting       your jobs that wait
+Of jobs that have ended, only those that are named by their ids are shown.")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
+    ///
+    /// Without any, and without flags that select some, your last one
+    #[arg(value_name = "JOBS", allow_negative_numbers = true, conflicts_with = "JobFlags")]
     jobs: Vec<String>,
+    #[command(flatten)]
+    filter: JobFlags,
     /// Print the script too
     #[arg(long)]
     script: bool,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let select = select::parse(&args.jobs)?;
-    let is_one = matches!(&select, Select::Last) || matches!(&select, Select::Ids(ids) if ids.len() == 1);
+    let named = if args.jobs.is_empty() { Select::Last } else { select::parse(&args.jobs)? };
     let client = context.client().await?;
+    let select = if args.filter.is_given() {
+        let filter = args.filter.filter(&client).await?;
+        Select::Ids(client.queue_of(filter).await?.jobs.iter().map(|line| line.job).collect())
+    } else {
+        named
+    };
+    let is_one = !args.filter.is_given()
+        && (matches!(&select, Select::Last) || matches!(&select, Select::Ids(ids) if ids.len() == 1));
     let found = look_up::jobs(&client, select).await?;
     let clusters = context.cluster_names(&client).await?;
     context.output.show(&ShowAnswer { found, clusters, with_script: args.script, is_one })?;

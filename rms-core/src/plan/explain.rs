@@ -5,19 +5,20 @@ use std::collections::BTreeSet;
 use rms_api::answer::{Blocker, Reason};
 use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Time};
 
-use super::{Blocked, Placed, Plan, ledger};
+use super::{Blocked, Placed, Placement, Plan, ledger};
 use crate::state::State;
 use crate::state::job::{Job, Phase};
 
-/// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass. `queue_idx` is
-/// its place in the queue, in whose order `plan` has its placements.
-pub(crate) fn reason(
-    state: &State,
-    plan: &Plan,
-    job: JobId,
-    queue_idx: Option<usize>,
-    next_pass: Time,
-) -> Option<Reason> {
+/// Where a job that waits stands: in the queue as it is, and among the placements of a plan that may be older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) queue_idx: Option<usize>,
+    /// None if the plan does not know it, or knows it as it was before.
+    pub(crate) placed_idx: Option<usize>,
+}
+
+/// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass.
+pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: Place, next_pass: Time) -> Option<Reason> {
     let entry = state.jobs().get(&job)?;
     match &entry.phase {
         Phase::Submitted { hold: Some(hold) } => Some(Reason::Held { by: hold.by.clone() }),
@@ -26,16 +27,16 @@ pub(crate) fn reason(
         }
         Phase::Submitted { hold: None } => Some(Reason::NotBefore { at: entry.spec.begin.unwrap_or(entry.submitted) }),
         Phase::RequestSent | Phase::Waiting => {
-            let queue_idx = queue_idx?;
-            match plan.placements.get(queue_idx) {
-                Some(placement) => match (&placement.outcome, launcher_away(state, entry)) {
-                    (Placed::Now { .. }, Some(away)) => Some(away),
-                    (outcome, _) => outcome_reason(state, plan, queue_idx, outcome, next_pass),
-                },
-                None => {
-                    let position = queue_idx as u32 + 1;
-                    Some(Reason::BeyondDepth { depth: state.settings().queue_depth, position })
+            let placed = place.placed_idx.and_then(|idx| Some((idx, &plan.placements.get(idx)?.outcome)));
+            let depth = state.settings().queue_depth;
+            match (placed, place.queue_idx, launcher_away(state, entry)) {
+                (Some((_, Placed::Now { .. })), _, Some(away)) => Some(away),
+                (Some((placed_idx, outcome)), _, _) => outcome_reason(state, plan, placed_idx, outcome, next_pass),
+                (None, Some(queue_idx), _) if depth > 0 && queue_idx >= depth as usize => {
+                    Some(Reason::BeyondDepth { depth, position: queue_idx as u32 + 1 })
                 }
+                // It came, or was changed, after this plan was made.
+                (None, _, _) => Some(Reason::NotPlanned { next_pass }),
             }
         }
         Phase::Started(_) | Phase::Ghost(_) => None,
@@ -137,7 +138,15 @@ fn in_front(state: &State, plan: &Plan, placed_idx: usize) -> Option<(JobId, Tim
         return None;
     }
     let mut in_front = plan.placements.get(..placed_idx)?.iter().rev();
-    in_front.find_map(|placement| placement.outcome.later().map(|at| (placement.job, at)))
+    in_front.find_map(|placement| {
+        waiting(state, placement)?;
+        placement.outcome.later().map(|at| (placement.job, at))
+    })
+}
+
+/// The job of a placement, if it still waits: a plan may be older than the state.
+fn waiting<'a>(state: &'a State, placement: &Placement) -> Option<&'a Job> {
+    state.jobs().get(&placement.job).filter(|entry| entry.is_queued())
 }
 
 /// A time in which too few hosts of a cluster are free, and who has the others.
@@ -265,7 +274,8 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
             continue;
         };
         let Some(hosts) = request.hosts.get(&cluster).copied().filter(|_| is_before) else { continue };
-        let (job, entry) = (placement.job, &state.jobs()[&placement.job]);
+        let Some(entry) = waiting(state, placement) else { continue };
+        let job = placement.job;
         let (waits, is_promised) = (entry.state(), entry.promised.is_some());
         let hold = |from, until, hosts| Blocker { job, state: waits, hosts, from, until, is_offer: false, is_promised };
         match placement.outcome.fit() {

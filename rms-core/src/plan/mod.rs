@@ -27,7 +27,7 @@ use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
 pub(crate) use around::{
     Gain, Loss, delayed, plan_after, plan_around, plan_if_kept, plan_if_longer, room, starts_after,
 };
-pub(crate) use explain::{outcome_reason, reason, short_reason};
+pub(crate) use explain::{Place, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, is_free_for};
 pub(crate) use ledger::{base_blocks, meets};
 

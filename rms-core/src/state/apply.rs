@@ -120,6 +120,7 @@ impl State {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
                 let shared = self.index.share(&spec);
+                self.index.own(*job, &spec.owner);
                 if !Arc::ptr_eq(&shared, &spec.execution.environment) {
                     Arc::make_mut(&mut spec).execution.environment = shared;
                 }
@@ -507,6 +508,7 @@ impl State {
         let Some(entry) = self.jobs.remove(&job) else { return Ok(()) };
         self.index.remove_job(job, &entry);
         self.index.unshare(&entry.spec);
+        self.index.disown(job, &entry.spec.owner);
         self.release(job, entry.held(), bumped)
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Index {
     pub(crate) environments: BTreeMap<Arc<Environment>, BTreeMap<Owner, u32>>,
     /// What the jobs of each user take.
     pub(crate) usage: BTreeMap<Owner, Usage>,
+    /// The jobs of each user: who lists his own is not to walk through everybody's.
+    pub(crate) owned: BTreeMap<Owner, BTreeSet<JobId>>,
 }
 
 /// The order of the queue: priority, then first request, then id.
@@ -306,6 +308,22 @@ impl Index {
 }
 
 impl Index {
+    pub(super) fn own(&mut self, job: JobId, owner: &Owner) {
+        match self.owned.get_mut(owner) {
+            Some(owned) => drop(owned.insert(job)),
+            None => drop(self.owned.insert(owner.clone(), BTreeSet::from([job]))),
+        }
+    }
+
+    pub(super) fn disown(&mut self, job: JobId, owner: &Owner) {
+        if let Some(owned) = self.owned.get_mut(owner) {
+            owned.remove(&job);
+            if owned.is_empty() {
+                self.owned.remove(owner);
+            }
+        }
+    }
+
     /// The one copy of a new job's environment. What the job takes counts for its owner from now on.
     pub(super) fn share(&mut self, spec: &JobSpec) -> Arc<Environment> {
         let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
@@ -359,6 +377,7 @@ impl State {
         for (job, entry) in &self.jobs {
             index.insert_job(*job, entry, &self.nodes);
             index.share(&entry.spec);
+            index.own(*job, &entry.spec.owner);
         }
         index
     }

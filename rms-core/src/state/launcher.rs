@@ -14,6 +14,7 @@ impl State {
     pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {
         let mut spec = spec.clone();
         spec.execution.environment = self.index.share(&spec);
+        self.index.own(job, &spec.owner);
         let spec = Arc::new(spec);
         let phase = Phase::Submitted { hold: None };
         let launcher = Some(Launcher::new(filter.clone(), at));

@@ -156,6 +156,11 @@ impl State {
         self.index.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known))
     }
 
+    /// The jobs of a user, in the order of ids.
+    pub(crate) fn owned_by(&self, user: &str) -> impl DoubleEndedIterator<Item = JobId> + '_ {
+        self.index.owned.get(&Owner(user.to_owned())).into_iter().flatten().copied()
+    }
+
     /// What the jobs of a user take.
     pub(crate) fn usage_of(&self, owner: &Owner) -> Usage {
         self.index.usage.get(owner).copied().unwrap_or_default()

@@ -4,6 +4,7 @@ mod answers;
 pub(crate) mod dice;
 mod evolving;
 mod launchers;
+mod lists;
 mod negotiate;
 mod negotiate_policy;
 mod placing;
@@ -15,6 +16,7 @@ use rms_api::answer::{Answer, JobLine};
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, NodeReport};
+use rms_api::refusal::Refusal;
 use rms_api::{Call, Query};
 use rms_model::{Identity, Inventory, JobId, Labels, NodeId, Role, Span, Time, Work};
 
@@ -81,12 +83,16 @@ impl World {
 
     fn ask(&mut self, call: Call) -> Answer {
         let who = Identity::new(Role::Admin, "root").expect("a plain name");
+        self.ask_as(who, call).expect("it is allowed")
+    }
+
+    fn ask_as(&mut self, who: Identity, call: Call) -> Result<Answer, Refusal> {
         let effects = self.event(Event::Called { ticket: Ticket(1), who, call });
         let answer = effects.into_iter().find_map(|effect| {
             let Effect::Answer { ticket: _, answer } = effect else { return None };
             Some(answer)
         });
-        answer.expect("every call is answered").expect("it is allowed")
+        answer.expect("every call is answered")
     }
 
     pub(crate) fn submit(&mut self, n_hosts: u32, wall_secs: i64, features: &[&str]) -> JobId {
@@ -128,7 +134,7 @@ impl World {
     }
 
     pub(crate) fn line(&mut self, job: JobId) -> JobLine {
-        match self.ask(Call::Query(Query::Queue)) {
+        match self.ask(Call::Query(Query::Queue(Default::default()))) {
             Answer::Queue { jobs, .. } => jobs.into_iter().find(|line| line.job == job).expect("it is in the system"),
             other => panic!("no queue: {other:?}"),
         }

@@ -132,7 +132,9 @@ fn an_agent_that_was_back_and_left_again_is_away_and_a_drained_node_is_not_plann
         "{:?}",
         world.line(job).reason
     );
-    let rms_api::answer::Answer::Nodes { nodes, .. } = world.ask(rms_api::Call::Query(rms_api::Query::Nodes)) else {
+    let rms_api::answer::Answer::Nodes { nodes, .. } =
+        world.ask(rms_api::Call::Query(rms_api::Query::Nodes(Default::default())))
+    else {
         panic!("no nodes")
     };
     assert!(nodes.iter().all(|line| line.state == NodeState::Away));

@@ -8,14 +8,14 @@ use std::time::Duration;
 use ring::digest::{Context, SHA256};
 use rms_api::negotiate::NegotiationRecord;
 use rms_core::Fact;
-use rms_model::{JobId, JobRecord};
+use rms_model::{ClusterId, JobId, JobRecord};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::HistoryError;
 use crate::open_error::OpenError;
 
 /// Raised when an older server could no longer read what this one writes.
-const FORMAT: i32 = 1;
+const FORMAT: i32 = 2;
 
 /// `LMBH`: tells our file from any other SQLite database.
 const APPLICATION: i32 = 0x4c4d_4248;
@@ -134,8 +134,9 @@ pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
     let body = rmp_serde::to_vec_named(record)?;
     // A job is done once. Should a restored backup know it already, the newer record is the true one.
     let mut insert = conn.prepare_cached(
-        "INSERT OR REPLACE INTO history (job, owner, name, outcome, submitted, started, ended, cpu_ms, peak_kib, record, digest)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        "INSERT OR REPLACE INTO history
+         (job, owner, name, outcome, submitted, started, ended, cpu_ms, peak_kib, clusters, record, digest)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     insert.execute(params![
         record.job.0,
@@ -148,6 +149,7 @@ pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
         record.usage.cpu.as_millis(),
         // The column is for selecting; the record keeps what an agent said, however wild it is.
         i64::try_from(record.usage.peak_memory_kib).unwrap_or(i64::MAX),
+        record.request.hosts.keys().map(|cluster| within(*cluster)).collect::<String>(),
         &body[..],
         &digest(record.job, &body)[..],
     ])?;
@@ -157,6 +159,11 @@ pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
         conn.prepare_cached(sql)?.execute(params![record.job.0, &body[..], &digest(record.job, &body)[..]])?;
     }
     Ok(())
+}
+
+/// A cluster in the text of those of a record.
+pub fn within(cluster: ClusterId) -> String {
+    format!(",{},", cluster.0)
 }
 
 /// The record in a row that begins with job, record and digest.
@@ -251,6 +258,7 @@ const TABLES: &str = "
         ended INTEGER NOT NULL,
         cpu_ms INTEGER NOT NULL,
         peak_kib INTEGER NOT NULL,
+        clusters TEXT NOT NULL,
         record BLOB NOT NULL,
         digest BLOB NOT NULL
     ) STRICT;

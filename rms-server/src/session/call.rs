@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rms_api::call::Query;
 use rms_api::{Answer, Call, Refusal};
-use rms_model::{Identity, JobId, Role};
+use rms_model::{ClusterId, Identity, JobId, Role};
 use rms_wire::link::{Channel, Sender};
 use rms_wire::parts::answer_parts;
 use rms_wire::tls::draw_serial;
@@ -163,7 +163,11 @@ async fn history(
     query: HistoryQuery,
     shared: &Shared,
 ) -> Result<(), SessionError> {
-    let mut page = Some(Page::first(query));
+    let clusters = match clusters_named(who, &query.clusters, shared).await {
+        Ok(clusters) => clusters,
+        Err(refused) => return refuse(sender, refused).await,
+    };
+    let mut page = Some(Page::first(query).on(clusters));
     while let Some(wanted) = page {
         let found = match shared.history.ask(&who.name, wanted).await {
             Ok(found) => found,
@@ -182,6 +186,29 @@ async fn history(
     }
     sender.finish();
     Ok(())
+}
+
+/// Records name clusters by number.
+async fn clusters_named(who: &Identity, names: &[String], shared: &Shared) -> Result<Vec<ClusterId>, Refused> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = match shared.inbox.call(who.clone(), Call::Query(Query::Clusters)).await {
+        Ok(Answered::Done(Answer::Clusters(known))) => known,
+        Ok(Answered::Refused(refusal)) => return Err(Refused::from(&refusal)),
+        Ok(Answered::Failing(error)) => return Err(error.refused()),
+        Ok(Answered::Done(_) | Answered::Sign(_)) => return Err(Refused::new("internal", "this was not asked for")),
+        Err(error) => return Err(stopping(error)),
+    };
+    let find = |name: &String| {
+        let found = known.iter().find(|(_, known)| known == name).map(|(cluster, _)| *cluster);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = known.iter().map(|(_, name)| name.as_str()).collect();
+            let name = name.chars().take(80).collect();
+            Refused::from(&Refusal::NoSuchCluster { name, known: known.join(", ") })
+        })
+    };
+    names.iter().map(find).collect()
 }
 
 fn too_many_streams(who: &Identity, max: usize) -> Refused {

@@ -66,7 +66,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
         // Without a job it means those that who asks may touch.
         ClientRequest::Call(Call::Query(Query::Negotiations { job })) => job.is_none_or(|job| job == own),
         // What every user sees, and what else `rms show` and `rms queue` ask for.
-        ClientRequest::Call(Call::Query(Query::Queue | Query::Nodes)) => true,
+        ClientRequest::Call(Call::Query(Query::Queue(_) | Query::Nodes(_) | Query::Clusters)) => true,
         ClientRequest::History(query) => query.jobs.as_slice() == [own],
         ClientRequest::Follow(order) => order.job == own && !order.input,
         ClientRequest::Watch(order) => order.jobs.as_slice() == [own],
@@ -129,7 +129,7 @@ mod tests {
         assert!(!check(Call::Query(Query::Job(Select::Ids(vec![JobId(7), JobId(8)])))));
         assert!(!check(Call::Query(Query::Job(Select::All))));
         assert!(!check(Call::Query(Query::Negotiations { job: Some(JobId(8)) })));
-        assert!(check(Call::Query(Query::Queue)) && !check(Call::Query(Query::Audit)));
+        assert!(check(Call::Query(Query::Queue(Default::default()))) && !check(Call::Query(Query::Audit)));
         assert!(check(Call::Cancel { select: Select::Ids(vec![JobId(7)]) }));
         assert!(!check(Call::Cancel { select: Select::Ids(vec![JobId(8)]) }));
         assert!(!check(Call::Cancel { select: Select::User("ada".to_owned()) }));

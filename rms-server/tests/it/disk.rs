@@ -99,7 +99,7 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
         assert_eq!(refused.kind, "journal_failing");
         assert!(refused.message.contains("no space is left for the journal"), "{}", refused.message);
         // Reading, cancelling and draining go on in what was kept free for them; agents come and report.
-        match admin.call(&Call::Query(Query::Queue)).await.expect("a queue") {
+        match admin.call(&Call::Query(Query::Queue(Default::default()))).await.expect("a queue") {
             Answer::Queue { jobs, .. } => assert_eq!(jobs.len(), acknowledged.len() + 1),
             other => panic!("{other:?}"),
         }
@@ -128,7 +128,7 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
         server.kill();
         server.restart();
         assert_eq!(server.admin().await.history_of(busy).await.outcome, Outcome::Failed { code: 5 });
-        match server.admin().await.call(&Call::Query(Query::Queue)).await.expect("a queue") {
+        match server.admin().await.call(&Call::Query(Query::Queue(Default::default()))).await.expect("a queue") {
             Answer::Queue { jobs, .. } => {
                 let known: Vec<JobId> = jobs.iter().map(|line| line.job).collect();
                 assert!(acknowledged.iter().chain([&after]).all(|job| known.contains(job)));

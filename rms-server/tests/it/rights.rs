@@ -160,7 +160,7 @@ fn one_agent_has_one_link_and_the_newest_counts() {
         let desired = newer.desired(|desired| !desired.jobs.is_empty()).await;
         let running = JobStatus::running(Time::from_secs(1));
         newer.report(vec![report(job, desired.jobs[0].run, running)]).await;
-        match ann.call(&Call::Query(Query::Nodes)).await.expect("nodes") {
+        match ann.call(&Call::Query(Query::Nodes(Default::default()))).await.expect("nodes") {
             Answer::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "busy"),
             other => panic!("{other:?}"),
         }
@@ -178,7 +178,7 @@ fn an_agent_that_is_refused_takes_its_older_link_with_it() {
         let reason = moved.link.closed().await;
         assert!(reason.contains("belongs to cluster a"), "{reason}");
         let ann = server.user("ann").await;
-        match ann.call(&Call::Query(Query::Nodes)).await.expect("nodes") {
+        match ann.call(&Call::Query(Query::Nodes(Default::default()))).await.expect("nodes") {
             Answer::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "away"),
             other => panic!("{other:?}"),
         }
@@ -313,7 +313,7 @@ fn jobs_of_one_owner_have_so_many_links_together_and_one_for_each() {
         let mut connect = async |credentials: &Credentials| {
             // Who is turned away may be welcomed first.
             let Ok(client) = Client::try_connect(credentials, server.address).await else { return false };
-            let is_served = client.call(&Call::Query(Query::Queue)).await.is_ok();
+            let is_served = client.call(&Call::Query(Query::Queue(Default::default()))).await.is_ok();
             links.push(client);
             is_served
         };

@@ -79,7 +79,7 @@ fn has_snapshot(server: &Server) -> bool {
 }
 
 async fn queue(server: &Server) -> Vec<(rms_model::JobId, String)> {
-    match server.admin().await.call(&Call::Query(Query::Queue)).await.expect("a queue") {
+    match server.admin().await.call(&Call::Query(Query::Queue(Default::default()))).await.expect("a queue") {
         Answer::Queue { jobs, .. } => jobs.into_iter().map(|line| (line.job, line.labels.name)).collect(),
         other => panic!("{other:?}"),
     }

@@ -85,7 +85,7 @@ fn a_newer_client_is_served_and_hears_what_is_not_known() {
             assert_eq!(call(&ann, &unknown).await, Err("malformed".to_owned()), "{unknown:?}");
         }
         // The same link serves what is known.
-        let known = ann.link.call(&ClientRequest::Call(Call::Query(Query::Queue))).await;
+        let known = ann.link.call(&ClientRequest::Call(Call::Query(Query::Queue(Default::default())))).await;
         let Ok(Answer::Queue { jobs, .. }) = known else { panic!("{known:?}") };
         assert_eq!(jobs[0].labels.name, "later");
     });

@@ -17,13 +17,18 @@ pub fn answer_parts(answer: &Answer) -> Parts<'_> {
             let part = move |idx| Answer::Jobs { done: lines(done, idx), refused: lines(refused, idx) };
             numbered(n_parts, part)
         }
-        Answer::Queue { now, jobs } => parts(jobs, MAX_LINES, |_, jobs| Answer::Queue { now: *now, jobs }),
-        Answer::Detail { now, jobs } => parts(jobs, 1, |_, jobs| Answer::Detail { now: *now, jobs }),
+        Answer::Queue { now, planned, jobs } => {
+            parts(jobs, MAX_LINES, |_, jobs| Answer::Queue { now: *now, planned: *planned, jobs })
+        }
+        Answer::Detail { now, planned, jobs } => {
+            parts(jobs, 1, |_, jobs| Answer::Detail { now: *now, planned: *planned, jobs })
+        }
         // The first part brings all the clusters: they are few.
         Answer::Nodes { now, nodes, clusters } => parts(nodes, MAX_LINES, move |idx, nodes| {
             let clusters = if idx == 0 { clusters.clone() } else { Vec::new() };
             Answer::Nodes { now: *now, nodes, clusters }
         }),
+        Answer::Clusters(clusters) => parts(clusters, MAX_LINES, |_, clusters| Answer::Clusters(clusters)),
         Answer::View(view) => {
             parts(&view.clusters, 1, |_, clusters| Answer::View(ViewAnswer { now: view.now, job: view.job, clusters }))
         }
@@ -110,6 +115,7 @@ fn join(mut so_far: Answer, part: Answer) -> Result<Answer, Malformed> {
             nodes.extend(more);
             clusters.extend(more_clusters);
         }
+        (Answer::Clusters(clusters), Answer::Clusters(more)) => clusters.extend(more),
         (Answer::View(view), Answer::View(more)) => view.clusters.extend(more.clusters),
         (Answer::Settings(settings), Answer::Settings(more)) => settings.extend(more),
         (Answer::Audit(changes), Answer::Audit(more)) => changes.extend(more),
@@ -135,9 +141,10 @@ fn n_lines(part: &Answer) -> usize {
         | Answer::Negotiated(_)
         | Answer::Certificate { .. } => 1,
         Answer::Jobs { done, refused } => done.len() + refused.len(),
-        Answer::Queue { now: _, jobs } => jobs.len(),
-        Answer::Detail { now: _, jobs } => jobs.len(),
+        Answer::Queue { now: _, planned: _, jobs } => jobs.len(),
+        Answer::Detail { now: _, planned: _, jobs } => jobs.len(),
         Answer::Nodes { now: _, nodes, clusters } => nodes.len() + clusters.len(),
+        Answer::Clusters(clusters) => clusters.len(),
         Answer::View(view) => view.clusters.len(),
         Answer::Negotiations { now: _, lines } => lines.len(),
         Answer::Budgets(users) => users.len(),

@@ -11,6 +11,7 @@ use rms_api::audit::AuditEntry;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, Nodes, Query, Select, Shape, Submission, TokenOrder};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
+use rms_api::filter::{Column as _, JobColumn, JobFilter, NodeColumn, NodeFilter, Way};
 use rms_api::{Answer, Call, Refusal, Refused};
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::profile::Block;
@@ -139,9 +140,30 @@ fn first_calls() -> Vec<Call> {
         Call::Submit(Box::new(Submission { malleable, evolving: None, ..submission() }))
     });
     let queries = [
-        Query::Queue,
+        Query::Queue(Default::default()),
+        Query::Queue(JobFilter {
+            jobs: vec![JobId(1), JobId(2)],
+            users: texts(["alice"]),
+            states: JobState::IN_SYSTEM.to_vec(),
+            names: texts(["nbody"]),
+            clusters: texts(["a"]),
+            since: Some(Time::from_secs(1)),
+            sort: JobColumn::WORDS.iter().map(|(_, column)| (*column, Way::Down)).collect(),
+            limit: 50,
+            offset: 100,
+        }),
         Query::Job(Select::Last),
-        Query::Nodes,
+        Query::Nodes(Default::default()),
+        Query::Nodes(NodeFilter {
+            names: texts(["n1", "n2"]),
+            users: texts(["alice"]),
+            states: NodeState::ALL.to_vec(),
+            clusters: texts(["a"]),
+            sort: NodeColumn::WORDS.iter().map(|(_, column)| (*column, Way::Up)).collect(),
+            limit: 50,
+            offset: 100,
+        }),
+        Query::Clusters,
         Query::Explain(Select::All),
         Query::View { job: Some(JobId(7)) },
         Query::View { job: None },
@@ -512,8 +534,12 @@ fn first_answers() -> Vec<Answer> {
                 .map(|(job, refusal)| (job, Refused::from(&refusal)))
                 .to_vec(),
         },
-        Answer::Queue { now, jobs: (0..72).map(job_line).collect() },
-        Answer::Detail { now, jobs: vec![detail(1, TaskCount::PerHost(4)), detail(2, TaskCount::Total(9))] },
+        Answer::Queue { now, planned: now, jobs: (0..72).map(job_line).collect() },
+        Answer::Detail {
+            now,
+            planned: now,
+            jobs: vec![detail(1, TaskCount::PerHost(4)), detail(2, TaskCount::Total(9))],
+        },
         Answer::Nodes {
             now,
             nodes: NODE_STATES.map(node_line).to_vec(),

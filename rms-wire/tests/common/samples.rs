@@ -3,6 +3,7 @@
 use rms_api::answer::{ServerReport, ViewAnswer};
 use rms_api::call::HistoryQuery;
 use rms_api::desired::Desired;
+use rms_api::filter::{RecordColumn, Way};
 use rms_api::{Answer, Refused};
 use rms_model::{JobId, Run, Span, Time};
 use rms_wire::codec::{DecodeError, decode_frame, encode};
@@ -139,12 +140,14 @@ fn of_agents() -> Vec<Sample> {
 fn of_clients() -> Vec<Sample> {
     let mut calls: Vec<ClientRequest> = domain::calls().into_iter().map(ClientRequest::Call).collect();
     let history = HistoryQuery {
-        user: Some("alice".to_owned()),
+        users: vec!["alice".to_owned()],
         states: vec!["failed".to_owned()],
         since: Some(Time::from_secs(1)),
         until: Some(Time::from_secs(2)),
         jobs: vec![JobId(1)],
-        name: Some("nbody".to_owned()),
+        names: vec!["nbody".to_owned()],
+        clusters: vec!["a".to_owned()],
+        sort: vec![(RecordColumn::Cpu, Way::Down), (RecordColumn::Job, Way::Up)],
         limit: 100,
         offset: 200,
     };
@@ -161,8 +164,8 @@ fn of_clients() -> Vec<Sample> {
     let mut answers = domain::answers();
     answers.extend([
         Answer::History((0..8).map(domain::record).collect()),
-        Answer::Queue { now: Time::EPOCH, jobs: Vec::new() },
-        Answer::Detail { now: Time::EPOCH, jobs: Vec::new() },
+        Answer::Queue { now: Time::EPOCH, planned: Time::EPOCH, jobs: Vec::new() },
+        Answer::Detail { now: Time::EPOCH, planned: Time::EPOCH, jobs: Vec::new() },
         Answer::View(ViewAnswer { now: Time::EPOCH, job: None, clusters: Vec::new() }),
         Answer::Certificate { chain: "chain".to_owned(), ca: "ca".to_owned() },
         Answer::Launchers(Box::new(launching::launcher_report())),

@@ -14,7 +14,7 @@ fn cluster_of(n_nodes: u32) -> World {
 }
 
 fn order(world: &mut World) -> Vec<JobId> {
-    match world.admin(Call::Query(Query::Queue)) {
+    match world.admin(Call::Query(Query::Queue(Default::default()))) {
         Answer::Queue { jobs, .. } => jobs.into_iter().map(|line| line.job).collect(),
         other => panic!("not the queue: {other:?}"),
     }

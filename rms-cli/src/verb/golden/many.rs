@@ -75,7 +75,7 @@ fn check(name: &str, answer: &impl Show, n_lines: usize) {
 
 #[test]
 fn nodes_that_are_alike_are_one_line() {
-    let answer = |each| nodes::NodesAnswer { list: nodes(), negotiations: Vec::new(), each };
+    let answer = |each| nodes::NodesAnswer { list: nodes(), negotiations: Vec::new(), each, is_all: true };
     check("nodes", &answer(false), 5);
     on_eighty_columns(&answer(true), N_NODES + 1);
     let offered = nodes::NodesAnswer { negotiations: many_talks(), ..answer(false) };
@@ -85,7 +85,7 @@ fn nodes_that_are_alike_are_one_line() {
 #[test]
 fn jobs_on_many_nodes() {
     let jobs = || vec![scattered(started()), scattered(malleable()), scattered(ghost()), blocked(), held()];
-    let queue = Queue { now: NOW, jobs: jobs() };
+    let queue = Queue { now: NOW, planned: NOW, jobs: jobs() };
     check("queue", &queue::QueueAnswer { queue, clusters: clusters(), negotiations: many_talks() }, 6);
 
     let mut wide = detail(scattered(malleable()));

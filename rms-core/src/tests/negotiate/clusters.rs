@@ -88,7 +88,7 @@ impl Scene {
 
     /// When it would start, from now on.
     fn starts_in(&mut self, job: JobId) -> Option<Span> {
-        let estimate = match self.call(Call::Query(Query::Queue)) {
+        let estimate = match self.call(Call::Query(Query::Queue(Default::default()))) {
             Ok(Answer::Queue { jobs, .. }) => jobs.into_iter().find(|line| line.job == job)?.estimate,
             other => panic!("no queue: {other:?}"),
         };

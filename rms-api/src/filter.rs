@@ -1,0 +1,217 @@
+//! Which jobs, nodes and records a list shows, in which order, and how many.
+//!
+//! The server filters, sorts and cuts: what was not asked for does not travel. What is absent or empty does not restrict.
+
+use rms_model::{JobId, Time, checked};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::answer::{JobState, NodeState};
+
+/// Which jobs of the system to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobFilter {
+    #[serde(default, deserialize_with = "checked::ids")]
+    pub jobs: Vec<JobId>,
+    /// Their owners.
+    #[serde(default)]
+    pub users: Vec<String>,
+    #[serde(default)]
+    pub states: Vec<JobState>,
+    /// As their owners call them.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Those that have hosts of these clusters, or may get some, by name.
+    #[serde(default)]
+    pub clusters: Vec<String>,
+    /// Submitted at or after.
+    #[serde(default)]
+    pub since: Option<Time>,
+    /// In place of the order in which they would start, which is left for those that are equal.
+    #[serde(default)]
+    pub sort: Vec<(JobColumn, Way)>,
+    /// At most so many; 0 for all.
+    #[serde(default)]
+    pub limit: u32,
+    /// So many are left out before the first.
+    #[serde(default)]
+    pub offset: u64,
+}
+
+/// Which nodes to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFilter {
+    /// Refused if there is none of that name.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Those that jobs of these users have.
+    #[serde(default)]
+    pub users: Vec<String>,
+    #[serde(default)]
+    pub states: Vec<NodeState>,
+    #[serde(default)]
+    pub clusters: Vec<String>,
+    /// In place of the order in which they joined.
+    #[serde(default)]
+    pub sort: Vec<(NodeColumn, Way)>,
+    /// At most so many; 0 for all.
+    #[serde(default)]
+    pub limit: u32,
+    /// So many are left out before the first.
+    #[serde(default)]
+    pub offset: u64,
+}
+
+/// What jobs of the system can be sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobColumn {
+    Job,
+    User,
+    Name,
+    State,
+    Priority,
+    Nodes,
+    Tasks,
+    Wall,
+    Submitted,
+    /// When it started, or would start; those that nobody knows it of come last.
+    Start,
+    /// When it must end; those that have not started come last.
+    End,
+}
+
+/// What nodes can be sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeColumn {
+    Node,
+    Cluster,
+    State,
+    Cpus,
+    Memory,
+    Speed,
+    /// How many jobs have it.
+    Jobs,
+    Since,
+}
+
+/// What records of the history can be sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RecordColumn {
+    Job,
+    User,
+    Name,
+    State,
+    Submitted,
+    /// Those that never started come before all others.
+    Started,
+    Ended,
+    /// From its start to its end.
+    Ran,
+    Cpu,
+    Memory,
+}
+
+/// From the least to the greatest, or the other way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    Up,
+    Down,
+}
+
+/// What a list can be sorted by, in words.
+pub trait Column: Copy + 'static {
+    const WORDS: &'static [(&'static str, Self)];
+}
+
+impl Column for JobColumn {
+    const WORDS: &'static [(&'static str, JobColumn)] = &[
+        ("job", JobColumn::Job),
+        ("user", JobColumn::User),
+        ("name", JobColumn::Name),
+        ("state", JobColumn::State),
+        ("priority", JobColumn::Priority),
+        ("nodes", JobColumn::Nodes),
+        ("tasks", JobColumn::Tasks),
+        ("wall", JobColumn::Wall),
+        ("submitted", JobColumn::Submitted),
+        ("start", JobColumn::Start),
+        ("end", JobColumn::End),
+    ];
+}
+
+impl Column for NodeColumn {
+    const WORDS: &'static [(&'static str, NodeColumn)] = &[
+        ("node", NodeColumn::Node),
+        ("cluster", NodeColumn::Cluster),
+        ("state", NodeColumn::State),
+        ("cpus", NodeColumn::Cpus),
+        ("memory", NodeColumn::Memory),
+        ("speed", NodeColumn::Speed),
+        ("jobs", NodeColumn::Jobs),
+        ("since", NodeColumn::Since),
+    ];
+}
+
+impl Column for RecordColumn {
+    const WORDS: &'static [(&'static str, RecordColumn)] = &[
+        ("job", RecordColumn::Job),
+        ("user", RecordColumn::User),
+        ("name", RecordColumn::Name),
+        ("state", RecordColumn::State),
+        ("submitted", RecordColumn::Submitted),
+        ("started", RecordColumn::Started),
+        ("ended", RecordColumn::Ended),
+        ("ran", RecordColumn::Ran),
+        ("cpu", RecordColumn::Cpu),
+        ("memory", RecordColumn::Memory),
+    ];
+}
+
+/// A word that names nothing to sort by.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "there is no column '{word}' to sort by; the columns are {known}, with a '-' before one to begin with the greatest"
+)]
+pub struct NoSuchColumn {
+    word: String,
+    known: String,
+}
+
+/// `submitted`, or `-priority` for the greatest first. The beginning of a word will do where no other begins so.
+///
+/// # Errors
+/// The word of no column, or of several.
+pub fn column<C: Column>(text: &str) -> Result<(C, Way), NoSuchColumn> {
+    let (word, way) = match text.strip_prefix('-') {
+        Some(word) => (word, Way::Down),
+        None => (text.strip_prefix('+').unwrap_or(text), Way::Up),
+    };
+    let exact = C::WORDS.iter().find(|(known, _)| *known == word);
+    let mut alike = C::WORDS.iter().filter(|(known, _)| !word.is_empty() && known.starts_with(word));
+    let only = match (alike.next(), alike.next()) {
+        (Some(only), None) => Some(only),
+        (Some(_), Some(_)) | (None, _) => None,
+    };
+    exact.or(only).map(|(_, column)| (*column, way)).ok_or_else(|| NoSuchColumn {
+        word: word.chars().take(40).collect(),
+        known: C::WORDS.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_named_as_users_of_squeue_do() {
+        assert_eq!(column("-priority"), Ok((JobColumn::Priority, Way::Down)));
+        assert_eq!(column("+submit"), Ok((JobColumn::Submitted, Way::Up)));
+        assert_eq!(column("start"), Ok((RecordColumn::Started, Way::Up)));
+        let ambiguous = column::<JobColumn>("s").expect_err("state, submitted and start begin so");
+        assert_eq!(
+            ambiguous.to_string(),
+            "there is no column 's' to sort by; the columns are job, user, name, state, priority, nodes, tasks, wall, submitted, start, end, with a '-' before one to begin with the greatest"
+        );
+        assert!(column::<NodeColumn>("").is_err() && column::<NodeColumn>("--node").is_err());
+    }
+}

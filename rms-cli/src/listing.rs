@@ -1,0 +1,108 @@
+//! The flags of lists: which jobs or nodes, in which order, how many.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use launcher_sdk::{CallError, Client};
+use rms_api::answer::{JobState, NodeState};
+use rms_api::filter::{Column, JobColumn, JobFilter, NoSuchColumn, Way, column};
+use rms_model::Time;
+
+use crate::failure::Failure;
+use crate::stamp;
+
+/// Of a list of jobs in the system.
+#[derive(clap::Args, Debug)]
+pub struct JobFlags {
+    /// Only jobs of these users
+    #[arg(short, long, value_name = "NAMES", value_delimiter = ',')]
+    pub user: Vec<String>,
+    /// Only your own jobs; inside a job, those of its owner
+    #[arg(long, conflicts_with = "user")]
+    pub me: bool,
+    /// Only jobs in these states
+    #[arg(short = 't', long, short_alias = 's', value_name = "STATES", value_delimiter = ',', value_parser = job_states())]
+    pub state: Vec<JobState>,
+    /// Only jobs of these names
+    #[arg(short = 'J', long, value_name = "NAMES", value_delimiter = ',')]
+    pub name: Vec<String>,
+    /// Only jobs that are on these clusters, or may get there
+    #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
+    pub clusters: Vec<String>,
+    /// Only jobs that were submitted at or after this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub since: Option<String>,
+    /// Sort by these columns, with '-' the greatest first: -priority,submitted
+    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<JobColumn>, allow_hyphen_values = true)]
+    pub sort: Vec<(JobColumn, Way)>,
+    /// At most so many; 0 for all
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub limit: u32,
+}
+
+impl JobFlags {
+    /// Does it select anything?
+    pub fn is_given(&self) -> bool {
+        let JobFlags { user, me, state, name, clusters, since, sort, limit } = self;
+        let lists = [user.is_empty(), name.is_empty(), clusters.is_empty(), state.is_empty(), sort.is_empty()];
+        lists.contains(&false) || *me || since.is_some() || *limit > 0
+    }
+
+    /// As the server takes it.
+    ///
+    /// # Errors
+    /// A text that is no time, and what can go wrong with a call.
+    pub async fn filter(&self, client: &Client) -> Result<JobFilter, Failure> {
+        Ok(JobFilter {
+            jobs: Vec::new(),
+            users: if self.me { vec![me(client).await?] } else { self.user.clone() },
+            states: self.state.clone(),
+            names: self.name.clone(),
+            clusters: self.clusters.clone(),
+            since: time("since", self.since.as_deref())?,
+            sort: self.sort.clone(),
+            limit: self.limit,
+            offset: 0,
+        })
+    }
+}
+
+/// Whose jobs are those of whoever asks.
+///
+/// # Errors
+/// As every call.
+pub async fn me(client: &Client) -> Result<String, CallError> {
+    let Some((own, _)) = client.identity().as_job() else { return Ok(client.identity().name.clone()) };
+    let found = client.queue_of(JobFilter { jobs: vec![own], ..JobFilter::default() }).await?;
+    // Nobody has this name: where the own job is no longer listed, none of its owner's can be told.
+    Ok(found.jobs.first().map_or_else(|| "-".to_owned(), |line| line.owner.0.clone()))
+}
+
+/// A time in the past, as people write it.
+///
+/// # Errors
+/// It is no time.
+pub fn time(flag: &str, text: Option<&str>) -> Result<Option<Time>, Failure> {
+    let parsed = text.map(|text| stamp::parse(text, stamp::now(), stamp::Meant::Last)).transpose();
+    parsed.map_err(|error| Failure::usage(format!("--{flag}: {error}")))
+}
+
+/// `-priority`, `submitted`.
+///
+/// # Errors
+/// A word that names no column.
+pub fn sorted<C: Column>(word: &str) -> Result<(C, Way), NoSuchColumn> {
+    column(word)
+}
+
+pub fn node_states() -> impl TypedValueParser<Value = NodeState> {
+    PossibleValuesParser::new(NodeState::ALL.map(NodeState::word)).map(|word| {
+        let state = NodeState::ALL.into_iter().find(|state| state.word() == word);
+        state.expect("it is one of these words")
+    })
+}
+
+fn job_states() -> impl TypedValueParser<Value = JobState> {
+    PossibleValuesParser::new(JobState::IN_SYSTEM.map(JobState::word)).map(|word| {
+        let state = JobState::IN_SYSTEM.into_iter().find(|state| state.word() == word);
+        state.expect("it is one of these words")
+    })
+}

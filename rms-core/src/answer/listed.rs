@@ -1,0 +1,212 @@
+//! Which jobs and nodes a list shows, and in which order: lines are made of those alone.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use rms_api::answer::{JobState, NodeLine};
+use rms_api::filter::{JobColumn, JobFilter, NodeColumn, NodeFilter, Way};
+use rms_api::refusal::Refusal;
+use rms_model::{ClusterId, JobId, NodeId, Request, Time};
+
+use super::Answers;
+use crate::admit;
+use crate::published::Published;
+use crate::rights;
+use crate::state::State;
+use crate::state::job::{Job, Phase};
+use crate::state::node::Node;
+
+impl Answers<'_> {
+    /// The jobs that a filter selects, with their places in the queue where these are known.
+    ///
+    /// # Errors
+    /// A cluster that does not exist.
+    pub(super) fn listed(
+        &self,
+        published: &Published,
+        now: Time,
+        filter: &JobFilter,
+    ) -> Result<Vec<(JobId, Option<usize>)>, Refusal> {
+        let state = self.state();
+        let wanted = Wanted::of(state, filter)?;
+        let found = self.candidates(filter).filter(|(job, entry, _)| wanted.has(*job, entry));
+        let (n_skipped, n_wanted) = page(filter.offset, filter.limit);
+        let place = |(job, _, queue_idx): (JobId, &Job, Option<usize>)| (job, queue_idx);
+        if filter.sort.is_empty() {
+            return Ok(found.skip(n_skipped).take(n_wanted).map(place).collect());
+        }
+        let mut found: Vec<(JobId, &Job, Option<usize>)> = found.collect();
+        // Stable: those that are equal stay as they would start.
+        found.sort_by(|(one, entry, _), (other, other_entry, _)| {
+            ordering(&filter.sort, |column| compare_jobs(column, published, now, (*one, entry), (*other, other_entry)))
+        });
+        Ok(found.into_iter().skip(n_skipped).take(n_wanted).map(place).collect())
+    }
+
+    /// Jobs in the order in which they would start, among which are all that a filter can select: no more are looked at
+    /// than must be.
+    fn candidates(&self, filter: &JobFilter) -> Box<dyn Iterator<Item = (JobId, &Job, Option<usize>)> + '_> {
+        let state = self.state();
+        let named: Option<BTreeSet<JobId>> = match (filter.jobs.as_slice(), filter.users.as_slice()) {
+            ([], []) => None,
+            ([], users) => Some(users.iter().flat_map(|user| state.owned_by(user)).collect()),
+            (jobs, _) => Some(jobs.iter().copied().filter(|job| state.jobs().contains_key(job)).collect()),
+        };
+        if let Some(named) = named {
+            let mut named: Vec<JobId> = named.into_iter().collect();
+            named.sort_by_cached_key(|job| (stand(&state.jobs()[job]), state.wish(*job).map(|(key, _)| key), *job));
+            return Box::new(named.into_iter().map(|job| (job, &state.jobs()[&job], None)));
+        }
+        let is_wanted =
+            |states: &[JobState]| filter.states.is_empty() || states.iter().any(|state| filter.states.contains(state));
+        let holding = is_wanted(&[JobState::Started, JobState::Ending, JobState::Ghost]).then(|| state.holding());
+        let queued = is_wanted(&[JobState::RequestSent, JobState::Waiting]).then(|| state.queue().enumerate());
+        let rest = is_wanted(&[JobState::Submitted, JobState::Held]).then(|| state.jobs().iter());
+        let holding = holding.into_iter().flatten().map(|(job, entry)| (job, entry, None));
+        let queued = queued.into_iter().flatten().map(|(idx, job)| (job, &state.jobs()[&job], Some(idx)));
+        let rest = rest.into_iter().flatten().filter(|(_, entry)| stand(entry) == Stand::NotEligible);
+        Box::new(holding.chain(queued).chain(rest.map(|(job, entry)| (*job, entry, None))))
+    }
+
+    /// The lines of the nodes that a filter selects.
+    ///
+    /// # Errors
+    /// A node or a cluster that does not exist.
+    pub(super) fn listed_nodes(&self, filter: &NodeFilter) -> Result<Vec<NodeLine>, Refusal> {
+        let state = self.state();
+        let clusters = clusters_named(state, &filter.clusters)?;
+        let is_of = |entry: &Node| {
+            let owns = |job: &JobId| filter.users.contains(&state.jobs()[job].spec.owner.0);
+            let is_here = clusters.is_empty() || clusters.contains(&entry.cluster);
+            is_here && (filter.users.is_empty() || entry.holders.iter().any(owns))
+        };
+        let named = match filter.names.as_slice() {
+            [] => None,
+            names => Some(rights::nodes_named(state, names)?),
+        };
+        let nodes: Box<dyn Iterator<Item = &Node>> = match &named {
+            None => Box::new(state.nodes().values()),
+            Some(named) => Box::new(named.iter().map(|node: &NodeId| &state.nodes()[node])),
+        };
+        let lines = nodes.filter(|entry| is_of(entry)).map(|entry| self.node_line(entry));
+        let found = lines.filter(|line| filter.states.is_empty() || filter.states.contains(&line.state));
+        let (n_skipped, n_wanted) = page(filter.offset, filter.limit);
+        if filter.sort.is_empty() {
+            return Ok(found.skip(n_skipped).take(n_wanted).collect());
+        }
+        let mut found: Vec<NodeLine> = found.collect();
+        found.sort_by(|one, other| ordering(&filter.sort, |column| compare_nodes(column, one, other)));
+        Ok(found.into_iter().skip(n_skipped).take(n_wanted).collect())
+    }
+}
+
+/// Started jobs and ghosts come first, then the queue, then those that are not eligible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stand {
+    Holds,
+    Queued,
+    NotEligible,
+}
+
+fn stand(entry: &Job) -> Stand {
+    match entry.phase {
+        Phase::Started(_) | Phase::Ghost(_) => Stand::Holds,
+        Phase::RequestSent | Phase::Waiting => Stand::Queued,
+        Phase::Submitted { .. } => Stand::NotEligible,
+    }
+}
+
+/// A filter, looked up once.
+struct Wanted<'a> {
+    filter: &'a JobFilter,
+    jobs: BTreeSet<JobId>,
+    clusters: BTreeSet<ClusterId>,
+}
+
+impl Wanted<'_> {
+    fn of<'a>(state: &State, filter: &'a JobFilter) -> Result<Wanted<'a>, Refusal> {
+        let clusters = clusters_named(state, &filter.clusters)?;
+        Ok(Wanted { filter, jobs: filter.jobs.iter().copied().collect(), clusters })
+    }
+
+    fn has(&self, job: JobId, entry: &Job) -> bool {
+        let JobFilter { users, states, names, since, .. } = self.filter;
+        (self.jobs.is_empty() || self.jobs.contains(&job))
+            && (users.is_empty() || users.contains(&entry.spec.owner.0))
+            && (states.is_empty() || states.contains(&entry.state()))
+            && (names.is_empty() || names.contains(&entry.spec.labels.name))
+            && since.is_none_or(|since| entry.submitted >= since)
+            && (self.clusters.is_empty() || self.is_there(entry))
+    }
+
+    fn is_there(&self, entry: &Job) -> bool {
+        let is_on = |request: &Request| request.hosts.keys().any(|cluster| self.clusters.contains(cluster));
+        match &entry.phase {
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => entry.spec.options.iter().any(is_on),
+            Phase::Started(started) => is_on(&started.request),
+            Phase::Ghost(ghost) => is_on(&ghost.request),
+        }
+    }
+}
+
+fn clusters_named(state: &State, names: &[String]) -> Result<BTreeSet<ClusterId>, Refusal> {
+    names.iter().map(|name| admit::cluster(state, name)).collect()
+}
+
+fn page(offset: u64, limit: u32) -> (usize, usize) {
+    let n_wanted = if limit == 0 { usize::MAX } else { limit as usize };
+    (usize::try_from(offset).unwrap_or(usize::MAX), n_wanted)
+}
+
+/// By the first column in which they differ.
+fn ordering<C: Copy>(sort: &[(C, Way)], compare: impl Fn(C) -> Ordering) -> Ordering {
+    let mut by_column = sort.iter().map(|(column, way)| match way {
+        Way::Up => compare(*column),
+        Way::Down => compare(*column).reverse(),
+    });
+    by_column.find(|ordering| ordering.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+/// What a job is sorted by, as its line says it.
+fn compare_jobs(
+    column: JobColumn,
+    published: &Published,
+    now: Time,
+    (one_job, one): (JobId, &Job),
+    (other_job, other): (JobId, &Job),
+) -> Ordering {
+    let n_hosts = |job, entry: &Job| super::shown_request(published, job, entry).n_hosts();
+    let n_tasks = |job, entry: &Job| entry.spec.tasks.total(n_hosts(job, entry));
+    let wall = |job, entry: &Job| super::shown_request(published, job, entry).wall;
+    let start = |job, entry: &Job| {
+        let started = entry.started().map(|started| started.at);
+        started.or_else(|| published.estimate(job, entry, now)).unwrap_or(Time::NEVER)
+    };
+    let end = |entry: &Job| super::until(entry).unwrap_or(Time::NEVER);
+    match column {
+        JobColumn::Job => one_job.cmp(&other_job),
+        JobColumn::User => one.spec.owner.cmp(&other.spec.owner),
+        JobColumn::Name => one.spec.labels.name.cmp(&other.spec.labels.name),
+        JobColumn::State => one.state().cmp(&other.state()),
+        JobColumn::Priority => one.spec.priority.cmp(&other.spec.priority),
+        JobColumn::Nodes => n_hosts(one_job, one).cmp(&n_hosts(other_job, other)),
+        JobColumn::Tasks => n_tasks(one_job, one).cmp(&n_tasks(other_job, other)),
+        JobColumn::Wall => wall(one_job, one).cmp(&wall(other_job, other)),
+        JobColumn::Submitted => one.submitted.cmp(&other.submitted),
+        JobColumn::Start => start(one_job, one).cmp(&start(other_job, other)),
+        JobColumn::End => end(one).cmp(&end(other)),
+    }
+}
+
+fn compare_nodes(column: NodeColumn, one: &NodeLine, other: &NodeLine) -> Ordering {
+    match column {
+        NodeColumn::Node => one.name.cmp(&other.name),
+        NodeColumn::Cluster => one.cluster.cmp(&other.cluster),
+        NodeColumn::State => one.state.cmp(&other.state),
+        NodeColumn::Cpus => one.inventory.cpus.cmp(&other.inventory.cpus),
+        NodeColumn::Memory => one.inventory.memory.cmp(&other.inventory.memory),
+        NodeColumn::Speed => one.inventory.speed_milli.cmp(&other.inventory.speed_milli),
+        NodeColumn::Jobs => one.jobs.len().cmp(&other.jobs.len()),
+        NodeColumn::Since => one.since.cmp(&other.since),
+    }
+}

@@ -1,0 +1,87 @@
+//! The plan that readers are shown: one for all of them, kept for a while, so that who reads makes nobody else wait.
+//!
+//! What a reader is told of a job's state is always true now; when the job would start is as of that plan. Of a job that
+//! has changed since, it says nothing, and what has started, ended or gone is not asked of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rms_api::answer::ClusterView;
+use rms_model::{JobId, Span, Time};
+
+use crate::plan::{Placed, Plan};
+use crate::state::State;
+use crate::state::fact::Fact;
+use crate::state::job::Job;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    pub(crate) plan: Arc<Plan>,
+    /// Where each application is among the placements, but those that have changed since.
+    places: BTreeMap<JobId, usize>,
+    /// Nothing has changed since.
+    pub(crate) is_current: bool,
+    /// What holds each cluster, once somebody has asked for that.
+    pub(crate) layers: Option<Arc<Vec<ClusterView>>>,
+}
+
+/// A plan for so few jobs, waiting and running, takes no longer than the rest of an answer: each reader gets a new one.
+const FEW: usize = 100;
+/// Otherwise one is kept for so long,
+const KEPT: Span = Span::from_secs(1);
+/// and longer where there are more jobs than this: proportionally, so that readers take a bounded share of the time.
+const MANY: usize = 10_000;
+
+impl Published {
+    pub(crate) fn new(plan: Arc<Plan>) -> Published {
+        let places = plan.placements.iter().enumerate().map(|(idx, placement)| (placement.job, idx)).collect();
+        Published { plan, places, is_current: true, layers: None }
+    }
+
+    /// Need no reader who comes now have another one made?
+    pub(crate) fn is_kept(&self, state: &State, now: Time) -> bool {
+        let n_jobs = self.plan.placements.len() + state.n_holding();
+        if n_jobs <= FEW {
+            return self.is_current && self.plan.now == now;
+        }
+        let kept = KEPT.as_millis() * n_jobs.div_ceil(MANY) as i64;
+        now < self.plan.now + Span::from_millis(kept)
+    }
+
+    /// A fact passes. False if nothing of the plan can be shown any more.
+    pub(crate) fn outlasts(&mut self, fact: &Fact) -> bool {
+        self.is_current = false;
+        match fact {
+            // They turn everything over, or what the plan names is there no more; and they are rare.
+            Fact::SettingChanged { .. }
+            | Fact::NodeAdminChanged { .. }
+            | Fact::NodeRemoved { .. }
+            | Fact::ClusterRemoved { .. } => false,
+            Fact::JobHeld { job, .. }
+            | Fact::JobPriorityChanged { job, .. }
+            | Fact::JobUpdated { job, .. }
+            | Fact::ProfileChanged { job, .. }
+            | Fact::LauncherRequested { job, .. }
+            | Fact::JobStarted { job, .. } => {
+                self.places.remove(job);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Where a job that waits is among the placements; `None` if it was not looked at as it is now.
+    pub(crate) fn place(&self, job: JobId, entry: &Job) -> Option<usize> {
+        self.places.get(&job).copied().filter(|_| entry.is_queued())
+    }
+
+    /// What the plan says of a job that waits.
+    pub(crate) fn placed(&self, job: JobId, entry: &Job) -> Option<&Placed> {
+        self.place(job, entry).map(|idx| &self.plan.placements[idx].outcome)
+    }
+
+    /// When a job that waits would start; that it should have started by now does not make it the past.
+    pub(crate) fn estimate(&self, job: JobId, entry: &Job, now: Time) -> Option<Time> {
+        self.placed(job, entry)?.estimate(self.plan.now).map(|at| at.max(now))
+    }
+}
