@@ -9,7 +9,7 @@ use rms_model::Time;
 use crate::failure::Failure;
 use crate::stamp;
 
-/// Of a list of jobs in the system.
+// Of a list of jobs in the system; a doc comment would become the help of each verb that has them.
 #[derive(clap::Args, Debug)]
 pub struct JobFlags {
     /// Only jobs of these users

@@ -21,6 +21,7 @@ mod strangers;
 mod swf;
 mod table;
 mod views;
+mod watch;
 mod wide;
 
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ const PARTS: &[Part] = &[
     ("commit", commit::table),
     ("dispatch", scale::dispatch),
     ("queue", scale::queue),
+    ("watch", watch::table),
     ("agents", scale::agents),
     ("launchers", delegated::table),
     ("negotiation", bargain::table),
