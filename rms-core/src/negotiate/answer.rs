@@ -245,22 +245,7 @@ impl Negotiations<'_> {
         let Some(most) = item.greatest(negotiation::Direction::Grow, Quantity(most)) else {
             return Grant::Never(Reason::Policy);
         };
-        let fits = |manager: &mut Negotiations<'_>, quantity: Quantity| {
-            manager.may_stay(now, job, Span::from_millis(quantity.0 as i64))
-        };
-        if fits(self, most) {
-            self.note_stay(now, job, Span::from_millis(most.0 as i64));
-            return Grant::Of(most);
-        }
-        // Halving finds all but a little of what delays nobody.
-        let (mut some, mut too_much) = (0, most.0);
-        for _ in 0..MOST_HALVINGS {
-            let middle = some + (too_much - some) / 2;
-            match middle > 0 && fits(self, Quantity(middle)) {
-                true => some = middle,
-                false => too_much = middle,
-            }
-        }
+        let some = self.longest_stay(now, job, most.0);
         let Some(quantity) = item.greatest(negotiation::Direction::Grow, Quantity(some)) else { return Grant::NotNow };
         self.note_stay(now, job, Span::from_millis(quantity.0 as i64));
         Grant::Of(quantity)
@@ -392,4 +377,3 @@ fn is_of_use(item: &Item, direction: Direction, sizes: &Sizes) -> bool {
 const LAST_MOMENT: Span = Span::from_secs(1);
 /// And of a short wait this part.
 const LAST_PART: i64 = 4;
-const MOST_HALVINGS: u32 = 10;

@@ -54,45 +54,89 @@ impl Negotiations<'_> {
             return hosts.len();
         }
         let before = self.context.estimates(now);
-        let most = self.longest_delay();
         // What is kept on other clusters goes on being kept.
         let mut beside: BTreeSet<NodeId> = given.iter().copied().collect();
         let held = self.case(job, id).into_iter().flat_map(|case| case.held.iter().copied());
         beside.extend(held.filter(|node| self.cluster_of(*node) != Some(cluster)));
-        // More hosts delay no less: the greatest number that delays nobody is found by halving.
-        let (mut fits, mut delays) = (n_held, hosts.len() + 1);
-        let mut with_them = None;
-        while delays - fits > 1 {
-            let middle = if delays == hosts.len() + 1 { hosts.len() } else { fits.midpoint(delays) };
-            let kept: Vec<NodeId> = beside.iter().chain(&hosts[..middle]).copied().collect();
-            let after = plan::plan_if_kept(self.context.state(), now, job, id, &kept);
-            match self.negotiators.undelayed.would_exceed(&before, &after, most) {
-                false => (fits, with_them) = (middle, Some(after)),
-                true => delays = middle,
+        let n_free = plan::room_beside(self.context.state(), &before, job, cluster) as usize;
+        let n_surely = (n_held + n_free).min(hosts.len()) as u64;
+        let mut found = None;
+        let n_granted = self.greatest_undelaying((n_held as u64, n_surely, hosts.len() as u64), |manager, n_hosts| {
+            let kept: Vec<NodeId> = beside.iter().chain(&hosts[..n_hosts as usize]).copied().collect();
+            let after = plan::plan_if_kept(manager.context.state(), now, job, id, &kept);
+            let fits = !manager.negotiators.undelayed.would_exceed(&before, &after, manager.longest_delay());
+            if fits {
+                found = Some((n_hosts, after));
             }
-        }
-        if let Some(after) = with_them {
+            fits
+        });
+        if let Some((n_hosts, after)) = found
+            && n_hosts == n_granted
+        {
             self.negotiators.undelayed.note(self.context.state(), &before, &after);
         }
-        fits
+        n_granted as usize
     }
 
-    /// Could an application keep its hosts for so much longer without delaying anybody who waits beyond the tolerance?
-    pub(super) fn may_stay(&mut self, now: Time, job: JobId, more: Span) -> bool {
+    /// The most that delays nobody who waits beyond the tolerance: between what is had already and what is asked for. For
+    /// `surely` there is room beside everybody in the plan as it is.
+    ///
+    /// Where any hosts will do for everybody, that is all there is without a delay. Otherwise it may be more, or less, so
+    /// plans are made to find out: one of all, one of that. Only a tolerance is searched by halving.
+    fn greatest_undelaying(
+        &mut self,
+        (had, surely, all): (u64, u64, u64),
+        mut fits: impl FnMut(&mut Self, u64) -> bool,
+    ) -> u64 {
+        let is_sure = self.context.state().wants_are_plain();
+        let is_exact = is_sure && self.longest_delay().is_zero();
+        if is_exact || (is_sure && surely == all) {
+            return surely;
+        }
+        if fits(self, all) {
+            return all;
+        }
+        let is_between = had < surely && surely < all;
+        let mut most = if is_sure || (is_between && fits(self, surely)) { surely } else { had };
+        if self.longest_delay().is_zero() {
+            return most;
+        }
+        // More delays no less.
+        let mut too_much = all;
+        for _ in 0..MOST_HALVINGS {
+            let middle = most.midpoint(too_much);
+            match middle > most && fits(self, middle) {
+                true => most = middle,
+                false => too_much = middle,
+            }
+        }
+        most
+    }
+
+    /// For how many milliseconds, of so many, an application can keep its hosts longer without delaying anybody who waits
+    /// beyond the tolerance.
+    pub(super) fn longest_stay(&mut self, now: Time, job: JobId, asked: u64) -> u64 {
         if self.context.state().n_queued() == 0 {
-            return true;
+            return asked;
         }
         let before = self.context.estimates(now);
-        let after = plan::plan_if_longer(self.context.state(), now, job, more);
-        !self.negotiators.undelayed.would_exceed(&before, &after, self.longest_delay())
+        let room = plan::room_after(self.context.state(), &before, job).as_millis().unsigned_abs();
+        self.greatest_undelaying((0, room.min(asked), asked), |manager, more| {
+            let after = plan::plan_if_longer(manager.context.state(), now, job, Span::from_millis(more as i64));
+            !manager.negotiators.undelayed.would_exceed(&before, &after, manager.longest_delay())
+        })
     }
 
     /// It will: whom that delays has waited for it from now on.
     pub(super) fn note_stay(&mut self, now: Time, job: JobId, more: Span) {
-        if self.context.state().n_queued() > 0 {
+        let is_felt = !self.context.state().wants_are_plain() || !self.longest_delay().is_zero();
+        if self.context.state().n_queued() > 0 && is_felt {
             let before = self.context.estimates(now);
             let after = plan::plan_if_longer(self.context.state(), now, job, more);
             self.negotiators.undelayed.note(self.context.state(), &before, &after);
         }
     }
 }
+
+/// They find all but a thousandth of what a tolerance allows.
+const MOST_HALVINGS: u32 = 10;

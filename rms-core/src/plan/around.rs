@@ -1,5 +1,7 @@
 //! What the queue would look like if running applications had more hosts, or fewer.
 
+use std::collections::BTreeMap;
+
 use negotiation::NegotiationId;
 use rms_model::job::TaskCount;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time, View};
@@ -105,6 +107,29 @@ pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) 
     u32::try_from(capacity - wanted).unwrap_or(0)
 }
 
+/// How many hosts of a cluster an application may have, beside its own and as long as these, while everybody starts as
+/// the plan says.
+pub(crate) fn room_beside(state: &State, plan: &Plan, job: JobId, cluster: ClusterId) -> u32 {
+    let held = evolve::held(&state.jobs()[&job], plan.now, state.settings());
+    held.map_or(0, |(_, until)| room(state, plan, cluster, until))
+}
+
+/// For how long after its end an application may keep its hosts, while everybody starts as the plan says.
+pub(crate) fn room_after(state: &State, plan: &Plan, job: JobId) -> Span {
+    let entry = &state.jobs()[&job];
+    let Some(started) = entry.started() else { return Span::ZERO };
+    let from = (started.at + started.request.wall).max(plan.now);
+    let mut n_hosts: BTreeMap<ClusterId, i64> = BTreeMap::new();
+    let clusters = entry.nodes().iter().filter_map(|node| Some(state.nodes().get(node)?.cluster));
+    clusters.for_each(|cluster| *n_hosts.entry(cluster).or_default() += 1);
+    let full_from = n_hosts.iter().filter_map(|(cluster, n_hosts)| {
+        let most = i64::from(state.n_usable(*cluster)) - n_hosts;
+        let profile = plan.last_view.get(cluster)?;
+        profile.change_points(from).find(|at| profile.at(*at) > most)
+    });
+    full_from.min().map_or(Span::MAX_WALL, |full_from| full_from.since(from))
+}
+
 /// Who waits and starts later than it would have: when before, and when now, if it still can.
 pub(crate) fn delayed(before: &Plan, after: &Plan) -> impl Iterator<Item = (JobId, Time, Option<Time>)> {
     let mut later = after.placements.iter().map(|placement| (placement.job, placement.outcome.estimate(after.now)));
@@ -133,6 +158,46 @@ mod tests {
     use super::*;
     use crate::plan::plan;
     use crate::tests::World;
+    use crate::tests::dice::for_seeds;
+
+    /// What the plan has room for is what can be had without a delay, and no more: nobody needs to plan to find out.
+    #[test]
+    fn the_room_in_a_plan_is_all_that_delays_nobody() {
+        let mut n_partial = 0;
+        for_seeds("the_room_in_a_plan_is_all_that_delays_nobody", 200, |dice| {
+            let mut world = World::new();
+            world.set("policy", ["views", "fcfs", "easy", "conservative"][dice.number(0, 3) as usize]);
+            let n_nodes = dice.number(2, 12);
+            (1..=n_nodes).for_each(|number| _ = world.node(&format!("n{number}"), &[]));
+            let grows = world.submit(dice.number(1, n_nodes), dice.number(100, 300).into(), &[]);
+            for _ in 0..dice.number(1, 12) {
+                world.now += Span::from_secs(dice.number(0, 5).into());
+                world.submit(dice.number(1, n_nodes), dice.number(10, 300).into(), &[]);
+            }
+            let (state, now) = (world.rms.state(), world.now);
+            if state.jobs().get(&grows).is_none_or(|entry| entry.started().is_none()) || state.n_queued() == 0 {
+                return;
+            }
+            assert!(state.wants_are_plain());
+            let before = plan(state, now, Scope::Estimates);
+            let cluster = *state.clusters().keys().next().expect("there is one");
+            let n_free = room_beside(state, &before, grows, cluster);
+            for hosts in 1..=state.n_free(cluster) as u32 {
+                let after = plan_around(state, now, &[Gain { job: grows, cluster, hosts }]);
+                let delays = after.is_none_or(|after| delayed(&before, &after).next().is_some());
+                assert_eq!(delays, hosts > n_free, "{hosts} hosts");
+                n_partial += u32::from(!delays);
+            }
+            let longest = room_after(state, &before, grows);
+            for more in [longest, longest + Span::from_millis(1)].into_iter().filter(|more| *more < Span::MAX_WALL) {
+                let after = plan_if_longer(state, now, grows, more);
+                let delays = delayed(&before, &after).next().is_some();
+                assert_eq!(delays, more > longest, "{more} more");
+                n_partial += u32::from(!delays && !more.is_zero());
+            }
+        });
+        assert!(n_partial > 20, "only {n_partial} were of interest");
+    }
 
     /// Under each policy, whether or not they were promised.
     #[test]
