@@ -198,6 +198,17 @@ pub fn column<C: Column>(text: &str) -> Result<(C, Way), NoSuchColumn> {
     })
 }
 
+/// What is sorted by a column is not changed by the same column again: each once, however often it is named.
+pub fn distinct<C: Copy + PartialEq>(sort: &[(C, Way)]) -> Vec<(C, Way)> {
+    let mut distinct: Vec<(C, Way)> = Vec::new();
+    for (column, way) in sort {
+        if distinct.iter().all(|(known, _)| known != column) {
+            distinct.push((*column, *way));
+        }
+    }
+    distinct
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rms_api::call::HistoryQuery;
-use rms_api::filter::{RecordColumn, Way};
+use rms_api::filter::{RecordColumn, Way, distinct};
 use rms_api::negotiate::NegotiationRecord;
 use rms_model::{ClusterId, JobId, JobRecord};
 use rusqlite::types::Value;
@@ -101,7 +101,7 @@ pub struct History {
 
 #[derive(Debug)]
 enum Question {
-    Page { page: Page, answer: oneshot::Sender<Result<Found, HistoryError>> },
+    Page { page: Box<Page>, answer: oneshot::Sender<Result<Found, HistoryError>> },
     Negotiations { job: JobId, answer: oneshot::Sender<Result<Vec<NegotiationRecord>, HistoryError>> },
 }
 
@@ -131,7 +131,7 @@ impl History {
         let (answer, answered) = oneshot::channel();
         let is_lookup = page.query.jobs.len() == 1;
         let turns = if is_lookup { &self.lookups } else { &self.scans };
-        turns.put(user, Question::Page { page, answer });
+        turns.put(user, Question::Page { page: Box::new(page), answer });
         answered.await.map_err(|_| HistoryError::Stopping)?
     }
 
@@ -178,7 +178,7 @@ fn serve(name: &str, writer: &HistoryWriter) -> Result<Arc<Turns<Question>>, Ope
             }
             // An asker that has gone is no failure.
             match question {
-                Question::Page { page, answer } => drop(answer.send(select_all(&conn, page, written))),
+                Question::Page { page, answer } => drop(answer.send(select_all(&conn, *page, written))),
                 // They were written with the record of their job, which the asker has seen.
                 Question::Negotiations { job, answer } => drop(answer.send(table::negotiations(&conn, job))),
             }
@@ -236,7 +236,8 @@ fn select(conn: &Connection, page: Page) -> Result<Found, HistoryError> {
 /// What an answer is sorted by: no two records have all of it in common, and none of it is null.
 fn order(query: &HistoryQuery) -> Vec<(&'static str, Way)> {
     let rest = [(RecordColumn::Ended, Way::Down), (RecordColumn::Job, Way::Down)];
-    query.sort.iter().chain(&rest).map(|(column, way)| (expression(*column), *way)).collect()
+    let all: Vec<(RecordColumn, Way)> = query.sort.iter().copied().chain(rest).collect();
+    distinct(&all).into_iter().map(|(column, way)| (expression(column), way)).collect()
 }
 
 fn expression(column: RecordColumn) -> &'static str {

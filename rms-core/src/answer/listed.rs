@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use rms_api::answer::{JobState, NodeLine};
-use rms_api::filter::{JobColumn, JobFilter, NodeColumn, NodeFilter, Way};
+use rms_api::answer::{JobState, NodeLine, NodeState};
+use rms_api::filter::{JobColumn, JobFilter, NodeColumn, NodeFilter, Way, distinct};
 use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, Request, Time};
 
@@ -37,8 +37,9 @@ impl Answers<'_> {
         }
         let mut found: Vec<(JobId, &Job, Option<usize>)> = found.collect();
         // Stable: those that are equal stay as they would start.
+        let sort = distinct(&filter.sort);
         found.sort_by(|(one, entry, _), (other, other_entry, _)| {
-            ordering(&filter.sort, |column| compare_jobs(column, published, now, (*one, entry), (*other, other_entry)))
+            ordering(&sort, |column| compare_jobs(column, published, now, (*one, entry), (*other, other_entry)))
         });
         Ok(found.into_iter().skip(n_skipped).take(n_wanted).map(place).collect())
     }
@@ -75,10 +76,12 @@ impl Answers<'_> {
     pub(super) fn listed_nodes(&self, filter: &NodeFilter) -> Result<Vec<NodeLine>, Refusal> {
         let state = self.state();
         let clusters = clusters_named(state, &filter.clusters)?;
+        let users: BTreeSet<&str> = filter.users.iter().map(String::as_str).collect();
+        let states: BTreeSet<NodeState> = filter.states.iter().copied().collect();
         let is_of = |entry: &Node| {
-            let owns = |job: &JobId| filter.users.contains(&state.jobs()[job].spec.owner.0);
+            let owns = |job: &JobId| users.contains(state.jobs()[job].spec.owner.0.as_str());
             let is_here = clusters.is_empty() || clusters.contains(&entry.cluster);
-            is_here && (filter.users.is_empty() || entry.holders.iter().any(owns))
+            is_here && (users.is_empty() || entry.holders.iter().any(owns))
         };
         let named = match filter.names.as_slice() {
             [] => None,
@@ -89,13 +92,14 @@ impl Answers<'_> {
             Some(named) => Box::new(named.iter().map(|node: &NodeId| &state.nodes()[node])),
         };
         let lines = nodes.filter(|entry| is_of(entry)).map(|entry| self.node_line(entry));
-        let found = lines.filter(|line| filter.states.is_empty() || filter.states.contains(&line.state));
+        let found = lines.filter(|line| states.is_empty() || states.contains(&line.state));
         let (n_skipped, n_wanted) = page(filter.offset, filter.limit);
         if filter.sort.is_empty() {
             return Ok(found.skip(n_skipped).take(n_wanted).collect());
         }
         let mut found: Vec<NodeLine> = found.collect();
-        found.sort_by(|one, other| ordering(&filter.sort, |column| compare_nodes(column, one, other)));
+        let sort = distinct(&filter.sort);
+        found.sort_by(|one, other| ordering(&sort, |column| compare_nodes(column, one, other)));
         Ok(found.into_iter().skip(n_skipped).take(n_wanted).collect())
     }
 }
@@ -116,26 +120,34 @@ fn stand(entry: &Job) -> Stand {
     }
 }
 
-/// A filter, looked up once.
+/// A filter, looked up once: however long its lists are, a job is compared with few of them.
 struct Wanted<'a> {
-    filter: &'a JobFilter,
     jobs: BTreeSet<JobId>,
+    users: BTreeSet<&'a str>,
+    states: BTreeSet<JobState>,
+    names: BTreeSet<&'a str>,
     clusters: BTreeSet<ClusterId>,
+    since: Option<Time>,
 }
 
-impl Wanted<'_> {
-    fn of<'a>(state: &State, filter: &'a JobFilter) -> Result<Wanted<'a>, Refusal> {
-        let clusters = clusters_named(state, &filter.clusters)?;
-        Ok(Wanted { filter, jobs: filter.jobs.iter().copied().collect(), clusters })
+impl<'a> Wanted<'a> {
+    fn of(state: &State, filter: &'a JobFilter) -> Result<Wanted<'a>, Refusal> {
+        Ok(Wanted {
+            jobs: filter.jobs.iter().copied().collect(),
+            users: filter.users.iter().map(String::as_str).collect(),
+            states: filter.states.iter().copied().collect(),
+            names: filter.names.iter().map(String::as_str).collect(),
+            clusters: clusters_named(state, &filter.clusters)?,
+            since: filter.since,
+        })
     }
 
     fn has(&self, job: JobId, entry: &Job) -> bool {
-        let JobFilter { users, states, names, since, .. } = self.filter;
         (self.jobs.is_empty() || self.jobs.contains(&job))
-            && (users.is_empty() || users.contains(&entry.spec.owner.0))
-            && (states.is_empty() || states.contains(&entry.state()))
-            && (names.is_empty() || names.contains(&entry.spec.labels.name))
-            && since.is_none_or(|since| entry.submitted >= since)
+            && (self.users.is_empty() || self.users.contains(entry.spec.owner.0.as_str()))
+            && (self.states.is_empty() || self.states.contains(&entry.state()))
+            && (self.names.is_empty() || self.names.contains(entry.spec.labels.name.as_str()))
+            && self.since.is_none_or(|since| entry.submitted >= since)
             && (self.clusters.is_empty() || self.is_there(entry))
     }
 

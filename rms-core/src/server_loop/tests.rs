@@ -120,7 +120,7 @@ fn who_waits_while_the_disk_fails_is_told_so_once_and_the_order_may_take_effect_
     assert!(failing.message.contains("the disk is gone; what was asked for at this moment may still"), "{failing}");
 
     // From now on nobody gets so far, not even with a question.
-    let asked = driver.call(Role::Admin, Call::Query(Query::Queue));
+    let asked = driver.call(Role::Admin, Call::Query(Query::Queue(Default::default())));
     let sent = driver.turn();
     assert!(matches!(answer_to(&sent, asked), Some(Err(Denial::Failing(_)))), "{sent:?}");
     assert_eq!(driver.n_writes, 1, "it is not tried again at once");

@@ -93,6 +93,7 @@ fn jobs_are_sorted_by_one_column_after_the_other() {
     assert_eq!(world.sorted(&["user", "-job"]), [3, 1, 4, 2]);
     assert_eq!(world.sorted(&["start"]), [1, 2, 3, 4]);
     assert_eq!(world.sorted(&["-start"]), [4, 3, 2, 1]);
+    assert_eq!(world.sorted(&["-start", "start", "-job"]), [4, 3, 2, 1], "a column counts once");
     assert_eq!(world.sorted(&["-priority"]), [1, 2, 3, 4], "who is equal stays as he would start");
     world.ask(Call::set_priority(Select::Ids(vec![JobId(3)]), 7));
     assert_eq!(world.sorted(&["-priority", "name", "submit"]), [3, 1, 4, 2]);
