@@ -1,6 +1,5 @@
 //! Reads the lines of a trace and says of a bad one where it is and what was expected.
 
-use std::borrow::Cow;
 use std::io::{self, BufRead, Read};
 
 use rms_model::{Span, Time};
@@ -72,10 +71,7 @@ pub(super) fn lines(
             return Err(SwfError::TooLong { line });
         }
         // Headers hold people's names in encodings of their time.
-        let text = match str::from_utf8(&bytes) {
-            Ok(text) => Cow::Borrowed(text),
-            Err(_) => String::from_utf8_lossy(&bytes),
-        };
+        let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
         if let Some(line_of_header) = text.strip_prefix(';') {
             header(line_of_header.trim());
@@ -90,15 +86,7 @@ fn record(line: usize, text: &str) -> Result<Record, SwfError> {
     // Some traces have a column more, which nobody documents.
     let mut numbers = [0.0; N_FIELDS];
     let mut found = 0;
-    let mut rest = text.as_bytes();
-    while found < N_FIELDS
-        && let Some((number, behind)) = whole_number(rest)
-    {
-        numbers[found] = number;
-        found += 1;
-        rest = behind;
-    }
-    for word in text[text.len() - rest.len()..].split_ascii_whitespace().take(N_FIELDS - found) {
+    for word in text.split_ascii_whitespace().take(N_FIELDS) {
         numbers[found] = number(word).map_or_else(|| wrong(line, text, found, word), Ok)?;
         found += 1;
     }
@@ -131,31 +119,13 @@ fn record(line: usize, text: &str) -> Result<Record, SwfError> {
     })
 }
 
+/// Almost all numbers are whole, which are read faster.
 fn number(word: &str) -> Option<f64> {
-    word.parse().ok().filter(|number: &f64| number.abs() <= LARGEST)
-}
-
-/// The number at the beginning of some text, and what is behind it, if it is whole and short: almost all are, and so
-/// they are read faster.
-fn whole_number(text: &[u8]) -> Option<(f64, &[u8])> {
-    let begin = text.iter().position(|byte| !byte.is_ascii_whitespace())?;
-    let is_negative = text[begin] == b'-';
-    let digits = &text[begin + usize::from(is_negative)..];
-    let mut number = 0;
-    for (n_digits, byte) in digits.iter().enumerate() {
-        match byte {
-            b'0'..=b'9' if n_digits < 9 => number = 10 * number + i32::from(byte - b'0'),
-            _ if n_digits > 0 && byte.is_ascii_whitespace() => {
-                return Some((signed(number, is_negative), &digits[n_digits..]));
-            }
-            _ => return None,
-        }
-    }
-    (1..=9).contains(&digits.len()).then(|| (signed(number, is_negative), &digits[digits.len()..]))
-}
-
-fn signed(number: i32, is_negative: bool) -> f64 {
-    f64::from(if is_negative { -number } else { number })
+    let number = match word.parse::<i32>() {
+        Ok(whole) => f64::from(whole),
+        Err(_) => word.parse::<f64>().ok()?,
+    };
+    (number.abs() <= LARGEST).then_some(number)
 }
 
 /// A line with too few columns is no record at all, whatever stands in them.
