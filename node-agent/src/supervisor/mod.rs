@@ -104,6 +104,7 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
         folder,
         meter,
         boot,
+        known: user::Known::default(),
         agent: None,
         job: None,
         is_haunted: false,
@@ -119,6 +120,7 @@ struct Supervisor {
     folder: Folder,
     meter: Meter,
     boot: String,
+    known: user::Known,
     agent: Option<Connection>,
     job: Option<Job>,
     /// Processes of its job are left that will not go: it takes no other one.
@@ -418,7 +420,7 @@ impl Supervisor {
                 return if is_bound_again { Next::Stay } else { self.leave_empty() };
             }
             Ok(()) => self.limit_memory(&new.order).and_then(|()| {
-                let started = start::start(&new.order, &self.folder, &self.single);
+                let started = start::start(&new.order, &self.folder, &mut self.known, &self.single);
                 let is_fault =
                     |error: &start::StartError| error.is_of_node() && !(self.is_limited && error.is_of_memory());
                 started.map_err(|error| Unstarted { is_fault: is_fault(&error), reason: error.to_string() })

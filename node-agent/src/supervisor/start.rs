@@ -18,7 +18,7 @@ use super::environment;
 use super::folder::Folder;
 use super::pump::Piped;
 use super::streams::{self, Occasion, Streams, StreamsError};
-use super::user::{Account, AccountError};
+use super::user::{Account, AccountError, Known};
 use super::variables::{self, Variables};
 use crate::order::Order;
 use crate::spool;
@@ -95,8 +95,13 @@ impl StartError {
 
 /// # Errors
 /// Nothing of the share was left running; the caller kills what was forked before the failure.
-pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<Started, StartError> {
-    let account = Account::resolve(&order.launch.owner.0)?;
+pub fn start(
+    order: &Order,
+    folder: &Folder,
+    known: &mut Known,
+    single: &SingleThreaded,
+) -> Result<Started, StartError> {
+    let account = known.resolve(&order.launch.owner.0)?;
     let place = order.place().ok_or(StartError::NoPlace)?;
     let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };

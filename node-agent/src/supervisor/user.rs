@@ -1,6 +1,7 @@
 //! Who a job runs as: the owner's ids and groups on this node.
 
 use std::ffi::CString;
+use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgrouplist, setegid, seteuid, setgroups, setresgid, setresuid};
 use thiserror::Error;
@@ -15,6 +16,29 @@ pub struct Account {
     pub shell: String,
     /// Absent where this process cannot change its identity and needs not.
     groups: Option<Vec<Gid>>,
+}
+
+/// Whom a supervisor has looked up last. To look somebody up is to read through files, or to ask a directory service.
+#[derive(Debug, Default)]
+pub struct Known {
+    last: Option<(Instant, Account)>,
+}
+
+/// Jobs that follow each other are mostly of one owner. What an administrator changes counts after this.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
+
+impl Known {
+    /// # Errors
+    /// As [`Account::resolve`].
+    pub fn resolve(&mut self, owner: &str) -> Result<Account, AccountError> {
+        let is_known = |(since, account): &&(Instant, Account)| account.name == owner && since.elapsed() < KNOWN_FOR;
+        if let Some((_, account)) = self.last.as_ref().filter(is_known) {
+            return Ok(account.clone());
+        }
+        let account = Account::resolve(owner)?;
+        self.last = Some((Instant::now(), account.clone()));
+        Ok(account)
+    }
 }
 
 /// Why nothing can run as the owner here.
@@ -105,4 +129,28 @@ fn home_and_shell(user: &User) -> (String, String) {
 
 fn no_home() -> (String, String) {
     ("/".to_owned(), "/bin/sh".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_looked_up_a_moment_ago_is_known_and_nobody_else() {
+        let own = User::from_uid(geteuid()).expect("asked").expect("there is one").name;
+        let mut known = Known::default();
+        let home = known.resolve(&own).expect("ourselves").home;
+        let changed = |known: &mut Known, since| {
+            let (_, account) = known.last.as_ref().expect("it was just looked up");
+            known.last = Some((since, Account { home: "/changed".to_owned(), ..account.clone() }));
+        };
+        changed(&mut known, Instant::now());
+        assert_eq!(known.resolve(&own).expect("ourselves").home, "/changed", "it is not looked up again");
+        assert!(matches!(
+            known.resolve("nobody of this name"),
+            Err(AccountError::Unknown(_) | AccountError::NotOurs { .. })
+        ));
+        changed(&mut known, Instant::now() - KNOWN_FOR);
+        assert_eq!(known.resolve(&own).expect("ourselves").home, home, "it was too long ago");
+    }
 }
