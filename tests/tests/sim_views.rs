@@ -55,20 +55,30 @@ fn assuming(
     case.run(&logs, &mut || Duration::ZERO).expect("every application can be run")
 }
 
-/// What is not shown to hang on an assumption here would be shown by it to be the same.
 #[test]
 fn each_assumption_changes_what_it_is_about_and_nothing_that_it_is_not() {
     let both = |assumption, at| (assuming(None, QUICK, at), assuming(Some(assumption), QUICK, at));
     let (ours, shorter) = both(Assumption::ComplexSize { thousandths: 50 }, (Figure::Nine, 3, 2));
-    assert!(shorter.n_configurations < ours.n_configurations && shorter.bytes < ours.bytes, "{ours:?} {shorter:?}");
+    assert!(shorter.complex_end < ours.complex_end, "{ours:?} {shorter:?}");
     let (ours, search) = both(Assumption::SearchAlone, (Figure::Seven, VIEWS, 0));
     assert!(search.server_steps < ours.server_steps, "{ours:?} {search:?}");
     assert_eq!(Values { server_steps: ours.server_steps, ..search }, ours);
     let (ours, fitting) = both(Assumption::Uncut, (Figure::Seven, VIEWS, 0));
-    assert!(fitting.bytes < ours.bytes, "{ours:?} {fitting:?}");
-    // The slowest launcher, with the shortest ghosts.
-    let (ours, subscribed) = both(Assumption::OrderOfSubscription, (Figure::Ten, 0, 2));
-    assert!(subscribed.complex_end < ours.complex_end, "{ours:?} {subscribed:?}");
+    // Smaller jobs leave fewer hosts behind.
+    assert!(fitting.ghost_host_secs < ours.ghost_host_secs, "{ours:?} {fitting:?}");
+}
+
+/// 001, Fig. 10: a slow launcher keeps its place by the order of subscription, and loses it by that of first requests.
+#[test]
+fn long_a_slow_launcher_ends_sooner_by_the_order_of_subscription() {
+    let effort = Effort { quick: false, ..QUICK };
+    let axes = Figure::Ten.axes(effort);
+    let slowest = axes.xs.len() - 1;
+    let end = |assumption| {
+        assuming(assumption, effort, (Figure::Ten, 0, slowest)).complex_end.expect("there is one").as_millis()
+    };
+    let (by_first_request, by_subscription) = (end(None), end(Some(Assumption::OrderOfSubscription)));
+    assert!(by_subscription < by_first_request, "{by_subscription} {by_first_request}");
 }
 
 const VIEWS: usize = 0;
