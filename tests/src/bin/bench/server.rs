@@ -49,12 +49,9 @@ impl Server {
         if !init.status.success() {
             bail!("rms-server init: {}", String::from_utf8_lossy(&init.stderr).trim());
         }
-        let config = dir.join("rms-server.toml");
-        let text = std::fs::read_to_string(&config).context("init writes a configuration")?;
         // All of the queue counts here, and nodes that a busy machine delays are not lost.
-        let settings = format!("[settings]\nqueue_depth = 0\nnode_lost_after = \"1h\"\n{settings}");
-        let text = text.replacen("[settings]", &settings, 1);
-        std::fs::write(&config, text).context("cannot write the configuration")?;
+        let config = format!("[settings]\nqueue_depth = 0\nnode_lost_after = \"1h\"\n{settings}");
+        std::fs::write(dir.join("rms-server.toml"), config).context("cannot write the configuration")?;
         let process = spawn(&dir)?;
         let server = Server { home, process };
         server.address()?;
