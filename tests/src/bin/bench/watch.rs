@@ -19,10 +19,10 @@ use crate::table::{Table, Target, quantile};
 /// So many wait at least, while everything is measured.
 const WAITING: u32 = 100_000;
 /// What is run off meanwhile.
-const SURPLUS: u32 = 100_000;
+const SURPLUS: u32 = 200_000;
 const WATCHERS: u32 = 100;
 const N_AGENTS: u32 = 4;
-const WINDOW: Duration = Duration::from_secs(4);
+const WINDOW: Duration = Duration::from_secs(2);
 /// With and without watchers in turn, so that a busy minute of the machine is in both.
 const WINDOWS: usize = 3;
 
