@@ -38,7 +38,7 @@ impl Published {
         Published { plan, places, is_current: true, layers: None }
     }
 
-    /// Need no reader who comes now have another one made?
+    /// Is it still fresh enough to answer by?
     pub(crate) fn is_kept(&self, state: &State, now: Time) -> bool {
         let n_jobs = self.plan.placements.len() + state.n_holding();
         if n_jobs <= FEW {

@@ -1,16 +1,15 @@
 //! Orders and sets over the state that a pass needs at once; kept up by each fact, rebuilt after a restart.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{ClusterId, Environment, Execution, Inventory, JobId, JobSpec, NodeId, Owner, Request, Span, Time};
+use rms_model::{ClusterId, Environment, Execution, Inventory, JobId, JobSpec, NodeId, Owner, Time};
 
 use super::free::FreeHosts;
 use super::occupation::Occupation;
 use super::usage::{Usage, environment_bytes, work_bytes};
-use super::waiting::Waiting;
-use super::{Nodes, State, takes_any_hosts};
+use super::waiting::{QueueKey, Waiting, Wish};
+use super::{Nodes, State};
 use crate::state::job::{AwaitedIndex, Job, Launcher, Phase, Promise, Started};
 use crate::state::node::Node;
 
@@ -53,63 +52,6 @@ pub(crate) struct Index {
     pub(crate) usage: BTreeMap<Owner, Usage>,
     /// The jobs of each user: who lists his own is not to walk through everybody's.
     pub(crate) owned: BTreeMap<Owner, BTreeSet<JobId>>,
-}
-
-/// The order of the queue: priority, then first request, then id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct QueueKey {
-    priority: Reverse<i32>,
-    requested: Time,
-    pub job: JobId,
-}
-
-impl QueueKey {
-    pub(super) fn of(job: JobId, entry: &Job) -> QueueKey {
-        let requested = entry.requested.expect("a queued job has sent a request");
-        QueueKey::new(entry.spec.priority, requested, job)
-    }
-
-    pub(super) fn new(priority: i32, requested: Time, job: JobId) -> QueueKey {
-        QueueKey { priority: Reverse(priority), requested, job }
-    }
-}
-
-/// What a pass must know of a queued job to pass it by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
-    /// Of its smallest size, over all clusters.
-    pub(crate) least_hosts: u32,
-    /// Its one size, if it has only one and any hosts of one cluster will do.
-    pub(crate) plain: Option<PlainWish>,
-    pub(crate) promised: Option<Time>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PlainWish {
-    pub(crate) cluster: ClusterId,
-    pub(crate) wall: Span,
-}
-
-impl Wish {
-    fn of(entry: &Job) -> Wish {
-        // An evolving application starts with what its first stage needs.
-        let first_stage = entry.spec.evolving.as_ref().and_then(|evolving| evolving.stages.stages().first());
-        let sizes = entry.spec.options.iter().map(Request::n_hosts).chain(first_stage.map(|stage| stage.hosts));
-        let least_hosts = sizes.min().unwrap_or(0);
-        let plain = match entry.spec.options.as_slice() {
-            [only] if entry.spec.evolving.is_none() && takes_any_hosts(&entry.spec) => only_cluster(only),
-            _ => None,
-        };
-        Wish { least_hosts, plain, promised: entry.promised.map(|promise| promise.at) }
-    }
-}
-
-fn only_cluster(request: &Request) -> Option<PlainWish> {
-    let mut hosts = request.hosts.iter();
-    match (hosts.next(), hosts.next()) {
-        (Some((cluster, _)), None) => Some(PlainWish { cluster: *cluster, wall: request.wall }),
-        (Some(_), Some(_)) | (None, _) => None,
-    }
 }
 
 /// A job that is being ended goes through no more stages.

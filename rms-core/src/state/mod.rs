@@ -37,13 +37,12 @@ pub(crate) use constraint::{constraint_of, takes_any_hosts};
 pub(crate) use evolving::spread;
 use free::FreeHosts;
 pub use holders::Holders;
-pub use index::QueueKey;
-pub(crate) use index::{PlainWish, Wish};
 pub use jobs::Jobs;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 pub(crate) use usage::{Usage, environment_bytes, work_bytes};
-pub(crate) use waiting::Room;
+pub use waiting::QueueKey;
+pub(crate) use waiting::{PlainWish, Room, Wish};
 
 use rms_api::audit::AuditEntry;
 use rms_api::subscription::ClusterLink;

@@ -1,8 +1,73 @@
 //! The queue in its order, in blocks that know their shortest wishes: a search passes over those for whom there is no room.
 
-use rms_model::Span;
+use std::cmp::Reverse;
 
-use super::index::{QueueKey, Wish};
+use rms_model::{ClusterId, JobId, Request, Span, Time};
+
+use super::takes_any_hosts;
+use crate::state::job::Job;
+
+/// The order of the queue: priority, then first request, then id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueueKey {
+    priority: Reverse<i32>,
+    requested: Time,
+    pub job: JobId,
+}
+
+impl QueueKey {
+    pub(super) fn of(job: JobId, entry: &Job) -> QueueKey {
+        let requested = entry.requested.expect("a queued job has sent a request");
+        QueueKey::new(entry.spec.priority, requested, job)
+    }
+
+    pub(super) fn new(priority: i32, requested: Time, job: JobId) -> QueueKey {
+        QueueKey { priority: Reverse(priority), requested, job }
+    }
+}
+
+/// What a pass must know of a queued job to pass it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// Of its smallest size, over all clusters.
+    pub(crate) least_hosts: u32,
+    /// Its one size, if it has only one and any hosts of one cluster will do.
+    pub(crate) plain: Option<PlainWish>,
+    pub(crate) promised: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlainWish {
+    pub(crate) cluster: ClusterId,
+    pub(crate) wall: Span,
+}
+
+impl Wish {
+    pub(super) fn of(entry: &Job) -> Wish {
+        // An evolving application starts with what its first stage needs.
+        let first_stage = entry.spec.evolving.as_ref().and_then(|evolving| evolving.stages.stages().first());
+        let sizes = entry.spec.options.iter().map(Request::n_hosts).chain(first_stage.map(|stage| stage.hosts));
+        let least_hosts = sizes.min().unwrap_or(0);
+        let plain = match entry.spec.options.as_slice() {
+            [only] if entry.spec.evolving.is_none() && takes_any_hosts(&entry.spec) => only_cluster(only),
+            _ => None,
+        };
+        Wish { least_hosts, plain, promised: entry.promised.map(|promise| promise.at) }
+    }
+
+    /// It wants hosts for so long or for longer.
+    fn shortest(&self) -> Span {
+        self.plain.map_or(Span::ZERO, |plain| plain.wall)
+    }
+}
+
+fn only_cluster(request: &Request) -> Option<PlainWish> {
+    let mut hosts = request.hosts.iter();
+    match (hosts.next(), hosts.next()) {
+        (Some((cluster, _)), None) => Some(PlainWish { cluster: *cluster, wall: request.wall }),
+        (Some(_), Some(_)) | (None, _) => None,
+    }
+}
 
 /// Who waits, and what each wants.
 #[derive(Clone, Debug, Default)]
@@ -188,20 +253,12 @@ impl Room {
     }
 }
 
-impl Wish {
-    /// It wants hosts for so long or for longer.
-    fn shortest(&self) -> Span {
-        self.plain.map_or(Span::ZERO, |plain| plain.wall)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use rms_model::{ClusterId, JobId, Time};
 
-    use super::super::index::PlainWish;
     use super::*;
 
     /// Against a map and a look at each, while jobs come and leave anywhere.

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::SessionError;
 use super::join::not_watched;
-use super::pull::{Offsets, Pull, Pulled};
+use super::pull::{Offsets, Pull, Pulled, hold};
 use super::watch::recorded;
 use crate::shared::Shared;
 
@@ -266,13 +266,6 @@ impl Following {
         }
         Ok(())
     }
-}
-
-/// A part of what an identity may have us hold for what it follows and watches.
-pub fn hold(held: &Arc<Semaphore>, n_bytes: usize) -> Result<OwnedSemaphorePermit, Refused> {
-    let kib = u32::try_from(n_bytes / 1024 + 1).unwrap_or(u32::MAX);
-    let too_much = |_| Refused::new("too_many", "you follow or watch too much at once: end some of that first");
-    Arc::clone(held).try_acquire_many_owned(kib).map_err(too_much)
 }
 
 async fn next_change(changes: &mut Option<mpsc::Receiver<JobChange>>) -> Option<JobChange> {

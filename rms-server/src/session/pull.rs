@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rms_api::call::Query;
-use rms_api::{Answer, Call};
+use rms_api::{Answer, Call, Refused};
 use rms_model::{Identity, JobId, Run, Settings, Span};
 use rms_wire::link::{Backoff, Budget, Held};
 use rms_wire::message::{MAX_CHUNK_BYTES, MAX_LINES};
@@ -245,4 +245,11 @@ const MAX_STREAMS: usize = 65_536;
 fn from(host_idx: u32, offsets: &Offsets) -> Vec<Offset> {
     let offset = |(&(task, stream), &offset): (&(u32, Stream), &u64)| Offset { host_idx, task, stream, offset };
     offsets.iter().map(offset).collect()
+}
+
+/// A part of what an identity may have us hold for what it follows and watches.
+pub fn hold(held: &Arc<Semaphore>, n_bytes: usize) -> Result<OwnedSemaphorePermit, Refused> {
+    let kib = u32::try_from(n_bytes / 1024 + 1).unwrap_or(u32::MAX);
+    let too_much = |_| Refused::new("too_many", "you follow or watch too much at once: end some of that first");
+    Arc::clone(held).try_acquire_many_owned(kib).map_err(too_much)
 }

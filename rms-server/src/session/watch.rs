@@ -11,8 +11,8 @@ use rms_wire::{Followed, Watch};
 use tokio::sync::Semaphore;
 
 use super::SessionError;
-use super::follow::hold;
 use super::join::{not_watched, unread};
+use super::pull::hold;
 use crate::shared::Shared;
 
 /// The driver looks each of them up.
