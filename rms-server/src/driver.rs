@@ -170,7 +170,7 @@ impl Driver {
         if let Some(outcome) = outcome {
             let was_failing = self.server_loop.failure().is_some();
             if let Err(message) = &outcome {
-                tracing::error!("{message}");
+                tracing::error!("{message}; it is tried again until it can be written");
             } else if was_failing {
                 tracing::info!("the journal can be written again");
             }
