@@ -131,7 +131,9 @@ pub enum Refusal {
     NotRunning(JobId),
     #[error("job {0} cannot change its size while it runs: submit it with --malleable or --negotiable")]
     NotNegotiable(JobId),
-    #[error("job {0} has announced its stages: 'rms evolve' changes them")]
+    #[error(
+        "job {0} has announced its stages: 'rms evolve' changes them, and 'rms update JOB profile=...' while it waits"
+    )]
     HasProfile(JobId),
     #[error("{who} speaks for another execution than the one that runs")]
     AnotherRun { who: Identity },

@@ -168,7 +168,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
 }
 
 /// What the job inherits, and what only its submitter knows of it.
-fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, String)>, SubmissionError> {
+pub fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, String)>, SubmissionError> {
     let mut environment = export::select(options.export.as_deref(), &here.environment, options.slurm_env)?;
     let mut set = |name: &str, value: String| {
         // What was given by --export stays.
@@ -204,7 +204,7 @@ fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, String)
 }
 
 /// What `--profile` and the flags beside it announce.
-fn announced(options: &JobOptions, here: &Here) -> Result<Option<Evolving>, SubmissionError> {
+pub fn announced(options: &JobOptions, here: &Here) -> Result<Option<Evolving>, SubmissionError> {
     let Some(profile) = &options.profile else {
         let flags = [
             (options.expand.is_some(), "expand"),

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use rms_api::call::update::Changes;
+use rms_api::call::update::{Changes, Resizing};
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, JobSpec, Request, Role, Span, Time};
+use rms_model::{Identity, JobId, JobSpec, Request, Role, Span, Time, Work};
 
 use crate::admit;
 use crate::executable;
 use crate::queue::Queue;
+use crate::quota;
 use crate::rights::{check_priority, not_allowed, wrong_state};
 use crate::state::State;
 use crate::state::fact::Fact;
@@ -47,13 +48,18 @@ impl Queue<'_> {
         };
         let is_held = matches!(&entry.phase, Phase::Submitted { hold: Some(_) });
         // What can still be refused comes before what cannot.
+        let environment = changes.environment.clone();
+        if let Some(environment) = &environment {
+            quota::check_bytes(self.jobs.state(), who, &Work::Hosts, environment)?;
+            self.paces.check(self.jobs.context.state(), now, who, &Work::Hosts, environment)?;
+        }
         match changes.hold {
             Some(true) if !is_held => self.hold(now, step, who, job)?,
             Some(false) if is_held => self.check_release(who, job)?,
             Some(_) | None => {}
         }
         let spec = Arc::new(JobSpec::without_work(spec));
-        self.jobs.context.record(step, Fact::JobUpdated { job, spec, wall, by: by(), at: now });
+        self.jobs.context.record(step, Fact::JobUpdated { job, spec, environment, wall, by: by(), at: now });
         if changes.hold == Some(false) && is_held {
             self.release(now, step, who, job)?;
         }
@@ -84,15 +90,15 @@ impl Queue<'_> {
         ] {
             *stream = file.clone().or(stream.take());
         }
+        if let Some(environment) = &changes.environment {
+            spec.execution.environment = Arc::clone(environment);
+        }
         executable::check(&spec.execution)?;
         if changes.is_of_size() {
             if entry.launcher.is_some() {
                 return Err(wrong_state(job, entry.state().word(), "its launcher says its sizes and times"));
             }
-            if spec.evolving.is_some() {
-                return Err(Refusal::HasProfile(job));
-            }
-            resize(self.jobs.state(), &mut spec, changes)?;
+            resize(self.jobs.state(), job, &mut spec, changes)?;
         }
         Ok(spec)
     }
@@ -148,12 +154,24 @@ fn relabel(who: &Identity, spec: &mut JobSpec, changes: &Changes) -> Result<(), 
 }
 
 /// Its sizes, with what is changed in place of what was asked for.
-fn resize(state: &State, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
+fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
+    let (evolving, malleable) = match &changes.resizing {
+        None => (spec.evolving.clone(), spec.malleable.clone()),
+        Some(Resizing::Never) => (None, None),
+        Some(Resizing::Within(malleable)) => (None, Some(malleable.clone())),
+        Some(Resizing::ByStages(evolving)) => (Some(evolving.clone()), None),
+    };
+    if evolving.is_some() && (changes.shapes.is_some() || changes.wall.is_some()) {
+        return Err(Refusal::HasProfile(job));
+    }
     let clusters = changes.clusters.clone().unwrap_or_else(|| spec.clusters.clone());
     let longest = spec.options.iter().map(|request| request.wall).max();
-    let mut shapes = match &changes.shapes {
-        Some(shapes) => shapes.clone(),
-        None => shapes_of(state, &spec.options, changes.clusters.is_some()),
+    let mut shapes = match (&changes.shapes, &changes.resizing) {
+        _ if evolving.is_some() => Vec::new(),
+        (Some(shapes), _) => shapes.clone(),
+        // Other limits, other sizes to start with.
+        (None, Some(Resizing::Within(_))) => vec![Shape { nodes: Nodes::FromTasks, wall: None }],
+        (None, _) => shapes_of(state, &spec.options, changes.clusters.is_some()),
     };
     for shape in &mut shapes {
         shape.wall = shape.wall.or(longest);
@@ -168,13 +186,15 @@ fn resize(state: &State, spec: &mut JobSpec, changes: &Changes) -> Result<(), Re
         cpus_per_task: changes.cpus_per_task.unwrap_or(spec.cpus_per_task),
         clusters,
         constraint,
-        malleable: spec.malleable.clone(),
+        evolving,
+        malleable,
         ..Submission::of(spec.execution.work.clone(), shapes)
     };
     let tasks = admit::tasks(changes.n_tasks)?.unwrap_or(spec.tasks);
     (spec.tasks, spec.options) = admit::sizes(state, &submission, tasks)?;
-    let Submission { cpus_per_task, clusters, constraint, .. } = submission;
+    let Submission { cpus_per_task, clusters, constraint, evolving, malleable, .. } = submission;
     (spec.cpus_per_task, spec.clusters, spec.constraint) = (cpus_per_task, clusters, constraint);
+    (spec.evolving, spec.malleable) = (evolving, malleable);
     Ok(())
 }
 
@@ -203,6 +223,7 @@ mod tests {
     use rms_api::answer::{Answer, JobState};
     use rms_api::call::Select;
     use rms_api::call::update::WallChange;
+    use rms_model::{Environment, Evolving, Expansion, Malleable, OnResize, Sizes, Speedup};
 
     use super::*;
     use crate::effect::Effect;
@@ -248,6 +269,74 @@ mod tests {
         assert_eq!(owner(&mut world, WallChange::To(Span::from_mins(5))).as_deref(), Some("wall_passed"));
         let size = Changes { n_tasks: Some(2), ..wall(more) };
         assert_eq!(update(&mut world, Role::Admin, "admin", job, size).as_deref(), Some("wrong_state"));
+    }
+
+    #[test]
+    fn how_a_waiting_job_changes_its_size_is_changed_with_its_sizes_or_not_at_all() {
+        let mut world = World::new();
+        for name in ["n1", "n2", "n3"] {
+            world.node(name, &[]);
+        }
+        world.submit(3, 3600, &[]);
+        let job = world.submit(2, 600, &[]);
+        let owner = |world: &mut World, changes| update(world, Role::User, "root", job, changes);
+        let resize = |resizing| Changes { resizing: Some(resizing), ..Changes::default() };
+        let limits = |least, most| {
+            let sizes = Sizes::Any;
+            Malleable {
+                least,
+                most,
+                sizes,
+                on_resize: OnResize::Signal(10),
+                speedup: Speedup::default(),
+                survives_loss: None,
+            }
+        };
+        let spec = |world: &World| Arc::clone(&world.rms.state().jobs()[&job].spec);
+        let hosts = |world: &World| spec(world).options.iter().map(Request::n_hosts).collect::<Vec<_>>();
+        assert_eq!(owner(&mut world, resize(Resizing::Within(limits(1, 3)))), None);
+        assert_eq!((spec(&world).malleable.clone(), hosts(&world)), (Some(limits(1, 3)), vec![3, 2, 1]));
+        assert!(spec(&world).options.iter().all(|request| request.wall == Span::from_secs(600)), "the time stays");
+        assert_eq!(owner(&mut world, resize(Resizing::Within(limits(4, 9)))).as_deref(), Some("too_many_nodes"));
+        assert_eq!(spec(&world).malleable, Some(limits(1, 3)), "nothing was changed");
+
+        let stages = |text: &str| Evolving {
+            stages: text.parse().expect("a profile"),
+            expansion: Expansion::default(),
+            open: false,
+        };
+        let with_time = Changes { ..resize(Resizing::ByStages(stages("1x500s,3x1h"))) };
+        let with_time = Changes { wall: Some(WallChange::To(Span::from_hours(1))), ..with_time };
+        assert_eq!(owner(&mut world, with_time).as_deref(), Some("has_profile"));
+        assert_eq!(
+            owner(&mut world, resize(Resizing::ByStages(stages("1x500s,4x1h")))).as_deref(),
+            Some("stage_too_large")
+        );
+        assert_eq!(owner(&mut world, resize(Resizing::ByStages(stages("1x500s,3x1h")))), None);
+        assert_eq!((spec(&world).malleable.clone(), hosts(&world)), (None, vec![3]));
+        assert_eq!(spec(&world).evolving, Some(stages("1x500s,3x1h")));
+        assert_eq!(owner(&mut world, resize(Resizing::Never)), None);
+        assert_eq!(
+            (spec(&world).evolving.clone(), hosts(&world)),
+            (None, vec![3]),
+            "as many as it would have had at most"
+        );
+    }
+
+    #[test]
+    fn another_environment_is_kept_and_another_change_leaves_it() {
+        let mut world = World::new();
+        world.node("n1", &[]);
+        world.submit(1, 3600, &[]);
+        let job = world.submit(1, 600, &[]);
+        let environment = Arc::new(Environment(vec![("LEVEL".to_owned(), "2".to_owned())]));
+        let changes = Changes { environment: Some(Arc::clone(&environment)), ..Changes::default() };
+        world.set("script_limit@root", "0");
+        assert_eq!(update(&mut world, Role::User, "root", job, changes.clone()).as_deref(), Some("script_limit"));
+        world.set("script_limit@root", "1");
+        assert_eq!(update(&mut world, Role::User, "root", job, changes), None);
+        assert_eq!(update(&mut world, Role::User, "root", job, wall(WallChange::To(Span::from_mins(30)))), None);
+        assert_eq!(world.rms.state().jobs()[&job].spec.execution.environment, environment);
     }
 
     #[test]

@@ -42,6 +42,29 @@ fn a_job_that_waits_is_changed_as_a_whole_and_outlives_the_server() {
 }
 
 #[test]
+fn limits_a_profile_and_the_environment_are_changed_while_a_job_waits() {
+    let mut deployment = Deployment::of_nodes(2);
+    let script = deployment.script("job.sh", "#!/bin/sh\necho $RMS_NNODES $LEVEL$OLD\n");
+    let job = deployment.submit(&["--hold", "-t", "10m", "--export", "ALL,OLD=1", "-o", "out", &script]);
+    let id = job.to_string();
+    let refused = deployment.rms(&["update", &id, "export=ALL,LEVEL=2", "profile=1x1m,3x1m"]).fails(1);
+    assert!(refused.stderr.contains("2 in cluster a"), "what would be possible: {refused:?}");
+    deployment.rms(&["update", &id, "malleable=2-8"]).fails(2);
+    deployment.rms(&["update", &id, "malleable=1-2", "on-resize=signal:USR1", "export=ALL,LEVEL=3"]).ok();
+    let malleable = field(&shown(&deployment, job), "malleable");
+    assert!(malleable.contains("\"most\":2"), "{malleable}");
+    deployment.kill_server();
+    deployment.start_server();
+    deployment.rms(&["update", &id, "profile=2x1m"]).ok();
+    let text = deployment.rms(&["show", &id]).ok().stdout;
+    assert!(text.contains("2 x 1m") && !text.contains("malleable"), "{text}");
+    deployment.rms(&["release", &id]).ok();
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed");
+    let out = std::fs::read_to_string(deployment.path().join("out")).expect("it ran");
+    assert_eq!(out, "2 3\n", "the old environment is gone, and the refused one never came");
+}
+
+#[test]
 fn a_begin_time_is_put_off_and_taken_back() {
     let deployment = Deployment::of_nodes(1);
     let blocker = deployment.submit(&["-t", "10m", "--wrap", "sleep 600"]);

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
-use rms_model::{Mebibytes, Span, Time, checked};
+use rms_model::{Environment, Evolving, Malleable, Mebibytes, Span, Time, checked};
 use serde::{Deserialize, Serialize};
 
 use super::Shape;
@@ -18,6 +19,7 @@ pub struct Changes {
     pub wall: Option<WallChange>,
     /// In place of all sizes; those that name no wall time have the one that the job has.
     pub shapes: Option<Vec<Shape>>,
+    pub resizing: Option<Resizing>,
     pub n_tasks: Option<u32>,
     /// 0: the tasks share the CPUs of their host.
     pub cpus_per_task: Option<u32>,
@@ -37,6 +39,17 @@ pub struct Changes {
     pub output: Option<String>,
     #[serde(deserialize_with = "checked::opt_text")]
     pub error: Option<String>,
+    /// In place of the whole environment.
+    pub environment: Option<Arc<Environment>>,
+}
+
+/// How the size of a job may change while it runs, in place of what was said of that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resizing {
+    Never,
+    Within(Malleable),
+    /// In place of the sizes, too.
+    ByStages(Evolving),
 }
 
 /// Another wall time.
@@ -82,10 +95,21 @@ impl Changes {
 
     /// Is it about sizes and the hosts that can have them?
     pub fn is_of_size(&self) -> bool {
-        let Changes { wall, shapes, n_tasks, cpus_per_task, clusters, features, memory, .. } = self;
+        let Changes { wall, shapes, resizing, n_tasks, cpus_per_task, clusters, features, memory, .. } = self;
         let is_of_tasks = n_tasks.is_some() || cpus_per_task.is_some();
         let is_of_hosts = clusters.is_some() || features.is_some() || memory.is_some();
-        wall.is_some() || shapes.is_some() || is_of_tasks || is_of_hosts
+        wall.is_some() || shapes.is_some() || resizing.is_some() || is_of_tasks || is_of_hosts
+    }
+}
+
+/// As a word and numbers: `never`, `2..8`, `2x500s,8x1h`.
+impl fmt::Display for Resizing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Resizing::Never => f.write_str("never"),
+            Resizing::Within(Malleable { least, most, .. }) => write!(f, "{least}..{most}"),
+            Resizing::ByStages(evolving) => write!(f, "{}", evolving.stages),
+        }
     }
 }
 
@@ -96,6 +120,7 @@ impl fmt::Display for Changes {
         let said = [
             ("time", self.wall.map(|wall| wall.to_string())),
             ("sizes", self.shapes.as_ref().map(|shapes| shapes.len().to_string())),
+            ("resizing", self.resizing.as_ref().map(Resizing::to_string)),
             ("tasks", self.n_tasks.map(|n_tasks| n_tasks.to_string())),
             ("cpus-per-task", self.cpus_per_task.map(|cpus| cpus.to_string())),
             ("clusters", self.clusters.as_ref().map(|names| list(&mut names.iter()))),
@@ -109,6 +134,7 @@ impl fmt::Display for Changes {
             ("input", self.input.clone()),
             ("output", self.output.clone()),
             ("error", self.error.clone()),
+            ("variables", self.environment.as_ref().map(|environment| environment.0.len().to_string())),
         ];
         let said = said.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
         let labels = self.labels.iter().map(|(key, text)| format!("{key}={text}"));

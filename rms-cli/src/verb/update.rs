@@ -2,20 +2,25 @@
 
 use std::collections::BTreeSet;
 
+use std::sync::Arc;
+
 use launcher_sdk::Call;
-use rms_api::call::update::{Changes, WallChange};
+use rms_api::call::update::{Changes, Resizing, WallChange};
 use rms_model::time::parse_wall;
-use rms_model::{Labels, Time};
+use rms_model::{Environment, Labels, Time};
 
 use super::jobs_done::JobsDone;
 use crate::context::Context;
 use crate::directive::parse_options;
 use crate::failure::{Exit, Failure};
 use crate::here::Here;
+use crate::job_options::JobOptions;
 use crate::look_up;
+use crate::malleable_options::Beside;
 use crate::select;
 use crate::size::NodeCount;
 use crate::stamp;
+use crate::submission;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -23,10 +28,16 @@ Examples:
   rms update 7 time=+1h name=x account=y   all of it, or nothing
   rms update 7 nodes=4 tasks=16            while it waits
   rms update 7 hold=no begin=now
+  rms update 7 malleable=2-8 on-resize=signal:USR1
+  rms update 7 profile=2x500s,8x1h export=ALL,LEVEL=2
 While a job runs: time, name, account, comment, priority. While it waits also
 nodes, shapes, tasks, cpus-per-task, clusters, constraint, mem, hold, requeue,
-begin, chdir, output, error and input, as 'rms submit' takes them; 'clusters='
-and 'constraint=' allow any. Words of scontrol (TimeLimit, JobName) are read.")]
+begin, chdir, output, error, input, export, profile, expand, compact, open,
+malleable, on-resize, workers, negotiable, speedup and on-host-loss, as 'rms
+submit' takes them; 'compact=yes' stands for a flag without a value.
+'clusters=' and 'constraint=' allow any; 'malleable=' and 'profile=' end
+changes of its size while it runs; 'export' is in place of the whole
+environment. Words of scontrol (TimeLimit, JobName) are read.")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(value_name = "JOBS")]
@@ -75,6 +86,12 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             }
             "clusters" if value.is_empty() => changes.clusters = Some(Vec::new()),
             "constraint" if value.is_empty() => changes.features = Some(BTreeSet::new()),
+            "malleable" | "profile" if value.is_empty() => changes.resizing = Some(Resizing::Never),
+            _ if SWITCHES.contains(&key) => {
+                if yes(value).ok_or_else(|| fail(&"write yes or no"))? {
+                    flags.push(format!("--{key}"));
+                }
+            }
             _ if Labels::default().set(key, String::new()) => {
                 changes.labels.insert(key.to_owned(), value.to_owned());
             }
@@ -82,7 +99,8 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             _ => {
                 let labels = Labels::default();
                 let labels = labels.all().map(|label| label.key).join(", ");
-                let known = format!("time, hold, requeue, begin, {labels}, {}", FLAGS.join(", "));
+                let known = [FLAGS.as_slice(), SWITCHES.as_slice()].concat().join(", ");
+                let known = format!("time, hold, requeue, begin, {labels}, {known}");
                 return Err(fail(&format!("nothing of that name can be changed; there are {known}")));
             }
         }
@@ -91,6 +109,11 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     let open_ended = matches!(options.nodes, Some(NodeCount::AtLeast(_)));
     if open_ended {
         return Err(Failure::usage("nodes: write the most, too, as nodes=2-8"));
+    }
+    read_resizing(&mut changes, &options)?;
+    if options.export.is_some() {
+        let environment = submission::environment(&options, &Here::look()?).map_err(Failure::usage)?;
+        changes.environment = Some(Arc::new(Environment(environment)));
     }
     let shapes = options.shapes.map(|shapes| shapes.0);
     changes.shapes = shapes.or(options.nodes.map(|nodes| nodes.shapes(None, || 0)));
@@ -107,8 +130,36 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     Ok(changes)
 }
 
+/// How the size of the job may change while it runs.
+fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Failure> {
+    if options.malleable.has_no_end() {
+        return Err(Failure::usage("malleable: write the most, too, as malleable=2-8"));
+    }
+    let beside = Beside {
+        nodes: options.nodes.as_ref(),
+        has_shapes: options.shapes.is_some(),
+        has_profile: options.profile.is_some(),
+        has_tasks: options.tasks.is_some(),
+        model: &options.model,
+        largest: 0,
+    };
+    let malleable = options.malleable.read(&beside).map_err(Failure::usage)?;
+    changes.requeue = options.malleable.may_run_again(changes.requeue).map_err(Failure::usage)?;
+    let is_announced = options.profile.is_some() || options.expand.is_some() || options.compact || options.open;
+    let evolving = match is_announced {
+        true => submission::announced(options, &Here::look()?).map_err(Failure::usage)?,
+        false => None,
+    };
+    let resizing = malleable.map(Resizing::Within).or(evolving.map(Resizing::ByStages));
+    if resizing.is_some() && changes.resizing.is_some() {
+        return Err(Failure::usage("a job changes its size by a profile or within limits, not by both"));
+    }
+    changes.resizing = resizing.or(changes.resizing.take());
+    Ok(())
+}
+
 /// What is written as the flag of 'rms submit' is.
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 19] = [
     "nodes",
     "shapes",
     "tasks",
@@ -121,7 +172,17 @@ const FLAGS: [&str; 12] = [
     "output",
     "error",
     "input",
+    "export",
+    "profile",
+    "expand",
+    "malleable",
+    "on-resize",
+    "speedup",
+    "on-host-loss",
 ];
+
+/// The same, of flags without a value.
+const SWITCHES: [&str; 4] = ["workers", "negotiable", "compact", "open"];
 
 /// Words of scontrol, and ours.
 const SCONTROL: [(&str, &str); 12] = [
@@ -172,7 +233,37 @@ mod tests {
         assert_eq!((read.shapes.map(|shapes| shapes.len()), read.memory.map(|memory| memory.0)), (Some(1), Some(4096)));
         assert_eq!((read.hold, read.clusters), (Some(false), Some(Vec::new())));
         assert_eq!(changes("time=30").expect("minutes").wall, Some(WallChange::To(Span::from_mins(30))));
-        for wrong in ["time", "time=+", "wings=2", "hold=maybe", "nodes=2+", "nodes=x", "mem=4X", "profile=2x1h"] {
+        for wrong in [
+            "time",
+            "time=+",
+            "wings=2",
+            "hold=maybe",
+            "nodes=2+",
+            "nodes=x",
+            "mem=4X",
+            "profile=2y1h",
+            "malleable=2-8",
+            "open=maybe",
+        ] {
+            assert!(changes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn limits_profiles_and_the_environment_are_read_as_submit_has_them() {
+        let resizing = |words| changes(words).unwrap_or_else(|_| panic!("{words}")).resizing;
+        let Some(Resizing::Within(limits)) = resizing("malleable=2-8:pow2 on-resize=signal:USR1") else {
+            panic!("limits");
+        };
+        assert_eq!((limits.least, limits.most), (2, 8));
+        let Some(Resizing::ByStages(evolving)) = resizing("profile=2x500s,8x1h compact=yes open=no") else {
+            panic!("stages");
+        };
+        assert_eq!((evolving.stages.peak(), evolving.expansion.compacting, evolving.open), (8, true, false));
+        assert_eq!([resizing("malleable="), resizing("profile=")], [Some(Resizing::Never), Some(Resizing::Never)]);
+        let environment = changes("export=LEVEL=2").expect("it is right").environment.expect("it is given");
+        assert!(environment.0.contains(&("LEVEL".to_owned(), "2".to_owned())), "{environment:?}");
+        for wrong in ["malleable=2+ workers=yes", "malleable=2-8 workers=yes profile=", "expand=2 profile="] {
             assert!(changes(wrong).is_err(), "{wrong}");
         }
     }

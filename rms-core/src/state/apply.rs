@@ -150,7 +150,18 @@ impl State {
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
                 self.edit_job(*job, |entry| Arc::make_mut(&mut entry.spec).priority = *priority)?;
             }
-            Fact::JobUpdated { job, spec, wall, by: _, at } => self.updated(*job, spec, *wall, *at, bumped)?,
+            Fact::JobUpdated { job, spec, environment, wall, by: _, at } => {
+                let before = Arc::clone(&self.jobs.get(job).ok_or(Misfit::Job(*job))?.spec);
+                let mut spec = (**spec).clone().with_work_of(&before);
+                if let Some(environment) = environment {
+                    spec.execution.environment = Arc::clone(environment);
+                    spec.execution.environment = self.index.share(&spec);
+                }
+                self.updated(*job, spec, *wall, *at, bumped)?;
+                if environment.is_some() {
+                    self.index.unshare(&before);
+                }
+            }
             Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
                 entry.requested.get_or_insert(*at);
                 entry.phase = Phase::RequestSent;
@@ -434,17 +445,15 @@ impl State {
     fn updated(
         &mut self,
         job: JobId,
-        spec: &JobSpec,
+        spec: JobSpec,
         wall: Option<Span>,
         at: Time,
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
-        let before = Arc::clone(&self.jobs.get(&job).ok_or(Misfit::Job(job))?.spec);
-        let spec = Arc::new(spec.clone().with_work_of(&before));
         self.edit_job(job, |entry| {
             entry.promised = None;
             let not_yet = spec.begin.is_some_and(|begin| begin > at) && entry.launcher.is_none();
-            entry.spec = spec;
+            entry.spec = Arc::new(spec);
             match (&mut entry.phase, wall) {
                 (Phase::RequestSent | Phase::Waiting, _) if not_yet => entry.phase = Phase::Submitted { hold: None },
                 (Phase::Started(started), Some(wall)) => started.request.wall = wall,

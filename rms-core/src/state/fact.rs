@@ -10,8 +10,8 @@ use rms_api::negotiate::{Declared, NegotiationRecord};
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
-    ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
-    Request, Run, Span, Time, Usage,
+    ClusterId, Environment, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink,
+    Outcome, Request, Run, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -348,10 +348,14 @@ pub enum Fact {
         job: JobId,
         survives: bool,
     },
-    /// Something else is said of a job now. Its environment and what it runs stay as they are, and are not in it.
+    /// Something else is said of a job now. What it runs stays as it is, and is not in it.
     JobUpdated {
         job: JobId,
+        /// Without its environment.
         spec: Arc<JobSpec>,
+        /// If it is another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        environment: Option<Arc<Environment>>,
         /// Of a job that runs, if it is another one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wall: Option<Span>,

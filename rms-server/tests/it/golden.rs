@@ -111,6 +111,7 @@ fn examples() -> Vec<Fact> {
         Fact::JobUpdated {
             job,
             spec: Arc::new(JobSpec { clusters: vec!["a".to_owned()], ..spec(request()) }.without_work()),
+            environment: None,
             wall: Some(Span::from_hours(2)),
             by: by(),
             at,
