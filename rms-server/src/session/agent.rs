@@ -64,7 +64,7 @@ async fn read(
 ) -> Result<(), SessionError> {
     let mut parts = ReportParts::new();
     let mut asks = Asks::new(shared, &who.name, id, answers.clone());
-    while let Some(message) = receiver.recv_known::<ToServer>(&["Hello", "Report"]).await? {
+    while let Some(message) = receiver.recv_known::<ToServer>(&NEEDED).await? {
         match message {
             ToServer::Hello(_) => return Err(SessionError::Violation("a second hello")),
             ToServer::Report(part) => {
@@ -97,8 +97,16 @@ async fn read(
 /// Characters of a node's trouble.
 const MOST_REASON: usize = 500;
 
+/// What a newer agent says beside is skipped, but no part of a whole.
+const NEEDED: [&str; 2] = ["Hello", "Report"];
+
+/// Where an agent must not be silent.
+async fn next(receiver: &mut Receiver) -> Result<ToServer, LinkError> {
+    receiver.recv_known(&NEEDED).await?.ok_or(LinkError::Silent)
+}
+
 async fn receive_hello(receiver: &mut Receiver) -> Result<AgentHello, SessionError> {
-    match receiver.recv_some::<ToServer>().await? {
+    match next(receiver).await? {
         ToServer::Hello(hello) => Ok(hello),
         ToServer::Report(_)
         | ToServer::Renew { .. }
@@ -111,7 +119,7 @@ async fn receive_hello(receiver: &mut Receiver) -> Result<AgentHello, SessionErr
 async fn receive_first_report(receiver: &mut Receiver) -> Result<NodeReport, SessionError> {
     let mut parts = ReportParts::new();
     loop {
-        match receiver.recv_some::<ToServer>().await? {
+        match next(receiver).await? {
             ToServer::Report(part) => {
                 if let Some(report) = parts.push(part).map_err(LinkError::from)? {
                     return Ok(report);
