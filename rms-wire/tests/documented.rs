@@ -27,7 +27,7 @@ const VOCABULARY: [&str; 4] = ["rms-api/src", "negotiation/src", "rms-wire/src",
 const HEAD: &str = "\
 # Messages
 
-Every message and what it is made of; [the protocol](protocol.md#frames) says how each type becomes bytes and what the messages are for. Types with a kind are what a
+The messages of version 1. Every message and what it is made of; [the protocol](protocol.md#frames) says how each type becomes bytes and what the messages are for. Types with a kind are what a
 frame can hold. A field that is marked `?` may be left out. `as T` is a type that is written as another one. Times are milliseconds since 1970 in UTC, spans are
 milliseconds, both `i64`. Written from the sources by a test, which fails when they differ: `LIMBER_BLESS=1 cargo test -p rms-wire --test documented`.
 ";

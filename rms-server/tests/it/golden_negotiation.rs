@@ -69,9 +69,8 @@ fn declared() -> Declared {
     Declared { least: 1, most: 8, sizes: Sizes::Listed(vec![1, 2, 4]), speedup: Speedup(vec![(1, 1000), (8, 6000)]) }
 }
 
-/// A snapshot is the state as bytes: what is negotiated, held, lent and charged is in it.
-#[test]
-fn a_state_with_negotiations_is_read_back_from_its_bytes() {
+/// What is negotiated, held, lent and charged is in it, all of job 7.
+pub fn state_with_negotiations() -> State {
     let (job, run, cluster) = (JobId(7), Run(2), ClusterId(1));
     let at = Time::from_secs(1_700_000_000);
     let request = Request::on_one(cluster, 1, Span::from_hours(1));
@@ -98,11 +97,18 @@ fn a_state_with_negotiations_is_read_back_from_its_bytes() {
     }));
     let mut state = State::new(Settings::default());
     facts.iter().for_each(|fact| state.apply(fact).expect("the facts follow from each other"));
+    state
+}
+
+/// A snapshot is the state as bytes.
+#[test]
+fn a_state_with_negotiations_is_read_back_from_its_bytes() {
+    let state = state_with_negotiations();
     let bytes = rmp_serde::to_vec_named(&state).expect("bytes");
     let mut read: State = rmp_serde::from_slice(&bytes).expect("a state");
     read.rebuild_index();
     assert_eq!(read, state);
-    let talks = read.jobs()[&job].talks.as_ref().expect("it negotiates");
+    let talks = read.jobs()[&JobId(7)].talks.as_ref().expect("it negotiates");
     assert_eq!(talks.cases.len(), 1);
     assert_eq!(talks.cases[0].held.len(), 2);
 }

@@ -1,6 +1,8 @@
 //! Stories about the server: its journal under crashes and full disks, and whole servers over real links.
 
 mod cli;
+#[path = "../../../rms-wire/tests/common/contained.rs"]
+mod contained;
 mod crash;
 mod deployment;
 mod disk;
@@ -17,4 +19,5 @@ mod server;
 mod settings;
 mod story;
 mod stream;
+mod version_1;
 mod versions;

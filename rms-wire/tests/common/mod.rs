@@ -1,7 +1,9 @@
 //! A deployment for tests: an authority in a temporary directory and credentials for anybody.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod contained;
 pub mod domain;
+pub mod later;
 pub mod launching;
 pub mod negotiating;
 pub mod raw;

@@ -20,7 +20,7 @@ use rms_wire::{
     PeerOpen, PmiDown, PmiUp, Spooled, StepDown, StepUp, Stream, ToAgent, ToServer, Watch,
 };
 
-use super::{domain, launching, negotiating};
+use super::{domain, later, launching, negotiating};
 
 /// One frame with what can be done to its bytes.
 pub struct Sample {
@@ -104,6 +104,7 @@ fn of_agents() -> Vec<Sample> {
     to_server.push(ToServer::Trouble { reason: None });
     to_server.push(ToServer::Trouble { reason: Some("its spool is full".to_owned()) });
     to_server.extend(report_parts(&domain::ends_by_the_node()));
+    to_server.extend(report_parts(&later::report()));
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {
@@ -160,6 +161,7 @@ fn of_clients() -> Vec<Sample> {
     calls.push(ClientRequest::Launchers);
     calls.push(ClientRequest::Server);
     calls.push(ClientRequest::Negotiator);
+    calls.extend(later::calls());
     let mut samples = plain_numbered("call", calls);
     let mut answers = domain::answers();
     answers.extend([
@@ -182,6 +184,7 @@ fn of_clients() -> Vec<Sample> {
     let mut parts: Vec<AnswerPart> =
         answers.iter().flat_map(|answer| answer_parts(answer).collect::<Vec<_>>()).collect();
     parts.push(AnswerPart::whole(Err(Refused::from(&rms_api::Refusal::NoNodes))));
+    parts.extend(later::answers().iter().flat_map(|answer| answer_parts(answer).collect::<Vec<_>>()));
     samples.extend(parsed("answer", parts, |frame| {
         let message = decode_frame::<AnswerPart>(frame)?;
         if let AnswerPart { answer: Ok(answer), last } = message.clone() {
