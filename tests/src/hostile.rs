@@ -15,7 +15,8 @@ use rms_wire::{Authority, ClientRequest, Credentials, Endpoint, Expect, Link, Li
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 /// What the tests wait for at most.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -148,13 +149,27 @@ pub fn careless(credentials: Option<&Credentials>) -> rustls::ClientConfig {
     let mut config = match credentials {
         None => builder.with_no_client_auth(),
         Some(credentials) => {
-            let pem = credentials.chain_pem();
-            let chain = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>().expect("a chain");
-            builder.with_client_auth_cert(chain, key_of(credentials)).expect("key and certificate fit")
+            builder.with_client_auth_cert(chain_of(credentials), key_of(credentials)).expect("key and certificate fit")
         }
     };
     config.enable_early_data = true;
     config
+}
+
+/// Server TLS that lets everybody in who shows any certificate.
+pub fn credulous(credentials: &Credentials) -> rustls::ServerConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("TLS 1.3 is known")
+        .with_client_cert_verifier(Arc::new(Believer))
+        .with_single_cert(chain_of(credentials), key_of(credentials))
+        .expect("key and certificate fit")
+}
+
+fn chain_of(credentials: &Credentials) -> Vec<CertificateDer<'static>> {
+    let pem = credentials.chain_pem();
+    CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>().expect("a chain")
 }
 
 /// The key leaves credentials only by way of the disk.
@@ -164,9 +179,46 @@ fn key_of(credentials: &Credentials) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_file(dir.path().join("key.pem")).expect("a key")
 }
 
-/// Takes every server for the right one.
+/// Takes every server for the right one, and every client.
 #[derive(Debug)]
 struct Believer;
+
+impl ClientCertVerifier for Believer {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        ServerCertVerifier::verify_tls12_signature(self, message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        ServerCertVerifier::verify_tls13_signature(self, message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ServerCertVerifier::supported_verify_schemes(self)
+    }
+}
 
 impl ServerCertVerifier for Believer {
     fn verify_server_cert(

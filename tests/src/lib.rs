@@ -1,4 +1,4 @@
-//! What the tests share: deployments, sweeps of seeds, the MPI test programs, the C library, and the rules that the sources themselves must keep.
+//! What the tests share: deployments, programs of other versions, sweeps of seeds, the MPI test programs, the C library, and the rules that the sources themselves must keep.
 
 pub mod apps;
 pub mod conformance;
@@ -9,3 +9,4 @@ pub mod sdk;
 pub mod seeds;
 #[cfg(test)]
 mod tidy;
+pub mod versions;

@@ -40,18 +40,25 @@ pub struct NodeOptions {
     pub arguments: Vec<String>,
     /// A command before the agent's own, such as one that enters a namespace. It must not fork.
     pub wrapper: Vec<String>,
+    /// Where it reaches the server, if not at its own address.
+    pub server: Option<SocketAddr>,
 }
 
 impl NodeOptions {
     pub fn new(cluster: &str, name: &str) -> NodeOptions {
         let (name, cluster) = (name.to_owned(), cluster.to_owned());
-        NodeOptions { name, cluster, arguments: Vec::new(), wrapper: Vec::new() }
+        NodeOptions { name, cluster, arguments: Vec::new(), wrapper: Vec::new(), server: None }
     }
 
     #[must_use]
     pub fn with(mut self, arguments: &[&str]) -> NodeOptions {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         self
+    }
+
+    #[must_use]
+    pub fn through(self, server: SocketAddr) -> NodeOptions {
+        NodeOptions { server: Some(server), ..self }
     }
 
     #[must_use]
@@ -243,7 +250,8 @@ impl Deployment {
         let (name, cluster) = (&options.name, &options.cluster);
         let mut run = wrapped(&options.wrapper, &self.binaries.agent);
         run.arg("run").arg("--dir").arg(self.agent_dir(name));
-        run.args(["--server", &self.address().to_string(), "--name", name, "--cluster", cluster]);
+        let server = options.server.unwrap_or(self.address()).to_string();
+        run.args(["--server", &server, "--name", name, "--cluster", cluster]);
         run.args(["--cgroup-parent", self.cgroups.name()]);
         run.args(&options.arguments).stdin(Stdio::null());
         run.stdout(self.log(name)).stderr(self.log(name));
