@@ -1,5 +1,8 @@
 //! Tokens and certificates: who may become whom, once, for how long.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
 use rms_api::answer::Answer;

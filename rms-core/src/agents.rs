@@ -1,5 +1,8 @@
 //! What agents say of their nodes, and what becomes of nodes that say nothing.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
 use rms_api::desired::AgentHello;

@@ -3,6 +3,8 @@
 mod rate;
 mod requests;
 mod status;
+#[cfg(test)]
+mod tests;
 mod timeouts;
 
 use rms_model::identity::check_name;

@@ -1,5 +1,8 @@
 //! What users order of their jobs: submit them, hold and release them, change their priority, signal and cancel them.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use rms_api::answer::Answer;

@@ -21,6 +21,8 @@ mod records;
 mod refusals;
 mod relief;
 mod shrink;
+#[cfg(test)]
+mod tests;
 
 #[cfg(test)]
 pub(crate) use attach::MOST_SAID;

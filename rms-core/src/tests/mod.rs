@@ -1,5 +1,6 @@
 //! Stories of the server without I/O, at the size where each has one point.
 
+pub(crate) mod alone;
 mod answers;
 pub(crate) mod dice;
 mod evolving;

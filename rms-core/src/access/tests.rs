@@ -1,0 +1,105 @@
+//! What access promises: a token makes one certificate for who it is for, and who is shut out is so at once.
+
+use rms_model::NodeId;
+
+use super::*;
+use crate::tests::alone::{Alone, NOW, admin, outcome, user};
+
+const DIGEST: [u8; 32] = [7; 32];
+
+impl Alone {
+    fn access(&mut self) -> Access<'_> {
+        Access { jobs: self.jobs() }
+    }
+
+    /// A token for ann, good for an hour.
+    fn with_token() -> Alone {
+        let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+        alone.access().create_token(NOW, &mut step, &admin(), order(user("ann"))).expect("an admin may");
+        drop(outcome(step));
+        alone
+    }
+
+    /// Redeems it over a key: the serial of the certificate.
+    fn redeem(&mut self, at: Time, key: u8, serial: &str, digest: &[u8; 32]) -> Result<String, Refusal> {
+        let mut step = Step::default();
+        let redeemed = (Redeemed { key: [key; 32], serial: serial.to_owned() }, None);
+        let joined = self.access().join(at, &mut step, "t1", digest, None, redeemed);
+        drop(outcome(step));
+        joined.map(|(issued, _)| issued.serial)
+    }
+}
+
+fn order(identity: Identity) -> TokenOrder {
+    let identity = TokenIdentity::Named(identity);
+    TokenOrder { id: "t1".to_owned(), digest: DIGEST, identity, cluster: None, ttl: Span::from_hours(1) }
+}
+
+#[test]
+fn a_token_is_made_by_admins_for_people_and_nodes_alone() {
+    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    let server = Identity::new(Role::Server, "s").expect("a plain name");
+    let job = Identity::of_job(JobId(1), Run(1));
+    for (who, order) in [
+        (user("ann"), order(user("ann"))),
+        (admin(), order(server)),
+        (admin(), order(job)),
+        (admin(), TokenOrder { ttl: Span::from_hours(24 * 31), ..order(user("ann")) }),
+    ] {
+        alone.access().create_token(NOW, &mut step, &who, order.clone()).expect_err(&format!("{who} {order:?}"));
+    }
+    assert!(step.is_empty());
+}
+
+#[test]
+fn a_token_is_spent_by_one_key_which_gets_the_same_certificate_again() {
+    let mut alone = Alone::with_token();
+    assert!(alone.redeem(NOW, 1, "a1", &[8; 32]).is_err(), "another secret");
+    assert_eq!(alone.redeem(NOW, 1, "a1", &DIGEST).expect("it is open"), "a1");
+    assert_eq!(alone.redeem(NOW, 1, "a2", &DIGEST).expect("its answer was lost"), "a1");
+    assert!(alone.redeem(NOW, 2, "a3", &DIGEST).is_err(), "another key");
+    assert_eq!(alone.state().certificates.len(), 1);
+}
+
+#[test]
+fn a_token_that_is_over_or_revoked_is_good_for_nothing() {
+    let mut alone = Alone::with_token();
+    assert!(alone.redeem(NOW + Span::from_hours(1), 1, "a1", &DIGEST).is_err());
+    let mut step = Step::default();
+    alone.access().revoke_token(NOW, &mut step, &user("ann"), "t1").expect_err("she is no admin");
+    alone.access().revoke_token(NOW, &mut step, &admin(), "t1").expect("an admin may");
+    drop(outcome(step));
+    assert!(alone.redeem(NOW, 1, "a1", &DIGEST).is_err());
+}
+
+#[test]
+fn who_is_shut_out_loses_the_links_and_an_admin_says_what_becomes_of_the_jobs() {
+    let mut alone = Alone::with_token();
+    alone.redeem(NOW, 1, "a1", &DIGEST).expect("it is open");
+    let job = alone.waiting("ann", 1, |_| {});
+    let (mut step, which) = (Step::default(), CertificateSelect::Identity(user("ann")));
+    let refused = alone.access().revoke_certificate(NOW, &mut step, &admin(), &which, None);
+    assert!(matches!(refused, Err(Refusal::JobsOfRevoked { n_jobs: 1, .. })), "{refused:?}");
+    assert!(step.is_empty());
+    let cancel = Some(JobsOfRevoked::Cancel);
+    alone.access().revoke_certificate(NOW, &mut step, &admin(), &which, cancel).expect("it is said");
+    let (_, effects) = outcome(step);
+    assert!(effects.contains(&Effect::CloseLinks { serials: vec!["a1".to_owned()] }), "{effects:?}");
+    assert!(!alone.state().jobs().get(&job).is_some_and(Job::is_queued));
+}
+
+#[test]
+fn a_node_certifies_the_jobs_that_it_has_and_no_others() {
+    let mut alone = Alone::with_nodes(2);
+    let job = alone.waiting("ann", 1, |_| {});
+    let run = alone.start(job, &[NodeId(1)]);
+    let mut ask = |node: &str, run| {
+        let mut step = Step::default();
+        let request = (vec![1], "j1".to_owned());
+        alone.access().certify_job(NOW, &mut step, Ticket(1), node, (job, run), request);
+        let (facts, effects) = outcome(step);
+        assert!(facts.is_empty(), "it need not be remembered");
+        matches!(effects[..], [Effect::Sign { .. }])
+    };
+    assert_eq!([ask("n1", run), ask("n2", run), ask("n1", run.next())], [true, false, false]);
+}

@@ -1,0 +1,98 @@
+//! What the agents' handler promises: nodes join once and are planned with while their agents are there, and what a node
+//! says that nobody wants keeps it from nothing but new jobs.
+
+use rms_model::{Inventory, Span};
+
+use super::*;
+use crate::tests::alone::{Alone, NOW, outcome};
+
+impl Alone {
+    fn agents(&mut self) -> Agents<'_> {
+        Agents { jobs: self.jobs() }
+    }
+}
+
+fn hello(cluster: &str) -> AgentHello {
+    AgentHello { cluster: cluster.to_owned(), address: "127.0.0.1:1".to_owned(), inventory: Inventory::default() }
+}
+
+fn ran(job: JobId, run: Run) -> JobReport {
+    JobReport { job, run, status: JobStatus::running(NOW) }
+}
+
+#[test]
+fn a_new_node_joins_with_its_cluster_and_is_to_be_told() {
+    let (mut alone, mut step) = (Alone::with_nodes(0), Step::default());
+    alone.agents().agent_connected(NOW, &mut step, "x1", hello("x"), NodeReport::default());
+    let node = alone.state().node_named("x1").expect("it has joined");
+    assert!(alone.state().cluster_named("x").is_some() && alone.state().nodes()[&node].is_connected());
+    assert!(alone.context.passes.wanted && outcome(step).1.is_empty());
+    let mut step = Step::default();
+    alone.agents().agent_connected(NOW, &mut step, "x1", hello("x"), NodeReport::default());
+    let (facts, _) = outcome(step);
+    assert!(!facts.iter().any(|fact| matches!(fact, Fact::NodeJoined { .. })), "it is known: {facts:?}");
+}
+
+#[test]
+fn an_agent_that_cannot_be_let_in_is_refused_and_changes_nothing() {
+    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    let no_cpus = AgentHello { inventory: Inventory { cpus: 0, ..Inventory::default() }, ..hello("c") };
+    let seen_all = NodeReport { seen: Generation(u64::MAX), ..NodeReport::default() };
+    alone.agents().agent_connected(NOW, &mut step, "n1", hello("elsewhere"), NodeReport::default());
+    alone.agents().agent_connected(NOW, &mut step, "n2", no_cpus, NodeReport::default());
+    alone.agents().agent_connected(NOW, &mut step, "n2", hello("c"), seen_all);
+    let (facts, effects) = outcome(step);
+    assert!(facts.is_empty(), "{facts:?}");
+    assert!(effects.iter().all(|effect| matches!(effect, Effect::RefuseAgent { .. })) && effects.len() == 3);
+}
+
+#[test]
+fn a_node_that_drains_itself_resumes_itself_and_leaves_an_admins_word_alone() {
+    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    let trouble = || Some("its spool is full".to_owned());
+    alone.agents().agent_troubled(NOW, &mut step, "n1", trouble());
+    assert!(matches!(alone.state().nodes()[&NodeId(1)].admin, NodeAdmin::Drain { .. }));
+    alone.agents().agent_troubled(NOW, &mut step, "n1", None);
+    assert_eq!(alone.state().nodes()[&NodeId(1)].admin, NodeAdmin::Enabled);
+    let by_admin = NodeAdmin::Drain { reason: "fan".to_owned(), by: "root".to_owned(), since: NOW };
+    alone.record(Fact::NodeAdminChanged { node: NodeId(1), admin: by_admin.clone() });
+    alone.agents().agent_troubled(NOW, &mut step, "n1", trouble());
+    alone.agents().agent_troubled(NOW, &mut step, "n1", None);
+    assert_eq!(alone.state().nodes()[&NodeId(1)].admin, by_admin);
+    drop(outcome(step));
+}
+
+#[test]
+fn a_job_that_nobody_wants_there_fences_the_node_until_it_has_ended() {
+    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    let stranger = (JobId(9), Run(1));
+    let report = |jobs| NodeReport { jobs, ..NodeReport::default() };
+    alone.agents().agent_reported(NOW, &mut step, "n1", report(vec![ran(stranger.0, stranger.1)]));
+    assert_eq!(alone.state().nodes()[&NodeId(1)].stale, [stranger]);
+    alone.agents().agent_reported(NOW, &mut step, "n1", report(Vec::new()));
+    assert_eq!(alone.state().nodes()[&NodeId(1)].stale, [stranger], "a report of changes says nothing of others");
+    let ended = JobStatus::Ended { at: NOW, exit: NodeExit::Ordered, usage: Usage::default() };
+    let ended = JobReport { job: stranger.0, run: stranger.1, status: ended };
+    alone.agents().agent_reported(NOW, &mut step, "n1", report(vec![ended]));
+    assert!(alone.state().nodes()[&NodeId(1)].stale.is_empty());
+    drop(outcome(step));
+}
+
+#[test]
+fn a_job_is_lost_with_a_whole_report_that_lacks_it_and_not_with_the_link() {
+    let mut alone = Alone::with_nodes(1);
+    let job = alone.waiting("ann", 1, |spec| spec.requeue = Some(false));
+    let run = alone.start(job, &[NodeId(1)]);
+    let mut step = Step::default();
+    alone.agents().agent_gone(NOW, &mut step, "n1");
+    alone.agents().agent_gone(NOW, &mut step, "n1");
+    let (facts, _) = outcome(step);
+    assert!(matches!(facts[..], [Fact::NodeLinkChanged { link: NodeLink::Away { .. }, .. }]), "once: {facts:?}");
+    let (mut step, later) = (Step::default(), NOW + Span::from_secs(1));
+    let with_it = NodeReport { jobs: vec![ran(job, run)], ..NodeReport::default() };
+    alone.agents().agent_connected(later, &mut step, "n1", hello("c"), with_it);
+    assert!(alone.state().jobs()[&job].started().is_some(), "it runs on");
+    alone.agents().agent_connected(later, &mut step, "n1", hello("c"), NodeReport::default());
+    assert!(alone.state().jobs().get(&job).is_none_or(|entry| entry.started().is_none()), "it has vanished");
+    drop(outcome(step));
+}
