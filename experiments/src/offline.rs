@@ -10,10 +10,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rms_core::plan::fit::{self, Fit, TooLarge};
+use rms_model::evolution::MAX_STAGES;
 use rms_model::{Evolution, ExpandLimit, Expansion, Profile, Time};
 use thiserror::Error;
 
-use crate::evolving::{EvolvingTests, LARGEST_STAGE};
+use crate::evolving::{EvolvingTests, Range, Ranges};
 
 pub use metrics::{JobMetrics, TestMetrics};
 pub use report::{Averages, Report, Spread, Table};
@@ -109,19 +110,22 @@ pub struct Experiment {
     pub seed: u64,
     /// The papers do not say how many; 100 reproduces their tables.
     pub capacity: u32,
+    pub ranges: Ranges,
 }
 
 impl Default for Experiment {
     fn default() -> Experiment {
-        Experiment { n_tests: 1000, seed: 1, capacity: 100 }
+        Experiment { n_tests: 1000, seed: 1, capacity: 100, ranges: Ranges::default() }
     }
 }
 
 /// Why an experiment can not be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ExperimentError {
-    #[error("{capacity} nodes are too few: a stage may need {LARGEST_STAGE}")]
-    TooFewNodes { capacity: u32 },
+    #[error("{capacity} nodes are too few: a stage may need {largest}")]
+    TooFewNodes { capacity: u32, largest: u32 },
+    #[error("{range} stages are too many: an application announces at most {MAX_STAGES}")]
+    TooManyStages { range: Range },
     #[error("an experiment needs at least one test")]
     NoTests,
 }
@@ -132,15 +136,19 @@ pub enum ExperimentError {
 /// # Errors
 /// An experiment that has no tests, or too few nodes for some application.
 pub fn run(experiment: Experiment, mut clock: impl FnMut() -> Duration) -> Result<Report, ExperimentError> {
-    let Experiment { n_tests, seed, capacity } = experiment;
+    let Experiment { n_tests, seed, capacity, ranges } = experiment;
     if n_tests == 0 {
         return Err(ExperimentError::NoTests);
     }
-    let too_few = |_: TooLarge| ExperimentError::TooFewNodes { capacity };
-    if capacity < LARGEST_STAGE {
-        return Err(ExperimentError::TooFewNodes { capacity });
+    let largest = ranges.stage_hosts.most;
+    let too_few = |_: TooLarge| ExperimentError::TooFewNodes { capacity, largest };
+    if capacity < largest {
+        return Err(ExperimentError::TooFewNodes { capacity, largest });
     }
-    let mut tests = EvolvingTests::new(seed);
+    if ranges.n_stages.most as usize > MAX_STAGES {
+        return Err(ExperimentError::TooManyStages { range: ranges.n_stages });
+    }
+    let mut tests = EvolvingTests::new(seed, ranges);
     let mut report = Report::new();
     for _ in 0..n_tests {
         let apps = tests.draw();
@@ -212,6 +220,10 @@ mod tests {
         let run = |experiment| run(experiment, || Duration::ZERO).map(|_| ()).map_err(|error| error.to_string());
         let few = Experiment { capacity: 74, ..Experiment::default() };
         assert_eq!(run(few), Err("74 nodes are too few: a stage may need 75".to_owned()));
+        let many = Ranges { n_stages: "1-100000".parse().expect("a range"), ..Ranges::default() };
+        assert!(run(Experiment { ranges: many, ..Experiment::default() }).is_err());
+        let small = Ranges { stage_hosts: "1-8".parse().expect("a range"), ..Ranges::default() };
+        assert_eq!(run(Experiment { ranges: small, capacity: 8, n_tests: 1, ..Experiment::default() }), Ok(()));
         let none = Experiment { n_tests: 0, ..Experiment::default() };
         assert_eq!(run(none), Err("an experiment needs at least one test".to_owned()));
         assert!("2X".parse::<Algorithm>().is_err());

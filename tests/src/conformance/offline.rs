@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use experiments::evolving::EvolvingTests;
+use experiments::evolving::{EvolvingTests, Ranges};
 use experiments::offline::{Algorithm, TestMetrics, schedule};
 use rms_model::Evolution;
 use serde::Deserialize;
@@ -181,7 +181,7 @@ impl Experiment {
     fn draw(&mut self, seed: u64, test_idx: usize) -> Vec<Evolution> {
         let (n_drawn, mut tests) = match self.drawn.take() {
             Some((drawn_seed, n_drawn, tests)) if drawn_seed == seed && n_drawn <= test_idx => (n_drawn, tests),
-            Some(_) | None => (0, EvolvingTests::new(seed)),
+            Some(_) | None => (0, EvolvingTests::new(seed, Ranges::default())),
         };
         for _ in n_drawn..test_idx {
             tests.draw();

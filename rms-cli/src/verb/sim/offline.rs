@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use experiments::evolving::{Range, Ranges};
 use experiments::offline::{self, Algorithm, Experiment, Report};
 use serde_json::{Value, json};
 
@@ -20,7 +21,8 @@ least, mean and greatest values.
 
 Examples:
   rms sim offline --tests 1000 --seed 1
-  rms sim offline --tests 1000 --seed 1 --nodes 120 --json")]
+  rms sim offline --tests 1000 --seed 1 --nodes 120 --json
+  rms sim offline --nodes 1000 --stage-nodes 1-750 --applications 50")]
 pub struct Args {
     /// How many tests
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
@@ -31,10 +33,28 @@ pub struct Args {
     /// Nodes of the cluster
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     nodes: u32,
+    /// How many applications a test has
+    #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().n_apps)]
+    applications: Range,
+    /// How many stages an application has
+    #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().n_stages)]
+    stages: Range,
+    /// How long a stage lasts, in seconds
+    #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().stage_secs)]
+    stage_seconds: Range,
+    /// How many nodes a stage needs
+    #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().stage_hosts)]
+    stage_nodes: Range,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    let experiment = Experiment { n_tests: args.tests, seed: args.seed, capacity: args.nodes };
+    let ranges = Ranges {
+        n_apps: args.applications,
+        n_stages: args.stages,
+        stage_secs: args.stage_seconds,
+        stage_hosts: args.stage_nodes,
+    };
+    let experiment = Experiment { n_tests: args.tests, seed: args.seed, capacity: args.nodes, ranges };
     let begun = Instant::now();
     let report = offline::run(experiment, || begun.elapsed()).map_err(Failure::usage)?;
     context.output.show(&OfflineAnswer { experiment, report })?;
@@ -48,7 +68,7 @@ struct OfflineAnswer {
 
 impl Show for OfflineAnswer {
     fn text(&self) -> String {
-        let Experiment { n_tests, seed, capacity } = self.experiment;
+        let Experiment { n_tests, seed, capacity, ranges: _ } = self.experiment;
         format!(
             "{n_tests} tests from seed {seed} on {capacity} nodes; of each: the least, the mean and the most over the tests\n\n{}\n{}",
             self.report.table_1(),
