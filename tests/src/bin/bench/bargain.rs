@@ -92,10 +92,33 @@ pub fn table() -> Result<Table> {
             }
             table.note(format!("rounds {n_rounds}: to an agreement on disk, p50"), quantile(&mut agreed, 0.5), "ms");
         }
-        anyhow::Ok(())
+        drop(application);
+        cold(&mut table, address, &certify(&authority, &Identity::of_job(job, Run(1)))?).await
     })?;
     crowd(&mut table, &server, address, &authority)?;
     Ok(table)
+}
+
+/// All that a negotiation takes: connecting, attaching, its rounds, and closing.
+async fn cold(table: &mut Table, address: SocketAddr, credentials: &Credentials) -> Result<()> {
+    for n_rounds in ROUNDS {
+        let mut talks = Vec::new();
+        for _ in 0..AGREEMENTS {
+            let begun = Instant::now();
+            let mut application = Application::attach_as(address, credentials).await?;
+            application.talk(n_rounds, Finish::Withdraw).await?;
+            application.close().await;
+            talks.push(millis(begun.elapsed()));
+            // Who attaches more often than some times in a second is refused.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        table.note(
+            format!("rounds {n_rounds}: cold, with connecting and closing, p50"),
+            quantile(&mut talks, 0.5),
+            "ms",
+        );
+    }
+    Ok(())
 }
 
 /// Many at once, each over a connection of its own.
@@ -155,14 +178,17 @@ struct Application {
     receiver: Receiver,
     seq: u64,
     // The link ends with it.
-    _link: Link,
-    _endpoint: Endpoint,
+    link: Link,
+    endpoint: Endpoint,
 }
 
 impl Application {
     async fn attach(address: SocketAddr, authority: &Authority, job: JobId) -> Result<Application> {
-        let credentials = certify(authority, &Identity::of_job(job, Run(1)))?;
-        let endpoint = Endpoint::dial(&credentials)?;
+        Application::attach_as(address, &certify(authority, &Identity::of_job(job, Run(1)))?).await
+    }
+
+    async fn attach_as(address: SocketAddr, credentials: &Credentials) -> Result<Application> {
+        let endpoint = Endpoint::dial(credentials)?;
         let link = endpoint.connect(address, Expect::server()).await?;
         let (mut sender, mut receiver) = link.open().await?.split();
         sender.send(&ClientRequest::Negotiator).await?;
@@ -170,10 +196,18 @@ impl Application {
         loop {
             let NegotiatorTold::Answer { answer, .. } = receiver.recv_some::<NegotiatorTold>().await? else { continue };
             let NegotiatorAnswer::Attached(attached) = answer? else { bail!("it is not attached") };
-            let dialogues = Dialogues::new(negotiation::Side::Application, attached.job, attached.run, attached.rules);
+            let side = negotiation::Side::Application;
+            let mut dialogues = Dialogues::new(side, attached.job, attached.run, attached.rules);
+            dialogues.skip_to(attached.n_opened);
             let (attached, seq) = (*attached, 1);
-            return Ok(Application { attached, dialogues, sender, receiver, seq, _link: link, _endpoint: endpoint });
+            return Ok(Application { attached, dialogues, sender, receiver, seq, link, endpoint });
         }
+    }
+
+    /// Until the server was told.
+    async fn close(self) {
+        self.link.close("done");
+        self.endpoint.wait_idle().await;
     }
 
     /// Bids ever more, a thousandth at a time, until there were so many proposals; then accepts the server's or declines

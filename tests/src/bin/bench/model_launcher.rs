@@ -26,8 +26,8 @@ pub fn applications(p_cem: f64) -> Vec<Application> {
 const SEED: u64 = 1;
 
 /// The life of such a process: `CLIENT-DIR P-CEM NUMBER SCALE`. It says `r` when it is connected, waits for a line, which
-/// starts the experiment's clock, and at the end prints the bytes it sent and received, its CPU time in microseconds, and
-/// whether the application was ended at its wall time, which live delays can make too short.
+/// starts the experiment's clock, and at the end prints the bytes it sent and received, its CPU time in microseconds until
+/// that line and from there on, and whether the application was ended at its wall time, which live delays can make too short.
 pub fn live(args: &[String]) -> Result<()> {
     let [dir, p_cem, number, scale] = args else { bail!("usage: bench {WORD} CLIENT-DIR P-CEM NUMBER SCALE") };
     let (p_cem, number, scale) = (p_cem.parse::<f64>()?, number.parse::<usize>()?, scale.parse::<i64>()?);
@@ -41,6 +41,8 @@ pub fn live(args: &[String]) -> Result<()> {
         let mut stdin = BufReader::new(tokio::io::stdin());
         let mut line = String::new();
         stdin.read_line(&mut line).await?;
+        let cpu = || clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from);
+        let start = cpu()?;
         tokio::time::sleep(scaled(application.arrival.since(Time::EPOCH), scale)).await;
         let session = Session::subscribe(&client, Subscription::named("model")).await?;
         let (spent, is_late) = tokio::select! {
@@ -48,8 +50,9 @@ pub fn live(args: &[String]) -> Result<()> {
             // Whoever started us is gone.
             _ = async { stdin.read_u8().await } => bail!("nobody waits for this launcher"),
         };
-        let cpu = Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?);
-        println!(" {} {} {} {}", spent.sent, spent.received, cpu.as_micros(), u8::from(is_late));
+        let after = cpu()? - start;
+        let micros = [start, after].map(|cpu| cpu.as_micros());
+        println!(" {} {} {} {} {}", spent.sent, spent.received, micros[0], micros[1], u8::from(is_late));
         Ok(())
     });
     // A thread still waits for input that nobody wants any more.
