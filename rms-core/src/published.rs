@@ -66,7 +66,57 @@ impl Published {
                 self.places.remove(job);
                 true
             }
-            _ => true,
+            // Of waiting jobs they change nothing that was planned with; what they change else is told as it is now.
+            Fact::ClusterAdded { .. }
+            | Fact::NodeJoined { .. }
+            | Fact::NodeDescribed { .. }
+            | Fact::NodeLinkChanged { .. }
+            | Fact::JobSubmitted { .. }
+            | Fact::JobReleased { .. }
+            | Fact::RequestSent { .. }
+            | Fact::JobsQueued { .. }
+            | Fact::ShareRunning { .. }
+            | Fact::ShareEnded { .. }
+            | Fact::JobEnding { .. }
+            | Fact::JobDone { .. }
+            | Fact::GhostExpired { .. }
+            | Fact::JobRequeued { .. }
+            | Fact::TokenCreated { .. }
+            | Fact::TokenUsed { .. }
+            | Fact::TokenRevoked { .. }
+            | Fact::TokenForgotten { .. }
+            | Fact::CertificateIssued { .. }
+            | Fact::CertificatesRevoked { .. }
+            | Fact::CertificateForgotten { .. }
+            | Fact::NodeFenced { .. }
+            | Fact::NodeGenerationRaised { .. }
+            | Fact::StartsPromised { .. }
+            | Fact::LauncherSubscribed { .. }
+            | Fact::LauncherLinkChanged { .. }
+            | Fact::LauncherLaunched { .. }
+            | Fact::LauncherAccepted { .. }
+            | Fact::ClusterLinkSet { .. }
+            | Fact::GhostParted { .. }
+            | Fact::GhostPartExpired { .. }
+            | Fact::CourseSet { .. }
+            | Fact::StageEntered { .. }
+            | Fact::HostsFreed { .. }
+            | Fact::HostsChosen { .. }
+            | Fact::Talked { .. }
+            | Fact::HostsHeld { .. }
+            | Fact::HostsDeparting { .. }
+            | Fact::HostsStay { .. }
+            | Fact::LimitsDeclared { .. }
+            | Fact::PromiseWarned { .. }
+            | Fact::LoanCalled { .. }
+            | Fact::LoanEnded { .. }
+            | Fact::CoresSet { .. }
+            | Fact::CoresInForce { .. }
+            | Fact::HostsReleased { .. }
+            | Fact::Audited { .. }
+            | Fact::HostsGhosted { .. }
+            | Fact::HostGhostsExpired { .. }
+            | Fact::LossDeclared { .. } => true,
         }
     }
 
