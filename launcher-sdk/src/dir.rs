@@ -1,5 +1,6 @@
 //! The client directory: where the server is, and who we are.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use rms_wire::Credentials;
@@ -16,7 +17,14 @@ pub const CONFIG_FILE: &str = "client.toml";
 pub struct ClientConfig {
     /// The server as `host:port`.
     pub server: String,
+    /// The server's local socket, for programs on its machine; [`SYSTEM_SOCKET`] if absent. One that is not there, or not
+    /// of this server, is passed over.
+    #[serde(default)]
+    pub socket: Option<PathBuf>,
 }
+
+/// Where the server of the whole machine listens for programs on it.
+pub const SYSTEM_SOCKET: &str = "/run/limber/server.sock";
 
 /// Why a directory is no client directory.
 #[derive(Debug, Error)]
@@ -40,7 +48,7 @@ pub enum DirError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// `client.toml` says something else than `server = "host:port"`.
+    /// `client.toml` says something else than `server = "host:port"` and, perhaps, `socket = "/path"`.
     #[error("{} is wrong: it must say server = \"host:port\"", path.display())]
     Config {
         /// The file.
@@ -75,7 +83,11 @@ impl ClientConfig {
     /// A directory that cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), DirError> {
         let path = dir.join(CONFIG_FILE);
-        let text = format!("# Where the server is reached.\nserver = {}\n", toml::Value::from(self.server.as_str()));
+        let mut text =
+            format!("# Where the server is reached.\nserver = {}\n", toml::Value::from(self.server.as_str()));
+        if let Some(socket) = self.socket.as_ref().and_then(|socket| socket.to_str()) {
+            writeln!(text, "socket = {}", toml::Value::from(socket)).expect("writing to a string cannot fail");
+        }
         // Whoever reads it meanwhile finds the old one or the new one.
         let aside = dir.join("client.toml.new");
         let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, &path));
@@ -134,9 +146,11 @@ mod tests {
     #[test]
     fn a_config_reads_back_and_mistakes_are_named() {
         let dir = tempfile::tempdir().expect("a directory");
-        let config = ClientConfig { server: "node1:7117".into() };
-        config.save(dir.path()).expect("saved");
-        assert_eq!(ClientConfig::load(dir.path()).expect("loaded"), config);
+        for socket in [None, Some("/srv/limber/socket".into())] {
+            let config = ClientConfig { server: "node1:7117".into(), socket };
+            config.save(dir.path()).expect("saved");
+            assert_eq!(ClientConfig::load(dir.path()).expect("loaded"), config);
+        }
         std::fs::write(dir.path().join(CONFIG_FILE), "sever = 'x'\n").expect("written");
         let error = ClientConfig::load(dir.path()).expect_err("a typo");
         assert!(matches!(error, DirError::Config { .. }), "{error}");

@@ -62,7 +62,7 @@ pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identi
     }
     let unsaved = |source| DirError::Credentials { dir: dir.to_owned(), source };
     joined.credentials.save(dir).map_err(unsaved)?;
-    ClientConfig { server: token.address().to_owned() }.save(dir)?;
+    ClientConfig { server: token.address().to_owned(), socket: None }.save(dir)?;
     rms_wire::end_join(dir).map_err(unsaved)?;
     if old.is_some() {
         rms_wire::come_with(address, &joined.credentials).await;

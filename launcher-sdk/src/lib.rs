@@ -41,7 +41,7 @@ pub mod negotiator;
 pub use client::follow::{Follow, FollowEvent, InputSender, Missing, Offset, Stream};
 pub use client::watch::Watch;
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
-pub use dir::{CONFIG_FILE, ClientConfig, DirError, find_client_dir, is_there};
+pub use dir::{CONFIG_FILE, ClientConfig, DirError, SYSTEM_SOCKET, find_client_dir, is_there};
 pub use error::{CallError, ConnectError};
 pub use join::{JoinFailure, join};
 /// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so

@@ -51,7 +51,7 @@ impl Context {
             }
             Err(none) => return Err(none),
         };
-        let client = Client::connect(&dir).await?;
+        let client = Client::connect_briefly(&dir).await?;
         self.clients.borrow_mut().push(client.clone());
         Ok(client)
     }

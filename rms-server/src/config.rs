@@ -4,7 +4,7 @@ mod document;
 mod problem;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rms_model::settings::{KEYS, SettingError};
 use rms_model::{Settings, Span};
@@ -22,6 +22,8 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where others reach it, as `HOST` or `HOST:PORT`; found by [`crate::reach::reached`] if absent.
     pub advertise: Option<String>,
+    /// The local socket; found by [`run`](crate::run::run) if absent.
+    pub socket: Option<PathBuf>,
     /// Initial values: what was changed by `rms admin set` is in the journal and wins.
     pub settings: Settings,
     pub certificate_life: Span,
@@ -50,6 +52,7 @@ impl Default for ServerConfig {
         ServerConfig {
             listen: SocketAddr::from(([0, 0, 0, 0], 7117)),
             advertise: None,
+            socket: None,
             settings: Settings::default(),
             certificate_life: Span::from_hours(24 * 90),
             snapshot: SnapshotPolicy::default(),
@@ -111,6 +114,13 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
         }
         config.advertise = Some(advertise.get_ref().clone());
     }
+    if let Some(socket) = text.socket.as_ref().filter(|socket| !socket.get_ref().as_os_str().is_empty()) {
+        if !socket.get_ref().is_absolute() {
+            let message = format!("'{}' is not a whole path: begin it with /", socket.get_ref().display());
+            return Err(wrong(socket.span(), message));
+        }
+        config.socket = Some(socket.get_ref().clone());
+    }
     for (key, value) in text.settings.in_order() {
         let Some(value) = value else { continue };
         config.settings.set(key, &value.get_ref().0).map_err(|error| wrong(value.span(), error.to_string()))?;
@@ -167,6 +177,7 @@ const MAX_LIFE: Span = Span::from_hours(24 * 3650);
 struct Text {
     listen: Option<Spanned<String>>,
     advertise: Option<Spanned<String>>,
+    socket: Option<Spanned<PathBuf>>,
     settings: SettingsText,
     certificates: CertificatesText,
     journal: JournalText,
@@ -398,6 +409,8 @@ rms-server.toml:3:12: default_wall = 2h cannot hold together with max_wall = 1h:
         assert!(wrong("listen = '127.0.0.1:1'\nadvertise = 'head'\n").contains("f:2:13: 'head' leads to other"));
         assert!(parse("f", "listen = '127.0.0.1:1'\nadvertise = 'localhost'\n").is_ok());
         assert!(wrong("advertise = '0.0.0.0'\n").contains("'0.0.0.0' leads nowhere"));
+        assert!(wrong("socket = 'run/socket'\n").contains("f:1:10: 'run/socket' is not a whole path"));
+        assert_eq!(parse("f", "socket = '/run/s'\n").expect("right").socket, Some("/run/s".into()));
     }
 
     #[test]

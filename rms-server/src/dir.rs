@@ -54,6 +54,11 @@ impl DataDir {
         self.root.join("address")
     }
 
+    /// Where the running server listens for programs on its machine, unless its configuration or its unit says otherwise.
+    pub fn socket(&self) -> PathBuf {
+        self.root.join("socket")
+    }
+
     fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rms_core::Fact;
 use rms_model::identity::NameError;
@@ -73,7 +73,7 @@ pub fn init(deployment: &Deployment) -> Result<(), InitError> {
     issue(&authority, &server_identity(), now, life)?.save(&dir.credentials())?;
     let credentials = issue(&authority, &admin, now, life)?;
     credentials.save(&dir.admin())?;
-    write_client_address(dir, reached)?;
+    write_client_address(dir, reached, None)?;
     // The journal comes last: where it is, everything else is.
     let mut log = FactLog::create(&dir.journal(), SnapshotPolicy::default())?;
     let issued = Issued {
@@ -88,13 +88,16 @@ pub fn init(deployment: &Deployment) -> Result<(), InitError> {
     Ok(())
 }
 
-/// Tells the admin's client where the server is; done again whenever the server has another port.
+/// Tells the admin's client where the server is; done again whenever the server has another port or local socket.
 ///
 /// # Errors
 /// The directory cannot be written.
-pub fn write_client_address(dir: &DataDir, reached: &str) -> Result<(), InitError> {
+pub fn write_client_address(dir: &DataDir, reached: &str, socket: Option<&Path>) -> Result<(), InitError> {
     let path = dir.admin().join("client.toml");
-    let text = format!("# Where the server is reached.\nserver = \"{reached}\"\n");
+    let mut text = format!("# Where the server is reached.\nserver = \"{reached}\"\n");
+    if let Some(socket) = socket.and_then(Path::to_str) {
+        text.push_str(&format!("socket = {}\n", toml::Value::from(socket)));
+    }
     let is_current = fs::read_to_string(&path).is_ok_and(|current| current == text);
     if is_current {
         return Ok(());

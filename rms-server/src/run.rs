@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +98,8 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
         Endpoint::bind_lasting(address, own.credentials(), Serve::Peers { roles, join: true, revoked }, dir.root())?;
     let shared = Arc::new(Shared::new(inbox.clone(), history, registry, authority, config.limits, dir.clone()));
     let listening = endpoint.local_addr().map_err(RunError::Socket)?;
-    announce(dir, listening, config.advertise.as_deref())?;
+    let socket = listen_here(dir, config, &endpoint);
+    announce(dir, listening, config.advertise.as_deref(), socket.as_deref())?;
 
     let rotation = {
         let (shared, endpoint) = (Arc::clone(&shared), endpoint.clone());
@@ -126,7 +127,21 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
 /// For peers to hear that we are leaving, so that they need not wait for silence.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-fn announce(dir: &DataDir, listening: SocketAddr, advertise: Option<&str>) -> Result<(), RunError> {
+/// The local socket, if there can be one: without it, commands come over the network.
+fn listen_here(dir: &DataDir, config: &ServerConfig, endpoint: &Endpoint) -> Option<PathBuf> {
+    let of_unit = || std::env::var_os("RUNTIME_DIRECTORY").map(|dir| Path::new(&dir).join("server.sock"));
+    let path = config.socket.clone().or_else(of_unit).unwrap_or_else(|| dir.socket());
+    let listening = std::path::absolute(&path).and_then(|path| endpoint.listen_here(&path).map(|()| path));
+    let failed = |error: &io::Error| tracing::warn!(%error, path = %path.display(), "there is no local socket");
+    listening.inspect_err(failed).ok()
+}
+
+fn announce(
+    dir: &DataDir,
+    listening: SocketAddr,
+    advertise: Option<&str>,
+    socket: Option<&Path>,
+) -> Result<(), RunError> {
     let reached = reached(advertise, listening);
     let path = dir.address();
     let text = format!("{listening}\n");
@@ -136,7 +151,7 @@ fn announce(dir: &DataDir, listening: SocketAddr, advertise: Option<&str>) -> Re
     }
     // Absent when the admin has moved it to where it belongs.
     if dir.admin().is_dir() {
-        write_client_address(dir, &reached)?;
+        write_client_address(dir, &reached, socket)?;
     }
     tracing::info!(%listening, reached, "serving");
     let mut stdout = io::stdout().lock();

@@ -2,6 +2,7 @@
 
 use rms_api::Refused;
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
 use crate::message::{Kind, Message, Size};
 
@@ -10,6 +11,19 @@ use crate::message::{Kind, Message, Size};
 pub struct Hello {
     /// Version of the program, for logs only.
     pub software: String,
+    /// Over a local socket, where no TLS has proven it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
+}
+
+/// That the sender holds the key of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// In DER, the sender's own first.
+    pub chain: Vec<ByteBuf>,
+    /// Ed25519, over `limber local hello 1` and a zero byte, the 32 bytes that were said first, and the sender's user id (32
+    /// bits, little-endian), which the kernel must name, too.
+    pub signature: ByteBuf,
 }
 
 /// What the other side says to it. Without a welcome nothing else is read: a TLS client believes itself

@@ -17,7 +17,7 @@ async fn welcomed(deployment: &Deployment) -> (Raw, Connection, Link) {
     let credentials = deployment.credentials(Role::User, "mallory");
     let connection = raw.connect(address, b"limber/1", Some(&credentials)).await.expect("a valid certificate");
     let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
-    let hello = encode(&Hello { software: "evil 1.0".to_owned() }).expect("small");
+    let hello = encode(&Hello { software: "evil 1.0".to_owned(), proof: None }).expect("small");
     send.write_all(&hello).await.expect("sent");
     let link = accept_link(&server).await;
     let welcome = receive.read_to_end(1000).await.expect("an answer");

@@ -124,7 +124,7 @@ async fn long_a_join_that_reaches_nobody_says_where_and_why() {
 #[tokio::test]
 async fn nothing_but_joining_is_served_without_a_certificate() {
     let (_deployment, server, address, _) = bound();
-    let hello = encode(&Hello { software: "x".to_owned() }).expect("small");
+    let hello = encode(&Hello { software: "x".to_owned(), proof: None }).expect("small");
     let call = encode(&ClientRequest::Watch(rms_wire::Watch { jobs: vec![rms_model::JobId(1)] })).expect("small");
     for frame in [hello, call] {
         let raw = Raw::new();

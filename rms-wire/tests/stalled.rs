@@ -26,7 +26,7 @@ async fn linked() -> (Endpoint, Link, quinn::Connection) {
     let greeting = async {
         let connection = raw.connect(address, b"limber/1", Some(&user)).await.expect("a valid certificate");
         let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
-        send.write_all(&encode(&Hello { software: "x".to_owned() }).expect("small")).await.expect("sent");
+        send.write_all(&encode(&Hello { software: "x".to_owned(), proof: None }).expect("small")).await.expect("sent");
         receive.read_to_end(1000).await.expect("a welcome");
         connection
     };
@@ -143,7 +143,9 @@ async fn who_counts_for_another_holds_of_his_share() {
         let greeting = async {
             let connection = raw.connect(address, b"limber/1", Some(&job)).await.expect("a valid certificate");
             let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
-            send.write_all(&encode(&Hello { software: "x".to_owned() }).expect("small")).await.expect("sent");
+            send.write_all(&encode(&Hello { software: "x".to_owned(), proof: None }).expect("small"))
+                .await
+                .expect("sent");
             receive.read_to_end(1000).await.expect("a welcome");
             connection
         };

@@ -2,7 +2,10 @@
 
 use rms_api::Call;
 use rms_api::call::Query;
+use std::io::{ErrorKind, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,8 +13,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::harness::Deployment;
 use quinn::crypto::rustls::QuicClientConfig;
 use rms_model::{Identity, Role, Span, Time};
+use rms_wire::codec::{HEADER_BYTES, Header};
+use rms_wire::hello::{HelloAnswer, Proof};
 use rms_wire::tls::draw_serial;
 use rms_wire::{Authority, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, NewKey};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -255,6 +261,67 @@ impl ServerCertVerifier for Believer {
     }
 }
 
+/// A connection over the local socket of a server whose client says what it is told to.
+#[derive(Debug)]
+pub struct RawHere {
+    control: UnixStream,
+}
+
+/// What the server says to whoever claims to hold these credentials, and to be a process of that user.
+pub fn raw_here(socket: &Path, credentials: &Credentials, uid: u32) -> (RawHere, HelloAnswer) {
+    let mut control = UnixStream::connect(socket).expect("the server listens");
+    control.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut nonce = [0; 32];
+    control.read_exact(&mut nonce).expect("the server speaks first");
+    let key = rustls::crypto::ring::sign::any_supported_type(&key_of(credentials)).expect("a key");
+    let key = key.choose_scheme(&[SignatureScheme::ED25519]).expect("the keys that Limber makes");
+    let signature = key.sign(&[b"limber local hello 1\0", &nonce[..], &uid.to_le_bytes()].concat()).expect("signed");
+    let pem = credentials.chain_pem();
+    let chain =
+        CertificateDer::pem_slice_iter(pem.as_bytes()).map(|der| der.expect("a chain").to_vec().into()).collect();
+    let proof = Some(Proof { chain, signature: signature.into() });
+    let hello = rms_wire::codec::encode(&rms_wire::Hello { software: "hostile".to_owned(), proof }).expect("it fits");
+    control.write_all(&hello).expect("sent");
+    let mut header = [0; HEADER_BYTES];
+    control.read_exact(&mut header).expect("an answer");
+    let mut payload = vec![0; Header::from_bytes(header).length as usize];
+    control.read_exact(&mut payload).expect("a whole one");
+    (RawHere { control }, rms_wire::codec::decode(&payload).expect("an answer"))
+}
+
+impl RawHere {
+    /// Bytes where channels are asked for.
+    pub fn say(&mut self, bytes: &[u8]) {
+        self.control.write_all(bytes).expect("sent");
+    }
+
+    pub fn open(&mut self) -> UnixStream {
+        self.say(&[1]);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let (mut word, mut ancillary) = ([0], RecvAncillaryBuffer::new(&mut space));
+        let mut into = [IoSliceMut::new(&mut word)];
+        recvmsg(&self.control, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC).expect("a channel");
+        let found = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let channel = UnixStream::from(found.expect("a socket is handed over"));
+        channel.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        channel
+    }
+
+    /// The words with which the connection was closed.
+    pub fn last_words(mut self) -> String {
+        let mut words = Vec::new();
+        match self.control.read_to_end(&mut words) {
+            Ok(_) => {}
+            // There was something that the server did not read.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "the server closes the connection"),
+        }
+        String::from_utf8_lossy(words.get(2..).unwrap_or_default()).into_owned()
+    }
+}
+
 /// A frame's head and payload as bytes, right or wrong.
 pub fn frame(kind: u16, version: u16, length: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(8 + payload.len());
@@ -274,7 +341,8 @@ pub async fn last_words(connection: &quinn::Connection) -> String {
 /// Does the hello as an honest client would, on a raw connection.
 pub async fn say_hello(connection: &quinn::Connection) -> Vec<u8> {
     let (mut send, mut receive) = connection.open_bi().await.expect("a channel");
-    let hello = rms_wire::codec::encode(&rms_wire::Hello { software: "hostile".to_owned() }).expect("it fits");
+    let hello =
+        rms_wire::codec::encode(&rms_wire::Hello { software: "hostile".to_owned(), proof: None }).expect("it fits");
     send.write_all(&hello).await.expect("sent");
     send.finish().expect("not finished yet");
     receive.read_to_end(1 << 20).await.expect("an answer")

@@ -71,7 +71,8 @@ fn a_hello_that_trickles_in_is_given_up() {
         let user = alone.forger.credentials(Role::User, "slow");
         let connection = raw(alone.address(), ALPN, Some(&user)).await.expect("connected");
         let (mut send, _receive) = connection.open_bi().await.expect("a channel");
-        let hello = rms_wire::codec::encode(&rms_wire::Hello { software: "x".repeat(100) }).expect("it fits");
+        let hello =
+            rms_wire::codec::encode(&rms_wire::Hello { software: "x".repeat(100), proof: None }).expect("it fits");
         let start = Instant::now();
         for byte in hello {
             if send.write_all(&[byte]).await.is_err() {

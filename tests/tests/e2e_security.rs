@@ -1,8 +1,8 @@
 //! Strangers, liars and vandals against a live server: none gets in, and nobody else notices them.
 
 use std::fs::File;
-use std::io::Read as _;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use rms_model::Role;
 use rms_tests::harness::Deployment;
-use rms_tests::hostile::{self, Alone, Forger, PATIENCE, ask, block_on, frame, last_words, raw, say_hello};
+use rms_tests::hostile::{self, Alone, Forger, PATIENCE, ask, block_on, frame, last_words, raw, raw_here, say_hello};
 use rms_wire::Kind;
+use rms_wire::hello::HelloAnswer;
 use rms_wire::tls::{ALPN, ALPN_JOIN};
 
 #[test]
@@ -117,27 +118,32 @@ fn one_role_cannot_speak_for_another() {
 
 /// Each of these is sent by a proven user on a fresh link; the server closes that link with these words in the
 /// reason, and goes on serving the others.
-#[test]
-fn frames_that_are_no_messages_cost_their_sender_the_link() {
-    let alone = Alone::start();
+fn frames_that_are_no_messages() -> [(&'static str, Vec<u8>, &'static str); 9] {
     let call = Kind::ClientRequest.number();
     let bulk = 8 << 20;
-    let cases: [(&str, Vec<u8>, &str); 9] = [
+    [
         ("unknown kind", frame(9999, 1, 1, b"x"), "unknown kind 9999"),
         ("wrong kind", frame(Kind::Input.number(), 1, 1, b"x"), "ClientRequest was expected"),
         ("wrong version", frame(call, 7, 1, b"x"), "version 7"),
         ("oversized", frame(call, 1, bulk + 1, b"x"), "at most 8388608"),
         ("absurd", frame(call, 1, u32::MAX, b"x"), "at most 8388608"),
-        ("truncated", frame(call, 1, 100, b"short"), "in the middle of a frame"),
-        ("half a header", frame(call, 1, 0, b"")[..5].to_vec(), "in the middle of a frame"),
+        ("truncated", frame(call, 1, 100, b"short"), CUT),
+        ("half a header", frame(call, 1, 0, b"")[..5].to_vec(), CUT),
         ("trailing", frame(call, 1, 8, b"\xa6Server\0"), "belong to nothing"),
         // A list that says it has 2^32 - 1 entries.
         ("a bomb", frame(call, 1, 18, b"\x81\xa5Watch\x81\xa4jobs\xdd\xff\xff\xff\xff\0"), "cannot be decoded"),
-    ];
+    ]
+}
+
+const CUT: &str = "in the middle of a frame";
+
+#[test]
+fn frames_that_are_no_messages_cost_their_sender_the_link() {
+    let alone = Alone::start();
     block_on(async {
         let honest = alone.honest().await;
         let user = alone.forger.credentials(Role::User, "vandal");
-        for (what, bytes, expected) in cases {
+        for (what, bytes, expected) in frames_that_are_no_messages() {
             let connection = raw(alone.address(), ALPN, Some(&user)).await.expect("connected");
             say_hello(&connection).await;
             let (mut send, _receive) = connection.open_bi().await.expect("a channel");
@@ -150,6 +156,43 @@ fn frames_that_are_no_messages_cost_their_sender_the_link() {
     });
     let log = alone.deployment.log_text("server");
     assert!(log.contains("breaks the rules"), "the reason is logged:\n{log}");
+}
+
+#[test]
+fn over_the_local_socket_they_cost_the_same_and_half_a_frame_its_channel() {
+    let alone = Alone::start();
+    let socket = alone.deployment.server_dir().join("socket");
+    let uid = nix::unistd::geteuid().as_raw();
+    let user = alone.forger.credentials(Role::User, "vandal");
+    let status = rms_wire::ClientRequest::Call(rms_api::Call::Query(rms_api::Query::Status));
+    let status = rms_wire::codec::encode(&status).expect("it fits");
+    for (what, bytes, expected) in frames_that_are_no_messages() {
+        let (mut connection, answer) = raw_here(&socket, &user, uid);
+        assert!(matches!(answer, HelloAnswer::Welcome { .. }), "{answer:?}");
+        let mut channel = connection.open();
+        channel.write_all(&bytes).expect("sent");
+        channel.shutdown(Shutdown::Write).expect("it is open");
+        if expected == CUT {
+            channel.read_to_end(&mut Vec::new()).expect("the server ends it");
+            let mut another = connection.open();
+            another.write_all(&status).expect("sent");
+            another.read_exact(&mut [0; 8]).expect("an answer");
+        } else {
+            let words = connection.last_words();
+            assert!(words.contains(expected), "{what}: {words}");
+        }
+    }
+    // Where channels are asked for, there is but one word.
+    let (mut connection, _welcome) = raw_here(&socket, &user, uid);
+    connection.say(b"\xff and more");
+    assert_eq!(connection.last_words(), "");
+    // Who wants more than there are waits, and holds nothing but a number.
+    let (mut connection, _welcome) = raw_here(&socket, &user, uid);
+    connection.say(&[1; 4096]);
+    block_on(async { ask(&alone.honest().await).await });
+    // A signature is good for processes of the user who made it alone.
+    let (_, answer) = raw_here(&socket, &user, uid + 1);
+    assert!(matches!(&answer, HelloAnswer::Denied { reason } if reason.contains("signature")), "{answer:?}");
 }
 
 #[test]

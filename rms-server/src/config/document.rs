@@ -12,6 +12,11 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # port or without. Absent: the address above or, where that is 0.0.0.0, the one of this machine that leads to others.
 # advertise = ""
 
+# The socket for commands on this machine, which cost less over it than over the network. Its directory must belong to the
+# server's user, and nobody else may write to it. Absent: 'server.sock' in the RuntimeDirectory of the unit, where all users
+# find it, else 'socket' in the data directory, which only the server's user can reach.
+# socket = ""
+
 # Initial values. What 'rms admin set KEY VALUE' changed is kept in the journal and wins over this file, also
 # after a restart; 'rms admin show' prints what is in force.
 [settings]

@@ -4,21 +4,26 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use quinn::Incoming;
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, Incoming};
 use rms_model::{Identity, Role};
-use tokio::sync::{mpsc, oneshot};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::channel::Channel;
+use super::connection::Connection;
+use super::door::{draw_nonce, hear, say, signed};
 use super::endpoint::{SOFTWARE, check_role, peer_of};
-use super::error::{CODE_CLOSED, CODE_DENIED, LinkError};
-use super::lasting::{Caller, Lasting};
+use super::error::{CODE_CLOSED, CODE_DENIED, CODE_LEAVING, LinkError};
+use super::lasting::{Caller, Lasting, Listed};
+use super::local;
 use super::peering::{Bond, Link, Wire};
 use super::places::{Place, Places, network};
 use super::shares::Shares;
 use super::tuning::Tuning;
-use crate::hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
-use crate::tls::{ALPN, ALPN_JOIN, Credentials, Peer, Revoked};
+use crate::hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest, Proof};
+use crate::tls::{ALPN, ALPN_JOIN, Credentials, Peer, Revoked, proven};
 use rms_api::Refused;
 use rms_model::error::chain;
 
@@ -96,7 +101,7 @@ pub struct Gate {
 
 /// What all newcomers share.
 #[derive(Debug)]
-struct Porter {
+pub struct Porter {
     admission: Admission,
     /// Full: a newcomer that has agreed waits in its place.
     accepted: mpsc::Sender<Accepted>,
@@ -108,6 +113,12 @@ struct Porter {
     joining: Places<IpAddr>,
     /// They have a certificate, and have not said hello yet.
     known: Places<Identity>,
+    /// Users who have come over the local socket, and not proven yet who they are.
+    unproven_here: Places<u32>,
+    /// Connections over it beside them: each takes files of ours. Who gets none comes over the network.
+    here: Arc<Semaphore>,
+    /// Why those are to end.
+    leaving: watch::Sender<Option<String>>,
     shares: Shares,
 }
 
@@ -120,6 +131,9 @@ impl Gate {
             strangers: Places::new(Tuning::MAX_STRANGERS),
             joining: Places::new(Tuning::MAX_STRANGERS),
             known: Places::new(Tuning::MAX_SILENT_KNOWN),
+            unproven_here: Places::new(Tuning::MAX_UNPROVEN_HERE),
+            here: Arc::new(Semaphore::new(Tuning::MAX_HERE)),
+            leaving: watch::Sender::new(None),
             shares: Shares::default(),
         };
         Gate { quinn, porter: Arc::new(porter) }
@@ -155,11 +169,47 @@ impl Gate {
             tokio::spawn(admit(incoming, Arc::clone(porter)));
         }
     }
+
+    pub fn porter(&self) -> Arc<Porter> {
+        Arc::clone(&self.porter)
+    }
 }
 
 async fn admit(incoming: Incoming, porter: Arc<Porter>) {
     let remote = incoming.remote_address();
-    match porter.let_in(incoming).await {
+    note(porter.let_in(incoming).await, &remote);
+}
+
+/// Until the endpoint is closed, or nobody asks any more who has come.
+async fn accept_here(listener: UnixListener, porter: Arc<Porter>) {
+    let mut leaving = porter.leaving.subscribe();
+    loop {
+        let next = tokio::select! {
+            next = listener.accept() => next,
+            () = porter.accepted.closed() => return,
+            _ = leaving.wait_for(Option::is_some) => return,
+        };
+        match next {
+            Ok((stream, _)) => drop(tokio::spawn(admit_here(stream, Arc::clone(&porter)))),
+            Err(error) => {
+                // Too many open files, for example; whoever waits meanwhile comes over the network.
+                tracing::warn!(%error, "cannot accept on the local socket");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn admit_here(stream: UnixStream, porter: Arc<Porter>) {
+    let uid = match stream.peer_cred() {
+        Ok(found) => found.uid(),
+        Err(error) => return tracing::warn!(%error, "the kernel does not say who connects to the local socket"),
+    };
+    note(porter.let_in_here(stream, uid).await, &format_args!("user {uid} here"));
+}
+
+fn note(agreed: Result<(), LinkError>, remote: &dyn std::fmt::Display) {
+    match agreed {
         Ok(()) => {}
         // A flood of them fills no log.
         Err(LinkError::Evicted) => tracing::debug!(%remote, "gave up a connection for a newer one"),
@@ -169,25 +219,30 @@ async fn admit(incoming: Incoming, porter: Arc<Porter>) {
 }
 
 impl Porter {
+    /// Lets in who comes over the local socket, too.
+    pub fn listen_here(self: &Arc<Porter>, listener: UnixListener) {
+        tokio::spawn(accept_here(listener, Arc::clone(self)));
+    }
+
     async fn let_in(&self, incoming: Incoming) -> Result<(), LinkError> {
         let Admission { tuning, .. } = &self.admission;
         let network = network(incoming.remote_address().ip());
         let mut place = self.half_open.take(network);
         let connection = place.hold(tuning.handshake.min(Tuning::HALF_OPEN), incoming.into_future()).await?;
-        let wire =
-            Wire::new(connection.map_err(|error| LinkError::closed(&error))?, tuning.entry_window(), tuning.frame);
+        let quic = connection.map_err(|error| LinkError::closed(&error))?;
+        let wire = Wire::new(Connection::Quic(quic.clone()), tuning.entry_window(), tuning.frame);
         let unfinished = Unfinished { wire: wire.clone(), is_over: false };
-        let agreed = match protocol(wire.connection()).as_deref() {
+        let agreed = match protocol(&quic).as_deref() {
             Some(ALPN_JOIN) => {
                 let stranger = self.strangers.take(network);
                 drop(place);
                 self.take_join(&wire, stranger).await
             }
-            Some(ALPN) => match peer_of(wire.connection()) {
+            Some(ALPN) => match peer_of(&quic) {
                 Ok(Some(peer)) => {
                     let known = self.known.take(peer.identity.clone());
                     drop(place);
-                    self.take_link(&wire, peer, known).await
+                    self.take_link(&wire, &quic, peer, known).await
                 }
                 // Where joining is possible, TLS lets peers without a certificate through: they end here.
                 Ok(None) => Err(LinkError::NoCertificate),
@@ -219,12 +274,89 @@ impl Porter {
         joining.hold(JOINED_WITHIN, answering).await
     }
 
-    async fn take_link(&self, wire: &Wire, peer: Peer, mut known: Place<Identity>) -> Result<(), LinkError> {
-        let Admission { tuning, .. } = &self.admission;
-        let greeted = known.hold(tuning.handshake, self.greet(wire, &peer)).await?;
+    async fn take_link(
+        &self,
+        wire: &Wire,
+        quic: &quinn::Connection,
+        peer: Peer,
+        mut known: Place<Identity>,
+    ) -> Result<(), LinkError> {
+        let greeted = known.hold(self.admission.tuning.handshake, self.greet(wire, &peer)).await?;
         greeted?;
-        let (remote, local) = (wire.connection().remote_address(), wire.connection().local_ip());
+        let (remote, local) = (quic.remote_address(), quic.local_ip());
         let listed = self.admission.lasting.as_ref().map(|lasting| lasting.list(Caller { remote, local }));
+        self.hand_over(wire, peer, listed, known).await
+    }
+
+    /// One who comes over the local socket: proves who it is, then is a link as any other until it ends.
+    async fn let_in_here(&self, mut stream: UnixStream, uid: u32) -> Result<(), LinkError> {
+        let Admission { tuning, .. } = &self.admission;
+        let mut place = self.unproven_here.take(uid);
+        let greeted = place.hold(tuning.handshake.min(Tuning::STRANGER), self.greet_here(&mut stream, uid)).await?;
+        let (peer, _held) = greeted?;
+        let known = self.known.take(peer.identity.clone());
+        drop(place);
+        let connection = Connection::Local(local::Connection::accepted(stream, Tuning::CHANNELS_HERE));
+        let wire = Wire::new(connection.clone(), tuning.entry_window(), tuning.frame);
+        let unfinished = Unfinished { wire: wire.clone(), is_over: false };
+        unfinished.settle(self.hand_over(&wire, peer, None, known).await)?;
+        drop(wire);
+        let mut leaving = self.leaving.subscribe();
+        tokio::select! {
+            _ = connection.closed() => {}
+            Ok(why) = leaving.wait_for(Option::is_some) => {
+                connection.close(CODE_LEAVING, why.as_deref().unwrap_or_default().as_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// Says welcome to who proves to be somebody, or why not.
+    async fn greet_here(&self, stream: &mut UnixStream, uid: u32) -> Result<(Peer, OwnedSemaphorePermit), LinkError> {
+        let nonce = draw_nonce();
+        stream.write_all(&nonce).await.map_err(|error| LinkError::Closed { reason: error.to_string() })?;
+        let Hello { software, proof } = hear::<Hello>(stream).await?;
+        let credentials = self.admission.credentials.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let judge = || {
+            let Proof { chain, signature } = proof.ok_or(LinkError::NoCertificate)?;
+            let peer = proven(&credentials, &self.admission.revoked, &chain, &signed(&nonce, uid), &signature)?;
+            check_role(&ROLES_HERE, &peer.identity)?;
+            check_role(&self.admission.roles, &peer.identity)?;
+            let held = Arc::clone(&self.here).try_acquire_owned().map_err(|_| LinkError::Evicted)?;
+            Ok::<_, LinkError>((peer, held))
+        };
+        match judge() {
+            Ok((peer, held)) => {
+                let authorities = credentials.authorities();
+                say(stream, &HelloAnswer::Welcome { software: SOFTWARE.to_owned(), authorities }).await?;
+                tracing::debug!(peer = %peer.identity, software, "welcomed");
+                Ok((peer, held))
+            }
+            Err(error) => {
+                say(stream, &HelloAnswer::Denied { reason: chain(&error) }).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the connections over the local socket.
+    pub fn leave(&self, reason: &str) {
+        self.leaving.send_replace(Some(reason.to_owned()));
+    }
+
+    /// Waits until they have ended.
+    pub async fn left(&self) {
+        let _all = self.here.acquire_many(Tuning::MAX_HERE as u32).await;
+    }
+
+    async fn hand_over(
+        &self,
+        wire: &Wire,
+        peer: Peer,
+        listed: Option<Listed>,
+        mut known: Place<Identity>,
+    ) -> Result<(), LinkError> {
+        let Admission { tuning, .. } = &self.admission;
         let sharing = self.shares.take(&peer.identity, tuning);
         match peer.identity.role {
             Role::User | Role::Admin | Role::Agent | Role::Server => wire.allow(&sharing),
@@ -281,14 +413,19 @@ impl Drop for Unfinished {
 }
 
 async fn first_channel(wire: &Wire) -> Result<Channel, LinkError> {
-    let (send, receive) = wire.connection().accept_bi().await.map_err(|error| wire.ended(&error))?;
-    Ok(Channel::new(wire.clone(), send, receive))
+    let streams = wire.connection().accept_bi().await.map_err(|error| wire.ended(&error))?;
+    Ok(Channel::new(wire.clone(), streams))
 }
 
-fn protocol(connection: &Connection) -> Option<Vec<u8>> {
+fn protocol(connection: &quinn::Connection) -> Option<Vec<u8>> {
     let data = connection.handshake_data()?.downcast::<HandshakeData>().ok()?;
     data.protocol
 }
+
+/// Programs of people: agents are known by their addresses, and processes of jobs are on nodes.
+const ROLES_HERE: [Role; 2] = [Role::User, Role::Admin];
+
+const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 
 /// How long an answer may take to arrive.
 const LINGER: Duration = Duration::from_secs(5);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quinn::{RecvStream, SendStream, VarInt};
+use quinn::VarInt;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::connection::{RecvStream, SendStream, Streams};
 use super::error::LinkError;
 use super::peering::{SMALL_FRAME, Wire};
 use super::tuning::Tuning;
@@ -87,7 +88,7 @@ pub struct Held {
 }
 
 impl Channel {
-    pub(super) fn new(wire: Wire, send: SendStream, receive: RecvStream) -> Channel {
+    pub(super) fn new(wire: Wire, (send, receive): Streams) -> Channel {
         let sender = Sender { wire: wire.clone(), stream: send, n_bytes: ByteCount::default() };
         Channel { sender, receiver: Receiver::new(wire, receive) }
     }
@@ -134,8 +135,7 @@ impl Sender {
         let patience = Tuning::frame_patience(self.wire.frame(), frame.len());
         let written = tokio::time::timeout(patience, self.write(frame)).await;
         written.unwrap_or_else(|_| {
-            // It may have ended just now.
-            let _ = self.stream.reset(GIVEN_UP);
+            self.stream.reset(GIVEN_UP);
             Err(LinkError::Unread { secs: patience.as_secs() })
         })
     }
@@ -158,13 +158,12 @@ impl Sender {
 
     /// Says that nothing more will be sent.
     pub fn finish(&mut self) {
-        // The peer may have given up the channel, and then it does not care.
-        let _ = self.stream.finish();
+        self.stream.finish();
     }
 
     /// Waits until the peer has everything, or does not want it any more.
     pub async fn delivered(&mut self) {
-        let _ = self.stream.stopped().await;
+        self.stream.delivered().await;
     }
 }
 
@@ -260,8 +259,13 @@ impl Receiver {
     /// # Errors
     /// As [`Receiver::recv`], and an end where a frame should be.
     pub async fn recv_some<M: Message>(&mut self) -> Result<M, LinkError> {
-        let received = self.recv().await?.ok_or(LinkError::Silent);
+        let received = self.recv().await?.ok_or_else(|| self.too_early(LinkError::Silent));
         self.checked(received)
+    }
+
+    /// An end where more should come: the peer breaks the rules, unless it may have given up the channel.
+    fn too_early(&self, broken: LinkError) -> LinkError {
+        if self.stream.has_ambiguous_end() { LinkError::ChannelReset } else { broken }
     }
 
     fn checked<T>(&self, received: Result<T, LinkError>) -> Result<T, LinkError> {
@@ -280,7 +284,7 @@ impl Receiver {
         while self.n_header < HEADER_BYTES {
             match self.read_some(Part::Header).await? {
                 0 if self.n_header == 0 => return Ok(None),
-                0 => return Err(LinkError::CutShort),
+                0 => return Err(self.too_early(LinkError::CutShort)),
                 n_read => self.n_header += n_read,
             }
             if self.n_header == HEADER_BYTES {
@@ -304,7 +308,7 @@ impl Receiver {
             // Grows with what has come, not with what was announced.
             let at_most = (length - self.payload.len()).min(READ_BYTES);
             if self.read_some(Part::Payload { at_most }).await? == 0 {
-                return Err(LinkError::CutShort);
+                return Err(self.too_early(LinkError::CutShort));
             }
         }
         let decoded = decode(&self.payload);
@@ -330,8 +334,7 @@ impl Receiver {
         // Whatever is there already is taken, however late it is.
         let read = tokio::time::timeout_at(until, self.read_any(part)).await;
         read.unwrap_or_else(|_| {
-            // It may have ended just now.
-            let _ = self.stream.stop(GIVEN_UP);
+            self.stream.stop(GIVEN_UP);
             Err(LinkError::Unfinished { secs: patience.as_secs() })
         })
     }
@@ -343,15 +346,8 @@ impl Receiver {
 
     async fn read_any(&mut self, part: Part) -> Result<usize, LinkError> {
         let read = match part {
-            Part::Header => self.stream.read(&mut self.header[self.n_header..]).await.map(|n| n.unwrap_or(0)),
-            Part::Payload { at_most } => match self.stream.read_chunk(at_most, true).await {
-                Ok(Some(chunk)) => {
-                    self.payload.extend_from_slice(&chunk.bytes);
-                    Ok(chunk.bytes.len())
-                }
-                Ok(None) => Ok(0),
-                Err(error) => Err(error),
-            },
+            Part::Header => self.stream.read(&mut self.header[self.n_header..]).await,
+            Part::Payload { at_most } => self.stream.read_more(at_most, &mut self.payload).await,
         };
         read.map_err(|error| match error {
             quinn::ReadError::ConnectionLost(error) => self.wire.ended(&error),

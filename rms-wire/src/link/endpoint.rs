@@ -11,15 +11,16 @@ use rustls_pki_types::CertificateDer;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
-use super::accept::{Accepted, Admission, Gate};
+use super::accept::{Accepted, Admission, Gate, Porter};
 use super::backoff::Backoff;
 use super::channel::Channel;
+use super::connection;
 use super::error::{CODE_CLOSED, CODE_LEAVING, LinkError};
 use super::knock::{Doorway, Expecting, Knocks};
 use super::lasting::{Lasting, reset_key};
 use super::peering::{Bond, Link, Wire};
 use super::tuning::Tuning;
-use super::{Expect, socket};
+use super::{Expect, door, socket};
 use crate::hello::{Hello, HelloAnswer};
 use crate::tls::{Credentials, Peer, Revoked, TlsError, client_config, server_config};
 
@@ -64,6 +65,8 @@ struct Parts {
     /// Whom we have dialled last: a knock from there ends a pause.
     dialled: SyncMutex<Option<Expecting>>,
     lasting: Option<Lasting>,
+    /// It lives as long as somebody can be accepted.
+    porter: Weak<Porter>,
 }
 
 impl Endpoint {
@@ -176,8 +179,8 @@ impl Endpoint {
         )
         .map_err(|source| EndpointError::Bind { address, source })?;
         let shared = Arc::new(RwLock::new(credentials.clone()));
-        let accepted = match &serve {
-            Serve::Nobody => None,
+        let (accepted, porter) = match &serve {
+            Serve::Nobody => (None, Weak::new()),
             Serve::Peers { roles, join: _, revoked } => {
                 // Full: handshakes that are done wait in their places.
                 let (sender, receiver) = mpsc::channel(64);
@@ -188,8 +191,10 @@ impl Endpoint {
                     tuning: tuning.clone(),
                     lasting: lasting.clone(),
                 };
-                tokio::spawn(Gate::new(quinn.clone(), admission, sender).run());
-                Some(Mutex::new(receiver))
+                let gate = Gate::new(quinn.clone(), admission, sender);
+                let porter = Arc::downgrade(&gate.porter());
+                tokio::spawn(gate.run());
+                (Some(Mutex::new(receiver)), porter)
             }
         };
         let transport = tuning.connecting();
@@ -197,7 +202,8 @@ impl Endpoint {
             tokio::spawn(knock_at_former(lasting.clone(), Arc::downgrade(&doorway)));
         }
         let dialled = SyncMutex::default();
-        let parts = Parts { quinn, tuning, transport, serve, credentials: shared, accepted, knocks, dialled, lasting };
+        let credentials = shared;
+        let parts = Parts { quinn, tuning, transport, serve, credentials, accepted, knocks, dialled, lasting, porter };
         Ok(Endpoint(Arc::new(parts)))
     }
 
@@ -207,6 +213,19 @@ impl Endpoint {
     /// The system has lost the socket.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.0.quinn.local_addr()
+    }
+
+    /// Accepts users of this machine at a local socket, too, beside what is served over the network: see
+    /// [`dial_local`](super::dial_local).
+    ///
+    /// # Errors
+    /// A path whose directory is not ours alone, or cannot be written.
+    pub fn listen_here(&self, path: &Path) -> std::io::Result<()> {
+        let listener = door::listen(path)?;
+        if let Some(porter) = self.0.porter.upgrade() {
+            porter.listen_here(listener);
+        }
+        Ok(())
     }
 
     /// The next peer: its handshake is done and its identity checked. `None` once the endpoint is closed, or if
@@ -278,12 +297,13 @@ impl Endpoint {
         };
         let tls = client_config(&self.credentials(), &revoked, &expect).map_err(EndpointError::from)?;
         let connection = self.connect_with(tls, address).await?;
+        let peer = peer_of(&connection)?.ok_or(LinkError::NoCertificate)?;
+        let connection = connection::Connection::Quic(connection);
         let wire = Wire::new(connection, self.0.tuning.window(), self.0.tuning.frame);
-        let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
         // TLS believes us connected before the other side has looked at our certificate: only a welcome counts.
-        let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
-        let mut channel = Channel::new(wire.clone(), send, receive);
-        let greeted = channel.send(&Hello { software: SOFTWARE.to_owned() }).await;
+        let streams = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
+        let mut channel = Channel::new(wire.clone(), streams);
+        let greeted = channel.send(&Hello { software: SOFTWARE.to_owned(), proof: None }).await;
         channel.finish();
         let answered = match greeted {
             Ok(()) => channel.recv::<HelloAnswer>().await,
@@ -291,7 +311,7 @@ impl Endpoint {
         };
         match answered? {
             Some(HelloAnswer::Welcome { software: _, authorities }) => {
-                let bond = Bond::Dialled(self.0.knocks.expect(address));
+                let bond = Bond::Dialled(Some(self.0.knocks.expect(address)));
                 Ok(Link::new(wire, peer, authorities, &revoked, bond))
             }
             Some(HelloAnswer::Denied { reason }) => {
@@ -333,12 +353,18 @@ impl Endpoint {
         if let Some(lasting) = &self.0.lasting {
             lasting.close();
         }
+        if let Some(porter) = self.0.porter.upgrade() {
+            porter.leave(reason);
+        }
         self.0.quinn.close(CODE_LEAVING, reason.as_bytes());
     }
 
     /// Waits until the peers were told of the end of their links, or do not answer.
     pub async fn wait_idle(&self) {
         self.0.quinn.wait_idle().await;
+        if let Some(porter) = self.0.porter.upgrade() {
+            porter.left().await;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can go wrong on a link, and how an end of a connection reads as text.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use thiserror::Error;
@@ -8,7 +9,7 @@ use thiserror::Error;
 use super::endpoint::EndpointError;
 use crate::codec::{DecodeError, EncodeError};
 use crate::parts::Malformed;
-use crate::tls::PeerError;
+use crate::tls::{PeerError, ProofError};
 
 /// Why a link could not be made, or why something could not be sent or received on it.
 #[derive(Debug, Error)]
@@ -19,6 +20,8 @@ pub enum LinkError {
     NoAddress { address: String },
     #[error("cannot connect to {address}")]
     Connect { address: SocketAddr, source: quinn::ConnectError },
+    #[error("cannot connect to the local socket {}", path.display())]
+    Local { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// The connection has ended, or never began.
@@ -64,6 +67,8 @@ pub enum LinkError {
     Encode(#[from] EncodeError),
     #[error("the peer's certificate is unusable")]
     Peer(#[from] PeerError),
+    #[error(transparent)]
+    Proof(#[from] ProofError),
     #[error("the peer has no certificate")]
     NoCertificate,
     #[error("only {expected} may connect here, not {actual}")]
@@ -107,6 +112,7 @@ impl LinkError {
             LinkError::Resolve { .. }
             | LinkError::NoAddress { .. }
             | LinkError::Connect { .. }
+            | LinkError::Local { .. }
             | LinkError::Endpoint(_)
             | LinkError::Closed { .. }
             | LinkError::Refused
@@ -120,6 +126,7 @@ impl LinkError {
             | LinkError::ChannelReset
             | LinkError::Encode(_)
             | LinkError::Peer(_)
+            | LinkError::Proof(_)
             | LinkError::NoCertificate
             | LinkError::Role { .. }
             | LinkError::Protocol => false,

@@ -8,6 +8,7 @@ use quinn::{EndpointConfig, Runtime as _, TokioRuntime};
 use tokio::net::UdpSocket;
 
 use super::channel::Channel;
+use super::connection::Connection;
 use super::endpoint::{EndpointError, dial_with};
 use super::error::{CODE_CLOSED, LinkError};
 use super::peering::Wire;
@@ -40,9 +41,9 @@ impl JoinChannel {
         let tls = join_config(fingerprint).map_err(EndpointError::from)?;
         let dial = async {
             let connection = dial_with(&quinn, &tuning.connecting(), tls, address).await?;
-            let wire = Wire::new(connection, tuning.window(), tuning.frame);
-            let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
-            Ok((wire.clone(), Channel::new(wire, send, receive)))
+            let wire = Wire::new(Connection::Quic(connection), tuning.window(), tuning.frame);
+            let streams = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
+            Ok((wire.clone(), Channel::new(wire, streams)))
         };
         let (wire, channel): (Wire, Channel) = tokio::select! {
             dialled = patiently(&tuning, dial) => dialled.map_err(|error| match error {

@@ -1,13 +1,16 @@
-//! Links between programs: one QUIC connection each, proven on both sides, carrying channels of frames.
+//! Links between programs: one connection each, of QUIC or on one machine, proven on both sides, carrying channels of frames.
 
 mod accept;
 mod backoff;
 mod channel;
+mod connection;
+mod door;
 mod endpoint;
 mod error;
 mod joining;
 mod knock;
 mod lasting;
+mod local;
 mod outbox;
 mod peering;
 mod places;
@@ -18,6 +21,7 @@ mod tuning;
 pub use accept::{Accepted, Joining};
 pub use backoff::Backoff;
 pub use channel::{Budget, ByteCount, Channel, Held, Receiver, Sender};
+pub use door::dial_local;
 pub use endpoint::{Endpoint, EndpointError, Serve, resolve};
 pub use error::LinkError;
 pub(crate) use joining::JoinChannel;

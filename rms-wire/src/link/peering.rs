@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use quinn::{Connection, ConnectionError, VarInt};
+use quinn::{ConnectionError, VarInt};
 use rms_model::{Identity, Role};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::channel::{Budget, Channel};
+use super::connection::Connection;
 use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, reason};
 use super::knock::Expecting;
 use super::lasting::Listed;
@@ -49,8 +50,8 @@ pub enum End {
 pub(super) enum Bond {
     /// The peer is on the list of those who are told of ours, if there is one, and has its part of what we can hold.
     Accepted { _listed: Option<Listed>, sharing: Arc<Mutex<Sharing>> },
-    /// We are told of the peer's.
-    Dialled(Expecting),
+    /// We are told of the peer's, unless the kernel tells at once.
+    Dialled(Option<Expecting>),
 }
 
 /// The part of a link that its channels hold too: the connection lives as long as any of them.
@@ -102,7 +103,7 @@ impl Link {
         self.identity().role == Role::Server && !told.is_empty() && *told != credentials.authorities()
     }
 
-    /// Where the peer is now; it may move.
+    /// Where the peer is now; it may move. Of one on this machine, over a local socket, the loopback address without a port.
     pub fn remote(&self) -> SocketAddr {
         let address = self.0.wire.connection().remote_address();
         SocketAddr::new(address.ip().to_canonical(), address.port())
@@ -129,8 +130,8 @@ impl Link {
     /// The link has ended. While the peer allows no further channel, this waits.
     pub async fn open(&self) -> Result<Channel, LinkError> {
         let wire = &self.0.wire;
-        let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
-        Ok(Channel::new(wire.clone(), send, receive))
+        let streams = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
+        Ok(Channel::new(wire.clone(), streams))
     }
 
     /// The next channel that the peer opens.
@@ -139,8 +140,8 @@ impl Link {
     /// The link has ended.
     pub async fn accept(&self) -> Result<Channel, LinkError> {
         let wire = &self.0.wire;
-        let (send, receive) = wire.connection().accept_bi().await.map_err(|error| wire.ended(&error))?;
-        Ok(Channel::new(wire.clone(), send, receive))
+        let streams = wire.connection().accept_bi().await.map_err(|error| wire.ended(&error))?;
+        Ok(Channel::new(wire.clone(), streams))
     }
 
     /// Ends the link at once, with all its channels. The peer reads the reason.
@@ -192,10 +193,7 @@ impl Wire {
 
     /// Gives the peer its part of what we can hold, once it is known who it is.
     pub fn allow(&self, sharing: &Sharing) {
-        let (connection, allowance) = (self.connection(), sharing.allowance());
-        connection.set_max_concurrent_bi_streams(allowance.channels);
-        connection.set_receive_window(allowance.window);
-        connection.set_send_window(allowance.unacknowledged);
+        self.connection().allow(&sharing.allowance());
         // Nothing large was read before: a hello is small.
         *self.large_frames() = sharing.large_frames.clone();
     }
@@ -252,12 +250,12 @@ impl Wire {
         let mut bond = bond;
         async move {
             let pinging = async {
-                match &mut bond {
-                    Bond::Dialled(expecting) => loop {
+                match (&mut bond, &connection) {
+                    (Bond::Dialled(Some(expecting)), Connection::Quic(connection)) => loop {
                         expecting.knock().await;
-                        ping(&connection, window);
+                        ping(connection, window);
                     },
-                    Bond::Accepted { .. } => std::future::pending().await,
+                    (Bond::Dialled(_) | Bond::Accepted { .. }, _) => std::future::pending().await,
                 }
             };
             let reason = tokio::select! {
@@ -278,7 +276,7 @@ impl Wire {
 
 /// Sends a packet that the peer must answer. QUIC's interface has no word for it, but what is larger by one byte than it
 /// was before is told at once.
-fn ping(connection: &Connection, window: VarInt) {
+fn ping(connection: &quinn::Connection, window: VarInt) {
     connection.set_receive_window(window);
     connection.set_receive_window(VarInt::from_u64(window.into_inner() + 1).unwrap_or(window));
 }

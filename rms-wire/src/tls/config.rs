@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::rustls::NoInitialCipherSuite;
+use ring::signature::{ED25519, UnparsedPublicKey};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
+use rustls::server::danger::ClientCertVerifier as _;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use serde_bytes::ByteBuf;
 use thiserror::Error;
 
 use super::credentials::Credentials;
+use super::peer::{Peer, public_key};
 use super::revoked::Revoked;
 use super::verifier::{ClientVerifier, Expect, Membership, ServerVerifier, Trust};
 use super::{ALPN, ALPN_JOIN};
@@ -29,17 +34,11 @@ pub enum TlsError {
 /// For the side that is connected to. With `join`, the join protocol is offered too, which needs no certificate;
 /// whoever speaks the ordinary one without a certificate is then refused right after the handshake.
 pub fn server_config(credentials: &Credentials, revoked: &Revoked, join: bool) -> Result<QuicServerConfig, TlsError> {
-    let provider = provider();
-    let mut chain = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(credentials)?), Arc::clone(&provider))
-        .clear_root_hint_subjects();
-    if join {
-        chain = chain.allow_unauthenticated();
-    }
-    let verifier = ClientVerifier { chain: chain.build()?, membership: membership(credentials, revoked) };
+    let verifier = client_verifier(credentials, revoked, join)?;
     // The CA goes along, so that a joining peer can compare it with its token.
     let mut certificates = credentials.chain().to_vec();
     certificates.extend(credentials.cas().iter().cloned());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(certificates, credentials.key())?;
@@ -52,6 +51,43 @@ pub fn server_config(credentials: &Credentials, revoked: &Revoked, join: bool) -
     config.session_storage = Arc::new(NoServerSessionStorage {});
     assert_eq!(config.max_early_data_size, 0, "early data can be replayed");
     Ok(QuicServerConfig::try_from(config)?)
+}
+
+/// Why somebody has not proven to be who a certificate says.
+#[derive(Debug, Error)]
+pub enum ProofError {
+    #[error(transparent)]
+    Setup(#[from] TlsError),
+    #[error("the certificate is not accepted: {0}")]
+    Certificate(rustls::Error),
+    #[error("the signature is not by the key of the certificate, for this connection and user")]
+    Signature,
+}
+
+/// Who has signed the message, by a certificate that is checked as those of TLS are.
+pub fn proven(
+    credentials: &Credentials,
+    revoked: &Revoked,
+    chain: &[ByteBuf],
+    message: &[u8],
+    signature: &[u8],
+) -> Result<Peer, ProofError> {
+    let verifier = client_verifier(credentials, revoked, false)?;
+    let chain: Vec<CertificateDer<'_>> = chain.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
+    let (own, intermediates) = chain.split_first().ok_or(ProofError::Signature)?;
+    verifier.verify_client_cert(own, intermediates, UnixTime::now()).map_err(ProofError::Certificate)?;
+    let key = public_key(own).map_err(|_| ProofError::Signature)?;
+    UnparsedPublicKey::new(&ED25519, key).verify(message, signature).map_err(|_| ProofError::Signature)?;
+    Peer::of(own).map_err(|_| ProofError::Signature)
+}
+
+fn client_verifier(credentials: &Credentials, revoked: &Revoked, join: bool) -> Result<ClientVerifier, TlsError> {
+    let mut chain = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(credentials)?), provider())
+        .clear_root_hint_subjects();
+    if join {
+        chain = chain.allow_unauthenticated();
+    }
+    Ok(ClientVerifier { chain: chain.build()?, membership: membership(credentials, revoked) })
 }
 
 /// For the side that connects.

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rms_model::{Identity, Time};
+use rustls::SignatureScheme;
 use rustls::crypto::ring::default_provider;
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
@@ -22,6 +23,7 @@ pub struct Credentials(Arc<Parts>);
 struct Parts {
     key_pem: String,
     key: PrivateKeyDer<'static>,
+    signing: Arc<dyn SigningKey>,
     chain: Vec<CertificateDer<'static>>,
     /// First the one that has signed the chain; another beside it while the authority is being changed.
     cas: Vec<CertificateDer<'static>>,
@@ -63,9 +65,9 @@ impl Credentials {
                 return Err(CredentialsError::OtherDeployment { certificate: peer.deployment, ca: deployment });
             }
         }
-        CertifiedKey::from_der(chain.clone(), key.clone_key(), &default_provider())
-            .map_err(CredentialsError::Mismatch)?;
-        Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, chain, cas, peer })))
+        let certified = CertifiedKey::from_der(chain.clone(), key.clone_key(), &default_provider());
+        let signing = certified.map_err(CredentialsError::Mismatch)?.key;
+        Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, signing, chain, cas, peer })))
     }
 
     /// From `key.pem`, `cert.pem` and `ca.pem` in a directory. A rotation that was cut short is finished.
@@ -143,6 +145,11 @@ impl Credentials {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(FileError::Write { path: key, source }.into()),
         }
+    }
+
+    /// The message, signed with Ed25519; none if the key is another one than this program makes.
+    pub(crate) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        self.0.signing.choose_scheme(&[SignatureScheme::ED25519])?.sign(message).ok()
     }
 
     pub fn identity(&self) -> &Identity {

@@ -11,8 +11,9 @@ mod revoked;
 mod verifier;
 
 pub use authority::{Authority, AuthorityError, Rotation, key_of_request};
+pub use config::ProofError;
 pub use config::TlsError;
-pub(crate) use config::{client_config, join_config, server_config};
+pub(crate) use config::{client_config, join_config, proven, server_config};
 pub use credentials::{Credentials, CredentialsError};
 pub use files::FileError;
 pub use key::{KeyError, NewKey, draw_serial};

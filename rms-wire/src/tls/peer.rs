@@ -53,6 +53,12 @@ impl Peer {
     }
 }
 
+/// The bits of a certificate's public key.
+pub(super) fn public_key(certificate: &CertificateDer<'_>) -> Result<Vec<u8>, PeerError> {
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| PeerError::Unreadable)?;
+    Ok(certificate.public_key().subject_public_key.data.to_vec())
+}
+
 /// The deployment that a CA certificate names: `spiffe://<deployment>`, without a path.
 pub(super) fn deployment_of(ca: &CertificateDer<'_>) -> Result<String, PeerError> {
     let (_, certificate) = X509Certificate::from_der(ca).map_err(|_| PeerError::Unreadable)?;

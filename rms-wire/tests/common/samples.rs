@@ -7,6 +7,7 @@ use rms_api::filter::{RecordColumn, Way};
 use rms_api::{Answer, Refused};
 use rms_model::{JobId, Run, Span, Time};
 use rms_wire::codec::{DecodeError, decode_frame, encode};
+use rms_wire::hello::Proof;
 use rms_wire::parts::{
     AnswerParts, DesiredParts, ReportParts, ViewParts, answer_parts, desire_parts, notice_parts, report_parts,
 };
@@ -84,7 +85,11 @@ fn greetings() -> Vec<Sample> {
     };
     let granted = JoinAnswer::Granted { chain: text("chain"), ca: text("ca"), cluster: Some(text("a")) };
     let refused = JoinAnswer::Refused(Refused::new("token_invalid", "no"));
-    let mut samples = plain([("hello", Hello { software: text("limber 0.1.0") })]);
+    let proof = Proof { chain: vec![vec![1, 2].into()], signature: vec![3; 64].into() };
+    let mut samples = plain([
+        ("hello", Hello { software: text("limber 0.1.0"), proof: None }),
+        ("hello_here", Hello { software: text("limber 0.1.0"), proof: Some(proof) }),
+    ]);
     samples.extend(plain([
         ("welcome", HelloAnswer::Welcome { software: text("limber 0.1.0"), authorities: vec![text("5e"), text("5f")] }),
         ("denied", HelloAnswer::Denied { reason: text("no") }),
