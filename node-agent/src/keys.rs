@@ -90,9 +90,20 @@ impl Keys {
         self.0.changed.notify_one();
     }
 
-    /// The execution has ended here: its key is of no use any more.
-    pub fn forget(&self, job: JobId, run: Run) {
-        if self.state().wanted.remove(&(job, run)).is_some() {
+    /// The execution has ended here: its key is of no use any more. Says whether it is to be [removed](Keys::remove).
+    #[must_use]
+    pub fn forget(&self, job: JobId, run: Run) -> bool {
+        self.state().wanted.remove(&(job, run)).is_some()
+    }
+
+    /// Removes the files of a key, unless it is wanted again.
+    pub fn remove(&self, job: JobId, run: Run) {
+        let _alone = self.0.placing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.remove_unwanted(job, run);
+    }
+
+    fn remove_unwanted(&self, job: JobId, run: Run) {
+        if !self.state().wanted.contains_key(&(job, run)) {
             self.0.dirs.remove(job, run);
         }
     }
@@ -172,10 +183,7 @@ impl Keys {
             }
         }
         // It may have ended meanwhile. Whoever forgets it after this look removes the files.
-        let state = self.state();
-        if !state.wanted.contains_key(&(job, run)) {
-            dirs.remove(job, run);
-        }
+        self.remove_unwanted(job, run);
     }
 
     /// The question of that number, which is to be asked again after a while unless it was answered well.

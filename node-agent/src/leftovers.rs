@@ -1,19 +1,19 @@
-//! Ends what a killed supervisor, or a dead agent, has left behind.
+//! Ends what a killed supervisor, or a dead agent, has left behind; these functions wait for it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use rms_api::desired::{JobReport, JobStatus, NodeExit};
-use rms_model::Usage;
+use rms_api::desired::{JobReport, JobStatus};
+use rms_core::node_loop::Unseen;
+use rms_model::{JobId, Run, Usage};
 
 use crate::cgroup::{Cgroup, Kind, Parent};
 use crate::spool;
 use crate::supervisor::{now, tree};
-use crate::takeover;
 
 /// Kills until nobody is left, with growing pauses for the kernel to bury them. Returns how many would not die.
-async fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
+fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
     // Nobody leaves a cgroup; and whoever reads the environment of a process may have to wait for its user.
     let mark = mark.filter(|_| cgroup.kind() == Kind::None);
     let survivors = || {
@@ -33,27 +33,23 @@ async fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
         for pid in pids {
             let _gone_already = kill(pid, Signal::SIGKILL);
         }
-        tokio::time::sleep(pause).await;
+        std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_secs(1));
     }
     n_left
 }
 
 /// Ends everything of an execution whose supervisor is gone, and writes down that nobody saw its end.
-pub async fn vanish(entry_dir: &Path, entry: Option<&spool::Entry>, job: JobReport, reason: &str) -> JobReport {
+pub fn end_rest(entry_dir: &Path, job: JobId, run: Run, why: Unseen) -> JobReport {
     let mut n_left = 0;
-    let is_killed = reason == takeover::KILLED;
-    if let Some(entry) = entry {
-        n_left = kill_until_gone(&entry.cgroup, Some(&entry.order.mark)).await;
+    if let Ok(entry) = spool::read_entry(entry_dir)
+        && (entry.order.job, entry.order.run) == (job, run)
+    {
+        n_left = kill_until_gone(&entry.cgroup, Some(&entry.order.mark));
         let _still_inside = entry.cgroup.remove();
     }
-    let reason = match n_left {
-        0 => reason.to_owned(),
-        n => format!("{reason}; {n} of its processes cannot be killed"),
-    };
-    let exit = if is_killed { NodeExit::Unsupervised { reason } } else { NodeExit::Vanished { reason } };
-    let status = JobStatus::Ended { at: now(), exit, usage: Usage::default() };
-    let report = JobReport { status, ..job };
+    let status = JobStatus::Ended { at: now(), exit: why.exit(n_left), usage: Usage::default() };
+    let report = JobReport { job, run, status };
     let written = spool::write_result(entry_dir, &report).and_then(|()| spool::sync(&spool::result_path(entry_dir)));
     if let Err(error) = written {
         tracing::warn!(job = %report.job, %error, "cannot write the result of a vanished job");
@@ -62,28 +58,21 @@ pub async fn vanish(entry_dir: &Path, entry: Option<&spool::Entry>, job: JobRepo
 }
 
 /// Removes a cgroup that its supervisor has left; what is still in it is killed.
-pub async fn clear(cgroup: Cgroup) {
+pub fn clear(cgroup: &Cgroup) {
     if cgroup.remove().is_ok() {
         return;
     }
-    kill_until_gone(&cgroup, None).await;
+    kill_until_gone(cgroup, None);
     if let Err(error) = cgroup.remove() {
         tracing::warn!(%error, ?cgroup, "a cgroup cannot be removed");
     }
 }
 
-/// Clears away what a supervisor without a job has left: its cgroup and its folder.
-pub async fn clear_seat(cgroup: Cgroup, folder: PathBuf) {
-    clear(cgroup).await;
-    // Its own end has mostly taken it away.
-    let _gone_already = std::fs::remove_dir_all(folder);
-}
-
 /// Clears all cgroups but those of the seats that live.
-pub async fn clear_all(parent: &Parent, alive: &[String]) {
+pub fn clear_all(parent: &Parent, alive: &[String]) {
     for name in parent.names() {
         if !alive.contains(&name) {
-            clear(parent.at(&name)).await;
+            clear(&parent.at(&name));
         }
     }
 }

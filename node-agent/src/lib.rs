@@ -1,21 +1,21 @@
 //! One node of a cluster: describes it, starts and ends what the server desires, reports what is so.
 //!
-//! The decisions are [`rms_core::agent`]'s. Here is what waits and does: processes in cgroups, sockets, files.
+//! The decisions are [`rms_core::NodeLoop`]'s. Here is what waits and does: processes in cgroups, sockets, files.
 
 pub mod address;
 pub mod cgroup;
+pub mod chores;
 pub mod config;
+pub mod driver;
 pub mod exec;
 pub mod follow;
 pub mod frame;
-pub mod growth;
 pub mod hash;
 pub mod keys;
 pub mod leftovers;
 pub mod local;
 pub mod order;
 pub mod peer;
-pub mod perform;
 pub mod pmi;
 pub mod rsh;
 pub mod run;
@@ -30,6 +30,5 @@ pub mod supervisor;
 pub mod sys;
 pub mod takeover;
 pub mod topology;
-pub mod trouble;
 pub mod uplink;
 pub mod watch;

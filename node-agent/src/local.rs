@@ -135,7 +135,10 @@ fn credentials(share: &Share, setup: &Setup) -> Answer {
     setup.keys.want(job, run, &share.order().launch.owner);
     // Had it ended before, nobody would take the key away.
     if share.has_ended() {
-        setup.keys.forget(job, run);
+        if setup.keys.forget(job, run) {
+            let keys = setup.keys.clone();
+            tokio::task::spawn_blocking(move || keys.remove(job, run));
+        }
         return Answer::Failed { reason: format!("job {job} has ended") };
     }
     Answer::Credentials { dir: setup.keys.dir(job, run), server: setup.server.clone() }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rms_api::desired::{Host, JobReport, Launch};
+use rms_core::node_loop::Growth;
 use rms_model::{JobId, Run, Span};
 use rms_wire::peer::StepPart;
 use serde::{Deserialize, Serialize};
@@ -67,7 +68,7 @@ impl Order {
 
     /// Do the streams of the tasks stay in the spool for a client that follows them?
     pub fn is_streamed(&self) -> bool {
-        self.launch.execution.stdio.stream && self.launch.execution.stdio.output.is_none()
+        self.launch.execution.stdio.is_followed()
     }
 }
 
@@ -145,18 +146,6 @@ pub struct StepOrder {
     /// as of a command.
     pub stream: u64,
     pub part: StepPart,
-}
-
-/// Whether a job gets more hosts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Growth {
-    /// They come in an [`ToSupervisor::Update`] of this generation, or have come.
-    Granted {
-        generation: u32,
-    },
-    Refused {
-        reason: String,
-    },
 }
 
 /// A command to be run inside a job on behalf of `rms-rsh`.

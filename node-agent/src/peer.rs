@@ -15,9 +15,9 @@ use rms_wire::{
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
+use crate::driver::Carrier;
 use crate::exec::{self, Command, FromCommand, MAX_PIECES, ToCommand};
 use crate::order::ToSupervisor;
-use crate::perform::Carrier;
 use crate::pmi::HostId;
 use crate::pmi::frames::{Down, HubFrame, Up};
 use crate::share::{Share, Shares};

@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 use crate::address::Advertised;
 use crate::cgroup::{Claim, Parent};
 use crate::config::{Config, FILE, Written};
+use crate::driver::Node;
 use crate::keys::{KeyDirs, Keys};
 use crate::peer::Peers;
-use crate::perform::Node;
 use crate::setup::{self, Setup};
 use crate::share::Shares;
 use crate::spool::Spool;
@@ -34,7 +34,9 @@ use crate::{cgroup, leftovers, local, topology};
 
 /// Events that wait for the node's task. Full: whoever has more waits.
 const MAX_EVENTS: usize = 256;
-/// How long peers are told of the end at most.
+/// Threads beside the agent's one; each is there only while it has something to do, and some seconds more.
+const MAX_THREADS: usize = 64;
+/// How long peers are told of the end at most, and chores are waited for.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Runs an agent. Its jobs go on when it ends.
@@ -80,11 +82,13 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // For names of servers, which are looked up in a thread.
-        .max_blocking_threads(2)
+        // For names of servers, which are looked up in a thread, and for chores: one that hangs keeps its thread.
+        .max_blocking_threads(MAX_THREADS)
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(serve(config, Arc::new(setup), inventory, credentials))
+    let served = runtime.block_on(serve(config, Arc::new(setup), inventory, credentials));
+    runtime.shutdown_timeout(FAREWELL);
+    served
 }
 
 /// Makes this agent's cgroups, and removes those of agents that are no more.

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::Path;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -12,7 +11,6 @@ use crate::frame::{Decoder, Frame};
 use crate::order::FromSupervisor;
 use crate::share::ToSeat;
 use crate::spawner::SeatMade;
-use crate::spool;
 
 /// What comes from spawner and supervisors.
 #[derive(Debug)]
@@ -40,12 +38,11 @@ pub type Events = mpsc::Sender<SeatEvent>;
 /// Frames that may wait for one supervisor.
 const MAX_QUEUED: usize = 256;
 
-/// Connects to a supervisor's socket; what it says becomes events.
+/// Takes over the way to a supervisor; what it says becomes events.
 ///
 /// # Errors
-/// Nobody listens there any more.
-pub fn connect(socket: &Path, seat: String, events: Events) -> io::Result<ToSeat> {
-    let stream = spool::connect_socket(socket)?;
+/// The socket cannot be watched.
+pub fn attach(stream: StdUnixStream, seat: String, events: Events) -> io::Result<ToSeat> {
     stream.set_nonblocking(true)?;
     let stream = UnixStream::from_std(stream)?;
     let (to, queue) = mpsc::channel(MAX_QUEUED);

@@ -34,8 +34,6 @@ struct State {
     to: Option<ToSeat>,
     supervisor: Option<i32>,
     has_ended: bool,
-    /// It is to end for what it does to the node; said once.
-    is_violated: bool,
     /// Steps that run or wait for callers here.
     n_callers: usize,
     next_stream: u64,
@@ -72,16 +70,16 @@ const MAX_WORDS: usize = 256;
 const MAX_STEP_WORDS: usize = 1 << 22;
 
 impl Share {
-    pub fn new(order: Order, entry_dir: PathBuf) -> Share {
+    /// Of which so many steps were asked for here before.
+    pub fn new(order: Order, entry_dir: PathBuf, n_steps: u32) -> Share {
         let state = State {
             to: None,
             supervisor: None,
             has_ended: false,
             next_stream: FIRST_EXEC,
             next_step_stream: STREAMS_PER_STEP,
-            is_violated: false,
             n_callers: 0,
-            n_steps: spool::read_steps(&entry_dir),
+            n_steps,
             step_cpus: BTreeMap::new(),
             routes: BTreeMap::new(),
             hub: None,
@@ -217,9 +215,9 @@ impl Share {
         (stream, words)
     }
 
-    /// From now on, whoever looks for jobs that do what they must not passes over it. True if it was not known.
-    pub fn violate(&self) -> bool {
-        !std::mem::replace(&mut self.state().is_violated, true)
+    /// How many steps of it were asked for here.
+    pub fn n_steps(&self) -> u32 {
+        self.state().n_steps
     }
 
     /// A place for one more caller that wants a step; none if the job has as many as it may.

@@ -149,11 +149,6 @@ pub fn share_of_disk(dir: &Path) -> u64 {
     statvfs(dir).map_or(u64::MAX, |disk| disk.blocks() * disk.fragment_size() / 10)
 }
 
-/// Why a job did not start, where that says nothing of the job.
-pub fn at_fault(reason: &str) -> String {
-    format!("the node is at fault, not the job: {reason}")
-}
-
 /// Writes a file that is there as a whole or not at all.
 ///
 /// # Errors

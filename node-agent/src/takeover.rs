@@ -1,94 +1,57 @@
-//! Looks at what an earlier agent has left in the spool: jobs that run, have ended, or have vanished.
+//! Looks at what executions have left in the spool; what that means, the loop of the node decides.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
-use rms_api::desired::{JobReport, JobStatus};
-use rms_core::agent::{self, Told};
-use rms_model::{JobId, Run, Span};
+use rms_core::agent::Told;
+use rms_core::node_loop::{self, Remains};
+use rms_model::{JobId, Run};
 
-use crate::order::Order;
 use crate::spool::{self, Entry, Spool};
 
-/// Why a job has ended whose supervisor is gone, though the node is not.
-pub const KILLED: &str =
-    "the process that watched over it (rms-supervisor) was killed there, so what was left of the job was ended";
-
-/// One execution as it was found.
+/// What was found of one execution.
 #[derive(Debug)]
-pub enum Found {
-    /// Its supervisor lives and listens here.
-    Alive {
-        entry: Box<Entry>,
-        socket: PathBuf,
-    },
-    Ended {
-        entry: Option<Box<Entry>>,
-        report: JobReport,
-    },
-    /// The server has the result; only the streams are kept.
-    Forgotten {
-        entry: Box<Entry>,
-    },
-    /// Nobody saw its end.
-    Vanished {
-        entry: Option<Box<Entry>>,
-        reason: &'static str,
-    },
-    /// No supervisor has taken it up.
-    Nothing,
+pub struct Evidence {
+    pub remains: Remains,
+    pub entry: Option<Box<Entry>>,
+    /// The way to its supervisor.
+    pub stream: Option<UnixStream>,
+    /// How many steps of it were asked for here.
+    pub n_steps: u32,
 }
 
-/// # Errors
-/// The spool cannot be read.
-pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> io::Result<Found> {
+/// Looks at one execution, and connects to its supervisor if that may live.
+pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Evidence {
     let dir = spool.entry_dir(job, run);
     // What a power failure has left may be that of the job which the supervisor served before.
     let is_its_own = |entry: &Entry| (entry.order.job, entry.order.run) == (job, run);
     let entry = spool::read_entry(&dir).ok().filter(is_its_own).map(Box::new);
-    if let Some(entry) = &entry
-        && spool::forgotten_path(&dir).exists()
-    {
-        return Ok(Found::Forgotten { entry: entry.clone() });
-    }
-    if let Ok(report) = spool::read_result(&dir, job, run) {
-        return Ok(Found::Ended { entry, report });
-    }
-    let Some(entry) = entry else {
-        // A folder comes here with all that belongs in it, so one that is bare was on its way out.
-        if fs::remove_dir(&dir).is_ok() || !dir.exists() {
-            return Ok(Found::Nothing);
-        }
-        return Ok(Found::Vanished { entry: None, reason: "its spool entry is damaged" });
-    };
-    if entry.boot != boot {
-        return Ok(Found::Vanished { entry: Some(entry), reason: "the node was restarted" });
-    }
-    let socket = spool::socket_path(&dir);
-    match spool::connect_socket(&socket) {
-        Ok(_) => Ok(Found::Alive { entry, socket }),
+    let is_forgotten = entry.is_some() && spool::forgotten_path(&dir).exists();
+    let mut result = spool::read_result(&dir, job, run).ok();
+    let is_of_this_boot = entry.as_ref().is_some_and(|entry| entry.boot == boot);
+    let may_live = is_of_this_boot && !is_forgotten && result.is_none();
+    let stream = may_live.then(|| spool::connect_socket(&spool::socket_path(&dir)).ok()).flatten();
+    if may_live && stream.is_none() {
         // It may have ended between the two looks.
-        Err(_) => match spool::read_result(&dir, job, run) {
-            Ok(report) => Ok(Found::Ended { entry: Some(entry), report }),
-            Err(_) => Ok(Found::Vanished { entry: Some(entry), reason: KILLED }),
-        },
+        result = spool::read_result(&dir, job, run).ok();
     }
-}
-
-/// A report for a job of which nothing is known but that it was started, until its supervisor speaks.
-pub fn unknown(job: JobId, run: Run) -> JobReport {
-    JobReport { job, run, status: JobStatus::Starting }
-}
-
-/// What the node's logic needs to know of it.
-pub fn known(report: JobReport, order: Option<&Order>) -> agent::Found {
-    let joined = order.map_or(1, Order::joined);
-    let told = order.map_or(Told { generation: 1, wall: Span::ZERO }, |order| Told {
-        generation: order.launch.generation,
-        wall: order.launch.wall,
+    let is_there = match (&entry, &result) {
+        // A folder comes here with all that belongs in it, so one that is bare was on its way out.
+        (None, None) => fs::remove_dir(&dir).is_err() && dir.exists(),
+        (_, _) => true,
+    };
+    let said = entry.as_ref().map(|entry| node_loop::Entry {
+        seat: entry.seat.clone(),
+        can_start_over: entry.cgroup.can_start_over(),
+        joined: entry.order.joined(),
+        told: Told { generation: entry.order.launch.generation, wall: entry.order.launch.wall },
+        is_streamed: entry.order.is_streamed(),
+        is_of_this_boot,
+        is_heard: stream.is_some(),
     });
-    agent::Found { report, joined, told }
+    let n_steps = if entry.is_some() { spool::read_steps(&dir) } else { 0 };
+    Evidence { remains: Remains { is_there, entry: said, is_forgotten, result }, entry, stream, n_steps }
 }
 
 /// Removes the folders of supervisors that have ended. One that is alive and has no job ends by this.

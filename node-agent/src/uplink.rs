@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rms_api::desired::AgentHello;
 use rms_api::desired::NodeReport;
+use rms_core::node_loop::{Growth, Inbound, Question, growth};
 use rms_model::Inventory;
 use rms_model::error::chain;
 use rms_wire::parts::{DesiredParts, report_parts};
@@ -16,11 +17,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::address::Advertised;
+use crate::driver::{NodeEvent, Reporter};
 use crate::follow;
-use crate::growth::{Wish, growth};
 use crate::keys::Keys;
-use crate::order::Growth;
-use crate::perform::{NodeEvent, Reporter};
 use crate::share::Shares;
 use crate::supervisor::now;
 use crate::watch::Watches;
@@ -75,8 +74,8 @@ impl Reporter for Control {
         let _heard_elsewhere = self.outbox.push(&ToServer::Trouble { reason: reason.map(str::to_owned) });
     }
 
-    fn ask(&self, seq: u64, wish: &Wish) {
-        let (job, run, ask) = (wish.job, wish.run, wish.ask.clone());
+    fn ask(&self, seq: u64, question: &Question) {
+        let (job, run, ask) = (question.job, question.run, question.ask.clone());
         let _heard_elsewhere = self.outbox.push(&ToServer::Ask { seq, job, run, ask });
     }
 }
@@ -163,7 +162,7 @@ impl Uplink {
                             if !std::mem::replace(is_taken_in, true) {
                                 self.announce();
                             }
-                            self.tell(NodeEvent::Desired(desired)).await;
+                            self.tell(Inbound::Desired(desired)).await;
                         }
                         Ok(None) => {}
                         Err(error) => {
@@ -172,7 +171,7 @@ impl Uplink {
                         }
                     },
                     Ok(Some(ToAgent::Signal { job, run, signal })) => {
-                        self.tell(NodeEvent::Signal { job, run, signal }).await;
+                        self.tell(Inbound::Signal { job, run, signal }).await;
                     }
                     Ok(Some(ToAgent::Renewed { chain, ca })) => {
                         if let Some(key) = next_key.take() {
@@ -191,11 +190,11 @@ impl Uplink {
                         }
                     }
                     Ok(Some(ToAgent::Asked { seq, outcome })) => {
-                        self.tell(NodeEvent::Grown { seq, result: growth(outcome) }).await;
+                        self.tell(Inbound::Grown { seq, result: growth(outcome) }).await;
                     }
                     Ok(Some(ToAgent::NotAsked { seq, refused })) => {
                         let result = Growth::Refused { reason: refused.to_string() };
-                        self.tell(NodeEvent::Grown { seq, result }).await;
+                        self.tell(Inbound::Grown { seq, result }).await;
                     }
                     Ok(Some(ToAgent::Certified { seq, chain, ca })) => self.keys.certified(seq, &chain, &ca),
                     Ok(Some(ToAgent::NotCertified { seq, refused })) => self.keys.not_certified(seq, &refused),
@@ -228,9 +227,9 @@ impl Uplink {
         }
     }
 
-    async fn tell(&self, event: NodeEvent) {
+    async fn tell(&self, inbound: Inbound) {
         // Fails only when the agent is ending, and then the link does too.
-        let _agent_ends = self.events.send(event).await;
+        let _agent_ends = self.events.send(NodeEvent::Heard(inbound)).await;
     }
 
     /// A third of the certificate's life is left for a server that is away.

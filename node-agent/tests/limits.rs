@@ -7,7 +7,6 @@ use std::process::Command;
 
 use common::{World, script, tasks};
 use node_agent::cgroup::{Kind, Wanted, probe};
-use node_agent::spool;
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Mebibytes, Run, Span};
 
@@ -124,6 +123,6 @@ async fn a_start_that_fails_says_whose_fault_it_was() {
     world.submit(2, launch).await;
     let (exit, _) = world.ended(2).await;
     let NodeExit::NotStarted { reason } = &exit else { panic!("{exit:?}") };
-    assert!(reason.contains(&spool::at_fault("")), "{reason}");
+    assert!(reason.contains(&rms_core::node_loop::at_fault("")), "{reason}");
     world.close().await;
 }

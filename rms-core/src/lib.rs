@@ -1,7 +1,7 @@
 //! Every decision of the server and of a node, without clock, threads, files or sockets.
 //!
 //! [`Rms`] is the whole server: an [`Event`] enters, a [`Step`] of [`Fact`]s and effects leaves, and
-//! [`Step::commit`] is the only door to the effects: facts are durable first. [`agent::Agent`] is the same
+//! [`Step::commit`] is the only door to the effects: facts are durable first. [`NodeLoop`] is the same
 //! for one node. The simulator and the production programs run exactly this code.
 
 mod access;
@@ -21,6 +21,7 @@ mod jobs;
 mod launch;
 mod launchers;
 pub mod negotiate;
+pub mod node_loop;
 mod notices;
 pub mod plan;
 mod published;
@@ -41,6 +42,7 @@ mod update;
 pub use context::Config;
 pub use effect::Effect;
 pub use event::{Event, Ticket};
+pub use node_loop::NodeLoop;
 pub use plan::plan;
 pub use rms::Rms;
 pub use server_loop::ServerLoop;

@@ -75,6 +75,13 @@ pub struct Stdio {
     pub stream: bool,
 }
 
+impl Stdio {
+    /// Do the streams stay in the spool for a client that follows them?
+    pub fn is_followed(&self) -> bool {
+        self.stream && self.output.is_none()
+    }
+}
+
 /// Soft resource limits to set before the work is executed; absent = as the agent has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {

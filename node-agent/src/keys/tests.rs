@@ -42,6 +42,12 @@ impl Scene {
         self.keys.certified(request.seq, &chain, self.authority.ca_pem());
     }
 
+    fn forget(&self) {
+        if self.keys.forget(JOB, RUN) {
+            self.keys.remove(JOB, RUN);
+        }
+    }
+
     /// Waits for the thread that writes.
     async fn placed(&self) -> Credentials {
         loop {
@@ -73,7 +79,7 @@ async fn a_key_is_placed_for_the_jobs_user_alone_and_goes_with_the_job() {
     for file in ["key.pem", "cert.pem", "ca.pem"] {
         assert_eq!(mode(dir.join(file)), 0o600, "{file}");
     }
-    scene.keys.forget(JOB, RUN);
+    scene.forget();
     assert_eq!(scene.entries(), Vec::<String>::new());
 }
 
@@ -110,7 +116,7 @@ async fn a_server_that_is_away_or_says_no_is_asked_again() {
     let third = scene.keys.next_request().await;
     assert!(begun.elapsed() >= Duration::from_millis(100), "not at once");
     scene.keys.not_certified(third.seq, &Refused::new("not_running", "no"));
-    scene.keys.forget(JOB, RUN);
+    scene.forget();
     let nothing = tokio::time::timeout(Duration::from_secs(3600), scene.keys.next_request()).await;
     assert!(nothing.is_err(), "an execution that has ended needs none");
 }
@@ -144,7 +150,7 @@ async fn a_job_that_ends_while_its_key_is_written_leaves_none() {
         scene.want();
         let request = scene.keys.next_request().await;
         scene.certify(&request, Span::from_hours(1));
-        scene.keys.forget(JOB, RUN);
+        scene.forget();
     }
     let until = Instant::now() + Duration::from_secs(10);
     while !scene.entries().is_empty() {

@@ -63,7 +63,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_host_of_the_job_is_served_at_once_and_a_stranger_never() {
         let shares = Shares::default();
-        shares.insert(Share::new(on(&["a1", "a2"]), PathBuf::new()));
+        shares.insert(Share::new(on(&["a1", "a2"]), PathBuf::new(), 0));
         let began = Instant::now();
         assert_eq!(ask(&shares, "a2").await, Ok(JOB.0));
         assert_eq!(began.elapsed(), Duration::ZERO);
@@ -77,7 +77,7 @@ mod tests {
         let shares = Shares::default();
         let word = async {
             tokio::time::sleep(Duration::from_secs(5)).await;
-            shares.insert(Share::new(on(&["a1"]), PathBuf::new()));
+            shares.insert(Share::new(on(&["a1"]), PathBuf::new(), 0));
             tokio::time::sleep(Duration::from_secs(5)).await;
             shares.get(JOB.0, JOB.1).expect("it is there").update(on(&["a1", "a2"]));
         };

@@ -43,11 +43,12 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::setsid;
 use rms_api::desired::NodeExit;
+use rms_core::node_loop::{Growth, at_fault};
 use rms_model::{Mebibytes, Span};
 
 use crate::cgroup::{Cgroup, Kind, Meter};
 use crate::frame::Frame;
-use crate::order::{FromSupervisor, Growth, Order, TASK_INPUT, ToSupervisor};
+use crate::order::{FromSupervisor, Order, TASK_INPUT, ToSupervisor};
 use crate::pmi::hub::{self, Grown};
 use crate::pmi::ranks::Ending;
 use crate::spool::{self, EntryRef};
@@ -56,6 +57,7 @@ pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
 use mpi::{Errand, PmiServer};
+use start::Unstarted;
 pub use user::{Account, AccountError};
 
 /// What a supervisor is born with.
@@ -127,14 +129,6 @@ struct Supervisor {
     is_haunted: bool,
     /// Its cgroup limits the memory of its job.
     is_limited: bool,
-}
-
-/// Why a job did not start.
-#[derive(Debug)]
-struct Unstarted {
-    reason: String,
-    /// The node's, not the job's.
-    is_fault: bool,
 }
 
 /// What one descriptor in the poll set stands for.
@@ -425,8 +419,10 @@ impl Supervisor {
                     |error: &start::StartError| error.is_of_node() && !(self.is_limited && error.is_of_memory());
                 started.map_err(|error| Unstarted { is_fault: is_fault(&error), reason: error.to_string() })
             }),
-            // The agent gives the job to another one.
-            Err(_) if self.folder.is_free() => return self.leave_empty(),
+            // The agent gives the job to another one. Without its folder this one cannot take any: the spool was deleted.
+            Err(error) if self.folder.is_free() || error.kind() == io::ErrorKind::NotFound => {
+                return self.leave_empty();
+            }
             Err(error) => {
                 Err(Unstarted { reason: format!("cannot make {}: {error}", entry_dir.display()), is_fault: true })
             }
@@ -438,7 +434,7 @@ impl Supervisor {
                 if is_fault {
                     self.tell(&FromSupervisor::Fault { reason: reason.clone() });
                 }
-                let reason = if is_fault { spool::at_fault(&reason) } else { reason };
+                let reason = if is_fault { at_fault(&reason) } else { reason };
                 new.end(NodeExit::NotStarted { reason }, Span::ZERO, &self.seat.cgroup);
             }
         }

@@ -56,6 +56,14 @@ pub struct Started {
     pub rank_sockets: Vec<(u32, OwnedFd)>,
 }
 
+/// Why a job did not start, as it is told.
+#[derive(Debug)]
+pub struct Unstarted {
+    pub reason: String,
+    /// The node's, not the job's.
+    pub is_fault: bool,
+}
+
 /// Why a share did not start.
 #[derive(Debug, Error)]
 pub enum StartError {

@@ -15,14 +15,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use node_agent::cgroup::{Wanted, probe};
+use node_agent::driver::{Carrier, Node, NodeEvent, Reporter};
 use node_agent::keys::{KeyDirs, Keys};
-use node_agent::perform::{Carrier, Node, NodeEvent, Reporter};
 use node_agent::pmi::HostId;
 use node_agent::pmi::frames::HubFrame;
 use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
 use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
+use rms_core::node_loop::{Inbound, Question};
 use rms_model::{Environment, Execution, Generation, JobId, Labels, NodeId, Owner, Run, Span, Usage, Work};
 use tokio::sync::mpsc;
 
@@ -92,7 +93,7 @@ impl Reporter for Listener {
 
     fn trouble(&self, _reason: Option<&str>) {}
 
-    fn ask(&self, _seq: u64, _wish: &node_agent::growth::Wish) {}
+    fn ask(&self, _seq: u64, _question: &Question) {}
 }
 
 #[derive(Debug)]
@@ -189,7 +190,7 @@ impl World {
 
     pub async fn desire(&mut self) {
         self.desired.generation = self.desired.generation.next();
-        let event = NodeEvent::Desired(self.desired.clone());
+        let event = NodeEvent::Heard(Inbound::Desired(self.desired.clone()));
         self.agent.as_ref().expect("it runs").events.send(event).await.expect("it runs");
     }
 
@@ -217,7 +218,7 @@ impl World {
     }
 
     pub async fn signal(&self, job: u64, signal: i32) {
-        let event = NodeEvent::Signal { job: JobId(job), run: Run(1), signal };
+        let event = NodeEvent::Heard(Inbound::Signal { job: JobId(job), run: Run(1), signal });
         self.agent.as_ref().expect("it runs").events.send(event).await.expect("it runs");
     }
 
@@ -284,7 +285,7 @@ impl World {
             self.kill_agent().await;
         }
         let parent = probe(self.wanted, &self.cgroup_name(), None).expect("this kind of cgroup");
-        node_agent::leftovers::clear_all(&parent, &[]).await;
+        node_agent::leftovers::clear_all(&parent, &[]);
         parent.remove();
     }
 }

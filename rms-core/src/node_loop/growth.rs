@@ -6,18 +6,18 @@ use negotiation::{Direction, Price};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Run, Sizes, Span};
 
-use crate::order::Growth;
+use super::message::Growth;
 
 /// What this agent has asked and the server has not answered.
 #[derive(Debug, Default)]
 pub struct Growths {
     last_seq: u64,
-    open: BTreeMap<u64, Wish>,
+    open: BTreeMap<u64, Question>,
 }
 
 /// One question of one supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Question {
     pub job: JobId,
     pub run: Run,
     /// The supervisor's number of it.
@@ -36,8 +36,8 @@ impl Growths {
     /// # Errors
     /// Too much is open.
     pub fn open(&mut self, job: JobId, run: Run, seq: u64, hosts: u32, least: u32) -> Result<u64, Growth> {
-        let is_same = |wish: &Wish| (wish.job, wish.run, wish.seq) == (job, run, seq);
-        if let Some((known, _)) = self.open.iter().find(|(_, wish)| is_same(wish)) {
+        let is_same = |question: &Question| (question.job, question.run, question.seq) == (job, run, seq);
+        if let Some((known, _)) = self.open.iter().find(|(_, question)| is_same(question)) {
             return Ok(*known);
         }
         if self.open.len() >= MAX_OPEN {
@@ -56,22 +56,22 @@ impl Growths {
             wait: WAIT,
         };
         self.last_seq += 1;
-        self.open.insert(self.last_seq, Wish { job, run, seq, ask });
+        self.open.insert(self.last_seq, Question { job, run, seq, ask });
         Ok(self.last_seq)
     }
 
-    pub fn get(&self, seq: u64) -> Option<&Wish> {
+    pub fn get(&self, seq: u64) -> Option<&Question> {
         self.open.get(&seq)
     }
 
     /// It is answered, or nobody will.
-    pub fn close(&mut self, seq: u64) -> Option<Wish> {
+    pub fn close(&mut self, seq: u64) -> Option<Question> {
         self.open.remove(&seq)
     }
 
     /// All that is open, to be said to a server that has not heard it.
-    pub fn all(&self) -> impl Iterator<Item = (u64, &Wish)> {
-        self.open.iter().map(|(seq, wish)| (*seq, wish))
+    pub fn all(&self) -> impl Iterator<Item = (u64, &Question)> {
+        self.open.iter().map(|(seq, question)| (*seq, question))
     }
 }
 
@@ -94,8 +94,8 @@ mod tests {
         let first = growths.open(JobId(1), Run(1), 1, 2, 2);
         assert_eq!(growths.open(JobId(1), Run(1), 1, 2, 2), first);
         assert_ne!(growths.open(JobId(2), Run(1), 1, 2, 2), first);
-        let wish = growths.close(first.expect("open")).expect("it was there");
-        assert_eq!((wish.job, wish.ask.quantity, wish.ask.least), (JobId(1), 2, 2));
+        let question = growths.close(first.expect("open")).expect("it was there");
+        assert_eq!((question.job, question.ask.quantity, question.ask.least), (JobId(1), 2, 2));
         assert_eq!(growths.all().count(), 1);
     }
 

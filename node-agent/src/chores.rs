@@ -1,0 +1,94 @@
+//! Work that may take long, on files and cgroups, beside the agent's task: in order for each thing that it is about.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rms_model::{JobId, Run};
+
+/// Chores on threads of the runtime; clones are the same. One that hangs keeps its thread, and what is to follow it.
+#[derive(Clone, Debug, Default)]
+pub struct Chores(Arc<Mutex<BTreeMap<About, Queue>>>);
+
+/// What a chore is about. No two on the same thing run at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum About {
+    Execution(JobId, Run),
+    Seat(String),
+    /// All that there is.
+    Node,
+}
+
+/// What follows the one that runs.
+#[derive(Default)]
+struct Queue(VecDeque<Chore>);
+
+type Chore = Box<dyn FnOnce() + Send>;
+
+impl Chores {
+    /// Does it when everything before it on the same thing is done. To be called inside a runtime.
+    pub fn add(&self, about: About, chore: impl FnOnce() + Send + 'static) {
+        let mut queues = self.queues();
+        match queues.get_mut(&about) {
+            Some(queue) => queue.0.push_back(Box::new(chore)),
+            None => {
+                queues.insert(about.clone(), Queue::default());
+                drop(queues);
+                let chores = self.clone();
+                tokio::task::spawn_blocking(move || chores.work_off(&about, Box::new(chore)));
+            }
+        }
+    }
+
+    fn work_off(&self, about: &About, first: Chore) {
+        let mut next = Some(first);
+        while let Some(chore) = next {
+            chore();
+            let mut queues = self.queues();
+            next = queues.get_mut(about).and_then(|queue| queue.0.pop_front());
+            if next.is_none() {
+                queues.remove(about);
+            }
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<About, Queue>> {
+        // No chore runs while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Queue").field(&self.0.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_chore_that_hangs_holds_up_only_what_follows_it() {
+        let chores = Chores::default();
+        let (done, order) = mpsc::channel();
+        let (release, hung) = mpsc::channel::<()>();
+        let add = |about: About, n: u32| {
+            let done = done.clone();
+            chores.add(about, move || done.send(n).expect("the test listens"));
+        };
+        let (one, other) = (About::Execution(JobId(1), Run(1)), About::Execution(JobId(2), Run(1)));
+        chores.add(one.clone(), move || {
+            let _released = hung.recv();
+        });
+        add(one.clone(), 1);
+        add(one, 2);
+        add(other, 3);
+        // Further threads do them, so this one may wait.
+        assert_eq!(order.recv().ok(), Some(3));
+        assert!(order.try_recv().is_err(), "what follows a hanging chore has not been done");
+        drop(release);
+        assert_eq!((order.recv().ok(), order.recv().ok()), (Some(1), Some(2)));
+    }
+}

@@ -1,0 +1,547 @@
+//! Drives the loop of the node: hears supervisors, spawner and server, and does what the loop decides.
+
+mod look;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rms_api::desired::{JobStatus, NodeReport};
+use rms_core::NodeLoop;
+use rms_core::node_loop::{ExecutionId, Inbound, JobOrder, Made, Meaning, Outbound, Question, Unseen};
+use rms_model::{JobId, Run, Span, Time};
+use tokio::process::Child;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::cgroup::Cgroup;
+use crate::chores::{About, Chores};
+use crate::frame;
+use crate::leftovers;
+use crate::order::{FromSupervisor, Order, ToSupervisor};
+use crate::pmi::HostId;
+use crate::pmi::frames::HubFrame;
+use crate::seat::{self, Events, SeatEvent};
+use crate::setup::Setup;
+use crate::share::{Share, Shares, ToSeat, push};
+use crate::spawner::{self, SeatMade, SeatOrder};
+use crate::spool;
+use crate::supervisor::{now, seat_socket};
+use crate::takeover::{self, Evidence};
+
+/// What the node's one task is told.
+#[derive(Debug)]
+pub enum NodeEvent {
+    Heard(Inbound),
+    /// The server listens.
+    LinkUp(Box<dyn Reporter>),
+    LinkDown,
+    SpawnerStarted(io::Result<(UnixStream, Child)>),
+    /// The way to a new supervisor, or why there is none.
+    Connected {
+        seat: String,
+        connected: Result<(UnixStream, i32), String>,
+    },
+    /// What an execution has left in the spool.
+    Examined {
+        job: JobId,
+        run: Run,
+        evidence: Evidence,
+    },
+}
+
+/// Whom reports go to.
+pub trait Reporter: Send + std::fmt::Debug {
+    /// All jobs of the node.
+    fn hello(&self, report: &NodeReport);
+    fn report(&self, report: &NodeReport);
+    /// Why no job can start here; none: the node is well.
+    fn trouble(&self, reason: Option<&str>);
+    /// More hosts for a job; the answer is an [`Inbound::Grown`].
+    fn ask(&self, seq: u64, question: &Question);
+}
+
+/// Who carries frames to the other hosts of a job.
+pub trait Carrier: Send + Sync + std::fmt::Debug {
+    fn carry(&self, share: &Share, host: &HostId, frame: HubFrame);
+    /// An execution was taken over from an earlier agent, which had a way to its hub.
+    fn resume(&self, share: &Share);
+}
+
+/// The node. Nothing that its task does waits for a disk, a process or a peer.
+#[derive(Debug)]
+pub struct Node {
+    setup: Arc<Setup>,
+    node_loop: NodeLoop,
+    /// When the loop's time began.
+    begun: (Time, Instant),
+    shares: Shares,
+    seats: BTreeMap<String, Seat>,
+    /// What was found of executions that the loop is about to hear of.
+    found: BTreeMap<ExecutionId, Evidence>,
+    spawner: Option<(ToSeat, Child)>,
+    /// Full: supervisors and the uplink wait for this task.
+    seat_events: Events,
+    events: mpsc::Sender<NodeEvent>,
+    chores: Chores,
+    reporter: Option<Box<dyn Reporter>>,
+    carrier: Arc<dyn Carrier>,
+}
+
+/// The way to one supervisor.
+#[derive(Debug)]
+struct Seat {
+    to: ToSeat,
+    pid: i32,
+    cgroup: Cgroup,
+}
+
+impl Node {
+    pub fn new(
+        setup: Arc<Setup>,
+        shares: Shares,
+        carrier: Arc<dyn Carrier>,
+        seat_events: Events,
+        events: mpsc::Sender<NodeEvent>,
+    ) -> Node {
+        let seat_prefix = format!("{:x}-{:x}", now().as_millis(), std::process::id());
+        let spool = setup.spool.dir().display().to_string();
+        Node {
+            node_loop: NodeLoop::new(seat_prefix, setup.n_warm, spool),
+            begun: (now(), Instant::now()),
+            setup,
+            shares,
+            seats: BTreeMap::new(),
+            found: BTreeMap::new(),
+            spawner: None,
+            seat_events,
+            events,
+            chores: Chores::default(),
+            reporter: None,
+            carrier,
+        }
+    }
+
+    /// Takes over what runs. Call it once, before [`run`](Node::run).
+    ///
+    /// # Errors
+    /// The spool cannot be read.
+    pub async fn open(&mut self) -> io::Result<()> {
+        takeover::clear_seats(&self.setup.spool.seats_dir());
+        let boot = spool::boot_id();
+        for (job, run, _) in self.setup.spool.entries()? {
+            self.found.insert((job, run), takeover::examine(&self.setup.spool, job, run, &boot));
+        }
+        let remains = |(id, evidence): (&ExecutionId, &Evidence)| (*id, evidence.remains.clone());
+        let found: Vec<_> = self.found.iter().map(remains).collect();
+        let n_found = found.iter().filter(|(_, remains)| is_job(&remains.meaning())).count();
+        if n_found > 0 {
+            tracing::info!(n_found, "took over the jobs of an earlier agent");
+        }
+        self.take(Inbound::Found(found));
+        self.found.clear();
+        self.setup.keys.clear();
+        let (cgroups, alive) = (self.setup.cgroups.clone(), self.seats.keys().cloned().collect::<Vec<_>>());
+        tokio::task::spawn_blocking(move || leftovers::clear_all(&cgroups, &alive)).await.map_err(io::Error::other)
+    }
+
+    /// Serves until both queues are closed.
+    pub async fn run(mut self, mut seat_events: mpsc::Receiver<SeatEvent>, mut events: mpsc::Receiver<NodeEvent>) {
+        let sleep = tokio::time::sleep_until(self.begun.1);
+        tokio::pin!(sleep);
+        loop {
+            let timer = self.node_loop.next_timer().map(|at| self.instant(at));
+            if let Some(at) = timer.filter(|at| *at != sleep.deadline()) {
+                sleep.as_mut().reset(at);
+            }
+            tokio::select! {
+                () = sleep.as_mut(), if timer.is_some() => {
+                    self.node_loop.on_time(self.time());
+                    self.obey();
+                }
+                Some(event) = seat_events.recv() => self.seat_event(event),
+                Some(event) = events.recv() => self.event(event),
+                else => return,
+            }
+        }
+    }
+
+    /// The loop's time never goes back.
+    fn time(&self) -> Time {
+        let (time, instant) = self.begun;
+        time + Span::from_millis(i64::try_from(instant.elapsed().as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn instant(&self, at: Time) -> Instant {
+        let (time, instant) = self.begun;
+        // The loop counts in milliseconds, and this is never before its time.
+        instant + at.since(time).to_std() + Duration::from_millis(1)
+    }
+
+    fn event(&mut self, event: NodeEvent) {
+        match event {
+            NodeEvent::Heard(inbound) => self.take(inbound),
+            NodeEvent::LinkUp(reporter) => {
+                self.reporter = Some(reporter);
+                self.take(Inbound::LinkUp);
+            }
+            NodeEvent::LinkDown => {
+                self.reporter = None;
+                self.take(Inbound::LinkDown);
+            }
+            NodeEvent::SpawnerStarted(started) => self.spawner_started(started),
+            NodeEvent::Connected { seat, connected } => self.connected(seat, connected),
+            NodeEvent::Examined { job, run, evidence } => {
+                let remains = evidence.remains.clone();
+                self.found.insert((job, run), evidence);
+                self.take(Inbound::Examined { job, run, remains });
+                self.found.clear();
+            }
+        }
+    }
+
+    fn seat_event(&mut self, event: SeatEvent) {
+        match event {
+            SeatEvent::Made(SeatMade { name: seat, made: Ok(pid) }) => self.connect(seat, pid),
+            SeatEvent::Made(SeatMade { name: seat, made: Err(error) }) => {
+                self.connected(seat, Err(format!("cannot make a supervisor: {error}")));
+            }
+            SeatEvent::Said { seat, message } => self.seat_said(seat, message),
+            SeatEvent::Bytes { seat, stream, bytes } => {
+                if let Some(share) = self.share_of(&seat) {
+                    share.bytes(stream, bytes);
+                }
+            }
+            SeatEvent::Gone { seat } => self.take(Inbound::SeatGone { seat }),
+            SeatEvent::SpawnerGone => {
+                tracing::error!("the spawner has ended; starting another");
+                if let Some((_, mut child)) = self.spawner.take() {
+                    tokio::spawn(async move { child.wait().await });
+                }
+                self.take(Inbound::SpawnerGone);
+            }
+        }
+    }
+
+    fn seat_said(&mut self, seat: String, message: FromSupervisor) {
+        match message {
+            FromSupervisor::Idle => self.take(Inbound::SeatIdle { seat }),
+            FromSupervisor::Job(report) => {
+                if let JobStatus::Ended { exit, .. } = &report.status {
+                    tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
+                }
+                self.take(Inbound::Changed(report));
+            }
+            FromSupervisor::Fault { reason } => {
+                tracing::error!(reason, "a job could not be started, and it was not its own fault");
+                self.take(Inbound::Fault { reason });
+            }
+            FromSupervisor::Undead { pids } => {
+                tracing::error!(?pids, seat, "processes of a job cannot be killed");
+                self.take(Inbound::Undead { pids });
+            }
+            FromSupervisor::AlreadyThere { job, run } => self.take(Inbound::AlreadyThere { seat, job, run }),
+            FromSupervisor::AskGrowth { seq, hosts, least } => {
+                tracing::info!(seat, hosts, least, "ranks ask for more hosts");
+                self.take(Inbound::AskGrowth { seat, seq, hosts, least });
+            }
+            FromSupervisor::Pmi { host, frame } => {
+                if let Some(share) = self.share_of(&seat) {
+                    self.carrier.carry(&share, &host, frame);
+                }
+            }
+            about_streams @ (FromSupervisor::ExecStarted { .. }
+            | FromSupervisor::ExecEnded { .. }
+            | FromSupervisor::ExecFailed { .. }
+            | FromSupervisor::Taken { .. }
+            | FromSupervisor::StepTaskEnded { .. }
+            | FromSupervisor::StepAborted { .. }
+            | FromSupervisor::StepPmi { .. }
+            | FromSupervisor::StepDone { .. }
+            | FromSupervisor::StepFailed { .. }) => {
+                if let Some(share) = self.share_of(&seat) {
+                    share.heard(about_streams);
+                }
+            }
+        }
+    }
+
+    fn share_of(&self, seat: &str) -> Option<Share> {
+        let (job, run) = self.node_loop.serves(seat)?;
+        self.shares.get(job, run)
+    }
+
+    fn take(&mut self, inbound: Inbound) {
+        self.node_loop.take(self.time(), inbound);
+        self.obey();
+    }
+
+    /// Does what the loop has decided, and what it decides when that is told.
+    fn obey(&mut self) {
+        let mut heard = VecDeque::new();
+        loop {
+            for order in self.node_loop.orders() {
+                self.perform(order, &mut heard);
+            }
+            let Some(inbound) = heard.pop_front() else { return };
+            self.node_loop.take(self.time(), inbound);
+        }
+    }
+
+    /// What is known at once to have become of it goes to `heard`.
+    fn perform(&mut self, order: Outbound, heard: &mut VecDeque<Inbound>) {
+        match order {
+            Outbound::StartSpawner => self.start_spawner(),
+            Outbound::MakeSeat { seat } => self.make_seat(seat),
+            Outbound::EndSeat { seat, with_folder } => self.end_seat(seat, with_folder),
+            Outbound::Register(desired) => {
+                let order = self.setup.order(&desired);
+                self.want_key(&order);
+                // It may have been here before.
+                let n_steps = self.shares.get(desired.job, desired.run).map_or(0, |before| before.n_steps());
+                let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
+                self.shares.insert(Share::new(order, entry_dir, n_steps));
+            }
+            Outbound::Restore { job, run, has_ended } => self.restore((job, run), has_ended),
+            Outbound::Order { seat, job, run } => {
+                if let (Some(seat), Some(share)) = (self.seats.get(&seat), self.shares.get(job, run)) {
+                    share.attach(seat.to.clone(), seat.pid);
+                    share.tell(&ToSupervisor::Start(Box::new((*share.order()).clone())));
+                }
+            }
+            Outbound::Adopt { seat, job, run } => {
+                if !self.adopt(&seat, job, run) {
+                    heard.push_back(Inbound::SeatGone { seat });
+                }
+            }
+            Outbound::Update(desired) => {
+                if let Some(share) = self.shares.get(desired.job, desired.run) {
+                    share.update(self.setup.order(&desired));
+                    tell(&share, JobOrder::Update);
+                }
+            }
+            Outbound::Tell { job, run, what } => {
+                self.shares.get(job, run).iter().for_each(|share| tell(share, what.clone()))
+            }
+            Outbound::Detach { job, run } => self.shares.get(job, run).iter().for_each(Share::detach),
+            Outbound::Begun { job, run } => self.shares.get(job, run).iter().for_each(Share::begin),
+            Outbound::Ended { job, run } => {
+                if self.setup.keys.forget(job, run) {
+                    let keys = self.setup.keys.clone();
+                    self.chores.add(About::Execution(job, run), move || keys.remove(job, run));
+                }
+                self.shares.get(job, run).iter().for_each(Share::end);
+            }
+            Outbound::Drop { job, run } => drop(self.shares.remove(job, run)),
+            Outbound::MarkForgotten { job, run } => {
+                let path = spool::forgotten_path(&self.setup.spool.entry_dir(job, run));
+                self.chores.add(About::Execution(job, run), move || {
+                    let _asked_again_after_a_restart = std::fs::write(path, "");
+                });
+            }
+            Outbound::RemoveEntry { job, run } => self.remove_entry(job, run),
+            Outbound::Examine { job, run } => self.examine(job, run),
+            Outbound::EndRest { job, run, why } => self.end_rest(job, run, why),
+            Outbound::Look { undead } => self.look(undead),
+            Outbound::Hello(report) => self.reporter.iter().for_each(|reporter| reporter.hello(&report)),
+            Outbound::Report(report) => self.reporter.iter().for_each(|reporter| reporter.report(&report)),
+            Outbound::Trouble(reason) => {
+                match &reason {
+                    Some(reason) => tracing::error!(reason, "no job can start here; the node asks to be drained"),
+                    None => tracing::debug!("jobs can start here"),
+                }
+                self.reporter.iter().for_each(|reporter| reporter.trouble(reason.as_deref()));
+            }
+            Outbound::Ask { seq, question } => self.reporter.iter().for_each(|reporter| reporter.ask(seq, &question)),
+        }
+    }
+
+    fn start_spawner(&self) {
+        let (setup, events) = (Arc::clone(&self.setup), self.events.clone());
+        self.chores.add(About::Node, move || {
+            let started = spawner::start(&setup.program, setup.spool.dir());
+            let _agent_ends = events.blocking_send(NodeEvent::SpawnerStarted(started));
+        });
+    }
+
+    fn spawner_started(&mut self, started: io::Result<(UnixStream, Child)>) {
+        let attached = started.and_then(|(stream, child)| {
+            self.spawner = Some((seat::attach_spawner(stream, self.seat_events.clone())?, child));
+            Ok(())
+        });
+        if let Err(error) = &attached {
+            tracing::error!(%error, "cannot start a spawner; no job can start here");
+        }
+        self.take(Inbound::SpawnerStarted(attached.map_err(|error| error.to_string())));
+    }
+
+    fn make_seat(&self, name: String) {
+        let Some((spawner, _)) = &self.spawner else { return };
+        let (spawner, setup) = (spawner.clone(), Arc::clone(&self.setup));
+        self.chores.add(About::Seat(name.clone()), move || {
+            let cgroup = setup.cgroups.make(&name).unwrap_or_else(|error| {
+                tracing::warn!(%error, "cannot make a cgroup; the next job runs without one");
+                Cgroup::none()
+            });
+            let (seats_dir, jobs_dir) = (setup.spool.seats_dir(), setup.spool.jobs_dir());
+            push(&spawner, frame::message(&SeatOrder { name, cgroup, seats_dir, jobs_dir }));
+        });
+    }
+
+    fn connect(&self, seat: String, pid: i32) {
+        let socket = seat_socket(&self.setup.spool.seats_dir(), &seat);
+        let events = self.events.clone();
+        self.chores.add(About::Seat(seat.clone()), move || {
+            let connected = spool::connect_socket(&socket).map(|stream| (stream, pid));
+            let connected = connected.map_err(|error| format!("cannot reach a new supervisor: {error}"));
+            let _agent_ends = events.blocking_send(NodeEvent::Connected { seat, connected });
+        });
+    }
+
+    fn connected(&mut self, seat: String, connected: Result<(UnixStream, i32), String>) {
+        let attached = connected.and_then(|(stream, pid)| {
+            let to = seat::attach(stream, seat.clone(), self.seat_events.clone());
+            to.map(|to| (to, pid)).map_err(|error| format!("cannot watch a new supervisor: {error}"))
+        });
+        let made = attached.map(|(to, pid)| {
+            let cgroup = self.setup.cgroups.at(&seat);
+            let made = Made { can_start_over: cgroup.can_start_over() };
+            self.seats.insert(seat.clone(), Seat { to, pid, cgroup });
+            made
+        });
+        if let Err(reason) = &made {
+            tracing::error!(reason, "a job could not be started, and it was not its own fault");
+        }
+        self.take(Inbound::SeatMade { seat, made });
+    }
+
+    /// A supervisor without a job ends when its connection does.
+    fn end_seat(&mut self, name: String, with_folder: bool) {
+        let cgroup = self.seats.remove(&name).map_or_else(|| self.setup.cgroups.at(&name), |seat| seat.cgroup);
+        let folder = self.setup.spool.seats_dir().join(&name);
+        self.chores.add(About::Seat(name), move || {
+            leftovers::clear(&cgroup);
+            if with_folder {
+                // Its own end has mostly taken it away.
+                let _gone_already = std::fs::remove_dir_all(folder);
+            }
+        });
+    }
+
+    /// Beside the start: whoever needs it in the job waits for it.
+    fn want_key(&self, order: &Order) {
+        if order.negotiates.is_some() {
+            self.setup.keys.want(order.job, order.run, &order.launch.owner);
+        }
+    }
+
+    fn restore(&self, id: ExecutionId, has_ended: bool) {
+        let Some(evidence) = self.found.get(&id) else { return };
+        let Some(entry) = &evidence.entry else { return };
+        let share = Share::new(entry.order.clone(), self.setup.spool.entry_dir(id.0, id.1), evidence.n_steps);
+        match has_ended {
+            true => share.end(),
+            false => self.want_key(&entry.order),
+        }
+        self.shares.insert(share);
+    }
+
+    /// False if the connection cannot be used.
+    fn adopt(&mut self, name: &str, job: JobId, run: Run) -> bool {
+        let Some(Evidence { entry: Some(entry), stream: Some(stream), remains: _, n_steps: _ }) =
+            self.found.remove(&(job, run))
+        else {
+            return false;
+        };
+        let Some(share) = self.shares.get(job, run) else { return false };
+        let Ok(to) = seat::attach(stream, name.to_owned(), self.seat_events.clone()) else { return false };
+        share.attach(to.clone(), entry.supervisor);
+        self.seats.insert(name.to_owned(), Seat { to, pid: entry.supervisor, cgroup: entry.cgroup });
+        self.carrier.resume(&share);
+        true
+    }
+
+    fn remove_entry(&self, job: JobId, run: Run) {
+        let entry_dir = self.setup.spool.entry_dir(job, run);
+        let events = self.events.clone();
+        self.chores.add(About::Execution(job, run), move || {
+            let removed = std::fs::remove_dir_all(entry_dir);
+            if let Err(error) = removed.or_else(if_there) {
+                tracing::warn!(%job, %error, "cannot remove a spool entry");
+            }
+            let _agent_ends = events.blocking_send(NodeEvent::Heard(Inbound::Removed { job, run }));
+        });
+    }
+
+    fn examine(&self, job: JobId, run: Run) {
+        let (setup, events) = (Arc::clone(&self.setup), self.events.clone());
+        self.chores.add(About::Execution(job, run), move || {
+            keep_spool(&setup, &events);
+            let evidence = takeover::examine(&setup.spool, job, run, &spool::boot_id());
+            let _agent_ends = events.blocking_send(NodeEvent::Examined { job, run, evidence });
+        });
+    }
+
+    fn end_rest(&self, job: JobId, run: Run, why: Unseen) {
+        tracing::warn!(%job, %run, reason = why.reason(), "a job has vanished");
+        let (setup, events) = (Arc::clone(&self.setup), self.events.clone());
+        self.chores.add(About::Execution(job, run), move || {
+            let report = leftovers::end_rest(&setup.spool.entry_dir(job, run), job, run, why);
+            let _agent_ends = events.blocking_send(NodeEvent::Heard(Inbound::RestEnded(report)));
+        });
+    }
+
+    fn look(&self, undead: Vec<i32>) {
+        let (setup, shares, events) = (Arc::clone(&self.setup), self.shares.clone(), self.events.clone());
+        self.chores.add(About::Node, move || {
+            keep_spool(&setup, &events);
+            let look = look::look(&setup, &shares, undead);
+            let _agent_ends = events.blocking_send(NodeEvent::Heard(Inbound::Looked(look)));
+        });
+    }
+}
+
+fn is_job(meaning: &Meaning) -> bool {
+    match meaning {
+        Meaning::Alive | Meaning::Ended(_) | Meaning::Vanished(_) => true,
+        Meaning::Forgotten | Meaning::Nothing => false,
+    }
+}
+
+fn tell(share: &Share, what: JobOrder) {
+    share.tell(&match what {
+        JobOrder::Update => ToSupervisor::Update(Box::new((*share.order()).clone())),
+        JobOrder::Stop { patience, grace } => ToSupervisor::Stop { patience, grace },
+        JobOrder::Kill => ToSupervisor::Kill,
+        JobOrder::Signal { signal } => ToSupervisor::Signal { signal },
+        JobOrder::Forget { keep } => ToSupervisor::Forget { keep },
+        JobOrder::Growth { seq, result } => ToSupervisor::Growth { seq, result },
+        JobOrder::SpoolFull => ToSupervisor::SpoolFull,
+        JobOrder::Violated { reason } => ToSupervisor::Violated { reason },
+    });
+}
+
+/// A node without a spool would take every job that comes, and start none. What runs goes on, without what it had there.
+fn keep_spool(setup: &Setup, events: &mpsc::Sender<NodeEvent>) {
+    let spool = &setup.spool;
+    if spool.is_whole() {
+        return;
+    }
+    let dir = spool.dir().display();
+    match spool.make() {
+        Ok(()) => {
+            tracing::error!(%dir, "somebody has deleted the spool; it was made anew");
+            let _agent_ends = events.blocking_send(NodeEvent::Heard(Inbound::SpoolMade));
+        }
+        Err(error) => tracing::error!(%dir, %error, "the spool is gone and cannot be made anew"),
+    }
+}
+
+fn if_there(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _other => Err(error),
+    }
+}

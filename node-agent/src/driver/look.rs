@@ -1,0 +1,51 @@
+//! Looks at what no event tells: the disk, what jobs have left on it, and processes that do not die.
+
+use nix::sys::statvfs::statvfs;
+use nix::unistd::Pid;
+use rms_core::node_loop::{Disk, Look};
+
+use crate::setup::Setup;
+use crate::share::Shares;
+use crate::spool;
+use crate::supervisor::tree;
+
+/// It reads the folders of all jobs that run, so it may take a while.
+pub fn look(setup: &Setup, shares: &Shares, mut undead: Vec<i32>) -> Look {
+    let dir = setup.spool.dir();
+    undead.retain(|pid| !tree::is_dead(Pid::from_raw(*pid)));
+    let most = setup.spool_quota.unwrap_or_else(|| spool::share_of_disk(dir));
+    let mut violations = Vec::new();
+    for share in shares.all().iter().filter(|share| !share.has_ended()) {
+        let keys = setup.spool.keys_dir().join(spool::entry_name(share.job(), share.run()));
+        let n_bytes = spool::bytes_in(share.entry_dir()).saturating_add(spool::bytes_in(&keys));
+        if n_bytes > most {
+            violations.push(((share.job(), share.run()), complaint(n_bytes, most)));
+        }
+    }
+    Look { disk: disk(setup), undead, violations }
+}
+
+fn disk(setup: &Setup) -> Option<Disk> {
+    let dir = setup.spool.dir();
+    let disk = statvfs(dir).ok()?;
+    let part = disk.fragment_size();
+    Some(Disk {
+        size: disk.blocks() * part,
+        free: disk.blocks_available() * part,
+        // Some file systems count no files.
+        has_files: disk.files() == 0 || disk.files_available() > 64,
+        is_out_of_room: spool::is_out_of_room(dir, false),
+    })
+}
+
+fn complaint(n_bytes: u64, most: u64) -> String {
+    let most = most >> 20;
+    match n_bytes {
+        u64::MAX => {
+            format!("it has more than {} files in the spool; write to files of your own (-o)", spool::MOST_ENTRIES)
+        }
+        _bytes => {
+            format!("its output and files in the spool take more than spool_quota_mib = {most}; write to a file (-o)")
+        }
+    }
+}

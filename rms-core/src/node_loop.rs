@@ -1,0 +1,606 @@
+//! The loop of a node, without I/O: takes in what happened, says what is to be done about it.
+//!
+//! It decides which supervisor serves which job, what is owed to whom, and what it means that a supervisor, the agent, the
+//! spawner or the node has died. Whoever drives it puts in what happens by [`NodeLoop::take`], asks for
+//! [`NodeLoop::next_timer`] and calls [`NodeLoop::on_time`] then, and does what [`NodeLoop::orders`] says.
+
+mod growth;
+mod message;
+mod remains;
+mod seats;
+#[cfg(test)]
+mod tests;
+mod trouble;
+
+use std::collections::BTreeMap;
+
+use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
+use rms_model::{Span, Time, Usage};
+
+use crate::agent::{self, Agent, AgentEffect, AgentEvent, Told};
+
+use self::growth::Growths;
+pub use self::growth::{Question, growth};
+pub use self::message::{Disk, ExecutionId, Growth, Inbound, JobOrder, Look, Made, Outbound};
+pub use self::remains::{Entry, Meaning, Remains, Unseen};
+use self::seats::Seats;
+use self::trouble::Trouble;
+
+/// One node.
+#[derive(Debug)]
+pub struct NodeLoop {
+    agent: Agent,
+    jobs: BTreeMap<ExecutionId, Local>,
+    seats: Seats,
+    spawner: Spawner,
+    is_linked: bool,
+    growths: Growths,
+    /// Questions that no server has heard, and how long each is kept.
+    lapses: BTreeMap<u64, Time>,
+    /// Forgotten executions, and how long their streams are kept.
+    lingering: BTreeMap<ExecutionId, Time>,
+    trouble: Trouble,
+    /// What the server was told of it.
+    told: Option<String>,
+    /// When the disk is looked at next; none while that is being done.
+    look_at: Option<Time>,
+    /// The look that is under way has begun before a start failed.
+    is_look_stale: bool,
+    /// A start has failed, and it is not known yet whether that was the disk: reports of that wait.
+    has_fault: bool,
+    unstarted: Vec<JobReport>,
+    out: Vec<Outbound>,
+}
+
+/// What is kept of an execution.
+#[derive(Debug)]
+struct Local {
+    joined: u32,
+    told: Told,
+    is_streamed: bool,
+    has_ended: bool,
+    /// It was told that it breaks a rule.
+    is_violated: bool,
+    /// How it is to end, which a supervisor that dies may not have heard.
+    stop: Option<JobOrder>,
+    /// It is being looked what became of it, for this reason.
+    examined: Option<Examined>,
+}
+
+/// Why somebody looks what lies in the spool.
+#[derive(Debug)]
+enum Examined {
+    /// Its supervisor is gone, of which this is left.
+    Gone { seat: String },
+    /// Another supervisor has it.
+    AlreadyThere,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spawner {
+    Starting,
+    Running,
+    /// Until then.
+    Down(Time),
+}
+
+/// How often a node looks at its disk. A second's output of a job fills none that is not nearly full.
+const LOOK: Span = Span::from_secs(1);
+/// A spawner that dies again and again is a broken installation; the pause keeps that from burning a CPU.
+const SPAWNER_PAUSE: Span = Span::from_secs(1);
+/// A server that is restarted is back sooner.
+const SERVER_PATIENCE: Span = Span::from_secs(10);
+/// The streams of an ended job are kept so long for a client that has lost its way to them.
+const LINGER: Span = Span::from_secs(600);
+
+impl NodeLoop {
+    /// Of a node whose spool is called so, with `n_warm` supervisors that wait for jobs. Names of seats begin with
+    /// `seat_prefix`, which no earlier agent had. The first to be taken is [`Inbound::Found`].
+    pub fn new(seat_prefix: String, n_warm: usize, spool: String) -> NodeLoop {
+        NodeLoop {
+            agent: Agent::new(),
+            jobs: BTreeMap::new(),
+            seats: Seats::new(seat_prefix, n_warm),
+            spawner: Spawner::Starting,
+            is_linked: false,
+            growths: Growths::default(),
+            lapses: BTreeMap::new(),
+            lingering: BTreeMap::new(),
+            trouble: Trouble::new(spool),
+            told: None,
+            look_at: None,
+            is_look_stale: false,
+            has_fault: false,
+            unstarted: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// What is to be done, in this order.
+    pub fn orders(&mut self) -> Vec<Outbound> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// What a supervisor serves.
+    pub fn serves(&self, seat: &str) -> Option<ExecutionId> {
+        self.seats.serves(seat)
+    }
+
+    /// When [`on_time`](NodeLoop::on_time) is to be called if nothing happens.
+    pub fn next_timer(&self) -> Option<Time> {
+        let respawn = match self.spawner {
+            Spawner::Down(until) => Some(until),
+            Spawner::Starting | Spawner::Running => None,
+        };
+        let lapses = self.lapses.values().chain(self.lingering.values()).copied().min();
+        [self.look_at, respawn, lapses].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn on_time(&mut self, now: Time) {
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look();
+        }
+        if matches!(self.spawner, Spawner::Down(until) if until <= now) {
+            self.spawner = Spawner::Starting;
+            self.out.push(Outbound::StartSpawner);
+        }
+        for seq in due(&mut self.lapses, now) {
+            self.grown(seq, Growth::Refused { reason: "the server is out of reach".to_owned() });
+        }
+        for execution in due(&mut self.lingering, now) {
+            self.drop_job(execution);
+            self.remove_entry(execution);
+        }
+    }
+
+    /// Something happened. `now` never goes back.
+    pub fn take(&mut self, now: Time, inbound: Inbound) {
+        match inbound {
+            Inbound::Found(found) => self.found(now, found),
+            Inbound::Desired(desired) => self.feed(now, AgentEvent::Desired(desired)),
+            Inbound::Signal { job, run, signal } => self.tell((job, run), JobOrder::Signal { signal }),
+            Inbound::LinkUp => self.link_up(now),
+            Inbound::LinkDown => {
+                self.is_linked = false;
+                let open = self.growths.all().map(|(seq, _)| (seq, now + SERVER_PATIENCE));
+                self.lapses.extend(open);
+            }
+            Inbound::Grown { seq, result } => self.grown(seq, result),
+            Inbound::SpawnerStarted(Ok(())) => {
+                self.spawner = Spawner::Running;
+                self.fill();
+            }
+            Inbound::SpawnerStarted(Err(error)) => {
+                self.spawner = Spawner::Down(now + SPAWNER_PAUSE);
+                let reason = format!("cannot start a spawner: {error}");
+                self.fault(now, &reason);
+                while let Some(execution) = self.seats.give_up() {
+                    self.not_started(now, execution, NodeExit::NotStarted { reason: at_fault(&reason) });
+                }
+            }
+            Inbound::SpawnerGone => {
+                // Idle supervisors have gone with it; those with jobs have not.
+                self.spawner = Spawner::Down(now + SPAWNER_PAUSE);
+                self.seats.spawner_gone(&mut self.out);
+            }
+            Inbound::SeatMade { seat, made } => self.seat_made(now, seat, made),
+            Inbound::SeatIdle { seat } => {
+                self.seats.is_idle(&seat);
+                self.fill();
+            }
+            Inbound::SeatGone { seat } => self.seat_gone(seat),
+            Inbound::AlreadyThere { seat, job, run } => {
+                self.seats.hand_back(&seat);
+                self.out.push(Outbound::Detach { job, run });
+                self.examine((job, run), Examined::AlreadyThere);
+                self.fill();
+            }
+            Inbound::Changed(report) => self.changed(now, report),
+            Inbound::Fault { reason } => self.fault(now, &reason),
+            Inbound::Undead { pids } => {
+                self.trouble.haunted(pids);
+                self.tell_trouble();
+            }
+            Inbound::AskGrowth { seat, seq, hosts, least } => self.ask_growth(now, &seat, seq, hosts, least),
+            Inbound::Examined { job, run, remains } => self.examined(now, (job, run), &remains),
+            Inbound::Removed { job, run } => {
+                self.seats.removed((job, run));
+                self.fill();
+            }
+            Inbound::RestEnded(report) => self.changed(now, report),
+            Inbound::SpoolMade => {
+                self.seats.end_idle(&mut self.out);
+                self.fill();
+            }
+            Inbound::Looked(look) => self.looked(now, look),
+        }
+    }
+
+    /// Takes over what earlier agents have left.
+    fn found(&mut self, now: Time, found: Vec<(ExecutionId, Remains)>) {
+        let mut known = Vec::new();
+        for (execution, remains) in found {
+            let (job, run) = execution;
+            let meaning = remains.meaning();
+            if meaning == Meaning::Nothing {
+                continue;
+            }
+            let has_ended = match meaning {
+                Meaning::Alive | Meaning::Nothing => false,
+                Meaning::Ended(_) | Meaning::Forgotten | Meaning::Vanished(_) => true,
+            };
+            if remains.entry.is_some() {
+                self.out.push(Outbound::Restore { job, run, has_ended });
+            }
+            let local = Local::found(&remains, matches!(meaning, Meaning::Ended(_) | Meaning::Forgotten));
+            let (joined, told) = (local.joined, local.told);
+            self.jobs.insert(execution, local);
+            let report = match meaning {
+                Meaning::Nothing => continue,
+                Meaning::Forgotten => {
+                    self.lingering.insert(execution, now + LINGER);
+                    continue;
+                }
+                Meaning::Ended(report) => report,
+                Meaning::Alive => {
+                    self.adopt(execution, &remains);
+                    unknown(execution)
+                }
+                Meaning::Vanished(why) => {
+                    self.out.push(Outbound::EndRest { job, run, why });
+                    unknown(execution)
+                }
+            };
+            known.push(agent::Found { report, joined, told });
+        }
+        self.feed(now, AgentEvent::Found(known));
+        self.look_at = Some(now);
+        self.out.push(Outbound::StartSpawner);
+    }
+
+    fn link_up(&mut self, now: Time) {
+        self.is_linked = true;
+        self.lapses.clear();
+        self.out.push(Outbound::Hello(self.agent.full_report()));
+        let asks = self.growths.all().map(|(seq, question)| Outbound::Ask { seq, question: question.clone() });
+        self.out.extend(asks);
+        self.told = self.trouble.reason();
+        self.out.push(Outbound::Trouble(self.told.clone()));
+        self.feed(now, AgentEvent::LinkUp);
+    }
+
+    fn feed(&mut self, now: Time, event: AgentEvent) {
+        for effect in self.agent.handle(event) {
+            match effect {
+                AgentEffect::Start(desired) => self.start(desired),
+                AgentEffect::Update(desired) => {
+                    if let Some(local) = self.jobs.get_mut(&(desired.job, desired.run)) {
+                        local.told = Told::by(&desired);
+                        self.out.push(Outbound::Update(desired));
+                    }
+                }
+                AgentEffect::Stop { job, run, patience, grace } => {
+                    self.stop(now, (job, run), JobOrder::Stop { patience, grace });
+                }
+                AgentEffect::Kill { job, run } => self.stop(now, (job, run), JobOrder::Kill),
+                AgentEffect::Forget { job, run } => self.forget(now, (job, run)),
+                AgentEffect::Report(report) if self.is_linked => self.out.push(Outbound::Report(report)),
+                // The hello will say it.
+                AgentEffect::Report(_) => {}
+            }
+        }
+    }
+
+    fn start(&mut self, desired: DesiredJob) {
+        let execution = (desired.job, desired.run);
+        // It may have left this host and come again: what was kept for followers is replaced.
+        self.lingering.remove(&execution);
+        let local = Local::new(desired.joined(), Told::by(&desired), desired.launch.execution.stdio.is_followed());
+        self.jobs.insert(execution, local);
+        self.out.push(Outbound::Register(desired));
+        self.seats.wait(execution, false);
+        self.fill();
+    }
+
+    /// Gives supervisors to those who wait.
+    fn fill(&mut self) {
+        let has_spawner = self.spawner == Spawner::Running;
+        for ((job, run), seat) in self.seats.fill(has_spawner, &mut self.out) {
+            self.out.push(Outbound::Order { seat, job, run });
+        }
+    }
+
+    fn stop(&mut self, now: Time, execution: ExecutionId, what: JobOrder) {
+        if let Some(local) = self.jobs.get_mut(&execution) {
+            local.stop = Some(what.clone());
+        }
+        if self.seats.stop_waiting(execution) {
+            self.not_started(now, execution, NodeExit::Ordered);
+        } else {
+            self.tell(execution, what);
+        }
+    }
+
+    fn tell(&mut self, (job, run): ExecutionId, what: JobOrder) {
+        if self.seats.seat_of((job, run)).is_some() {
+            self.out.push(Outbound::Tell { job, run, what });
+        }
+    }
+
+    fn not_started(&mut self, now: Time, (job, run): ExecutionId, exit: NodeExit) {
+        let status = JobStatus::Ended { at: now, exit, usage: Usage::default() };
+        self.changed(now, JobReport { job, run, status });
+    }
+
+    fn seat_made(&mut self, now: Time, seat: String, made: Result<Made, String>) {
+        match made {
+            Ok(made) if self.seats.made(&seat, made) => {}
+            // It came from a spawner that is gone, and goes with it.
+            Ok(_) => self.out.push(Outbound::EndSeat { seat, with_folder: true }),
+            Err(reason) => {
+                let is_expected = self.seats.not_made(&seat);
+                self.out.push(Outbound::EndSeat { seat, with_folder: true });
+                if !is_expected {
+                    return;
+                }
+                self.fault(now, &reason);
+                if let Some(execution) = self.seats.give_up() {
+                    self.not_started(now, execution, NodeExit::NotStarted { reason: at_fault(&reason) });
+                }
+            }
+        }
+    }
+
+    fn seat_gone(&mut self, seat: String) {
+        let Some(gone) = self.seats.gone(&seat) else { return };
+        if let Some(before) = gone.cleared {
+            let is_needed = self.jobs.get(&before).is_some_and(|local| !local.has_ended);
+            // Somebody may have taken its name again.
+            if !is_needed || self.seats.seat_of(before).is_none() {
+                self.remove_entry(before);
+            }
+        }
+        let Some((job, run)) = gone.serves else {
+            self.out.push(Outbound::EndSeat { seat, with_folder: true });
+            return self.fill();
+        };
+        self.out.push(Outbound::Detach { job, run });
+        match self.jobs.get(&(job, run)) {
+            // It left before it read that it is forgotten.
+            None => {
+                self.remove_entry((job, run));
+                self.out.push(Outbound::EndSeat { seat, with_folder: false });
+            }
+            Some(local) if local.has_ended => self.out.push(Outbound::EndSeat { seat, with_folder: false }),
+            Some(_) => self.examine((job, run), Examined::Gone { seat }),
+        }
+        self.fill();
+    }
+
+    fn examine(&mut self, (job, run): ExecutionId, why: Examined) {
+        if let Some(local) = self.jobs.get_mut(&(job, run)) {
+            local.examined = Some(why);
+            self.out.push(Outbound::Examine { job, run });
+        }
+    }
+
+    fn examined(&mut self, now: Time, execution: ExecutionId, remains: &Remains) {
+        let (job, run) = execution;
+        let Some(local) = self.jobs.get_mut(&execution) else { return };
+        let Some(why) = local.examined.take() else { return };
+        let is_earlier = remains.is_of_earlier_time(local.joined);
+        let meaning = match (remains.meaning(), &why) {
+            (_, _) if is_earlier => Meaning::Nothing,
+            // It closed its connection, or nobody could parse what it said.
+            (Meaning::Alive, Examined::Gone { .. }) => Meaning::Vanished(Unseen::SupervisorKilled),
+            (Meaning::Forgotten, _) => Meaning::Vanished(Unseen::EntryDamaged),
+            (meaning, _) => meaning,
+        };
+        let is_gone = matches!(why, Examined::Gone { .. });
+        if let Examined::Gone { seat } = why {
+            // Its folder has the name of the execution, unless that was killed before it had begun.
+            self.out.push(Outbound::EndSeat { seat, with_folder: meaning == Meaning::Nothing });
+        }
+        match meaning {
+            Meaning::Nothing => {
+                if is_earlier && !self.seats.is_being_cleared(execution) {
+                    self.remove_entry(execution);
+                }
+                self.wait_again(now, execution, is_gone);
+            }
+            Meaning::Alive => self.adopt(execution, remains),
+            Meaning::Ended(report) => self.changed(now, report),
+            Meaning::Vanished(why) => self.out.push(Outbound::EndRest { job, run, why }),
+            Meaning::Forgotten => {}
+        }
+        self.fill();
+    }
+
+    /// No supervisor has begun it, so another one may; unless it was to end meanwhile.
+    fn wait_again(&mut self, now: Time, execution: ExecutionId, is_first: bool) {
+        let is_to_end = self.jobs.get(&execution).is_some_and(|local| local.stop.is_some());
+        match is_to_end {
+            true => self.not_started(now, execution, NodeExit::Ordered),
+            false => self.seats.wait(execution, is_first),
+        }
+    }
+
+    /// A supervisor that an earlier agent has made serves it.
+    fn adopt(&mut self, execution: ExecutionId, remains: &Remains) {
+        let Some(entry) = &remains.entry else { return };
+        let (job, run) = execution;
+        let seat = entry.seat.clone();
+        self.seats.adopt(seat.clone(), entry.can_start_over, execution);
+        self.out.push(Outbound::Adopt { seat, job, run });
+        let Some(local) = self.jobs.get(&execution) else { return };
+        let is_outdated = local.told != entry.told;
+        let stop = local.stop.clone();
+        for what in is_outdated.then_some(JobOrder::Update).into_iter().chain(stop) {
+            self.tell(execution, what);
+        }
+    }
+
+    fn changed(&mut self, now: Time, report: JobReport) {
+        let (job, run) = (report.job, report.run);
+        match &report.status {
+            JobStatus::Starting => self.begun((job, run)),
+            JobStatus::Running { .. } => {
+                self.trouble.started();
+                self.begun((job, run));
+            }
+            JobStatus::Ended { exit: NodeExit::NotStarted { .. }, .. } if self.has_fault => {
+                return self.unstarted.push(report);
+            }
+            JobStatus::Ended { exit, .. } => {
+                if !matches!(exit, NodeExit::NotStarted { .. }) {
+                    self.trouble.started();
+                }
+                self.seats.begun((job, run));
+                self.out.push(Outbound::Ended { job, run });
+                if let Some(local) = self.jobs.get_mut(&(job, run)) {
+                    local.has_ended = true;
+                }
+            }
+        }
+        self.feed(now, AgentEvent::Changed(report));
+    }
+
+    fn begun(&mut self, (job, run): ExecutionId) {
+        self.seats.begun((job, run));
+        self.out.push(Outbound::Begun { job, run });
+    }
+
+    /// The server has the result. The streams of a followed job stay for a while.
+    fn forget(&mut self, now: Time, execution: ExecutionId) {
+        let (job, run) = execution;
+        let Some(local) = self.jobs.get(&execution) else { return self.remove_entry(execution) };
+        let keep = local.is_streamed;
+        let has_seat = self.seats.seat_of(execution).is_some();
+        self.tell(execution, JobOrder::Forget { keep });
+        if self.seats.free(execution, !keep) {
+            self.out.push(Outbound::Detach { job, run });
+        }
+        if keep {
+            self.out.push(Outbound::MarkForgotten { job, run });
+            self.lingering.insert(execution, now + LINGER);
+            return;
+        }
+        self.drop_job(execution);
+        if !has_seat {
+            self.remove_entry(execution);
+        }
+    }
+
+    fn drop_job(&mut self, (job, run): ExecutionId) {
+        if self.jobs.remove(&(job, run)).is_some() {
+            self.out.push(Outbound::Drop { job, run });
+        }
+    }
+
+    fn remove_entry(&mut self, (job, run): ExecutionId) {
+        self.seats.removing((job, run));
+        self.out.push(Outbound::RemoveEntry { job, run });
+    }
+
+    /// Ranks are to be started for which the job has no room.
+    fn ask_growth(&mut self, now: Time, seat: &str, seq: u64, hosts: u32, least: u32) {
+        let Some((job, run)) = self.seats.serves(seat) else { return };
+        match self.growths.open(job, run, seq, hosts, least) {
+            Ok(own_seq) => match self.growths.get(own_seq) {
+                Some(question) if self.is_linked => {
+                    self.out.push(Outbound::Ask { seq: own_seq, question: question.clone() });
+                }
+                // Without a server, ranks are not kept waiting for long.
+                Some(_) | None => drop(self.lapses.entry(own_seq).or_insert(now + SERVER_PATIENCE)),
+            },
+            Err(result) => self.tell((job, run), JobOrder::Growth { seq, result }),
+        }
+    }
+
+    fn grown(&mut self, seq: u64, result: Growth) {
+        self.lapses.remove(&seq);
+        let Some(question) = self.growths.close(seq) else { return };
+        self.tell((question.job, question.run), JobOrder::Growth { seq: question.seq, result });
+    }
+
+    fn look(&mut self) {
+        self.look_at = None;
+        self.out.push(Outbound::Look { undead: self.trouble.undead().to_vec() });
+    }
+
+    fn looked(&mut self, now: Time, look: Look) {
+        self.look_at = Some(now + LOOK);
+        self.trouble.looked(&look);
+        self.trouble.on_time(now);
+        self.tell_trouble();
+        if look.disk.is_some_and(|disk| disk.is_out_of_room) {
+            let running: Vec<ExecutionId> =
+                self.jobs.iter().filter(|(_, local)| !local.has_ended).map(|(id, _)| *id).collect();
+            running.into_iter().for_each(|execution| self.tell(execution, JobOrder::SpoolFull));
+        }
+        for (execution, reason) in look.violations {
+            let running = self.jobs.get_mut(&execution).filter(|local| !local.has_ended);
+            if running.is_some_and(|local| !std::mem::replace(&mut local.is_violated, true)) {
+                self.tell(execution, JobOrder::Violated { reason });
+            }
+        }
+        if std::mem::take(&mut self.is_look_stale) {
+            return self.look();
+        }
+        self.has_fault = false;
+        for report in std::mem::take(&mut self.unstarted) {
+            self.changed(now, report);
+        }
+    }
+
+    /// Says whether the node can start jobs, when that is news.
+    fn tell_trouble(&mut self) {
+        let reason = self.trouble.reason();
+        if self.is_linked && reason != self.told {
+            self.out.push(Outbound::Trouble(reason.clone()));
+            self.told = reason;
+        }
+    }
+
+    /// A start has failed for no reason of the job. Whether that is the disk, the server is to hear before it hears of the job.
+    fn fault(&mut self, now: Time, reason: &str) {
+        self.trouble.fault(reason, now);
+        self.tell_trouble();
+        self.has_fault = true;
+        match self.look_at {
+            Some(_) => self.look(),
+            None => self.is_look_stale = true,
+        }
+    }
+}
+
+impl Local {
+    fn new(joined: u32, told: Told, is_streamed: bool) -> Local {
+        Local { joined, told, is_streamed, has_ended: false, is_violated: false, stop: None, examined: None }
+    }
+
+    fn found(remains: &Remains, has_ended: bool) -> Local {
+        let unread = Told { generation: 1, wall: Span::ZERO };
+        let (joined, told, is_streamed) =
+            remains.entry.as_ref().map_or((1, unread, false), |entry| (entry.joined, entry.told, entry.is_streamed));
+        Local { has_ended, ..Local::new(joined, told, is_streamed) }
+    }
+}
+
+/// Why a job did not start, where that says nothing of the job.
+pub fn at_fault(reason: &str) -> String {
+    format!("the node is at fault, not the job: {reason}")
+}
+
+/// Of a job of which nothing is known but that it was started, until its supervisor speaks.
+fn unknown((job, run): ExecutionId) -> JobReport {
+    JobReport { job, run, status: JobStatus::Starting }
+}
+
+/// Takes out what is due.
+fn due<K: Copy + Ord>(timers: &mut BTreeMap<K, Time>, now: Time) -> Vec<K> {
+    let due: Vec<K> = timers.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
+    timers.retain(|key, _| !due.contains(key));
+    due
+}
