@@ -25,6 +25,17 @@ impl<T> Agenda<T> {
         self.items.first_key_value().map(|((at, _), _)| *at)
     }
 
+    pub(crate) fn items(&self) -> impl Iterator<Item = &T> {
+        self.items.values()
+    }
+
+    /// Takes out all others: how many they were.
+    pub(crate) fn retain(&mut self, keeps: impl Fn(&T) -> bool) -> usize {
+        let before = self.items.len();
+        self.items.retain(|_, item| keeps(item));
+        before - self.items.len()
+    }
+
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<T> {
         let is_due = self.next().is_some_and(|at| at <= now);
         if is_due { self.items.pop_first().map(|(_, item)| item) } else { None }

@@ -46,7 +46,7 @@ impl Storm {
         }
         let nodes: Vec<usize> = (0..world.nodes.len()).collect();
         let node = *self.dice.pick(&nodes).expect("a world has nodes");
-        match self.dice.number(0, 9) {
+        match self.dice.number(0, 13) {
             0 => {
                 self.repair(world, 20, Repair::Server);
                 world.server_dies()?;
@@ -96,6 +96,16 @@ impl Storm {
                 world.journal.weather = *self.dice.pick(&weather).expect("there are three");
                 self.repair(world, 20, Repair::Journal);
             }
+            9 => world.supervisor_dies(node),
+            10 => world.spawner_dies(node),
+            11 => {
+                world.disk_is_full(node, true);
+                self.repair(world, 60, Repair::Disk(node));
+            }
+            12 => {
+                world.nodes[node].pace = self.dice.span(Span::from_millis(1), Span::from_secs(3));
+                self.repair(world, 30, Repair::Pace(node));
+            }
             _ => {
                 world.links[node].delay = self.dice.span(Span::from_millis(50), Span::from_secs(3));
                 self.repair(world, 30, Repair::Speed(node));
@@ -114,7 +124,7 @@ impl Storm {
         world.crash = None;
         world.ambush = None;
         world.nodes.iter_mut().for_each(|node| node.dies_after = None);
-        let each = [Repair::Agent, Repair::Node, Repair::Heal, Repair::Speed];
+        let each = [Repair::Agent, Repair::Node, Repair::Heal, Repair::Speed, Repair::Pace, Repair::Disk];
         let repairs = (0..world.nodes.len()).flat_map(|node| each.map(|repair| repair(node)));
         for repair in repairs.chain([Repair::Journal, Repair::Server]).collect::<Vec<_>>() {
             world.agenda.push(world.now, Item::Repair(repair));

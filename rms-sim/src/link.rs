@@ -12,6 +12,8 @@ use rms_model::{JobId, Run, Span, Time};
 pub(crate) enum ToServer {
     Hello(NodeReport),
     Report(NodeReport),
+    /// Why no job can start there, or that it can.
+    Trouble(Option<String>),
 }
 
 #[derive(Clone, Debug)]

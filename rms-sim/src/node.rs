@@ -1,12 +1,12 @@
-//! A model node: the real node logic, and supervisors that outlive it.
+//! A model node: the real loop of a node, and supervisors that outlive it.
 
 use std::collections::BTreeMap;
 
-use rms_api::desired::{AgentHello, DesiredJob, JobReport, NodeReport};
-use rms_core::agent::{Agent, AgentEffect, AgentEvent, Found};
+use rms_api::desired::{AgentHello, DesiredJob, JobReport};
+use rms_core::node_loop::{Disk, ExecutionId, Inbound, JobOrder, Look, Made, NodeLoop, Outbound, Unseen};
 use rms_model::{JobId, Run, Span, Time};
 
-use crate::program::Program;
+use crate::agenda::Agenda;
 use crate::supervisor::Supervisor;
 
 #[derive(Debug)]
@@ -14,44 +14,115 @@ pub struct ModelNode {
     pub name: String,
     pub hello: AgentHello,
     pub is_on: bool,
-    agent: Option<Agent>,
+    agent: Option<NodeLoop>,
     /// Counts the agents there were, so that a timer of one does not serve another.
     pub(crate) life: u64,
-    supervisors: BTreeMap<(JobId, Run), Supervisor>,
+    /// Everything in the spool.
+    supervisors: BTreeMap<ExecutionId, Supervisor>,
+    /// The processes of supervisors, and which agent each is connected to.
+    seats: BTreeMap<String, u64>,
+    has_spawner: bool,
+    /// What the agent was told to start, as it was told last.
+    desired: BTreeMap<ExecutionId, DesiredJob>,
+    doings: Agenda<Doing>,
+    /// Nothing that is ordered later is done earlier.
+    last_at: Time,
+    /// What is to be done on this node takes so long.
+    pub(crate) pace: Span,
+    /// Nothing more can be written to its disk.
+    pub(crate) is_full: bool,
     /// The agent dies when it has performed so many more orders.
     pub(crate) dies_after: Option<u32>,
+    pub(crate) wakes_at: Option<Time>,
+}
+
+/// Something that is about to be done on a node.
+#[derive(Clone, Debug)]
+pub(crate) enum Doing {
+    /// The agent is told.
+    Hear(Inbound),
+    Spawner,
+    MakeSeat(String),
+    /// A supervisor gets its order.
+    Take {
+        seat: String,
+        wanted: Box<DesiredJob>,
+    },
+    Tell {
+        execution: ExecutionId,
+        what: JobOrder,
+    },
+    Examine(ExecutionId),
+    RemoveEntry(ExecutionId),
+    EndRest(ExecutionId, Unseen),
+    Look,
 }
 
 impl ModelNode {
     pub(crate) fn new(name: String, hello: AgentHello) -> ModelNode {
-        ModelNode { name, hello, is_on: true, agent: None, life: 0, supervisors: BTreeMap::new(), dies_after: None }
+        ModelNode {
+            name,
+            hello,
+            is_on: true,
+            agent: None,
+            life: 0,
+            supervisors: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            has_spawner: false,
+            desired: BTreeMap::new(),
+            doings: Agenda::new(),
+            last_at: Time::EPOCH,
+            pace: Span::ZERO,
+            is_full: false,
+            dies_after: None,
+            wakes_at: None,
+        }
     }
 
     pub fn has_agent(&self) -> bool {
         self.agent.is_some()
     }
 
-    /// A new agent looks at the spool, as the real one does, and takes over what it finds.
-    pub(crate) fn start_agent(&mut self) {
-        let found: Vec<Found> = self.supervisors.values().map(Supervisor::found).collect();
-        let mut agent = Agent::new();
-        let effects = agent.handle(AgentEvent::Found(found));
-        assert!(effects.is_empty(), "finding jobs orders nothing");
-        self.agent = Some(agent);
+    /// A new agent looks at the spool, as the real one does: what it is told first.
+    pub(crate) fn start_agent(&mut self) -> Inbound {
         self.life += 1;
+        // Supervisors without a job end when somebody connects to them and leaves.
+        let (supervisors, doings) = (&self.supervisors, &self.doings);
+        let has_order =
+            |name: &String| doings.items().any(|doing| matches!(doing, Doing::Take { seat, .. } if seat == name));
+        self.seats.retain(|name, _| supervisors.values().any(|of| of.seat() == name) || has_order(name));
+        self.agent = Some(NodeLoop::new(format!("{}", self.life), N_WARM, "the spool".to_owned()));
+        Inbound::Found(self.supervisors.iter().map(|(id, supervisor)| (*id, self.remains(supervisor))).collect())
     }
 
-    /// kill -9: the supervisors do not notice.
-    pub(crate) fn kill_agent(&mut self) {
+    fn remains(&self, supervisor: &Supervisor) -> rms_core::node_loop::Remains {
+        supervisor.remains(self.seats.contains_key(supervisor.seat()))
+    }
+
+    /// kill -9: the supervisors of jobs do not notice. Those that have just got an order may read it.
+    pub(crate) fn kill_agent(&mut self, reads_orders: bool) {
         self.dies_after = None;
         self.agent = None;
+        self.has_spawner = false;
+        self.desired.clear();
+        self.doings.retain(|doing| match doing {
+            Doing::Take { .. } | Doing::Tell { .. } => reads_orders,
+            Doing::Hear(_) | Doing::Spawner | Doing::MakeSeat(_) | Doing::Examine(_) => false,
+            Doing::RemoveEntry(_) | Doing::EndRest(..) | Doing::Look => false,
+        });
+        let (supervisors, doings) = (&self.supervisors, &self.doings);
+        self.seats.retain(|name, _| {
+            let is_ordered = doings.items().any(|doing| matches!(doing, Doing::Take { seat, .. } if seat == name));
+            is_ordered || supervisors.values().any(|of| of.seat() == name && of.report_is_open())
+        });
     }
 
     /// The machine goes down: every process is gone. What is on its disk stays.
-    pub(crate) fn power_off(&mut self, now: Time) {
-        self.kill_agent();
+    pub(crate) fn power_off(&mut self) {
+        self.kill_agent(false);
         self.is_on = false;
-        self.supervisors.values_mut().for_each(|supervisor| supervisor.vanish(now));
+        self.seats.clear();
+        self.supervisors.values_mut().for_each(Supervisor::lose_power);
     }
 
     /// The disk is gone, and every result with it.
@@ -59,83 +130,264 @@ impl ModelNode {
         self.supervisors.clear();
     }
 
-    /// The link is up: what the hello says.
-    pub(crate) fn hello_report(&mut self) -> NodeReport {
-        let agent = self.agent.as_mut().expect("only a living agent connects");
-        let effects = agent.handle(AgentEvent::LinkUp);
-        assert!(effects.is_empty(), "a link alone orders nothing");
-        agent.full_report()
+    /// The agent takes in what happened. There may be none.
+    pub(crate) fn hear(&mut self, now: Time, inbound: Inbound) {
+        if let Some(agent) = &mut self.agent {
+            agent.take(now, inbound);
+        }
     }
 
-    /// The agent takes in an event: what it orders. Nothing, where there is none.
-    pub(crate) fn handle(&mut self, event: AgentEvent) -> Vec<AgentEffect> {
-        self.agent.as_mut().map(|agent| agent.handle(event)).unwrap_or_default()
+    /// The agent does what is due.
+    pub(crate) fn on_time(&mut self, now: Time) {
+        if let Some(agent) = &mut self.agent
+            && agent.next_timer().is_some_and(|at| at <= now)
+        {
+            agent.on_time(now);
+        }
+    }
+
+    /// What the agent wants done.
+    pub(crate) fn orders(&mut self) -> Vec<Outbound> {
+        self.agent.as_mut().map(NodeLoop::orders).unwrap_or_default()
     }
 
     /// Whether the agent lives to perform one more order. What it told before, it told; what it was about to do is not
     /// done.
     pub(crate) fn lives_on(&mut self) -> bool {
         if self.dies_after == Some(0) {
-            self.kill_agent();
+            self.agent = None;
             return false;
         }
         self.dies_after = self.dies_after.map(|n_left| n_left - 1);
         true
     }
 
-    pub(crate) fn start(&mut self, now: Time, wanted: &DesiredJob, program: &Program) {
-        self.supervisors.insert((wanted.job, wanted.run), Supervisor::start(now, wanted, program));
+    /// Has something done, after what was ordered before.
+    pub(crate) fn later(&mut self, now: Time, doing: Doing) {
+        self.later_by(now, self.pace, doing);
     }
 
-    pub(crate) fn update(&mut self, now: Time, wanted: &DesiredJob) {
-        if let Some(supervisor) = self.supervisors.get_mut(&(wanted.job, wanted.run)) {
-            supervisor.update(now, wanted);
+    fn later_by(&mut self, now: Time, span: Span, doing: Doing) {
+        self.last_at = self.last_at.max(now + span);
+        self.doings.push(self.last_at, doing);
+    }
+
+    /// An order that is nobody else's matter; what is for the server comes back.
+    pub(crate) fn perform(&mut self, now: Time, order: Outbound) -> Option<Outbound> {
+        match order {
+            Outbound::StartSpawner => self.later(now, Doing::Spawner),
+            Outbound::MakeSeat { seat } => self.later(now, Doing::MakeSeat(seat)),
+            Outbound::EndSeat { seat, with_folder: _ } => drop(self.seats.remove(&seat)),
+            Outbound::Register(wanted) => drop(self.desired.insert((wanted.job, wanted.run), wanted)),
+            Outbound::Order { seat, job, run } => {
+                if let Some(wanted) = self.desired.get(&(job, run)).cloned() {
+                    self.later(now, Doing::Take { seat, wanted: Box::new(wanted) });
+                }
+            }
+            Outbound::Adopt { seat, job, run } => self.adopt(now, seat, (job, run)),
+            Outbound::Update(wanted) => {
+                let execution = (wanted.job, wanted.run);
+                self.desired.insert(execution, wanted);
+                self.later(now, Doing::Tell { execution, what: JobOrder::Update });
+            }
+            Outbound::Tell { job, run, what } => self.later(now, Doing::Tell { execution: (job, run), what }),
+            Outbound::MarkForgotten { job, run } => {
+                self.supervisors.get_mut(&(job, run)).into_iter().for_each(Supervisor::mark_forgotten);
+            }
+            Outbound::RemoveEntry { job, run } => self.later(now, Doing::RemoveEntry((job, run))),
+            Outbound::Examine { job, run } => self.later(now, Doing::Examine((job, run))),
+            Outbound::EndRest { job, run, why } => self.later(now, Doing::EndRest((job, run), why)),
+            Outbound::Look { undead: _ } => self.look_later(now),
+            Outbound::Drop { job, run } => drop(self.desired.remove(&(job, run))),
+            // Nobody listens to streams here.
+            Outbound::Restore { .. } | Outbound::Detach { .. } | Outbound::Begun { .. } | Outbound::Ended { .. } => {}
+            for_server @ (Outbound::Hello(_) | Outbound::Report(_) | Outbound::Trouble(_) | Outbound::Ask { .. }) => {
+                return Some(for_server);
+            }
+        }
+        None
+    }
+
+    /// A look at a disk that is well tells nothing, so there are few of them.
+    fn look_later(&mut self, now: Time) {
+        let span = if self.is_full { self.pace } else { LOOK_TAKES };
+        self.doings.push(now + span, Doing::Look);
+    }
+
+    /// What the agent sees now of the disk.
+    pub(crate) fn look(&self) -> Look {
+        let free = if self.is_full { 0 } else { 1 << 40 };
+        let disk = Disk { size: 1 << 41, free, has_files: true, is_out_of_room: self.is_full };
+        Look { disk: Some(disk), ..Look::default() }
+    }
+
+    /// The disk is full, or is not any more: who looks at it sees that at once.
+    pub(crate) fn set_full(&mut self, now: Time, is_full: bool) {
+        self.is_full = is_full;
+        let n_looks = self.doings.retain(|doing| !matches!(doing, Doing::Look));
+        (0..n_looks).for_each(|_| self.doings.push(now, Doing::Look));
+    }
+
+    fn adopt(&mut self, now: Time, seat: String, execution: ExecutionId) {
+        match (self.seats.get_mut(&seat), self.supervisors.get(&execution)) {
+            (Some(life), Some(supervisor)) => {
+                *life = self.life;
+                let report = supervisor.report();
+                self.later(now, Doing::Hear(Inbound::Changed(report)));
+            }
+            _ => self.later(now, Doing::Hear(Inbound::SeatGone { seat })),
         }
     }
 
-    pub(crate) fn stop(&mut self, now: Time, execution: (JobId, Run), patience: Span, grace: Span) {
-        if let Some(supervisor) = self.supervisors.get_mut(&execution) {
-            supervisor.stop(now, patience, grace);
+    pub(crate) fn spawner(&mut self, now: Time) {
+        self.has_spawner = true;
+        self.later(now, Doing::Hear(Inbound::SpawnerStarted(Ok(()))));
+    }
+
+    pub(crate) fn make_seat(&mut self, now: Time, seat: String) {
+        if !self.has_spawner {
+            return;
+        }
+        if self.is_full {
+            let made = Err("no space left on device".to_owned());
+            return self.later(now, Doing::Hear(Inbound::SeatMade { seat, made }));
+        }
+        self.seats.insert(seat.clone(), self.life);
+        let made = Ok(Made { can_start_over: true });
+        self.later(now, Doing::Hear(Inbound::SeatMade { seat: seat.clone(), made }));
+        self.later(now, Doing::Hear(Inbound::SeatIdle { seat }));
+    }
+
+    /// The spawner dies, and takes supervisors without a job along.
+    pub(crate) fn kill_spawner(&mut self, now: Time) {
+        if !std::mem::take(&mut self.has_spawner) || self.agent.is_none() {
+            return;
+        }
+        self.doings.retain(|doing| !matches!(doing, Doing::MakeSeat(_)));
+        self.later(now, Doing::Hear(Inbound::SpawnerGone));
+        let idle: Vec<String> = self.seats.keys().filter(|name| !self.is_busy(name)).cloned().collect();
+        idle.iter().for_each(|name| self.kill_seat(now, name));
+    }
+
+    fn is_busy(&self, name: &str) -> bool {
+        self.supervisors.values().any(|of| of.seat() == name)
+    }
+
+    /// kill -9 of a supervisor: the processes of its job go on, and nobody watches them.
+    pub(crate) fn kill_seat(&mut self, now: Time, name: &str) {
+        let Some(life) = self.seats.remove(name) else { return };
+        self.supervisors.values_mut().filter(|of| of.seat() == name).for_each(Supervisor::lose_watcher);
+        if life == self.life && self.agent.is_some() {
+            self.later(now, Doing::Hear(Inbound::SeatGone { seat: name.to_owned() }));
         }
     }
 
-    pub(crate) fn kill(&mut self, now: Time, execution: (JobId, Run)) {
-        if let Some(supervisor) = self.supervisors.get_mut(&execution) {
-            supervisor.kill(now);
+    pub(crate) fn seat_names(&self) -> Vec<String> {
+        self.seats.keys().cloned().collect()
+    }
+
+    /// Whether the supervisor lives to take an order, and nobody else has what it is ordered to start.
+    pub(crate) fn claims(&mut self, now: Time, seat: &str, wanted: &DesiredJob) -> bool {
+        let Some(life) = self.seats.get(seat).copied() else { return false };
+        let is_connected = life == self.life && self.agent.is_some();
+        let (job, run) = (wanted.job, wanted.run);
+        if self.supervisors.contains_key(&(job, run)) {
+            match is_connected {
+                true => self.later(now, Doing::Hear(Inbound::AlreadyThere { seat: seat.to_owned(), job, run })),
+                false => drop(self.seats.remove(seat)),
+            }
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn takes(&mut self, supervisor: Supervisor) {
+        self.supervisors.insert(supervisor.id(), supervisor);
+    }
+
+    /// A supervisor tells its agent, if it has one.
+    pub(crate) fn says(&mut self, now: Time, seat: &str, inbound: Inbound) {
+        let is_connected = self.seats.get(seat).is_some_and(|life| *life == self.life) && self.agent.is_some();
+        if is_connected {
+            self.later(now, Doing::Hear(inbound));
         }
     }
 
-    /// What was kept of an execution, if anything was.
-    pub(crate) fn forget(&mut self, execution: (JobId, Run)) -> Option<Supervisor> {
-        self.supervisors.remove(&execution)
+    /// A supervisor that lives is told; what is removed by that comes back.
+    pub(crate) fn tell(&mut self, now: Time, execution: ExecutionId, what: &JobOrder) -> Option<Supervisor> {
+        let supervisor = self.supervisors.get_mut(&execution)?;
+        if !self.seats.contains_key(supervisor.seat()) {
+            return None;
+        }
+        match what {
+            JobOrder::Update => {
+                if let Some(wanted) = self.desired.get(&execution) {
+                    supervisor.update(now, wanted);
+                }
+            }
+            JobOrder::Stop { patience, grace } => supervisor.stop(now, *patience, *grace),
+            JobOrder::Kill => supervisor.kill(now),
+            JobOrder::Signal { signal } => supervisor.signal(now, *signal),
+            JobOrder::Forget { keep: false } if !supervisor.is_alive() => return self.supervisors.remove(&execution),
+            // Nobody writes too much here, asks for more ranks, or keeps streams.
+            JobOrder::Forget { .. } | JobOrder::Growth { .. } | JobOrder::SpoolFull | JobOrder::Violated { .. } => {}
+        }
+        None
     }
 
-    pub(crate) fn signal(&mut self, now: Time, job: JobId, run: Run, signal: i32) {
-        // The agent passes it on, so it takes a living one.
-        if let Some(supervisor) = self.supervisors.get_mut(&(job, run))
-            && self.agent.is_some()
-        {
-            supervisor.signal(now, signal);
-        }
+    pub(crate) fn examine(&mut self, now: Time, (job, run): ExecutionId) {
+        let remains = self.supervisors.get(&(job, run)).map(|of| self.remains(of)).unwrap_or_default();
+        self.later(now, Doing::Hear(Inbound::Examined { job, run, remains }));
+    }
+
+    pub(crate) fn remove_entry(&mut self, now: Time, (job, run): ExecutionId) -> Option<Supervisor> {
+        self.later(now, Doing::Hear(Inbound::Removed { job, run }));
+        self.supervisors.remove(&(job, run))
+    }
+
+    /// What is left of an execution is ended: how it counts as ended.
+    pub(crate) fn end_rest(&mut self, now: Time, (job, run): ExecutionId, why: Unseen) -> Option<JobReport> {
+        let report = self.supervisors.get_mut(&(job, run))?.end_rest(now, why);
+        self.later(now, Doing::Hear(Inbound::RestEnded(report.clone())));
+        Some(report)
     }
 
     /// Supervisors whose time has come do one thing each; what they tell.
     pub(crate) fn advance(&mut self, now: Time) -> Vec<JobReport> {
-        self.supervisors.values_mut().filter_map(|supervisor| supervisor.advance(now)).collect()
+        let mut reports = Vec::new();
+        for supervisor in self.supervisors.values_mut() {
+            reports.extend(supervisor.advance(now));
+        }
+        for report in &reports {
+            let seat = self.supervisors[&(report.job, report.run)].seat().to_owned();
+            self.says(now, &seat, Inbound::Changed(report.clone()));
+            // The result is on disk, and nobody needs this process.
+            let is_orphan = self.seats.get(&seat).is_some_and(|life| *life != self.life || self.agent.is_none());
+            if is_orphan && !self.supervisors[&(report.job, report.run)].is_alive() {
+                self.seats.remove(&seat);
+            }
+        }
+        reports
     }
 
-    /// When the next supervisor does something by itself.
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Doing> {
+        self.doings.pop_due(now)
+    }
+
+    /// When something happens here by itself.
     pub(crate) fn due(&self) -> Option<Time> {
-        self.supervisors.values().filter_map(Supervisor::due).min()
+        let timer = self.agent.as_ref().and_then(NodeLoop::next_timer);
+        let supervisors = self.supervisors.values().filter_map(Supervisor::due).min();
+        [timer, supervisors, self.doings.next()].into_iter().flatten().min()
     }
 
     /// Is this the first host of the execution?
-    pub(crate) fn is_first_of(&self, execution: (JobId, Run)) -> bool {
+    pub(crate) fn is_first_of(&self, execution: ExecutionId) -> bool {
         self.supervisors.get(&execution).is_some_and(Supervisor::is_first)
     }
 
     /// The application ends its processes here by itself.
-    pub(crate) fn leaves(&mut self, now: Time, execution: (JobId, Run)) {
+    pub(crate) fn leaves(&mut self, now: Time, execution: ExecutionId) {
         if let Some(supervisor) = self.supervisors.get_mut(&execution) {
             supervisor.leave(now);
         }
@@ -151,3 +403,8 @@ impl ModelNode {
         self.supervisors.iter().filter(|(_, supervisor)| supervisor.is_alive()).map(|(key, _)| *key).collect()
     }
 }
+
+/// Supervisors that wait for a job.
+const N_WARM: usize = 1;
+/// Until somebody looks at a disk again that was well.
+const LOOK_TAKES: Span = Span::from_secs(60);

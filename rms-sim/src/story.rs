@@ -373,6 +373,32 @@ impl World {
         self.agent_dies(node);
     }
 
+    /// kill -9 of every supervisor of a node, with jobs or without.
+    pub fn kill_supervisors(&mut self, node: &str) {
+        let node = self.position(node);
+        for seat in self.nodes[node].seat_names() {
+            self.supervisor_is_killed(node, &seat);
+        }
+    }
+
+    /// kill -9 of what makes supervisors.
+    pub fn kill_spawner(&mut self, node: &str) {
+        let node = self.position(node);
+        self.spawner_dies(node);
+    }
+
+    /// Nothing more can be written to the disk of a node, or it can again.
+    pub fn fill_disk_of(&mut self, node: &str, is_full: bool) {
+        let node = self.position(node);
+        self.disk_is_full(node, is_full);
+    }
+
+    /// What is to be done on a node takes so long from now on.
+    pub fn slow_down(&mut self, node: &str, pace: Span) {
+        let node = self.position(node);
+        self.nodes[node].pace = pace;
+    }
+
     pub fn restart_agent(&mut self, node: &str) {
         let node = self.position(node);
         self.start_agent(node);

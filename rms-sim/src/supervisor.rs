@@ -1,7 +1,8 @@
 //! One job on one node: its processes, wall time and result. It needs neither agent nor server.
 
 use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
-use rms_core::agent::{Found, Told};
+use rms_core::agent::Told;
+use rms_core::node_loop::{Entry, ExecutionId, Remains, Unseen};
 use rms_model::{JobId, OnResize, Run, Span, Time, Usage};
 
 use crate::program::{Part, Program};
@@ -10,6 +11,9 @@ use crate::program::{Part, Program};
 pub struct Supervisor {
     job: JobId,
     run: Run,
+    seat: String,
+    is_of_this_boot: bool,
+    is_forgotten: bool,
     host_idx: u32,
     part: Part,
     told: Told,
@@ -46,6 +50,11 @@ enum Phase {
         gone_at: Time,
         exit: NodeExit,
     },
+    /// Its supervisor is gone, and its processes may be there.
+    Unwatched {
+        since: Time,
+        is_alive: bool,
+    },
     Ended {
         at: Time,
         exit: NodeExit,
@@ -54,10 +63,14 @@ enum Phase {
 }
 
 impl Supervisor {
-    pub fn start(now: Time, wanted: &DesiredJob, program: &Program) -> Supervisor {
+    /// In the seat that was ordered to.
+    pub fn start(now: Time, seat: String, wanted: &DesiredJob, program: &Program) -> Supervisor {
         Supervisor {
             job: wanted.job,
             run: wanted.run,
+            seat,
+            is_of_this_boot: true,
+            is_forgotten: false,
             host_idx: wanted.host_idx,
             part: program.part(&wanted.launch, wanted.host_idx),
             told: Told::by(wanted),
@@ -102,11 +115,77 @@ impl Supervisor {
         if let Phase::Ending { since, gone_at, .. } = self.phase {
             self.phase = Phase::Ending { since, gone_at: gone_at.min(now), exit: NodeExit::Ordered };
         }
+        if let Phase::Unwatched { is_alive, .. } = &mut self.phase {
+            *is_alive = false;
+        }
     }
 
-    /// What an agent that starts finds.
-    pub fn found(&self) -> Found {
-        Found { report: self.report(), joined: self.joined, told: self.told }
+    pub fn id(&self) -> ExecutionId {
+        (self.job, self.run)
+    }
+
+    pub fn seat(&self) -> &str {
+        &self.seat
+    }
+
+    /// With which generation of the job's hosts this one came.
+    pub(crate) fn joined(&self) -> u32 {
+        self.joined
+    }
+
+    /// The last generation that it was told of.
+    pub(crate) fn generation_told(&self) -> u32 {
+        self.told.generation
+    }
+
+    /// What lies in the spool; `is_heard` while its process is there.
+    pub fn remains(&self, is_heard: bool) -> Remains {
+        let result = matches!(self.phase, Phase::Ended { .. }).then(|| self.report());
+        let entry = Entry {
+            seat: self.seat.clone(),
+            can_start_over: true,
+            joined: self.joined,
+            told: self.told,
+            is_streamed: false,
+            is_of_this_boot: self.is_of_this_boot,
+            is_heard,
+        };
+        Remains { is_there: true, entry: Some(entry), is_forgotten: self.is_forgotten, result }
+    }
+
+    pub(crate) fn mark_forgotten(&mut self) {
+        self.is_forgotten = true;
+    }
+
+    /// Has it something to wait for? Without an agent it ends once it has told its last.
+    pub(crate) fn report_is_open(&self) -> bool {
+        !matches!(self.phase, Phase::Ended { .. })
+    }
+
+    /// Its process is killed, and not those of the job.
+    pub(crate) fn lose_watcher(&mut self) {
+        self.phase = match self.phase {
+            // No process has come up yet, and none will.
+            Phase::Starting { up_at } => Phase::Unwatched { since: up_at, is_alive: false },
+            Phase::Running { since } | Phase::Ending { since, .. } => Phase::Unwatched { since, is_alive: true },
+            Phase::Unwatched { .. } | Phase::Ended { .. } => return,
+        };
+        self.coming = None;
+    }
+
+    /// The machine went down under it.
+    pub(crate) fn lose_power(&mut self) {
+        self.lose_watcher();
+        self.is_of_this_boot = false;
+        if let Phase::Unwatched { is_alive, .. } = &mut self.phase {
+            *is_alive = false;
+        }
+    }
+
+    /// What is left of it is ended: how it counts as ended.
+    pub(crate) fn end_rest(&mut self, now: Time, why: Unseen) -> JobReport {
+        self.end(now, now, why.exit(0));
+        self.report()
     }
 
     /// When something happens by itself.
@@ -121,7 +200,7 @@ impl Supervisor {
             Phase::Starting { up_at } => Some(*up_at),
             Phase::Running { since } => Some(self.exits_at(*since).min(*since + self.told.wall)),
             Phase::Ending { gone_at, .. } => Some(*gone_at),
-            Phase::Ended { .. } => None,
+            Phase::Unwatched { .. } | Phase::Ended { .. } => None,
         }
     }
 
@@ -157,7 +236,7 @@ impl Supervisor {
                 return None;
             }
             Phase::Ending { since, exit, .. } => self.end(since, now, exit),
-            Phase::Ended { .. } => return None,
+            Phase::Unwatched { .. } | Phase::Ended { .. } => return None,
         }
         Some(self.report())
     }
@@ -180,7 +259,7 @@ impl Supervisor {
                 let gone_at = (*gone_at).min(self.gone_after_term(term_at, grace));
                 self.phase = Phase::Ending { since: *since, gone_at, exit: exit.clone() };
             }
-            Phase::Ended { .. } => {}
+            Phase::Unwatched { .. } | Phase::Ended { .. } => {}
         }
     }
 
@@ -201,17 +280,11 @@ impl Supervisor {
         }
     }
 
-    /// The machine went down under it.
-    pub fn vanish(&mut self, now: Time) {
-        if self.is_alive() {
-            self.end(now, now, NodeExit::Vanished { reason: "the node was restarted".to_owned() });
-        }
-    }
-
     /// Are there processes, or will there be in a moment?
     pub fn is_alive(&self) -> bool {
         match &self.phase {
             Phase::Starting { .. } | Phase::Running { .. } | Phase::Ending { .. } => true,
+            Phase::Unwatched { is_alive, .. } => *is_alive,
             Phase::Ended { .. } => false,
         }
     }
@@ -221,6 +294,7 @@ impl Supervisor {
         match &self.phase {
             Phase::Ended { exit, .. } => Some(exit),
             Phase::Starting { .. } | Phase::Running { .. } | Phase::Ending { .. } => None,
+            Phase::Unwatched { .. } => None,
         }
     }
 
@@ -228,7 +302,7 @@ impl Supervisor {
     pub fn report(&self) -> JobReport {
         let status = match &self.phase {
             Phase::Starting { .. } => JobStatus::Starting,
-            Phase::Running { since } | Phase::Ending { since, .. } => {
+            Phase::Running { since } | Phase::Ending { since, .. } | Phase::Unwatched { since, .. } => {
                 JobStatus::Running { since: *since, generation: self.generation, is_confined: true }
             }
             Phase::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },

@@ -12,5 +12,6 @@ mod sim {
     mod nodes;
     mod queue;
     mod scheduling;
+    mod supervisors;
     mod tokens;
 }

@@ -178,7 +178,7 @@ impl Checks {
         if removed.is_some_and(Supervisor::is_alive) {
             return Err(Rule::Runs.broken(format!("{node} forgot job {job}, run {run}, while it has processes")));
         }
-        let joined = removed.map_or(1, |supervisor| supervisor.found().joined);
+        let joined = removed.map_or(1, |supervisor| supervisor.joined());
         self.forgotten.push((node.to_owned(), job, run, joined));
         Ok(())
     }

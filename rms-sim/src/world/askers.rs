@@ -109,7 +109,7 @@ impl World {
             .iter()
             .filter(|(_, supervisor)| supervisor.is_first() && supervisor.is_alive())
             .filter(|(_, supervisor)| matches!(supervisor.on_resize(), Some(OnResize::Signal(_) | OnResize::Hook(_))))
-            .map(|(execution, supervisor)| (*execution, supervisor.found().told.generation))
+            .map(|(execution, supervisor)| (*execution, supervisor.generation_told()))
             .filter(|(execution, generation)| *generation > self.askers.told.get(execution).copied().unwrap_or(1))
             .collect();
         for (execution, generation) in changed {

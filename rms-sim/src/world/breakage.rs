@@ -22,15 +22,18 @@ impl World {
     /// kill -9 of an agent; its successor knows nothing of its link.
     pub(crate) fn agent_dies(&mut self, node: usize) {
         self.trace.note(self.now, format_args!("{} loses its agent", self.nodes[node].name));
-        self.nodes[node].kill_agent();
+        let reads_orders = self.dice.chance(50);
+        self.nodes[node].kill_agent(reads_orders);
         self.links[node].agent_side = None;
         self.break_link(node);
     }
 
     pub(crate) fn start_agent(&mut self, node: usize) {
         if self.nodes[node].is_on && !self.nodes[node].has_agent() {
-            self.nodes[node].start_agent();
+            let found = self.nodes[node].start_agent();
             self.trace.note(self.now, format_args!("{} has a new agent", self.nodes[node].name));
+            self.nodes[node].hear(self.now, found);
+            self.wake_later(node);
             self.agenda.push(self.now, Item::Dial { node, life: self.nodes[node].life });
         }
     }
@@ -101,11 +104,46 @@ impl World {
                 self.journal.weather = DiskWeather::Fine;
                 Ok(())
             }
+            Repair::Pace(node) => {
+                self.nodes[node].pace = Span::ZERO;
+                Ok(())
+            }
+            Repair::Disk(node) => {
+                self.disk_is_full(node, false);
+                Ok(())
+            }
             Repair::Speed(node) => {
                 self.links[node].delay = USUAL_DELAY;
                 Ok(())
             }
         }
+    }
+
+    /// kill -9 of a supervisor, whatever it does.
+    pub(crate) fn supervisor_dies(&mut self, node: usize) {
+        let seats = self.nodes[node].seat_names();
+        if let Some(seat) = self.dice.pick(&seats) {
+            self.supervisor_is_killed(node, seat);
+        }
+    }
+
+    pub(crate) fn supervisor_is_killed(&mut self, node: usize, seat: &str) {
+        self.trace.note(self.now, format_args!("{} loses supervisor {seat}", self.nodes[node].name));
+        self.nodes[node].kill_seat(self.now, seat);
+        self.wake_later(node);
+    }
+
+    pub(crate) fn spawner_dies(&mut self, node: usize) {
+        self.trace.note(self.now, format_args!("{} loses its spawner", self.nodes[node].name));
+        self.nodes[node].kill_spawner(self.now);
+        self.wake_later(node);
+    }
+
+    /// Nothing more can be written to the disk of a node, or it can again.
+    pub(crate) fn disk_is_full(&mut self, node: usize, is_full: bool) {
+        self.trace.note(self.now, format_args!("the disk of {} is full: {is_full}", self.nodes[node].name));
+        self.nodes[node].set_full(self.now, is_full);
+        self.wake_later(node);
     }
 
     /// The machine goes down, and with it every process.
@@ -117,7 +155,7 @@ impl World {
                 self.application_dies((job, run));
             }
         }
-        self.nodes[node].power_off(self.now);
+        self.nodes[node].power_off();
         self.links[node].agent_side = None;
         self.break_link(node);
     }

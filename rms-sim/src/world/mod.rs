@@ -171,6 +171,9 @@ pub(crate) enum Repair {
     Heal(usize),
     Journal,
     Speed(usize),
+    /// Of what is done on a node.
+    Pace(usize),
+    Disk(usize),
 }
 
 impl World {
@@ -226,16 +229,14 @@ impl World {
                 }
                 Ok(())
             }
-            Item::Dial { node, life } => {
-                self.dial(node, life);
-                Ok(())
-            }
+            Item::Dial { node, life } => self.dial(node, life),
             Item::AgentNotices { node, epoch } => {
-                if self.links[node].agent_side == Some(epoch) {
-                    self.links[node].agent_side = None;
-                    self.dial_later(node);
+                if self.links[node].agent_side != Some(epoch) {
+                    return Ok(());
                 }
-                Ok(())
+                self.links[node].agent_side = None;
+                self.dial_later(node);
+                self.agent_hears(node, rms_core::node_loop::Inbound::LinkDown)
             }
             Item::ServerNotices { node, epoch } => {
                 self.server_notices(node, epoch);

@@ -1,13 +1,15 @@
 //! Messages between the server and the agents: what arrives, what is sent, who connects.
 
-use rms_api::desired::{JobReport, JobStatus, NodeReport};
-use rms_core::agent::{AgentEffect, AgentEvent};
+use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_core::node_loop::{self, ExecutionId, Outbound};
 use rms_core::server_loop::{Inbound, LinkId};
-use rms_model::Span;
+use rms_model::{Span, Usage};
 
 use super::{Item, Repair, World};
 use crate::check::{self, Violation};
 use crate::link::{Lane, ToAgent, ToServer};
+use crate::node::Doing;
+use crate::supervisor::Supervisor;
 use crate::trace::short_job;
 
 impl World {
@@ -19,6 +21,7 @@ impl World {
                 Inbound::AgentConnected { name, link, hello: self.nodes[node].hello.clone(), report }
             }
             ToServer::Report(report) => Inbound::AgentReported { name, link, report },
+            ToServer::Trouble(reason) => Inbound::AgentTroubled { name, link, reason },
         });
     }
 
@@ -33,76 +36,148 @@ impl World {
                 let jobs: Vec<_> = desired.jobs.iter().map(|wanted| (wanted.job.0, wanted.run.0, wanted.aim)).collect();
                 let name = &self.nodes[node].name;
                 self.trace.note(self.now, format_args!("{name} is to have {} {jobs:?}", desired.generation));
-                self.agent_handles(node, AgentEvent::Desired(desired))
+                self.agent_hears(node, node_loop::Inbound::Desired(desired))
             }
             ToAgent::Signal { job, run, signal } => {
-                self.nodes[node].signal(self.now, job, run, signal);
-                self.wake_later(node);
-                Ok(())
+                self.agent_hears(node, node_loop::Inbound::Signal { job, run, signal })
             }
         }
     }
 
-    pub(super) fn agent_handles(&mut self, node: usize, event: AgentEvent) -> Result<(), Violation> {
-        let had_agent = self.nodes[node].has_agent();
-        let reports = self.obey(node, event)?;
-        let forgotten = std::mem::take(&mut self.checks.forgotten);
-        check::results_are_kept(&forgotten, self.journal.shadow())?;
-        for report in reports {
-            self.send_up(node, ToServer::Report(report));
-        }
-        if had_agent && !self.nodes[node].has_agent() {
-            self.agent_dies(node);
-            let back_after = self.dice.span(Span::from_millis(1), Span::from_secs(20));
-            self.agenda.push(self.now + back_after, Item::Repair(Repair::Agent(node)));
+    /// The agent of a node takes in what happened.
+    pub(super) fn agent_hears(&mut self, node: usize, inbound: node_loop::Inbound) -> Result<(), Violation> {
+        self.nodes[node].hear(self.now, inbound);
+        self.obey(node)
+    }
+
+    /// The agent's orders are performed, as far as it lives to see it.
+    fn obey(&mut self, node: usize) -> Result<(), Violation> {
+        for order in self.nodes[node].orders() {
+            if !self.nodes[node].lives_on() {
+                self.agent_dies(node);
+                let back_after = self.dice.span(Span::from_millis(1), Span::from_secs(20));
+                self.agenda.push(self.now + back_after, Item::Repair(Repair::Agent(node)));
+                break;
+            }
+            match self.nodes[node].perform(self.now, order) {
+                Some(Outbound::Hello(report)) => {
+                    self.look_at_unstarted(node, &report);
+                    self.send_up(node, ToServer::Hello(report));
+                }
+                Some(Outbound::Report(report)) => {
+                    self.look_at_unstarted(node, &report);
+                    self.send_up(node, ToServer::Report(report));
+                }
+                Some(Outbound::Trouble(reason)) => self.send_up(node, ToServer::Trouble(reason)),
+                // Nobody asks for ranks here; applications ask by themselves.
+                Some(_) | None => {}
+            }
         }
         self.run_hooks(node);
         self.wake_later(node);
         Ok(())
     }
 
-    /// The agent's orders are performed, as far as it lives to see it: what it wants to tell.
-    fn obey(&mut self, node: usize, event: AgentEvent) -> Result<Vec<NodeReport>, Violation> {
-        let mut reports = Vec::new();
-        let node = &mut self.nodes[node];
-        for effect in node.handle(event) {
-            if !node.lives_on() {
-                break;
-            }
-            match effect {
-                AgentEffect::Start(wanted) => {
-                    self.checks.starting(self.now, &node.name, &wanted, node.supervisors())?;
-                    let program = self.programs.get(&wanted.launch.labels.name).cloned().unwrap_or_default();
-                    node.start(self.now, &wanted, &program);
-                }
-                AgentEffect::Update(wanted) => node.update(self.now, &wanted),
-                AgentEffect::Stop { job, run, patience, grace } => node.stop(self.now, (job, run), patience, grace),
-                AgentEffect::Kill { job, run } => node.kill(self.now, (job, run)),
-                AgentEffect::Forget { job, run } => {
-                    let removed = node.forget((job, run));
-                    self.checks.forgotten(&node.name, job, run, removed.as_ref())?;
-                }
-                AgentEffect::Report(report) => reports.push(report),
-            }
-        }
-        Ok(reports)
-    }
-
     pub(super) fn wake_later(&mut self, node: usize) {
-        if let Some(due) = self.nodes[node].due() {
-            self.agenda.push(due.max(self.now), Item::Wake { node });
+        let Some(due) = self.nodes[node].due().map(|due| due.max(self.now)) else { return };
+        if self.nodes[node].wakes_at.is_none_or(|at| due < at) {
+            self.nodes[node].wakes_at = Some(due);
+            self.agenda.push(due, Item::Wake { node });
         }
     }
 
+    /// What is due on a node happens.
     pub(super) fn wake(&mut self, node: usize) -> Result<(), Violation> {
-        for report in self.nodes[node].advance(self.now) {
-            self.trace.note(self.now, format_args!("{} has {}", self.nodes[node].name, short_job(&report)));
-            self.checks.ended(&self.nodes[node].name, &report);
-            self.look_at_first_process(node, &report);
-            self.agent_handles(node, AgentEvent::Changed(report))?;
+        self.nodes[node].wakes_at = None;
+        while self.nodes[node].due().is_some_and(|due| due <= self.now) {
+            for report in self.nodes[node].advance(self.now) {
+                self.look_at_report(node, &report);
+            }
+            while let Some(doing) = self.nodes[node].pop_due(self.now) {
+                self.does(node, doing)?;
+            }
+            self.nodes[node].on_time(self.now);
+            self.obey(node)?;
         }
+        self.run_hooks(node);
         self.wake_later(node);
         Ok(())
+    }
+
+    fn look_at_report(&mut self, node: usize, report: &JobReport) {
+        self.trace.note(self.now, format_args!("{} has {}", self.nodes[node].name, short_job(report)));
+        self.checks.ended(&self.nodes[node].name, report);
+        self.look_at_first_process(node, report);
+    }
+
+    /// What no supervisor could be made for never was on the node.
+    fn look_at_unstarted(&mut self, node: usize, report: &NodeReport) {
+        let model = &self.nodes[node];
+        for job in &report.jobs {
+            let has_failed = matches!(&job.status, JobStatus::Ended { exit: NodeExit::NotStarted { .. }, .. });
+            if has_failed && !model.supervisors().contains_key(&(job.job, job.run)) {
+                self.checks.ended(&model.name, job);
+            }
+        }
+    }
+
+    fn does(&mut self, node: usize, doing: Doing) -> Result<(), Violation> {
+        let model = &mut self.nodes[node];
+        match doing {
+            Doing::Hear(inbound) => self.agent_hears(node, inbound)?,
+            Doing::Spawner => model.spawner(self.now),
+            Doing::MakeSeat(seat) => model.make_seat(self.now, seat),
+            Doing::Take { seat, wanted } => self.supervisor_takes(node, seat, &wanted)?,
+            Doing::Tell { execution, what } => {
+                let removed = model.tell(self.now, execution, &what);
+                self.forgets(node, execution, removed)?;
+            }
+            Doing::Examine(execution) => model.examine(self.now, execution),
+            Doing::RemoveEntry(execution) => {
+                let removed = model.remove_entry(self.now, execution);
+                self.forgets(node, execution, removed)?;
+            }
+            Doing::EndRest(execution, why) => {
+                if let Some(report) = model.end_rest(self.now, execution, why) {
+                    self.look_at_report(node, &report);
+                }
+            }
+            Doing::Look => {
+                let look = model.look();
+                self.agent_hears(node, node_loop::Inbound::Looked(look))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A supervisor that reads its order starts the processes, if there is room for what it keeps of them.
+    fn supervisor_takes(&mut self, node: usize, seat: String, wanted: &DesiredJob) -> Result<(), Violation> {
+        let model = &mut self.nodes[node];
+        if !model.claims(self.now, &seat, wanted) {
+            return Ok(());
+        }
+        if model.is_full {
+            let reason = "no space left on device".to_owned();
+            let exit = NodeExit::NotStarted { reason: node_loop::at_fault(&reason) };
+            let status = JobStatus::Ended { at: self.now, exit, usage: Usage::default() };
+            let report = JobReport { job: wanted.job, run: wanted.run, status };
+            model.says(self.now, &seat, node_loop::Inbound::Fault { reason });
+            model.says(self.now, &seat, node_loop::Inbound::Changed(report.clone()));
+            self.look_at_report(node, &report);
+            return Ok(());
+        }
+        self.checks.starting(self.now, &model.name, wanted, model.supervisors())?;
+        let program = self.programs.get(&wanted.launch.labels.name).cloned().unwrap_or_default();
+        model.takes(Supervisor::start(self.now, seat, wanted, &program));
+        Ok(())
+    }
+
+    /// What was kept of an execution is gone: so the server has its result.
+    fn forgets(&mut self, node: usize, (job, run): ExecutionId, gone: Option<Supervisor>) -> Result<(), Violation> {
+        let Some(gone) = gone else { return Ok(()) };
+        self.checks.forgotten(&self.nodes[node].name, job, run, Some(&gone))?;
+        let forgotten = std::mem::take(&mut self.checks.forgotten);
+        check::results_are_kept(&forgotten, self.journal.shadow())
     }
 
     /// Whoever speaks for a job lives and dies with its first process.
@@ -131,20 +206,19 @@ impl World {
         }
     }
 
-    pub(super) fn dial(&mut self, node: usize, life: u64) {
+    pub(super) fn dial(&mut self, node: usize, life: u64) -> Result<(), Violation> {
         let is_same_agent = self.nodes[node].has_agent() && self.nodes[node].life == life;
         if !is_same_agent || self.links[node].agent_side.is_some() {
-            return;
+            return Ok(());
         }
         let is_reachable = self.server.is_some() && !self.links[node].is_cut;
         if !is_reachable {
             self.dial_later(node);
-            return;
+            return Ok(());
         }
         self.links[node].connect();
-        let report: NodeReport = self.nodes[node].hello_report();
         self.trace.note(self.now, format_args!("{} connects", self.nodes[node].name));
-        self.send_up(node, ToServer::Hello(report));
+        self.agent_hears(node, node_loop::Inbound::LinkUp)
     }
 
     pub(super) fn dial_later(&mut self, node: usize) {
