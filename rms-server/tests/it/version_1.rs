@@ -64,3 +64,21 @@ fn a_snapshot_of_version_1_is_read_as_ever() {
     state.rebuild_index();
     assert_eq!(state, expected);
 }
+
+/// Whoever goes back to an older server has a journal of the newer one.
+#[test]
+fn a_field_that_a_later_version_has_added_to_a_fact_is_skipped() {
+    for example in crate::golden::all_examples() {
+        let bytes = rmp_serde::to_vec_named(&example).expect("bytes");
+        let mut value = rmpv::decode::read_value(&mut bytes.as_slice()).expect("it is MessagePack");
+        let rmpv::Value::Map(variant) = &mut value else { panic!("{value}") };
+        let rmpv::Value::Map(fields) = &mut variant[0].1 else { panic!("{value}") };
+        let added = rmpv::Value::Array(vec![rmpv::Value::Nil, "more".into()]);
+        fields.insert(0, ("added_later".into(), added.clone()));
+        fields.push(("added_last".into(), added));
+        let mut bytes = Vec::new();
+        rmpv::encode::write_value(&mut bytes, &value).expect("bytes");
+        let read: Fact = rmp_serde::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", kind(&example)));
+        assert_eq!(read, example);
+    }
+}
