@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use launcher_schedule::cem::{FastestFirst, Hosts, Selection};
+use launcher_schedule::cem::{FastestFirst, NodeCounts, Selection};
 use launcher_schedule::moldable::{Amdahl, Sizes};
 use launcher_schedule::tiers::{Iterative, Site};
 use rms_model::{ClusterId, Span, Time};
@@ -16,8 +16,8 @@ pub struct Platform {
     pub n_clusters: u16,
 }
 
-/// Hosts of each cluster.
-pub const CLUSTER_HOSTS: u32 = 128;
+/// Nodes of each cluster.
+pub const CLUSTER_NODES: u32 = 128;
 
 impl Platform {
     /// In ascending order: 001's cluster 1 is the first.
@@ -53,7 +53,7 @@ pub struct Application {
 /// How an application selects its resources.
 #[derive(Clone, Debug)]
 pub enum Model {
-    /// Hosts of one cluster, by Amdahl's law. A rigid application has one size and is all parallel (001, §5.2.2).
+    /// Nodes of one cluster, by Amdahl's law. A rigid application has one size and is all parallel (001, §5.2.2).
     OnOne {
         sizes: Sizes,
         amdahl: Amdahl,
@@ -71,7 +71,7 @@ pub struct Execution {
 }
 
 impl Application {
-    /// Does it select hosts of several clusters at once?
+    /// Does it select nodes of several clusters at once?
     pub fn is_complex(&self) -> bool {
         match &self.model {
             Model::OnOne { .. } => false,
@@ -81,8 +81,8 @@ impl Application {
 }
 
 impl Model {
-    /// What a complex application selects of the available hosts; nothing for one that uses a single cluster.
-    pub fn select(&self, available: &Hosts) -> Option<Selection> {
+    /// What a complex application selects of the available nodes; nothing for one that uses a single cluster.
+    pub fn select(&self, available: &NodeCounts) -> Option<Selection> {
         match self {
             Model::OnOne { .. } => None,
             Model::Iterative(application) => application.select(available),
@@ -140,13 +140,13 @@ impl Mix {
     }
 }
 
-/// 001, Table 1: the parallel part in thousandths, and the most hosts; each for a quarter of the applications.
+/// 001, Table 1: the parallel part in thousandths, and the most nodes; each for a quarter of the applications.
 const CLASSES: [(u32, u32); 4] = [(800, 32), (900, 96), (990, 256), (999, 650)];
 
 /// Wall times are run times multiplied by something between these (001, §6.1.1), in thousandths.
 const SLACK_MILLI: (f64, f64) = (1100.0, 2000.0);
 
-/// 001's CEM application is public in an abstract alone, so its size is ours: an iteration is 20 seconds of one host of
+/// 001's CEM application is public in an abstract alone, so its size is ours: an iteration is 20 seconds of one node of
 /// cluster 1 and one exchange of messages. So distance matters, as it did on the authors' platform: a country's clusters
 /// are worth their 10 ms, the other country's are not worth 50 ms. It takes about 38 minutes on a free country.
 const CEM_ITERATIONS: u64 = 60_000;
@@ -181,16 +181,16 @@ fn of_job(job: &TraceJob, mix: Mix, platform: Platform, draw: &mut Draw) -> Appl
     }
     // Microseconds, for the milliseconds of a run by the thousandths of the slack.
     let wall = job.run.as_millis().max(0) as u128 * u128::from(slack);
-    let n_hosts = job.n_nodes.max(1);
+    let n_nodes = job.n_nodes.max(1);
     let (sizes, parallel) = if is_moldable {
         let (parallel, most) = CLASSES[class.min(CLASSES.len() - 1)];
         (Sizes { least: 1, most }, parallel)
     } else {
-        (Sizes { least: n_hosts, most: n_hosts }, 1000)
+        (Sizes { least: n_nodes, most: n_nodes }, 1000)
     };
     // Amdahl's law backwards: the log tells how long the job ran on its processors, not on one.
-    let serial = u128::from(1000 - parallel) * u128::from(n_hosts) + u128::from(parallel);
-    let on_one = platform.spans(wall * u128::from(n_hosts) * 1000 / serial);
+    let serial = u128::from(1000 - parallel) * u128::from(n_nodes) + u128::from(parallel);
+    let on_one = platform.spans(wall * u128::from(n_nodes) * 1000 / serial);
     let amdahl = Amdahl::new(parallel, 1000, on_one).expect("a class is a fraction");
     application(Model::OnOne { sizes, amdahl }, slack)
 }
@@ -212,9 +212,9 @@ fn slack(draw: &mut Draw) -> u32 {
     draw.between(SLACK_MILLI.0, SLACK_MILLI.1) as u32
 }
 
-/// The jobs of a log that 001 would take: those that ran, each processor a host, cut to the size of a cluster.
+/// The jobs of a log that 001 would take: those that ran, each processor a node, cut to the size of a cluster.
 pub fn jobs(log: &Trace) -> Cleaned {
-    log.clean(&Cleaning { most_nodes: Some(CLUSTER_HOSTS), zero_run: ZeroRun::Drop, ..Cleaning::default() })
+    log.clean(&Cleaning { most_nodes: Some(CLUSTER_NODES), zero_run: ZeroRun::Drop, ..Cleaning::default() })
 }
 
 /// Has it used processors for some time?
@@ -222,9 +222,9 @@ pub fn has_run(record: &Record) -> bool {
     record.run.is_some_and(|run| !run.is_zero()) && (record.allocated > 0 || record.requested > 0)
 }
 
-/// Has it no more processors than a cluster has hosts?
+/// Has it no more processors than a cluster has nodes?
 pub fn fits_a_cluster(record: &Record) -> bool {
-    record.allocated.max(record.requested) <= i64::from(CLUSTER_HOSTS)
+    record.allocated.max(record.requested) <= i64::from(CLUSTER_NODES)
 }
 
 /// The first 200 jobs of the LLNL Atlas log that ran. 001 used version 1.1-cln of the log; this is 2.1-cln.
@@ -272,7 +272,7 @@ mod tests {
     fn the_log_has_200_jobs_and_those_that_are_cut_are_counted() {
         let first = first_jobs();
         assert_eq!((first.jobs.len(), first.n_cut, first.n_dropped), (200, 106, 0));
-        assert!(first.jobs.iter().all(|job| (1..=CLUSTER_HOSTS).contains(&job.n_nodes)));
+        assert!(first.jobs.iter().all(|job| (1..=CLUSTER_NODES).contains(&job.n_nodes)));
         let small = small_jobs();
         assert_eq!((small.jobs.len(), small.n_dropped), (200, 0));
         assert!(small.jobs.iter().all(|job| i64::from(job.n_nodes) * job.run.as_millis() <= 7_200_000));

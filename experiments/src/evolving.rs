@@ -43,7 +43,7 @@ pub struct Ranges {
     pub n_apps: Range,
     pub n_stages: Range,
     pub stage_secs: Range,
-    pub stage_hosts: Range,
+    pub stage_nodes: Range,
 }
 
 /// As in the paper.
@@ -54,7 +54,7 @@ impl Default for Ranges {
             n_apps: range(15, 20),
             n_stages: range(1, 10),
             stage_secs: range(500, 3600),
-            stage_hosts: range(1, 75),
+            stage_nodes: range(1, 75),
         }
     }
 }
@@ -80,8 +80,8 @@ impl EvolvingTests {
         let n_stages = self.between(self.ranges.n_stages);
         let stages = (0..n_stages).map(|_| {
             let secs = self.between(self.ranges.stage_secs);
-            let hosts = self.between(self.ranges.stage_hosts);
-            Stage { hosts, span: Span::from_secs(secs.into()) }
+            let nodes = self.between(self.ranges.stage_nodes);
+            Stage { nodes, span: Span::from_secs(secs.into()) }
         });
         Evolution::new(stages.collect()).expect("no stage is empty, and no profile has more stages than may be")
     }
@@ -121,7 +121,7 @@ mod tests {
             assert!((15..=20).contains(&apps.len()));
             for app in apps {
                 assert!((1..=10).contains(&app.stages().len()));
-                assert!(app.stages().iter().all(|stage| (1..=75).contains(&stage.hosts)));
+                assert!(app.stages().iter().all(|stage| (1..=75).contains(&stage.nodes)));
                 assert!(app.stages().iter().all(|stage| (500_000..=3_600_000).contains(&stage.span.as_millis())));
             }
         }

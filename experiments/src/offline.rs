@@ -86,7 +86,7 @@ impl FromStr for Algorithm {
 /// List scheduling (003, Alg. 2): each application is fitted over the sum of the earlier ones, which do not move.
 ///
 /// # Errors
-/// An application that needs more hosts than there are.
+/// An application that needs more nodes than there are.
 pub fn schedule(algorithm: Algorithm, capacity: u32, apps: &[Evolution]) -> Result<Vec<Fit>, TooLarge> {
     let mut occupied = Profile::new();
     let expansion = algorithm.expansion();
@@ -140,7 +140,7 @@ pub fn run(experiment: Experiment, mut clock: impl FnMut() -> Duration) -> Resul
     if n_tests == 0 {
         return Err(ExperimentError::NoTests);
     }
-    let largest = ranges.stage_hosts.most;
+    let largest = ranges.stage_nodes.most;
     let too_few = |_: TooLarge| ExperimentError::TooFewNodes { capacity, largest };
     if capacity < largest {
         return Err(ExperimentError::TooFewNodes { capacity, largest });
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(run(few), Err("74 nodes are too few: a stage may need 75".to_owned()));
         let many = Ranges { n_stages: "1-100000".parse().expect("a range"), ..Ranges::default() };
         assert!(run(Experiment { ranges: many, ..Experiment::default() }).is_err());
-        let small = Ranges { stage_hosts: "1-8".parse().expect("a range"), ..Ranges::default() };
+        let small = Ranges { stage_nodes: "1-8".parse().expect("a range"), ..Ranges::default() };
         assert_eq!(run(Experiment { ranges: small, capacity: 8, n_tests: 1, ..Experiment::default() }), Ok(()));
         let none = Experiment { n_tests: 0, ..Experiment::default() };
         assert_eq!(run(none), Err("an experiment needs at least one test".to_owned()));

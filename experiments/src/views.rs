@@ -51,11 +51,11 @@ pub enum Heard {
 pub struct Experiment<'a> {
     pub system: System,
     pub heard: Heard,
-    /// Clusters by id, with their hosts.
+    /// Clusters by id, with their nodes.
     pub clusters: &'a [(ClusterId, u32)],
     /// In the order of their arrival at one instant.
     pub applications: &'a [Application],
-    /// Ghosts are the launchers' business: the listed system frees hosts at once.
+    /// Ghosts are the launchers' business: the listed system frees nodes at once.
     pub fair_start: Span,
     pub resched_timer: Span,
     /// Changed, to see what hangs on it.
@@ -87,7 +87,7 @@ pub const FAIR_START: Span = Span::from_secs(5);
 pub enum ViewsError {
     #[error("the server refused what application {application} asked for")]
     Refused { application: usize, source: Refusal },
-    #[error("application {application} selects hosts on several clusters at once: not all of its sizes can be listed")]
+    #[error("application {application} selects nodes on several clusters at once: not all of its sizes can be listed")]
     NotListable { application: usize },
     #[error("application {application} was ended by the server: {reason}")]
     Ended { application: usize, reason: String },

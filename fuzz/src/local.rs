@@ -1,4 +1,4 @@
-//! What programs of one host say to each other: commands inside a job, supervisors, ranks.
+//! What programs of one node say to each other: commands inside a job, supervisors, ranks.
 
 use node_agent::frame::{self, Decoder};
 use node_agent::order::{FromSupervisor, ToSupervisor};
@@ -29,7 +29,7 @@ pub fn rsh(input: &[u8]) {
     frames::<rsh::Call>(input);
     frames::<rsh::Say>(input);
     frames::<rsh::Request>(input);
-    frames::<rsh::Answer>(input);
+    frames::<rsh::CommandEnd>(input);
 }
 
 pub fn supervisor(input: &[u8]) {

@@ -39,9 +39,9 @@ pub fn words(input: &[u8]) {
     match kind % 12 {
         0 => drop(text.parse::<TokenText>()),
         1 => {
-            if let Ok(hosts) = hostlist::expand(text) {
-                let again = hostlist::expand(&hostlist::fold(&hosts)).expect("what was folded can be expanded");
-                assert_eq!(again.len(), hosts.len(), "{text}");
+            if let Ok(nodes) = hostlist::expand(text) {
+                let again = hostlist::expand(&hostlist::fold(&nodes)).expect("what was folded can be expanded");
+                assert_eq!(again.len(), nodes.len(), "{text}");
             }
         }
         2 => span(text),

@@ -1,4 +1,4 @@
-//! Applications that run on several clusters at once and select their hosts themselves (001, §5.2.3 and appendix A.3).
+//! Applications that run on several clusters at once and select their nodes themselves (001, §5.2.3 and appendix A.3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,29 @@ use rms_model::{ClusterId, Request, Span, Time};
 
 use super::{Proposal, Sight, wall_of};
 
-/// Hosts by cluster; clusters without hosts may be left out.
-pub type Hosts = BTreeMap<ClusterId, u32>;
+/// Nodes by cluster; clusters without nodes may be left out.
+pub type NodeCounts = BTreeMap<ClusterId, u32>;
 
-/// What an application selects of the hosts that are available, and how long it takes with them (001: f′).
+/// What an application selects of the nodes that are available, and how long it takes with them (001: f′).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// At most as many on each cluster as are available.
-    pub hosts: Hosts,
+    pub nodes: NodeCounts,
     /// How long the application runs on them.
     pub wall: Span,
 }
 
-/// The selection that completes first (001, Algorithm 2). `select` gets the hosts available on each cluster; `None` from
+/// The selection that completes first (001, Algorithm 2). `select` gets the nodes available on each cluster; `None` from
 /// it means that it can not use those. It may be slow: it is called a few times for each change-point of the view, and
 /// never for those that can not be better.
 ///
-/// At each change-point the available hosts of *all* clusters are read again. As printed, only those of the cluster that
+/// At each change-point the available nodes of *all* clusters are read again. As printed, only those of the cluster that
 /// changes are, so values that a failed attempt has lowered stay low, and better requests are missed.
-pub fn propose(sight: &Sight<'_>, now: Time, mut select: impl FnMut(&Hosts) -> Option<Selection>) -> Option<Proposal> {
+pub fn propose(
+    sight: &Sight<'_>,
+    now: Time,
+    mut select: impl FnMut(&NodeCounts) -> Option<Selection>,
+) -> Option<Proposal> {
     let mut best: Option<Proposal> = None;
     let mut visited = None;
     for (start, _) in sight.change_points(now) {
@@ -35,15 +39,15 @@ pub fn propose(sight: &Sight<'_>, now: Time, mut select: impl FnMut(&Hosts) -> O
         if visited.replace(start) == Some(start) {
             continue;
         }
-        let mut available: Hosts =
+        let mut available: NodeCounts =
             sight.clusters.iter().map(|(cluster, seen)| (*cluster, seen.free_at(start))).collect();
-        while available.values().any(|n_hosts| *n_hosts > 0) {
-            let Some(Selection { hosts, wall }) = select(&available) else { break };
-            let hosts: Hosts = hosts.into_iter().filter(|(_, n_hosts)| *n_hosts > 0).collect();
-            let missing = missing(sight, &hosts, start, wall);
-            if missing.is_empty() && !hosts.is_empty() {
+        while available.values().any(|n_nodes| *n_nodes > 0) {
+            let Some(Selection { nodes, wall }) = select(&available) else { break };
+            let nodes: NodeCounts = nodes.into_iter().filter(|(_, n_nodes)| *n_nodes > 0).collect();
+            let missing = missing(sight, &nodes, start, wall);
+            if missing.is_empty() && !nodes.is_empty() {
                 if best.as_ref().is_none_or(|best| start + wall < best.completion()) {
-                    best = Some(Proposal { request: Request { hosts, wall }, start });
+                    best = Some(Proposal { request: Request { nodes, wall }, start });
                 }
                 break;
             }
@@ -58,20 +62,20 @@ pub fn propose(sight: &Sight<'_>, now: Time, mut select: impl FnMut(&Hosts) -> O
     best
 }
 
-/// The clusters on which the selected hosts are not free for so long, with the hosts that are.
-fn missing(sight: &Sight<'_>, hosts: &Hosts, start: Time, wall: Span) -> Hosts {
-    let n_free = |(cluster, n_hosts): (&ClusterId, &u32)| {
+/// The clusters on which the selected nodes are not free for so long, with the nodes that are.
+fn missing(sight: &Sight<'_>, nodes: &NodeCounts, start: Time, wall: Span) -> NodeCounts {
+    let n_free = |(cluster, n_nodes): (&ClusterId, &u32)| {
         let n_free = sight.free(*cluster, start, wall);
-        (n_free < *n_hosts).then_some((*cluster, n_free))
+        (n_free < *n_nodes).then_some((*cluster, n_free))
     };
-    hosts.iter().filter_map(n_free).collect()
+    nodes.iter().filter_map(n_free).collect()
 }
 
 /// An iterative application that spreads its work over clusters by their speed and loses some time for each
 /// further cluster: a selection function for [`propose`].
 #[derive(Clone, Debug)]
 pub struct FastestFirst {
-    /// What one host of speed 1 takes.
+    /// What one node of speed 1 takes.
     pub work: Span,
     /// Thousandths of speed 1. Clusters that are not listed are not used.
     pub speed_milli: BTreeMap<ClusterId, u32>,
@@ -80,27 +84,27 @@ pub struct FastestFirst {
 }
 
 impl FastestFirst {
-    /// All available hosts of the clusters with most speed, of as many clusters as take the least time; of equals
+    /// All available nodes of the clusters with most speed, of as many clusters as take the least time; of equals
     /// the fewest clusters.
-    pub fn select(&self, available: &Hosts) -> Option<Selection> {
-        let power = |cluster: &ClusterId, n_hosts: u32| {
-            u128::from(self.speed_milli.get(cluster).copied().unwrap_or(0)) * u128::from(n_hosts)
+    pub fn select(&self, available: &NodeCounts) -> Option<Selection> {
+        let power = |cluster: &ClusterId, n_nodes: u32| {
+            u128::from(self.speed_milli.get(cluster).copied().unwrap_or(0)) * u128::from(n_nodes)
         };
-        let usable = available.iter().map(|(cluster, n_hosts)| (power(cluster, *n_hosts), *cluster, *n_hosts));
+        let usable = available.iter().map(|(cluster, n_nodes)| (power(cluster, *n_nodes), *cluster, *n_nodes));
         let fastest: BTreeSet<_> = usable
             .filter(|(power, _, _)| *power > 0)
-            .map(|(power, cluster, n_hosts)| (std::cmp::Reverse(power), cluster, n_hosts))
+            .map(|(power, cluster, n_nodes)| (std::cmp::Reverse(power), cluster, n_nodes))
             .collect();
         let mut best: Option<Selection> = None;
         let mut sum = 0;
         let mut latency = Span::ZERO;
-        let mut hosts = Hosts::new();
-        for (std::cmp::Reverse(power), cluster, n_hosts) in fastest {
+        let mut nodes = NodeCounts::new();
+        for (std::cmp::Reverse(power), cluster, n_nodes) in fastest {
             sum += power;
-            hosts.insert(cluster, n_hosts);
+            nodes.insert(cluster, n_nodes);
             let wall = wall_of(self.work.as_millis().max(0) as u128 * 1000, sum) + latency;
             if best.as_ref().is_none_or(|best| wall < best.wall) {
-                best = Some(Selection { hosts: hosts.clone(), wall });
+                best = Some(Selection { nodes: nodes.clone(), wall });
             }
             latency = latency + self.latency;
         }
@@ -117,9 +121,9 @@ mod tests {
         Span::from_secs(secs)
     }
 
-    /// Cluster 0 has 5 hosts, cluster 1 has one.
+    /// Cluster 0 has 5 nodes, cluster 1 has one.
     fn view() -> BTreeMap<ClusterId, Profile> {
-        let pairs = |pairs: &[(i64, i64)]| pairs.iter().map(|(span, hosts)| (secs(*span), *hosts)).collect::<Vec<_>>();
+        let pairs = |pairs: &[(i64, i64)]| pairs.iter().map(|(span, nodes)| (secs(*span), *nodes)).collect::<Vec<_>>();
         BTreeMap::from([
             (ClusterId(0), Profile::from_pairs(Time::EPOCH, pairs(&[(6, 3), (6, 1), (3, 5)]))),
             (ClusterId(1), Profile::from_pairs(Time::EPOCH, pairs(&[(2, 1)]))),
@@ -128,41 +132,42 @@ mod tests {
 
     #[test]
     fn values_that_an_attempt_has_lowered_are_read_again() {
-        let hosts = Hosts::from([(ClusterId(0), 5), (ClusterId(1), 1)]);
+        let nodes = NodeCounts::from([(ClusterId(0), 5), (ClusterId(1), 1)]);
         let view = view();
-        let sight = Sight::new(&hosts, &view);
+        let sight = Sight::new(&nodes, &view);
         let speed_milli = BTreeMap::from([(ClusterId(0), 1000), (ClusterId(1), 1000)]);
         let application = FastestFirst { work: secs(30), speed_milli, latency: Span::ZERO };
-        let proposal = propose(&sight, Time::EPOCH, |hosts| application.select(hosts)).expect("it fits");
-        assert_eq!(proposal.request.hosts, Hosts::from([(ClusterId(0), 2), (ClusterId(1), 1)]));
+        let proposal = propose(&sight, Time::EPOCH, |nodes| application.select(nodes)).expect("it fits");
+        assert_eq!(proposal.request.nodes, NodeCounts::from([(ClusterId(0), 2), (ClusterId(1), 1)]));
         assert_eq!((proposal.start, proposal.completion()), (Time::from_secs(2), Time::from_secs(12)));
     }
 
     #[test]
     fn a_selection_that_makes_no_sense_ends() {
-        let hosts = Hosts::from([(ClusterId(0), 5)]);
+        let nodes = NodeCounts::from([(ClusterId(0), 5)]);
         let view = view();
-        let sight = Sight::new(&hosts, &view);
-        let stubborn = |_: &Hosts| Some(Selection { hosts: Hosts::from([(ClusterId(0), 99)]), wall: secs(1) });
+        let sight = Sight::new(&nodes, &view);
+        let stubborn =
+            |_: &NodeCounts| Some(Selection { nodes: NodeCounts::from([(ClusterId(0), 99)]), wall: secs(1) });
         assert_eq!(propose(&sight, Time::EPOCH, stubborn), None);
-        let foreign = |_: &Hosts| Some(Selection { hosts: Hosts::from([(ClusterId(7), 1)]), wall: secs(1) });
+        let foreign = |_: &NodeCounts| Some(Selection { nodes: NodeCounts::from([(ClusterId(7), 1)]), wall: secs(1) });
         assert_eq!(propose(&sight, Time::EPOCH, foreign), None);
-        let nothing = |_: &Hosts| Some(Selection { hosts: Hosts::new(), wall: secs(1) });
+        let nothing = |_: &NodeCounts| Some(Selection { nodes: NodeCounts::new(), wall: secs(1) });
         assert_eq!(propose(&sight, Time::EPOCH, nothing), None);
         assert_eq!(propose(&sight, Time::EPOCH, |_| None), None);
     }
 
     #[test]
     fn a_further_cluster_must_be_worth_its_latency() {
-        let available = Hosts::from([(ClusterId(0), 4), (ClusterId(1), 2), (ClusterId(2), 3)]);
+        let available = NodeCounts::from([(ClusterId(0), 4), (ClusterId(1), 2), (ClusterId(2), 3)]);
         let speed_milli = BTreeMap::from([(ClusterId(0), 1000), (ClusterId(1), 2500)]);
         let select = |latency| {
             let application = FastestFirst { work: secs(90), speed_milli: speed_milli.clone(), latency: secs(latency) };
-            application.select(&available).expect("there are hosts")
+            application.select(&available).expect("there are nodes")
         };
-        let both = Hosts::from([(ClusterId(0), 4), (ClusterId(1), 2)]);
-        assert_eq!(select(0), Selection { hosts: both.clone(), wall: secs(10) });
-        assert_eq!(select(7), Selection { hosts: both, wall: secs(17) });
-        assert_eq!(select(8), Selection { hosts: Hosts::from([(ClusterId(1), 2)]), wall: secs(18) });
+        let both = NodeCounts::from([(ClusterId(0), 4), (ClusterId(1), 2)]);
+        assert_eq!(select(0), Selection { nodes: both.clone(), wall: secs(10) });
+        assert_eq!(select(7), Selection { nodes: both, wall: secs(17) });
+        assert_eq!(select(8), Selection { nodes: NodeCounts::from([(ClusterId(1), 2)]), wall: secs(18) });
     }
 }

@@ -1,15 +1,15 @@
 //! Application-side scheduling: which request to send for a view (001, §5.2 and appendix A).
 //!
 //! Every function here is pure: it reads what a launcher sees and says what to ask for. All of them minimise the
-//! completion time; among equal completions the earlier start wins, then the smaller cluster id, then more hosts.
-//! Hosts are whole, times absolute, wall times rounded up to whole seconds.
+//! completion time; among equal completions the earlier start wins, then the smaller cluster id, then more nodes.
+//! Nodes are whole, times absolute, wall times rounded up to whole seconds.
 //!
 //! ```
 //! use std::collections::BTreeMap;
 //! use launcher_schedule::{Sight, moldable::{self, Amdahl, Sizes}};
 //! use rms_model::{ClusterId, Profile, Span, Time};
 //!
-//! // 001, Fig. 3: one cluster of 5 hosts, of which 1, then 4 are busy for a second each.
+//! // 001, Fig. 3: one cluster of 5 nodes, of which 1, then 4 are busy for a second each.
 //! let cluster = ClusterId(1);
 //! let now = Time::from_secs(0);
 //! let occupied = Profile::from_pairs(now, [(Span::from_secs(1), 1), (Span::from_secs(1), 4)]);
@@ -18,7 +18,7 @@
 //!
 //! let application = Amdahl::new(1, 1, BTreeMap::from([(cluster, Span::from_secs(5))]))?;
 //! let proposal = moldable::propose(&sight, now, Sizes::at_least(1), &application).expect("it fits");
-//! assert_eq!(proposal.request.hosts[&cluster], 5);
+//! assert_eq!(proposal.request.nodes[&cluster], 5);
 //! assert_eq!(proposal.start, Time::from_secs(2));
 //! assert_eq!(proposal.completion(), Time::from_secs(3));
 //! # Ok::<(), launcher_schedule::moldable::NoFraction>(())
@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 
 use rms_model::{ClusterId, Profile, Request, Span, Time, View};
 
-/// What a launcher sees: its clusters, how many hosts each has, and when they are busy.
+/// What a launcher sees: its clusters, how many nodes each has, and when they are busy.
 #[derive(Clone, Debug)]
 pub struct Sight<'a> {
     clusters: BTreeMap<ClusterId, Cluster<'a>>,
@@ -43,14 +43,14 @@ pub struct Sight<'a> {
 
 #[derive(Clone, Copy, Debug)]
 struct Cluster<'a> {
-    n_hosts: i64,
+    n_nodes: i64,
     occupied: &'a Profile,
 }
 
 /// A request, and when it would start if the view did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Hosts by cluster, and the wall time to ask for.
+    /// Nodes by cluster, and the wall time to ask for.
     pub request: Request,
     /// The estimate; the server alone knows what the others ask for.
     pub start: Time,
@@ -59,30 +59,30 @@ pub struct Proposal {
 static FREE: Profile = Profile::new();
 
 impl<'a> Sight<'a> {
-    /// `hosts` names the clusters to use; one that `view` does not have is free.
-    pub fn new(hosts: &BTreeMap<ClusterId, u32>, view: &'a View) -> Sight<'a> {
-        let cluster = |(cluster, n_hosts): (&ClusterId, &u32)| {
+    /// `nodes` names the clusters to use; one that `view` does not have is free.
+    pub fn new(nodes: &BTreeMap<ClusterId, u32>, view: &'a View) -> Sight<'a> {
+        let cluster = |(cluster, n_nodes): (&ClusterId, &u32)| {
             let occupied = view.get(cluster).unwrap_or(&FREE);
-            (*cluster, Cluster { n_hosts: i64::from(*n_hosts), occupied })
+            (*cluster, Cluster { n_nodes: i64::from(*n_nodes), occupied })
         };
-        Sight { clusters: hosts.iter().map(cluster).collect() }
+        Sight { clusters: nodes.iter().map(cluster).collect() }
     }
 
-    /// The clusters that are seen, each with how many hosts it has and when they are busy.
+    /// The clusters that are seen, each with how many nodes it has and when they are busy.
     pub fn of(clusters: impl IntoIterator<Item = (ClusterId, u32, &'a Profile)>) -> Sight<'a> {
-        let cluster = |(cluster, n_hosts, occupied)| (cluster, Cluster { n_hosts: i64::from(n_hosts), occupied });
+        let cluster = |(cluster, n_nodes, occupied)| (cluster, Cluster { n_nodes: i64::from(n_nodes), occupied });
         Sight { clusters: clusters.into_iter().map(cluster).collect() }
     }
 
-    /// Hosts of `cluster` that stay free from `from` for `span`; 0 if the cluster is not seen.
+    /// Nodes of `cluster` that stay free from `from` for `span`; 0 if the cluster is not seen.
     pub fn free(&self, cluster: ClusterId, from: Time, span: Span) -> u32 {
         self.clusters.get(&cluster).map_or(0, |cluster| cluster.free(from, from + span))
     }
 
-    /// When so many hosts of `cluster` are first free for `span`; `None` if the cluster is too small.
-    pub fn first_hole(&self, cluster: ClusterId, n_hosts: u32, span: Span, now: Time) -> Option<Time> {
+    /// When so many nodes of `cluster` are first free for `span`; `None` if the cluster is too small.
+    pub fn first_hole(&self, cluster: ClusterId, n_nodes: u32, span: Span, now: Time) -> Option<Time> {
         let cluster = self.clusters.get(&cluster)?;
-        let hole = cluster.occupied.first_hole(cluster.n_hosts, i64::from(n_hosts), span, now)?;
+        let hole = cluster.occupied.first_hole(cluster.n_nodes, i64::from(n_nodes), span, now)?;
         Some(hole.start)
     }
 
@@ -105,11 +105,11 @@ impl<'a> Sight<'a> {
 
 impl Cluster<'_> {
     fn free(&self, from: Time, until: Time) -> u32 {
-        u32::try_from(self.occupied.least_free(self.n_hosts, from, until).max(0)).unwrap_or(u32::MAX)
+        u32::try_from(self.occupied.least_free(self.n_nodes, from, until).max(0)).unwrap_or(u32::MAX)
     }
 
     fn free_at(&self, time: Time) -> u32 {
-        u32::try_from((self.n_hosts - self.occupied.at(time)).max(0)).unwrap_or(u32::MAX)
+        u32::try_from((self.n_nodes - self.occupied.at(time)).max(0)).unwrap_or(u32::MAX)
     }
 }
 

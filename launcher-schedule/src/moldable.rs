@@ -1,4 +1,4 @@
-//! Applications that run on any number of hosts of one cluster (001, §5.2.1 and appendix A.2).
+//! Applications that run on any number of nodes of one cluster (001, §5.2.1 and appendix A.2).
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use thiserror::Error;
 
 use super::{Proposal, Sight, wall_of};
 
-/// How long an application runs. More hosts must never take longer; [`Table`] is for those where they do.
+/// How long an application runs. More nodes must never take longer; [`Table`] is for those where they do.
 pub trait WallTime {
-    /// For `n_hosts` hosts, at least 1, of `cluster`; `None` if the application can not use that cluster.
-    fn wall(&self, cluster: ClusterId, n_hosts: u32) -> Option<Span>;
+    /// For `n_nodes` nodes, at least 1, of `cluster`; `None` if the application can not use that cluster.
+    fn wall(&self, cluster: ClusterId, n_nodes: u32) -> Option<Span>;
 }
 
-/// How many hosts an application can use.
+/// How many nodes an application can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Fewer hosts are not enough.
+    /// Fewer nodes are not enough.
     pub least: u32,
-    /// More hosts would not be used.
+    /// More nodes would not be used.
     pub most: u32,
 }
 
@@ -29,8 +29,8 @@ impl Sizes {
     }
 }
 
-/// The cluster and the number of its hosts that complete first (001, Algorithm 1). `None` if no cluster that the
-/// application can use has enough hosts.
+/// The cluster and the number of its nodes that complete first (001, Algorithm 1). `None` if no cluster that the
+/// application can use has enough nodes.
 ///
 /// It visits the change-points of the view in turn, and at each asks for all that is free, then for what is free for as
 /// long as that takes, until it fits; later ones than the best completion can not be better.
@@ -42,16 +42,16 @@ pub fn propose(sight: &Sight<'_>, now: Time, sizes: Sizes, application: &impl Wa
         }
         let seen = &sight.clusters[&cluster];
         // Algorithm 1 forgets the application's own maximum (A2 of the errata; 5.2.1 has it).
-        let mut n_hosts = seen.free_at(start).min(sizes.most);
-        while n_hosts >= sizes.least.max(1) {
-            let Some(wall) = application.wall(cluster, n_hosts) else { break };
+        let mut n_nodes = seen.free_at(start).min(sizes.most);
+        while n_nodes >= sizes.least.max(1) {
+            let Some(wall) = application.wall(cluster, n_nodes) else { break };
             let n_free = seen.free(start, start + wall);
-            if n_free < n_hosts {
-                n_hosts = n_free;
+            if n_free < n_nodes {
+                n_nodes = n_free;
                 continue;
             }
             if best.as_ref().is_none_or(|best| start + wall < best.completion()) {
-                best = Some(Proposal { request: Request::on_one(cluster, n_hosts, wall), start });
+                best = Some(Proposal { request: Request::on_one(cluster, n_nodes, wall), start });
             }
             break;
         }
@@ -59,7 +59,7 @@ pub fn propose(sight: &Sight<'_>, now: Time, sizes: Sizes, application: &impl Wa
     best
 }
 
-/// Amdahl's law with exact fractions: the wall time on n hosts is (1 − P + P/n) times that on one, rounded up.
+/// Amdahl's law with exact fractions: the wall time on n nodes is (1 − P + P/n) times that on one, rounded up.
 #[derive(Clone, Debug)]
 pub struct Amdahl {
     parallel: u64,
@@ -76,7 +76,7 @@ pub struct NoFraction {
 }
 
 impl Amdahl {
-    /// `numerator / denominator` of the work is parallel; `on_one` is the wall time on one host of each cluster that can
+    /// `numerator / denominator` of the work is parallel; `on_one` is the wall time on one node of each cluster that can
     /// be used.
     ///
     /// # Errors
@@ -90,16 +90,16 @@ impl Amdahl {
 }
 
 impl WallTime for Amdahl {
-    fn wall(&self, cluster: ClusterId, n_hosts: u32) -> Option<Span> {
+    fn wall(&self, cluster: ClusterId, n_nodes: u32) -> Option<Span> {
         let on_one = self.on_one.get(&cluster)?.as_millis().max(0) as u128;
-        let (parallel, whole, n_hosts) =
-            (u128::from(self.parallel), u128::from(self.whole), u128::from(n_hosts.max(1)));
-        Some(wall_of(on_one * ((whole - parallel) * n_hosts + parallel), whole * n_hosts))
+        let (parallel, whole, n_nodes) =
+            (u128::from(self.parallel), u128::from(self.whole), u128::from(n_nodes.max(1)));
+        Some(wall_of(on_one * ((whole - parallel) * n_nodes + parallel), whole * n_nodes))
     }
 }
 
 /// Downey's model: an application of some average parallelism A whose parallelism varies by sigma. The wall time
-/// on n hosts is that on one divided by the speed-up S(n), which grows up to A.
+/// on n nodes is that on one divided by the speed-up S(n), which grows up to A.
 #[derive(Clone, Debug)]
 pub struct Downey {
     average: f64,
@@ -131,9 +131,9 @@ impl Downey {
         Ok(Downey { average, sigma, on_one })
     }
 
-    /// How much faster `n_hosts` hosts are than one.
-    pub fn speed_up(&self, n_hosts: u32) -> f64 {
-        let (n, a, sigma) = (f64::from(n_hosts.max(1)), self.average, self.sigma);
+    /// How much faster `n_nodes` nodes are than one.
+    pub fn speed_up(&self, n_nodes: u32) -> f64 {
+        let (n, a, sigma) = (f64::from(n_nodes.max(1)), self.average, self.sigma);
         let speed_up = if sigma <= 1.0 {
             if n <= a {
                 a * n / (a + sigma / 2.0 * (n - 1.0))
@@ -152,18 +152,18 @@ impl Downey {
 }
 
 impl WallTime for Downey {
-    fn wall(&self, cluster: ClusterId, n_hosts: u32) -> Option<Span> {
+    fn wall(&self, cluster: ClusterId, n_nodes: u32) -> Option<Span> {
         let on_one = self.on_one.get(&cluster)?.as_millis().max(0);
         // A float holds every millisecond of a century. Rounding up may add one, never take one.
-        let millis = (on_one as f64 / self.speed_up(n_hosts)).ceil().max(0.0);
+        let millis = (on_one as f64 / self.speed_up(n_nodes)).ceil().max(0.0);
         Some(wall_of(millis as u128, 1))
     }
 }
 
-/// Measured wall times for some sizes, in any relation: more hosts may even take longer.
+/// Measured wall times for some sizes, in any relation: more nodes may even take longer.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Wall times by cluster and number of hosts.
+    /// Wall times by cluster and number of nodes.
     pub walls: BTreeMap<ClusterId, BTreeMap<u32, Span>>,
 }
 
@@ -172,10 +172,10 @@ impl Table {
     pub fn propose(&self, sight: &Sight<'_>, now: Time) -> Option<Proposal> {
         let mut best: Option<Proposal> = None;
         for (cluster, walls) in &self.walls {
-            // More hosts first: of equals the first is kept.
-            for (n_hosts, wall) in walls.iter().rev().filter(|(n_hosts, _)| **n_hosts > 0) {
-                let Some(start) = sight.first_hole(*cluster, *n_hosts, *wall, now) else { continue };
-                let proposal = Proposal { request: Request::on_one(*cluster, *n_hosts, *wall), start };
+            // More nodes first: of equals the first is kept.
+            for (n_nodes, wall) in walls.iter().rev().filter(|(n_nodes, _)| **n_nodes > 0) {
+                let Some(start) = sight.first_hole(*cluster, *n_nodes, *wall, now) else { continue };
+                let proposal = Proposal { request: Request::on_one(*cluster, *n_nodes, *wall), start };
                 let key = |proposal: &Proposal| (proposal.completion(), proposal.start);
                 if best.as_ref().is_none_or(|best| key(&proposal) < key(best)) {
                     best = Some(proposal);
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn amdahl_is_exact_and_rounds_up() {
-        let check = |(numerator, denominator), n_hosts, expected| {
+        let check = |(numerator, denominator), n_nodes, expected| {
             let amdahl = Amdahl::new(numerator, denominator, on_one(100)).expect("a fraction");
-            assert_eq!(amdahl.wall(CLUSTER, n_hosts), Some(Span::from_secs(expected)));
+            assert_eq!(amdahl.wall(CLUSTER, n_nodes), Some(Span::from_secs(expected)));
         };
         check((1, 1), 3, 34);
         check((0, 1), 3, 100);
@@ -232,19 +232,19 @@ mod tests {
     }
 
     #[test]
-    fn a_table_may_prefer_fewer_hosts() {
+    fn a_table_may_prefer_fewer_nodes() {
         let secs = Span::from_secs;
         let walls = BTreeMap::from([(1, secs(90)), (4, secs(40)), (8, secs(50)), (16, secs(1))]);
         let table = Table { walls: BTreeMap::from([(CLUSTER, walls)]) };
-        let hosts = BTreeMap::from([(CLUSTER, 8)]);
+        let nodes = BTreeMap::from([(CLUSTER, 8)]);
         let propose = |busy: i64| {
             let view = BTreeMap::from([(CLUSTER, Profile::from_pairs(Time::EPOCH, [(secs(busy), 6)]))]);
-            let proposal = table.propose(&Sight::new(&hosts, &view), Time::EPOCH).expect("it fits");
-            (proposal.request.n_hosts(), proposal.start.as_secs())
+            let proposal = table.propose(&Sight::new(&nodes, &view), Time::EPOCH).expect("it fits");
+            (proposal.request.n_nodes(), proposal.start.as_secs())
         };
         assert_eq!(propose(0), (4, 0));
         assert_eq!(propose(49), (4, 49));
-        // One host now completes as early as four later; it starts first.
+        // One node now completes as early as four later; it starts first.
         assert_eq!(propose(50), (1, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Applications that run on one number of hosts (001, §5.2.2).
+//! Applications that run on one number of nodes (001, §5.2.2).
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use rms_model::{ClusterId, Request, Span, Time};
 
 use super::{Proposal, Sight};
 
-/// The cluster on which `n_hosts` hosts complete first. `walls` has the wall time for each cluster that can be
+/// The cluster on which `n_nodes` nodes complete first. `walls` has the wall time for each cluster that can be
 /// used. `None` if all of them are too small.
-pub fn propose(sight: &Sight<'_>, now: Time, n_hosts: u32, walls: &BTreeMap<ClusterId, Span>) -> Option<Proposal> {
+pub fn propose(sight: &Sight<'_>, now: Time, n_nodes: u32, walls: &BTreeMap<ClusterId, Span>) -> Option<Proposal> {
     let on_cluster = |(cluster, wall): (&ClusterId, &Span)| {
-        let start = sight.first_hole(*cluster, n_hosts, *wall, now)?;
-        Some(Proposal { request: Request::on_one(*cluster, n_hosts, *wall), start })
+        let start = sight.first_hole(*cluster, n_nodes, *wall, now)?;
+        Some(Proposal { request: Request::on_one(*cluster, n_nodes, *wall), start })
     };
     let proposals = walls.iter().filter_map(on_cluster);
     // The first of equals is kept, and clusters come in ascending order.
@@ -28,17 +28,17 @@ mod tests {
         let (fast, slow) = (ClusterId(2), ClusterId(1));
         let secs = Span::from_secs;
         let now = Time::from_secs(100);
-        let hosts = BTreeMap::from([(slow, 8), (fast, 4)]);
+        let nodes = BTreeMap::from([(slow, 8), (fast, 4)]);
         let walls = BTreeMap::from([(slow, secs(20)), (fast, secs(10))]);
         let check = |busy: i64, expected: (ClusterId, i64)| {
             let view = BTreeMap::from([(fast, Profile::from_pairs(now, [(secs(busy), 3)]))]);
-            let sight = Sight::new(&hosts, &view);
+            let sight = Sight::new(&nodes, &view);
             let proposal = propose(&sight, now, 2, &walls).expect("it fits");
-            assert_eq!((*proposal.request.hosts.keys().next().expect("one"), proposal.start.as_secs()), expected);
+            assert_eq!((*proposal.request.nodes.keys().next().expect("one"), proposal.start.as_secs()), expected);
         };
         check(0, (fast, 100));
         check(9, (fast, 109));
         check(10, (slow, 100));
-        assert_eq!(propose(&Sight::new(&hosts, &BTreeMap::new()), now, 9, &walls), None);
+        assert_eq!(propose(&Sight::new(&nodes, &BTreeMap::new()), now, 9, &walls), None);
     }
 }

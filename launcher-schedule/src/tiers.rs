@@ -1,13 +1,13 @@
 //! A selection function for iterative applications whose iterations wait for the slowest link (001's CEM application).
 //!
 //! 001 says only what its function respects; this is the model that is assumed here: an iteration divides its work by
-//! all speed, then exchanges messages over the longest distance between its hosts, with bandwidth to spare.
+//! all speed, then exchanges messages over the longest distance between its nodes, with bandwidth to spare.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::ClusterId;
 
-use super::cem::{Hosts, Selection};
+use super::cem::{NodeCounts, Selection};
 use super::wall_of;
 
 /// An application that computes and exchanges in turns: pass [`Iterative::select`] to [`super::cem::propose`].
@@ -15,7 +15,7 @@ use super::wall_of;
 pub struct Iterative {
     /// How many turns there are.
     pub iterations: u64,
-    /// Microseconds that one host of speed 1 takes for one iteration.
+    /// Microseconds that one node of speed 1 takes for one iteration.
     pub work_micros: u64,
     /// Messages of an iteration that wait for each other.
     pub messages: u64,
@@ -40,13 +40,13 @@ const IN_A_COUNTRY: u64 = 10_000;
 const ANYWHERE: u64 = 50_000;
 
 impl Iterative {
-    /// All available hosts of one cluster, of one city, of one country or of all, whichever takes the least time; of
+    /// All available nodes of one cluster, of one city, of one country or of all, whichever takes the least time; of
     /// equals the first in this order.
-    pub fn select(&self, available: &Hosts) -> Option<Selection> {
+    pub fn select(&self, available: &NodeCounts) -> Option<Selection> {
         let usable: Vec<(ClusterId, u32, Site)> = available
             .iter()
-            .filter_map(|(cluster, n_hosts)| Some((*cluster, *n_hosts, *self.sites.get(cluster)?)))
-            .filter(|(_, n_hosts, site)| *n_hosts > 0 && site.speed_milli > 0)
+            .filter_map(|(cluster, n_nodes)| Some((*cluster, *n_nodes, *self.sites.get(cluster)?)))
+            .filter(|(_, n_nodes, site)| *n_nodes > 0 && site.speed_milli > 0)
             .collect();
         let cities: BTreeSet<u16> = usable.iter().map(|(_, _, site)| site.city).collect();
         let countries: BTreeSet<u16> = usable.iter().map(|(_, _, site)| site.country).collect();
@@ -70,19 +70,19 @@ impl Iterative {
         latency_micros: u64,
     ) -> Option<Selection> {
         let mut power: u128 = 0;
-        let mut hosts = Hosts::new();
-        for (cluster, n_hosts, site) in chosen {
-            power += u128::from(*n_hosts) * u128::from(site.speed_milli);
-            hosts.insert(*cluster, *n_hosts);
+        let mut nodes = NodeCounts::new();
+        for (cluster, n_nodes, site) in chosen {
+            power += u128::from(*n_nodes) * u128::from(site.speed_milli);
+            nodes.insert(*cluster, *n_nodes);
         }
-        if hosts.is_empty() {
+        if nodes.is_empty() {
             return None;
         }
         let exchange = u128::from(self.messages) * u128::from(latency_micros);
         let turn = (u128::from(self.work_micros) * 1000).saturating_add(exchange.saturating_mul(power));
         // Microseconds by power; a thousandth of it is milliseconds.
         let wall = wall_of(turn.saturating_mul(u128::from(self.iterations)), power * 1000);
-        Some(Selection { hosts, wall })
+        Some(Selection { nodes, wall })
     }
 }
 
@@ -103,27 +103,27 @@ mod tests {
     }
 
     #[test]
-    fn the_further_apart_the_hosts_the_less_they_may_talk() {
-        let available = Hosts::from([(ClusterId(0), 4), (ClusterId(1), 4), (ClusterId(2), 8), (ClusterId(3), 4)]);
+    fn the_further_apart_the_nodes_the_less_they_may_talk() {
+        let available = NodeCounts::from([(ClusterId(0), 4), (ClusterId(1), 4), (ClusterId(2), 8), (ClusterId(3), 4)]);
         let check = |messages, expected: &[u16], secs| {
-            let Selection { hosts, wall } = application(messages).select(&available).expect("there are hosts");
-            assert_eq!(hosts.keys().map(|cluster| cluster.0).collect::<Vec<_>>(), expected);
+            let Selection { nodes, wall } = application(messages).select(&available).expect("there are nodes");
+            assert_eq!(nodes.keys().map(|cluster| cluster.0).collect::<Vec<_>>(), expected);
             assert_eq!(wall, Span::from_secs(secs));
         };
         // 3.2 s of work: 0.1 s on 32 times speed 1, 0.2 s on 16 times.
         check(0, &[0, 1, 2, 3], 10);
         check(1, &[0, 1, 2, 3], 15);
         check(3, &[3], 20);
-        let without_3 = Hosts::from([(ClusterId(0), 4), (ClusterId(1), 4), (ClusterId(2), 8)]);
-        let selection = application(5).select(&without_3).expect("there are hosts");
-        assert_eq!((selection.hosts.len(), selection.wall), (3, Span::from_secs(25)));
+        let without_3 = NodeCounts::from([(ClusterId(0), 4), (ClusterId(1), 4), (ClusterId(2), 8)]);
+        let selection = application(5).select(&without_3).expect("there are nodes");
+        assert_eq!((selection.nodes.len(), selection.wall), (3, Span::from_secs(25)));
     }
 
     #[test]
     fn unknown_clusters_and_empty_ones_are_left_out_and_large_numbers_do_not_wrap() {
-        assert_eq!(application(1).select(&Hosts::from([(ClusterId(0), 0), (ClusterId(9), 5)])), None);
+        assert_eq!(application(1).select(&NodeCounts::from([(ClusterId(0), 0), (ClusterId(9), 5)])), None);
         let forever = Iterative { iterations: u64::MAX, work_micros: u64::MAX, messages: u64::MAX, ..application(1) };
-        let selection = forever.select(&Hosts::from([(ClusterId(0), u32::MAX), (ClusterId(2), 1)]));
-        assert_eq!(selection.expect("there are hosts").wall, Span::MAX_WALL);
+        let selection = forever.select(&NodeCounts::from([(ClusterId(0), u32::MAX), (ClusterId(2), 1)]));
+        assert_eq!(selection.expect("there are nodes").wall, Span::MAX_WALL);
     }
 }

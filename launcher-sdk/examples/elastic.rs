@@ -1,7 +1,7 @@
-//! A program that grows and shrinks while it computes (002): it tells its hosts at each breakpoint.
+//! A program that grows and shrinks while it computes (002): it tells its nodes at each breakpoint.
 //!
-//! `rms submit --malleable 1-4 --negotiable --wrap 'elastic 1-4'`. `elastic 1-4 grow 2` asks for two hosts more by itself at
-//! first, `elastic 1-4 grow a:1,b:2` for hosts of two clusters, all of them or none. It ends when the file `stop` is in its working directory.
+//! `rms submit --malleable 1-4 --negotiable --wrap 'elastic 1-4'`. `elastic 1-4 grow 2` asks for two nodes more by itself at
+//! first, `elastic 1-4 grow a:1,b:2` for nodes of two clusters, all of them or none. It ends when the file `stop` is in its working directory.
 
 use std::error::Error;
 use std::path::Path;
@@ -25,7 +25,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Box<dyn Error>> {
-    let usage = "usage: elastic LEAST-MOST [grow HOSTS | grow CLUSTER:HOSTS,...]";
+    let usage = "usage: elastic LEAST-MOST [grow NODES | grow CLUSTER:NODES,...]";
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (least, most) = args.first().and_then(|range| range.split_once('-')).ok_or(usage)?;
     let limits = Limits::between(least.parse()?, most.parse()?);
@@ -33,14 +33,14 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let negotiator = Negotiator::connect_with(JobEnvironment::read()?.surviving_loss()).await?;
     let mut resizing = Resizing::within(&negotiator, limits).await?;
     println!("begins on {}", names(&negotiator));
-    if let [_, word, n_hosts] = args.as_slice() {
+    if let [_, word, n_nodes] = args.as_slice() {
         if word != "grow" {
             return Err(usage.into());
         }
-        let want = wanted(n_hosts)?.within(Span::from_secs(15));
+        let want = wanted(n_nodes)?.within(Span::from_secs(15));
         let asked = negotiator.request(want).await?;
         match asked.settled().await? {
-            Settled::Ready(ready) => println!("got {} more, as {}", ready.hosts.len(), asked.id()),
+            Settled::Ready(ready) => println!("got {} more, as {}", ready.nodes.len(), asked.id()),
             Settled::Ended { ending, reason } => println!("got nothing ({ending}): {reason}"),
         }
     }
@@ -50,15 +50,15 @@ async fn run() -> Result<(), Box<dyn Error>> {
         while let Some(change) = resizing.breakpoint().await? {
             match change {
                 Change::Came(came) => {
-                    negotiator.write_hostfile("hosts", HostfileStyle::Names)?;
+                    negotiator.write_hostfile("nodes", HostfileStyle::Names)?;
                     println!("generation {}: grown to {}", came.holding.generation, names(&negotiator));
                 }
                 Change::Leave(leave) => {
                     println!("leaves {}", leave.names().join(" "));
                     leave.done().await?;
                 }
-                Change::Lost(hosts) => {
-                    let lost: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+                Change::Lost(nodes) => {
+                    let lost: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
                     println!("lost {}", lost.join(" "));
                 }
             }
@@ -70,19 +70,19 @@ async fn run() -> Result<(), Box<dyn Error>> {
 
 /// `2`, of which one would do, or `a:1,b:2`.
 fn wanted(text: &str) -> Result<Want, Box<dyn Error>> {
-    if let Ok(n_hosts) = text.parse() {
-        return Ok(Want::grow(n_hosts).at_least(1));
+    if let Ok(n_nodes) = text.parse() {
+        return Ok(Want::grow(n_nodes).at_least(1));
     }
-    let mut hosts: Vec<(&str, u64)> = Vec::new();
+    let mut nodes: Vec<(&str, u64)> = Vec::new();
     for part in text.split(',') {
-        let (cluster, n_hosts) = part.split_once(':').ok_or("write 2, or a:1,b:2")?;
-        hosts.push((cluster, n_hosts.parse()?));
+        let (cluster, n_nodes) = part.split_once(':').ok_or("write 2, or a:1,b:2")?;
+        nodes.push((cluster, n_nodes.parse()?));
     }
-    Ok(Want::grow_on(SetRule::All, hosts))
+    Ok(Want::grow_on(SetRule::All, nodes))
 }
 
 fn names(negotiator: &Negotiator) -> String {
-    let mut names: Vec<String> = negotiator.hosts().into_iter().map(|host| host.name).collect();
+    let mut names: Vec<String> = negotiator.nodes().into_iter().map(|node| node.name).collect();
     names.sort();
     names.join(" ")
 }

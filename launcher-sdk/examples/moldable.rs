@@ -1,7 +1,7 @@
-//! Runs a command on as many hosts as let it complete first, by Amdahl's law (001, §5.2.1 and Algorithm 1).
+//! Runs a command on as many nodes as let it complete first, by Amdahl's law (001, §5.2.1 and Algorithm 1).
 //!
 //! `rms up`, then `cargo run -p launcher-sdk --example moldable -- 0.95 3600 4 ./solver`: 95 % of it is parallel, an hour
-//! on one host, at most 4 hosts. The choice is made anew whenever the view changes, until it starts.
+//! on one node, at most 4 nodes. The choice is made anew whenever the view changes, until it starts.
 
 use std::error::Error;
 
@@ -13,7 +13,7 @@ use launcher_sdk::schedule::moldable::Sizes;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let usage = "usage: moldable PARALLEL-PART SECONDS-ON-ONE-HOST MOST-HOSTS PROGRAM [ARGS]";
+    let usage = "usage: moldable PARALLEL-PART SECONDS-ON-ONE-NODE MOST-NODES PROGRAM [ARGS]";
     let parallel: f64 = args.next().ok_or(usage)?.parse()?;
     let on_one = Span::from_secs(args.next().ok_or(usage)?.parse()?);
     let sizes = Sizes { least: 1, most: args.next().ok_or(usage)?.parse()? };
@@ -29,12 +29,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let proposal = model.propose(seen, sizes)?;
         if seen.requested() != Some(&proposal.request) {
             let delay = proposal.start.since(seen.now());
-            println!("asks for {} hosts for {}, in {delay}", proposal.request.n_hosts(), proposal.request.wall);
+            println!("asks for {} nodes for {}, in {delay}", proposal.request.n_nodes(), proposal.request.wall);
         }
         Some(proposal)
     };
     let start = |start: &Start| {
-        println!("started on {}", start.host_list());
+        println!("started on {}", start.node_list());
         Action::launch(Program::new(argv.clone()).output("moldable-%j-%t.out"))
     };
     let outcome = launcher::run(&client, Subscription::named("moldable"), &mut planned(plan, start)).await?;

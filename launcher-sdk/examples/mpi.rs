@@ -1,7 +1,7 @@
-//! A sketch of an MPI launcher: as many hosts as complete first by measured times, one rank for each of their CPUs.
+//! A sketch of an MPI launcher: as many nodes as complete first by measured times, one rank for each of their CPUs.
 //!
-//! `rms up`, then `cargo run -p launcher-sdk --example mpi -- 1=120,2=70,4=45 ./ring`: 120 s on one host, 70 s on two and
-//! 45 s on four. The agents of the hosts start the ranks of a program of the MPICH family themselves and tell them of each
+//! `rms up`, then `cargo run -p launcher-sdk --example mpi -- 1=120,2=70,4=45 ./ring`: 120 s on one node, 70 s on two and
+//! 45 s on four. The agents of the nodes start the ranks of a program of the MPICH family themselves and tell them of each
 //! other: there is no mpirun. `--mpirun PATH` before all starts them by that, as Open MPI needs it.
 
 use std::collections::BTreeMap;
@@ -13,19 +13,19 @@ use launcher_sdk::model::Span;
 use launcher_sdk::model::job::Constraint;
 use launcher_sdk::schedule::moldable::Sizes;
 
-/// `1=120,2=70`: seconds by number of hosts.
+/// `1=120,2=70`: seconds by number of nodes.
 fn table(text: &str) -> Result<BTreeMap<u32, Span>, Box<dyn Error>> {
     let mut walls = BTreeMap::new();
     for pair in text.split(',') {
-        let (n_hosts, secs) = pair.split_once('=').ok_or("write the times like 1=120,2=70")?;
-        walls.insert(n_hosts.parse()?, Span::from_secs(secs.parse()?));
+        let (n_nodes, secs) = pair.split_once('=').ok_or("write the times like 1=120,2=70")?;
+        walls.insert(n_nodes.parse()?, Span::from_secs(secs.parse()?));
     }
     Ok(walls)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1).peekable();
-    let usage = "usage: mpi [--mpirun PATH] HOSTS=SECONDS[,HOSTS=SECONDS...] PROGRAM [ARGS]";
+    let usage = "usage: mpi [--mpirun PATH] NODES=SECONDS[,NODES=SECONDS...] PROGRAM [ARGS]";
     let mpirun = args.next_if_eq("--mpirun").and_then(|_| args.next());
     let model = Model::table(table(&args.next().ok_or(usage)?)?)?;
     let argv: Vec<String> = args.collect();
@@ -34,23 +34,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let client = Client::connect_here()?;
-    // Only hosts with at least two CPUs are counted in the view; a real launcher would ask for its network, too.
+    // Only nodes with at least two CPUs are counted in the view; a real launcher would ask for its network, too.
     let constraint = Constraint { cpus: 2, ..Constraint::default() };
     let filter = Filter { constraint, ..Filter::default() };
     let subscription = Subscription { filter, ..Subscription::named("mpi") };
     let start = |start: &Start| {
-        // Ranks are spread over the hosts in blocks, so the host with the fewest CPUs decides.
-        let ranks_each = start.grant.hosts.iter().map(|host| host.cpus).min().unwrap_or(1).clamp(1, 4);
-        let n_ranks = ranks_each * start.grant.request.n_hosts();
-        println!("started {n_ranks} ranks on {}", start.host_list());
+        // Ranks are spread over the nodes in blocks, so the node with the fewest CPUs decides.
+        let ranks_each = start.grant.nodes.iter().map(|node| node.cpus).min().unwrap_or(1).clamp(1, 4);
+        let n_ranks = ranks_each * start.grant.request.n_nodes();
+        println!("started {n_ranks} ranks on {}", start.node_list());
         let program = match &mpirun {
             None => Program::new(argv.clone()),
-            // What runs on the first host reaches the others through Limber.
+            // What runs on the first node reaches the others through Limber.
             Some(mpirun) => Program::script("#!/bin/sh\nexec \"$@\"\n")
                 .args([mpirun.clone(), "-n".to_owned(), n_ranks.to_string()])
                 .args(argv.clone()),
         };
-        // For mpirun the number of tasks is that of the slots in its host file.
+        // For mpirun the number of tasks is that of the slots in its hostfile.
         Action::launch(program.tasks(n_ranks).output("mpi-%j-%t.out"))
     };
     let mut launcher = moldable(Sizes::at_least(1), model, start);

@@ -1,9 +1,9 @@
-//! A launcher with an algorithm of its own, that uses the hosts by its own means and survives its own end.
+//! A launcher with an algorithm of its own, that uses the nodes by its own means and survives its own end.
 //!
-//! It runs a command *here*, with the names of its hosts in `RMS_HOSTS`, as a program would that reaches hosts by ssh. It
-//! asks for the largest power of two of hosts that is free within the next minute, else it waits for the view to change.
+//! It runs a command *here*, with the names of its nodes in `RMS_NODES`, as a program would that reaches nodes by ssh. It
+//! asks for the largest power of two of nodes that is free within the next minute, else it waits for the view to change.
 //!
-//! `rms up`, then `cargo run -p launcher-sdk --example own_algorithm -- job.id 60 sh -c 'echo $RMS_HOSTS'`. The file
+//! `rms up`, then `cargo run -p launcher-sdk --example own_algorithm -- job.id 60 sh -c 'echo $RMS_NODES'`. The file
 //! `job.id` keeps the application's id: started again while that is there, the launcher goes on with that application.
 
 use std::error::Error;
@@ -34,25 +34,25 @@ impl Launcher for PowersOfTwo {
 
     fn on_view(&mut self, seen: &Seen<'_>) -> Option<Request> {
         let sight = seen.sight();
-        let in_time = |cluster: ClusterId, n_hosts: u32| {
+        let in_time = |cluster: ClusterId, n_nodes: u32| {
             sight
-                .first_hole(cluster, n_hosts, self.wall, seen.now())
+                .first_hole(cluster, n_nodes, self.wall, seen.now())
                 .is_some_and(|start| start <= seen.now() + PATIENCE)
         };
         // 16, 8, 4, 2, 1: the first that some cluster has in time.
         let sizes = (0..=4).rev().map(|exponent| 1 << exponent);
-        let mut choices = sizes.flat_map(|n_hosts| seen.clusters().iter().map(move |info| (info.cluster, n_hosts)));
-        let (cluster, n_hosts) = choices.find(|(cluster, n_hosts)| in_time(*cluster, *n_hosts))?;
-        println!("asks for {n_hosts} hosts");
-        Some(Request::on_one(cluster, n_hosts, self.wall))
+        let mut choices = sizes.flat_map(|n_nodes| seen.clusters().iter().map(move |info| (info.cluster, n_nodes)));
+        let (cluster, n_nodes) = choices.find(|(cluster, n_nodes)| in_time(*cluster, *n_nodes))?;
+        println!("asks for {n_nodes} nodes");
+        Some(Request::on_one(cluster, n_nodes, self.wall))
     }
 
     fn on_start(&mut self, start: &Start) -> Action {
         // Of a command that a launcher before this one had started, nothing is known: this one starts it anew.
         let again = if start.is_resumed { " again" } else { "" };
-        println!("started{again} on {}", start.host_list());
+        println!("started{again} on {}", start.node_list());
         let mut command = Command::new(&self.argv[0]);
-        command.args(&self.argv[1..]).env("RMS_HOSTS", start.host_list());
+        command.args(&self.argv[1..]).env("RMS_NODES", start.node_list());
         Action::command(command)
     }
 

@@ -507,7 +507,7 @@ impl Client {
         Ok(changes)
     }
 
-    /// What hosts at a price have cost the caller; for an admin, each user.
+    /// What nodes at a price have cost the caller; for an admin, each user.
     ///
     /// # Errors
     /// As every call.
@@ -560,7 +560,7 @@ impl Client {
         Ok(report)
     }
 
-    /// What launchers have cost: their views and requests, their adaptation delays (001, §5.3), the host time that ghosts
+    /// What launchers have cost: their views and requests, their adaptation delays (001, §5.3), the node time that ghosts
     /// have kept idle for them, and the bytes on their channels.
     ///
     /// # Errors

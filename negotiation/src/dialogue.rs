@@ -9,7 +9,7 @@ use rms_model::{NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::concession;
-use crate::error::{ActError, Breach, Refusal};
+use crate::error::{ActError, Breach, Rejected};
 use crate::message::{Message, Reason, Statement};
 use crate::owner::{Action, Change, Output, Rules};
 use crate::subject::{Direction, NegotiationId, Parties, Side};
@@ -29,8 +29,8 @@ pub struct Dialogue {
     phase: Phase,
     mine: Option<Proposal>,
     theirs: Option<Proposal>,
-    /// Which hosts come or go, once who gives has said so.
-    hosts: Option<BTreeSet<NodeId>>,
+    /// Which nodes come or go, once who gives has said so.
+    nodes: Option<BTreeSet<NodeId>>,
     /// Why it ended without a result, or why the application wants it to end.
     reason: Option<Reason>,
     /// When the RMS has failed if it is not ready.
@@ -57,7 +57,7 @@ impl Dialogue {
             phase: Phase::Idle,
             mine: None,
             theirs: None,
-            hosts: None,
+            nodes: None,
             reason: None,
             due: None,
             voice: Voice::default(),
@@ -117,9 +117,9 @@ impl Dialogue {
         self.proposal().map(Template::direction)
     }
 
-    /// Which hosts come or go, once that is known.
-    pub fn hosts(&self) -> Option<&BTreeSet<NodeId>> {
-        self.hosts.as_ref()
+    /// Which nodes come or go, once that is known.
+    pub fn nodes(&self) -> Option<&BTreeSet<NodeId>> {
+        self.nodes.as_ref()
     }
 
     /// Why it ended without a result, or is to end.
@@ -193,11 +193,10 @@ impl Dialogue {
         let n_before = output.messages.len();
         let heard = self.hear(now, message, &mut output);
         let answers = match &heard {
-            Ok(()) | Err(Refusal::Stale { .. } | Refusal::OutOfTurn(_) | Refusal::TooLate(_) | Refusal::Breach(_)) => {
-                true
-            }
-            Err(Refusal::ForeignId(_) | Refusal::NeverSaid { .. }) => false,
-            Err(Refusal::Unknown(_) | Refusal::AlreadyOpen(_)) => false,
+            Ok(())
+            | Err(Rejected::Stale { .. } | Rejected::OutOfTurn(_) | Rejected::TooLate(_) | Rejected::Breach(_)) => true,
+            Err(Rejected::ForeignId(_) | Rejected::NeverSaid { .. }) => false,
+            Err(Rejected::Unknown(_) | Rejected::AlreadyOpen(_)) => false,
         };
         let has_answered = output.messages.len() > n_before;
         // A statement is confirmed, so that it is not repeated; who has not heard our latest hears it again.
@@ -249,9 +248,9 @@ impl Dialogue {
         holds(!agreed || self.proposal().is_some_and(Template::is_definite), "what is agreed is definite")?;
         holds(proposer.is_none_or(|by| by_me == (by == self.end)), "the standing proposal is the phase's")?;
         holds(self.phase != Phase::Pledged || !by_me, "nobody pledges to the own proposal")?;
-        holds(self.phase != Phase::Committing || self.hosts.is_some(), "who commits names hosts")?;
-        let met = |hosts: &BTreeSet<NodeId>| self.proposal().is_some_and(|template| template.is_met_by(hosts));
-        holds(self.hosts.as_ref().is_none_or(met), "the hosts are those that were agreed")?;
+        holds(self.phase != Phase::Committing || self.nodes.is_some(), "who commits names nodes")?;
+        let met = |nodes: &BTreeSet<NodeId>| self.proposal().is_some_and(|template| template.is_met_by(nodes));
+        holds(self.nodes.as_ref().is_none_or(met), "the nodes are those that were agreed")?;
         let has_due = self.due.is_some() || self.end == Side::Application;
         holds(self.phase != Phase::Accepted || has_due, "what the RMS has agreed to is due")
     }
@@ -301,16 +300,16 @@ impl Dialogue {
                 self.check_agreeable(round)?;
                 Statement::Accept { round }
             }
-            Action::Commit(hosts) => {
-                self.check_hosts(&hosts)?;
-                self.hosts = Some(hosts.clone());
-                Statement::Commit { round, hosts }
+            Action::Commit(nodes) => {
+                self.check_nodes(&nodes)?;
+                self.nodes = Some(nodes.clone());
+                Statement::Commit { round, nodes }
             }
             Action::Ready => {
-                let hosts = self.hosts.clone().unwrap_or_default();
-                self.check_hosts(&hosts)?;
-                self.hosts = Some(hosts.clone());
-                Statement::Ready { round, hosts }
+                let nodes = self.nodes.clone().unwrap_or_default();
+                self.check_nodes(&nodes)?;
+                self.nodes = Some(nodes.clone());
+                Statement::Ready { round, nodes }
             }
             Action::Reject(reason) => self.ending(Ending::Rejected, reason),
             Action::Withdraw(reason) => self.ending(Ending::Withdrawn, reason),
@@ -318,24 +317,24 @@ impl Dialogue {
         })
     }
 
-    fn hear(&mut self, now: Time, message: &Message, output: &mut Output) -> Result<(), Refusal> {
+    fn hear(&mut self, now: Time, message: &Message, output: &mut Output) -> Result<(), Rejected> {
         if message.id != self.id {
-            return Err(Refusal::ForeignId(message.id));
+            return Err(Rejected::ForeignId(message.id));
         }
         if message.ack_seq > self.voice.seq() {
-            return Err(Refusal::NeverSaid { seen: message.ack_seq, said: self.voice.seq() });
+            return Err(Rejected::NeverSaid { seen: message.ack_seq, said: self.voice.seq() });
         }
         self.voice.confirm(message.ack_seq);
         let Some(statement) = &message.statement else { return Ok(()) };
         if message.seq <= self.voice.ack_seq() {
-            return Err(Refusal::Stale { number: message.seq, seen: self.voice.ack_seq() });
+            return Err(Rejected::Stale { number: message.seq, seen: self.voice.ack_seq() });
         }
         match table::next(self.end, self.known_direction(), self.phase, Input::Hear(statement.kind())) {
-            Next::Never => Err(Refusal::OutOfTurn(self.phase)),
-            Next::To(to) if agrees(to) && !self.may_be_agreed() => Err(Refusal::OutOfTurn(self.phase)),
+            Next::Never => Err(Rejected::OutOfTurn(self.phase)),
+            Next::To(to) if agrees(to) && !self.may_be_agreed() => Err(Rejected::OutOfTurn(self.phase)),
             Next::Late => {
                 self.voice.take_in(message.seq);
-                Err(Refusal::TooLate(self.phase))
+                Err(Rejected::TooLate(self.phase))
             }
             Next::To(to) => self.follow(now, to, message.seq, statement, output),
         }
@@ -349,7 +348,7 @@ impl Dialogue {
         number: u32,
         statement: &Statement,
         output: &mut Output,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejected> {
         match statement {
             Statement::Propose { round, template, valid_for } => {
                 self.voice.take_in(number);
@@ -369,11 +368,11 @@ impl Dialogue {
                     self.say(now, Statement::Accept { round: *round }, output);
                 }
             }
-            Statement::Commit { round, hosts } | Statement::Ready { round, hosts } => {
+            Statement::Commit { round, nodes } | Statement::Ready { round, nodes } => {
                 self.check_agreeable(*round)?;
-                self.check_hosts(hosts)?;
+                self.check_nodes(nodes)?;
                 self.voice.take_in(number);
-                self.hosts = Some(hosts.clone());
+                self.nodes = Some(nodes.clone());
                 self.enter(now, to, output);
             }
             Statement::End { ending, reason } => {
@@ -393,7 +392,7 @@ impl Dialogue {
         let reason = match breach {
             Breach::TooManyRounds { .. } => Reason::TooManyRounds,
             Breach::Round { .. } | Breach::OtherSubject | Breach::Worsens { .. } => Reason::BadProposal,
-            Breach::Indefinite | Breach::Validity(_) | Breach::Hosts { .. } => Reason::BadProposal,
+            Breach::Indefinite | Breach::Validity(_) | Breach::Nodes { .. } => Reason::BadProposal,
         };
         let input = Input::Say(StatementKind::End(Ending::Rejected));
         match table::next(self.end, self.known_direction(), heard, input) {
@@ -483,14 +482,14 @@ impl Dialogue {
         if standing.template.is_definite() { Ok(()) } else { Err(Breach::Indefinite) }
     }
 
-    /// The hosts are as many as agreed, with all that were named, and not others than before.
-    fn check_hosts(&self, hosts: &BTreeSet<NodeId>) -> Result<(), Breach> {
-        let is_met = self.proposal().is_some_and(|template| template.is_met_by(hosts));
-        let are_same = self.hosts.as_ref().is_none_or(|before| before == hosts);
+    /// The nodes are as many as agreed, with all that were named, and not others than before.
+    fn check_nodes(&self, nodes: &BTreeSet<NodeId>) -> Result<(), Breach> {
+        let is_met = self.proposal().is_some_and(|template| template.is_met_by(nodes));
+        let are_same = self.nodes.as_ref().is_none_or(|before| before == nodes);
         if is_met && are_same {
             return Ok(());
         }
-        Err(Breach::Hosts { n_hosts: hosts.len(), agreed: self.proposal().map_or(0, Template::n_hosts) })
+        Err(Breach::Nodes { n_nodes: nodes.len(), agreed: self.proposal().map_or(0, Template::n_nodes) })
     }
 }
 

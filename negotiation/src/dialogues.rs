@@ -6,7 +6,7 @@ use rms_model::{JobId, Run, Span, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::dialogue::{Dialogue, Reminder};
-use crate::error::{ActError, Forgery, Refusal};
+use crate::error::{ActError, Forgery, Rejected};
 use crate::message::{Message, Reason, Statement};
 use crate::owner::{Action, Output, Rules};
 use crate::subject::{Direction, NegotiationId, Parties, SetRule, Side};
@@ -152,9 +152,9 @@ impl Dialogues {
 
     /// The other end has heard `seen` statements, which is more than this one knows of. An end that was read back may
     /// have lost the last of the talk: it gives up what was not agreed, with a word that is new to the other.
-    pub fn give_up_lost_talk(&mut self, now: Time, id: NegotiationId, seen: u32) -> Output {
+    pub fn give_up_lost_negotiation(&mut self, now: Time, id: NegotiationId, seen: u32) -> Output {
         let dialogue = self.dialogues.iter_mut().find(|dialogue| dialogue.id() == id);
-        dialogue.map(|dialogue| dialogue.give_up_lost_talk(now, seen)).unwrap_or_default()
+        dialogue.map(|dialogue| dialogue.give_up_lost_negotiation(now, seen)).unwrap_or_default()
     }
 
     /// Lets time pass.
@@ -213,7 +213,7 @@ impl Dialogues {
             if let Ok(rejection) = dialogue.act(now, Action::Reject(reason)) {
                 output.messages.clear();
                 output.merge(rejection);
-                output.refused = Some(Refusal::AlreadyOpen(open));
+                output.refused = Some(Rejected::AlreadyOpen(open));
             }
         }
         self.remember(message.id);
@@ -224,7 +224,7 @@ impl Dialogues {
     /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten; or what is
     /// another's, and not to be spoken of over this channel.
     pub fn disown(&mut self, message: &Message) -> Output {
-        let mut output = Output { refused: Some(Refusal::Unknown(message.id)), ..Output::default() };
+        let mut output = Output { refused: Some(Rejected::Unknown(message.id)), ..Output::default() };
         if self.is_new(message.id) {
             // Should its opening arrive after this, it must not come to life.
             self.remember(message.id);

@@ -22,16 +22,16 @@ pub struct Draft {
 pub struct DraftItem {
     /// Number of its set.
     pub set: u16,
-    /// [`HOSTS`], [`CORES`] or [`TIME`].
+    /// [`NODES`], [`CORES`] or [`TIME`].
     pub kind: u16,
     /// 0 for time.
     pub cluster: u16,
-    /// Hosts, cores on each host, or milliseconds.
+    /// Nodes, cores on each node, or milliseconds.
     pub quantity: u64,
     /// The same unit.
     pub held: u64,
-    /// Names of hosts, each once.
-    pub hosts: Vec<u32>,
+    /// Names of nodes, each once.
+    pub nodes: Vec<u32>,
     /// Whether this item is refused, in an any-of or one-of set.
     pub refused: bool,
     /// Least useful quantity.
@@ -54,9 +54,9 @@ pub struct DraftItem {
     pub priority: i32,
 }
 
-/// Kind: hosts of a cluster.
-pub const HOSTS: u16 = 1;
-/// Kind: cores on each held host of a cluster.
+/// Kind: nodes of a cluster.
+pub const NODES: u16 = 1;
+/// Kind: cores on each held node of a cluster.
 pub const CORES: u16 = 2;
 /// Kind: wall time.
 pub const TIME: u16 = 3;

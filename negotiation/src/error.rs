@@ -69,11 +69,11 @@ pub enum Breach {
     /// A proposal that was never valid.
     #[error("a proposal cannot be valid for {0}")]
     Validity(Span),
-    /// Other hosts than were agreed.
-    #[error("{n_hosts} hosts are not what was agreed ({agreed}, and all that were named)")]
-    Hosts {
+    /// Other nodes than were agreed.
+    #[error("{n_nodes} nodes are not what was agreed ({agreed}, and all that were named)")]
+    Nodes {
         /// How many there are.
-        n_hosts: usize,
+        n_nodes: usize,
         /// How many were agreed.
         agreed: u64,
     },
@@ -101,7 +101,7 @@ pub enum ActError {
 
 /// Why something that was heard has changed nothing, or has ended the negotiation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum Rejected {
     /// Another negotiation's.
     #[error("the message is about negotiation {0}")]
     ForeignId(NegotiationId),

@@ -27,7 +27,7 @@ mod voice;
 pub use dialogue::{Dialogue, Reminded, Reminder};
 pub use dialogues::Dialogues;
 pub use draft::{Draft, DraftItem};
-pub use error::{ActError, Breach, Forgery, Refusal, Worse};
+pub use error::{ActError, Breach, Forgery, Rejected, Worse};
 pub use message::{Message, Reason, Statement};
 pub use owner::{Action, Change, Output, Rules};
 pub use subject::{Direction, NegotiationId, Parties, Resource, SetRule, Side};

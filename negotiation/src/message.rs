@@ -46,15 +46,15 @@ pub enum Statement {
     Commit {
         /// What was agreed.
         round: u16,
-        /// Which hosts come or go.
-        hosts: BTreeSet<NodeId>,
+        /// Which nodes come or go.
+        nodes: BTreeSet<NodeId>,
     },
     /// From the RMS: it is done; processes can be placed, or are gone.
     Ready {
         /// What was agreed.
         round: u16,
-        /// Which hosts came or went.
-        hosts: BTreeSet<NodeId>,
+        /// Which nodes came or went.
+        nodes: BTreeSet<NodeId>,
     },
     /// There is no result.
     End {
@@ -101,8 +101,8 @@ pub enum Reason {
     /// It was not ready by its deadline.
     #[error("it was not ready in time")]
     Overdue,
-    /// Hosts could not be prepared, or were lost on the way.
-    #[error("the hosts could not be made ready")]
+    /// Nodes could not be prepared, or were lost on the way.
+    #[error("the nodes could not be made ready")]
     Lost,
     /// What was promised was not given.
     #[error("a promise was broken")]
@@ -119,7 +119,7 @@ pub enum Reason {
     /// What the RMS had offered is needed for somebody more urgent, or for whom a setting lets offers be taken back.
     #[error("the offer was taken back for a waiting job")]
     Recalled,
-    /// Hosts cannot be given back: ranks that `mpirun` has started there leave when all of them do.
+    /// Nodes cannot be given back: ranks that `mpirun` has started there leave when all of them do.
     #[error("ranks that mpirun has started there cannot leave before all of them end")]
     KeepsRanks,
 }

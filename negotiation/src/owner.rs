@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rms_model::{NodeId, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Refusal;
+use crate::error::Rejected;
 use crate::message::{Message, Reason};
 use crate::subject::NegotiationId;
 use crate::table::{Ending, Phase, StatementKind};
@@ -42,7 +42,7 @@ pub enum Action {
     Reject(Reason),
     /// Takes the own proposal back, or leaves the talk.
     Withdraw(Reason),
-    /// Who gives: begins to hand over, or lets go of, these hosts. None if no hosts were agreed.
+    /// Who gives: begins to hand over, or lets go of, these nodes. None if no nodes were agreed.
     Commit(BTreeSet<NodeId>),
     /// The RMS: it is done.
     Ready,
@@ -70,7 +70,7 @@ pub struct Output {
     /// What became of the negotiation.
     pub changes: Vec<Change>,
     /// Why what was heard was not taken. Being late or heard twice is no offence; a breach is.
-    pub refused: Option<Refusal>,
+    pub refused: Option<Rejected>,
 }
 
 impl Default for Rules {

@@ -39,9 +39,9 @@ pub struct Parties {
 /// What is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
-    /// Whole hosts of a cluster, counted.
-    Hosts(ClusterId),
-    /// Cores on each host that the application holds on a cluster, or on some of them.
+    /// Whole nodes of a cluster, counted.
+    Nodes(ClusterId),
+    /// Cores on each node that the application holds on a cluster, or on some of them.
     Cores(ClusterId),
     /// Wall time, in milliseconds.
     Time,
@@ -68,9 +68,9 @@ pub struct NegotiationId {
     pub number: u32,
 }
 
-/// More hosts than a cluster has.
-pub const MAX_HOSTS: u64 = 1 << 20;
-/// More cores than a host has.
+/// More nodes than a cluster has.
+pub const MAX_NODES: u64 = 1 << 20;
+/// More cores than a node has.
 pub const MAX_CORES: u64 = 1 << 16;
 
 impl Side {
@@ -97,7 +97,7 @@ impl Resource {
     /// The largest total that can be held.
     pub fn limit(self) -> Quantity {
         match self {
-            Resource::Hosts(_) => Quantity(MAX_HOSTS),
+            Resource::Nodes(_) => Quantity(MAX_NODES),
             Resource::Cores(_) => Quantity(MAX_CORES),
             Resource::Time => Quantity(Span::MAX_WALL.as_millis().unsigned_abs()),
         }

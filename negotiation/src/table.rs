@@ -273,7 +273,7 @@ pub const ENDINGS: [Ending; 4] = [Ending::Rejected, Ending::Expired, Ending::Wit
 /// The phases in which an end can be, in the order of a negotiation; all endings are alike.
 pub fn phases(end: Side) -> Vec<Phase> {
     let other = end.other();
-    let talk = [
+    let negotiation = [
         Phase::Idle,
         Phase::Offered(end),
         Phase::Offered(other),
@@ -291,7 +291,7 @@ pub fn phases(end: Side) -> Vec<Phase> {
         Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Accepted | Phase::Committing => true,
         Phase::Applied | Phase::Ended(_) => true,
     };
-    talk.into_iter().filter(is_possible).chain(ENDINGS.map(Phase::Ended)).collect()
+    negotiation.into_iter().filter(is_possible).chain(ENDINGS.map(Phase::Ended)).collect()
 }
 
 /// Everything that can happen.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::TemplateError;
 use crate::draft::Draft;
-use crate::subject::{Direction, MAX_HOSTS, Parties, Resource, SetRule};
+use crate::subject::{Direction, MAX_NODES, Parties, Resource, SetRule};
 use crate::terms::{Quantity, Sizes, Terms};
 
 /// Where one resource of the list stands.
@@ -54,8 +54,8 @@ pub struct Item {
     pub quantity: Quantity,
     /// How much the application holds of it as long as the negotiation lasts; of cores, where it has the fewest.
     pub held: Quantity,
-    /// Which hosts, where that matters; empty: any, and of cores, all that are held on the cluster.
-    pub hosts: BTreeSet<NodeId>,
+    /// Which nodes, where that matters; empty: any, and of cores, all that are held on the cluster.
+    pub nodes: BTreeSet<NodeId>,
     /// The sender's terms.
     pub terms: Terms,
     /// Where it stands.
@@ -83,8 +83,8 @@ impl Item {
     pub fn up_to(resource: Resource, held: u64, quantity: u64) -> Item {
         let quantity = Quantity(quantity);
         let held = Quantity(held);
-        let (set, hosts, terms) = (0, BTreeSet::new(), Terms::up_to(quantity));
-        Item { set, resource, quantity, held, hosts, terms, status: ItemStatus::Proposed }
+        let (set, nodes, terms) = (0, BTreeSet::new(), Terms::up_to(quantity));
+        Item { set, resource, quantity, held, nodes, terms, status: ItemStatus::Proposed }
     }
 
     /// Whether it is part of the proposal, or of what was agreed.
@@ -189,15 +189,15 @@ impl Item {
         if self.resource == Resource::Time && is_lent {
             return Err(TemplateError::TimeCannotBeLent { item: idx });
         }
-        let names = self.hosts.len();
+        let names = self.nodes.len();
         let names_fit = match self.resource {
-            Resource::Hosts(_) => names == 0 || names as u64 == self.quantity.0,
+            Resource::Nodes(_) => names == 0 || names as u64 == self.quantity.0,
             // Those on which the cores are; empty: all that are held.
-            Resource::Cores(_) => names as u64 <= MAX_HOSTS,
+            Resource::Cores(_) => names as u64 <= MAX_NODES,
             Resource::Time => names == 0,
         };
         if !names_fit {
-            return Err(TemplateError::HostsNamed { item: idx, names, quantity: self.quantity });
+            return Err(TemplateError::NodesNamed { item: idx, names, quantity: self.quantity });
         }
         match self.status {
             ItemStatus::Proposed | ItemStatus::Refused => Ok(()),
@@ -321,27 +321,27 @@ impl Template {
         template
     }
 
-    /// How many hosts change hands, if it is accepted as it stands.
-    pub fn n_hosts(&self) -> u64 {
-        self.live().filter(|item| matches!(item.resource, Resource::Hosts(_))).map(|item| item.quantity.0).sum()
+    /// How many nodes change hands, if it is accepted as it stands.
+    pub fn n_nodes(&self) -> u64 {
+        self.live().filter(|item| matches!(item.resource, Resource::Nodes(_))).map(|item| item.quantity.0).sum()
     }
 
-    /// How many hosts of each cluster change hands, if it is accepted as it stands.
-    pub fn hosts_by_cluster(&self) -> BTreeMap<ClusterId, u64> {
-        let mut hosts = BTreeMap::new();
+    /// How many nodes of each cluster change hands, if it is accepted as it stands.
+    pub fn nodes_by_cluster(&self) -> BTreeMap<ClusterId, u64> {
+        let mut nodes = BTreeMap::new();
         for item in self.live() {
             match item.resource {
-                Resource::Hosts(cluster) => *hosts.entry(cluster).or_default() += item.quantity.0,
+                Resource::Nodes(cluster) => *nodes.entry(cluster).or_default() += item.quantity.0,
                 Resource::Cores(_) | Resource::Time => {}
             }
         }
-        hosts
+        nodes
     }
 
-    /// Whether these hosts are what was agreed: as many, and all that were named.
-    pub(crate) fn is_met_by(&self, hosts: &BTreeSet<NodeId>) -> bool {
-        let mut of_hosts = self.live().filter(|item| matches!(item.resource, Resource::Hosts(_)));
-        hosts.len() as u64 == self.n_hosts() && of_hosts.all(|item| item.hosts.is_subset(hosts))
+    /// Whether these nodes are what was agreed: as many, and all that were named.
+    pub(crate) fn is_met_by(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        let mut of_nodes = self.live().filter(|item| matches!(item.resource, Resource::Nodes(_)));
+        nodes.len() as u64 == self.n_nodes() && of_nodes.all(|item| item.nodes.is_subset(nodes))
     }
 
     /// The earliest of the deadlines that were agreed.

@@ -6,7 +6,7 @@ pub use rms_model::Sizes;
 use rms_model::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// So much of a resource: hosts, cores on each host, or milliseconds of wall time.
+/// So much of a resource: nodes, cores on each node, or milliseconds of wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Quantity(pub u64);
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_hours_cost_what_the_list_says() {
+    fn node_hours_cost_what_the_list_says() {
         assert_eq!(Price(1500).cost(4, Span::from_hours(2)), 12_000);
         assert_eq!(Price(1500).cost(4, Span::from_mins(1)), 100);
         assert_eq!(Price(1).cost(1, Span::from_millis(1)), 1, "rounded up");

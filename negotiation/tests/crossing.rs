@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Dice, hosts};
+use common::{Dice, nodes};
 use negotiation::{
     Action, Change, Dialogue, Dialogues, Direction, Message, NegotiationId, Output, Phase, Reason, Rules, SetRule,
     Side, Template,
@@ -68,7 +68,7 @@ impl World {
         let direction = self.dice.one_of(&[Direction::Grow, Direction::Shrink]);
         let output = match dialogues.open_for(direction).cloned() {
             None if self.n_opened < OPENINGS => {
-                let item = hosts(8, 1 + self.dice.below(4));
+                let item = nodes(8, 1 + self.dice.below(4));
                 let valid_for = Span::from_secs(5 + self.dice.below(60) as i64);
                 let opened = dialogues.open(now, direction, vec![SetRule::All], vec![item], valid_for);
                 self.n_opened += 1;
@@ -99,7 +99,7 @@ impl World {
         if let Some((side, message)) = arrives.filter(|key| key.0 <= self.now).and_then(|key| self.channel.remove(&key))
         {
             let output = self.dialogues[side as usize].receive(self.now, &message);
-            self.n_crossed += u64::from(matches!(output.refused, Some(negotiation::Refusal::AlreadyOpen(_))));
+            self.n_crossed += u64::from(matches!(output.refused, Some(negotiation::Rejected::AlreadyOpen(_))));
             self.send(side, output);
         } else if acts == Some(next) {
             let side = self.dice.one_of(&SIDES);
@@ -129,8 +129,8 @@ impl World {
 fn choose(dice: &mut Dice, end: &Dialogue) -> Action {
     match end.phase() {
         Phase::Accepted => {
-            let n_hosts = end.proposal().map_or(0, Template::n_hosts) as u32;
-            Action::Commit((0..n_hosts).map(NodeId).collect())
+            let n_nodes = end.proposal().map_or(0, Template::n_nodes) as u32;
+            Action::Commit((0..n_nodes).map(NodeId).collect())
         }
         Phase::Committing => Action::Ready,
         Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => dice.one_of(&[

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Dice, hosts, priced, template};
+use common::{Dice, nodes, priced, template};
 use negotiation::{
     Action, Dialogue, Dialogues, Direction, Draft, Ending, Item, ItemStatus, Message, NegotiationId, Phase, Reason,
     Rules, SetRule, Side, Statement, Template,
@@ -32,7 +32,7 @@ fn wild_template(dice: &mut Dice) -> Template {
         0 => template(initiator, direction, item),
         1 => {
             let parties = common::parties(initiator);
-            let other = Item { status: ItemStatus::Refused, ..hosts(8, 3) };
+            let other = Item { status: ItemStatus::Refused, ..nodes(8, 3) };
             Template::new(parties, direction, vec![SetRule::OneOf], vec![item, other]).expect("it is right")
         }
         _ => {
@@ -52,8 +52,8 @@ fn wild_message(dice: &mut Dice, id: NegotiationId) -> Message {
             Some(Statement::Propose { round, template: wild_template(dice), valid_for })
         }
         3 => Some(Statement::Accept { round }),
-        4 => Some(Statement::Commit { round, hosts: nodes(dice) }),
-        5 => Some(Statement::Ready { round, hosts: nodes(dice) }),
+        4 => Some(Statement::Commit { round, nodes: nodes(dice) }),
+        5 => Some(Statement::Ready { round, nodes: nodes(dice) }),
         _ => {
             let ending = dice.one_of(&[Ending::Rejected, Ending::Expired, Ending::Withdrawn, Ending::Failed]);
             Some(Statement::End { ending, reason: dice.one_of(&[Reason::Declined, Reason::Unknown]) })
@@ -65,13 +65,13 @@ fn wild_message(dice: &mut Dice, id: NegotiationId) -> Message {
 
 /// What an owner might do; most of it is not possible.
 fn wild_action(dice: &mut Dice, end: &Dialogue) -> Action {
-    let n_hosts = end.proposal().map_or(0, Template::n_hosts) as u32;
+    let n_nodes = end.proposal().map_or(0, Template::n_nodes) as u32;
     match dice.below(8) {
         0 => Action::Propose { template: wild_template(dice), valid_for: MINUTE },
         1 | 2 => Action::Accept,
         3 => Action::Reject(Reason::Declined),
         4 => Action::Withdraw(Reason::Declined),
-        5 => Action::Commit((0..n_hosts).map(NodeId).collect()),
+        5 => Action::Commit((0..n_nodes).map(NodeId).collect()),
         6 => Action::Ready,
         _ => Action::Fail(Reason::Lost),
     }
@@ -79,7 +79,7 @@ fn wild_action(dice: &mut Dice, end: &Dialogue) -> Action {
 
 /// What must never change once it is over.
 fn result(end: &Dialogue) -> impl PartialEq + std::fmt::Debug + use<> {
-    (end.phase(), end.round(), end.proposal().cloned(), end.hosts().cloned(), end.reason())
+    (end.phase(), end.round(), end.proposal().cloned(), end.nodes().cloned(), end.reason())
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn any_numbers_make_a_right_template_or_none() {
                     2 => item.cluster = wild(&mut dice) as u16,
                     3 => item.quantity = wild(&mut dice),
                     4 => item.held = wild(&mut dice),
-                    5 => item.hosts = (0..dice.below(4)).map(|_| wild(&mut dice) as u32).collect(),
+                    5 => item.nodes = (0..dice.below(4)).map(|_| wild(&mut dice) as u32).collect(),
                     6 => item.refused = !item.refused,
                     7 => item.least = wild(&mut dice),
                     8 => item.most = wild(&mut dice),

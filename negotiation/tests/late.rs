@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{hosts, parties, priced, template};
+use common::{nodes, parties, priced, template};
 use negotiation::{
     ActError, Action, Breach, Dialogue, Direction, Ending, Item, ItemStatus, Message, NegotiationId, Output, Phase,
-    Reason, Refusal, Resource, Rules, SetRule, Side, Statement, Template, Worse,
+    Reason, Rejected, Resource, Rules, SetRule, Side, Statement, Template, Worse,
 };
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
@@ -30,10 +30,10 @@ fn offer(item: Item) -> Action {
     Action::Propose { template: template(Side::Rms, Direction::Grow, item), valid_for: MINUTE }
 }
 
-/// An offer of four hosts that the application has heard.
+/// An offer of four nodes that the application has heard.
 fn offered() -> (Dialogue, Dialogue, Message) {
     let (mut rms, mut application) = ends();
-    let opening = only(rms.act(secs(0), offer(hosts(4, 4))).expect("it opens"));
+    let opening = only(rms.act(secs(0), offer(nodes(4, 4))).expect("it opens"));
     let ack = only(application.receive(secs(0), &opening));
     let _ = rms.receive(secs(0), &ack);
     (rms, application, opening)
@@ -46,7 +46,7 @@ fn an_answer_after_expiry_is_refused_and_hears_why() {
     assert_eq!(application.phase(), Phase::Pledged);
     // Nobody has told the RMS that time has passed.
     let output = rms.receive(secs(60), &pledge);
-    assert_eq!(output.refused, Some(Refusal::TooLate(Phase::Ended(Ending::Expired))));
+    assert_eq!(output.refused, Some(Rejected::TooLate(Phase::Ended(Ending::Expired))));
     assert_eq!((rms.phase(), rms.reason()), (Phase::Ended(Ending::Expired), Some(Reason::Lapsed)));
     for message in &output.messages {
         let _ = application.receive(secs(60), message);
@@ -67,38 +67,38 @@ fn an_answer_just_in_time_counts() {
 #[test]
 fn a_replayed_round_changes_nothing_and_is_confirmed() {
     let (mut rms, mut application, opening) = offered();
-    let bid = application.act(secs(1), offer(hosts(4, 2))).expect("it counters");
+    let bid = application.act(secs(1), offer(nodes(4, 2))).expect("it counters");
     let bid = only(bid);
     let _ = rms.receive(secs(1), &bid);
     let before = (rms.phase(), rms.proposal().cloned());
     for _ in 0..3 {
         let output = rms.receive(secs(2), &bid);
-        assert_eq!(output.refused, Some(Refusal::Stale { number: 1, seen: 1 }));
+        assert_eq!(output.refused, Some(Rejected::Stale { number: 1, seen: 1 }));
         assert_eq!(only(output).ack_seq, 1);
         let output = application.receive(secs(2), &opening);
-        assert_eq!(output.refused, Some(Refusal::Stale { number: 1, seen: 1 }));
+        assert_eq!(output.refused, Some(Rejected::Stale { number: 1, seen: 1 }));
     }
     assert_eq!(before, (rms.phase(), rms.proposal().cloned()));
 
     // The same round under a new number is no replay but a lie: it is not the application's turn.
     let forged = Message { seq: 2, ..bid };
-    assert_eq!(rms.receive(secs(2), &forged).refused, Some(Refusal::OutOfTurn(rms.phase())));
+    assert_eq!(rms.receive(secs(2), &forged).refused, Some(Rejected::OutOfTurn(rms.phase())));
     assert_eq!(before, (rms.phase(), rms.proposal().cloned()));
 }
 
 #[test]
 fn later_statements_make_earlier_ones_needless() {
     let (mut rms, mut application, _) = offered();
-    let bid = only(application.act(secs(1), offer(hosts(4, 2))).expect("it counters"));
+    let bid = only(application.act(secs(1), offer(nodes(4, 2))).expect("it counters"));
     let _ = rms.receive(secs(1), &bid);
     let accept = only(rms.act(secs(1), Action::Accept).expect("it stands"));
     let commit = only(rms.act(secs(2), Action::Commit([NodeId(8), NodeId(9)].into())).expect("it gives"));
     let ready = only(rms.act(secs(3), Action::Ready).expect("it is ready"));
     let _ = application.receive(secs(4), &ready);
     assert_eq!(application.phase(), Phase::Applied);
-    assert_eq!(application.hosts().map(|hosts| hosts.len()), Some(2));
+    assert_eq!(application.nodes().map(|nodes| nodes.len()), Some(2));
     for late in [&accept, &commit] {
-        assert!(matches!(application.receive(secs(4), late).refused, Some(Refusal::Stale { .. })));
+        assert!(matches!(application.receive(secs(4), late).refused, Some(Rejected::Stale { .. })));
     }
     assert_eq!(application.phase(), Phase::Applied);
 }
@@ -106,12 +106,12 @@ fn later_statements_make_earlier_ones_needless() {
 #[test]
 fn a_wish_to_leave_that_comes_too_late_is_overruled() {
     let (mut rms, mut application, _) = offered();
-    let bid = only(application.act(secs(1), offer(hosts(4, 2))).expect("it counters"));
+    let bid = only(application.act(secs(1), offer(nodes(4, 2))).expect("it counters"));
     let _ = rms.receive(secs(1), &bid);
     let accept = only(rms.act(secs(1), Action::Accept).expect("it stands"));
     let wish = only(application.act(secs(1), Action::Withdraw(Reason::Changed)).expect("it may ask"));
     assert_eq!(application.phase(), Phase::Leaving);
-    assert_eq!(rms.receive(secs(2), &wish).refused, Some(Refusal::TooLate(Phase::Accepted)));
+    assert_eq!(rms.receive(secs(2), &wish).refused, Some(Rejected::TooLate(Phase::Accepted)));
     let _ = application.receive(secs(2), &accept);
     assert_eq!([rms.phase(), application.phase()], [Phase::Accepted; 2]);
     assert_eq!(application.reason(), None);
@@ -120,7 +120,7 @@ fn a_wish_to_leave_that_comes_too_late_is_overruled() {
 #[test]
 fn what_is_not_heard_is_said_again_with_growing_patience_and_the_last_word_ten_times() {
     let (mut rms, _) = ends();
-    let opening = only(rms.act(secs(0), offer(hosts(4, 4))).expect("it opens"));
+    let opening = only(rms.act(secs(0), offer(nodes(4, 4))).expect("it opens"));
     let mut times = Vec::new();
     while rms.phase() == Phase::Offered(Side::Rms) {
         let now = rms.next_deadline().expect("it waits");
@@ -181,18 +181,18 @@ fn a_counter_must_not_worsen_and_must_be_about_the_same() {
     let other = |change: fn(&mut Item)| haggle(bid(|_| ()), bid(change));
     let same = Some(ActError::Breach(Breach::OtherSubject));
     assert_eq!(other(|item| item.held.0 = 9), same);
-    assert_eq!(other(|item| item.resource = Resource::Hosts(ClusterId(1))), same);
+    assert_eq!(other(|item| item.resource = Resource::Nodes(ClusterId(1))), same);
 }
 
 #[test]
 fn a_bad_counter_ends_the_negotiation_with_its_reason() {
     let (mut rms, mut application, _) = offered();
-    let bid = only(application.act(secs(1), offer(hosts(4, 2))).expect("it counters"));
+    let bid = only(application.act(secs(1), offer(nodes(4, 2))).expect("it counters"));
     let foreign = negotiation::Parties { job: JobId(8), ..parties(Side::Rms) };
-    let template = Template::of_one(foreign, Direction::Grow, hosts(4, 2)).expect("it is right");
+    let template = Template::of_one(foreign, Direction::Grow, nodes(4, 2)).expect("it is right");
     let statement = Some(Statement::Propose { round: 2, template, valid_for: MINUTE });
     let output = rms.receive(secs(1), &Message { statement, ..bid });
-    assert_eq!(output.refused, Some(Refusal::Breach(Breach::OtherSubject)));
+    assert_eq!(output.refused, Some(Rejected::Breach(Breach::OtherSubject)));
     assert_eq!((rms.phase(), rms.reason()), (Phase::Ended(Ending::Rejected), Some(Reason::BadProposal)));
     for message in &output.messages {
         let _ = application.receive(secs(1), message);
@@ -203,41 +203,41 @@ fn a_bad_counter_ends_the_negotiation_with_its_reason() {
 #[test]
 fn alternatives_are_chosen_from_before_they_are_accepted() {
     let (mut rms, mut application) = ends();
-    let elsewhere = Item::up_to(Resource::Hosts(ClusterId(1)), 0, 6);
-    let both = vec![hosts(4, 4), elsewhere.clone()];
+    let elsewhere = Item::up_to(Resource::Nodes(ClusterId(1)), 0, 6);
+    let both = vec![nodes(4, 4), elsewhere.clone()];
     let template = Template::new(parties(Side::Rms), Direction::Grow, vec![SetRule::OneOf], both).expect("it is right");
     let opening =
         only(rms.act(secs(0), Action::Propose { template: template.clone(), valid_for: MINUTE }).expect("it opens"));
     let _ = application.receive(secs(0), &opening);
     assert_eq!(application.act(secs(0), Action::Accept), Err(ActError::Breach(Breach::Indefinite)));
 
-    let refused = Item { status: ItemStatus::Refused, ..hosts(4, 4) };
+    let refused = Item { status: ItemStatus::Refused, ..nodes(4, 4) };
     let choice = template.with_items(vec![refused.clone(), elsewhere.clone()]).expect("one is left");
     let choice =
         only(application.act(secs(0), Action::Propose { template: choice, valid_for: MINUTE }).expect("it chooses"));
     let _ = rms.receive(secs(0), &choice);
     // What the application has refused need not be offered again; what it chose must be.
     let other = Item { status: ItemStatus::Refused, ..elsewhere };
-    let takes_back = template.with_items(vec![hosts(4, 4), other]).expect("one is left");
+    let takes_back = template.with_items(vec![nodes(4, 4), other]).expect("one is left");
     let worse = rms.clone().act(secs(0), Action::Propose { template: takes_back, valid_for: MINUTE });
     assert_eq!(worse, Err(ActError::Breach(Breach::Worsens { item: 1, worse: Worse::Part })));
     let word = only(rms.act(secs(0), Action::Accept).expect("it is definite now"));
     let _ = application.receive(secs(0), &word);
-    assert_eq!(application.proposal().map(Template::n_hosts), Some(6));
+    assert_eq!(application.proposal().map(Template::n_nodes), Some(6));
 }
 
 #[test]
-fn other_hosts_than_agreed_are_not_taken() {
+fn other_nodes_than_agreed_are_not_taken() {
     let (mut rms, mut application, _) = offered();
     let pledge = only(application.act(secs(1), Action::Accept).expect("it stands"));
     let word = only(rms.receive(secs(1), &pledge));
     let _ = application.receive(secs(1), &word);
     let three = Action::Commit((0..3).map(NodeId).collect());
-    let breach = Breach::Hosts { n_hosts: 3, agreed: 4 };
+    let breach = Breach::Nodes { n_nodes: 3, agreed: 4 };
     assert_eq!(rms.act(secs(1), three), Err(ActError::Breach(breach.clone())));
-    assert_eq!(rms.act(secs(1), Action::Ready), Err(ActError::Breach(Breach::Hosts { n_hosts: 0, agreed: 4 })));
-    let forged = Statement::Ready { round: 1, hosts: (0..3).map(NodeId).collect() };
+    assert_eq!(rms.act(secs(1), Action::Ready), Err(ActError::Breach(Breach::Nodes { n_nodes: 0, agreed: 4 })));
+    let forged = Statement::Ready { round: 1, nodes: (0..3).map(NodeId).collect() };
     let forged = Message { id: ID, seq: 9, ack_seq: 1, statement: Some(forged) };
-    assert_eq!(application.receive(secs(1), &forged).refused, Some(Refusal::Breach(breach)));
+    assert_eq!(application.receive(secs(1), &forged).refused, Some(Rejected::Breach(breach)));
     assert_eq!(application.phase(), Phase::Accepted);
 }

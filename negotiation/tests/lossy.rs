@@ -6,10 +6,10 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Dice, hosts, template};
+use common::{Dice, nodes, template};
 use negotiation::{
     ActError, Action, Breach, Change, Dialogue, Direction, Ending, Item, Message, NegotiationId, Output, Phase,
-    Quantity, Reason, Refusal, Rules, Side, Statement, Template,
+    Quantity, Reason, Rejected, Rules, Side, Statement, Template,
 };
 use rms_model::{NodeId, Span, Time};
 
@@ -148,8 +148,8 @@ impl World {
                 0 => Some(Action::Fail(Reason::Lost)),
                 1..10 if side == Side::Rms && end.phase() == Phase::Committing => Some(Action::Ready),
                 _ => {
-                    let n_hosts = end.proposal().map_or(0, Template::n_hosts) as u32;
-                    Some(Action::Commit((100..100 + n_hosts).map(NodeId).collect()))
+                    let n_nodes = end.proposal().map_or(0, Template::n_nodes) as u32;
+                    Some(Action::Commit((100..100 + n_nodes).map(NodeId).collect()))
                 }
             },
             Phase::Pledged | Phase::Leaving | Phase::Failing | Phase::Applied | Phase::Ended(_) => None,
@@ -161,7 +161,7 @@ impl World {
         let gives = end.direction().is_some_and(|direction| direction.giver() == end.end());
         let concedes = self.dice.percent(85);
         let change = |dice: &mut Dice, item: &Item, last: Option<&Item>| {
-            let mut item = Item { hosts: BTreeSet::new(), ..item.clone() };
+            let mut item = Item { nodes: BTreeSet::new(), ..item.clone() };
             let (n, by) = (dice.below(3), dice.below(20));
             (item.quantity.0, item.terms.price.0) = match last.filter(|_| concedes) {
                 Some(last) if gives => ((last.quantity.0 + n).min(8), last.terms.price.0.saturating_sub(by)),
@@ -179,7 +179,7 @@ impl World {
             }
             None => {
                 let direction = self.dice.one_of(&[Direction::Grow, Direction::Shrink]);
-                let item = change(&mut self.dice, &hosts(8, 8), None);
+                let item = change(&mut self.dice, &nodes(8, 8), None);
                 template(end.id().initiator, direction, item)
             }
         };
@@ -238,7 +238,7 @@ impl World {
         let output = self.end(side).receive(clock, message);
         let agreed = output.changes.iter().any(|change| change.to == Phase::Accepted);
         assert!(!(side == Side::Rms && lapsed && agreed), "it was accepted after it had expired");
-        let is_breach = matches!(output.refused, Some(Refusal::Breach(_)));
+        let is_breach = matches!(output.refused, Some(Rejected::Breach(_)));
         assert!(!is_breach, "an honest end was taken for a liar: {:?}", output.refused);
         self.send(side, output);
     }
@@ -319,7 +319,7 @@ fn they_always_end_and_agree_how() {
         assert_eq!(rms.phase(), application.phase());
         assert_eq!(rms.reason(), application.reason());
         if rms.phase() == Phase::Applied {
-            assert_eq!((rms.proposal(), rms.hosts()), (application.proposal(), application.hosts()));
+            assert_eq!((rms.proposal(), rms.nodes()), (application.proposal(), application.nodes()));
         }
         world.check_concessions();
         *outcomes.entry(rms.phase()).or_default() += 1;

@@ -8,7 +8,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{hosts, template};
+use common::{nodes, template};
 use negotiation::{
     Action, Dialogue, Direction, Ending, Message, NegotiationId, Output, Phase, Reason, Rules, Side, Template,
 };
@@ -84,7 +84,7 @@ impl World {
         }
         if self.application.phase() == Phase::Applied {
             assert_eq!(self.rms.proposal(), self.application.proposal(), "both agree on the terms");
-            assert_eq!(self.rms.hosts(), self.application.hosts(), "and on the hosts");
+            assert_eq!(self.rms.nodes(), self.application.nodes(), "and on the nodes");
         }
     }
 
@@ -134,7 +134,7 @@ fn forget_repetitions(end: &mut Dialogue) -> u32 {
 
 /// What owners do in the model: proposals of two quantities, and everything else.
 fn actions(initiator: Side, direction: Direction) -> Vec<Action> {
-    let make = |quantity| template(initiator, direction, hosts(4, quantity));
+    let make = |quantity| template(initiator, direction, nodes(4, quantity));
     let propose = |template: Template| Action::Propose { template, valid_for: VALID };
     let commit = |n| Action::Commit((0..n).map(NodeId).collect());
     vec![

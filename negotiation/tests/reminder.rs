@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::hosts;
+use common::nodes;
 use negotiation::{
     Action, Dialogues, Direction, Message, NegotiationId, Output, Phase, Reason, Reminder, Rules, SetRule, Side,
 };
@@ -35,7 +35,7 @@ fn exchange(
 }
 
 fn opens(dialogues: &mut Dialogues, direction: Direction) -> (NegotiationId, Vec<Message>) {
-    let opened = dialogues.open(at(0), direction, vec![SetRule::All], vec![hosts(4, 2)], MINUTE);
+    let opened = dialogues.open(at(0), direction, vec![SetRule::All], vec![nodes(4, 2)], MINUTE);
     let (id, Output { messages, .. }) = opened.expect("it may");
     (id, messages)
 }
@@ -81,12 +81,12 @@ fn who_has_forgotten_that_it_agreed_to_shrink_lets_go_all_the_same() {
 fn what_somebody_else_of_it_has_asked_for_is_its_own_again() {
     let (mut rms, mut before) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opens(&mut before, Direction::Grow);
-    // The server waits for hosts.
+    // The server waits for nodes.
     exchange(&mut rms, &mut before, messages, Vec::new());
     let (mut application, _) = restarted(&mut rms);
     assert_eq!(phases(&rms, &application, id), [Phase::Offered(Side::Application); 2]);
     assert_eq!(application.open_for(Direction::Grow).map(|dialogue| dialogue.id()), Some(id));
-    let accepted = rms.act(at(3), id, Action::Accept).expect("hosts came").messages;
+    let accepted = rms.act(at(3), id, Action::Accept).expect("nodes came").messages;
     exchange(&mut rms, &mut application, Vec::new(), accepted);
     assert_eq!(phases(&rms, &application, id), [Phase::Accepted; 2]);
     assert!(opens(&mut application, Direction::Shrink).0.number > id.number, "no number is used twice");
@@ -120,6 +120,6 @@ fn what_cannot_be_is_not_believed() {
     check(Reminder { phase: Phase::Committing, ..right.clone() });
     check(Reminder { phase: Phase::Countered(Side::Application), ..right.clone() });
     check(Reminder { proposals: Vec::new(), ..right.clone() });
-    check(Reminder { hosts: Some([NodeId(1)].into()), ..right.clone() });
+    check(Reminder { nodes: Some([NodeId(1)].into()), ..right.clone() });
     check(Reminder { id: NegotiationId { initiator: Side::Application, number: 1 }, ..right });
 }

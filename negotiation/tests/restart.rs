@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::hosts;
+use common::nodes;
 use negotiation::{
-    Action, Dialogues, Direction, Ending, Message, NegotiationId, Phase, Quantity, Reason, Refusal, Rules, SetRule,
+    Action, Dialogues, Direction, Ending, Message, NegotiationId, Phase, Quantity, Reason, Rejected, Rules, SetRule,
     Side, Statement,
 };
 use rms_model::{JobId, Run, Span, Time};
@@ -36,7 +36,7 @@ fn exchange(now: Time, rms: &mut Dialogues, application: &mut Dialogues, mut to_
 }
 
 fn opened(application: &mut Dialogues) -> (NegotiationId, Vec<Message>) {
-    let items = vec![hosts(4, 8)];
+    let items = vec![nodes(4, 8)];
     let opened = application.open(at(0), Direction::Grow, vec![SetRule::All], items, MINUTE);
     let (id, output) = opened.expect("it may");
     (id, output.messages)
@@ -83,8 +83,8 @@ fn talk_that_was_lost_is_given_up_at_both_ends() {
     }
     let pledge = application.act(at(2), id, Action::Accept).expect("it may").messages;
     let output = after.receive(at(2), &pledge[0]);
-    assert_eq!(output.refused, Some(Refusal::NeverSaid { seen: 1, said: 0 }));
-    let word = after.give_up_lost_talk(at(2), id, 1).messages;
+    assert_eq!(output.refused, Some(Rejected::NeverSaid { seen: 1, said: 0 }));
+    let word = after.give_up_lost_negotiation(at(2), id, 1).messages;
     assert_eq!((word[0].seq, word[0].ack_seq), (2, 1), "a number that is new to the application");
     let heard: Vec<Message> = word.iter().flat_map(|message| application.receive(at(2), message).messages).collect();
     exchange(at(2), &mut after, &mut application, heard);
@@ -101,7 +101,7 @@ fn what_is_agreed_is_never_given_up() {
     let accept = rms.act(at(1), id, Action::Accept).expect("it may").messages;
     let heard = accept.iter().flat_map(|message| application.receive(at(1), message).messages).collect();
     exchange(at(1), &mut rms, &mut application, heard);
-    let output = rms.give_up_lost_talk(at(2), id, 9);
+    let output = rms.give_up_lost_negotiation(at(2), id, 9);
     assert!(output.messages.is_empty() && output.changes.is_empty());
     assert_eq!(ending(&rms, id).0, Phase::Accepted);
 }

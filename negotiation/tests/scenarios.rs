@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{hosts, priced, template};
+use common::{nodes, priced, template};
 use negotiation::{
     Action, Dialogue, Direction, Ending, Item, Message, NegotiationId, Output, Phase, Price, Quantity, Reason, Rules,
     Side, Sizes, Status, Template,
@@ -18,17 +18,17 @@ const MINUTE: Span = Span::from_mins(1);
 type Policy<'a> = &'a mut dyn FnMut(&Template, Option<&Template>) -> Action;
 
 /// Two ends with a channel that loses nothing, and what they said.
-struct Talk {
+struct Negotiation {
     rms: Dialogue,
     application: Dialogue,
     said: Vec<String>,
 }
 
-impl Talk {
-    fn new(initiator: Side) -> Talk {
+impl Negotiation {
+    fn new(initiator: Side) -> Negotiation {
         let id = NegotiationId { initiator, number: 1 };
         let end = |end| Dialogue::new(end, id, common::parties(initiator), Rules::default());
-        Talk { rms: end(Side::Rms), application: end(Side::Application), said: Vec::new() }
+        Negotiation { rms: end(Side::Rms), application: end(Side::Application), said: Vec::new() }
     }
 
     fn end(&mut self, side: Side) -> &mut Dialogue {
@@ -74,15 +74,15 @@ impl Talk {
     }
 
     /// Hands over what was agreed.
-    fn hand_over(&mut self, hosts: impl IntoIterator<Item = u32>) {
-        let hosts: BTreeSet<NodeId> = hosts.into_iter().map(NodeId).collect();
+    fn hand_over(&mut self, nodes: impl IntoIterator<Item = u32>) {
+        let nodes: BTreeSet<NodeId> = nodes.into_iter().map(NodeId).collect();
         let giver = self.rms.direction().expect("it was agreed").giver();
         assert_eq!([self.rms.phase(), self.application.phase()], [Phase::Accepted; 2]);
-        self.act(giver, Action::Commit(hosts.clone()));
+        self.act(giver, Action::Commit(nodes.clone()));
         assert_eq!([self.rms.phase(), self.application.phase()], [Phase::Committing; 2]);
         self.act(Side::Rms, Action::Ready);
         assert_eq!([self.rms.phase(), self.application.phase()], [Phase::Applied; 2]);
-        assert_eq!(self.application.hosts(), Some(&hosts));
+        assert_eq!(self.application.nodes(), Some(&nodes));
         assert_eq!(self.application.record().map(|template| template.status()), Some(Status::Ready));
     }
 
@@ -110,7 +110,7 @@ fn gives_up_to(free: u64) -> impl FnMut(&Template, Option<&Template>) -> Action 
         match quantity.0 {
             0..=u64::MAX if free == 0 => Action::Reject(Reason::NoResources),
             quantity if quantity <= free => Action::Accept,
-            _ => counter(asked, hosts(held.0, free)),
+            _ => counter(asked, nodes(held.0, free)),
         }
     }
 }
@@ -125,47 +125,47 @@ fn takes_it(_: &Template, _: Option<&Template>) -> Action {
 
 #[test]
 fn a_on_2_processors_it_asks_for_2_more_and_has_4() {
-    let mut talk = Talk::new(Side::Application);
-    let asked = template(Side::Application, Direction::Grow, hosts(2, 2));
-    talk.negotiate(asked, &mut gives_up_to(6), &mut never);
-    talk.hand_over([2, 3]);
-    assert_eq!(talk.total(), 4);
-    assert_eq!(talk.said, ["application: Propose", "RMS: Accept", "RMS: Commit", "RMS: Ready"]);
+    let mut negotiation = Negotiation::new(Side::Application);
+    let asked = template(Side::Application, Direction::Grow, nodes(2, 2));
+    negotiation.negotiate(asked, &mut gives_up_to(6), &mut never);
+    negotiation.hand_over([2, 3]);
+    assert_eq!(negotiation.total(), 4);
+    assert_eq!(negotiation.said, ["application: Propose", "RMS: Accept", "RMS: Commit", "RMS: Ready"]);
 }
 
 #[test]
 fn b_it_asks_for_14_is_offered_6_accepts_and_has_8() {
-    let mut talk = Talk::new(Side::Application);
-    let asked = template(Side::Application, Direction::Grow, hosts(2, 14));
-    talk.negotiate(asked, &mut gives_up_to(6), &mut takes_it);
-    talk.hand_over(2..8);
-    assert_eq!(talk.total(), 8);
-    assert_eq!(talk.rms.round(), 2);
+    let mut negotiation = Negotiation::new(Side::Application);
+    let asked = template(Side::Application, Direction::Grow, nodes(2, 14));
+    negotiation.negotiate(asked, &mut gives_up_to(6), &mut takes_it);
+    negotiation.hand_over(2..8);
+    assert_eq!(negotiation.total(), 8);
+    assert_eq!(negotiation.rms.round(), 2);
 }
 
 #[test]
 fn c_a_malleable_application_on_4_is_offered_4_when_a_rigid_one_ends() {
-    let mut talk = Talk::new(Side::Rms);
-    let offer = template(Side::Rms, Direction::Grow, hosts(4, 4));
+    let mut negotiation = Negotiation::new(Side::Rms);
+    let offer = template(Side::Rms, Direction::Grow, nodes(4, 4));
     let mut powers_of_two = |offer: &Template, _: Option<&Template>| {
         let mut own = item(offer).clone();
         own.terms.sizes = Sizes::PowerOfTwo;
         if own.fits(Direction::Grow, own.quantity) { Action::Accept } else { Action::Reject(Reason::Declined) }
     };
-    talk.negotiate(offer, &mut never, &mut powers_of_two);
-    talk.hand_over(4..8);
-    assert_eq!(talk.total(), 8);
+    negotiation.negotiate(offer, &mut never, &mut powers_of_two);
+    negotiation.hand_over(4..8);
+    assert_eq!(negotiation.total(), 8);
 
-    let mut talk = Talk::new(Side::Rms);
-    let offer = template(Side::Rms, Direction::Grow, hosts(4, 3));
-    talk.negotiate(offer, &mut never, &mut powers_of_two);
-    assert_eq!([talk.rms.phase(), talk.application.phase()], [Phase::Ended(Ending::Rejected); 2]);
+    let mut negotiation = Negotiation::new(Side::Rms);
+    let offer = template(Side::Rms, Direction::Grow, nodes(4, 3));
+    negotiation.negotiate(offer, &mut never, &mut powers_of_two);
+    assert_eq!([negotiation.rms.phase(), negotiation.application.phase()], [Phase::Ended(Ending::Rejected); 2]);
 }
 
 #[test]
 fn d_on_8_it_asks_for_24_is_offered_15_and_takes_8() {
-    let mut talk = Talk::new(Side::Application);
-    let mut asked = hosts(8, 24);
+    let mut negotiation = Negotiation::new(Side::Application);
+    let mut asked = nodes(8, 24);
     asked.terms.sizes = Sizes::PowerOfTwo;
     let mut as_much_as_fits = |offer: &Template, mine: Option<&Template>| {
         let mut own = item(mine.expect("it has asked")).clone();
@@ -178,19 +178,23 @@ fn d_on_8_it_asks_for_24_is_offered_15_and_takes_8() {
             None => Action::Reject(Reason::NoResources),
         }
     };
-    talk.negotiate(template(Side::Application, Direction::Grow, asked), &mut gives_up_to(15), &mut as_much_as_fits);
-    talk.hand_over(8..16);
-    assert_eq!(talk.total(), 16);
+    negotiation.negotiate(
+        template(Side::Application, Direction::Grow, asked),
+        &mut gives_up_to(15),
+        &mut as_much_as_fits,
+    );
+    negotiation.hand_over(8..16);
+    assert_eq!(negotiation.total(), 16);
     assert_eq!(
-        talk.said[..4],
+        negotiation.said[..4],
         ["application: Propose", "RMS: Propose", "application: Propose", "RMS: Accept"],
         "asked, offered, asked for less, granted"
     );
 }
 
 /// The RMS comes down by `step` from where it was, but not below `floor`; the application goes up to `ceiling`.
-fn haggle(floor: u64, ceiling: u64) -> Talk {
-    let mut talk = Talk::new(Side::Rms);
+fn haggle(floor: u64, ceiling: u64) -> Negotiation {
+    let mut negotiation = Negotiation::new(Side::Rms);
     let mut seller = move |bid: &Template, mine: Option<&Template>| {
         let (asked, bid_price) = (item(mine.expect("it has offered")).terms.price.0, item(bid).terms.price.0);
         let next = asked.saturating_sub(20).max(floor);
@@ -209,33 +213,33 @@ fn haggle(floor: u64, ceiling: u64) -> Talk {
             _ => counter(offer, priced(4, 4, next)),
         }
     };
-    talk.negotiate(template(Side::Rms, Direction::Grow, priced(4, 4, 100)), &mut seller, &mut buyer);
-    talk
+    negotiation.negotiate(template(Side::Rms, Direction::Grow, priced(4, 4, 100)), &mut seller, &mut buyer);
+    negotiation
 }
 
 #[test]
 fn e_a_priced_offer_is_haggled_over() {
-    let mut talk = haggle(40, 60);
+    let mut negotiation = haggle(40, 60);
     assert_eq!(
-        talk.rms.proposal().map(|agreed| item(agreed).terms.price),
+        negotiation.rms.proposal().map(|agreed| item(agreed).terms.price),
         Some(Price(45)),
         "which is more than the next ask"
     );
-    talk.hand_over(4..8);
-    assert!(talk.rms.round() > 3, "{:?}", talk.said);
+    negotiation.hand_over(4..8);
+    assert!(negotiation.rms.round() > 3, "{:?}", negotiation.said);
 
-    let talk = haggle(80, 30);
-    assert_eq!([talk.rms.phase(), talk.application.phase()], [Phase::Ended(Ending::Rejected); 2]);
-    assert_eq!([talk.rms.reason(), talk.application.reason()], [Some(Reason::Price); 2]);
+    let negotiation = haggle(80, 30);
+    assert_eq!([negotiation.rms.phase(), negotiation.application.phase()], [Phase::Ended(Ending::Rejected); 2]);
+    assert_eq!([negotiation.rms.reason(), negotiation.application.reason()], [Some(Reason::Price); 2]);
 }
 
 #[test]
 fn f_a_malleable_application_shrinks_for_one_of_higher_priority() {
-    let mut talk = Talk::new(Side::Rms);
-    let mut wanted = hosts(8, 3);
+    let mut negotiation = Negotiation::new(Side::Rms);
+    let mut wanted = nodes(8, 3);
     wanted.terms.priority = 10;
     let mut keeps_a_power_of_two = |asked: &Template, _: Option<&Template>| {
-        let mut own = hosts(8, 7);
+        let mut own = nodes(8, 7);
         own.terms.sizes = Sizes::PowerOfTwo;
         let quantity = own.least(Direction::Shrink, item(asked).quantity).expect("it can shrink");
         own.quantity = quantity;
@@ -245,50 +249,53 @@ fn f_a_malleable_application_shrinks_for_one_of_higher_priority() {
         Quantity(0..3) => Action::Reject(Reason::NoResources),
         Quantity(_) => Action::Accept,
     };
-    talk.negotiate(template(Side::Rms, Direction::Shrink, wanted), &mut takes_enough, &mut keeps_a_power_of_two);
+    negotiation.negotiate(template(Side::Rms, Direction::Shrink, wanted), &mut takes_enough, &mut keeps_a_power_of_two);
     // It lets go at its next breakpoint; they count as free only when the RMS says Ready.
-    talk.hand_over(4..8);
-    assert_eq!(talk.total(), 4);
-    assert_eq!(talk.said, ["RMS: Propose", "application: Propose", "RMS: Accept", "application: Commit", "RMS: Ready"]);
+    negotiation.hand_over(4..8);
+    assert_eq!(negotiation.total(), 4);
+    assert_eq!(
+        negotiation.said,
+        ["RMS: Propose", "application: Propose", "RMS: Accept", "application: Commit", "RMS: Ready"]
+    );
 }
 
 #[test]
 fn what_the_rms_offers_it_holds_until_it_is_handed_over_or_refused() {
-    let held = |talk: &Talk| talk.rms.promised().map(|template| template.n_hosts());
-    let mut talk = Talk::new(Side::Application);
-    let asked = template(Side::Application, Direction::Grow, hosts(8, 24));
+    let held = |negotiation: &Negotiation| negotiation.rms.promised().map(|template| template.n_nodes());
+    let mut negotiation = Negotiation::new(Side::Application);
+    let asked = template(Side::Application, Direction::Grow, nodes(8, 24));
     let propose = |template: &Template| Action::Propose { template: template.clone(), valid_for: MINUTE };
-    talk.act(Side::Application, propose(&asked));
-    assert_eq!(held(&talk), None, "it has promised nothing yet");
-    talk.act(Side::Rms, counter(&asked, hosts(8, 15)));
-    assert_eq!(held(&talk), Some(15));
-    talk.act(Side::Application, counter(&asked, hosts(8, 8)));
-    assert_eq!(held(&talk), Some(15), "it may not offer less any more");
-    talk.act(Side::Rms, Action::Accept);
-    assert_eq!(held(&talk), Some(8));
-    talk.hand_over(8..16);
-    assert_eq!(held(&talk), None, "they are the application's");
-    assert_eq!(talk.application.promised(), None, "who takes promises nothing");
+    negotiation.act(Side::Application, propose(&asked));
+    assert_eq!(held(&negotiation), None, "it has promised nothing yet");
+    negotiation.act(Side::Rms, counter(&asked, nodes(8, 15)));
+    assert_eq!(held(&negotiation), Some(15));
+    negotiation.act(Side::Application, counter(&asked, nodes(8, 8)));
+    assert_eq!(held(&negotiation), Some(15), "it may not offer less any more");
+    negotiation.act(Side::Rms, Action::Accept);
+    assert_eq!(held(&negotiation), Some(8));
+    negotiation.hand_over(8..16);
+    assert_eq!(held(&negotiation), None, "they are the application's");
+    assert_eq!(negotiation.application.promised(), None, "who takes promises nothing");
 }
 
 #[test]
 fn accepted_is_not_ready_it_may_fail_and_is_rolled_back() {
-    let asked = || template(Side::Application, Direction::Grow, hosts(2, 2));
-    let mut talk = Talk::new(Side::Application);
-    talk.negotiate(asked(), &mut gives_up_to(6), &mut never);
-    talk.act(Side::Rms, Action::Fail(Reason::Lost));
-    assert_eq!([talk.rms.phase(), talk.application.phase()], [Phase::Ended(Ending::Failed); 2]);
-    assert_eq!(talk.application.record().map(|template| template.status()), Some(Status::Failed));
+    let asked = || template(Side::Application, Direction::Grow, nodes(2, 2));
+    let mut negotiation = Negotiation::new(Side::Application);
+    negotiation.negotiate(asked(), &mut gives_up_to(6), &mut never);
+    negotiation.act(Side::Rms, Action::Fail(Reason::Lost));
+    assert_eq!([negotiation.rms.phase(), negotiation.application.phase()], [Phase::Ended(Ending::Failed); 2]);
+    assert_eq!(negotiation.application.record().map(|template| template.status()), Some(Status::Failed));
 
-    let mut talk = Talk::new(Side::Application);
-    talk.negotiate(asked(), &mut gives_up_to(6), &mut never);
-    talk.act(Side::Application, Action::Fail(Reason::Stopping));
-    assert_eq!([talk.rms.phase(), talk.application.phase()], [Phase::Ended(Ending::Failed); 2]);
+    let mut negotiation = Negotiation::new(Side::Application);
+    negotiation.negotiate(asked(), &mut gives_up_to(6), &mut never);
+    negotiation.act(Side::Application, Action::Fail(Reason::Stopping));
+    assert_eq!([negotiation.rms.phase(), negotiation.application.phase()], [Phase::Ended(Ending::Failed); 2]);
 
-    let mut talk = Talk::new(Side::Application);
-    talk.negotiate(asked(), &mut gives_up_to(6), &mut never);
-    let due = talk.rms.next_deadline().expect("it must be ready in time");
-    let overdue = talk.rms.tick(due);
-    talk.deliver(Side::Rms, overdue);
-    assert_eq!([talk.rms.reason(), talk.application.reason()], [Some(Reason::Overdue); 2]);
+    let mut negotiation = Negotiation::new(Side::Application);
+    negotiation.negotiate(asked(), &mut gives_up_to(6), &mut never);
+    let due = negotiation.rms.next_deadline().expect("it must be ready in time");
+    let overdue = negotiation.rms.tick(due);
+    negotiation.deliver(Side::Rms, overdue);
+    assert_eq!([negotiation.rms.reason(), negotiation.application.reason()], [Some(Reason::Overdue); 2]);
 }

@@ -55,7 +55,7 @@ pub struct Written {
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
-    /// Speed relative to the reference host [default: 1.0]
+    /// Speed relative to the reference node [default: 1.0]
     #[arg(long, value_name = "X")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
@@ -261,7 +261,7 @@ impl Written {
         let server = self.server.ok_or(ConfigError::NoServer)?;
         let has_port = server
             .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+            .is_some_and(|(node, port)| !node.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
         if !has_port {
             return Err(ConfigError::Server(server));
         }

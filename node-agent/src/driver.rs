@@ -21,7 +21,7 @@ use crate::chores::{About, Chores};
 use crate::frame;
 use crate::leftovers;
 use crate::order::{FromSupervisor, Order, ToSupervisor};
-use crate::pmi::HostId;
+use crate::pmi::JobNode;
 use crate::pmi::frames::HubFrame;
 use crate::seat::{self, Events, SeatEvent};
 use crate::setup::Setup;
@@ -59,13 +59,13 @@ pub trait Reporter: Send + std::fmt::Debug {
     fn report(&self, report: &NodeReport);
     /// Why no job can start here; none: the node is well.
     fn trouble(&self, reason: Option<&str>);
-    /// More hosts for a job; the answer is an [`Inbound::Grown`].
+    /// More nodes for a job; the answer is an [`Inbound::Grown`].
     fn ask(&self, seq: u64, question: &Question);
 }
 
-/// Who carries frames to the other hosts of a job.
+/// Who carries frames to the other nodes of a job.
 pub trait Carrier: Send + Sync + std::fmt::Debug {
-    fn carry(&self, share: &Share, host: &HostId, frame: HubFrame);
+    fn carry(&self, share: &Share, node: &JobNode, frame: HubFrame);
     /// An execution was taken over from an earlier agent, which had a way to its hub.
     fn resume(&self, share: &Share);
 }
@@ -243,13 +243,13 @@ impl Node {
                 self.take(Inbound::Undead { pids });
             }
             FromSupervisor::AlreadyThere { job, run } => self.take(Inbound::AlreadyThere { seat, job, run }),
-            FromSupervisor::AskGrowth { seq, hosts, least } => {
-                tracing::info!(seat, hosts, least, "ranks ask for more hosts");
-                self.take(Inbound::AskGrowth { seat, seq, hosts, least });
+            FromSupervisor::AskGrowth { seq, nodes, least } => {
+                tracing::info!(seat, nodes, least, "ranks ask for more nodes");
+                self.take(Inbound::AskGrowth { seat, seq, nodes, least });
             }
-            FromSupervisor::Pmi { host, frame } => {
+            FromSupervisor::Pmi { node, frame } => {
                 if let Some(share) = self.share_of(&seat) {
-                    self.carrier.carry(&share, &host, frame);
+                    self.carrier.carry(&share, &node, frame);
                 }
             }
             about_streams @ (FromSupervisor::ExecStarted { .. }

@@ -42,7 +42,7 @@ pub fn start(share: &Share, command: String) -> Command {
 
 async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
     let stream = share.new_streams();
-    // The first host of a job may be faster than this one, and ask before the order to start has been passed on.
+    // The first node of a job may be faster than this one, and ask before the order to start has been passed on.
     let supervisor = tokio::select! {
         supervisor = share.supervised() => supervisor,
         () = output.closed() => return,

@@ -148,11 +148,11 @@ fn add_spawned(streams: &mut Vec<SpoolFile>, share: &Share, follow: &FollowOrder
 
 fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
     let order = share.order();
-    let host_idx = order.host_idx;
+    let node_idx = order.node_idx;
     let tasks = match (&order.launch.execution.work, order.place()) {
-        (Work::Script { .. }, _) if host_idx == 0 => 0..1,
+        (Work::Script { .. }, _) if node_idx == 0 => 0..1,
         (Work::Tasks { .. }, Some(place)) => place.first_task..place.first_task + place.n_tasks,
-        (Work::Script { .. } | Work::Hosts, _) | (Work::Tasks { .. }, None) => 0..0,
+        (Work::Script { .. } | Work::Nodes, _) | (Work::Tasks { .. }, None) => 0..0,
     };
     if !order.is_streamed() {
         return Vec::new();
@@ -162,12 +162,12 @@ fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
 
 /// The streams of one task, from where the follower has them.
 fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
-    let host_idx = share.order().host_idx;
+    let node_idx = share.order().node_idx;
     [(Stream::Out, "out"), (Stream::Err, "err")].map(|(stream, name)| {
-        // Which host this is may have changed; a task has its number in all of the job.
+        // Which node this is may have changed; a task has its number in all of the job.
         let is_this = |from: &&rms_wire::Offset| from.task == task && from.stream == stream;
         let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
-        let next = Chunk { host_idx, task, stream, offset, bytes: Vec::new() };
+        let next = Chunk { node_idx, task, stream, offset, bytes: Vec::new() };
         SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next, is_read: false }
     })
 }
@@ -201,8 +201,8 @@ impl SpoolFile {
 
     /// Up to where it was sent.
     fn place(&self) -> Offset {
-        let Chunk { host_idx, task, stream, offset, bytes: _ } = self.next;
-        Offset { host_idx, task, stream, offset }
+        let Chunk { node_idx, task, stream, offset, bytes: _ } = self.next;
+        Offset { node_idx, task, stream, offset }
     }
 
     /// From where on something is missing, and why, if everything that is there was sent.
@@ -236,7 +236,7 @@ impl SpoolFile {
 
 /// Passes typed input on to task 0, no faster than it is read.
 async fn forward_input(share: Share, mut receiver: Receiver) {
-    let holds_task_0 = share.order().host_idx == 0;
+    let holds_task_0 = share.order().node_idx == 0;
     if !holds_task_0 {
         return;
     }

@@ -1,6 +1,6 @@
 //! Frames between an agent and its own helper processes on a Unix socket: a message or raw bytes.
 //!
-//! Both ends are the same program on the same host, often of one version, and the socket is closed to
+//! Both ends are the same program on the same node, often of one version, and the socket is closed to
 //! everybody else; so this is plain JSON and no wire format. Unknown messages of another version are errors
 //! that close the connection, never panics.
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::{Pid, Uid, User};
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::exec::{self, Command, FromCommand, ToCommand};
 use crate::frame::{self, Decoder, Frame};
 use crate::peer::Peers;
-use crate::rsh::{Answer, Call, Request, STDERR, STDIN, STDOUT};
+use crate::rsh::{Call, CommandEnd, Request, STDERR, STDIN, STDOUT};
 use crate::setup::Setup;
 use crate::share::{MAX_STEPS, Share, Shares};
 use crate::spool;
@@ -74,7 +74,7 @@ pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, setup: 
 /// they may never do, nor a file of ours.
 fn turn_away(stream: &UnixStream, reason: String) {
     tracing::debug!(reason, "turned a caller away");
-    let _caller_left = stream.try_write(&frame::message(&Answer::Failed { reason }));
+    let _caller_left = stream.try_write(&frame::message(&CommandEnd::Failed { reason }));
 }
 
 async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Setup) {
@@ -90,7 +90,7 @@ async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Se
                 let reason = format!(
                     "{MAX_STEPS} steps of this job run or wait on this node, and more may not: wait for some of them"
                 );
-                let _caller_left = write.write_all(&frame::message(&Answer::Failed { reason })).await;
+                let _caller_left = write.write_all(&frame::message(&CommandEnd::Failed { reason })).await;
                 return;
             }
         },
@@ -107,7 +107,7 @@ async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Se
             input.abort();
         }
         Err(reason) => {
-            let _caller_left = write.write_all(&frame::message(&Answer::Failed { reason })).await;
+            let _caller_left = write.write_all(&frame::message(&CommandEnd::Failed { reason })).await;
         }
     }
 }
@@ -130,7 +130,7 @@ fn caller_share(stream: &UnixStream, shares: &Shares) -> Result<Share, String> {
 }
 
 /// The key of a job that nobody has asked for is made now; the caller waits for its files.
-fn credentials(share: &Share, setup: &Setup) -> Answer {
+fn credentials(share: &Share, setup: &Setup) -> CommandEnd {
     let (job, run) = (share.job(), share.run());
     setup.keys.want(job, run, &share.order().launch.owner);
     // Had it ended before, nobody would take the key away.
@@ -139,9 +139,9 @@ fn credentials(share: &Share, setup: &Setup) -> Answer {
             let keys = setup.keys.clone();
             tokio::task::spawn_blocking(move || keys.remove(job, run));
         }
-        return Answer::Failed { reason: format!("job {job} has ended") };
+        return CommandEnd::Failed { reason: format!("job {job} has ended") };
     }
-    Answer::Credentials { dir: setup.keys.dir(job, run), server: setup.server.clone() }
+    CommandEnd::Credentials { dir: setup.keys.dir(job, run), server: setup.server.clone() }
 }
 
 async fn first_frame(read: &mut OwnedReadHalf, decoder: &mut Decoder) -> io::Result<Option<Call>> {
@@ -163,16 +163,16 @@ async fn first_frame(read: &mut OwnedReadHalf, decoder: &mut Decoder) -> io::Res
 
 async fn start(share: &Share, peers: &Peers, request: Request) -> Result<Command, String> {
     let order = share.order();
-    let names = |place: &Host| place.name == request.host;
-    let is_local = ["localhost", "127.0.0.1"].contains(&request.host.as_str());
-    let host_idx = order.launch.hosts.iter().position(names).or(is_local.then_some(order.host_idx as usize));
-    let Some(host_idx) = host_idx else {
-        return Err(format!("{} is not a node of job {}", request.host, order.job));
+    let names = |place: &LaunchNode| place.name == request.node;
+    let is_local = ["localhost", "127.0.0.1"].contains(&request.node.as_str());
+    let node_idx = order.launch.nodes.iter().position(names).or(is_local.then_some(order.node_idx as usize));
+    let Some(node_idx) = node_idx else {
+        return Err(format!("{} is not a node of job {}", request.node, order.job));
     };
-    if host_idx == order.host_idx as usize {
+    if node_idx == order.node_idx as usize {
         return Ok(exec::start(share, request.command));
     }
-    let place = &order.launch.hosts[host_idx];
+    let place = &order.launch.nodes[node_idx];
     peers.exec(share, place, request.command).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
@@ -202,8 +202,8 @@ async fn forward_output(mut from: mpsc::Receiver<FromCommand>, mut write: OwnedW
         let frame = match heard {
             FromCommand::Output(bytes) => frame::bytes(STDOUT, &bytes),
             FromCommand::Errors(bytes) => frame::bytes(STDERR, &bytes),
-            FromCommand::Ended { code } => frame::message(&Answer::Ended { code }),
-            FromCommand::Failed { reason } => frame::message(&Answer::Failed { reason }),
+            FromCommand::Ended { code } => frame::message(&CommandEnd::Ended { code }),
+            FromCommand::Failed { reason } => frame::message(&CommandEnd::Failed { reason }),
         };
         if write.write_all(&frame).await.is_err() {
             return;

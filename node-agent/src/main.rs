@@ -36,7 +36,7 @@ enum Command {
         /// The agent's directory
         #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
         dir: PathBuf,
-        /// The node's name, if the token names none [default: this host's name]
+        /// The node's name, if the token names none [default: this node's name]
         #[arg(long, value_name = "N")]
         name: Option<String>,
     },
@@ -76,8 +76,8 @@ fn command(command: Command) -> anyhow::Result<()> {
             run::run(config)
         }
         Command::Join { token, dir, name } => {
-            let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-            let short = host.as_deref().map(|host| host.split('.').next().unwrap_or(host).to_owned());
+            let node = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+            let short = node.as_deref().map(|node| node.split('.').next().unwrap_or(node).to_owned());
             run::join(&token, &dir, name.or(short).as_deref())
         }
         Command::CheckConfig { config, flags } => {

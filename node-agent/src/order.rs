@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rms_api::desired::{Host, JobReport, Launch};
+use rms_api::desired::{JobReport, Launch, LaunchNode};
 use rms_core::node_loop::Growth;
 use rms_model::{JobId, Run, Span};
 use rms_wire::peer::StepPart;
 use serde::{Deserialize, Serialize};
 
-use crate::pmi::HostId;
+use crate::pmi::JobNode;
 use crate::pmi::frames::{Down, HubFrame, Up};
 
 /// One share of a job, complete: a supervisor asks nobody.
@@ -18,10 +18,10 @@ use crate::pmi::frames::{Down, HubFrame, Up};
 pub struct Order {
     pub job: JobId,
     pub run: Run,
-    /// As the server said it, the same on every host of the job.
+    /// As the server said it, the same on every node of the job.
     pub launch: Arc<Launch>,
-    /// Which of [`Launch::hosts`] this is.
-    pub host_idx: u32,
+    /// Which of [`Launch::nodes`] this is.
+    pub node_idx: u32,
     /// The CPUs of every process of the job; absent: all that there are.
     pub mask: Option<BTreeSet<u32>>,
     /// Where `rms-rsh` reaches the agent.
@@ -46,22 +46,22 @@ pub struct Negotiates {
 }
 
 impl Order {
-    /// What is executed otherwise here than on the other hosts of the job.
+    /// What is executed otherwise here than on the other nodes of the job.
     pub fn launch_mut(&mut self) -> &mut Launch {
         Arc::make_mut(&mut self.launch)
     }
 
-    /// This host.
-    pub fn place(&self) -> Option<&Host> {
-        self.launch.hosts.get(self.host_idx as usize)
+    /// This node.
+    pub fn place(&self) -> Option<&LaunchNode> {
+        self.launch.nodes.get(self.node_idx as usize)
     }
 
-    /// The hosts that the job may use: all but those that it is to leave.
-    pub fn usable(&self) -> impl Iterator<Item = &Host> {
-        self.launch.hosts.iter().filter(|place| !place.departing)
+    /// The nodes that the job may use: all but those that it is to leave.
+    pub fn usable(&self) -> impl Iterator<Item = &LaunchNode> {
+        self.launch.nodes.iter().filter(|place| !place.departing)
     }
 
-    /// With which generation this host came.
+    /// With which generation this node came.
     pub fn joined(&self) -> u32 {
         self.place().map_or(1, |place| place.joined)
     }
@@ -76,7 +76,7 @@ impl Order {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSupervisor {
     Start(Box<Order>),
-    /// The hosts or the wall time of the job that runs have changed.
+    /// The nodes or the wall time of the job that runs have changed.
     Update(Box<Order>),
     /// Wait for `patience`, TERM, wait for `grace`, KILL.
     Stop {
@@ -106,9 +106,9 @@ pub enum ToSupervisor {
         stream: u64,
         n_bytes: u64,
     },
-    /// From another host of the job.
+    /// From another node of the job.
     Pmi {
-        host: HostId,
+        node: JobNode,
         frame: HubFrame,
     },
     /// The way to the hub has been made (again): what was not answered is to be sent again.
@@ -139,7 +139,7 @@ pub enum ToSupervisor {
     SpoolFull,
 }
 
-/// The tasks that a step has on this host.
+/// The tasks that a step has on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepOrder {
     /// Begins its block of streams: those of task `n` are [`STREAMS_PER_EXEC`] from `stream + n * STREAMS_PER_EXEC` on,
@@ -192,17 +192,17 @@ pub enum FromSupervisor {
         stream: u64,
         n_bytes: u64,
     },
-    /// For another host of the job.
+    /// For another node of the job.
     Pmi {
-        host: HostId,
+        node: JobNode,
         frame: HubFrame,
     },
-    /// From host 0: ranks are to be started for which there is no room. At most one such question is open; it is
+    /// From node 0: ranks are to be started for which there is no room. At most one such question is open; it is
     /// repeated under its number to an agent that has not heard it.
     AskGrowth {
         seq: u64,
-        /// How many more hosts.
-        hosts: u32,
+        /// How many more nodes.
+        nodes: u32,
         /// Fewer are of no use.
         least: u32,
     },
@@ -256,8 +256,8 @@ pub mod tests {
     use super::*;
 
     /// With one task on one CPU.
-    pub fn host(name: &str) -> Host {
-        Host {
+    pub fn node(name: &str) -> LaunchNode {
+        LaunchNode {
             node: NodeId(1),
             name: name.to_owned(),
             cluster: "a".to_owned(),
@@ -270,15 +270,15 @@ pub mod tests {
         }
     }
 
-    /// A share of a job with these hosts.
-    pub fn order(hosts: impl IntoIterator<Item = Host>) -> Order {
+    /// A share of a job with these nodes.
+    pub fn order(nodes: impl IntoIterator<Item = LaunchNode>) -> Order {
         let labels = Labels::named("story");
-        let hosts = hosts.into_iter().collect();
+        let nodes = nodes.into_iter().collect();
         Order {
             job: JobId(1),
             run: Run(1),
-            launch: Arc::new(Launch { labels, hosts, ..Launch::of(Owner("ada".to_owned()), Work::Hosts) }),
-            host_idx: 0,
+            launch: Arc::new(Launch { labels, nodes, ..Launch::of(Owner("ada".to_owned()), Work::Nodes) }),
+            node_idx: 0,
             mask: None,
             agent_socket: PathBuf::new(),
             rsh: None,

@@ -1,4 +1,4 @@
-//! Links to the other agents of a job: process management for MPI, and commands on other hosts.
+//! Links to the other agents of a job: process management for MPI, and commands on other nodes.
 
 mod guest;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 use rms_model::{JobId, Run, Work};
 use rms_wire::peer::{Exec, StepPart};
 use rms_wire::{
@@ -18,11 +18,11 @@ use tokio::sync::{Mutex, mpsc};
 use crate::driver::Carrier;
 use crate::exec::{self, Command, FromCommand, MAX_PIECES, ToCommand};
 use crate::order::ToSupervisor;
-use crate::pmi::HostId;
+use crate::pmi::JobNode;
 use crate::pmi::frames::{Down, HubFrame, Up};
 use crate::share::{Share, Shares};
 use crate::step_part::{self, Part};
-use guest::{Refusal, share_for};
+use guest::{GuestError, share_for};
 
 /// The way to the agents of other nodes; clones are the same.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub enum PeerError {
     Link { node: String, source: LinkError },
 }
 
-/// Frames between hub and hosts: a host has at most a few on the way. Full: the receiver of the link waits.
+/// Frames between hub and nodes: a node has at most a few on the way. Full: the receiver of the link waits.
 const MAX_FRAMES: usize = 1024;
 
 impl Peers {
@@ -79,7 +79,7 @@ impl Peers {
         }
     }
 
-    async fn link(&self, place: &Host) -> Result<Link, PeerError> {
+    async fn link(&self, place: &LaunchNode) -> Result<Link, PeerError> {
         let mut links = self.0.links.lock().await;
         if let Some(link) = links.get(&place.name).filter(|link| !link.is_closed()) {
             return Ok(link.clone());
@@ -94,7 +94,7 @@ impl Peers {
         Ok(link)
     }
 
-    async fn channel(&self, place: &Host, open: &PeerOpen) -> Result<Channel, PeerError> {
+    async fn channel(&self, place: &LaunchNode, open: &PeerOpen) -> Result<Channel, PeerError> {
         let link = self.link(place).await?;
         let opened = async {
             let mut channel = link.open().await?;
@@ -104,11 +104,11 @@ impl Peers {
         opened.await.map_err(|source| PeerError::Link { node: place.name.clone(), source })
     }
 
-    /// Runs a command on another host of a job.
+    /// Runs a command on another node of a job.
     ///
     /// # Errors
     /// Its agent cannot be reached.
-    pub async fn exec(&self, share: &Share, place: &Host, command: String) -> Result<Command, PeerError> {
+    pub async fn exec(&self, share: &Share, place: &LaunchNode, command: String) -> Result<Command, PeerError> {
         let open = PeerOpen::Exec(Exec { job: share.job(), run: share.run(), command });
         let channel = self.channel(place, &open).await?;
         let (to, input) = mpsc::channel(MAX_PIECES);
@@ -129,11 +129,11 @@ impl Peers {
         exec_here(channel, command).await;
     }
 
-    /// Starts what a step has on another host of a job.
+    /// Starts what a step has on another node of a job.
     ///
     /// # Errors
     /// Its agent cannot be reached.
-    pub async fn step(&self, place: &Host, step: StepPart) -> Result<Part, PeerError> {
+    pub async fn step(&self, place: &LaunchNode, step: StepPart) -> Result<Part, PeerError> {
         Ok(step_part::on_channel(self.channel(place, &PeerOpen::Step(Box::new(step))).await?))
     }
 
@@ -147,16 +147,16 @@ impl Peers {
         }
     }
 
-    /// Hears the fences of another host, as the agent of host 0.
+    /// Hears the fences of another node, as the agent of node 0.
     async fn serve_pmi(&self, peer: &str, job: JobId, run: Run, mut channel: Channel) {
         let Ok(Some(PmiUp::Init { joined, n_local: _ })) = channel.recv().await else { return };
-        let host = HostId { node: peer.to_owned(), joined };
+        let node = JobNode { node: peer.to_owned(), joined };
         let refused = match share_for(&self.0.shares, peer, job, run).await {
             Ok(share) if share.has_ended() => Err(PmiDown::Say(Down::Over)),
             Ok(share) => Ok(share),
             // Whoever waits for a job that is not here any more has missed its end.
-            Err(Refusal::NotHere { .. }) => Err(PmiDown::Say(Down::Over)),
-            Err(refusal @ Refusal::Stranger { .. }) => Err(PmiDown::Refused { reason: refusal.to_string() }),
+            Err(GuestError::NotHere { .. }) => Err(PmiDown::Say(Down::Over)),
+            Err(refusal @ GuestError::Stranger { .. }) => Err(PmiDown::Refused { reason: refusal.to_string() }),
         };
         let share = match refused {
             Ok(share) => share,
@@ -167,7 +167,7 @@ impl Peers {
             }
         };
         let (downs, mut queue) = mpsc::channel(MAX_FRAMES);
-        share.host_linked(host.clone(), downs);
+        share.node_linked(node.clone(), downs);
         let (mut sender, mut receiver) = channel.split();
         let writer = tokio::spawn(async move {
             while let Some(down) = queue.recv().await {
@@ -179,7 +179,7 @@ impl Peers {
         });
         while let Ok(Some(up)) = receiver.recv::<PmiUp>().await {
             if let PmiUp::Say(up) = up {
-                share.tell(&ToSupervisor::Pmi { host: host.clone(), frame: HubFrame::Up(up) });
+                share.tell(&ToSupervisor::Pmi { node: node.clone(), frame: HubFrame::Up(up) });
             }
         }
         writer.abort();
@@ -187,7 +187,7 @@ impl Peers {
 
     /// Keeps a way to the hub for as long as the share has a supervisor.
     async fn keep_pmi(self, share: Share, mut ups: mpsc::Receiver<Up>) {
-        let Some(hub) = share.order().launch.hosts.first().cloned() else { return };
+        let Some(hub) = share.order().launch.nodes.first().cloned() else { return };
         let (job, run, joined) = (share.job(), share.run(), share.order().joined());
         let n_local = share.order().place().map_or(0, |place| place.n_tasks);
         let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
@@ -208,7 +208,7 @@ impl Peers {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%job, error = %anyhow::Error::from(error), "no way to the first host of a job")
+                    tracing::warn!(%job, error = %anyhow::Error::from(error), "no way to the first node of a job")
                 }
             }
             tokio::time::sleep(backoff.delay()).await;
@@ -223,18 +223,18 @@ enum Carried {
     Broken,
 }
 
-async fn carry_pmi(share: &Share, hub: &Host, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> Carried {
+async fn carry_pmi(share: &Share, hub: &LaunchNode, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> Carried {
     let (mut sender, mut receiver) = channel.split();
     let heard = share.clone();
-    let host = HostId { node: hub.name.clone(), joined: hub.joined };
+    let node = JobNode { node: hub.name.clone(), joined: hub.joined };
     let mut reader = tokio::spawn(async move {
         while let Ok(Some(down)) = receiver.recv::<PmiDown>().await {
             match down {
                 PmiDown::Say(down) => {
-                    heard.tell(&ToSupervisor::Pmi { host: host.clone(), frame: HubFrame::Down(down) })
+                    heard.tell(&ToSupervisor::Pmi { node: node.clone(), frame: HubFrame::Down(down) })
                 }
                 PmiDown::Refused { reason } => {
-                    tracing::warn!(job = %heard.job(), reason, "the first host of a job refuses our ranks");
+                    tracing::warn!(job = %heard.job(), reason, "the first node of a job refuses our ranks");
                     return;
                 }
             }
@@ -273,12 +273,12 @@ impl Carrier for Peers {
         let has_own_tasks = order.place().is_some_and(|place| place.n_tasks > 0);
         let may_have_ranks =
             matches!(order.launch.execution.work, Work::Tasks { .. }) && (order.joined() == 1 || !has_own_tasks);
-        if may_have_ranks && order.host_idx > 0 {
+        if may_have_ranks && order.node_idx > 0 {
             self.way_to_hub(share);
         }
     }
 
-    fn carry(&self, share: &Share, host: &HostId, frame: HubFrame) {
+    fn carry(&self, share: &Share, node: &JobNode, frame: HubFrame) {
         match frame {
             HubFrame::Up(up) => {
                 let way = self.way_to_hub(share);
@@ -286,8 +286,8 @@ impl Carrier for Peers {
                 let _repeated_later = way.try_send(up);
             }
             HubFrame::Down(down) => {
-                // A host without a way asks again when it has one.
-                let _asked_again = share.host(host).map(|way| way.try_send(down));
+                // A node without a way asks again when it has one.
+                let _asked_again = share.node(node).map(|way| way.try_send(down));
             }
         }
     }

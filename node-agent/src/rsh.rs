@@ -11,7 +11,7 @@ pub enum Call {
     Step {
         step: Box<StepRequest>,
     },
-    /// The way to the server with the job's own credentials; [`Answer::Credentials`] follows.
+    /// The way to the server with the job's own credentials; [`CommandEnd::Credentials`] follows.
     Credentials {
         credentials: (),
     },
@@ -68,15 +68,15 @@ pub enum Say {
 /// First frame of [`Call::Command`]: run this there. Bytes of stream [`STDIN`] follow, then an empty piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// A node of the job, by its name or as its host files call it.
-    pub host: String,
+    /// A node of the job, by its name or as its hostfiles call it.
+    pub node: String,
     /// For `sh -c`.
     pub command: String,
 }
 
 /// The last frame; before it come bytes of [`STDOUT`] and [`STDERR`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum CommandEnd {
     Ended {
         code: i32,
     },

@@ -79,7 +79,7 @@ impl Setup {
             job: desired.job,
             run: desired.run,
             launch: Arc::clone(&desired.launch),
-            host_idx: desired.host_idx,
+            node_idx: desired.node_idx,
             mask: self.mask_of(desired),
             aliases: self.aliases.clone(),
             agent_socket: self.agent_socket.clone(),
@@ -97,7 +97,7 @@ impl Setup {
     /// The CPUs of a job on this node: the first ones, if it has not all. Those that are only declared are counted, not
     /// applied.
     fn mask_of(&self, desired: &DesiredJob) -> Option<CpuSet> {
-        let n_cpus = desired.launch.hosts.get(desired.host_idx as usize).map_or(self.n_cpus, |host| host.cpus);
+        let n_cpus = desired.launch.nodes.get(desired.node_idx as usize).map_or(self.n_cpus, |node| node.cpus);
         let has_all = n_cpus >= self.n_cpus;
         let some = || self.cpus.iter().copied().take(n_cpus as usize).collect();
         if has_all { self.mask.clone() } else { Some(some()) }

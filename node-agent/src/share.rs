@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::frame;
 use crate::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
-use crate::pmi::HostId;
+use crate::pmi::JobNode;
 use crate::pmi::frames::{Down, Up};
 use crate::spool;
 
@@ -21,7 +21,7 @@ pub struct Share(Arc<Parts>);
 struct Parts {
     job: JobId,
     run: Run,
-    /// Replaced when the hosts of the job change.
+    /// Replaced when the nodes of the job change.
     order: Mutex<Arc<Order>>,
     entry_dir: PathBuf,
     state: Mutex<State>,
@@ -42,10 +42,10 @@ struct State {
     n_steps: u32,
     step_cpus: BTreeMap<String, u32>,
     routes: BTreeMap<u64, mpsc::Sender<Word>>,
-    /// Towards host 0, from a host that is not.
+    /// Towards node 0, from a node that is not.
     hub: Option<mpsc::Sender<Up>>,
-    /// On host 0, towards the others.
-    hosts: BTreeMap<HostId, mpsc::Sender<Down>>,
+    /// On node 0, towards the others.
+    nodes: BTreeMap<JobNode, mpsc::Sender<Down>>,
 }
 
 /// Frames to a supervisor, in order. Full: the sender waits; a supervisor that does not read is starting a job.
@@ -83,7 +83,7 @@ impl Share {
             step_cpus: BTreeMap::new(),
             routes: BTreeMap::new(),
             hub: None,
-            hosts: BTreeMap::new(),
+            nodes: BTreeMap::new(),
         };
         let (job, run, order) = (order.job, order.run, Mutex::new(Arc::new(order)));
         Share(Arc::new(Parts { job, run, order, entry_dir, state: Mutex::new(state), changed: Notify::new() }))
@@ -94,7 +94,7 @@ impl Share {
         Arc::clone(&self.0.order.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The hosts of the job have changed.
+    /// The nodes of the job have changed.
     pub fn update(&self, order: Order) {
         *self.0.order.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(order);
         self.0.changed.notify_waiters();
@@ -132,7 +132,7 @@ impl Share {
         state.supervisor = None;
         state.routes.clear();
         state.hub = None;
-        state.hosts.clear();
+        state.nodes.clear();
         drop(state);
         self.0.changed.notify_waiters();
     }
@@ -230,7 +230,7 @@ impl Share {
 
     /// The number of one more step that is asked for here.
     pub fn new_step(&self) -> u32 {
-        let host_idx = self.order().host_idx;
+        let node_idx = self.order().node_idx;
         let mut state = self.state();
         let n_steps = state.n_steps;
         state.n_steps += 1;
@@ -240,7 +240,7 @@ impl Share {
             tracing::warn!(%job, %run, %error, "cannot note the number of a step: after a restart it may come again");
         }
         // Of those that are asked for on other nodes, their agents know.
-        n_steps + host_idx * STEPS_PER_HOST
+        n_steps + node_idx * STEPS_PER_NODE
     }
 
     /// Decides by the CPUs that steps have on the nodes where tasks of one more go, and counts theirs until the guard is
@@ -309,13 +309,13 @@ impl Share {
         self.state().hub.get_or_insert_with(make).clone()
     }
 
-    /// A host of the job has made its way here.
-    pub fn host_linked(&self, host: HostId, downs: mpsc::Sender<Down>) {
-        self.state().hosts.insert(host, downs);
+    /// A node of the job has made its way here.
+    pub fn node_linked(&self, node: JobNode, downs: mpsc::Sender<Down>) {
+        self.state().nodes.insert(node, downs);
     }
 
-    pub fn host(&self, host: &HostId) -> Option<mpsc::Sender<Down>> {
-        self.state().hosts.get(host).cloned()
+    pub fn node(&self, node: &JobNode) -> Option<mpsc::Sender<Down>> {
+        self.state().nodes.get(node).cloned()
     }
 }
 
@@ -326,7 +326,7 @@ fn route(stream: u64) -> u64 {
 }
 
 /// Steps are numbered in the order in which they are asked for; where that happens on several nodes, the others begin here.
-const STEPS_PER_HOST: u32 = 1 << 16;
+const STEPS_PER_NODE: u32 = 1 << 16;
 
 /// CPUs that the tasks of a step have.
 #[derive(Debug)]
@@ -385,7 +385,7 @@ impl Shares {
         self.shares().get(&(job, run)).cloned()
     }
 
-    /// The execution, as soon as it is there; frames from other hosts may be faster than the server's order.
+    /// The execution, as soon as it is there; frames from other nodes may be faster than the server's order.
     pub async fn wait_for(&self, job: JobId, run: Run) -> Share {
         loop {
             let added = self.0.added.notified();

@@ -44,7 +44,7 @@ pub struct EntryRef<'a> {
 }
 
 impl Spool {
-    /// Makes the directories under the agent's directory. Users must be able to reach their scripts, host
+    /// Makes the directories under the agent's directory. Users must be able to reach their scripts, node
     /// files and the agent's socket, so the way there may be walked but not listed.
     ///
     /// # Errors

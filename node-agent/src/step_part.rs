@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use crate::exec::MAX_PIECES;
 use crate::frame;
 use crate::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
-use crate::pmi::place::MAX_PER_HOST;
+use crate::pmi::place::MAX_PER_NODE;
 use crate::share::{Share, ToSeat, Word};
 
 /// Both ways to the tasks of a step on one node. Dropping `to` ends them; the last from them is `Done` or `Failed`. Full: the
@@ -30,13 +30,13 @@ pub fn start(share: &Share, step: StepPart) -> Part {
 }
 
 async fn carry(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
-    // The first host of a job may be faster than this one, and ask before the order to start has been passed on.
+    // The first node of a job may be faster than this one, and ask before the order to start has been passed on.
     let supervisor = tokio::select! {
         supervisor = share.supervised() => supervisor,
         () = ups.closed() => return,
     };
-    if step.n_local > MAX_PER_HOST {
-        let reason = format!("at most {MAX_PER_HOST} tasks are started on one node");
+    if step.n_local > MAX_PER_NODE {
+        let reason = format!("at most {MAX_PER_NODE} tasks are started on one node");
         let _nobody_waits = ups.send(StepUp::Failed { reason }).await;
         return;
     }

@@ -28,7 +28,7 @@ async fn check(program: &str, rigid: &str, size: &str) {
     let expected = told(&run(&mut cluster, 1, 2, &fixed, size).await, &format!("{rigid} "), "checksum");
     let plans = [
         ("--plan 2,4,2 --hosts n1,n2", "4", "4"),
-        // A host may take several groups, and groups of several ranks.
+        // A node may take several groups, and groups of several ranks.
         ("--plan 2,5,3,6,2 --hosts n2", "6", "6"),
     ];
     for (job, (plan, largest, n_changes)) in (2..).zip(plans) {
@@ -41,7 +41,7 @@ async fn check(program: &str, rigid: &str, size: &str) {
     let args = format!("{size} --plan 2,3,2");
     cluster.submit(4, &["n1", "n2"], 1, |_| {}, argv(&adaptive, &args)).await;
     let (seq, _) = cluster.agent("n1").asked().await;
-    let refused = Refused::new("not_negotiable", "no hosts are free");
+    let refused = Refused::new("not_negotiable", "no nodes are free");
     cluster.agent("n1").answer(ToAgent::NotAsked { seq, refused }).await;
     assert_eq!(cluster.agent("n1").ended(4).await.0, OK, "{}", cluster.read("rms-4.out"));
     let output = cluster.read("rms-4.out");

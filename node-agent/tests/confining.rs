@@ -17,7 +17,7 @@ use rms_api::desired::{Launch, NodeExit};
 /// The same with so many CPUs of the two that the node counts.
 fn with_cpus(launch: &Launch, generation: u32, cpus: u32) -> Launch {
     let mut changed = Launch { generation, ..launch.clone() };
-    changed.hosts[0].cpus = cpus;
+    changed.nodes[0].cpus = cpus;
     changed
 }
 

@@ -119,7 +119,7 @@ async fn after_a_reboot_what_ran_has_vanished() {
         run: Run(1),
         aim: rms_api::desired::Aim::Run,
         launch: std::sync::Arc::new(launch),
-        host_idx: 0,
+        node_idx: 0,
     };
     let entry = spool::Entry {
         order: world.setup().order(&desired),

@@ -1,4 +1,4 @@
-//! Processes on a host that their job says it has left: they may end by themselves, for a while.
+//! Processes on a node that their job says it has left: they may end by themselves, for a while.
 
 mod common;
 
@@ -22,7 +22,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn who_ends_by_itself_is_not_told_to_and_the_host_is_free_at_once() {
+async fn who_ends_by_itself_is_not_told_to_and_the_node_is_free_at_once() {
     let mut world = World::new(Wanted::Auto).await;
     let launch = script(&world, FINALIZES);
     world.submit(1, launch).await;
@@ -69,9 +69,9 @@ async fn a_job_that_is_ended_while_it_leaves_is_waited_for_no_longer() {
 }
 
 #[tokio::test]
-async fn a_host_where_nothing_runs_is_free_without_any_wait() {
+async fn a_node_where_nothing_runs_is_free_without_any_wait() {
     let mut world = World::new(Wanted::Auto).await;
-    let launch = launch(&world.cwd(), Work::Hosts, 1);
+    let launch = launch(&world.cwd(), Work::Nodes, 1);
     world.submit(1, launch).await;
     world.running(1).await;
     world.end_after(HOUR, 1, HOUR).await;

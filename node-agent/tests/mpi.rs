@@ -127,7 +127,7 @@ async fn a_job_reaches_its_own_nodes_and_no_others() {
 }
 
 #[tokio::test]
-async fn the_remote_shell_reaches_hosts_that_have_joined_and_none_that_have_left() {
+async fn the_remote_shell_reaches_nodes_that_have_joined_and_none_that_have_left() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     let work = script(
         "for step in alone joined left again; do

@@ -1,4 +1,4 @@
-//! A running job hears that its hosts have changed: by its host file, by a signal, by a command.
+//! A running job hears that its nodes have changed: by its hostfile, by a signal, by a command.
 
 mod common;
 
@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use common::{World, script, tasks};
 use node_agent::cgroup::Wanted;
-use rms_api::desired::{Host, Launch, NodeExit};
+use rms_api::desired::{Launch, LaunchNode, NodeExit};
 use rms_model::{NodeId, OnResize};
 
-/// The same launch on more hosts, some of which it is to leave: `t1 t2 -t3`.
-fn on(launch: &Launch, generation: u32, hosts: &str) -> Launch {
+/// The same launch on more nodes, some of which it is to leave: `t1 t2 -t3`.
+fn on(launch: &Launch, generation: u32, nodes: &str) -> Launch {
     let mut changed = launch.clone();
     changed.generation = generation;
-    let host = |(idx, name): (usize, &str)| Host {
+    let node = |(idx, name): (usize, &str)| LaunchNode {
         node: NodeId(idx as u32),
         name: name.trim_start_matches('-').to_owned(),
         departing: name.starts_with('-'),
-        ..launch.hosts[0].clone()
+        ..launch.nodes[0].clone()
     };
-    changed.hosts = hosts.split(' ').enumerate().map(host).collect();
+    changed.nodes = nodes.split(' ').enumerate().map(node).collect();
     changed
 }
 
@@ -45,11 +45,11 @@ impl World {
     }
 }
 
-/// What a process sees of its hosts.
+/// What a process sees of its nodes.
 const LOOK: &str = "echo $(cat $RMS_GENERATION_FILE): $(grep -v '^#' $RMS_HOSTFILE | cut -d' ' -f1) >> seen";
 
 #[tokio::test]
-async fn a_script_hears_by_a_signal_of_hosts_that_come_and_of_those_that_it_is_to_leave() {
+async fn a_script_hears_by_a_signal_of_nodes_that_come_and_of_those_that_it_is_to_leave() {
     let mut world = World::new(Wanted::Auto).await;
     // Its handler comes late; until then the signal would end it. What it has started is not told.
     let text = format!(
@@ -168,7 +168,7 @@ async fn an_agent_that_is_killed_tells_of_a_change_once_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_to_be_left_runs_on_until_it_is_ended() {
+async fn a_node_that_is_to_be_left_runs_on_until_it_is_ended() {
     let mut world = World::new(Wanted::Auto).await;
     let launch = Launch {
         on_resize: Some(OnResize::Workers),

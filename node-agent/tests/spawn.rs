@@ -13,10 +13,10 @@ use rms_wire::ToAgent;
 
 const OK: NodeExit = NodeExit::Exited { code: 0 };
 
-/// The hosts that were asked for have been granted, and come with this generation.
+/// The nodes that were asked for have been granted, and come with this generation.
 fn ready(seq: u64, generation: u32) -> ToAgent {
     let negotiation = NegotiationId { initiator: Side::Application, number: 1 };
-    let outcome = AskOutcome::Ready { negotiation, quantity: 2, hosts: Vec::new(), generation, n_rounds: 1 };
+    let outcome = AskOutcome::Ready { negotiation, quantity: 2, nodes: Vec::new(), generation, n_rounds: 1 };
     ToAgent::Asked { seq, outcome }
 }
 
@@ -37,7 +37,7 @@ fn children(output: &str, key: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_rank_spawns_another_on_a_host_that_it_names() {
+async fn a_rank_spawns_another_on_a_node_that_it_names() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&spawn, "1 2 n1,n2")).await;
@@ -66,13 +66,13 @@ async fn worlds_grow_and_shrink_twenty_times() {
 }
 
 #[tokio::test]
-async fn a_spawn_without_room_asks_the_server_and_goes_to_the_hosts_that_come() {
+async fn a_spawn_without_room_asks_the_server_and_goes_to_the_nodes_that_come() {
     let mut cluster = Cluster::new(&["n1", "n2", "n3"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {
         let own_files = |launch: &mut Launch| launch.execution.stdio.output = Some("%t".to_owned());
         cluster.submit(1, &["n1"], 2, own_files, argv(&spawn, "3 5 - several")).await;
         let (seq, ask) = cluster.agent("n1").asked().await;
-        assert_eq!((ask.quantity, ask.least), (2, 2), "a host with four CPUs has room for four ranks");
+        assert_eq!((ask.quantity, ask.least), (2, 2), "a node with four CPUs has room for four ranks");
         cluster.agent("n1").answer(ready(seq, 2)).await;
         cluster.join(1, &["n2", "n3"]).await;
         assert_eq!(cluster.agent("n1").ended(1).await.0, OK, "{}", cluster.read("0"));
@@ -81,7 +81,7 @@ async fn a_spawn_without_room_asks_the_server_and_goes_to_the_hosts_that_come() 
         }
         let output = cluster.read("0");
         assert_eq!((told(&output, "refused"), told(&output, "largest")), ("0".to_owned(), "7".to_owned()), "{output}");
-        // Three times five, on the hosts that came, each with a number and a file of its own.
+        // Three times five, on the nodes that came, each with a number and a file of its own.
         let all: String = (2..17).map(|task| cluster.read(&task.to_string())).collect();
         assert!(children(&all, "node").iter().all(|node| node == "n2" || node == "n3"), "{all}");
         assert_eq!(children(&all, "app"), [vec!["0"; 3], vec!["1"; 12]].concat(), "{all}");
@@ -95,9 +95,9 @@ async fn a_spawn_that_is_refused_leaves_the_program_as_it_was() {
     if let Some(spawn) = build("spawn", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&spawn, "1 2 -")).await;
         let (seq, _) = cluster.agent("n1").asked().await;
-        let refused = Refused::new("not_negotiable", "no hosts are free");
+        let refused = Refused::new("not_negotiable", "no nodes are free");
         cluster.agent("n1").answer(ToAgent::NotAsked { seq, refused }).await;
-        // A program that is not there, and a host that is not held.
+        // A program that is not there, and a node that is not held.
         for (job, args) in [(2, "2 2 n1,n2 program=/no/such/program"), (3, "1 1 n9")] {
             cluster.submit(job, &["n1", "n2"], 1, |_| {}, argv(&spawn, args)).await;
         }
@@ -116,7 +116,7 @@ async fn spawns_as_users_write_them_are_served_or_refused() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(odd) = build("odd", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&odd, "spawns n1 n2")).await;
-        // An MPI whose ports are those of two hosts on one machine finds no way between them.
+        // An MPI whose ports are those of two nodes on one machine finds no way between them.
         cluster.submit(2, &["n1"], 2, |_| {}, argv(&odd, "names")).await;
         for (job, expected) in [
             (1, "odd universe=2\nodd words=22\nodd several=42\nodd half=11\nodd many=122\nodd refused=6\n"),
@@ -167,7 +167,7 @@ async fn ranks_that_end_badly_end_the_job_and_it_is_said_which() {
 }
 
 #[tokio::test]
-async fn rank_0_may_leave_and_its_host_stays_for_the_others() {
+async fn rank_0_may_leave_and_its_node_stays_for_the_others() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {
         let args = "4 1 n2 leave linger=100";
@@ -203,7 +203,7 @@ ask cmd=finalize
 "#;
 
 #[tokio::test]
-async fn a_host_whose_ranks_have_left_is_taken_away_without_a_sound() {
+async fn a_node_whose_ranks_have_left_is_taken_away_without_a_sound() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     let parent = format!("{}\n{PARENT}", include_str!("data/pmi/rank.bash"));
     let work = Work::Tasks { argv: vec!["bash".to_owned(), "-c".to_owned(), parent] };
@@ -223,7 +223,7 @@ async fn a_host_whose_ranks_have_left_is_taken_away_without_a_sound() {
     assert_eq!(cluster.agent("n1").ended(1).await.0, OK, "{}", cluster.read("rms-1.out"));
     let output = cluster.read("rms-1.out");
     assert_eq!(output.matches("rc=0 errcodes=0").count(), 2, "{output}");
-    assert!(output.contains("rc=-1 msg=host_n2_is_none_of_the_job's"), "{output}");
+    assert!(output.contains("rc=-1 msg=node_n2_is_none_of_the_job's"), "{output}");
     cluster.close().await;
 }
 

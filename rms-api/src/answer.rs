@@ -21,7 +21,7 @@ pub struct JobChange {
     pub job: JobId,
     pub run: Run,
     pub state: JobState,
-    /// Names of its nodes, once started; host 0 first.
+    /// Names of its nodes, once started; node 0 first.
     pub nodes: Vec<String>,
     /// Set once it has ended.
     pub outcome: Option<Outcome>,
@@ -166,7 +166,7 @@ pub struct JobLine {
     pub estimate: Option<Time>,
     /// When a started job must end, or a ghost expires.
     pub until: Option<Time>,
-    /// Names, once started; host 0 first.
+    /// Names, once started; node 0 first.
     pub nodes: Vec<String>,
     pub reason: Option<Reason>,
     pub outcome: Option<Outcome>,
@@ -182,16 +182,16 @@ pub struct JobDetail {
     pub line: JobLine,
     /// Shared with the state where the asker may read all of it: many may ask for many.
     pub spec: Arc<JobSpec>,
-    /// Of hosts whose cores were negotiated.
+    /// Of nodes whose cores were negotiated.
     pub cores: Vec<CoresLine>,
 }
 
-/// How many cores of a host a job has.
+/// How many cores of a node a job has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoresLine {
     pub node: String,
     pub n_cores: u32,
-    /// As many as the host has.
+    /// As many as the node has.
     pub all: u32,
     /// Its agent has said that all processes of the job keep to them.
     pub is_in_force: bool,
@@ -215,14 +215,14 @@ pub enum Reason {
         depth: u32,
         position: u32,
     },
-    /// The usable hosts of the cluster are too few for any of its sizes, until nodes come back.
-    TooFewHosts {
+    /// The usable nodes of the cluster are too few for any of its sizes, until nodes come back.
+    TooFewNodes {
         cluster: String,
         wanted: u32,
         usable: u32,
         total: u32,
     },
-    /// The step of the profile that blocks it: there `busy` of `capacity` hosts are taken.
+    /// The step of the profile that blocks it: there `busy` of `capacity` nodes are taken.
     Blocked {
         cluster: String,
         wanted: u32,
@@ -231,14 +231,14 @@ pub enum Reason {
         from: Time,
         until: Time,
         by: Vec<Blocker>,
-        /// All hosts of the cluster, usable or not.
+        /// All nodes of the cluster, usable or not.
         total: u32,
     },
     /// Its launcher has subscribed and sent no request; it is expected by then.
     NoRequest {
         until: Option<Time>,
     },
-    /// Its hosts are free, but the agents of so many nodes of the cluster have not come back since the server was
+    /// Its nodes are free, but the agents of so many nodes of the cluster have not come back since the server was
     /// restarted; it is planned with them until then.
     AgentsExpected {
         cluster: String,
@@ -258,12 +258,12 @@ pub enum Reason {
     },
 }
 
-/// A job that holds hosts, or is planned on some, while too few are free.
+/// A job that holds nodes, or is planned on some, while too few are free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
     pub job: JobId,
     pub state: JobState,
-    pub hosts: u32,
+    pub nodes: u32,
     pub from: Time,
     pub until: Time,
     /// It does not have them: they are kept for what is negotiated with it.
@@ -340,15 +340,15 @@ pub struct ViewAnswer {
 pub struct ClusterView {
     pub cluster: ClusterId,
     pub name: String,
-    /// Hosts that may be used.
+    /// Nodes that may be used.
     pub capacity: u32,
-    /// Hosts that exist.
+    /// Nodes that exist.
     pub total: u32,
     pub started: Profile,
     pub ghosts: Profile,
     /// Waiting jobs, placed at their estimates.
     pub planned: Profile,
-    /// Hosts that nobody has: they are kept for what is negotiated with running jobs.
+    /// Nodes that nobody has: they are kept for what is negotiated with running jobs.
     pub offered: Profile,
 }
 
@@ -365,8 +365,8 @@ pub struct Status {
     pub n_submitted: u64,
     pub n_passes: u64,
     pub last_pass: Option<Time>,
-    /// Host-milliseconds that expired ghosts have kept idle.
-    pub ghost_host_time: Span,
+    /// Node-milliseconds that expired ghosts have kept idle.
+    pub ghost_node_time: Span,
     pub launchers: LauncherStatus,
 }
 
@@ -384,8 +384,8 @@ pub struct LauncherStatus {
     /// Calls that were refused.
     pub n_refused: u64,
     pub adaptations: AdaptationDelays,
-    /// Of [`Status::ghost_host_time`], by the name of the cluster. Not only since the server started.
-    pub ghost_host_time: Vec<(String, Span)>,
+    /// Of [`Status::ghost_node_time`], by the name of the cluster. Not only since the server started.
+    pub ghost_node_time: Vec<(String, Span)>,
 }
 
 /// What launchers have cost.

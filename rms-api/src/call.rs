@@ -115,7 +115,7 @@ pub enum Call {
         job: JobId,
         ask: Ask,
     },
-    /// The application has adapted itself to this generation of its hosts: those that it was asked to leave are free of
+    /// The application has adapted itself to this generation of its nodes: those that it was asked to leave are free of
     /// it.
     ResizeDone {
         job: JobId,
@@ -202,7 +202,7 @@ pub enum Query {
     Negotiations {
         job: Option<JobId>,
     },
-    /// What the caller has paid for hosts; for an admin, what each user has.
+    /// What the caller has paid for nodes; for an admin, what each user has.
     Budgets,
 }
 
@@ -220,7 +220,7 @@ pub struct HistoryQuery {
     #[serde(deserialize_with = "checked::ids")]
     pub jobs: Vec<JobId>,
     pub names: Vec<String>,
-    /// Those that had, or asked for, hosts of these clusters, by name.
+    /// Those that had, or asked for, nodes of these clusters, by name.
     #[serde(default)]
     pub clusters: Vec<String>,
     /// In place of the last that ended first, which is left for those that are equal.
@@ -239,7 +239,7 @@ pub struct Submission {
     pub execution: Execution,
     /// Absent: one per node.
     pub n_tasks: Option<u32>,
-    /// 0: not asked for, the tasks share the CPUs of their host.
+    /// 0: not asked for, the tasks share the CPUs of their node.
     pub cpus_per_task: u32,
     /// In the order of preference between equals; empty means [`Nodes::FromTasks`] for the default wall time.
     pub shapes: Vec<Shape>,
@@ -266,7 +266,7 @@ impl Submission {
         let name = match &execution.work {
             Work::Tasks { argv } => argv.first().cloned().unwrap_or_default(),
             Work::Script { .. } => "script".to_owned(),
-            Work::Hosts => "hosts".to_owned(),
+            Work::Nodes => "nodes".to_owned(),
         };
         Submission {
             labels: Labels::named(name),

@@ -27,14 +27,14 @@ pub struct DesiredJob {
     pub aim: Aim,
     /// The same on every node of the job.
     pub launch: Arc<Launch>,
-    /// Which of [`Launch::hosts`] this node is.
-    pub host_idx: u32,
+    /// Which of [`Launch::nodes`] this node is.
+    pub node_idx: u32,
 }
 
 impl DesiredJob {
-    /// With which generation of the job's hosts this one came.
+    /// With which generation of the job's nodes this one came.
     pub fn joined(&self) -> u32 {
-        self.launch.hosts.get(self.host_idx as usize).map_or(1, |host| host.joined)
+        self.launch.nodes.get(self.node_idx as usize).map_or(1, |node| node.joined)
     }
 }
 
@@ -61,26 +61,26 @@ pub struct Launch {
     pub wall: Span,
     /// Between TERM and KILL when the wall time is over.
     pub grace: Span,
-    /// Host 0 runs a script; tasks are spread in blocks in this order.
-    pub hosts: Vec<Host>,
-    /// Counts the changes of the hosts, from 1: an agent that sees a higher one tells the processes.
+    /// Node 0 runs a script; tasks are spread in blocks in this order.
+    pub nodes: Vec<LaunchNode>,
+    /// Counts the changes of the nodes, from 1: an agent that sees a higher one tells the processes.
     #[serde(default = "first")]
     pub generation: u32,
-    /// Of a malleable job: what happens in it when its hosts change. Its processes may negotiate for it then, with
+    /// Of a malleable job: what happens in it when its nodes change. Its processes may negotiate for it then, with
     /// credentials that the agent places.
     pub on_resize: Option<OnResize>,
-    /// Between how many hosts a malleable job was submitted; 0 and 0 where it named none.
+    /// Between how many nodes a malleable job was submitted; 0 and 0 where it named none.
     #[serde(default)]
     pub least: u32,
     #[serde(default)]
     pub most: u32,
-    /// So much its processes may have on each host, where the host can see to that; 0: all.
+    /// So much its processes may have on each node, where the node can see to that; 0: all.
     #[serde(default)]
     pub memory: Mebibytes,
 }
 
 impl Launch {
-    /// The least that can be said of an execution: one task in `/`, with an empty environment, and no host yet.
+    /// The least that can be said of an execution: one task in `/`, with an empty environment, and no node yet.
     pub fn of(owner: Owner, execution: impl Into<Execution>) -> Launch {
         Launch {
             labels: Labels::default(),
@@ -90,7 +90,7 @@ impl Launch {
             cpus_per_task: 0,
             wall: Span::ZERO,
             grace: Span::ZERO,
-            hosts: Vec::new(),
+            nodes: Vec::new(),
             generation: first(),
             on_resize: None,
             least: 0,
@@ -100,14 +100,14 @@ impl Launch {
     }
 }
 
-/// Of the hosts of a job.
+/// Of the nodes of a job.
 fn first() -> u32 {
     1
 }
 
-/// One host of a job and its share of the tasks.
+/// One node of a job and its share of the tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
+pub struct LaunchNode {
     pub node: NodeId,
     #[serde(deserialize_with = "rms_model::checked::name")]
     pub name: String,
@@ -119,7 +119,7 @@ pub struct Host {
     pub n_tasks: u32,
     /// Those that the job has there: all of the node, unless it has given some back.
     pub cpus: u32,
-    /// The generation with which it came. A host that was freed and comes again is started again.
+    /// The generation with which it came. A node that was freed and comes again is started again.
     #[serde(default = "first")]
     pub joined: u32,
     /// The job was asked to leave it; what runs there runs on until it has, or is given up.
@@ -140,7 +140,7 @@ pub struct JobReport {
 pub enum JobStatus {
     Running {
         since: Time,
-        /// Of the job's hosts and cores, as its share here knows them.
+        /// Of the job's nodes and cores, as its share here knows them.
         generation: u32,
         /// Do all its processes keep to the cores that it has here by that generation? Not if the node refuses.
         is_confined: bool,

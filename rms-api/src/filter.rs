@@ -21,7 +21,7 @@ pub struct JobFilter {
     /// As their owners call them.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Those that have hosts of these clusters, or may get some, by name.
+    /// Those that have nodes of these clusters, or may get some, by name.
     #[serde(default)]
     pub clusters: Vec<String>,
     /// Submitted at or after.

@@ -18,21 +18,21 @@ use crate::stages::Stages;
 pub struct Ask {
     pub direction: Direction,
     pub what: Asked,
-    /// How many hosts, milliseconds, or cores on each host, more or less.
+    /// How many nodes, milliseconds, or cores on each node, more or less.
     pub quantity: u64,
     /// A counter-offer of so much, or more, is accepted.
     pub least: u64,
     /// Totals that are of use.
     #[serde(deserialize_with = "rms_model::checked::sizes")]
     pub sizes: Sizes,
-    /// The most that may be paid for a host and hour, in thousandths.
+    /// The most that may be paid for a node and hour, in thousandths.
     pub price: Price,
     /// For how long; `None`: until the application ends.
     #[serde(default, deserialize_with = "rms_model::checked::opt_span")]
     pub duration: Option<Span>,
-    /// When it gives hosts back: which, by name; empty: its last ones. When it is about cores: on which; empty: on all.
-    pub hosts: Vec<String>,
-    /// For how long it may be waited for hosts.
+    /// When it gives nodes back: which, by name; empty: its last ones. When it is about cores: on which; empty: on all.
+    pub nodes: Vec<String>,
+    /// For how long it may be waited for nodes.
     #[serde(deserialize_with = "rms_model::checked::span")]
     pub wait: Span,
 }
@@ -40,24 +40,24 @@ pub struct Ask {
 /// What an ask is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
-    /// Hosts of a cluster, by name; `None`: of the one of the hosts that are named, or else of its first host.
-    Hosts { cluster: Option<String> },
+    /// Nodes of a cluster, by name; `None`: of the one of the nodes that are named, or else of its first node.
+    Nodes { cluster: Option<String> },
     /// Wall time, in milliseconds.
     Time,
-    /// Cores on each of its hosts of a cluster, by name; `None`: of the one where it has its hosts.
+    /// Cores on each of its nodes of a cluster, by name; `None`: of the one where it has its nodes.
     Cores { cluster: Option<String> },
 }
 
 /// What came of an ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AskOutcome {
-    /// It is ready: hosts and cores that came can be used, those that went are free.
+    /// It is ready: nodes and cores that came can be used, those that went are free.
     Ready {
         negotiation: NegotiationId,
         quantity: u64,
-        /// Names of the hosts that came or went.
-        hosts: Vec<String>,
-        /// Of the job's hosts: an agent that has not heard of it yet will.
+        /// Names of the nodes that came or went.
+        nodes: Vec<String>,
+        /// Of the job's nodes: an agent that has not heard of it yet will.
         generation: u32,
         n_rounds: u16,
     },
@@ -65,7 +65,7 @@ pub enum AskOutcome {
     Failed {
         negotiation: NegotiationId,
         reason: Reason,
-        /// Of hosts that were asked for: how many it could have had at the end, if these were too few.
+        /// Of nodes that were asked for: how many it could have had at the end, if these were too few.
         free: Option<u32>,
     },
 }
@@ -83,7 +83,7 @@ pub enum NegotiatorCall {
     /// A message of the application's end of a dialogue. Not answered by itself: what comes of it is
     /// [`NegotiatorNotice::Said`], and what is wrong with it [`NegotiatorNotice::Refused`].
     Say(Box<Message>),
-    /// Of an application with a profile: these hosts, by name, it leaves when its next, smaller stage begins (000).
+    /// Of an application with a profile: these nodes, by name, it leaves when its next, smaller stage begins (000).
     Free(Vec<String>),
 }
 
@@ -91,11 +91,11 @@ pub enum NegotiatorCall {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manner {
     pub keeps: Keeps,
-    /// It can go on without hosts that are lost.
+    /// It can go on without nodes that are lost.
     pub survives_loss: bool,
 }
 
-/// On which of its hosts `mpirun` has started ranks: these cannot leave before all of them end.
+/// On which of its nodes `mpirun` has started ranks: these cannot leave before all of them end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keeps {
     /// On none: each of its processes can leave.
@@ -104,7 +104,7 @@ pub enum Keeps {
     /// On all that it has now, for all that is known.
     All,
     /// On these, by name.
-    Hosts(Vec<String>),
+    Nodes(Vec<String>),
 }
 
 /// Limits within which an application can be changed.
@@ -142,21 +142,21 @@ pub struct Attached {
     pub n_opened: u32,
     pub declared: Declared,
     pub holding: Holding,
-    /// For how long it may keep hosts that it has agreed to give back.
+    /// For how long it may keep nodes that it has agreed to give back.
     pub release_within: Span,
     /// The negotiations that go on: a process that was started again knows of none of them.
     pub open: Vec<Reminder>,
-    /// All that there are, by name: it may ask for hosts of any.
+    /// All that there are, by name: it may ask for nodes of any.
     pub clusters: BTreeMap<ClusterId, String>,
 }
 
 /// What an application holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
-    /// Counts the changes of its hosts, from 1.
+    /// Counts the changes of its nodes, from 1.
     pub generation: u32,
-    /// Host 0 first.
-    pub hosts: Vec<HeldHost>,
+    /// Node 0 first.
+    pub nodes: Vec<HeldNode>,
     /// It is ended then.
     pub until: Time,
     /// Of an application with a profile: the stage that it is in, and those that come.
@@ -165,15 +165,15 @@ pub struct Holding {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldHost {
+pub struct HeldNode {
     pub node: NodeId,
     pub name: String,
     pub cluster: ClusterId,
     pub cluster_name: String,
     pub address: String,
-    /// Those that it has there: all of the host, unless it has given some back.
+    /// Those that it has there: all of the node, unless it has given some back.
     pub cpus: u32,
-    /// It was asked to leave this host and has not confirmed that it has, or frees it at its next stage.
+    /// It was asked to leave this node and has not confirmed that it has, or frees it at its next stage.
     pub is_departing: bool,
 }
 
@@ -187,7 +187,7 @@ pub enum NegotiatorNotice {
         number: u32,
         reason: String,
     },
-    /// Its hosts or its end have changed.
+    /// Its nodes or its end have changed.
     Holding(Box<Holding>),
     /// The application has left, or is being ended. Nothing comes after it.
     Ended {
@@ -199,9 +199,9 @@ pub enum NegotiatorNotice {
     Counted {
         n_opened: u32,
     },
-    /// These hosts are lost, and the application goes on without them: a shrink by force.
-    HostsLost {
-        hosts: Vec<NodeId>,
+    /// These nodes are lost, and the application goes on without them: a shrink by force.
+    NodesLost {
+        nodes: Vec<NodeId>,
     },
 }
 
@@ -215,8 +215,8 @@ pub struct NegotiationRecord {
     pub opened: Time,
     /// Every proposal, and every later change of the phase, in order.
     pub rounds: Vec<RoundRecord>,
-    /// Names of the hosts that came or went, once known.
-    pub hosts: Vec<String>,
+    /// Names of the nodes that came or went, once known.
+    pub nodes: Vec<String>,
 }
 
 impl NegotiationRecord {
@@ -264,7 +264,7 @@ pub struct NegotiationLine {
     pub phase: negotiation::Phase,
     /// Until when the standing offer can be answered, or what was agreed must be ready.
     pub until: Option<Time>,
-    /// Hosts that are held for it, by name.
+    /// Nodes that are held for it, by name.
     pub held: Vec<String>,
 }
 
@@ -273,18 +273,18 @@ pub struct NegotiationLine {
 pub enum Order {
     /// Ends it without a result, if it is not agreed yet.
     Withdraw,
-    /// A shrink that was agreed, or that is talked about: the hosts are taken now, whatever the application says.
+    /// A shrink that was agreed, or that is talked about: the nodes are taken now, whatever the application says.
     Force,
 }
 
-/// What hosts have cost a user, in thousandths of the currency (002, prices).
+/// What nodes have cost a user, in thousandths of the currency (002, prices).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetLine {
     pub user: String,
     /// What may be spent in all; `None`: whatever it costs.
     pub budget: Option<u64>,
-    /// For hosts that were given back, and for those that are held until now.
+    /// For nodes that were given back, and for those that are held until now.
     pub spent: u64,
-    /// What may become due for hosts that are held or promised, until their jobs end.
+    /// What may become due for nodes that are held or promised, until their jobs end.
     pub reserved: u64,
 }

@@ -16,7 +16,7 @@ pub struct Stages {
     pub late_by: Option<Span>,
     /// More may follow.
     pub open: bool,
-    /// Counts the changes of its hosts, from 1; 0 while it waits.
+    /// Counts the changes of its nodes, from 1; 0 while it waits.
     pub generation: u32,
     /// Nodes that it frees at its next smaller stage, by name.
     pub chosen: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Stages {
 /// One stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageLine {
-    pub hosts: u32,
+    pub nodes: u32,
     /// As requested.
     pub span: Span,
     /// As promised, or estimated while it waits; absent where nobody can say.

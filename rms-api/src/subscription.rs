@@ -2,7 +2,7 @@
 //!
 //! A launcher speaks for one application. It subscribes and is told its *view*; it sends requests, each under a tag of
 //! its own, and sends another when its view changes; with the start it gets host names; it lets the work be started
-//! there, or uses the hosts by its own means; and it says when it is done.
+//! there, or uses the nodes by its own means; and it says when it is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,10 +26,10 @@ pub enum LauncherCall {
     /// 001: listClustersInfo, and the information between clusters.
     Clusters { job: JobId },
     /// 001: request, or re-request. Takes the place of the request before it.
-    Request { job: JobId, wish: Wish },
-    /// Starts processes on the granted hosts. Once for each start; the application is done when they have ended.
+    Request { job: JobId, wish: LauncherRequest },
+    /// Starts processes on the granted nodes. Once for each start; the application is done when they have ended.
     Launch { job: JobId, tag: Tag, launch: Box<Launchable> },
-    /// The start is taken note of; the launcher uses the hosts by its own means, and will say when it is done.
+    /// The start is taken note of; the launcher uses the nodes by its own means, and will say when it is done.
     Accept { job: JobId, tag: Tag },
     /// 001: done. Processes that were launched and still run are ended. Before a start it withdraws the application.
     Finish { job: JobId, tag: Tag, code: i32 },
@@ -60,7 +60,7 @@ pub struct Tag(pub u64);
 pub struct Subscription {
     #[serde(default)]
     pub labels: Labels,
-    /// Which clusters to see, and what their hosts must have.
+    /// Which clusters to see, and what their nodes must have.
     pub filter: Filter,
     /// The higher, the sooner; only an admin may go above 0.
     pub priority: i32,
@@ -76,21 +76,21 @@ impl Subscription {
     }
 }
 
-/// 001: FILTER. Which clusters a launcher wants to see; only hosts that meet the constraint are counted in them.
+/// 001: FILTER. Which clusters a launcher wants to see; only nodes that meet the constraint are counted in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     /// By name; empty means any.
     #[serde(deserialize_with = "rms_model::checked::names")]
     pub clusters: BTreeSet<String>,
-    /// A cluster with fewer hosts that meet the constraint is not shown.
-    pub least_hosts: u32,
-    /// What every host must have: memory, CPUs, features.
+    /// A cluster with fewer nodes that meet the constraint is not shown.
+    pub least_nodes: u32,
+    /// What every node must have: memory, CPUs, features.
     pub constraint: Constraint,
 }
 
 /// 001: REQUEST.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
+pub struct LauncherRequest {
     pub tag: Tag,
     /// The version of the view that the launcher had seen when it chose: the time since it was sent is its adaptation
     /// delay.
@@ -98,11 +98,11 @@ pub struct Wish {
     pub request: Request,
 }
 
-/// What to start on the granted hosts.
+/// What to start on the granted nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launchable {
     pub execution: Execution,
-    /// Over all hosts; absent: one on each.
+    /// Over all nodes; absent: one on each.
     pub n_tasks: Option<u32>,
     pub cpus_per_task: u32,
     /// It changes its size while it runs, within these limits (002). Absent: as was subscribed.
@@ -111,7 +111,7 @@ pub struct Launchable {
 }
 
 impl Launchable {
-    /// One task on each host, which share its CPUs, and nothing that changes.
+    /// One task on each node, which share its CPUs, and nothing that changes.
     pub fn of(execution: impl Into<Execution>) -> Launchable {
         Launchable { execution: execution.into(), n_tasks: None, cpus_per_task: 0, malleable: None }
     }
@@ -138,17 +138,17 @@ pub struct ClusterInfos {
     pub links: Vec<ClusterLink>,
 }
 
-/// 001: CINFO, counting only hosts that meet the filter.
+/// 001: CINFO, counting only nodes that meet the filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterInfo {
     pub cluster: ClusterId,
     pub name: String,
-    /// Hosts that exist.
-    pub hosts: u32,
-    /// The least that each of its hosts has.
+    /// Nodes that exist.
+    pub nodes: u32,
+    /// The least that each of its nodes has.
     pub cpus: u32,
     pub memory: Mebibytes,
-    /// What all of its hosts have.
+    /// What all of its nodes have.
     pub features: BTreeSet<String>,
 }
 
@@ -190,13 +190,13 @@ pub struct ClusterChange {
     pub cluster: ClusterId,
     /// The information on the cluster, or between it and others, is another: to be asked for.
     pub info: bool,
-    /// Hosts that may be used now; the occupation counts among these. 0: the cluster is no longer to be seen.
+    /// Nodes that may be used now; the occupation counts among these. 0: the cluster is no longer to be seen.
     pub capacity: u32,
     /// The new occupation from `at` on; absent if it has not changed. Shared by all launchers that see the same.
     pub occupied: Option<Arc<Profile>>,
 }
 
-/// 001: startNotify, with the hosts (RIDs).
+/// 001: startNotify, with the nodes (RIDs).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Which request was granted.
@@ -209,11 +209,11 @@ pub struct Grant {
     /// The launcher must launch or accept before.
     pub answer_until: Time,
     /// In the order of the request's clusters.
-    pub hosts: Vec<GrantedHost>,
+    pub nodes: Vec<GrantedNode>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantedHost {
+pub struct GrantedNode {
     pub name: String,
     pub cluster: ClusterId,
     pub address: String,

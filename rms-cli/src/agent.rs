@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use node_agent::frame::{self, Decoder, Frame, FrameError};
-use node_agent::rsh::{Answer, Call, SOCKET_VARIABLE};
+use node_agent::rsh::{Call, CommandEnd, SOCKET_VARIABLE};
 use node_agent::spool::connect_socket;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -75,7 +75,7 @@ impl FromAgent {
     ///
     /// # Errors
     /// It speaks another language.
-    pub async fn next(&mut self) -> Result<Option<Frame<Answer>>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<Frame<CommandEnd>>, Failure> {
         let foreign = |error: FrameError| {
             Failure::new(
                 "foreign_agent",
@@ -85,7 +85,7 @@ impl FromAgent {
             .exit(Exit::SYSTEM)
         };
         loop {
-            if let Some(frame) = self.decoder.take::<Answer>().map_err(foreign)? {
+            if let Some(frame) = self.decoder.take::<CommandEnd>().map_err(foreign)? {
                 return Ok(Some(frame));
             }
             let mut piece = vec![0; 64 << 10];
@@ -104,8 +104,8 @@ impl FromAgent {
 pub async fn credentials(socket: &Path) -> Result<(PathBuf, String), Failure> {
     let (mut from, _to) = call(socket, &Call::Credentials { credentials: () }).await?;
     match from.next().await? {
-        Some(Frame::Message(Answer::Credentials { dir, server })) => Ok((dir, server)),
-        Some(Frame::Message(Answer::Failed { reason })) => Err(Failure::new("not_in_job", reason)),
+        Some(Frame::Message(CommandEnd::Credentials { dir, server })) => Ok((dir, server)),
+        Some(Frame::Message(CommandEnd::Failed { reason })) => Err(Failure::new("not_in_job", reason)),
         Some(Frame::Message(_) | Frame::Bytes { .. }) | None => {
             Err(Failure::new("not_in_job", "the agent of this node gives this job no credentials"))
         }

@@ -239,7 +239,7 @@ mod tests {
         let panel = Panel {
             title: "(a)".to_owned(),
             x_label: "clusters".to_owned(),
-            y_label: "hosts <s>".to_owned(),
+            y_label: "nodes <s>".to_owned(),
             xs: vec![1.0, 2.0],
             curves,
         };
@@ -253,7 +253,7 @@ mod tests {
         // The plot begins at 92, is 380 wide, and its floor is at 316 and its ceiling at 126.
         assert!(svg.contains("d=\"M92 221L472 126\""), "{svg}");
         assert!(svg.contains("d=\"M92 126L472 126L472 126L92 316Z\""), "{svg}");
-        assert!(svg.contains("hosts &lt;s&gt;") && svg.contains("A &amp; B"));
+        assert!(svg.contains("nodes &lt;s&gt;") && svg.contains("A &amp; B"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
         }
         Reason::NoRequest { until } => {
             let until = until.map_or(String::new(), |until| format!("; it is expected {}", ahead(until, now)));
-            format!("its launcher has not requested hosts yet{until}")
+            format!("its launcher has not requested nodes yet{until}")
         }
         Reason::AgentsExpected { cluster, n_nodes, until } => format!(
             "its nodes are free, but the agents of {n_nodes} nodes of cluster {cluster} have not come back since the server \
@@ -47,10 +47,10 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             "it stands at place {position} of the queue, and only the first {depth} are planned; its turn comes as \
              those before it start"
         ),
-        Reason::TooFewHosts { cluster, wanted, usable, total } => format!(
+        Reason::TooFewNodes { cluster, wanted, usable, total } => format!(
             "it needs {} of cluster {cluster}, and only {usable} of its {total} can be used now; 'rms nodes' shows \
              which are missing",
-            hosts(*wanted)
+            nodes(*wanted)
         ),
         Reason::Behind { policy, job, until } => format!(
             "the policy {policy} starts nobody before job {job}, which stands in front of it and waits until {}",
@@ -70,7 +70,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             };
             format!(
                 "it needs {} of cluster {cluster}, but from {from} until {} {free}{unusable}{}",
-                hosts(*wanted),
+                nodes(*wanted),
                 stamp::clock(*until, now),
                 blockers(by, open, now)
             )
@@ -78,15 +78,15 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
     }
 }
 
-fn hosts(count: u32) -> String {
-    if count == 1 { "1 host".to_owned() } else { format!("{count} hosts") }
+fn nodes(count: u32) -> String {
+    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
 }
 
 fn ahead(at: Time, now: Time) -> String {
     if at <= now { "at once".to_owned() } else { format!("in {}", stamp::brief(at.since(now))) }
 }
 
-/// Who has the hosts, and for how long; of many, the first few.
+/// Who has the nodes, and for how long; of many, the first few.
 fn blockers(by: &[Blocker], open: &[NegotiationLine], now: Time) -> String {
     if by.is_empty() {
         return String::new();
@@ -101,35 +101,35 @@ fn blockers(by: &[Blocker], open: &[NegotiationLine], now: Time) -> String {
 }
 
 fn blocker(blocker: &Blocker, open: &[NegotiationLine], now: Time) -> String {
-    let Blocker { job, state, hosts, from, until, is_offer, is_promised } = blocker;
+    let Blocker { job, state, nodes, from, until, is_offer, is_promised } = blocker;
     let until = if *until <= now { String::new() } else { format!(" until {}", stamp::short(*until, now)) };
     if *is_offer {
         let standing = open.iter().find(|line| line.job == *job && !line.held.is_empty());
-        let is = if *hosts == 1 { "is" } else { "are" };
+        let is = if *nodes == 1 { "is" } else { "are" };
         return match standing {
-            Some(line) => format!("{hosts} {is} {}", offer(line, now)),
-            None => format!("{hosts} {is} kept for what is negotiated with job {job}"),
+            Some(line) => format!("{nodes} {is} {}", offer(line, now)),
+            None => format!("{nodes} {is} kept for what is negotiated with job {job}"),
         };
     }
     match state {
         JobState::Ghost => {
-            format!("{hosts} {} kept free as a ghost of job {job}{until}", if *hosts == 1 { "is" } else { "are" })
+            format!("{nodes} {} kept free as a ghost of job {job}{until}", if *nodes == 1 { "is" } else { "are" })
         }
-        JobState::Started => format!("job {job} holds {hosts}{until}"),
-        JobState::Ending => format!("job {job}, which is being ended, holds {hosts}{until}"),
+        JobState::Started => format!("job {job} holds {nodes}{until}"),
+        JobState::Ending => format!("job {job}, which is being ended, holds {nodes}{until}"),
         JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting | JobState::Finished => {
             let from = if *from <= now { String::new() } else { format!(" from {}", stamp::short(*from, now)) };
             match is_promised {
                 true => {
-                    format!("{hosts} {} promised to job {job}{from}{until}", if *hosts == 1 { "is" } else { "are" })
+                    format!("{nodes} {} promised to job {job}{from}{until}", if *nodes == 1 { "is" } else { "are" })
                 }
-                false => format!("job {job} is planned before it on {hosts}{from}{until}"),
+                false => format!("job {job} is planned before it on {nodes}{from}{until}"),
             }
         }
     }
 }
 
-/// What becomes of the hosts that are kept for a negotiation: `offered to job 105 until 09:51:40`.
+/// What becomes of the nodes that are kept for a negotiation: `offered to job 105 until 09:51:40`.
 pub fn offer(line: &NegotiationLine, now: Time) -> String {
     let until = line.until.map(|until| format!(" until {}", stamp::short(until, now))).unwrap_or_default();
     match line.phase {
@@ -163,7 +163,7 @@ pub fn line(
     match line.state {
         JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting => {
             let why = why.unwrap_or_else(|| "the scheduler has found a place for it".to_owned());
-            let size = clusters.hosts(&line.request);
+            let size = clusters.nodes(&line.request);
             let estimate = match line.estimate {
                 Some(at) if at <= now => format!("It is about to start on {size}."),
                 Some(at) => {
@@ -195,7 +195,7 @@ pub fn line(
             let outcome = line.outcome.as_ref().map_or_else(String::new, |outcome| format!(" ({outcome})"));
             let until = line.until.map_or_else(String::new, |at| format!(" until {}", stamp::clock(at, now)));
             format!(
-                "{job} has ended{outcome}. Its hosts stay reserved as a ghost{until}, so that every launcher gets its \
+                "{job} has ended{outcome}. Its nodes stay reserved as a ghost{until}, so that every launcher gets its \
                  fair chance to ask for them."
             )
         }
@@ -246,7 +246,7 @@ mod tests {
     use rms_model::JobId;
 
     #[test]
-    fn a_blocked_job_names_who_holds_the_hosts() {
+    fn a_blocked_job_names_who_holds_the_nodes() {
         let now = Time::from_secs(0);
         let blocked = Reason::Blocked {
             cluster: "a".into(),
@@ -265,7 +265,7 @@ mod tests {
         };
         assert_eq!(
             reason(&blocked, &[], now),
-            "it needs 4 hosts of cluster a, but from now until 00:10:00 UTC only 1 of 4 is free (2 more cannot be used \
+            "it needs 4 nodes of cluster a, but from now until 00:10:00 UTC only 1 of 4 is free (2 more cannot be used \
              now: 'rms nodes' tells why): job 3 holds 2 until 00:10:00, 1 is kept free as a ghost of job 4 until \
              00:00:30, job 5 is planned before it on 3 from 00:00:30 until 00:10:00, 1 is kept for what is negotiated \
              with job 6"
@@ -279,8 +279,8 @@ mod tests {
         );
     }
 
-    fn holds(job: u64, state: JobState, hosts: u32, from: i64, until: i64) -> Blocker {
+    fn holds(job: u64, state: JobState, nodes: u32, from: i64, until: i64) -> Blocker {
         let (from, until) = (Time::from_secs(from), Time::from_secs(until));
-        Blocker { job: JobId(job), state, hosts, from, until, is_offer: false, is_promised: false }
+        Blocker { job: JobId(job), state, nodes, from, until, is_offer: false, is_promised: false }
     }
 }

@@ -16,7 +16,7 @@ use crate::stamp;
 pub struct Here {
     pub cwd: PathBuf,
     /// The name of this machine.
-    pub host: String,
+    pub node: String,
     pub environment: Vec<(String, String)>,
     pub umask: u32,
     pub limits: Limits,
@@ -30,10 +30,10 @@ impl Here {
         let cwd =
             std::env::current_dir().map_err(|error| Failure::io("the working directory cannot be read", error))?;
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let node = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Here {
             cwd,
-            host,
+            node,
             environment: environment(std::env::vars_os()),
             umask: umask(&status).unwrap_or(DEFAULT_UMASK),
             limits: limits(),

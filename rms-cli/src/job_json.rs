@@ -51,7 +51,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
     let work = match &spec.execution.work {
         Work::Script { script, args } => json!({"kind": "script", "script": script, "args": args}),
         Work::Tasks { argv } => json!({"kind": "tasks", "argv": argv}),
-        Work::Hosts => json!({"kind": "hosts"}),
+        Work::Nodes => json!({"kind": "nodes"}),
     };
     let options: Vec<Value> = spec.options.iter().map(|option| json::request(option, clusters)).collect();
     let more = json!({

@@ -23,14 +23,14 @@ pub fn job_id(job: JobId) -> Value {
     json!(job.0)
 }
 
-/// Hosts by the name of their cluster.
-pub fn hosts(request: &Request, clusters: &ClusterNames) -> Value {
+/// Nodes by the name of their cluster.
+pub fn nodes(request: &Request, clusters: &ClusterNames) -> Value {
     let entry = |(cluster, count): (&ClusterId, &u32)| (clusters.name(*cluster), json!(count));
-    Value::Object(request.hosts.iter().map(entry).collect::<Map<_, _>>())
+    Value::Object(request.nodes.iter().map(entry).collect::<Map<_, _>>())
 }
 
 pub fn request(request: &Request, clusters: &ClusterNames) -> Value {
-    json!({"nodes": request.n_hosts(), "nodes_by_cluster": hosts(request, clusters), "wall_ms": span(request.wall)})
+    json!({"nodes": request.n_nodes(), "nodes_by_cluster": nodes(request, clusters), "wall_ms": span(request.wall)})
 }
 
 pub fn outcome(outcome: Option<&Outcome>) -> Value {
@@ -59,8 +59,8 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::BeyondDepth { depth, position } => {
             json!({"kind": "beyond_depth", "depth": depth, "position": position})
         }
-        Reason::TooFewHosts { cluster, wanted, usable, total } => {
-            json!({"kind": "too_few_hosts", "cluster": cluster, "wanted": wanted, "usable": usable, "total": total})
+        Reason::TooFewNodes { cluster, wanted, usable, total } => {
+            json!({"kind": "too_few_nodes", "cluster": cluster, "wanted": wanted, "usable": usable, "total": total})
         }
         Reason::Behind { policy, job, until } => {
             json!({"kind": "behind", "policy": policy.to_string(), "job": job_id(*job), "until": time(Some(*until))})
@@ -69,7 +69,7 @@ pub fn reason(reason: Option<&Reason>) -> Value {
             "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy, "total": total,
             "from": time(Some(*from)), "until": time(Some(*until)),
             "by": by.iter().map(|blocker| json!({
-                "job": job_id(blocker.job), "state": blocker.state.word(), "hosts": blocker.hosts,
+                "job": job_id(blocker.job), "state": blocker.state.word(), "nodes": blocker.nodes,
                 "from": time(Some(blocker.from)), "until": time(Some(blocker.until)), "is_offer": blocker.is_offer,
                 "is_promised": blocker.is_promised,
             })).collect::<Vec<_>>(),
@@ -107,9 +107,9 @@ pub fn is_usable(state: NodeState) -> bool {
     }
 }
 
-/// `[{"from", "hosts"}]`, the last step with 0 hosts.
+/// `[{"from", "nodes"}]`, the last step with 0 nodes.
 pub fn profile(profile: &Profile) -> Value {
-    let step = |step: rms_model::profile::Step| json!({"from": time(Some(step.from)), "hosts": step.hosts});
+    let step = |step: rms_model::profile::Step| json!({"from": time(Some(step.from)), "nodes": step.nodes});
     Value::Array(profile.steps().map(step).collect())
 }
 
@@ -187,7 +187,7 @@ pub fn status(status: &Status) -> Value {
         "submitted": status.n_submitted,
         "passes": status.n_passes,
         "last_pass": time(status.last_pass),
-        "ghost_host_ms": span(status.ghost_host_time),
+        "ghost_node_ms": span(status.ghost_node_time),
     })
 }
 

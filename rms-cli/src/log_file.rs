@@ -20,7 +20,7 @@ pub fn path(detail: &JobDetail) -> Option<PathBuf> {
     let pattern = detail.spec.execution.stdio.output.as_deref()?;
     let is_script = match detail.spec.execution.work {
         Work::Script { .. } => true,
-        Work::Tasks { .. } | Work::Hosts => false,
+        Work::Tasks { .. } | Work::Nodes => false,
     };
     // A script runs on the first node as its only task.
     let node = line.nodes.first().map(String::as_str);

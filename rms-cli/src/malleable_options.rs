@@ -39,12 +39,12 @@ pub struct MalleableOptions {
     /// When a node of it is lost: shrink (go on without it, but never below the least; then as the other two say), fail or
     /// requeue; if absent, workers shrink, and so does a job whose negotiator says that it can
     #[arg(long, value_name = "shrink|fail|requeue")]
-    pub on_host_loss: Option<OnHostLoss>,
+    pub on_node_loss: Option<OnNodeLoss>,
 }
 
-/// What `--on-host-loss` says.
+/// What `--on-node-loss` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnHostLoss {
+pub enum OnNodeLoss {
     Shrink,
     Fail,
     Requeue,
@@ -71,7 +71,7 @@ pub enum MalleableError {
          --on-resize exec:COMMAND or --negotiable"
     )]
     NoWay,
-    #[error("--on-host-loss {0} and --{1} contradict each other: leave one of them out")]
+    #[error("--on-node-loss {0} and --{1} contradict each other: leave one of them out")]
     Again(&'static str, &'static str),
     #[error("a job changes its nodes by --profile or by --malleable, not by both: leave one of them out")]
     Profile,
@@ -134,14 +134,14 @@ impl FromStr for ResizeHow {
     }
 }
 
-impl FromStr for OnHostLoss {
+impl FromStr for OnNodeLoss {
     type Err = MalleableTextError;
 
-    fn from_str(text: &str) -> Result<OnHostLoss, MalleableTextError> {
+    fn from_str(text: &str) -> Result<OnNodeLoss, MalleableTextError> {
         match text {
-            "shrink" => Ok(OnHostLoss::Shrink),
-            "fail" => Ok(OnHostLoss::Fail),
-            "requeue" => Ok(OnHostLoss::Requeue),
+            "shrink" => Ok(OnNodeLoss::Shrink),
+            "fail" => Ok(OnNodeLoss::Fail),
+            "requeue" => Ok(OnNodeLoss::Requeue),
             text => Err(MalleableTextError::Loss(shorten(text))),
         }
     }
@@ -205,7 +205,7 @@ impl MalleableOptions {
             workers: self.workers || (lower_how && lower.workers),
             negotiable: self.negotiable || (lower_how && lower.negotiable),
             speedup: self.speedup.or(lower.speedup),
-            on_host_loss: self.on_host_loss.or(lower.on_host_loss),
+            on_node_loss: self.on_node_loss.or(lower.on_node_loss),
         }
     }
 
@@ -217,8 +217,8 @@ impl MalleableOptions {
         if !self.is_some() {
             // Workers alone are tasks, one a node, on nodes that stay.
             let strays = [(self.on_resize.is_some(), "on-resize"), (self.speedup.is_some(), "speedup")];
-            let shrinks = self.on_host_loss == Some(OnHostLoss::Shrink);
-            let strays = strays.into_iter().chain([(shrinks, "on-host-loss shrink")]);
+            let shrinks = self.on_node_loss == Some(OnNodeLoss::Shrink);
+            let strays = strays.into_iter().chain([(shrinks, "on-node-loss shrink")]);
             let stray = strays.into_iter().find(|(is_given, _)| *is_given);
             return stray.map_or(Ok(None), |(_, flag)| Err(MalleableError::NotMalleable(flag)));
         }
@@ -250,7 +250,7 @@ impl MalleableOptions {
         // From 0 to 0: as many as it starts with, until it asks for others itself.
         let (least, most, sizes) =
             range.map_or((0, 0, Sizes::Any), |SizeRange { least, most, sizes }| (least, most, sizes));
-        let survives_loss = self.on_host_loss.map(|on_loss| on_loss == OnHostLoss::Shrink);
+        let survives_loss = self.on_node_loss.map(|on_loss| on_loss == OnNodeLoss::Shrink);
         Ok(Some(Malleable { least, most, sizes, on_resize, speedup, survives_loss }))
     }
 
@@ -259,12 +259,12 @@ impl MalleableOptions {
     /// # Errors
     /// The two say the contrary.
     pub fn may_run_again(&self, says: Option<bool>) -> Result<Option<bool>, MalleableError> {
-        match (self.on_host_loss, says) {
-            (Some(OnHostLoss::Fail), Some(true)) => Err(MalleableError::Again("fail", "requeue")),
-            (Some(OnHostLoss::Requeue), Some(false)) => Err(MalleableError::Again("requeue", "no-requeue")),
-            (Some(OnHostLoss::Fail), _) => Ok(Some(false)),
-            (Some(OnHostLoss::Requeue), _) => Ok(Some(true)),
-            (Some(OnHostLoss::Shrink) | None, says) => Ok(says),
+        match (self.on_node_loss, says) {
+            (Some(OnNodeLoss::Fail), Some(true)) => Err(MalleableError::Again("fail", "requeue")),
+            (Some(OnNodeLoss::Requeue), Some(false)) => Err(MalleableError::Again("requeue", "no-requeue")),
+            (Some(OnNodeLoss::Fail), _) => Ok(Some(false)),
+            (Some(OnNodeLoss::Requeue), _) => Ok(Some(true)),
+            (Some(OnNodeLoss::Shrink) | None, says) => Ok(says),
         }
     }
 
@@ -402,7 +402,7 @@ mod tests {
     fn what_becomes_of_a_job_that_loses_a_node() {
         let nothing = ModelOptions::default();
         let beside = beside(None, &nothing);
-        let with = |on_host_loss: Option<OnHostLoss>| MalleableOptions { on_host_loss, ..workers("2-8") };
+        let with = |on_node_loss: Option<OnNodeLoss>| MalleableOptions { on_node_loss, ..workers("2-8") };
         let survives = |on_loss| with(on_loss).read(&beside).expect("right").expect("malleable").survives_loss;
         let [shrink, fail, requeue] = ["shrink", "fail", "requeue"].map(|word| word.parse().ok());
         assert_eq!([None, shrink, fail, requeue].map(survives), [None, Some(true), Some(false), Some(false)]);
@@ -415,10 +415,10 @@ mod tests {
         );
         assert_eq!(again(fail, Some(true)), Err(MalleableError::Again("fail", "requeue")));
         assert_eq!(again(requeue, Some(false)), Err(MalleableError::Again("requeue", "no-requeue")));
-        assert_eq!("shrug".parse::<OnHostLoss>(), Err(MalleableTextError::Loss("shrug".to_owned())));
+        assert_eq!("shrug".parse::<OnNodeLoss>(), Err(MalleableTextError::Loss("shrug".to_owned())));
         // Of a job whose nodes stay it can only be said whether it starts again.
-        let rigid = |on_host_loss| MalleableOptions { on_host_loss, ..MalleableOptions::default() }.read(&beside);
+        let rigid = |on_node_loss| MalleableOptions { on_node_loss, ..MalleableOptions::default() }.read(&beside);
         assert_eq!((rigid(fail), rigid(requeue)), (Ok(None), Ok(None)));
-        assert_eq!(rigid(shrink), Err(MalleableError::NotMalleable("on-host-loss shrink")));
+        assert_eq!(rigid(shrink), Err(MalleableError::NotMalleable("on-node-loss shrink")));
     }
 }

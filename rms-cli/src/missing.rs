@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn missing_output_is_named_by_node_stream_and_byte() {
-        let from = vec![Offset { host_idx: 0, task: 3, stream: Stream::Out, offset: 4096 }];
+        let from = vec![Offset { node_idx: 0, task: 3, stream: Stream::Out, offset: 4096 }];
         let mut missing = Missing { node: "a1".to_owned(), reason: "its disk was full".to_owned(), from };
         assert_eq!(words(&missing), "node a1: its disk was full; missing is: stdout of task 3 from byte 4096 on");
         let expected = json!([{"node": "a1", "reason": "its disk was full",

@@ -19,9 +19,9 @@ impl ClusterNames {
     }
 
     /// `a:2+b:2`, in the order of clusters.
-    pub fn hosts(&self, request: &Request) -> String {
+    pub fn nodes(&self, request: &Request) -> String {
         let part = |(cluster, count): (&ClusterId, &u32)| format!("{}:{count}", self.name(*cluster));
-        request.hosts.iter().map(part).collect::<Vec<_>>().join("+")
+        request.nodes.iter().map(part).collect::<Vec<_>>().join("+")
     }
 }
 
@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn requests_are_written_by_cluster() {
         let names = ClusterNames::new([(ClusterId(1), "a".to_owned())]);
-        let hosts = BTreeMap::from([(ClusterId(1), 2), (ClusterId(7), 3)]);
-        assert_eq!(names.hosts(&Request { hosts, wall: Span::ZERO }), "a:2+#7:3");
+        let nodes = BTreeMap::from([(ClusterId(1), 2), (ClusterId(7), 3)]);
+        assert_eq!(names.nodes(&Request { nodes, wall: Span::ZERO }), "a:2+#7:3");
     }
 }

@@ -104,7 +104,7 @@ pub fn signed(line: &NegotiationLine) -> Option<String> {
         Direction::Shrink => '-',
     };
     let part = |item: &Item| match item.resource {
-        Resource::Hosts(_) => format!("{sign}{}", item.quantity),
+        Resource::Nodes(_) => format!("{sign}{}", item.quantity),
         Resource::Cores(_) => format!("{sign}{} cores", item.quantity),
         Resource::Time => format!("{sign}{}", stamp::brief(time(item.quantity.0))),
     };
@@ -115,8 +115,8 @@ pub fn signed(line: &NegotiationLine) -> Option<String> {
 pub fn change(template: &Template) -> String {
     let direction = template.direction();
     let part = |item: &Item| match (item.resource, direction) {
-        (Resource::Hosts(_), Direction::Grow) => format!("{} more {}", item.quantity, nodes(item.quantity.0)),
-        (Resource::Hosts(_), Direction::Shrink) => format!("{} {} fewer", item.quantity, nodes(item.quantity.0)),
+        (Resource::Nodes(_), Direction::Grow) => format!("{} more {}", item.quantity, nodes(item.quantity.0)),
+        (Resource::Nodes(_), Direction::Shrink) => format!("{} {} fewer", item.quantity, nodes(item.quantity.0)),
         (Resource::Cores(_), direction) => cores(item.quantity.0, direction),
         (Resource::Time, Direction::Grow) => format!("{} more", stamp::brief(time(item.quantity.0))),
         (Resource::Time, Direction::Shrink) => format!("{} less", stamp::brief(time(item.quantity.0))),
@@ -170,7 +170,7 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, allowed: &Allowed,
         if let Said::Phase { phase: Phase::Ended(_), .. } = &round.said {
             event = terms::broken(record, &line.owner, allowed).map_or(event, |broken| format!(" ({broken})"));
         }
-        event = self::event(round, proposer, &record.hosts, clusters, now) + &event;
+        event = self::event(round, proposer, &record.nodes, clusters, now) + &event;
         text += &format!("  {}  {event}\n", stamp::short(round.at, now));
     }
     if !line.phase.is_over() {
@@ -184,14 +184,14 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, allowed: &Allowed,
 }
 
 /// One line of a story; `proposer` made the last proposal before it.
-fn event(round: &RoundRecord, proposer: Side, hosts: &[String], clusters: &ClusterNames, now: Time) -> String {
+fn event(round: &RoundRecord, proposer: Side, nodes: &[String], clusters: &ClusterNames, now: Time) -> String {
     match &round.said {
         Said::Proposed { by, round, template } => {
             let verb = if *round == 1 { "proposes" } else { "counters with" };
             format!("round {round}: {} {verb} {}", side(*by), proposal(template, clusters, now))
         }
-        Said::Phase { phase: Phase::Applied, reason: _ } if !hosts.is_empty() => {
-            format!("ready: {}", hostlist::fold(hosts))
+        Said::Phase { phase: Phase::Applied, reason: _ } if !nodes.is_empty() => {
+            format!("ready: {}", hostlist::fold(nodes))
         }
         Said::Phase { phase: Phase::Ended(Ending::Rejected), reason } => {
             let other = match proposer {
@@ -224,12 +224,12 @@ fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -
         Direction::Shrink => "-",
     };
     let mut text = match item.resource {
-        Resource::Hosts(cluster) => {
+        Resource::Nodes(cluster) => {
             let on = clusters.name(cluster);
             format!("{sign}{} {} of {on} (holding {})", item.quantity, nodes(item.quantity.0), item.held)
         }
         Resource::Cores(cluster) => {
-            let on = match item.hosts.len() {
+            let on = match item.nodes.len() {
                 0 => format!("each node of {}", clusters.name(cluster)),
                 n_named => format!("{n_named} {} of {}", nodes(n_named as u64), clusters.name(cluster)),
             };
@@ -248,7 +248,7 @@ fn terms(item: &Item, now: Time) -> Vec<String> {
     let terms = &item.terms;
     let mut said = Vec::new();
     let quantity = |quantity: u64| match item.resource {
-        Resource::Hosts(_) | Resource::Cores(_) => quantity.to_string(),
+        Resource::Nodes(_) | Resource::Cores(_) => quantity.to_string(),
         Resource::Time => stamp::brief(time(quantity)),
     };
     if terms.least < item.quantity {
@@ -270,7 +270,7 @@ fn terms(item: &Item, now: Time) -> Vec<String> {
     if let Some(give_back_by) = terms.give_back_by {
         said.push(format!("back by {}", stamp::clock(give_back_by, now)));
     }
-    if !item.hosts.is_empty() {
+    if !item.nodes.is_empty() {
         said.push("named nodes".to_owned());
     }
     said
@@ -291,7 +291,7 @@ pub fn line_json(line: &NegotiationLine, clusters: &ClusterNames, allowed: &Allo
         "over": line.phase.is_over(),
         "until": json::time(line.until),
         "held": line.held,
-        "hosts": record.hosts,
+        "nodes": record.nodes,
         "broken_terms": terms::broken(record, &line.owner, allowed),
         "rounds": record.rounds.iter().map(|round| round_json(round, clusters)).collect::<Vec<_>>(),
     })
@@ -326,7 +326,7 @@ fn round_json(round: &RoundRecord, clusters: &ClusterNames) -> Value {
 
 fn item_json(item: &Item, clusters: &ClusterNames) -> Value {
     let (resource, cluster) = match item.resource {
-        Resource::Hosts(cluster) => ("nodes", Some(cluster)),
+        Resource::Nodes(cluster) => ("nodes", Some(cluster)),
         Resource::Cores(cluster) => ("cores", Some(cluster)),
         Resource::Time => ("time_ms", None),
     };

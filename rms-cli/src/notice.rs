@@ -78,7 +78,7 @@ fn without_now(reason: Reason) -> Reason {
         reason @ (Reason::Held { .. }
         | Reason::NotBefore { .. }
         | Reason::BeyondDepth { .. }
-        | Reason::TooFewHosts { .. }) => reason,
+        | Reason::TooFewNodes { .. }) => reason,
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
         by.push(Blocker {
             job: JobId(99),
             state: JobState::Started,
-            hosts: 1,
+            nodes: 1,
             from,
             until,
             is_offer: false,
@@ -125,6 +125,6 @@ mod tests {
         });
         assert!(notice.is_news(&line, now), "somebody else");
         let text = sentence(JobId(5), &line, now);
-        assert!(text.starts_with("rms: job 5 waits until about 13:40:03 UTC (in 1h10m): it needs 4 hosts"), "{text}");
+        assert!(text.starts_with("rms: job 5 waits until about 13:40:03 UTC (in 1h10m): it needs 4 nodes"), "{text}");
     }
 }

@@ -107,7 +107,7 @@ pub fn parse(path: &str, text: &str) -> Result<Announced, ProfileError> {
             fail(line, error.message().to_owned())
         })?
     };
-    let stage = |stage: &WrittenStage| Stage { hosts: stage.nodes, span: stage.time };
+    let stage = |stage: &WrittenStage| Stage { nodes: stage.nodes, span: stage.time };
     let stages = Evolution::new(written.stage.iter().map(stage).collect());
     let stages = stages.map_err(|source| ProfileError::Stages { path: path.to_owned(), source })?;
     Ok(Announced { stages, expand: written.expand, compact: written.compact, open: written.open })

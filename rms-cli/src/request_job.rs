@@ -122,7 +122,7 @@ impl Show for Requested {
         match self {
             Requested::Job(job) => format!("submitted job {job}\n"),
             Requested::WouldStart { request, at, reason, clusters, now } => {
-                let size = clusters.hosts(request);
+                let size = clusters.nodes(request);
                 let why = reason.as_ref().map(|reason| format!(": {}", explain::reason(reason, &[], *now)));
                 let why = why.unwrap_or_default();
                 match at {

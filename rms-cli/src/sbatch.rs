@@ -144,7 +144,7 @@ const OPTIONS: &[Slurm] = &[
     perhaps(None, "resv-ports", Comment("ports are not counted")),
     perhaps(None, "get-user-env", Comment("the job gets the environment of who submits; --export says how much of it")),
     perhaps(None, "propagate", Comment("the limits of who submits are kept")),
-    perhaps(Some('k'), "no-kill", Unsupported("a job ends when a node of it is lost; --requeue starts it again, and a malleable one goes on with --on-host-loss shrink")),
+    perhaps(Some('k'), "no-kill", Unsupported("a job ends when a node of it is lost; --requeue starts it again, and a malleable one goes on with --on-node-loss shrink")),
     flag(Some('W'), "wait", Unsupported("'rms wait' waits for a job after 'rms submit'")),
     flag(None, "test-only", Unsupported(BY_COMMAND)),
     flag(None, "help", Unsupported(BY_COMMAND)),

@@ -89,16 +89,16 @@ fn range(text: &str, min: u32, max: u32, step: u32) -> Result<NodeCount, SizeErr
 
 fn per_cluster(text: &str, between: char) -> Result<BTreeMap<String, u32>, SizeError> {
     let nonsense = || SizeError::Nonsense(shorten(text));
-    let mut hosts = BTreeMap::new();
+    let mut nodes = BTreeMap::new();
     for part in text.split(between) {
         let (cluster, count) = part.split_once(':').ok_or_else(nonsense)?;
         identity::check_name(cluster).map_err(|_| nonsense())?;
         let count = positive(number(count).ok_or_else(nonsense)?)?;
-        if hosts.insert(cluster.to_owned(), count).is_some() {
+        if nodes.insert(cluster.to_owned(), count).is_some() {
             return Err(SizeError::Twice(cluster.to_owned()));
         }
     }
-    Ok(hosts)
+    Ok(nodes)
 }
 
 fn positive(count: u32) -> Result<u32, SizeError> {
@@ -130,7 +130,7 @@ impl NodeCount {
                 let with_max = Some(max).filter(|max| !(max - min).is_multiple_of(step)).map(count);
                 with_max.into_iter().chain(thinned).collect()
             }
-            NodeCount::PerCluster(hosts) => vec![Shape { nodes: Nodes::PerCluster(hosts.clone()), wall }],
+            NodeCount::PerCluster(nodes) => vec![Shape { nodes: Nodes::PerCluster(nodes.clone()), wall }],
         }
     }
 
@@ -150,7 +150,7 @@ impl NodeCount {
     pub fn fixed(&self) -> Option<u32> {
         match self {
             NodeCount::Exactly(n_nodes) => Some(*n_nodes),
-            NodeCount::PerCluster(hosts) => hosts.values().try_fold(0_u32, |sum, count| sum.checked_add(*count)),
+            NodeCount::PerCluster(nodes) => nodes.values().try_fold(0_u32, |sum, count| sum.checked_add(*count)),
             NodeCount::Range { .. } | NodeCount::AtLeast(_) => None,
         }
     }

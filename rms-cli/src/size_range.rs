@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use negotiation::subject::MAX_HOSTS;
+use negotiation::subject::MAX_NODES;
 use negotiation::template::MAX_SIZES as MAX_LISTED;
 use rms_model::Sizes;
 use thiserror::Error;
@@ -19,8 +19,8 @@ pub struct SizeRange {
     pub sizes: Sizes,
 }
 
-/// More hosts than any cluster has.
-pub const NO_END: u32 = MAX_HOSTS as u32;
+/// More nodes than any cluster has.
+pub const NO_END: u32 = MAX_NODES as u32;
 
 /// Why a text is no range of sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -95,7 +95,7 @@ fn told_by(on_resize: &OnResize) -> String {
 }
 
 fn speedup(speedup: &Speedup) -> String {
-    let point = |(hosts, milli): &(u32, u32)| format!("{hosts}:{}", f64::from(*milli) / 1000.0);
+    let point = |(nodes, milli): &(u32, u32)| format!("{nodes}:{}", f64::from(*milli) / 1000.0);
     speedup.0.iter().map(point).collect::<Vec<_>>().join(",")
 }
 
@@ -122,7 +122,7 @@ pub fn sentence(line: &JobLine, open: &[&NegotiationLine], now: Time) -> String 
 pub fn to_json(line: &JobLine) -> Value {
     let Some(declared) = &line.malleable else { return Value::Null };
     let Declared { least, most, sizes, speedup: Speedup(points) } = declared;
-    let speedup = points.iter().map(|(hosts, milli)| json!({"nodes": hosts, "speed": f64::from(*milli) / 1000.0}));
+    let speedup = points.iter().map(|(nodes, milli)| json!({"nodes": nodes, "speed": f64::from(*milli) / 1000.0}));
     json!({
         "range": range(declared),
         "least": least,

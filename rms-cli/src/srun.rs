@@ -212,7 +212,7 @@ impl Srun {
                 output::warn(&format!("srun: {option} has no effect: tasks of a step run on all CPUs of the job"));
             }
         }
-        let hosts = |text: Option<String>| match text {
+        let nodes = |text: Option<String>| match text {
             Some(text) => hostlist::expand(&text).map_err(|error| Failure::usage(format!("srun: {error}"))),
             None => Ok(Vec::new()),
         };
@@ -235,8 +235,8 @@ impl Srun {
             tasks: self.ntasks,
             tasks_per_node: self.ntasks_per_node,
             cpus_per_task: self.cpus_per_task,
-            named: hosts(self.nodelist)?,
-            excluded: hosts(self.exclude)?,
+            named: nodes(self.nodelist)?,
+            excluded: nodes(self.exclude)?,
             first_node: self.relative,
             overcommit: self.overcommit,
             exclusive: (self.exclusive.is_some() || self.exact) && !self.oversubscribe,

@@ -12,17 +12,17 @@ pub fn brief(stages: &Stages, now: Time) -> String {
     let place = format!("stage {}/{}{}", stages.number, stages.n_stages, if stages.open { "+" } else { "" });
     match (stages.legs.get(1), stages.late_by) {
         (Some(next), Some(late_by)) => {
-            format!("{place}, {} late by {}", nodes(next.hosts), stamp::brief(late_by))
+            format!("{place}, {} late by {}", counted(next.nodes), stamp::brief(late_by))
         }
-        (Some(StageLine { hosts, start: Some(start), .. }), None) => {
-            format!("{place}, {} at {}", nodes(*hosts), stamp::short(*start, now))
+        (Some(StageLine { nodes, start: Some(start), .. }), None) => {
+            format!("{place}, {} at {}", counted(*nodes), stamp::short(*start, now))
         }
-        (Some(StageLine { hosts, start: None, .. }), None) => format!("{place}, then {}", nodes(*hosts)),
+        (Some(StageLine { nodes, start: None, .. }), None) => format!("{place}, then {}", counted(*nodes)),
         (None, _) => place,
     }
 }
 
-fn nodes(n_nodes: u32) -> String {
+fn counted(n_nodes: u32) -> String {
     if n_nodes == 1 { "1 node".to_owned() } else { format!("{n_nodes} nodes") }
 }
 
@@ -30,14 +30,14 @@ fn nodes(n_nodes: u32) -> String {
 pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
     let leg = |leg: &StageLine| {
         let start = leg.start.map_or_else(String::new, |start| format!(" from {}", stamp::short(start, now)));
-        format!("{} x {}{start}", leg.hosts, stamp::brief(leg.span))
+        format!("{} x {}{start}", leg.nodes, stamp::brief(leg.span))
     };
     let open = if stages.open { ", may be extended" } else { "" };
     let legs: Vec<String> = stages.legs.iter().map(leg).collect();
     let mut lines = vec![("stage", format!("{} of {}{open}", stages.number, stages.n_stages))];
     lines.push(("stages", legs.join(", ")));
     if let (Some(late_by), Some(next)) = (stages.late_by, stages.legs.get(1)) {
-        let late = format!("the {} nodes of its next stage, by {}", next.hosts, stamp::brief(late_by));
+        let late = format!("the {} nodes of its next stage, by {}", next.nodes, stamp::brief(late_by));
         lines.push(("waits for", late));
     }
     if !stages.chosen.is_empty() {
@@ -58,14 +58,14 @@ pub fn sentence(line: &JobLine, now: Time) -> String {
     let Some(stages) = &line.stages else { return String::new() };
     match (stages.legs.get(1), stages.late_by) {
         (Some(next), Some(late_by)) => format!(
-            " Its next stage needs {} nodes and is late by {}: it waits for hosts that others still hold, as long as \
+            " Its next stage needs {} nodes and is late by {}: it waits for nodes that others still hold, as long as \
              its expand limit allows.",
-            next.hosts,
+            next.nodes,
             stamp::brief(late_by)
         ),
-        (Some(StageLine { hosts, start: Some(start), .. }), None) => {
+        (Some(StageLine { nodes, start: Some(start), .. }), None) => {
             format!(
-                " It is in stage {} of {}; from {} it has {hosts} nodes.",
+                " It is in stage {} of {}; from {} it has {nodes} nodes.",
                 stages.number,
                 stages.n_stages,
                 stamp::short(*start, now)
@@ -78,7 +78,7 @@ pub fn sentence(line: &JobLine, now: Time) -> String {
 pub fn to_json(stages: Option<&Stages>) -> Value {
     let Some(stages) = stages else { return Value::Null };
     let leg =
-        |leg: &StageLine| json!({"nodes": leg.hosts, "time_ms": json::span(leg.span), "start": json::time(leg.start)});
+        |leg: &StageLine| json!({"nodes": leg.nodes, "time_ms": json::span(leg.span), "start": json::time(leg.start)});
     json!({
         "number": stages.number,
         "count": stages.n_stages,
@@ -95,6 +95,6 @@ pub fn to_json(stages: Option<&Stages>) -> Value {
 /// What an application that has ended really held, or null.
 pub fn evolution(evolution: Option<&Evolution>) -> Value {
     let Some(evolution) = evolution else { return Value::Null };
-    let stage = |stage: &rms_model::Stage| json!({"nodes": stage.hosts, "time_ms": json::span(stage.span)});
+    let stage = |stage: &rms_model::Stage| json!({"nodes": stage.nodes, "time_ms": json::span(stage.span)});
     Value::Array(evolution.stages().iter().map(stage).collect())
 }

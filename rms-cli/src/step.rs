@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use launcher_sdk::Stream;
 use node_agent::frame::{self, Frame};
-use node_agent::rsh::{Answer, Call, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest};
+use node_agent::rsh::{Call, CommandEnd, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest};
 use rms_model::Span;
 use rms_model::variables::SLURM;
 use serde_json::json;
@@ -197,11 +197,11 @@ impl Attendant {
             let wants_input = self.started.is_some() && self.n_open < INPUT_WINDOW;
             tokio::select! {
                 frame = from.next() => match frame? {
-                    Some(Frame::Message(Answer::Ended { code })) => break code,
-                    Some(Frame::Message(Answer::Failed { reason })) if self.started.is_none() => {
+                    Some(Frame::Message(CommandEnd::Ended { code })) => break code,
+                    Some(Frame::Message(CommandEnd::Failed { reason })) if self.started.is_none() => {
                         return Err(self.refused(reason));
                     }
-                    Some(Frame::Message(Answer::Failed { reason })) => {
+                    Some(Frame::Message(CommandEnd::Failed { reason })) => {
                         self.warn(&reason);
                         break i32::from(Exit::SYSTEM.0);
                     }
@@ -236,7 +236,7 @@ impl Attendant {
         self.ended(code)
     }
 
-    async fn heard(&mut self, frame: Frame<Answer>) -> Result<(), Failure> {
+    async fn heard(&mut self, frame: Frame<CommandEnd>) -> Result<(), Failure> {
         match frame {
             Frame::Bytes { stream, bytes } => {
                 let task = u32::try_from(stream >> 2).unwrap_or(u32::MAX);
@@ -255,19 +255,19 @@ impl Attendant {
                     self.check_reader(written).await?;
                 }
             }
-            Frame::Message(Answer::Waiting) => self.warn("it waits for CPUs that other steps of the job have"),
-            Frame::Message(Answer::Started { step, nodes, tasks }) => {
+            Frame::Message(CommandEnd::Waiting) => self.warn("it waits for CPUs that other steps of the job have"),
+            Frame::Message(CommandEnd::Started { step, nodes, tasks }) => {
                 (self.files.step, self.files.nodes, self.files.n_tasks) = (step, nodes.clone(), tasks);
                 self.started = Some((step, nodes));
                 self.deadline = self.time.map(|time| Instant::now() + time.to_std().min(MAX_TIME));
             }
-            Frame::Message(Answer::TaskEnded { task, node, code, signal }) => {
+            Frame::Message(CommandEnd::TaskEnded { task, node, code, signal }) => {
                 self.task_ended(task, &node, code, signal)
             }
-            Frame::Message(Answer::Taken { n_bytes }) => self.n_open = self.n_open.saturating_sub(n_bytes),
-            Frame::Message(Answer::Told { reason }) => self.warn(&reason),
+            Frame::Message(CommandEnd::Taken { n_bytes }) => self.n_open = self.n_open.saturating_sub(n_bytes),
+            Frame::Message(CommandEnd::Told { reason }) => self.warn(&reason),
             // Of other calls; the first two were heard before.
-            Frame::Message(Answer::Ended { .. } | Answer::Failed { .. } | Answer::Credentials { .. }) => {}
+            Frame::Message(CommandEnd::Ended { .. } | CommandEnd::Failed { .. } | CommandEnd::Credentials { .. }) => {}
         }
         Ok(())
     }

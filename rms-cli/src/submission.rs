@@ -177,11 +177,11 @@ pub fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, Str
         }
     };
     set(variables::SUBMIT_DIR, directory(None, &here.cwd)?);
-    set(variables::SUBMIT_HOST, here.host.clone());
+    set(variables::SUBMIT_HOST, here.node.clone());
     if options.slurm_env {
         set(variables::SLURM, "1".to_owned());
         set("SLURM_SUBMIT_DIR", directory(None, &here.cwd)?);
-        set("SLURM_SUBMIT_HOST", here.host.clone());
+        set("SLURM_SUBMIT_HOST", here.node.clone());
         if let Some(cpus) = options.cpus_per_task {
             set("SLURM_CPUS_PER_TASK", cpus.to_string());
         }
@@ -225,8 +225,8 @@ pub fn announced(options: &JobOptions, here: &Here) -> Result<Option<Evolving>, 
 fn check_workers(malleable: Option<&Malleable>, work: &Work) -> Result<(), MalleableError> {
     let has_workers = malleable.is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
     match work {
-        Work::Script { .. } | Work::Hosts if has_workers => Err(MalleableError::Script),
-        Work::Script { .. } | Work::Hosts | Work::Tasks { .. } => Ok(()),
+        Work::Script { .. } | Work::Nodes if has_workers => Err(MalleableError::Script),
+        Work::Script { .. } | Work::Nodes | Work::Tasks { .. } => Ok(()),
     }
 }
 
@@ -238,7 +238,7 @@ fn n_tasks(options: &JobOptions, evolving: Option<&Evolving>) -> Result<Option<u
         return Err(SubmissionError::PerNodeOfRange);
     }
     // The server counts the tasks of a profile on each node, from those of its first stage.
-    let first = evolving.and_then(|evolving| evolving.stages.stages().first()).map(|first| first.hosts);
+    let first = evolving.and_then(|evolving| evolving.stages.stages().first()).map(|first| first.nodes);
     let n_nodes = match &options.nodes {
         None if first.is_some() => first.unwrap_or(1),
         Some(nodes) => nodes.fixed().ok_or(SubmissionError::PerNodeOfRange)?,
@@ -267,7 +267,7 @@ mod tests {
     fn here() -> Here {
         Here {
             cwd: "/home/ada".into(),
-            host: "login1".into(),
+            node: "login1".into(),
             environment: vec![("PATH".into(), "/bin".into())],
             umask: 0o022,
             limits: Limits::default(),

@@ -139,14 +139,14 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
     };
     let has_time = item.terms.duration.is_some() || item.terms.give_back_by.is_some();
     match (reason, item.resource, direction) {
-        (Reason::Policy, Resource::Hosts(_), Direction::Shrink) if item.quantity.0 >= held => Some(format!(
+        (Reason::Policy, Resource::Nodes(_), Direction::Shrink) if item.quantity.0 >= held => Some(format!(
             "{proposed}, at most {} of {held} allowed: its first node stays to its end",
             held.saturating_sub(1)
         )),
-        (Reason::Policy, Resource::Hosts(_), Direction::Shrink) => {
+        (Reason::Policy, Resource::Nodes(_), Direction::Shrink) => {
             Some(format!("{proposed}; named nodes have to be its own, and not its first"))
         }
-        (Reason::Policy, Resource::Hosts(_), Direction::Grow) => {
+        (Reason::Policy, Resource::Nodes(_), Direction::Grow) => {
             let limit = allowed.growth(owner).map_or_else(
                 || "fewer".to_owned(),
                 |limit| format!("all jobs of {owner} together {limit} more than they started with"),
@@ -175,7 +175,7 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
         (Reason::Price, resource, _) => {
             let bid = item.terms.price;
             let least = match resource {
-                Resource::Hosts(cluster) => allowed.least_price(cluster),
+                Resource::Nodes(cluster) => allowed.least_price(cluster),
                 Resource::Cores(_) | Resource::Time => None,
             };
             let allowed = match least.filter(|least| bid < *least) {
@@ -184,18 +184,18 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
             };
             Some(format!("price of a node and hour: {} proposed{allowed}", price(bid)))
         }
-        (Reason::NoResources, Resource::Hosts(_) | Resource::Cores(_), Direction::Grow) => {
+        (Reason::NoResources, Resource::Nodes(_) | Resource::Cores(_), Direction::Grow) => {
             let least = item.terms.least.0;
             let sizes = sizes(&item.terms.sizes).map(|sizes| format!(", in all {sizes}")).unwrap_or_default();
             Some(format!("{proposed}, of which at least {least}{sizes} had to be free"))
         }
-        (_, Resource::Hosts(_) | Resource::Cores(_) | Resource::Time, Direction::Grow | Direction::Shrink) => None,
+        (_, Resource::Nodes(_) | Resource::Cores(_) | Resource::Time, Direction::Grow | Direction::Shrink) => None,
     }
 }
 
 fn name(resource: Resource) -> &'static str {
     match resource {
-        Resource::Hosts(_) => "nodes",
+        Resource::Nodes(_) => "nodes",
         Resource::Cores(_) => "cores of a node",
         Resource::Time => "wall time",
     }
@@ -203,7 +203,7 @@ fn name(resource: Resource) -> &'static str {
 
 fn amount(resource: Resource, quantity: u64) -> String {
     match resource {
-        Resource::Hosts(_) | Resource::Cores(_) => quantity.to_string(),
+        Resource::Nodes(_) | Resource::Cores(_) => quantity.to_string(),
         Resource::Time => stamp::brief(time(quantity)),
     }
 }
@@ -227,7 +227,7 @@ mod tests {
 
     /// So many nodes more or fewer, of 8 that are held.
     fn proposal(direction: Direction, quantity: u64, change: impl FnOnce(&mut Item)) -> Template {
-        let mut item = Item::up_to(Resource::Hosts(ClusterId(0)), 8, quantity);
+        let mut item = Item::up_to(Resource::Nodes(ClusterId(0)), 8, quantity);
         change(&mut item);
         let parties = Parties { job: JobId(7), run: Run(1), initiator: Side::Application };
         Template::new(parties, direction, vec![SetRule::All], vec![item]).expect("it is one")

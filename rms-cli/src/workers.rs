@@ -74,7 +74,7 @@ mod tests {
     fn argv(order: Order) -> Vec<String> {
         match order.work {
             Work::Tasks { argv } => argv,
-            Work::Script { .. } | Work::Hosts => panic!("no tasks"),
+            Work::Script { .. } | Work::Nodes => panic!("no tasks"),
         }
     }
 

@@ -153,8 +153,8 @@ fn a_sweep_over_a_trace_recommends() {
     let output = tune(TRACE, "1152", &sweep);
     let tuned: Value = serde_json::from_slice(&output.stdout).expect("one value");
     let points = tuned["points"].as_array().expect("a list");
-    assert_eq!((points.len(), points[0]["ghost_host_s"].as_f64()), (2, Some(0.0)));
-    assert!(points[1]["ghost_host_s"].as_f64() > Some(0.0), "ghosts keep hosts idle: {tuned}");
+    assert_eq!((points.len(), points[0]["ghost_node_s"].as_f64()), (2, Some(0.0)));
+    assert!(points[1]["ghost_node_s"].as_f64() > Some(0.0), "ghosts keep nodes idle: {tuned}");
     assert!(tuned["recommended"].is_object() && tuned["reason"].is_string());
     assert_eq!(tuned["launchers"]["known"], 0);
     for point in points {

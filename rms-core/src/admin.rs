@@ -121,7 +121,7 @@ impl Admin<'_> {
         if !nodes.is_empty() {
             return in_use(format!("has the nodes {}: remove them first ('rms admin remove')", hostlist::fold(&nodes)));
         }
-        let means_it = |entry: &Job| entry.spec.options.iter().any(|request| request.hosts.contains_key(&cluster));
+        let means_it = |entry: &Job| entry.spec.options.iter().any(|request| request.nodes.contains_key(&cluster));
         if let Some((job, _)) = self.jobs.state().jobs().iter().find(|(_, entry)| means_it(entry)) {
             return in_use(format!("is asked for by job {job}: wait for its end, or cancel it"));
         }

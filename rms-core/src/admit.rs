@@ -24,7 +24,7 @@ pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Re
     if state.nodes().is_empty() {
         return Err(Refusal::NoNodes);
     }
-    let tasks = tasks(submission.n_tasks)?.unwrap_or(TaskCount::PerHost(1));
+    let tasks = tasks(submission.n_tasks)?.unwrap_or(TaskCount::PerNode(1));
     let (tasks, options) = sizes(state, &submission, tasks)?;
     Ok(JobSpec {
         labels: submission.labels,
@@ -125,7 +125,7 @@ impl Sizes<'_> {
     }
 
     fn options_of_stages(&self, evolving: &Evolving) -> Result<Vec<Request>, Refusal> {
-        let (constraint, tasks) = (&self.submission.constraint, self.tasks.most_on_a_host(1));
+        let (constraint, tasks) = (&self.submission.constraint, self.tasks.most_on_a_node(1));
         executable::check_spread(&self.submission.execution.work, self.tasks, 1)?;
         let cpus = tasks.saturating_mul(self.submission.cpus_per_task).max(constraint.cpus);
         stages::options(self.state, self.clusters, &Constraint { cpus, ..constraint.clone() }, evolving)
@@ -146,49 +146,49 @@ impl Sizes<'_> {
     fn candidates(&self, shape: &Shape, wall: Span) -> Result<Vec<Request>, Refusal> {
         match &shape.nodes {
             Nodes::Count(0) => Err(Refusal::NothingAsked),
-            Nodes::Count(n_hosts) => Ok(self.on_each_cluster(wall, |_| *n_hosts)),
-            Nodes::FromTasks => Ok(self.on_each_cluster(wall, |cluster| self.hosts_for_tasks(cluster))),
+            Nodes::Count(n_nodes) => Ok(self.on_each_cluster(wall, |_| *n_nodes)),
+            Nodes::FromTasks => Ok(self.on_each_cluster(wall, |cluster| self.nodes_for_tasks(cluster))),
             Nodes::PerCluster(counts) => {
-                let mut hosts = BTreeMap::new();
-                for (name, n_hosts) in counts {
+                let mut nodes = BTreeMap::new();
+                for (name, n_nodes) in counts {
                     let cluster = clusters(self.state, std::slice::from_ref(name))?[0];
-                    if *n_hosts > 0 {
-                        hosts.insert(cluster, *n_hosts);
+                    if *n_nodes > 0 {
+                        nodes.insert(cluster, *n_nodes);
                     }
                 }
-                if hosts.is_empty() {
+                if nodes.is_empty() {
                     return Err(Refusal::NothingAsked);
                 }
-                Ok(vec![Request { hosts, wall }])
+                Ok(vec![Request { nodes, wall }])
             }
         }
     }
 
-    fn on_each_cluster(&self, wall: Span, n_hosts: impl Fn(ClusterId) -> u32) -> Vec<Request> {
-        let request = |cluster: &ClusterId| Request::on_one(*cluster, n_hosts(*cluster), wall);
+    fn on_each_cluster(&self, wall: Span, n_nodes: impl Fn(ClusterId) -> u32) -> Vec<Request> {
+        let request = |cluster: &ClusterId| Request::on_one(*cluster, n_nodes(*cluster), wall);
         self.clusters.iter().map(request).collect()
     }
 
-    /// Enough hosts for the tasks and their CPUs, counted on the smallest host that may be used.
-    fn hosts_for_tasks(&self, cluster: ClusterId) -> u32 {
+    /// Enough nodes for the tasks and their CPUs, counted on the smallest node that may be used.
+    fn nodes_for_tasks(&self, cluster: ClusterId) -> u32 {
         let TaskCount::Total(n_tasks) = self.tasks else { return 1 };
         let cpus_per_task = self.submission.cpus_per_task.max(1);
         let sizes = self.eligible(cluster, &self.submission.constraint).map(|(inventory, _)| inventory.cpus);
-        let tasks_a_host = sizes.min().map_or(1, |cpus| (cpus / cpus_per_task).max(1));
-        n_tasks.div_ceil(tasks_a_host)
+        let tasks_a_node = sizes.min().map_or(1, |cpus| (cpus / cpus_per_task).max(1));
+        n_tasks.div_ceil(tasks_a_node)
     }
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {
-        let n_hosts = request.hosts.values().try_fold(0_u32, |sum, hosts| sum.checked_add(*hosts));
-        let Some(n_hosts) = n_hosts else { return Err(Refusal::NothingAsked) };
-        executable::check_spread(&self.submission.execution.work, self.tasks, n_hosts)?;
-        for (cluster, wanted) in &request.hosts {
-            self.check_cluster(*cluster, *wanted, n_hosts)?;
+        let n_nodes = request.nodes.values().try_fold(0_u32, |sum, nodes| sum.checked_add(*nodes));
+        let Some(n_nodes) = n_nodes else { return Err(Refusal::NothingAsked) };
+        executable::check_spread(&self.submission.execution.work, self.tasks, n_nodes)?;
+        for (cluster, wanted) in &request.nodes {
+            self.check_cluster(*cluster, *wanted, n_nodes)?;
         }
         Ok(())
     }
 
-    fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_hosts: u32) -> Result<(), Refusal> {
+    fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
         let constraint = &self.submission.constraint;
         let possible = self.n_eligible(cluster, constraint);
         if wanted > possible {
@@ -198,7 +198,7 @@ impl Sizes<'_> {
                 possible: self.possible(constraint),
             });
         }
-        let tasks = self.tasks.most_on_a_host(n_hosts);
+        let tasks = self.tasks.most_on_a_node(n_nodes);
         let cpus_per_task = self.submission.cpus_per_task;
         let cpus = tasks.saturating_mul(cpus_per_task);
         let with_cpus = Constraint { cpus: cpus.max(constraint.cpus), ..constraint.clone() };
@@ -210,7 +210,7 @@ impl Sizes<'_> {
         Ok(())
     }
 
-    /// Hosts that exist, whether or not they are up today.
+    /// Nodes that exist, whether or not they are up today.
     fn eligible<'a>(
         &'a self,
         cluster: ClusterId,
@@ -225,8 +225,8 @@ impl Sizes<'_> {
 
     fn possible(&self, constraint: &Constraint) -> String {
         let count = |cluster: &ClusterId| {
-            let n_hosts = self.n_eligible(*cluster, constraint);
-            format!("cluster {} has {n_hosts}", self.state.clusters()[cluster])
+            let n_nodes = self.n_eligible(*cluster, constraint);
+            format!("cluster {} has {n_nodes}", self.state.clusters()[cluster])
         };
         let counts: Vec<String> = self.clusters.iter().map(count).collect();
         counts.join(", ")

@@ -25,7 +25,7 @@ pub enum AgentEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub report: JobReport,
-    /// With which generation of the job's hosts this one came; 1 if nobody knows.
+    /// With which generation of the job's nodes this one came; 1 if nobody knows.
     pub joined: u32,
     /// The last that its supervisor was told of; 1 if nobody knows.
     pub told: Told,
@@ -42,7 +42,7 @@ pub struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEffect {
     Start(DesiredJob),
-    /// It runs, and its hosts or its wall time have changed.
+    /// It runs, and its nodes or its wall time have changed.
     Update(DesiredJob),
     /// Wait for `patience`, TERM, wait for `grace`, KILL; on the whole tree.
     Stop {
@@ -165,7 +165,7 @@ impl Agent {
             }
             (Some(local), Aim::Run) if local.has_ended() => {
                 if wanted.joined() > local.joined {
-                    // It left this host, and comes again.
+                    // It left this node, and comes again.
                     effects.push(AgentEffect::Forget { job, run });
                     self.start(wanted, effects);
                 } else if wanted.launch.generation > 1 {
@@ -187,7 +187,7 @@ impl Agent {
                 }
             }
             (Some(local), Aim::End { patience, grace }) => {
-                // A job that leaves a host may be ended while it does.
+                // A job that leaves a node may be ended while it does.
                 if local.stopping.is_none_or(|before| patience < before) {
                     local.stopping = Some(patience);
                     effects.push(AgentEffect::Stop { job, run, patience, grace });

@@ -144,7 +144,7 @@ impl Answers<'_> {
             owner: entry.spec.owner.clone(),
             state: entry.state(),
             priority: entry.spec.priority,
-            n_tasks: entry.spec.tasks.total(request.n_hosts()),
+            n_tasks: entry.spec.tasks.total(request.n_nodes()),
             cpus_per_task: entry.spec.cpus_per_task,
             submitted: entry.submitted,
             requested: entry.requested,
@@ -160,7 +160,7 @@ impl Answers<'_> {
         }
     }
 
-    /// As it was submitted, but above hosts that its ranks cannot leave.
+    /// As it was submitted, but above nodes that its ranks cannot leave.
     fn present_limits(&self, entry: &Job, job: JobId) -> Option<Declared> {
         let mut limits = Declared::from(entry.spec.malleable.as_ref()?);
         if limits.most > 0 {
@@ -270,7 +270,7 @@ impl Answers<'_> {
             n_submitted: self.state().last_job.0,
             n_passes: self.context.passes.count,
             last_pass: self.context.passes.last,
-            ghost_host_time: self.state().ghost_host_time,
+            ghost_node_time: self.state().ghost_node_time,
             launchers: self.counts.status(self.context),
         }
     }
@@ -336,7 +336,7 @@ fn redact(spec: &mut rms_model::JobSpec) {
             args.clear();
         }
         Work::Tasks { argv } => argv.truncate(1),
-        Work::Hosts => {}
+        Work::Nodes => {}
     }
 }
 
@@ -345,14 +345,14 @@ fn sees_what_is_left(entry: &Job) -> bool {
     entry.launcher.is_some() && entry.is_before_its_start()
 }
 
-/// The cores of its hosts of which it does not have all.
+/// The cores of its nodes of which it does not have all.
 fn cores_lines(state: &State, entry: &Job) -> Vec<CoresLine> {
     let Some(started) = entry.started() else { return Vec::new() };
     let line = |node: &NodeId| {
         let is_in_force = started.evolved.as_ref()?.places.get(node)?.cores?.is_in_force;
-        let host = &state.nodes()[node];
-        let (node, all) = (*node, host.inventory.cpus);
-        Some(CoresLine { node: host.name.clone(), n_cores: started.cores_on(node, all), all, is_in_force })
+        let known = &state.nodes()[node];
+        let all = known.inventory.cpus;
+        Some(CoresLine { node: known.name.clone(), n_cores: started.cores_on(*node, all), all, is_in_force })
     };
     started.nodes.iter().filter_map(line).collect()
 }

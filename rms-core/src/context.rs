@@ -24,8 +24,8 @@ pub struct Config {
     /// How long a certificate is valid.
     pub certificate_life: Span,
     /// Are agents told what to run on their nodes, and others what became of jobs? If not, nobody is there but
-    /// launchers that start and end processes themselves on the hosts they were granted, as in 001, and say when they
-    /// are done. What is decided, and what becomes true, is the same, but for the names of hosts in the history.
+    /// launchers that start and end processes themselves on the nodes they were granted, as in 001, and say when they
+    /// are done. What is decided, and what becomes true, is the same, but for the names of nodes in the history.
     pub tells_anyone: bool,
 }
 
@@ -216,7 +216,7 @@ impl Context {
 
     /// It is looked at again at the end of the event, if it negotiates.
     pub(crate) fn note_job(&mut self, job: JobId) {
-        if self.state.jobs().get(&job).is_some_and(|entry| entry.talks.is_some()) {
+        if self.state.jobs().get(&job).is_some_and(|entry| entry.negotiations.is_some()) {
             self.noted.insert(job);
         }
     }
@@ -231,13 +231,13 @@ impl Context {
         }
         if let Fact::CourseSet { job, .. }
         | Fact::StageEntered { job, .. }
-        | Fact::HostsFreed { job, .. }
-        | Fact::HostsDeparting { job, .. }
-        | Fact::HostsChosen { job, .. }
+        | Fact::NodesFreed { job, .. }
+        | Fact::NodesDeparting { job, .. }
+        | Fact::NodesChosen { job, .. }
         | Fact::PromiseWarned { job, .. }
         | Fact::CoresSet { job, .. }
         | Fact::CoresInForce { job, .. }
-        | Fact::HostsStay { job } = fact
+        | Fact::NodesStay { job } = fact
         {
             self.note_job(*job);
             self.moved.insert(*job);

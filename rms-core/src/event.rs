@@ -49,7 +49,7 @@ pub enum Event {
     LauncherGone {
         job: JobId,
     },
-    /// 001: done. The processes were the launcher's own, and they are gone on every host.
+    /// 001: done. The processes were the launcher's own, and they are gone on every node.
     ApplicationDone {
         job: JobId,
         run: Run,

@@ -1,4 +1,4 @@
-//! Checks what is to be executed: its texts, and that its tasks fit the hosts; the same for a submit and a launch.
+//! Checks what is to be executed: its texts, and that its tasks fit the nodes; the same for a submit and a launch.
 
 use rms_api::refusal::Refusal;
 use rms_model::job::TaskCount;
@@ -47,27 +47,27 @@ fn check_work(work: &Work) -> Result<(), Refusal> {
                 return Err(Refusal::Malformed("the program is missing, or an argument holds a NUL byte"));
             }
         }
-        Work::Hosts => return Err(Refusal::Malformed("what is started is a script or a program")),
+        Work::Nodes => return Err(Refusal::Malformed("what is started is a script or a program")),
     }
     Ok(())
 }
 
-/// Can the tasks of this work be spread over so many hosts?
+/// Can the tasks of this work be spread over so many nodes?
 ///
 /// # Errors
-/// Too few tasks, or too many for one host.
-pub(crate) fn check_spread(work: &Work, tasks: TaskCount, n_hosts: u32) -> Result<(), Refusal> {
+/// Too few tasks, or too many for one node.
+pub(crate) fn check_spread(work: &Work, tasks: TaskCount, n_nodes: u32) -> Result<(), Refusal> {
     match work {
         Work::Tasks { .. } => {}
-        Work::Script { .. } | Work::Hosts => return Ok(()),
+        Work::Script { .. } | Work::Nodes => return Ok(()),
     }
     if let TaskCount::Total(n_tasks) = tasks
-        && n_tasks < n_hosts
+        && n_tasks < n_nodes
     {
-        return Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes: n_hosts });
+        return Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes });
     }
     // Without CPUs to count, only this keeps a typing error from forking a node to death.
-    if tasks.most_on_a_host(n_hosts) > MAX_TASKS_ON_A_HOST {
+    if tasks.most_on_a_node(n_nodes) > MAX_TASKS_ON_A_NODE {
         return Err(Refusal::Malformed("at most 4096 tasks are started on one node"));
     }
     Ok(())
@@ -83,7 +83,7 @@ pub(crate) fn too_large(what: &'static str, size: usize, max: usize) -> Result<(
     if size > max { Err(Refusal::TooLarge { what, size, max }) } else { Ok(()) }
 }
 
-const MAX_TASKS_ON_A_HOST: u32 = 4096;
+const MAX_TASKS_ON_A_NODE: u32 = 4096;
 const MAX_PATH: usize = 4096;
 const MAX_SCRIPT: usize = 4 << 20;
 const MAX_ARGUMENTS: usize = 1 << 20;

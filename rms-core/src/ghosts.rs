@@ -1,4 +1,4 @@
-//! How long ghosts keep the hosts of applications that have ended, and those that running ones have given back (001,
+//! How long ghosts keep the nodes of applications that have ended, and those that running ones have given back (001,
 //! §5.3.1: the fair-start delay).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,14 +68,14 @@ impl Context {
         }
     }
 
-    /// For how long hosts of a cluster that are given back now are kept.
+    /// For how long nodes of a cluster that are given back now are kept.
     fn fair_start(&self, cluster: ClusterId) -> Span {
         let delay = self.state().settings().fair_start_of(&self.state().clusters()[&cluster]);
         let is_kept = !delay.is_zero() && self.keeps_ghosts(cluster);
         if is_kept { delay } else { Span::ZERO }
     }
 
-    /// Is anybody there for whom a ghost on this cluster is worth the idle hosts?
+    /// Is anybody there for whom a ghost on this cluster is worth the idle nodes?
     fn keeps_ghosts(&self, cluster: ClusterId) -> bool {
         match self.state().settings().ghosts {
             GhostRule::Always => true,
@@ -86,7 +86,7 @@ impl Context {
         }
     }
 
-    /// Hosts that a running application has given back, and on which nothing of it is left, stay visible as occupied.
+    /// Nodes that a running application has given back, and on which nothing of it is left, stay visible as occupied.
     pub(crate) fn leave_ghosts(&mut self, now: Time, step: &mut Step, job: JobId, freed: &[NodeId]) {
         let mut nodes: BTreeMap<ClusterId, Vec<NodeId>> = BTreeMap::new();
         for node in freed {
@@ -100,14 +100,14 @@ impl Context {
         for (cluster, nodes) in nodes {
             let delay = self.fair_start(cluster);
             if !delay.is_zero() {
-                self.record(step, Fact::HostsGhosted { job, nodes, at: now, until: now + delay });
+                self.record(step, Fact::NodesGhosted { job, nodes, at: now, until: now + delay });
             }
         }
     }
 
-    pub(crate) fn free_host_ghosts(&mut self, now: Time, step: &mut Step, nodes: Vec<NodeId>) {
+    pub(crate) fn free_node_ghosts(&mut self, now: Time, step: &mut Step, nodes: Vec<NodeId>) {
         if !nodes.is_empty() {
-            self.record(step, Fact::HostGhostsExpired { nodes, at: now });
+            self.record(step, Fact::NodeGhostsExpired { nodes, at: now });
             self.passes.wanted = true;
         }
     }
@@ -116,7 +116,7 @@ impl Context {
     pub(crate) fn has_ghosts_to_end(&self) -> bool {
         match self.state().settings().ghosts {
             GhostRule::Always => false,
-            GhostRule::IfWanted => self.state().next_ghost().is_some() || self.state().host_ghosts().next().is_some(),
+            GhostRule::IfWanted => self.state().next_ghost().is_some() || self.state().node_ghosts().next().is_some(),
         }
     }
 
@@ -132,8 +132,8 @@ impl Context {
         }
         let is_unwanted =
             |node: &NodeId| self.state().nodes().get(node).is_some_and(|entry| unwanted.contains(&entry.cluster));
-        let nodes: Vec<NodeId> = self.state().host_ghosts().map(|(_, node)| node).filter(is_unwanted).collect();
-        self.free_host_ghosts(now, step, nodes);
+        let nodes: Vec<NodeId> = self.state().node_ghosts().map(|(_, node)| node).filter(is_unwanted).collect();
+        self.free_node_ghosts(now, step, nodes);
         let ghosts: Vec<JobId> = self
             .state()
             .holding()
@@ -143,7 +143,7 @@ impl Context {
         for job in ghosts {
             let Phase::Ghost(ghost) = &self.state().jobs()[&job].phase else { continue };
             let is_unwanted = |cluster: &ClusterId| unwanted.contains(cluster);
-            // Those of its hosts that it has still: it may have left some of the clusters that it requested.
+            // Those of its nodes that it has still: it may have left some of the clusters that it requested.
             let clusters: BTreeSet<ClusterId> =
                 ghost.nodes.iter().map(|node| self.state().nodes()[node].cluster).collect();
             if clusters.iter().any(is_unwanted) {

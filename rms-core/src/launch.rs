@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rms_api::answer::JobChange;
-use rms_api::desired::{Aim, Desired, DesiredJob, Host, Launch};
+use rms_api::desired::{Aim, Desired, DesiredJob, Launch, LaunchNode};
 use rms_model::{JobId, NodeId, OnResize, Span};
 
 use crate::context::Context;
@@ -44,10 +44,10 @@ impl Context {
             let settings = self.state().settings();
             let patience = if started.has_released(node) { settings.exit_grace } else { Span::ZERO };
             let aim = if is_to_end { Aim::End { patience, grace: settings.kill_grace } } else { Aim::Run };
-            // A host that it has freed is none of the launch's any more, and is only to end.
-            let host_idx = started.nodes.iter().position(|host| *host == node).unwrap_or(0) as u32;
+            // A node that it has freed is none of the launch's any more, and is only to end.
+            let node_idx = started.nodes.iter().position(|held| *held == node).unwrap_or(0) as u32;
             let run = self.state().jobs()[&job].run;
-            jobs.push(DesiredJob { job, run, aim, launch: self.launch(job), host_idx });
+            jobs.push(DesiredJob { job, run, aim, launch: self.launch(job), node_idx });
         }
         Desired { generation, jobs }
     }
@@ -59,16 +59,16 @@ impl Context {
         let entry = &self.state().jobs()[&job];
         let started = entry.started().expect("only started jobs are launched");
         let spec = &entry.spec;
-        let hosts = self.hosts(entry, started);
+        let nodes = self.nodes(entry, started);
         let launch = Arc::new(Launch {
             labels: spec.labels.clone(),
             owner: spec.owner.clone(),
             execution: spec.execution.clone(),
-            n_tasks: hosts.iter().map(|host| host.n_tasks).sum(),
+            n_tasks: nodes.iter().map(|node| node.n_tasks).sum(),
             cpus_per_task: spec.cpus_per_task,
             wall: self.longest_wall(entry, started),
             grace: self.state().settings().kill_grace,
-            hosts,
+            nodes,
             generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
             // Who has announced stages speaks for itself, too (000).
             on_resize: spec
@@ -96,16 +96,16 @@ impl Context {
         longest.map_or(wall, |longest| longest.min(self.state().settings().max_wall).max(wall))
     }
 
-    /// The hosts with their blocks of tasks, the first hosts taking one more where it does not divide.
-    fn hosts(&self, entry: &Job, started: &Started) -> Vec<Host> {
+    /// The nodes with their blocks of tasks, the first nodes taking one more where it does not divide.
+    fn nodes(&self, entry: &Job, started: &Started) -> Vec<LaunchNode> {
         let mut first_task = 0;
-        let mut hosts = Vec::with_capacity(started.nodes.len());
+        let mut nodes = Vec::with_capacity(started.nodes.len());
         for (node, n_tasks) in started.nodes.iter().zip(spread(&entry.spec, started.nodes.len() as u32)) {
             let entry = &self.state().nodes()[node];
             let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
             let n_tasks = place.and_then(|place| place.n_tasks).unwrap_or(n_tasks);
             let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
-            hosts.push(Host {
+            nodes.push(LaunchNode {
                 node: *node,
                 name: entry.name.clone(),
                 cluster: self.state().clusters()[&entry.cluster].clone(),
@@ -118,7 +118,7 @@ impl Context {
             });
             first_task += n_tasks;
         }
-        hosts
+        nodes
     }
 
     /// Every connected node whose desired state changed is sent the whole of it.

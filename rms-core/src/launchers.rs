@@ -110,7 +110,7 @@ impl Launchers<'_> {
             // A new execution would be another start, of which its launcher knows nothing.
             requeue: Some(false),
             malleable,
-            ..JobSpec::of(Owner(who.name.clone()), Work::Hosts, Vec::new())
+            ..JobSpec::of(Owner(who.name.clone()), Work::Nodes, Vec::new())
         };
         quota::check_quota(self.jobs.state(), who, &spec)?;
         self.paces.check(self.jobs.context.state(), now, who, &spec.execution.work, &spec.execution.environment)?;
@@ -131,9 +131,9 @@ impl Launchers<'_> {
         filter.clusters.iter().try_for_each(|name| admit::cluster(self.jobs.state(), name).map(|_| ()))?;
         admit::check_features(self.jobs.state(), &filter.constraint)?;
         if views::shown(self.jobs.state(), filter).is_empty() {
-            let wanted = filter.least_hosts.max(1);
+            let wanted = filter.least_nodes.max(1);
             let constraint = admit::describe(&filter.constraint);
-            return Err(Refusal::TooManyNodes { wanted, constraint, possible: self.hosts_meeting(filter) });
+            return Err(Refusal::TooManyNodes { wanted, constraint, possible: self.nodes_meeting(filter) });
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ impl Launchers<'_> {
         }
     }
 
-    /// What the launcher wants started on the hosts that it was granted.
+    /// What the launcher wants started on the nodes that it was granted.
     fn launch_work(
         &mut self,
         now: Time,
@@ -212,11 +212,11 @@ impl Launchers<'_> {
         let tasks = match launch.n_tasks {
             Some(0) => return Err(Refusal::NothingAsked),
             Some(n_tasks) => TaskCount::Total(n_tasks),
-            None => TaskCount::PerHost(1),
+            None => TaskCount::PerNode(1),
         };
-        let n_hosts = started.nodes.len() as u32;
-        executable::check_spread(&launch.execution.work, tasks, n_hosts)?;
-        let tasks_here = tasks.most_on_a_host(n_hosts);
+        let n_nodes = started.nodes.len() as u32;
+        executable::check_spread(&launch.execution.work, tasks, n_nodes)?;
+        let tasks_here = tasks.most_on_a_node(n_nodes);
         let wanted_cpus = tasks_here.saturating_mul(launch.cpus_per_task);
         let smallest =
             started.nodes.iter().map(|node| self.jobs.state().nodes()[node].inventory.cpus).min().unwrap_or(0);
@@ -262,7 +262,7 @@ impl Launchers<'_> {
                 self.granted(job, tag)?;
                 self.jobs.end(now, step, job, outcome, false);
             }
-            Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the hosts")),
+            Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the nodes")),
         }
         Ok(LauncherAnswer::Done)
     }
@@ -276,7 +276,7 @@ impl Launchers<'_> {
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
                 return Err(wrong_state(job, entry.state().word(), "it has not started"));
             }
-            Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the hosts")),
+            Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the nodes")),
         };
         if let Some(granted) = launcher.tag
             && granted != tag

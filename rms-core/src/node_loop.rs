@@ -202,7 +202,7 @@ impl NodeLoop {
                 self.trouble.haunted(pids);
                 self.tell_trouble();
             }
-            Inbound::AskGrowth { seat, seq, hosts, least } => self.ask_growth(now, &seat, seq, hosts, least),
+            Inbound::AskGrowth { seat, seq, nodes, least } => self.ask_growth(now, &seat, seq, nodes, least),
             Inbound::Examined { job, run, remains } => self.examined(now, (job, run), &remains),
             Inbound::Removed { job, run } => {
                 self.seats.removed((job, run));
@@ -294,7 +294,7 @@ impl NodeLoop {
 
     fn start(&mut self, desired: DesiredJob) {
         let execution = (desired.job, desired.run);
-        // It may have left this host and come again: what was kept for followers is replaced.
+        // It may have left this node and come again: what was kept for followers is replaced.
         self.lingering.remove(&execution);
         let local = Local::new(desired.joined(), Told::by(&desired), desired.launch.execution.stdio.is_followed());
         self.jobs.insert(execution, local);
@@ -504,9 +504,9 @@ impl NodeLoop {
     }
 
     /// Ranks are to be started for which the job has no room.
-    fn ask_growth(&mut self, now: Time, seat: &str, seq: u64, hosts: u32, least: u32) {
+    fn ask_growth(&mut self, now: Time, seat: &str, seq: u64, nodes: u32, least: u32) {
         let Some((job, run)) = self.seats.serves(seat) else { return };
-        match self.growths.open(job, run, seq, hosts, least) {
+        match self.growths.open(job, run, seq, nodes, least) {
             Ok(own_seq) => match self.growths.get(own_seq) {
                 Some(question) if self.is_linked => {
                     self.out.push(Outbound::Ask { seq: own_seq, question: question.clone() });

@@ -1,6 +1,6 @@
 //! What launchers are told without asking: first views, starts and ends.
 
-use rms_api::subscription::{Grant, GrantedHost, Notice};
+use rms_api::subscription::{Grant, GrantedNode, Notice};
 use rms_model::{JobId, Outcome, Time};
 
 use crate::context::Context;
@@ -35,13 +35,13 @@ impl Context {
             Some(since) if !timeout.is_zero() => (since + timeout).min(until),
             Some(_) | None => until,
         };
-        let host = |node: &rms_model::NodeId| {
-            let host = &self.state().nodes()[node];
-            GrantedHost {
-                name: host.name.clone(),
-                cluster: host.cluster,
-                address: host.address.clone(),
-                cpus: host.inventory.cpus,
+        let node = |node: &rms_model::NodeId| {
+            let node = &self.state().nodes()[node];
+            GrantedNode {
+                name: node.name.clone(),
+                cluster: node.cluster,
+                address: node.address.clone(),
+                cpus: node.inventory.cpus,
             }
         };
         Some(Grant {
@@ -51,7 +51,7 @@ impl Context {
             request: started.request.clone(),
             until,
             answer_until,
-            hosts: started.nodes.iter().map(host).collect(),
+            nodes: started.nodes.iter().map(node).collect(),
         })
     }
 

@@ -100,22 +100,22 @@ impl Published {
             | Fact::GhostPartExpired { .. }
             | Fact::CourseSet { .. }
             | Fact::StageEntered { .. }
-            | Fact::HostsFreed { .. }
-            | Fact::HostsChosen { .. }
-            | Fact::Talked { .. }
-            | Fact::HostsHeld { .. }
-            | Fact::HostsDeparting { .. }
-            | Fact::HostsStay { .. }
+            | Fact::NodesFreed { .. }
+            | Fact::NodesChosen { .. }
+            | Fact::DialogueChanged { .. }
+            | Fact::NodesHeld { .. }
+            | Fact::NodesDeparting { .. }
+            | Fact::NodesStay { .. }
             | Fact::LimitsDeclared { .. }
             | Fact::PromiseWarned { .. }
             | Fact::LoanCalled { .. }
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }
             | Fact::CoresInForce { .. }
-            | Fact::HostsReleased { .. }
+            | Fact::NodesReleased { .. }
             | Fact::Audited { .. }
-            | Fact::HostsGhosted { .. }
-            | Fact::HostGhostsExpired { .. }
+            | Fact::NodesGhosted { .. }
+            | Fact::NodeGhostsExpired { .. }
             | Fact::LossDeclared { .. } => true,
         }
     }

@@ -89,9 +89,9 @@ impl Rms {
             context.expire_ghost(&mut step, job);
         }
         let is_of_tomorrow = |node: &NodeId| context.state().nodes()[node].ghost.is_some_and(|ghost| ghost.from > now);
-        let nodes: Vec<NodeId> = context.state().host_ghosts().map(|(_, node)| node).filter(is_of_tomorrow).collect();
+        let nodes: Vec<NodeId> = context.state().node_ghosts().map(|(_, node)| node).filter(is_of_tomorrow).collect();
         if !nodes.is_empty() {
-            context.record(&mut step, Fact::HostGhostsExpired { nodes, at: now });
+            context.record(&mut step, Fact::NodeGhostsExpired { nodes, at: now });
         }
         self.launchers().launchers_away(now, &mut step);
         self.negotiations().boot_negotiations(now, &mut step);
@@ -154,7 +154,7 @@ impl Rms {
         let lost = state.longest_away().map(|(since, _)| since + state.settings().node_lost_after);
         let expected = state.longest_expected().map(|(since, _)| since + state.settings().restart_grace);
         let ghost = state.next_ghost().map(|(until, _)| until);
-        let ghost = ghost.into_iter().chain(state.host_ghosts().next().map(|(until, _)| until)).min();
+        let ghost = ghost.into_iter().chain(state.node_ghosts().next().map(|(until, _)| until)).min();
         let begin = state.next_begin().map(|(at, _)| at);
         let launcher = state.next_launcher_deadline();
         let negotiation = [self.negotiators.next_wake(), self.negotiators.next_offer()].into_iter().flatten().min();
@@ -179,8 +179,8 @@ impl Rms {
             context.expire_next(now, step, job);
         }
         let nodes: Vec<NodeId> =
-            context.state().host_ghosts().take_while(|(until, _)| *until <= now).map(|(_, node)| node).collect();
-        context.free_host_ghosts(now, step, nodes);
+            context.state().node_ghosts().take_while(|(until, _)| *until <= now).map(|(_, node)| node).collect();
+        context.free_node_ghosts(now, step, nodes);
         while let Some((at, job)) = context.state().next_begin()
             && at <= now
         {

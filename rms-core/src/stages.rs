@@ -43,7 +43,7 @@ impl Context {
         Some((started, started.evolved.as_deref()?))
     }
 
-    /// How much later than its limit a stage may be: those who leave the hosts may take so long.
+    /// How much later than its limit a stage may be: those who leave the nodes may take so long.
     pub(crate) fn late_grace(&self) -> Span {
         let settings = self.state().settings();
         settings.kill_grace + settings.release_grace + Span::from_secs(1)
@@ -65,12 +65,12 @@ impl Context {
         let latest = course.latest_change();
         if let Some(next) = legs.get(1).filter(|next| next.start > latest) {
             let (earliest, latest) = (next.start.since(now), latest.since(now));
-            return Err(Refusal::StageLater { wanted: next.hosts, earliest, latest });
+            return Err(Refusal::StageLater { wanted: next.nodes, earliest, latest });
         }
         Ok(Course { legs, ..course.clone() })
     }
 
-    /// Is this said of an earlier time at which the application had the host? Its agent has not yet seen that it has it
+    /// Is this said of an earlier time at which the application had the node? Its agent has not yet seen that it has it
     /// again.
     pub(crate) fn is_of_earlier_place(&self, job: JobId, node: NodeId, seen: rms_model::Generation) -> bool {
         let place = self.evolved(job).and_then(|(_, evolved)| evolved.places.get(&node));
@@ -81,7 +81,7 @@ impl Context {
     pub(crate) fn stages(&self, entry: &Job, fit: Option<&Fit>, now: Time, n_legs: usize) -> Option<Stages> {
         if let Some(evolved) = entry.started().and_then(|started| started.evolved.as_ref()) {
             let course = &evolved.course;
-            let leg = |leg: &Leg| StageLine { hosts: leg.hosts, span: leg.span, start: Some(leg.start) };
+            let leg = |leg: &Leg| StageLine { nodes: leg.nodes, span: leg.span, start: Some(leg.start) };
             let late_by = course.next().map(|next| now.since(next.start)).filter(|late_by| !late_by.is_zero());
             return Some(Stages {
                 number: course.number,
@@ -98,7 +98,7 @@ impl Context {
         let evolving = entry.spec.evolving.as_ref()?;
         let mut starts = fit.into_iter().flat_map(Fit::starts);
         let stages = evolving.stages.stages();
-        let leg = |stage: &Stage| StageLine { hosts: stage.hosts, span: stage.span, start: starts.next() };
+        let leg = |stage: &Stage| StageLine { nodes: stage.nodes, span: stage.span, start: starts.next() };
         Some(Stages {
             number: 1,
             n_stages: stages.len() as u32,
@@ -137,13 +137,13 @@ impl Context {
                 Ok(Answer::Done)
             }
             Phase::Started(Started { ending: Some(_), .. }) => Err(wrong("ending", "it is being ended")),
-            Phase::Ghost(_) => Err(wrong("done", "only its ghost keeps the hosts")),
+            Phase::Ghost(_) => Err(wrong("done", "only its ghost keeps the nodes")),
             Phase::Started(started) => {
                 let Some(evolved) = &started.evolved else {
                     return Err(wrong("started", "it has no stages"));
                 };
                 admit::check_stages(self.state(), &evolving)?;
-                let (held, first) = (started.nodes.len() as u32, evolving.stages.stages()[0].hosts);
+                let (held, first) = (started.nodes.len() as u32, evolving.stages.stages()[0].nodes);
                 if held != first {
                     return Err(Refusal::StageNotHeld { held, first });
                 }
@@ -177,7 +177,7 @@ impl Context {
             return Err(wrong("only a running job with a profile frees nodes"));
         };
         let held = started.nodes.len() as u32;
-        let next = evolved.course.next().map_or(held, |next| next.hosts);
+        let next = evolved.course.next().map_or(held, |next| next.nodes);
         let surplus = held.saturating_sub(next) as usize;
         if surplus == 0 {
             return Err(wrong("its next stage does not need fewer nodes: see 'rms show'"));
@@ -194,7 +194,7 @@ impl Context {
         if chosen.len() > surplus {
             return Err(Refusal::FreesTooMany { surplus, n_named: chosen.len() });
         }
-        self.record(step, Fact::HostsChosen { job, nodes: chosen, by: who.name.clone() });
+        self.record(step, Fact::NodesChosen { job, nodes: chosen, by: who.name.clone() });
         self.alarms.remove(&job);
         Ok(Answer::Done)
     }

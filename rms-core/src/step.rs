@@ -82,10 +82,10 @@ impl Step {
 
     /// Is it mere talk with applications about their sizes? It leaves before it is durable: a round of a negotiation costs
     /// no sync, and what it may have held is found out by both ends should it be lost.
-    pub fn is_talk(&self) -> bool {
+    pub fn is_of_negotiation(&self) -> bool {
         let is_said =
             |effect: &Effect| matches!(effect, Effect::TellNegotiator { .. } | Effect::NegotiatorAnswer { .. });
-        self.facts.iter().all(Fact::is_talk) && self.effects.iter().all(is_said)
+        self.facts.iter().all(Fact::is_of_negotiation) && self.effects.iter().all(is_said)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -106,7 +106,7 @@ impl Step {
 
     /// What is to be written; `None` if nothing became true.
     pub(crate) fn write(&self) -> Option<Write<'_>> {
-        let is_noted = self.is_talk() && !self.can_wait();
+        let is_noted = self.is_of_negotiation() && !self.can_wait();
         (!self.facts.is_empty()).then_some(Write { facts: &self.facts, is_noted })
     }
 

@@ -35,7 +35,7 @@ impl Queue<'_> {
             Phase::Started(Started { ending: Some(_), .. }) => {
                 return Err(wrong_state(job, "ending", "only a job that waits or runs can be changed"));
             }
-            Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the hosts")),
+            Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the nodes")),
             Phase::Started(_) if !changes.is_of_running() => {
                 let hint = "its time, name, account, comment and priority can be changed while it runs";
                 return Err(wrong_state(job, "started", hint));
@@ -50,8 +50,8 @@ impl Queue<'_> {
         // What can still be refused comes before what cannot.
         let environment = changes.environment.clone();
         if let Some(environment) = &environment {
-            quota::check_bytes(self.jobs.state(), who, &Work::Hosts, environment)?;
-            self.paces.check(self.jobs.context.state(), now, who, &Work::Hosts, environment)?;
+            quota::check_bytes(self.jobs.state(), who, &Work::Nodes, environment)?;
+            self.paces.check(self.jobs.context.state(), now, who, &Work::Nodes, environment)?;
         }
         match changes.hold {
             Some(true) if !is_held => self.hold(now, step, who, job)?,
@@ -142,7 +142,7 @@ impl Queue<'_> {
 fn relabel(who: &Identity, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
     if let Some(priority) = changes.priority {
         check_priority(who, priority)?;
-        // While it runs, it says whom it gives hosts to, and who gives some to it.
+        // While it runs, it says whom it gives nodes to, and who gives some to it.
         spec.priority = priority;
     }
     for (key, text) in &changes.labels {
@@ -198,15 +198,15 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
     Ok(())
 }
 
-/// What was asked for, as far as its sizes tell: on other clusters, as many hosts of one.
+/// What was asked for, as far as its sizes tell: on other clusters, as many nodes of one.
 fn shapes_of(state: &State, options: &[Request], is_elsewhere: bool) -> Vec<Shape> {
     let mut shapes: Vec<Shape> = Vec::new();
     for request in options {
-        let nodes = match request.hosts.len() {
-            1 if is_elsewhere => Nodes::Count(request.n_hosts()),
+        let nodes = match request.nodes.len() {
+            1 if is_elsewhere => Nodes::Count(request.n_nodes()),
             _ => {
-                let named = |(cluster, hosts): (&_, &u32)| (state.clusters()[cluster].clone(), *hosts);
-                Nodes::PerCluster(request.hosts.iter().map(named).collect())
+                let named = |(cluster, nodes): (&_, &u32)| (state.clusters()[cluster].clone(), *nodes);
+                Nodes::PerCluster(request.nodes.iter().map(named).collect())
             }
         };
         let shape = Shape { nodes, wall: Some(request.wall) };
@@ -293,9 +293,9 @@ mod tests {
             }
         };
         let spec = |world: &World| Arc::clone(&world.rms.state().jobs()[&job].spec);
-        let hosts = |world: &World| spec(world).options.iter().map(Request::n_hosts).collect::<Vec<_>>();
+        let nodes = |world: &World| spec(world).options.iter().map(Request::n_nodes).collect::<Vec<_>>();
         assert_eq!(owner(&mut world, resize(Resizing::Within(limits(1, 3)))), None);
-        assert_eq!((spec(&world).malleable.clone(), hosts(&world)), (Some(limits(1, 3)), vec![3, 2, 1]));
+        assert_eq!((spec(&world).malleable.clone(), nodes(&world)), (Some(limits(1, 3)), vec![3, 2, 1]));
         assert!(spec(&world).options.iter().all(|request| request.wall == Span::from_secs(600)), "the time stays");
         assert_eq!(owner(&mut world, resize(Resizing::Within(limits(4, 9)))).as_deref(), Some("too_many_nodes"));
         assert_eq!(spec(&world).malleable, Some(limits(1, 3)), "nothing was changed");
@@ -313,11 +313,11 @@ mod tests {
             Some("stage_too_large")
         );
         assert_eq!(owner(&mut world, resize(Resizing::ByStages(stages("1x500s,3x1h")))), None);
-        assert_eq!((spec(&world).malleable.clone(), hosts(&world)), (None, vec![3]));
+        assert_eq!((spec(&world).malleable.clone(), nodes(&world)), (None, vec![3]));
         assert_eq!(spec(&world).evolving, Some(stages("1x500s,3x1h")));
         assert_eq!(owner(&mut world, resize(Resizing::Never)), None);
         assert_eq!(
-            (spec(&world).evolving.clone(), hosts(&world)),
+            (spec(&world).evolving.clone(), nodes(&world)),
             (None, vec![3]),
             "as many as it would have had at most"
         );

@@ -1,4 +1,4 @@
-! A malleable program in Fortran: it integrates a function in steps, and follows its hosts between two of them.
+! A malleable program in Fortran: it integrates a function in steps, and follows its nodes between two of them.
 !
 !     gfortran $(pkg-config --variable=includedir rms)/rms.f90 malleable.f90 $(pkg-config --libs rms) -o malleable
 !     rms submit --malleable 1-8 --negotiable --wrap './malleable 300'
@@ -25,7 +25,7 @@ program malleable
   change%size = c_sizeof(change)
   if (rms_connect(c_null_ptr, session) /= RMS_OK) call fail('cannot negotiate')
   if (rms_declare(session, limits) /= RMS_OK) call fail('cannot declare limits')
-  if (rms_generation(session, generation) /= RMS_OK) call fail('cannot see the hosts')
+  if (rms_generation(session, generation) /= RMS_OK) call fail('cannot see the nodes')
   print '(a,i0)', 'generation ', generation
 
   total = 0
@@ -33,13 +33,13 @@ program malleable
     do
       status = rms_breakpoint(session, change)
       if (status /= RMS_OK) exit
-      print '(a,i0,a,i0,a)', 'generation ', change%generation, ': ', change%n_after, ' hosts'
-      do i = 1, int(change%n_hosts)
-        print '(a,a)', merge('  came  ', '  leave ', change%kind == RMS_GROW), rms_name(change%hosts, i)
+      print '(a,i0,a,i0,a)', 'generation ', change%generation, ': ', change%n_after, ' nodes'
+      do i = 1, int(change%n_nodes)
+        print '(a,a)', merge('  came  ', '  leave ', change%kind == RMS_GROW), rms_name(change%nodes, i)
       end do
-      ! Here a real program starts processes on new hosts, or moves its data off old ones.
+      ! Here a real program starts processes on new nodes, or moves its data off old ones.
       if (change%kind == RMS_SHRINK) status = rms_release_done(session)
-      if (status /= RMS_OK) call fail('cannot give hosts back')
+      if (status /= RMS_OK) call fail('cannot give nodes back')
     end do
     if (status /= RMS_NOTHING) call fail('the job cannot go on')
     total = total + work(step)

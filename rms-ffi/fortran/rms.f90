@@ -18,9 +18,9 @@ module rms
   integer(c_int32_t), parameter :: RMS_SIZES_ANY = 0, RMS_SIZES_MULTIPLE = 1
   integer(c_int32_t), parameter :: RMS_SIZES_POWER_OF_TWO = 2, RMS_SIZES_LISTED = 3
   integer(c_int32_t), parameter :: RMS_EVENT_OFFER = 1, RMS_EVENT_AGREED = 2, RMS_EVENT_READY = 3
-  integer(c_int32_t), parameter :: RMS_EVENT_OVER = 4, RMS_EVENT_HOSTS = 5, RMS_EVENT_WARNING = 6
+  integer(c_int32_t), parameter :: RMS_EVENT_OVER = 4, RMS_EVENT_NODES = 5, RMS_EVENT_WARNING = 6
   integer(c_int32_t), parameter :: RMS_EVENT_ENDED = 7, RMS_EVENT_REPLACED = 8, RMS_EVENT_LOST = 9
-  integer(c_int32_t), parameter :: RMS_EVENT_HOSTS_LOST = 10, RMS_EVENT_STAGE_ENDS = 11
+  integer(c_int32_t), parameter :: RMS_EVENT_NODES_LOST = 10, RMS_EVENT_STAGE_ENDS = 11
   integer(c_int32_t), parameter :: RMS_REJECTED = 1, RMS_EXPIRED = 2, RMS_WITHDRAWN = 3, RMS_FAILED = 4
   integer, parameter :: RMS_NAME_SIZE = 256
 
@@ -31,7 +31,7 @@ module rms
   end type
 
   type, bind(c) :: rms_speedup_point
-    integer(c_int32_t) :: hosts = 0, milli = 0
+    integer(c_int32_t) :: nodes = 0, milli = 0
   end type
 
   type, bind(c) :: rms_limits
@@ -51,8 +51,8 @@ module rms
     integer(c_size_t) :: n_sizes = 0
     integer(c_int64_t) :: price = 0, duration_ms = 0, deadline_ms = 0
     integer(c_int32_t) :: priority = 0, valid_s = 0
-    type(c_ptr) :: cluster = c_null_ptr, hosts = c_null_ptr
-    integer(c_size_t) :: n_hosts = 0
+    type(c_ptr) :: cluster = c_null_ptr, nodes = c_null_ptr
+    integer(c_size_t) :: n_nodes = 0
   end type
 
   type, bind(c) :: rms_event
@@ -61,12 +61,12 @@ module rms
     integer(c_int64_t) :: id = 0, quantity = 0, least = 0, most = 0, price = 0
     integer(c_int64_t) :: duration_ms = 0, deadline_ms = 0, give_back_by_ms = 0, valid_ms = 0
     integer(c_int32_t) :: round = 0, generation = 0, ending = 0, n_items = 0
-    type(c_ptr) :: hosts = c_null_ptr
-    integer(c_size_t) :: n_hosts = 0
+    type(c_ptr) :: nodes = c_null_ptr
+    integer(c_size_t) :: n_nodes = 0
     type(c_ptr) :: text = c_null_ptr
   end type
 
-  type, bind(c) :: rms_host
+  type, bind(c) :: rms_node
     integer(c_size_t) :: size = 0
     integer(c_int32_t) :: node = 0, cpus = 0, is_departing = 0, reserved = 0
     character(kind=c_char) :: name(RMS_NAME_SIZE) = c_null_char
@@ -79,13 +79,13 @@ module rms
     integer(c_int32_t) :: kind = 0, is_done = 0
     integer(c_int64_t) :: id = 0
     integer(c_int32_t) :: generation = 0, n_after = 0
-    type(c_ptr) :: hosts = c_null_ptr
-    integer(c_size_t) :: n_hosts = 0
+    type(c_ptr) :: nodes = c_null_ptr
+    integer(c_size_t) :: n_nodes = 0
   end type
 
   type, bind(c) :: rms_stage
     integer(c_size_t) :: size = 0
-    integer(c_int32_t) :: number = 0, n_stages = 0, hosts = 0, next_hosts = 0
+    integer(c_int32_t) :: number = 0, n_stages = 0, nodes = 0, next_nodes = 0
     integer(c_int64_t) :: until_ms = 0
   end type
 
@@ -120,12 +120,12 @@ module rms
       type(rms_stage), intent(inout) :: stage
     end function
 
-    integer(c_int) function rms_hosts(session, hosts, capacity, n_hosts) bind(c)
-      import :: c_int, c_ptr, c_size_t, rms_host
+    integer(c_int) function rms_nodes(session, nodes, capacity, n_nodes) bind(c)
+      import :: c_int, c_ptr, c_size_t, rms_node
       type(c_ptr), value :: session
-      type(rms_host), intent(inout) :: hosts(*)
+      type(rms_node), intent(inout) :: nodes(*)
       integer(c_size_t), value :: capacity
-      integer(c_size_t), intent(out) :: n_hosts
+      integer(c_size_t), intent(out) :: n_nodes
     end function
 
     ! path: c_loc of a text that ends with c_null_char, or c_null_ptr.
@@ -172,12 +172,12 @@ module rms
       integer(c_int64_t), value :: id
     end function
 
-    ! hosts: c_loc of an array of c_loc of texts; or c_null_ptr and 0.
-    integer(c_int) function rms_release(session, id, hosts, n_hosts) bind(c)
+    ! nodes: c_loc of an array of c_loc of texts; or c_null_ptr and 0.
+    integer(c_int) function rms_release(session, id, nodes, n_nodes) bind(c)
       import :: c_int, c_int64_t, c_ptr, c_size_t
-      type(c_ptr), value :: session, hosts
+      type(c_ptr), value :: session, nodes
       integer(c_int64_t), value :: id
-      integer(c_size_t), value :: n_hosts
+      integer(c_size_t), value :: n_nodes
     end function
 
     integer(c_int) function rms_fd(session) bind(c)
@@ -254,13 +254,13 @@ contains
     end do
   end function
 
-  ! Name number i, from 1, of change%hosts or event%hosts.
-  function rms_name(hosts, i) result(string)
-    type(c_ptr), intent(in) :: hosts
+  ! Name number i, from 1, of change%nodes or event%nodes.
+  function rms_name(nodes, i) result(string)
+    type(c_ptr), intent(in) :: nodes
     integer, intent(in) :: i
     character(len=:), allocatable :: string
     type(c_ptr), pointer :: names(:)
-    call c_f_pointer(hosts, names, [i])
+    call c_f_pointer(nodes, names, [i])
     string = rms_string(names(i))
   end function
 

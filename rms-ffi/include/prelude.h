@@ -18,7 +18,7 @@
  * Fork. A child that was forked after rms_connect() may call exec or _exit. Calls of the library fail with RMS_EFORK
  * there.
  *
- * Times are milliseconds, prices are thousandths for a host and an hour.
+ * Times are milliseconds, prices are thousandths for a node and an hour.
  */
 
 /* The size of a struct is set, and all else is 0. */

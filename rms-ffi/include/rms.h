@@ -25,7 +25,7 @@
  * Fork. A child that was forked after rms_connect() may call exec or _exit. Calls of the library fail with RMS_EFORK
  * there.
  *
- * Times are milliseconds, prices are thousandths for a host and an hour.
+ * Times are milliseconds, prices are thousandths for a node and an hour.
  */
 
 /* The size of a struct is set, and all else is 0. */
@@ -92,10 +92,10 @@ template <typename T> inline T rms_init() {
 // No answer came in time. It is not known whether the RMS has heard it; it may be said again.
 #define RMS_ETIMEDOUT (-15)
 
-// The application gets more hosts.
+// The application gets more nodes.
 #define RMS_GROW 1
 
-// The application gives hosts back.
+// The application gives nodes back.
 #define RMS_SHRINK 2
 
 // The application gets more wall time.
@@ -104,13 +104,13 @@ template <typename T> inline T rms_init() {
 // The application will end earlier.
 #define RMS_SHORTEN 4
 
-// The application gets more cores on hosts that it has.
+// The application gets more cores on nodes that it has.
 #define RMS_MORE_CORES 5
 
-// The application gives cores of its hosts back.
+// The application gives cores of its nodes back.
 #define RMS_FEWER_CORES 6
 
-// Every number of hosts is of use.
+// Every number of nodes is of use.
 #define RMS_SIZES_ANY 0
 
 // Multiples of sizes[0].
@@ -125,19 +125,19 @@ template <typename T> inline T rms_init() {
 // The RMS proposes something, or answers a proposal with another. Accept, counter or reject it in time.
 #define RMS_EVENT_OFFER 1
 
-// There is agreement, and it is not ready yet. A growth: hosts are being prepared. A shrink: leave hosts at the next
+// There is agreement, and it is not ready yet. A growth: nodes are being prepared. A shrink: leave nodes at the next
 // breakpoint, then say so with rms_release().
 #define RMS_EVENT_AGREED 2
 
-// It is done: the hosts that came can be used; the hosts that went are gone.
+// It is done: the nodes that came can be used; the nodes that went are gone.
 #define RMS_EVENT_READY 3
 
-// The negotiation has ended without a result; nothing has changed. But hosts that were not released in time are
-// taken: then RMS_EVENT_HOSTS comes, too.
+// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are
+// taken: then RMS_EVENT_NODES comes, too.
 #define RMS_EVENT_OVER 4
 
-// The hosts of the application, or the time when it is ended, have changed.
-#define RMS_EVENT_HOSTS 5
+// The nodes of the application, or the time when it is ended, have changed.
+#define RMS_EVENT_NODES 5
 
 // Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
 // a while.
@@ -152,12 +152,12 @@ template <typename T> inline T rms_init() {
 // The RMS does not negotiate with this job any more. Nothing comes after it.
 #define RMS_EVENT_LOST 9
 
-// Hosts are lost, and the application goes on without them: a shrink by force. Only who has set survives_loss, or was
-// submitted with --on-host-loss shrink, is told; others are ended.
-#define RMS_EVENT_HOSTS_LOST 10
+// Nodes are lost, and the application goes on without them: a shrink by force. Only who has set survives_loss, or was
+// submitted with --on-node-loss shrink, is told; others are ended.
+#define RMS_EVENT_NODES_LOST 10
 
-// Of a job with a profile: its next stage needs fewer hosts, and begins at deadline_ms. Leave these, or as many others,
-// and name them by rms_release() with the id 0. Hosts that come with a stage are told by RMS_EVENT_HOSTS, and
+// Of a job with a profile: its next stage needs fewer nodes, and begins at deadline_ms. Leave these, or as many others,
+// and name them by rms_release() with the id 0. Nodes that come with a stage are told by RMS_EVENT_NODES, and
 // rms_next_stage() says what comes when.
 #define RMS_EVENT_STAGE_ENDS 11
 
@@ -173,7 +173,7 @@ template <typename T> inline T rms_init() {
 // It was agreed and did not come about.
 #define RMS_FAILED 4
 
-// Room for the name of a host or a cluster, its end included.
+// Room for the name of a node or a cluster, its end included.
 #define RMS_NAME_SIZE 256
 
 // One connection between the application and the RMS. Never look into it: it points nowhere.
@@ -185,7 +185,7 @@ typedef struct rms_options {
     size_t size;
     // For how long a connection, and later an answer, is awaited. 0: 30 seconds.
     int64_t timeout_ms;
-    // Not 0: the application goes on without hosts that are lost, as long as it has its least.
+    // Not 0: the application goes on without nodes that are lost, as long as it has its least.
     int32_t survives_loss;
     // Nothing.
     int32_t reserved;
@@ -199,18 +199,18 @@ typedef struct rms_stage {
     uint32_t number;
     // How many there are, with those that are over.
     uint32_t n_stages;
-    // How many hosts this one has.
-    uint32_t hosts;
+    // How many nodes this one has.
+    uint32_t nodes;
     // How many the next one has; 0: this is the last one.
-    uint32_t next_hosts;
-    // When this one is over, in milliseconds since 1970 by the RMS's clock. If the hosts of the next one are not free
+    uint32_t next_nodes;
+    // When this one is over, in milliseconds since 1970 by the RMS's clock. If the nodes of the next one are not free
     // then, it goes on.
     int64_t until_ms;
 } rms_stage;
 
-// A host that the application holds.
-typedef struct rms_host {
-    // sizeof(rms_host). Of an array, only that of the first is looked at.
+// A node that the application holds.
+typedef struct rms_node {
+    // sizeof(rms_node). Of an array, only that of the first is looked at.
     size_t size;
     // Its number in the RMS.
     uint32_t node;
@@ -226,13 +226,13 @@ typedef struct rms_host {
     char address[RMS_NAME_SIZE];
     // The cluster that it belongs to.
     char cluster[RMS_NAME_SIZE];
-} rms_host;
+} rms_node;
 
-// With so many hosts, so many thousandths of the speed on one.
+// With so many nodes, so many thousandths of the speed on one.
 typedef struct rms_speedup_point {
-    // The number of hosts.
-    uint32_t hosts;
-    // The speed, in thousandths of that on one host.
+    // The number of nodes.
+    uint32_t nodes;
+    // The speed, in thousandths of that on one node.
     uint32_t milli;
 } rms_speedup_point;
 
@@ -240,7 +240,7 @@ typedef struct rms_speedup_point {
 typedef struct rms_limits {
     // sizeof(rms_limits).
     size_t size;
-    // It is never asked to hold fewer hosts; at least 1.
+    // It is never asked to hold fewer nodes; at least 1.
     uint32_t least;
     // It is never offered more.
     uint32_t most;
@@ -253,7 +253,7 @@ typedef struct rms_limits {
     const uint64_t *sizes;
     // How many numbers are in sizes.
     size_t n_sizes;
-    // The declared speed-up, ascending by hosts; NULL: not declared.
+    // The declared speed-up, ascending by nodes; NULL: not declared.
     const struct rms_speedup_point *speedup;
     // How many points are in speedup.
     size_t n_speedup;
@@ -268,7 +268,7 @@ typedef struct rms_terms {
     int32_t kind;
     // Which totals are of use: RMS_SIZES_...
     int32_t shape;
-    // How many hosts, milliseconds, or cores on each host, more or less.
+    // How many nodes, milliseconds, or cores on each node, more or less.
     uint64_t quantity;
     // Fewer are of no use. 0: as many as the quantity.
     uint64_t least;
@@ -276,7 +276,7 @@ typedef struct rms_terms {
     const uint64_t *sizes;
     // How many numbers are in sizes.
     size_t n_sizes;
-    // For a host and hour, in thousandths; who gets hosts pays.
+    // For a node and hour, in thousandths; who gets nodes pays.
     uint64_t price;
     // For how long after they are ready, in milliseconds. 0: until the application ends.
     int64_t duration_ms;
@@ -284,18 +284,18 @@ typedef struct rms_terms {
     int64_t deadline_ms;
     // Higher is more urgent; binds nobody.
     int32_t priority;
-    // For how many seconds an answer is awaited, and with it for hosts to become free. 0: 60; an hour at most.
+    // For how many seconds an answer is awaited, and with it for nodes to become free. 0: 60; an hour at most.
     uint32_t valid_s;
-    // On this cluster, whether the application has hosts there or not. NULL: where its first host is.
+    // On this cluster, whether the application has nodes there or not. NULL: where its first node is.
     const char *cluster;
-    // A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores: on
-    // which hosts. NULL: on all.
-    const char *const *hosts;
-    // How many names are in hosts.
-    size_t n_hosts;
+    // A shrink: which nodes, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores: on
+    // which nodes. NULL: on all.
+    const char *const *nodes;
+    // How many names are in nodes.
+    size_t n_nodes;
 } rms_terms;
 
-// Something that happened. Its text and its hosts belong to the library and stay until the thread that got them asks
+// Something that happened. Its text and its nodes belong to the library and stay until the thread that got them asks
 // for the next event, or until its callback returns.
 typedef struct rms_event {
     // sizeof(rms_event). Set it before the call.
@@ -307,13 +307,13 @@ typedef struct rms_event {
     int32_t what;
     // Which negotiation; 0: none.
     uint64_t id;
-    // How many hosts, milliseconds, or cores on each host, more or less.
+    // How many nodes, milliseconds, or cores on each node, more or less.
     uint64_t quantity;
     // An offer: fewer are of no use to the RMS.
     uint64_t least;
     // An offer: more are of no use to the RMS.
     uint64_t most;
-    // An offer: what a host costs for an hour, in thousandths.
+    // An offer: what a node costs for an hour, in thousandths.
     uint64_t price;
     // An offer: for how long, in milliseconds. 0: until the application ends.
     int64_t duration_ms;
@@ -325,18 +325,18 @@ typedef struct rms_event {
     int64_t valid_ms;
     // Counts the proposals of both ends.
     uint32_t round;
-    // Counts the changes of the application's hosts, from 1.
+    // Counts the changes of the application's nodes, from 1.
     uint32_t generation;
     // RMS_EVENT_OVER: RMS_REJECTED, ...
     int32_t ending;
     // How many resources it is about. If more than one, it can only be accepted or rejected from here; the
     // fields tell of the first.
     uint32_t n_items;
-    // Names of the hosts that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others
+    // Names of the nodes that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others
     // are released.
-    const char *const *hosts;
-    // How many names are in hosts.
-    size_t n_hosts;
+    const char *const *nodes;
+    // How many names are in nodes.
+    size_t n_nodes;
     // The event in words, or the reason. Never NULL.
     const char *text;
 } rms_event;
@@ -345,25 +345,25 @@ typedef struct rms_event {
 // rms_on_event(), and must return.
 typedef void (*rms_event_callback)(struct rms_session *session, const struct rms_event *event, void *user);
 
-// What has to be done at a breakpoint. Its hosts belong to the library and stay until the same thread calls
+// What has to be done at a breakpoint. Its nodes belong to the library and stay until the same thread calls
 // rms_breakpoint() again.
 typedef struct rms_change {
     // sizeof(rms_change). Set it before the call.
     size_t size;
-    // RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
+    // RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done().
     int32_t kind;
-    // A shrink, not 0: the RMS has taken the hosts already, or they are lost; what ran there has been killed.
+    // A shrink, not 0: the RMS has taken the nodes already, or they are lost; what ran there has been killed.
     int32_t is_done;
-    // Which negotiation; 0: none, for a stage of the job begins, others have asked, or hosts are lost.
+    // Which negotiation; 0: none, for a stage of the job begins, others have asked, or nodes are lost.
     uint64_t id;
-    // Counts the changes of the application's hosts, from 1.
+    // Counts the changes of the application's nodes, from 1.
     uint32_t generation;
-    // How many hosts are to be used after this change.
+    // How many nodes are to be used after this change.
     uint32_t n_after;
-    // Names of the hosts that came or are to be left.
-    const char *const *hosts;
-    // How many names are in hosts.
-    size_t n_hosts;
+    // Names of the nodes that came or are to be left.
+    const char *const *nodes;
+    // How many names are in nodes.
+    size_t n_nodes;
 } rms_change;
 
 #ifdef __cplusplus
@@ -377,11 +377,11 @@ extern "C" {
 int rms_connect(const struct rms_options *options,
                 struct rms_session **session);
 
-// Ends a session; the job goes on with the hosts that it holds. Calls of other threads in this session return
+// Ends a session; the job goes on with the nodes that it holds. Calls of other threads in this session return
 // RMS_ESESSION, and so does every later one. Not from its own callback.
 int rms_close(struct rms_session *session);
 
-// Counts the changes of the application's hosts, from 1; the file $RMS_GENERATION_FILE says the same.
+// Counts the changes of the application's nodes, from 1; the file $RMS_GENERATION_FILE says the same.
 int rms_generation(struct rms_session *session, uint32_t *generation);
 
 // When the application is ended, in milliseconds since 1970 by the RMS's clock.
@@ -390,15 +390,15 @@ int rms_until(struct rms_session *session, int64_t *until_ms);
 // Where a job with a profile is, and what comes when. RMS_NOTHING: the job has no profile.
 int rms_next_stage(struct rms_session *session, struct rms_stage *stage);
 
-// The hosts of the application, host 0 first. Fills up to capacity elements, of which the first must have its size
-// set; all get it. n_hosts becomes the number of hosts. If there are more than fit, returns RMS_ESPACE and fills
+// The nodes of the application, node 0 first. Fills up to capacity elements, of which the first must have its size
+// set; all get it. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
 // nothing; NULL and 0 ask for the number alone, and return RMS_OK.
-int rms_hosts(struct rms_session *session,
-              struct rms_host *hosts,
+int rms_nodes(struct rms_session *session,
+              struct rms_node *nodes,
               size_t capacity,
-              size_t *n_hosts);
+              size_t *n_nodes);
 
-// Writes the hosts that the application holds, and is not leaving, as mpirun reads them: one line each, "name
+// Writes the nodes that the application holds, and is not leaving, as mpirun reads them: one line each, "name
 // slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
 // readers never see half of it.
 int rms_write_hostfile(struct rms_session *session, const char *path);
@@ -408,7 +408,7 @@ int rms_write_hostfile(struct rms_session *session, const char *path);
 int rms_declare(struct rms_session *session,
                 const struct rms_limits *limits);
 
-// Opens a negotiation: asks for hosts or time, or offers hosts back. What comes of it are events with this id;
+// Opens a negotiation: asks for nodes or time, or offers nodes back. What comes of it are events with this id;
 // of each kind one can be open. Returns when the request is on its way, not when it is answered.
 int rms_ask(struct rms_session *session,
             const struct rms_terms *terms,
@@ -429,15 +429,15 @@ int rms_reject(struct rms_session *session, uint64_t id);
 int rms_withdraw(struct rms_session *session,
                  uint64_t id);
 
-// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as
+// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is about to; as
 // many as agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after
 // the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the id 0, after RMS_EVENT_STAGE_ENDS:
-// the hosts that are left when the next stage begins; until then they are the application's. Without a profile, the id
+// the nodes that are left when the next stage begins; until then they are the application's. Without a profile, the id
 // 0 is no negotiation.
 int rms_release(struct rms_session *session,
                 uint64_t id,
-                const char *const *hosts,
-                size_t n_hosts);
+                const char *const *nodes,
+                size_t n_nodes);
 
 // A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether
 // it is readable, do not read from it; rms_close() closes it. Negative: an error.
@@ -461,7 +461,7 @@ int rms_on_event(struct rms_session *session,
 int rms_breakpoint(struct rms_session *session,
                    struct rms_change *change);
 
-// The application has left the hosts that rms_breakpoint() told it to leave. What still runs there after the
+// The application has left the nodes that rms_breakpoint() told it to leave. What still runs there after the
 // grace of the RMS is killed.
 int rms_release_done(struct rms_session *session);
 

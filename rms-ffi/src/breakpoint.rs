@@ -1,19 +1,19 @@
-//! What a simple malleable program has to do at its next breakpoint: which hosts to use, which to leave.
+//! What a simple malleable program has to do at its next breakpoint: which nodes to use, which to leave.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use launcher_sdk::negotiator::{
-    Agreed, Direction, Ending, Event, HeldHost, Holding, NegotiationId, Ready, Reason, StageEnds,
+    Agreed, Direction, Ending, Event, HeldNode, Holding, NegotiationId, Ready, Reason, StageEnds,
 };
 
 /// What one call of `rms_breakpoint` tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// None: a stage of the application begins, others have asked, or the hosts are lost; nothing was negotiated.
+    /// None: a stage of the application begins, others have asked, or the nodes are lost; nothing was negotiated.
     pub id: Option<NegotiationId>,
     pub direction: Direction,
-    pub hosts: Vec<String>,
-    /// The RMS has taken the hosts already.
+    pub nodes: Vec<String>,
+    /// The RMS has taken the nodes already.
     pub is_done: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Breakpoint {
     leaving: Option<Change>,
     /// It has left these, and they are not gone yet.
     left: Vec<Change>,
-    /// Hosts that it has, or will be told of.
+    /// Nodes that it has, or will be told of.
     known: BTreeSet<String>,
     /// The stage that it is in, if it has some.
     stage: Option<u32>,
@@ -35,7 +35,7 @@ pub struct Breakpoint {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Release {
     Say(NegotiationId, Vec<String>),
-    /// These hosts are left when the next stage begins.
+    /// These nodes are left when the next stage begins.
     Free(Vec<String>),
     /// It is settled already: if anything is to be done, the next breakpoint tells.
     Void,
@@ -44,10 +44,10 @@ pub enum Release {
 }
 
 impl Breakpoint {
-    /// For an application that uses these hosts.
+    /// For an application that uses these nodes.
     pub fn of(holding: &Holding) -> Breakpoint {
         let stage = holding.stages.as_ref().map(|stages| stages.number);
-        Breakpoint { known: names(&holding.hosts).collect(), stage, ..Breakpoint::default() }
+        Breakpoint { known: names(&holding.nodes).collect(), stage, ..Breakpoint::default() }
     }
 
     /// Takes in what has happened.
@@ -56,14 +56,14 @@ impl Breakpoint {
             Event::Accepted(Agreed { direction: Direction::Shrink, negotiation, leaving, .. }) => {
                 self.add(Some(*negotiation), Direction::Shrink, leaving, false);
             }
-            Event::Ready(Ready { direction: Direction::Grow, negotiation, hosts, .. }) => {
-                self.came(*negotiation, hosts)
+            Event::Ready(Ready { direction: Direction::Grow, negotiation, nodes, .. }) => {
+                self.came(*negotiation, nodes)
             }
-            Event::Ready(Ready { direction: Direction::Shrink, negotiation, hosts, .. }) => {
-                self.gone(*negotiation, hosts);
+            Event::Ready(Ready { direction: Direction::Shrink, negotiation, nodes, .. }) => {
+                self.gone(*negotiation, nodes);
             }
             Event::Ended { negotiation, ending: Ending::Failed, reason } => match reason {
-                // It did not keep its promise in time, or somebody wanted it so: the hosts are taken.
+                // It did not keep its promise in time, or somebody wanted it so: the nodes are taken.
                 Reason::BrokenPromise | Reason::Administrator => self.taken(*negotiation),
                 Reason::Declined | Reason::NoResources | Reason::Price | Reason::Policy => self.kept(*negotiation),
                 Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal => self.kept(*negotiation),
@@ -75,7 +75,7 @@ impl Breakpoint {
             Event::Accepted(Agreed { direction: Direction::Grow, .. }) => {}
             // The policy answers what is proposed.
             Event::Offered(_) | Event::Countered(_) => {}
-            Event::HostsLost(hosts) => self.add(None, Direction::Shrink, hosts, true),
+            Event::NodesLost(nodes) => self.add(None, Direction::Shrink, nodes, true),
             Event::Holding(holding) => self.holds(holding),
             Event::StageEnds(StageEnds { leaving, .. }) => self.stage_ends(leaving),
             Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
@@ -83,75 +83,75 @@ impl Breakpoint {
     }
 
     /// A smaller stage comes; it may be told anew, if it was announced otherwise.
-    fn stage_ends(&mut self, leaving: &[HeldHost]) {
+    fn stage_ends(&mut self, leaving: &[HeldNode]) {
         self.waiting.retain(|change| !change.is_of_stage());
         let told: BTreeSet<&String> = self.told_to_leave().collect();
-        let untold: Vec<HeldHost> = leaving.iter().filter(|host| !told.contains(&host.name)).cloned().collect();
+        let untold: Vec<HeldNode> = leaving.iter().filter(|node| !told.contains(&node.name)).cloned().collect();
         self.add(None, Direction::Shrink, &untold, false);
     }
 
-    /// The hosts of all shrinks that are not over.
+    /// The nodes of all shrinks that are not over.
     fn told_to_leave(&self) -> impl Iterator<Item = &String> {
         let shrinks = self.waiting.iter().chain(&self.leaving).chain(&self.left);
-        shrinks.filter(|change| change.direction == Direction::Shrink).flat_map(|change| &change.hosts)
+        shrinks.filter(|change| change.direction == Direction::Shrink).flat_map(|change| &change.nodes)
     }
 
-    /// Hosts that came or went with a stage, or because others have asked for that, are heard of in no other way.
+    /// Nodes that came or went with a stage, or because others have asked for that, are heard of in no other way.
     fn holds(&mut self, holding: &Holding) {
-        let held: BTreeSet<String> = names(&holding.hosts).collect();
+        let held: BTreeSet<String> = names(&holding.nodes).collect();
         self.end_stage(holding, &held);
         // By force: it knows that they go.
-        self.left.retain(|change| !change.is_done || change.hosts.iter().any(|host| held.contains(host)));
+        self.left.retain(|change| !change.is_done || change.nodes.iter().any(|node| held.contains(node)));
         let told: BTreeSet<&String> = self.told_to_leave().collect();
-        let is_gone = |host: &&String| !held.contains(*host) && !told.contains(*host);
+        let is_gone = |node: &&String| !held.contains(*node) && !told.contains(*node);
         let gone: Vec<String> = self.known.iter().filter(is_gone).cloned().collect();
         if !gone.is_empty() {
-            self.waiting.push_back(Change { id: None, direction: Direction::Shrink, hosts: gone, is_done: true });
+            self.waiting.push_back(Change { id: None, direction: Direction::Shrink, nodes: gone, is_done: true });
         }
-        let is_new = |host: &&HeldHost| !host.is_departing && !self.known.contains(&host.name);
-        let new: Vec<HeldHost> = holding.hosts.iter().filter(is_new).cloned().collect();
+        let is_new = |node: &&HeldNode| !node.is_departing && !self.known.contains(&node.name);
+        let new: Vec<HeldNode> = holding.nodes.iter().filter(is_new).cloned().collect();
         self.add(None, Direction::Grow, &new, false);
         self.known = held;
     }
 
-    /// Hosts that were to be left for a stage are gone, or are to be used again if it was announced otherwise.
+    /// Nodes that were to be left for a stage are gone, or are to be used again if it was announced otherwise.
     fn end_stage(&mut self, holding: &Holding, held: &BTreeSet<String>) {
         let stages = holding.stages.as_deref();
         let before = std::mem::replace(&mut self.stage, stages.map(|stages| stages.number));
         let legs = stages.map(|stages| stages.legs.as_slice());
-        let still_shrinks = matches!(legs, Some([now, next, ..]) if next.hosts < now.hosts);
+        let still_shrinks = matches!(legs, Some([now, next, ..]) if next.nodes < now.nodes);
         if still_shrinks && before == self.stage {
             return;
         }
         let mut told: Vec<Change> = self.left.extract_if(.., |change| change.is_of_stage()).collect();
         told.extend(self.leaving.iter().filter(|change| change.is_of_stage()).cloned());
         // It knows that they go.
-        self.known.retain(|host| held.contains(host) || !told.iter().any(|change| change.hosts.contains(host)));
+        self.known.retain(|node| held.contains(node) || !told.iter().any(|change| change.nodes.contains(node)));
         for change in self.waiting.iter_mut().chain(&mut self.leaving).filter(|change| change.is_of_stage()) {
-            change.hosts.retain(|host| !held.contains(host));
+            change.nodes.retain(|node| !held.contains(node));
             change.is_done = true;
         }
-        self.waiting.retain(|change| !change.hosts.is_empty());
-        let hosts: Vec<String> =
-            told.into_iter().flat_map(|change| change.hosts).filter(|host| held.contains(host)).collect();
-        if !hosts.is_empty() {
-            self.waiting.push_back(Change { id: None, direction: Direction::Grow, hosts, is_done: false });
+        self.waiting.retain(|change| !change.nodes.is_empty());
+        let nodes: Vec<String> =
+            told.into_iter().flat_map(|change| change.nodes).filter(|node| held.contains(node)).collect();
+        if !nodes.is_empty() {
+            self.waiting.push_back(Change { id: None, direction: Direction::Grow, nodes, is_done: false });
         }
     }
 
-    /// Hosts for which it has asked, or that it was offered: it may hold them already, and even know.
-    fn came(&mut self, id: NegotiationId, hosts: &[HeldHost]) {
-        let is_these = |name: &String| hosts.iter().any(|host| host.name == *name);
-        let mut untold: BTreeSet<String> = names(hosts).filter(|name| !self.known.contains(name)).collect();
+    /// Nodes for which it has asked, or that it was offered: it may hold them already, and even know.
+    fn came(&mut self, id: NegotiationId, nodes: &[HeldNode]) {
+        let is_these = |name: &String| nodes.iter().any(|node| node.name == *name);
+        let mut untold: BTreeSet<String> = names(nodes).filter(|name| !self.known.contains(name)).collect();
         for change in
             self.waiting.iter_mut().filter(|change| change.id.is_none() && change.direction == Direction::Grow)
         {
-            untold.extend(change.hosts.extract_if(.., |name| is_these(name)));
+            untold.extend(change.nodes.extract_if(.., |name| is_these(name)));
         }
-        self.waiting.retain(|change| !change.hosts.is_empty());
-        let untold: Vec<HeldHost> = hosts.iter().filter(|host| untold.contains(&host.name)).cloned().collect();
+        self.waiting.retain(|change| !change.nodes.is_empty());
+        let untold: Vec<HeldNode> = nodes.iter().filter(|node| untold.contains(&node.name)).cloned().collect();
         self.add(Some(id), Direction::Grow, &untold, false);
-        self.known.extend(names(hosts));
+        self.known.extend(names(nodes));
     }
 
     /// The next thing to do.
@@ -163,7 +163,7 @@ impl Breakpoint {
         Some(change)
     }
 
-    /// How many hosts are to be used after a change that was just told, of those that are held by now: without what will
+    /// How many nodes are to be used after a change that was just told, of those that are held by now: without what will
     /// be told later.
     pub fn n_after(&self, change: &Change, held: impl Iterator<Item = String>) -> usize {
         let mut used: BTreeSet<String> = held.collect();
@@ -171,8 +171,8 @@ impl Breakpoint {
         let left = self.left.iter().map(|left| (Direction::Shrink, left));
         for (direction, other) in undone.chain(left).chain([(change.direction, change)]) {
             match direction {
-                Direction::Grow => used.extend(other.hosts.iter().cloned()),
-                Direction::Shrink => used.retain(|host| !other.hosts.contains(host)),
+                Direction::Grow => used.extend(other.nodes.iter().cloned()),
+                Direction::Shrink => used.retain(|node| !other.nodes.contains(node)),
             }
         }
         used.len()
@@ -183,18 +183,18 @@ impl Breakpoint {
         self.leaving.is_some()
     }
 
-    /// The application has left the hosts that it was told to leave.
+    /// The application has left the nodes that it was told to leave.
     pub fn release(&mut self) -> Release {
         let Some(change) = self.leaving.take() else {
             return Release::Nothing;
         };
         let said = match change.id {
             _ if change.is_done => return Release::Void,
-            Some(id) => Release::Say(id, change.hosts.clone()),
+            Some(id) => Release::Say(id, change.nodes.clone()),
             None => {
                 // All of them, of a stage that was told anew, too.
                 let before = self.left.iter().filter(|left| left.is_of_stage());
-                Release::Free(before.chain([&change]).flat_map(|change| change.hosts.iter().cloned()).collect())
+                Release::Free(before.chain([&change]).flat_map(|change| change.nodes.iter().cloned()).collect())
             }
         };
         self.left.push(change);
@@ -209,19 +209,19 @@ impl Breakpoint {
     }
 
     /// A change is to be told, unless it is about time.
-    fn add(&mut self, id: Option<NegotiationId>, direction: Direction, hosts: &[HeldHost], is_done: bool) {
-        if hosts.is_empty() {
+    fn add(&mut self, id: Option<NegotiationId>, direction: Direction, nodes: &[HeldNode], is_done: bool) {
+        if nodes.is_empty() {
             return;
         }
         if direction == Direction::Shrink && is_done {
-            self.known.retain(|name| !hosts.iter().any(|host| host.name == *name));
+            self.known.retain(|name| !nodes.iter().any(|node| node.name == *name));
         }
-        let hosts = names(hosts).collect();
-        self.waiting.push_back(Change { id, direction, hosts, is_done });
+        let nodes = names(nodes).collect();
+        self.waiting.push_back(Change { id, direction, nodes, is_done });
     }
 
-    /// Hosts have been taken, whether the application was ready or not.
-    fn gone(&mut self, id: NegotiationId, hosts: &[HeldHost]) {
+    /// Nodes have been taken, whether the application was ready or not.
+    fn gone(&mut self, id: NegotiationId, nodes: &[HeldNode]) {
         let is_expected = self.left.iter().any(|change| change.id == Some(id));
         self.left.retain(|change| change.id != Some(id));
         if is_expected {
@@ -232,18 +232,18 @@ impl Breakpoint {
             Some(change) => change.is_done = true,
             None => {
                 self.waiting.retain(|change| change.id != Some(id));
-                self.add(Some(id), Direction::Shrink, hosts, true);
+                self.add(Some(id), Direction::Shrink, nodes, true);
             }
         }
     }
 
-    /// Hosts of a shrink that has failed are taken nevertheless.
+    /// Nodes of a shrink that has failed are taken nevertheless.
     fn taken(&mut self, id: NegotiationId) {
         let open = self.waiting.iter_mut().chain(&mut self.leaving).chain(&mut self.left);
         open.filter(|change| change.id == Some(id)).for_each(|change| change.is_done = true);
     }
 
-    /// Nothing came of a shrink: hosts that the application has left, or is leaving, are to be used again.
+    /// Nothing came of a shrink: nodes that the application has left, or is leaving, are to be used again.
     fn kept(&mut self, id: NegotiationId) {
         self.waiting.retain(|change| change.id != Some(id));
         let left = self.left.iter().position(|change| change.id == Some(id)).map(|idx| self.left.remove(idx));
@@ -264,8 +264,8 @@ impl Change {
     }
 }
 
-fn names(hosts: &[HeldHost]) -> impl Iterator<Item = String> + '_ {
-    hosts.iter().map(|host| host.name.clone())
+fn names(nodes: &[HeldNode]) -> impl Iterator<Item = String> + '_ {
+    nodes.iter().map(|node| node.name.clone())
 }
 
 fn opposite(direction: Direction) -> Direction {
@@ -289,8 +289,8 @@ mod tests {
 
     const R1: NegotiationId = NegotiationId { initiator: Side::Rms, number: 1 };
 
-    fn hosts(list: &str) -> Vec<HeldHost> {
-        let host = |name: &str| HeldHost {
+    fn nodes(list: &str) -> Vec<HeldNode> {
+        let node = |name: &str| HeldNode {
             node: NodeId(u32::from(name.as_bytes()[0])),
             name: name.to_owned(),
             cluster: ClusterId(0),
@@ -299,17 +299,17 @@ mod tests {
             cpus: 4,
             is_departing: false,
         };
-        list.split_whitespace().map(host).collect()
+        list.split_whitespace().map(node).collect()
     }
 
-    fn template(direction: Direction, n_hosts: usize) -> Template {
-        let quantity = Quantity(n_hosts as u64);
+    fn template(direction: Direction, n_nodes: usize) -> Template {
+        let quantity = Quantity(n_nodes as u64);
         let item = Item {
             set: 0,
-            resource: Resource::Hosts(ClusterId(0)),
+            resource: Resource::Nodes(ClusterId(0)),
             quantity,
             held: Quantity(4),
-            hosts: BTreeSet::new(),
+            nodes: BTreeSet::new(),
             terms: Terms::exactly(quantity),
             status: ItemStatus::Proposed,
         };
@@ -318,21 +318,21 @@ mod tests {
     }
 
     fn agreed(list: &str) -> Event {
-        let leaving = hosts(list);
+        let leaving = nodes(list);
         let template = template(Direction::Shrink, leaving.len());
         Event::Accepted(Agreed { negotiation: R1, direction: Direction::Shrink, template, leaving, until: None })
     }
 
     fn ready(direction: Direction, list: &str) -> Event {
-        let hosts = hosts(list);
-        let template = template(direction, hosts.len());
-        let holding = Holding { generation: 2, hosts: Vec::new(), until: Time::EPOCH, stages: None };
-        Event::Ready(Ready { negotiation: R1, direction, template, hosts, holding })
+        let nodes = nodes(list);
+        let template = template(direction, nodes.len());
+        let holding = Holding { generation: 2, nodes: Vec::new(), until: Time::EPOCH, stages: None };
+        Event::Ready(Ready { negotiation: R1, direction, template, nodes, holding })
     }
 
     /// In stages of these sizes, the first of which is this one.
     fn in_stage(number: u32, legs: &[u32], list: &str) -> Event {
-        let leg = |hosts: &u32| StageLine { hosts: *hosts, span: Span::from_secs(10), start: Some(Time::EPOCH) };
+        let leg = |nodes: &u32| StageLine { nodes: *nodes, span: Span::from_secs(10), start: Some(Time::EPOCH) };
         let stages = Stages {
             number,
             n_stages: number + legs.len() as u32 - 1,
@@ -345,11 +345,11 @@ mod tests {
             n_violations: 0,
         };
         let stages = Some(Box::new(stages));
-        Event::Holding(Holding { generation: number, hosts: hosts(list), until: Time::EPOCH, stages })
+        Event::Holding(Holding { generation: number, nodes: nodes(list), until: Time::EPOCH, stages })
     }
 
     fn ends(next: u32, list: &str) -> Event {
-        Event::StageEnds(StageEnds { next, at: Time::EPOCH, leaving: hosts(list) })
+        Event::StageEnds(StageEnds { next, at: Time::EPOCH, leaving: nodes(list) })
     }
 
     fn frees(list: &str) -> Release {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_come_and_go_with_the_stages_of_a_profile() {
+    fn nodes_come_and_go_with_the_stages_of_a_profile() {
         let mut breakpoint = after(&[in_stage(1, &[1, 3, 2], "a"), in_stage(2, &[3, 2], "a b c")]);
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "a".into(), false)));
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "b c".into(), false)));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_to_the_end_of_a_stage_finds_its_hosts_taken() {
+    fn who_comes_late_to_the_end_of_a_stage_finds_its_nodes_taken() {
         let mut breakpoint = after(&[in_stage(1, &[3, 2], "a b c")]);
         told(&mut breakpoint);
         for event in [ends(2, "c"), in_stage(2, &[2], "a b")] {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_that_are_announced_anew_while_hosts_are_left() {
+    fn stages_that_are_announced_anew_while_nodes_are_left() {
         let mut breakpoint = after(&[in_stage(1, &[4, 2], "a b c d"), ends(2, "c d")]);
         told(&mut breakpoint);
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c d".into(), false)));
@@ -400,9 +400,9 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_others_have_given_back_are_told_as_gone() {
+    fn nodes_that_others_have_given_back_are_told_as_gone() {
         let holding = |list: &str| {
-            Event::Holding(Holding { generation: 2, hosts: hosts(list), until: Time::EPOCH, stages: None })
+            Event::Holding(Holding { generation: 2, nodes: nodes(list), until: Time::EPOCH, stages: None })
         };
         let mut breakpoint = after(&[holding("a b c"), holding("a b")]);
         told(&mut breakpoint);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     fn told(breakpoint: &mut Breakpoint) -> Option<(Direction, String, bool)> {
-        breakpoint.next().map(|change| (change.direction, change.hosts.join(" "), change.is_done))
+        breakpoint.next().map(|change| (change.direction, change.nodes.join(" "), change.is_done))
     }
 
     fn say(list: &str) -> Release {
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_came_are_told_once() {
+    fn nodes_that_came_are_told_once() {
         let mut breakpoint = after(&[ready(Direction::Grow, "e f")]);
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e f".into(), false)));
         assert_eq!(told(&mut breakpoint), None);
@@ -446,16 +446,16 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_others_asked_for_are_told_once() {
-        let holding = |list: &str| Holding { generation: 2, hosts: hosts(list), until: Time::EPOCH, stages: None };
+    fn nodes_that_others_asked_for_are_told_once() {
+        let holding = |list: &str| Holding { generation: 2, nodes: nodes(list), until: Time::EPOCH, stages: None };
         let mut breakpoint = Breakpoint::of(&holding("a b"));
         breakpoint.hear(&Event::Holding(holding("a b c")));
-        let change = breakpoint.next().expect("a host has come");
-        assert_eq!((change.id, change.direction, change.hosts.join(" ")), (None, Direction::Grow, "c".to_owned()));
+        let change = breakpoint.next().expect("a node has come");
+        assert_eq!((change.id, change.direction, change.nodes.join(" ")), (None, Direction::Grow, "c".to_owned()));
         // Its own come with their negotiation, whichever is heard first.
         breakpoint.hear(&Event::Holding(holding("a b c d")));
         breakpoint.hear(&ready(Direction::Grow, "d"));
-        assert_eq!(breakpoint.next().map(|change| (change.id, change.hosts)), Some((Some(R1), vec!["d".to_owned()])));
+        assert_eq!(breakpoint.next().map(|change| (change.id, change.nodes)), Some((Some(R1), vec!["d".to_owned()])));
         breakpoint.hear(&ready(Direction::Grow, "e"));
         breakpoint.hear(&Event::Holding(holding("a b c d e")));
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e".into(), false)));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_left_and_nothing_is_told_when_they_are_gone() {
+    fn nodes_are_left_and_nothing_is_told_when_they_are_gone() {
         let mut breakpoint = after(&[agreed("b c")]);
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "b c".into(), false)));
         assert!(breakpoint.is_leaving());
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_taken_by_force_are_told_as_gone() {
+    fn nodes_taken_by_force_are_told_as_gone() {
         let mut breakpoint = after(&[agreed("d"), ready(Direction::Shrink, "d")]);
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "d".into(), true)));
         assert_eq!(breakpoint.release(), Release::Void, "simple programs need not look");
@@ -496,18 +496,18 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_are_lost_are_told_as_gone_and_never_released() {
-        let mut breakpoint = after(&[agreed("d"), Event::HostsLost(hosts("c"))]);
+    fn nodes_that_are_lost_are_told_as_gone_and_never_released() {
+        let mut breakpoint = after(&[agreed("d"), Event::NodesLost(nodes("c"))]);
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "d".into(), false)));
         assert_eq!(breakpoint.release(), say("d"));
         let change = breakpoint.next().expect("it was told of them");
-        assert_eq!((change.id, change.hosts.join(" "), change.is_done), (None, "c".to_owned(), true));
+        assert_eq!((change.id, change.nodes.join(" "), change.is_done), (None, "c".to_owned(), true));
         assert_eq!(breakpoint.n_after(&change, ["a", "b", "c", "d"].map(str::to_owned).into_iter()), 2);
         assert_eq!(breakpoint.release(), Release::Void);
     }
 
     #[test]
-    fn hosts_taken_while_they_are_being_left_need_no_confirmation() {
+    fn nodes_taken_while_they_are_being_left_need_no_confirmation() {
         let mut breakpoint = after(&[agreed("d")]);
         told(&mut breakpoint);
         breakpoint.hear(&ready(Direction::Shrink, "d"));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_were_left_in_vain_come_back() {
+    fn nodes_that_were_left_in_vain_come_back() {
         let back = Some((Direction::Grow, "d".into(), false));
         let mut breakpoint = after(&[agreed("d")]);
         told(&mut breakpoint);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_a_broken_promise_are_told_as_gone_before_they_come_again() {
+    fn nodes_of_a_broken_promise_are_told_as_gone_before_they_come_again() {
         let mut breakpoint = after(&[agreed("d"), failed_because(Reason::BrokenPromise), ready(Direction::Grow, "d")]);
         let change = breakpoint.next().expect("it was not told of them");
         assert_eq!((change.direction, change.is_done), (Direction::Shrink, true));
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_are_taken_after_they_were_left_are_not_told() {
+    fn nodes_that_are_taken_after_they_were_left_are_not_told() {
         let mut breakpoint = after(&[agreed("d")]);
         told(&mut breakpoint);
         breakpoint.release();

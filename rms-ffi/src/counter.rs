@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use launcher_sdk::negotiator::{HeldHost, Holding, Item, Price, Quantity, Sizes, Template};
+use launcher_sdk::negotiator::{HeldNode, Holding, Item, Price, Quantity, Sizes, Template};
 use rms_model::{NodeId, Span, Time};
 
 use crate::failure::Failure;
@@ -18,14 +18,14 @@ pub struct Counter {
     pub deadline: Option<Time>,
     pub priority: i32,
     /// By name; empty: any.
-    pub hosts: Vec<String>,
+    pub nodes: Vec<String>,
 }
 
 impl Counter {
     /// The offer's items, of which the only one becomes this.
     ///
     /// # Errors
-    /// The offer is about several resources, which these words cannot tell apart; or a host is not held.
+    /// The offer is about several resources, which these words cannot tell apart; or a node is not held.
     pub fn items(self, offer: &Template, holding: &Holding) -> Result<Vec<Item>, Failure> {
         let mut items = offer.items().to_vec();
         let mut live = items.iter_mut().filter(|item| item.is_live());
@@ -34,8 +34,8 @@ impl Counter {
             return Err(Failure::NotNow(text.to_owned()));
         };
         item.quantity = self.quantity;
-        item.hosts =
-            self.hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, Failure>>()?;
+        item.nodes =
+            self.nodes.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, Failure>>()?;
         item.terms.least = self.least;
         item.terms.most = self.quantity.max(item.terms.most);
         item.terms.sizes = self.sizes;
@@ -48,8 +48,8 @@ impl Counter {
 }
 
 fn node(holding: &Holding, name: &str) -> Result<NodeId, Failure> {
-    let found = holding.hosts.iter().find(|host: &&HeldHost| host.name == name);
-    found.map(|host| host.node).ok_or_else(|| Failure::Invalid(format!("the job has no host '{name}'")))
+    let found = holding.nodes.iter().find(|node: &&HeldNode| node.name == name);
+    found.map(|node| node.node).ok_or_else(|| Failure::Invalid(format!("the job has no node '{name}'")))
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
             resource,
             quantity: Quantity(quantity),
             held: Quantity(8),
-            hosts: BTreeSet::new(),
+            nodes: BTreeSet::new(),
             terms: Terms::up_to(Quantity(quantity)),
             status: ItemStatus::Proposed,
         }
@@ -77,7 +77,7 @@ mod tests {
         Template::new(parties, Direction::Grow, vec![SetRule::All], items).expect("a template")
     }
 
-    fn counter(quantity: u64, hosts: &[&str]) -> Counter {
+    fn counter(quantity: u64, nodes: &[&str]) -> Counter {
         Counter {
             quantity: Quantity(quantity),
             least: Quantity(quantity),
@@ -86,16 +86,16 @@ mod tests {
             duration: None,
             deadline: None,
             priority: 0,
-            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
         }
     }
 
-    const NOTHING: Holding = Holding { generation: 1, hosts: Vec::new(), until: Time::EPOCH, stages: None };
-    const HOSTS: Resource = Resource::Hosts(ClusterId(0));
+    const NOTHING: Holding = Holding { generation: 1, nodes: Vec::new(), until: Time::EPOCH, stages: None };
+    const NODES: Resource = Resource::Nodes(ClusterId(0));
 
     #[test]
-    fn of_fifteen_hosts_eight_are_taken() {
-        let offer = offer(vec![item(HOSTS, 15)]);
+    fn of_fifteen_nodes_eight_are_taken() {
+        let offer = offer(vec![item(NODES, 15)]);
         let items = counter(8, &[]).items(&offer, &NOTHING).expect("one resource");
         assert_eq!((items[0].quantity, items[0].terms.price), (Quantity(8), Price(3)));
         assert_eq!(items[0].terms.most, Quantity(15), "what was of use before still is");
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn what_these_words_cannot_say_is_refused() {
-        let several = offer(vec![item(HOSTS, 2), item(Resource::Time, 60_000)]);
+        let several = offer(vec![item(NODES, 2), item(Resource::Time, 60_000)]);
         assert!(matches!(counter(1, &[]).items(&several, &NOTHING), Err(Failure::NotNow(_))));
-        let one = offer(vec![item(HOSTS, 2)]);
+        let one = offer(vec![item(NODES, 2)]);
         assert!(matches!(counter(1, &["b"]).items(&one, &NOTHING), Err(Failure::Invalid(_))));
     }
 }

@@ -107,7 +107,7 @@ impl From<NegotiatorError> for Failure {
     fn from(error: NegotiatorError) -> Failure {
         let text = chain(&error);
         match error {
-            NegotiatorError::Template(_) | NegotiatorError::NoSuchHost(_) | NegotiatorError::NoSuchCluster(_) => {
+            NegotiatorError::Template(_) | NegotiatorError::NoSuchNode(_) | NegotiatorError::NoSuchCluster(_) => {
                 Failure::Invalid(text)
             }
             NegotiatorError::Act(ActError::NoSuch(id)) => Failure::UnknownNegotiation(id.to_string()),

@@ -41,20 +41,20 @@ pub const RMS_EVERSION: c_int = -14;
 /// No answer came in time. It is not known whether the RMS has heard it; it may be said again.
 pub const RMS_ETIMEDOUT: c_int = -15;
 
-/// The application gets more hosts.
+/// The application gets more nodes.
 pub const RMS_GROW: i32 = 1;
-/// The application gives hosts back.
+/// The application gives nodes back.
 pub const RMS_SHRINK: i32 = 2;
 /// The application gets more wall time.
 pub const RMS_EXTEND: i32 = 3;
 /// The application will end earlier.
 pub const RMS_SHORTEN: i32 = 4;
-/// The application gets more cores on hosts that it has.
+/// The application gets more cores on nodes that it has.
 pub const RMS_MORE_CORES: i32 = 5;
-/// The application gives cores of its hosts back.
+/// The application gives cores of its nodes back.
 pub const RMS_FEWER_CORES: i32 = 6;
 
-/// Every number of hosts is of use.
+/// Every number of nodes is of use.
 pub const RMS_SIZES_ANY: i32 = 0;
 /// Multiples of sizes[0].
 pub const RMS_SIZES_MULTIPLE: i32 = 1;
@@ -65,16 +65,16 @@ pub const RMS_SIZES_LISTED: i32 = 3;
 
 /// The RMS proposes something, or answers a proposal with another. Accept, counter or reject it in time.
 pub const RMS_EVENT_OFFER: i32 = 1;
-/// There is agreement, and it is not ready yet. A growth: hosts are being prepared. A shrink: leave hosts at the next
+/// There is agreement, and it is not ready yet. A growth: nodes are being prepared. A shrink: leave nodes at the next
 /// breakpoint, then say so with rms_release().
 pub const RMS_EVENT_AGREED: i32 = 2;
-/// It is done: the hosts that came can be used; the hosts that went are gone.
+/// It is done: the nodes that came can be used; the nodes that went are gone.
 pub const RMS_EVENT_READY: i32 = 3;
-/// The negotiation has ended without a result; nothing has changed. But hosts that were not released in time are
-/// taken: then RMS_EVENT_HOSTS comes, too.
+/// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are
+/// taken: then RMS_EVENT_NODES comes, too.
 pub const RMS_EVENT_OVER: i32 = 4;
-/// The hosts of the application, or the time when it is ended, have changed.
-pub const RMS_EVENT_HOSTS: i32 = 5;
+/// The nodes of the application, or the time when it is ended, have changed.
+pub const RMS_EVENT_NODES: i32 = 5;
 /// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
 /// a while.
 pub const RMS_EVENT_WARNING: i32 = 6;
@@ -85,12 +85,12 @@ pub const RMS_EVENT_REPLACED: i32 = 8;
 /// The RMS does not negotiate with this job any more. Nothing comes after it.
 pub const RMS_EVENT_LOST: i32 = 9;
 
-/// Hosts are lost, and the application goes on without them: a shrink by force. Only who has set survives_loss, or was
-/// submitted with --on-host-loss shrink, is told; others are ended.
-pub const RMS_EVENT_HOSTS_LOST: i32 = 10;
+/// Nodes are lost, and the application goes on without them: a shrink by force. Only who has set survives_loss, or was
+/// submitted with --on-node-loss shrink, is told; others are ended.
+pub const RMS_EVENT_NODES_LOST: i32 = 10;
 
-/// Of a job with a profile: its next stage needs fewer hosts, and begins at deadline_ms. Leave these, or as many others,
-/// and name them by rms_release() with the id 0. Hosts that come with a stage are told by RMS_EVENT_HOSTS, and
+/// Of a job with a profile: its next stage needs fewer nodes, and begins at deadline_ms. Leave these, or as many others,
+/// and name them by rms_release() with the id 0. Nodes that come with a stage are told by RMS_EVENT_NODES, and
 /// rms_next_stage() says what comes when.
 pub const RMS_EVENT_STAGE_ENDS: i32 = 11;
 
@@ -103,7 +103,7 @@ pub const RMS_WITHDRAWN: i32 = 3;
 /// It was agreed and did not come about.
 pub const RMS_FAILED: i32 = 4;
 
-/// Room for the name of a host or a cluster, its end included.
+/// Room for the name of a node or a cluster, its end included.
 pub const RMS_NAME_SIZE: usize = 256;
 
 /// One connection between the application and the RMS. Never look into it: it points nowhere.
@@ -120,7 +120,7 @@ pub struct Options {
     pub size: usize,
     /// For how long a connection, and later an answer, is awaited. 0: 30 seconds.
     pub timeout_ms: i64,
-    /// Not 0: the application goes on without hosts that are lost, as long as it has its least.
+    /// Not 0: the application goes on without nodes that are lost, as long as it has its least.
     pub survives_loss: i32,
     /// Nothing.
     pub reserved: i32,
@@ -132,7 +132,7 @@ pub struct Options {
 pub struct Limits {
     /// sizeof(rms_limits).
     pub size: usize,
-    /// It is never asked to hold fewer hosts; at least 1.
+    /// It is never asked to hold fewer nodes; at least 1.
     pub least: u32,
     /// It is never offered more.
     pub most: u32,
@@ -145,19 +145,19 @@ pub struct Limits {
     pub sizes: *const u64,
     /// How many numbers are in sizes.
     pub n_sizes: usize,
-    /// The declared speed-up, ascending by hosts; NULL: not declared.
+    /// The declared speed-up, ascending by nodes; NULL: not declared.
     pub speedup: *const SpeedupPoint,
     /// How many points are in speedup.
     pub n_speedup: usize,
 }
 
-/// With so many hosts, so many thousandths of the speed on one.
+/// With so many nodes, so many thousandths of the speed on one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SpeedupPoint {
-    /// The number of hosts.
-    pub hosts: u32,
-    /// The speed, in thousandths of that on one host.
+    /// The number of nodes.
+    pub nodes: u32,
+    /// The speed, in thousandths of that on one node.
     pub milli: u32,
 }
 
@@ -172,7 +172,7 @@ pub struct Terms {
     pub kind: i32,
     /// Which totals are of use: RMS_SIZES_...
     pub shape: i32,
-    /// How many hosts, milliseconds, or cores on each host, more or less.
+    /// How many nodes, milliseconds, or cores on each node, more or less.
     pub quantity: u64,
     /// Fewer are of no use. 0: as many as the quantity.
     pub least: u64,
@@ -180,7 +180,7 @@ pub struct Terms {
     pub sizes: *const u64,
     /// How many numbers are in sizes.
     pub n_sizes: usize,
-    /// For a host and hour, in thousandths; who gets hosts pays.
+    /// For a node and hour, in thousandths; who gets nodes pays.
     pub price: u64,
     /// For how long after they are ready, in milliseconds. 0: until the application ends.
     pub duration_ms: i64,
@@ -188,18 +188,18 @@ pub struct Terms {
     pub deadline_ms: i64,
     /// Higher is more urgent; binds nobody.
     pub priority: i32,
-    /// For how many seconds an answer is awaited, and with it for hosts to become free. 0: 60; an hour at most.
+    /// For how many seconds an answer is awaited, and with it for nodes to become free. 0: 60; an hour at most.
     pub valid_s: u32,
-    /// On this cluster, whether the application has hosts there or not. NULL: where its first host is.
+    /// On this cluster, whether the application has nodes there or not. NULL: where its first node is.
     pub cluster: *const c_char,
-    /// A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores: on
-    /// which hosts. NULL: on all.
-    pub hosts: *const *const c_char,
-    /// How many names are in hosts.
-    pub n_hosts: usize,
+    /// A shrink: which nodes, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores: on
+    /// which nodes. NULL: on all.
+    pub nodes: *const *const c_char,
+    /// How many names are in nodes.
+    pub n_nodes: usize,
 }
 
-/// Something that happened. Its text and its hosts belong to the library and stay until the thread that got them asks
+/// Something that happened. Its text and its nodes belong to the library and stay until the thread that got them asks
 /// for the next event, or until its callback returns.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -213,13 +213,13 @@ pub struct Event {
     pub what: i32,
     /// Which negotiation; 0: none.
     pub id: u64,
-    /// How many hosts, milliseconds, or cores on each host, more or less.
+    /// How many nodes, milliseconds, or cores on each node, more or less.
     pub quantity: u64,
     /// An offer: fewer are of no use to the RMS.
     pub least: u64,
     /// An offer: more are of no use to the RMS.
     pub most: u64,
-    /// An offer: what a host costs for an hour, in thousandths.
+    /// An offer: what a node costs for an hour, in thousandths.
     pub price: u64,
     /// An offer: for how long, in milliseconds. 0: until the application ends.
     pub duration_ms: i64,
@@ -231,27 +231,27 @@ pub struct Event {
     pub valid_ms: i64,
     /// Counts the proposals of both ends.
     pub round: u32,
-    /// Counts the changes of the application's hosts, from 1.
+    /// Counts the changes of the application's nodes, from 1.
     pub generation: u32,
     /// RMS_EVENT_OVER: RMS_REJECTED, ...
     pub ending: i32,
     /// How many resources it is about. If more than one, it can only be accepted or rejected from here; the
     /// fields tell of the first.
     pub n_items: u32,
-    /// Names of the hosts that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others
+    /// Names of the nodes that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others
     /// are released.
-    pub hosts: *const *const c_char,
-    /// How many names are in hosts.
-    pub n_hosts: usize,
+    pub nodes: *const *const c_char,
+    /// How many names are in nodes.
+    pub n_nodes: usize,
     /// The event in words, or the reason. Never NULL.
     pub text: *const c_char,
 }
 
-/// A host that the application holds.
+/// A node that the application holds.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Host {
-    /// sizeof(rms_host). Of an array, only that of the first is looked at.
+pub struct Node {
+    /// sizeof(rms_node). Of an array, only that of the first is looked at.
     pub size: usize,
     /// Its number in the RMS.
     pub node: u32,
@@ -269,27 +269,27 @@ pub struct Host {
     pub cluster: [c_char; RMS_NAME_SIZE],
 }
 
-/// What has to be done at a breakpoint. Its hosts belong to the library and stay until the same thread calls
+/// What has to be done at a breakpoint. Its nodes belong to the library and stay until the same thread calls
 /// rms_breakpoint() again.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Change {
     /// sizeof(rms_change). Set it before the call.
     pub size: usize,
-    /// RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
+    /// RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done().
     pub kind: i32,
-    /// A shrink, not 0: the RMS has taken the hosts already, or they are lost; what ran there has been killed.
+    /// A shrink, not 0: the RMS has taken the nodes already, or they are lost; what ran there has been killed.
     pub is_done: i32,
-    /// Which negotiation; 0: none, for a stage of the job begins, others have asked, or hosts are lost.
+    /// Which negotiation; 0: none, for a stage of the job begins, others have asked, or nodes are lost.
     pub id: u64,
-    /// Counts the changes of the application's hosts, from 1.
+    /// Counts the changes of the application's nodes, from 1.
     pub generation: u32,
-    /// How many hosts are to be used after this change.
+    /// How many nodes are to be used after this change.
     pub n_after: u32,
-    /// Names of the hosts that came or are to be left.
-    pub hosts: *const *const c_char,
-    /// How many names are in hosts.
-    pub n_hosts: usize,
+    /// Names of the nodes that came or are to be left.
+    pub nodes: *const *const c_char,
+    /// How many names are in nodes.
+    pub n_nodes: usize,
 }
 
 /// Where an application with a profile is.
@@ -302,11 +302,11 @@ pub struct Stage {
     pub number: u32,
     /// How many there are, with those that are over.
     pub n_stages: u32,
-    /// How many hosts this one has.
-    pub hosts: u32,
+    /// How many nodes this one has.
+    pub nodes: u32,
     /// How many the next one has; 0: this is the last one.
-    pub next_hosts: u32,
-    /// When this one is over, in milliseconds since 1970 by the RMS's clock. If the hosts of the next one are not free
+    pub next_nodes: u32,
+    /// When this one is over, in milliseconds since 1970 by the RMS's clock. If the nodes of the next one are not free
     /// then, it goes on.
     pub until_ms: i64,
 }
@@ -351,8 +351,8 @@ unsafe impl Versioned for Event {
 }
 
 // SAFETY: as above.
-unsafe impl Versioned for Host {
-    const FIRST: usize = size_of::<Host>();
+unsafe impl Versioned for Node {
+    const FIRST: usize = size_of::<Node>();
 }
 
 // SAFETY: as above.
@@ -379,8 +379,8 @@ impl Default for Event {
             generation: 0,
             ending: 0,
             n_items: 0,
-            hosts: ptr::null(),
-            n_hosts: 0,
+            nodes: ptr::null(),
+            n_nodes: 0,
             text: ptr::null(),
         }
     }

@@ -65,10 +65,10 @@ type Connected = Result<Negotiator, ConnectError>;
 /// A change as C is told of it.
 #[derive(Debug)]
 pub struct Told {
-    /// None: a stage begins, others have asked, or hosts are lost; nothing was negotiated.
+    /// None: a stage begins, others have asked, or nodes are lost; nothing was negotiated.
     pub id: Option<NegotiationId>,
     pub direction: Direction,
-    pub hosts: Vec<String>,
+    pub nodes: Vec<String>,
     pub is_done: bool,
     pub generation: u32,
     pub n_after: u32,
@@ -149,10 +149,10 @@ impl Session {
     }
 
     /// No names: those that were agreed, or the last ones. No negotiation: for the next stage.
-    pub fn release(&self, id: Option<NegotiationId>, hosts: Vec<String>) -> Result<(), Failure> {
-        let Some(id) = id else { return self.wait(self.negotiator.free(hosts)) };
+    pub fn release(&self, id: Option<NegotiationId>, nodes: Vec<String>) -> Result<(), Failure> {
+        let Some(id) = id else { return self.wait(self.negotiator.free(nodes)) };
         let negotiation = self.negotiator.negotiation(id);
-        if hosts.is_empty() { self.wait(negotiation.release_last()) } else { self.wait(negotiation.release(hosts)) }
+        if nodes.is_empty() { self.wait(negotiation.release_last()) } else { self.wait(negotiation.release(nodes)) }
     }
 
     /// What is to be done at a breakpoint.
@@ -164,7 +164,7 @@ impl Session {
             .as_mut()
             .ok_or_else(|| Failure::NotNow("call rms_declare with 'automatic' set before rms_breakpoint".to_owned()))?;
         if breakpoint.is_leaving() {
-            return Err(Failure::NotNow("call rms_release_done when the hosts are left, and then go on".to_owned()));
+            return Err(Failure::NotNow("call rms_release_done when the nodes are left, and then go on".to_owned()));
         }
         let Some(change) = breakpoint.next() else {
             return match self.shared.mailbox.ended() {
@@ -172,28 +172,28 @@ impl Session {
                 None => Ok(None),
             };
         };
-        let held = holding.hosts.iter().filter(|host| !host.is_departing).map(|host| host.name.clone());
+        let held = holding.nodes.iter().filter(|node| !node.is_departing).map(|node| node.name.clone());
         let n_after = breakpoint.n_after(&change, held);
         Ok(Some(Told {
             id: change.id,
             direction: change.direction,
-            hosts: change.hosts,
+            nodes: change.nodes,
             is_done: change.is_done,
             generation: holding.generation,
             n_after: u32::try_from(n_after).unwrap_or(u32::MAX),
         }))
     }
 
-    /// The hosts that the application was told to leave are left.
+    /// The nodes that the application was told to leave are left.
     pub fn release_done(&self) -> Result<(), Failure> {
         let release = self.shared.state().breakpoint.as_mut().map_or(Release::Nothing, Breakpoint::release);
         let (id, released) = match release {
             Release::Nothing => {
-                return Err(Failure::NotNow("rms_breakpoint has not told to leave any hosts".to_owned()));
+                return Err(Failure::NotNow("rms_breakpoint has not told to leave any nodes".to_owned()));
             }
             Release::Void => return Ok(()),
-            Release::Say(id, hosts) => (Some(id), self.release(Some(id), hosts)),
-            Release::Free(hosts) => (None, self.release(None, hosts)),
+            Release::Say(id, nodes) => (Some(id), self.release(Some(id), nodes)),
+            Release::Free(nodes) => (None, self.release(None, nodes)),
         };
         match released {
             // It has run out or failed meanwhile, which the next breakpoint tells.
@@ -341,7 +341,7 @@ impl State {
                     self.offers.remove(&id);
                 }
             }
-            Event::Holding(_) | Event::HostsLost(_) | Event::StageEnds(_) | Event::Warned(_) => {}
+            Event::Holding(_) | Event::NodesLost(_) | Event::StageEnds(_) | Event::Warned(_) => {}
             Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
         }
         if let Some(breakpoint) = &mut self.breakpoint {

@@ -1,7 +1,7 @@
 //! An event in the numbers, names and words of the header.
 
 use launcher_sdk::negotiator::{
-    Direction, Ending, Event, HeldHost, Item, NegotiationId, Resource, StageEnds, Template, Warning,
+    Direction, Ending, Event, HeldNode, Item, NegotiationId, Resource, StageEnds, Template, Warning,
 };
 use rms_model::{Span, Time};
 
@@ -12,7 +12,7 @@ use crate::number;
 #[derive(Debug)]
 pub struct Telling {
     pub event: c::Event,
-    pub hosts: Vec<String>,
+    pub nodes: Vec<String>,
     pub text: String,
 }
 
@@ -24,35 +24,35 @@ pub fn telling(event: &Event, now: Time) -> Telling {
             told.round = offer.round.into();
             told.valid_ms = offer.until.since(now).max(Span::ZERO).as_millis();
             let text = format!("{}: {}", offer.negotiation, proposal(offer.direction, &told));
-            Telling { event: told, hosts: Vec::new(), text }
+            Telling { event: told, nodes: Vec::new(), text }
         }
         Event::Accepted(agreed) => {
             let told = about(c::RMS_EVENT_AGREED, agreed.negotiation, &agreed.template);
             let text = format!("{}: it is agreed, and not ready yet", agreed.negotiation);
-            Telling { event: told, hosts: names(&agreed.leaving), text }
+            Telling { event: told, nodes: names(&agreed.leaving), text }
         }
         Event::Ready(ready) => {
             let mut told = about(c::RMS_EVENT_READY, ready.negotiation, &ready.template);
             told.generation = ready.holding.generation;
             let text = format!("{}: it is ready", ready.negotiation);
-            Telling { event: told, hosts: names(&ready.hosts), text }
+            Telling { event: told, nodes: names(&ready.nodes), text }
         }
         Event::Ended { negotiation, ending, reason } => {
             let told = c::Event { ending: ending_number(*ending), ..named(c::RMS_EVENT_OVER, *negotiation) };
-            Telling { event: told, hosts: Vec::new(), text: format!("{negotiation}: {reason}") }
+            Telling { event: told, nodes: Vec::new(), text: format!("{negotiation}: {reason}") }
         }
         Event::Holding(holding) => {
-            let told = c::Event { generation: holding.generation, ..plain(c::RMS_EVENT_HOSTS) };
-            let mut text = format!("generation {} of {} hosts", holding.generation, holding.hosts.len());
+            let told = c::Event { generation: holding.generation, ..plain(c::RMS_EVENT_NODES) };
+            let mut text = format!("generation {} of {} nodes", holding.generation, holding.nodes.len());
             if let Some(stages) = &holding.stages {
                 text.push_str(&format!(", stage {} of {}", stages.number, stages.n_stages));
             }
-            Telling { event: told, hosts: names(&holding.hosts), text }
+            Telling { event: told, nodes: names(&holding.nodes), text }
         }
-        Event::HostsLost(lost) => {
-            let told = c::Event { what: c::RMS_SHRINK, quantity: lost.len() as u64, ..plain(c::RMS_EVENT_HOSTS_LOST) };
-            let text = format!("{} hosts are lost: {}", lost.len(), names(lost).join(", "));
-            Telling { event: told, hosts: names(lost), text }
+        Event::NodesLost(lost) => {
+            let told = c::Event { what: c::RMS_SHRINK, quantity: lost.len() as u64, ..plain(c::RMS_EVENT_NODES_LOST) };
+            let text = format!("{} nodes are lost: {}", lost.len(), names(lost).join(", "));
+            Telling { event: told, nodes: names(lost), text }
         }
         Event::StageEnds(StageEnds { next, at, leaving }) => {
             let told = c::Event {
@@ -61,12 +61,12 @@ pub fn telling(event: &Event, now: Time) -> Telling {
                 deadline_ms: at.as_millis(),
                 ..plain(c::RMS_EVENT_STAGE_ENDS)
             };
-            let text = format!("stage {next} needs {} hosts fewer: {}", leaving.len(), names(leaving).join(", "));
-            Telling { event: told, hosts: names(leaving), text }
+            let text = format!("stage {next} needs {} nodes fewer: {}", leaving.len(), names(leaving).join(", "));
+            Telling { event: told, nodes: names(leaving), text }
         }
         Event::Warned(Warning::Refused { negotiation, reason }) => {
             let text = format!("{negotiation}: the RMS has not taken what was said: {reason}");
-            Telling { event: named(c::RMS_EVENT_WARNING, *negotiation), hosts: Vec::new(), text }
+            Telling { event: named(c::RMS_EVENT_WARNING, *negotiation), nodes: Vec::new(), text }
         }
         Event::Warned(Warning::ServerAway { reason }) => {
             worded(c::RMS_EVENT_WARNING, format!("the RMS is away, and is being called again: {reason}"))
@@ -92,8 +92,8 @@ fn about(kind: i32, id: NegotiationId, template: &Template) -> c::Event {
 
 fn describe(told: &mut c::Event, direction: Direction, item: &Item) {
     told.what = match (item.resource, direction) {
-        (Resource::Hosts(_), Direction::Grow) => c::RMS_GROW,
-        (Resource::Hosts(_), Direction::Shrink) => c::RMS_SHRINK,
+        (Resource::Nodes(_), Direction::Grow) => c::RMS_GROW,
+        (Resource::Nodes(_), Direction::Shrink) => c::RMS_SHRINK,
         (Resource::Time, Direction::Grow) => c::RMS_EXTEND,
         (Resource::Time, Direction::Shrink) => c::RMS_SHORTEN,
         (Resource::Cores(_), Direction::Grow) => c::RMS_MORE_CORES,
@@ -110,9 +110,9 @@ fn describe(told: &mut c::Event, direction: Direction, item: &Item) {
 
 fn proposal(direction: Direction, told: &c::Event) -> String {
     let unit = match told.what {
-        c::RMS_GROW | c::RMS_SHRINK => "hosts",
+        c::RMS_GROW | c::RMS_SHRINK => "nodes",
         c::RMS_EXTEND | c::RMS_SHORTEN => "ms",
-        c::RMS_MORE_CORES | c::RMS_FEWER_CORES => "cores on each host",
+        c::RMS_MORE_CORES | c::RMS_FEWER_CORES => "cores on each node",
         _ => "units",
     };
     match direction {
@@ -122,7 +122,7 @@ fn proposal(direction: Direction, told: &c::Event) -> String {
 }
 
 fn worded(kind: i32, text: String) -> Telling {
-    Telling { event: plain(kind), hosts: Vec::new(), text }
+    Telling { event: plain(kind), nodes: Vec::new(), text }
 }
 
 fn named(kind: i32, id: NegotiationId) -> c::Event {
@@ -133,8 +133,8 @@ fn plain(kind: i32) -> c::Event {
     c::Event { kind, ..c::Event::default() }
 }
 
-fn names(hosts: &[HeldHost]) -> Vec<String> {
-    hosts.iter().map(|host| host.name.clone()).collect()
+fn names(nodes: &[HeldNode]) -> Vec<String> {
+    nodes.iter().map(|node| node.name.clone()).collect()
 }
 
 fn ending_number(ending: Ending) -> i32 {

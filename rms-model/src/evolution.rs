@@ -17,10 +17,10 @@ pub struct Evolution {
     stages: Vec<Stage>,
 }
 
-/// So many hosts for so long. A stage of 0 hosts is a pause.
+/// So many nodes for so long. A stage of 0 nodes is a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stage {
-    pub hosts: u32,
+    pub nodes: u32,
     pub span: Span,
 }
 
@@ -58,7 +58,7 @@ pub enum EvolutionError {
     Duration { number: usize, span: Span },
     #[error("{n_stages} stages are more than the {MAX_STAGES} that are allowed")]
     TooMany { n_stages: usize },
-    #[error("stage {number}, '{text}', is not HOSTSxDURATION; write for example 2x500s,8x1h,2x10m")]
+    #[error("stage {number}, '{text}', is not NODESxDURATION; write for example 2x500s,8x1h,2x10m")]
     Stage { number: usize, text: String },
     #[error("stage {number}: {error}")]
     Span { number: usize, error: ParseSpanError },
@@ -87,9 +87,9 @@ impl Evolution {
         self.stages.is_empty()
     }
 
-    /// The most hosts of any stage.
+    /// The most nodes of any stage.
     pub fn peak(&self) -> u32 {
-        self.stages.iter().map(|stage| stage.hosts).max().unwrap_or(0)
+        self.stages.iter().map(|stage| stage.nodes).max().unwrap_or(0)
     }
 
     /// How long all stages take.
@@ -97,28 +97,28 @@ impl Evolution {
         self.stages.iter().fold(Span::ZERO, |sum, stage| sum + stage.span)
     }
 
-    /// Hosts times milliseconds.
+    /// Nodes times milliseconds.
     pub fn area(&self) -> i128 {
-        self.stages.iter().map(|stage| i128::from(stage.hosts) * i128::from(stage.span.as_millis())).sum()
+        self.stages.iter().map(|stage| i128::from(stage.nodes) * i128::from(stage.span.as_millis())).sum()
     }
 
     /// The same application as a rigid one: its peak for as long as all stages take.
     pub fn rigid(&self) -> Evolution {
-        let one = Stage { hosts: self.peak(), span: self.span() };
+        let one = Stage { nodes: self.peak(), span: self.span() };
         Evolution { stages: if self.is_empty() { Vec::new() } else { vec![one] } }
     }
 
-    /// The same hosts for other durations, one for each stage; `None` if there are not as many, or one is zero.
+    /// The same nodes for other durations, one for each stage; `None` if there are not as many, or one is zero.
     pub fn lasting(&self, spans: &[Span]) -> Option<Evolution> {
         let are_all = spans.len() == self.stages.len() && spans.iter().all(|span| *span > Span::ZERO);
-        let stage = |(stage, span): (&Stage, &Span)| Stage { hosts: stage.hosts, span: *span };
+        let stage = |(stage, span): (&Stage, &Span)| Stage { nodes: stage.nodes, span: *span };
         are_all.then(|| Evolution { stages: self.stages.iter().zip(spans).map(stage).collect() })
     }
 
     /// What it occupies if it begins at `start` (003: the scheduled EP, delayed).
     pub fn blocks(&self, start: Time) -> impl Iterator<Item = Block> + '_ {
         self.stages.iter().scan(start, |from, stage| {
-            let block = Block { from: *from, until: *from + stage.span, hosts: i64::from(stage.hosts) };
+            let block = Block { from: *from, until: *from + stage.span, nodes: i64::from(stage.nodes) };
             *from = block.until;
             Some(block)
         })
@@ -142,18 +142,18 @@ impl From<Evolution> for Vec<Stage> {
     }
 }
 
-/// `2x500s,8x1h`: hosts and duration of each stage.
+/// `2x500s,8x1h`: nodes and duration of each stage.
 impl FromStr for Evolution {
     type Err = EvolutionError;
 
     fn from_str(text: &str) -> Result<Evolution, EvolutionError> {
         let stage = |(idx, part): (usize, &str)| {
             let fail = || EvolutionError::Stage { number: idx + 1, text: part.chars().take(40).collect() };
-            let (hosts, span) = part.trim().split_once('x').ok_or_else(fail)?;
-            let is_count = !hosts.is_empty() && hosts.bytes().all(|b| b.is_ascii_digit());
-            let hosts = is_count.then(|| hosts.parse().ok()).flatten().ok_or_else(fail)?;
+            let (nodes, span) = part.trim().split_once('x').ok_or_else(fail)?;
+            let is_count = !nodes.is_empty() && nodes.bytes().all(|b| b.is_ascii_digit());
+            let nodes = is_count.then(|| nodes.parse().ok()).flatten().ok_or_else(fail)?;
             let span = span.parse().map_err(|error| EvolutionError::Span { number: idx + 1, error })?;
-            Ok(Stage { hosts, span })
+            Ok(Stage { nodes, span })
         };
         let n_stages = text.split(',').count();
         if n_stages > MAX_STAGES {
@@ -165,9 +165,9 @@ impl FromStr for Evolution {
 
 impl fmt::Display for Evolution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (idx, Stage { hosts, span }) in self.stages.iter().enumerate() {
+        for (idx, Stage { nodes, span }) in self.stages.iter().enumerate() {
             let comma = if idx == 0 { "" } else { "," };
-            write!(f, "{comma}{hosts}x{span}")?;
+            write!(f, "{comma}{nodes}x{span}")?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::checked::MAX_ENVIRONMENT_BYTES;
 
-/// What is started on each host, and with what around it.
+/// What is started on each node, and with what around it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
     pub work: Work,
@@ -55,8 +55,8 @@ pub enum Work {
         #[serde(deserialize_with = "crate::checked::texts")]
         argv: Vec<String>,
     },
-    /// Nothing is started: a launcher uses the hosts by its own means.
-    Hosts,
+    /// Nothing is started: a launcher uses the nodes by its own means.
+    Nodes,
 }
 
 /// Where a task's streams go, as [patterns](crate::pattern); relative paths start at the working directory.

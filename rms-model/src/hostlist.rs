@@ -4,28 +4,28 @@ use thiserror::Error;
 
 /// Why a text is no hostlist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{text}' is not a list of hosts: {problem}; write n1,n2 or n[1-4,7]")]
+#[error("'{text}' is not a list of nodes: {problem}; write n1,n2 or n[1-4,7]")]
 pub struct HostlistError {
     text: String,
     problem: &'static str,
 }
 
-/// More hosts than any list may name, so that `n[1-999999999]` is refused, not built.
-pub const MAX_HOSTS: usize = 100_000;
+/// More nodes than any list may name, so that `n[1-999999999]` is refused, not built.
+pub const MAX_NODES: usize = 100_000;
 
-/// The hosts of a list, in its order.
+/// The nodes of a list, in its order.
 ///
 /// # Errors
-/// Unbalanced brackets, empty parts, backward ranges, more than [`MAX_HOSTS`].
+/// Unbalanced brackets, empty parts, backward ranges, more than [`MAX_NODES`].
 pub fn expand(text: &str) -> Result<Vec<String>, HostlistError> {
     let fail = |problem| HostlistError { text: text.chars().take(80).collect(), problem };
-    let mut hosts = Vec::new();
+    let mut nodes = Vec::new();
     for part in split_outside_brackets(text).ok_or_else(|| fail("unbalanced brackets"))? {
         if part.is_empty() {
             return Err(fail("an empty part"));
         }
         let Some((prefix, rest)) = part.split_once('[') else {
-            hosts.push(part.to_owned());
+            nodes.push(part.to_owned());
             continue;
         };
         let (ranges, suffix) = rest.split_once(']').ok_or_else(|| fail("unbalanced brackets"))?;
@@ -44,33 +44,33 @@ pub fn expand(text: &str) -> Result<Vec<String>, HostlistError> {
             if low > high {
                 return Err(fail("a range that runs backwards"));
             }
-            if high - low >= (MAX_HOSTS - hosts.len().min(MAX_HOSTS)) as u64 {
-                return Err(fail("too many hosts"));
+            if high - low >= (MAX_NODES - nodes.len().min(MAX_NODES)) as u64 {
+                return Err(fail("too many nodes"));
             }
             let width = first.len();
-            hosts.extend((low..=high).map(|n| format!("{prefix}{n:0width$}{suffix}")));
+            nodes.extend((low..=high).map(|n| format!("{prefix}{n:0width$}{suffix}")));
         }
-        if hosts.len() > MAX_HOSTS {
-            return Err(fail("too many hosts"));
+        if nodes.len() > MAX_NODES {
+            return Err(fail("too many nodes"));
         }
     }
-    Ok(hosts)
+    Ok(nodes)
 }
 
-/// The shortest list for hosts in their order: neighbours that count up are folded.
-pub fn fold<S: AsRef<str>>(hosts: &[S]) -> String {
+/// The shortest list for nodes in their order: neighbours that count up are folded.
+pub fn fold<S: AsRef<str>>(nodes: &[S]) -> String {
     let mut groups: Vec<(String, Vec<(String, u64)>)> = Vec::new();
-    for host in hosts {
-        let host = host.as_ref();
-        let n_prefix = host.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        let (prefix, digits) = host.split_at(n_prefix);
+    for node in nodes {
+        let node = node.as_ref();
+        let n_prefix = node.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (prefix, digits) = node.split_at(n_prefix);
         let number = digits.parse::<u64>().ok();
         match (groups.last_mut(), number) {
             (Some((last, members)), Some(number)) if last == prefix && !members.is_empty() => {
                 members.push((digits.to_owned(), number));
             }
             (_, Some(number)) => groups.push((prefix.to_owned(), vec![(digits.to_owned(), number)])),
-            (_, None) => groups.push((host.to_owned(), Vec::new())),
+            (_, None) => groups.push((node.to_owned(), Vec::new())),
         }
     }
     let parts: Vec<String> = groups.iter().map(|(prefix, members)| fold_group(prefix, members)).collect();
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn lists_expand_and_fold_back() {
-        let check = |folded: &str, hosts: &[&str]| {
-            assert_eq!(expand(folded).expect(folded), hosts, "{folded}");
-            assert_eq!(fold(hosts), folded);
+        let check = |folded: &str, nodes: &[&str]| {
+            assert_eq!(expand(folded).expect(folded), nodes, "{folded}");
+            assert_eq!(fold(nodes), folded);
         };
         check("n1", &["n1"]);
         check("n[1-3]", &["n1", "n2", "n3"]);

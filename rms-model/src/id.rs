@@ -31,11 +31,11 @@ id!(
     JobId(u64)
 );
 id!(
-    /// A cluster of equivalent hosts (001: CID).
+    /// A cluster of equivalent nodes (001: CID).
     ClusterId(u16)
 );
 id!(
-    /// A host (001: RID); it belongs to one cluster for ever.
+    /// A node (001: RID); it belongs to one cluster for ever.
     NodeId(u32)
 );
 id!(

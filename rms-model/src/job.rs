@@ -22,39 +22,39 @@ use crate::time::{Span, Time};
 #[serde(transparent)]
 pub struct Owner(pub String);
 
-/// What every host of a job must have.
+/// What every node of a job must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Constraint {
     #[serde(deserialize_with = "crate::checked::names")]
     pub features: BTreeSet<String>,
     pub memory: Mebibytes,
-    /// Logical CPUs a host must have to hold its share of the tasks.
+    /// Logical CPUs a node must have to hold its share of the tasks.
     pub cpus: u32,
 }
 
 /// How many tasks a job has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskCount {
-    /// As many on each host, whatever size the job starts with.
-    PerHost(u32),
-    /// Spread over the hosts in blocks, the first hosts taking one more.
+    /// As many on each node, whatever size the job starts with.
+    PerNode(u32),
+    /// Spread over the nodes in blocks, the first nodes taking one more.
     Total(u32),
 }
 
 impl TaskCount {
-    /// Over all of `n_hosts`.
-    pub fn total(self, n_hosts: u32) -> u32 {
+    /// Over all of `n_nodes`.
+    pub fn total(self, n_nodes: u32) -> u32 {
         match self {
-            TaskCount::PerHost(n_tasks) => n_tasks.saturating_mul(n_hosts),
+            TaskCount::PerNode(n_tasks) => n_tasks.saturating_mul(n_nodes),
             TaskCount::Total(n_tasks) => n_tasks,
         }
     }
 
-    /// On the host with the most.
-    pub fn most_on_a_host(self, n_hosts: u32) -> u32 {
+    /// On the node with the most.
+    pub fn most_on_a_node(self, n_nodes: u32) -> u32 {
         match self {
-            TaskCount::PerHost(n_tasks) => n_tasks,
-            TaskCount::Total(n_tasks) => n_tasks.div_ceil(n_hosts.max(1)),
+            TaskCount::PerNode(n_tasks) => n_tasks,
+            TaskCount::Total(n_tasks) => n_tasks.div_ceil(n_nodes.max(1)),
         }
     }
 }
@@ -67,7 +67,7 @@ pub struct JobSpec {
     pub owner: Owner,
     pub execution: Execution,
     pub tasks: TaskCount,
-    /// 0: not asked for, the tasks share the CPUs of their host.
+    /// 0: not asked for, the tasks share the CPUs of their node.
     pub cpus_per_task: u32,
     /// What the built-in launcher chooses from, in the order of preference between equals; never empty.
     pub options: Vec<Request>,
@@ -90,13 +90,13 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// The least that can be said of a job: one task on each host in `/`, with an empty environment and no name.
+    /// The least that can be said of a job: one task on each node in `/`, with an empty environment and no name.
     pub fn of(owner: Owner, execution: impl Into<Execution>, options: Vec<Request>) -> JobSpec {
         JobSpec {
             labels: Labels::default(),
             owner,
             execution: execution.into(),
-            tasks: TaskCount::PerHost(1),
+            tasks: TaskCount::PerNode(1),
             cpus_per_task: 0,
             options,
             clusters: Vec::new(),
@@ -112,7 +112,7 @@ impl JobSpec {
     /// Without its environment and what it runs: what of it can change after its submission.
     #[must_use]
     pub fn without_work(self) -> JobSpec {
-        JobSpec { execution: Execution { environment: Arc::default(), work: Work::Hosts, ..self.execution }, ..self }
+        JobSpec { execution: Execution { environment: Arc::default(), work: Work::Nodes, ..self.execution }, ..self }
     }
 
     /// With the environment and what the job runs.
@@ -165,7 +165,7 @@ pub enum Outcome {
     Violation {
         reason: String,
     },
-    /// The hosts of a stage of its profile did not become free within the expand limit.
+    /// The nodes of a stage of its profile did not become free within the expand limit.
     StageLate {
         stage: u32,
     },
@@ -249,7 +249,7 @@ impl fmt::Display for Outcome {
             }
             Outcome::Unsupervised { node, reason } => write!(f, "ended on {node}: {reason}"),
             Outcome::StageLate { stage } => {
-                write!(f, "the hosts of stage {stage} were not free within its expand limit")
+                write!(f, "the nodes of stage {stage} were not free within its expand limit")
             }
         }
     }
@@ -309,7 +309,7 @@ impl JobRecord {
             eligible: at,
             started: None,
             ended: at,
-            n_tasks: request.n_hosts(),
+            n_tasks: request.n_nodes(),
             request,
             cpus_per_task: 0,
             nodes: Vec::new(),

@@ -1,4 +1,4 @@
-//! Step profiles: a number of hosts as a function of absolute time (000, 003: EP; 001: COP).
+//! Step profiles: a number of nodes as a function of absolute time (000, 003: EP; 001: COP).
 
 mod chunks;
 mod operators;
@@ -14,10 +14,10 @@ use chunks::Chunks;
 
 pub use walked::steps_walked;
 
-/// A number of hosts over time: 0 before the first step and after the last one.
+/// A number of nodes over time: 0 before the first step and after the last one.
 ///
 /// Kept canonical: neighbouring steps differ, and the last one is 0, so equal functions are equal values. It is a
-/// sum of blocks, so it ends; what is asked of it is exact, in whole milliseconds and hosts of 64 bits.
+/// sum of blocks, so it ends; what is asked of it is exact, in whole milliseconds and nodes of 64 bits.
 ///
 /// How the steps are kept is private: a sorted vector, cut into chunks of up to 128 steps with their extremes. With n
 /// steps, `at` and the edges of every other operation cost O(log n); `add` costs O(n/128 + 128) at worst, `max` and the
@@ -40,27 +40,27 @@ struct Stored {
 #[serde(from = "(Time, i64)", into = "(Time, i64)")]
 pub struct Step {
     pub from: Time,
-    pub hosts: i64,
+    pub nodes: i64,
 }
 
 impl From<(Time, i64)> for Step {
-    fn from((from, hosts): (Time, i64)) -> Step {
-        Step { from, hosts }
+    fn from((from, nodes): (Time, i64)) -> Step {
+        Step { from, nodes }
     }
 }
 
 impl From<Step> for (Time, i64) {
     fn from(step: Step) -> (Time, i64) {
-        (step.from, step.hosts)
+        (step.from, step.nodes)
     }
 }
 
-/// Some hosts during `[from, until)`.
+/// Some nodes during `[from, until)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     pub from: Time,
     pub until: Time,
-    pub hosts: i64,
+    pub nodes: i64,
 }
 
 /// Where a request fits, and the last step that kept it from fitting earlier.
@@ -72,7 +72,7 @@ pub struct Hole {
 
 /// Why steps that were written down are no profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the steps of a profile must ascend in time, each unlike the one before, and the last one must have 0 hosts")]
+#[error("the steps of a profile must ascend in time, each unlike the one before, and the last one must have 0 nodes")]
 pub struct NotCanonical;
 
 impl Profile {
@@ -80,13 +80,13 @@ impl Profile {
         Profile { steps: Chunks::EMPTY }
     }
 
-    /// A profile from `(duration, hosts)` pairs that start at `origin`; not necessarily canonical.
+    /// A profile from `(duration, nodes)` pairs that start at `origin`; not necessarily canonical.
     pub fn from_pairs(origin: Time, pairs: impl IntoIterator<Item = (Span, i64)>) -> Profile {
         let mut builder = Builder::default();
         let mut from = origin;
-        for (span, hosts) in pairs {
+        for (span, nodes) in pairs {
             if span > Span::ZERO {
-                builder.push(from, hosts);
+                builder.push(from, nodes);
                 from += span;
             }
         }
@@ -98,17 +98,17 @@ impl Profile {
     pub fn from_blocks(blocks: impl IntoIterator<Item = Block>) -> Profile {
         let mut edges: Vec<(Time, i64)> = Vec::new();
         for block in blocks {
-            if block.from < block.until && block.hosts != 0 {
-                edges.push((block.from, block.hosts));
-                edges.push((block.until, -block.hosts));
+            if block.from < block.until && block.nodes != 0 {
+                edges.push((block.from, block.nodes));
+                edges.push((block.until, -block.nodes));
             }
         }
         edges.sort_unstable();
         let mut builder = Builder::default();
-        let mut hosts = 0;
+        let mut nodes = 0;
         for (at, delta) in edges {
-            hosts += delta;
-            builder.push(at, hosts);
+            nodes += delta;
+            builder.push(at, nodes);
         }
         builder.build()
     }
@@ -131,17 +131,17 @@ impl Profile {
         self.steps.is_empty()
     }
 
-    /// When its last hosts are gone; `None` if it never has any.
+    /// When its last nodes are gone; `None` if it never has any.
     pub fn end(&self) -> Option<Time> {
         self.steps.last().map(|last| self.steps.step(last).from)
     }
 
-    /// Hosts at one instant.
+    /// Nodes at one instant.
     pub fn at(&self, time: Time) -> i64 {
-        self.steps.at(time).map_or(0, |place| self.steps.step(place).hosts)
+        self.steps.at(time).map_or(0, |place| self.steps.step(place).nodes)
     }
 
-    /// The most hosts during `[from, until)`; 0 if that is empty.
+    /// The most nodes during `[from, until)`; 0 if that is empty.
     pub fn max(&self, from: Time, until: Time) -> i64 {
         if from >= until {
             return 0;
@@ -152,7 +152,7 @@ impl Profile {
         }
     }
 
-    /// How many hosts of `capacity` are free at every instant of `[from, until)`; all, if that is empty.
+    /// How many nodes of `capacity` are free at every instant of `[from, until)`; all, if that is empty.
     pub fn least_free(&self, capacity: i64, from: Time, until: Time) -> i64 {
         capacity - self.max(from, until)
     }
@@ -168,7 +168,7 @@ impl Profile {
         self.last_above(most - 1, from, until).unwrap_or(until)
     }
 
-    /// Where the last part of `[from, until)` with more than `limit` hosts ends, cut to `until`.
+    /// Where the last part of `[from, until)` with more than `limit` nodes ends, cut to `until`.
     pub fn last_above(&self, limit: i64, from: Time, until: Time) -> Option<Time> {
         if from >= until {
             return None;
@@ -177,7 +177,7 @@ impl Profile {
             return (limit < 0).then_some(until);
         };
         let end = match self.steps.at(until - Span::from_millis(1)) {
-            // Before the first step there are 0 hosts, which are too many for a negative limit.
+            // Before the first step there are 0 nodes, which are too many for a negative limit.
             None => (limit < 0).then_some(until),
             Some(last) => match self.steps.last_above(limit, first, last) {
                 Some(above) => {
@@ -189,7 +189,7 @@ impl Profile {
         end.filter(|end| *end > from)
     }
 
-    /// The first instant from `from` on with more than `limit` hosts.
+    /// The first instant from `from` on with more than `limit` nodes.
     pub fn first_above(&self, limit: i64, from: Time) -> Option<Time> {
         let place = match self.steps.at(from) {
             Some(place) => self.steps.next_above(limit, place),
@@ -209,11 +209,11 @@ impl Profile {
         std::iter::once(now).chain(later.map(|step| step.from).inspect(|_| walked::note(1)))
     }
 
-    /// Adds `hosts` (which may be negative) during `[from, until)`.
+    /// Adds `nodes` (which may be negative) during `[from, until)`.
     pub fn add(&mut self, block: Block) {
-        let Block { from, until, hosts } = block;
-        if from < until && hosts != 0 {
-            self.steps.add(from, until, hosts);
+        let Block { from, until, nodes } = block;
+        if from < until && nodes != 0 {
+            self.steps.add(from, until, nodes);
         }
     }
 
@@ -224,11 +224,11 @@ impl Profile {
 
     /// The same profile, later by `span` (003, §3.1: delay).
     pub fn delayed(&self, span: Span) -> Profile {
-        let moved = self.steps().map(|step| Step { from: step.from + span, hosts: step.hosts });
+        let moved = self.steps().map(|step| Step { from: step.from + span, nodes: step.nodes });
         moved.collect::<Builder>().build()
     }
 
-    /// The part during `[from, until)` with time running backwards: the hosts at `t` are those at `-t`, where the
+    /// The part during `[from, until)` with time running backwards: the nodes at `t` are those at `-t`, where the
     /// end of each step becomes its begin. Outside it is 0.
     pub fn mirrored(&self, from: Time, until: Time) -> Profile {
         let mirror = |time: Time| Time::from_millis(time.as_millis().saturating_neg());
@@ -238,7 +238,7 @@ impl Profile {
             let inside: Vec<Step> = cut.steps().take_while(|step| step.from < until).collect();
             let mut end = until;
             for step in inside.into_iter().rev() {
-                builder.push(mirror(end), step.hosts);
+                builder.push(mirror(end), step.nodes);
                 end = step.from;
             }
             builder.push(mirror(end), 0);
@@ -246,7 +246,7 @@ impl Profile {
         builder.build()
     }
 
-    /// The earliest time at or after `from` when `wanted` more hosts fit under `capacity` for `span`.
+    /// The earliest time at or after `from` when `wanted` more nodes fit under `capacity` for `span`.
     /// `None` if that never comes, which is only so when `wanted > capacity`.
     ///
     /// 001, Fig. 5, step 4b: the first hole in the view.
@@ -259,7 +259,7 @@ impl Profile {
         Some(Hole { start, blocked_by })
     }
 
-    /// The earliest time at or after `from` from which on at most `limit` hosts are busy for `span`. `None` if that
+    /// The earliest time at or after `from` from which on at most `limit` nodes are busy for `span`. `None` if that
     /// never comes, which is only so for a negative limit.
     pub fn free_from(&self, limit: i64, span: Span, from: Time) -> Option<Time> {
         let mut start = from;
@@ -275,7 +275,7 @@ impl Profile {
             unknown = self.steps.after(last);
             // The last step that is in the way: all starts before its end fail by it, whatever is before it.
             if let Some(above) = self.steps.last_above(limit, first, last) {
-                // The last step is 0 hosts, so what blocks has a successor unless the limit is negative.
+                // The last step is 0 nodes, so what blocks has a successor unless the limit is negative.
                 let free = self.steps.next_within(limit, self.steps.after(above)?)?;
                 start = self.steps.step(free).from;
                 if above == last {
@@ -299,22 +299,22 @@ impl Profile {
         let mut builder = Builder::default();
         let mut steps = self.steps.iter_from(place);
         if let Some(step) = steps.next() {
-            builder.push(time, step.hosts);
+            builder.push(time, step.nodes);
         }
         for step in steps {
-            builder.push(step.from, step.hosts);
+            builder.push(step.from, step.nodes);
         }
         builder.build()
     }
 
-    /// `(duration, hosts)` pairs from `origin` on, canonical: a leading free gap is a pair, no trailing 0 pair.
+    /// `(duration, nodes)` pairs from `origin` on, canonical: a leading free gap is a pair, no trailing 0 pair.
     pub fn pairs_from(&self, origin: Time) -> Vec<(Span, i64)> {
         let cut = self.cut_before(origin);
         let mut pairs = Vec::with_capacity(cut.n_steps());
-        let mut before = Step { from: origin, hosts: 0 };
+        let mut before = Step { from: origin, nodes: 0 };
         for step in cut.steps() {
             if step.from > before.from {
-                pairs.push((step.from.since(before.from), before.hosts));
+                pairs.push((step.from.since(before.from), before.nodes));
             }
             before = step;
         }
@@ -341,7 +341,7 @@ impl TryFrom<Stored> for Profile {
 
     fn try_from(stored: Stored) -> Result<Profile, NotCanonical> {
         let n_steps = stored.steps.len();
-        let ends = stored.steps.last().is_none_or(|step| step.hosts == 0);
+        let ends = stored.steps.last().is_none_or(|step| step.nodes == 0);
         let in_order = stored.steps.windows(2).all(|two| two[0].from < two[1].from);
         let profile = stored.steps.into_iter().collect::<Builder>().build();
         if ends && in_order && profile.n_steps() == n_steps { Ok(profile) } else { Err(NotCanonical) }
@@ -362,13 +362,13 @@ struct Builder {
 
 impl Builder {
     /// A later step at the same time replaces an earlier one.
-    fn push(&mut self, from: Time, hosts: i64) {
+    fn push(&mut self, from: Time, nodes: i64) {
         if self.steps.last().is_some_and(|step| step.from == from) {
             self.steps.pop();
         }
-        let before = self.steps.last().map_or(0, |step| step.hosts);
-        if before != hosts {
-            self.steps.push(Step { from, hosts });
+        let before = self.steps.last().map_or(0, |step| step.nodes);
+        if before != nodes {
+            self.steps.push(Step { from, nodes });
         }
     }
 
@@ -382,7 +382,7 @@ impl FromIterator<Step> for Builder {
     fn from_iter<I: IntoIterator<Item = Step>>(steps: I) -> Builder {
         let mut builder = Builder::default();
         for step in steps {
-            builder.push(step.from, step.hosts);
+            builder.push(step.from, step.nodes);
         }
         builder
     }

@@ -8,23 +8,23 @@ use crate::id::ClusterId;
 use crate::profile::Profile;
 use crate::time::Span;
 
-/// Hosts on each named cluster, all at once, for one wall time (001: REQUEST).
+/// Nodes on each named cluster, all at once, for one wall time (001: REQUEST).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Request {
-    /// Hosts per cluster; entries of 0 ask for nothing there.
-    pub hosts: BTreeMap<ClusterId, u32>,
+    /// Nodes per cluster; entries of 0 ask for nothing there.
+    pub nodes: BTreeMap<ClusterId, u32>,
     #[serde(deserialize_with = "crate::checked::span")]
     pub wall: Span,
 }
 
 impl Request {
-    pub fn on_one(cluster: ClusterId, n_hosts: u32, wall: Span) -> Request {
-        Request { hosts: BTreeMap::from([(cluster, n_hosts)]), wall }
+    pub fn on_one(cluster: ClusterId, n_nodes: u32, wall: Span) -> Request {
+        Request { nodes: BTreeMap::from([(cluster, n_nodes)]), wall }
     }
 
-    /// Hosts over all clusters.
-    pub fn n_hosts(&self) -> u32 {
-        self.hosts.values().sum()
+    /// Nodes over all clusters.
+    pub fn n_nodes(&self) -> u32 {
+        self.nodes.values().sum()
     }
 }
 

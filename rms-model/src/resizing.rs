@@ -1,4 +1,4 @@
-//! Whom the server offers idle hosts, and for whose sake it asks for hosts back (002).
+//! Whom the server offers idle nodes, and for whose sake it asks for nodes back (002).
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Who is offered hosts that nobody waits for.
+/// Who is offered nodes that nobody waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OfferRule {
@@ -15,9 +15,9 @@ pub enum OfferRule {
     /// Everybody equally, weighted by the shares of their users.
     #[default]
     EqualShare,
-    /// First who holds the fewest hosts above its minimum: the rule of the "agreement" policies.
+    /// First who holds the fewest nodes above its minimum: the rule of the "agreement" policies.
     FewestAboveMinimum,
-    /// First who gains the most speed by one more host, as far as it has declared that.
+    /// First who gains the most speed by one more node, as far as it has declared that.
     Efficiency,
 }
 

@@ -21,7 +21,7 @@ impl fmt::Display for Mebibytes {
 /// The feature of a node that keeps jobs to the memory that they ask for; its agent finds out by itself.
 pub const MEMORY_FEATURE: &str = "memory-limit";
 
-/// What a node says of itself when it joins (001: the host part of CINFO).
+/// What a node says of itself when it joins (001: the node part of CINFO).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Inventory {
     pub sockets: u32,
@@ -31,7 +31,7 @@ pub struct Inventory {
     /// Logical CPUs over all cores; what `-c` counts.
     pub cpus: u32,
     pub memory: Mebibytes,
-    /// Speed relative to the deployment's reference host, in thousandths.
+    /// Speed relative to the deployment's reference node, in thousandths.
     pub speed_milli: u32,
     #[serde(deserialize_with = "crate::checked::names")]
     pub features: BTreeSet<String>,

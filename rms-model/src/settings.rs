@@ -31,7 +31,7 @@ pub enum LauncherPolicy {
     Run,
 }
 
-/// When a ghost keeps hosts that were given back, for the fair-start delay.
+/// When a ghost keeps nodes that were given back, for the fair-start delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GhostRule {
@@ -45,7 +45,7 @@ pub enum GhostRule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// How long a ghost keeps freed hosts, so that slow launchers get their chance (001, §5.3.1).
+    /// How long a ghost keeps freed nodes, so that slow launchers get their chance (001, §5.3.1).
     pub fair_start: Span,
     /// The same for clusters, by name, that have their own.
     pub fair_start_at: Own<Span>,
@@ -77,33 +77,33 @@ pub struct Settings {
     /// How long an evolving application may take, once a smaller stage is due, to name the nodes that it frees.
     #[serde(default)]
     pub release_grace: Span,
-    /// How long the processes of an application on hosts that it says it has left have to end by themselves, before TERM.
+    /// How long the processes of an application on nodes that it says it has left have to end by themselves, before TERM.
     pub exit_grace: Span,
-    /// Which running applications are offered hosts that nobody waits for (002).
+    /// Which running applications are offered nodes that nobody waits for (002).
     pub offer_idle: OfferRule,
-    /// For whom running applications are asked to give hosts back.
+    /// For whom running applications are asked to give nodes back.
     pub shrink_for: ShrinkRule,
-    /// For how long an offer stands, and its hosts are held for it.
+    /// For how long an offer stands, and its nodes are held for it.
     pub offer_valid: Span,
     /// So long after an offer was declined, only more than what was declined is offered.
     pub offer_again: Span,
     /// By so much all that running applications gain may make a waiting job start later than it would without.
     pub delay_tolerance: Span,
-    /// What a host that an application gains costs for an hour, in thousandths; 0 = nothing.
+    /// What a node that an application gains costs for an hour, in thousandths; 0 = nothing.
     pub price: u64,
     /// The same for clusters that have their own.
     pub price_at: Own<u64>,
     /// How far down from the price the server goes in a negotiation, in percent of it.
     pub price_floor: u32,
-    /// What a user may spend on gained hosts in all, in thousandths; `None` = whatever it costs.
+    /// What a user may spend on gained nodes in all, in thousandths; `None` = whatever it costs.
     pub budget: Option<u64>,
     /// The same for users who have their own.
     pub budget_of: Own<Option<u64>>,
-    /// How many hosts beyond their first ones all jobs of a user may have; `None` = any number.
+    /// How many nodes beyond their first ones all jobs of a user may have; `None` = any number.
     pub growth_limit: Option<u32>,
     /// The same for users who have their own.
     pub growth_limit_of: Own<Option<u32>>,
-    /// The weight of a user where idle hosts are shared.
+    /// The weight of a user where idle nodes are shared.
     pub share: u32,
     /// The same for users who have their own.
     pub share_of: Own<u32>,
@@ -249,7 +249,7 @@ impl Settings {
         self.fair_start_at.get(cluster).copied().unwrap_or(self.fair_start)
     }
 
-    /// What a gained host of a cluster costs for an hour, in thousandths.
+    /// What a gained node of a cluster costs for an hour, in thousandths.
     pub fn price_in(&self, cluster: &str) -> u64 {
         self.price_at.get(cluster).copied().unwrap_or(self.price)
     }
@@ -259,7 +259,7 @@ impl Settings {
         self.budget_of.get(user).copied().unwrap_or(self.budget)
     }
 
-    /// How many hosts beyond their first ones all jobs of a user may have; `None`: any number.
+    /// How many nodes beyond their first ones all jobs of a user may have; `None`: any number.
     pub fn growth_limit_of(&self, user: &str) -> Option<u32> {
         self.growth_limit_of.get(user).copied().unwrap_or(self.growth_limit)
     }
@@ -279,7 +279,7 @@ impl Settings {
         self.submit_limit_of.get(user).copied().unwrap_or(self.submit_limit)
     }
 
-    /// The weight of a user where idle hosts are shared.
+    /// The weight of a user where idle nodes are shared.
     pub fn share_of(&self, user: &str) -> u32 {
         self.share_of.get(user).copied().unwrap_or(self.share)
     }
@@ -516,7 +516,7 @@ fn valid(key: &str, value: &str) -> Result<Span, SettingError> {
 
 fn price(key: &str, value: &str) -> Result<u64, SettingError> {
     let price = value.parse().ok().filter(|price| *price <= MAX_PRICE);
-    price.ok_or_else(|| bad(key, value, "thousandths for a host and hour, from 0 to 1099511627776"))
+    price.ok_or_else(|| bad(key, value, "thousandths for a node and hour, from 0 to 1099511627776"))
 }
 
 fn budget(key: &str, value: &str) -> Result<Option<u64>, SettingError> {

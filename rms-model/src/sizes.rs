@@ -1,4 +1,4 @@
-//! Which numbers of hosts an application can use.
+//! Which numbers of nodes an application can use.
 
 use serde::{Deserialize, Serialize};
 

@@ -424,7 +424,7 @@ mod tests {
             let mut fact = done(job, "ann", "cfd", Outcome::Completed);
             if let Fact::JobDone { record, .. } = &mut fact {
                 let on = |cluster| (ClusterId(cluster), 1);
-                record.request.hosts = [on(job as u16), on(100)].into_iter().take(1 + job as usize % 2).collect();
+                record.request.nodes = [on(job as u16), on(100)].into_iter().take(1 + job as usize % 2).collect();
             }
             fact
         });

@@ -169,8 +169,8 @@ mod tests {
     use super::*;
     use crate::mailbox::draw_channel;
 
-    fn occupied(hosts: i64) -> Option<Arc<Profile>> {
-        Some(Arc::new(Profile::from_pairs(Time::EPOCH, [(Span::from_secs(10), hosts)])))
+    fn occupied(nodes: i64) -> Option<Arc<Profile>> {
+        Some(Arc::new(Profile::from_pairs(Time::EPOCH, [(Span::from_secs(10), nodes)])))
     }
 
     fn cluster(cluster: u16, capacity: u32, occupied: Option<Arc<Profile>>) -> ClusterChange {
@@ -188,7 +188,7 @@ mod tests {
     fn grant(tag: u64) -> Grant {
         let request = Request::on_one(ClusterId(0), 1, Span::from_secs(1));
         let at = Time::EPOCH;
-        Grant { tag: Tag(tag), run: Run(1), at, request, until: at, answer_until: at, hosts: Vec::new() }
+        Grant { tag: Tag(tag), run: Run(1), at, request, until: at, answer_until: at, nodes: Vec::new() }
     }
 
     fn drained(outbox: &LauncherOutbox, orders: &LauncherOrders) -> Vec<Told> {

@@ -30,13 +30,13 @@ pub struct NegotiatorOrders(Arc<Slot>);
 
 /// Not a queue. What waits is at most: the answers to as many calls as the session lets be under way, what was not taken
 /// of as few messages, the newest message of each negotiation (every statement says all that follows from those before),
-/// what is held now, which hosts were lost, and one end. Should there be more negotiations than can be open, the oldest message is dropped: a
+/// what is held now, which nodes were lost, and one end. Should there be more negotiations than can be open, the oldest message is dropped: a
 /// message may be lost, and is said again.
 type Slot = Mailbox<(JobId, Run), ForNegotiator>;
 
 #[derive(Debug, Default)]
 struct ForNegotiator {
-    answers: VecDeque<Answer>,
+    answers: VecDeque<QueuedAnswer>,
     refused: VecDeque<NegotiatorNotice>,
     holding: Option<Box<Holding>>,
     /// No more than a cluster has.
@@ -48,7 +48,7 @@ struct ForNegotiator {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct QueuedAnswer {
     seq: u64,
     answer: Result<NegotiatorAnswer, Refused>,
     place: OwnedSemaphorePermit,
@@ -95,7 +95,7 @@ impl NegotiatorOutbox {
             NegotiatorNotice::Said(message) => waiting.lay(message),
             NegotiatorNotice::Holding(holding) => waiting.holding = Some(holding),
             NegotiatorNotice::Counted { n_opened } => waiting.counted = Some(n_opened),
-            NegotiatorNotice::HostsLost { hosts } => waiting.lost.extend(hosts),
+            NegotiatorNotice::NodesLost { nodes } => waiting.lost.extend(nodes),
             refused @ NegotiatorNotice::Refused { .. } => {
                 if waiting.refused.len() < MOST_REFUSED {
                     waiting.refused.push_back(refused);
@@ -117,7 +117,7 @@ impl Caller {
         outbox.0.change(|waiting| {
             // After the last word nothing is said, or a flood of calls could keep it from being said.
             if waiting.last.is_none() {
-                waiting.answers.push_back(Answer { seq, answer, place });
+                waiting.answers.push_back(QueuedAnswer { seq, answer, place });
             }
         });
     }
@@ -139,8 +139,8 @@ impl Drop for NegotiatorOrders {
 
 impl ForNegotiator {
     fn take_lost(&mut self) -> Option<NegotiatorNotice> {
-        let hosts: Vec<NodeId> = std::mem::take(&mut self.lost).into_iter().collect();
-        (!hosts.is_empty()).then_some(NegotiatorNotice::HostsLost { hosts })
+        let nodes: Vec<NodeId> = std::mem::take(&mut self.lost).into_iter().collect();
+        (!nodes.is_empty()).then_some(NegotiatorNotice::NodesLost { nodes })
     }
 
     /// A message takes the place of an older one of the same negotiation.
@@ -165,7 +165,7 @@ impl Waiting for ForNegotiator {
     type Told = Told;
 
     fn take(&mut self) -> Taken<Told> {
-        if let Some(Answer { seq, answer, place }) = self.answers.pop_front() {
+        if let Some(QueuedAnswer { seq, answer, place }) = self.answers.pop_front() {
             return Taken::Told(Told::Answer { seq, answer, place });
         }
         let counted = self.counted.take().map(|n_opened| NegotiatorNotice::Counted { n_opened });
@@ -201,7 +201,7 @@ mod tests {
     }
 
     fn holding(generation: u32) -> NegotiatorNotice {
-        NegotiatorNotice::Holding(Box::new(Holding { generation, hosts: Vec::new(), until: Time::EPOCH, stages: None }))
+        NegotiatorNotice::Holding(Box::new(Holding { generation, nodes: Vec::new(), until: Time::EPOCH, stages: None }))
     }
 
     /// Notices, after the numbers of answers.

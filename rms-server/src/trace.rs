@@ -53,29 +53,29 @@ pub fn fact(fact: &Fact) {
         | Fact::ShareEnded { job, .. }
         | Fact::JobEnding { job, .. }
         | Fact::CourseSet { job, .. }
-        | Fact::HostsFreed { job, .. }
-        | Fact::HostsGhosted { job, .. }
-        | Fact::HostsChosen { job, .. }
+        | Fact::NodesFreed { job, .. }
+        | Fact::NodesGhosted { job, .. }
+        | Fact::NodesChosen { job, .. }
         | Fact::ProfileChanged { job, .. }
         | Fact::GhostExpired { job } => tracing::debug!(target: "facts", %job, "{fact:?}"),
-        Fact::HostGhostsExpired { nodes, .. } => tracing::debug!(target: "facts", ?nodes, "ghosts expired"),
+        Fact::NodeGhostsExpired { nodes, .. } => tracing::debug!(target: "facts", ?nodes, "ghosts expired"),
         Fact::LauncherSubscribed { job, spec, .. } => {
             tracing::info!(target: "facts", %job, owner = spec.owner.0, name = spec.labels.name, "a launcher subscribed");
         }
         Fact::ClusterLinkSet { link, by, .. } => {
             tracing::info!(target: "facts", ?link, by, "link between clusters set")
         }
-        Fact::Talked { job, dialogue, .. } => {
+        Fact::DialogueChanged { job, dialogue, .. } => {
             let (id, phase, round) = (dialogue.id(), dialogue.phase(), dialogue.round());
             tracing::debug!(target: "facts", %job, %id, %phase, round, "negotiation");
         }
         Fact::PromiseWarned { job, negotiation, .. } => {
             tracing::warn!(target: "facts", %job, %negotiation, "it has not given back what it promised");
         }
-        Fact::HostsHeld { job, .. }
-        | Fact::HostsDeparting { job, .. }
-        | Fact::HostsStay { job }
-        | Fact::HostsReleased { job, .. }
+        Fact::NodesHeld { job, .. }
+        | Fact::NodesDeparting { job, .. }
+        | Fact::NodesStay { job }
+        | Fact::NodesReleased { job, .. }
         | Fact::LimitsDeclared { job, .. }
         | Fact::LossDeclared { job, .. }
         | Fact::LoanCalled { job, .. }

@@ -149,7 +149,7 @@ impl ModelApplication {
             Told::Notice(NegotiatorNotice::Ended { outcome: _ }) => self.link = Link::Over,
             Told::Notice(NegotiatorNotice::Replaced) => self.loses_connection(),
             // The holding says the same.
-            Told::Notice(NegotiatorNotice::HostsLost { hosts: _ }) => {}
+            Told::Notice(NegotiatorNotice::NodesLost { nodes: _ }) => {}
             Told::Notice(NegotiatorNotice::Counted { n_opened }) => {
                 self.dialogues.iter_mut().for_each(|dialogues| dialogues.skip_to(n_opened));
             }
@@ -292,22 +292,22 @@ impl ModelApplication {
             return;
         };
         let Some(template) = dialogue.proposal() else { return };
-        let n_hosts = template.n_hosts() as usize;
-        let mut hosts = BTreeSet::new();
+        let n_nodes = template.n_nodes() as usize;
+        let mut nodes = BTreeSet::new();
         for item in template.items().iter().filter(|item| item.is_live()) {
-            let Resource::Hosts(cluster) = item.resource else { continue };
-            // Its first host is where it lives; the last ones to come are the first to go, but before them those that it
+            let Resource::Nodes(cluster) = item.resource else { continue };
+            // Its first node is where it lives; the last ones to come are the first to go, but before them those that it
             // was asked to leave.
             let mut others: Vec<_> =
-                holding.hosts.iter().skip(1).rev().filter(|host| host.cluster == cluster).collect();
-            others.sort_by_key(|host| !host.is_departing);
-            let others = others.into_iter().map(|host| host.node).filter(|node| !item.hosts.contains(node));
-            let n_more = item.quantity.0.saturating_sub(item.hosts.len() as u64);
-            hosts.extend(item.hosts.iter().copied().chain(others.take(n_more as usize)));
+                holding.nodes.iter().skip(1).rev().filter(|node| node.cluster == cluster).collect();
+            others.sort_by_key(|node| !node.is_departing);
+            let others = others.into_iter().map(|node| node.node).filter(|node| !item.nodes.contains(node));
+            let n_more = item.quantity.0.saturating_sub(item.nodes.len() as u64);
+            nodes.extend(item.nodes.iter().copied().chain(others.take(n_more as usize)));
         }
-        if hosts.len() == n_hosts {
-            reaction.clears.extend(hosts.iter().copied());
-            self.acts(now, id, Action::Commit(hosts), reaction);
+        if nodes.len() == n_nodes {
+            reaction.clears.extend(nodes.iter().copied());
+            self.acts(now, id, Action::Commit(nodes), reaction);
         } else {
             self.acts(now, id, Action::Fail(Reason::Changed), reaction);
         }

@@ -23,7 +23,7 @@ use rms_core::{Config, Event, Fact, Journal, Rms, State, Step, Ticket};
 use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Run, Settings, Span, Time, Usage};
 use thiserror::Error;
 
-pub use journal::{Census, JournalJobs, known_hosts};
+pub use journal::{Census, JournalJobs, known_nodes};
 pub use progress::Elastic;
 use progress::Progress;
 pub use result::{Figures, Finished, Summary};
@@ -40,7 +40,7 @@ pub trait Workload {
     fn submission(&self, job_idx: usize) -> (Identity, Submission);
     /// How long it runs once it has started; its wall time at most.
     fn run(&self, job_idx: usize) -> Span;
-    /// How its run time depends on its hosts, if these may change.
+    /// How its run time depends on its nodes, if these may change.
     fn elastic(&self, _job_idx: usize) -> Option<Elastic> {
         None
     }
@@ -48,7 +48,7 @@ pub trait Workload {
 
 /// The nodes of one cluster, all alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hosts {
+pub struct ClusterNodes {
     pub cluster: String,
     pub names: Vec<String>,
     pub inventory: Inventory,
@@ -69,9 +69,9 @@ pub struct Batch<'a, W> {
     rms: Rms,
     workload: &'a W,
     watch: Watch,
-    /// The jobs that run, by when they end; those whose hosts change, by when they would have ended, too.
+    /// The jobs that run, by when they end; those whose nodes change, by when they would have ended, too.
     ends: BinaryHeap<Reverse<(Time, JobId, Run)>>,
-    /// Of running jobs whose hosts change.
+    /// Of running jobs whose nodes change.
     progress: BTreeMap<JobId, Progress>,
     /// What their nodes have to say.
     reports: VecDeque<(NodeId, JobReport)>,
@@ -93,7 +93,7 @@ struct Watch {
     finished: Vec<Option<Finished>>,
 }
 
-/// The hosts of a job have changed.
+/// The nodes of a job have changed.
 #[derive(Debug)]
 struct Resized {
     job: JobId,
@@ -105,7 +105,7 @@ struct Resized {
 impl<'a, W: Workload> Batch<'a, W> {
     /// # Errors
     /// Nodes that can not join.
-    pub fn new(settings: Settings, hosts: &[Hosts], workload: &'a W) -> Result<Batch<'a, W>, BatchError> {
+    pub fn new(settings: Settings, nodes: &[ClusterNodes], workload: &'a W) -> Result<Batch<'a, W>, BatchError> {
         let config = Config { settings, tells_anyone: false, ..Config::default() };
         let watch = Watch { finished: vec![None; workload.n_jobs()], ..Watch::default() };
         let rms = Rms::new(config);
@@ -122,7 +122,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             n_refused: 0,
             n_done: 0,
         };
-        for cluster in hosts {
+        for cluster in nodes {
             for name in &cluster.names {
                 let hello = AgentHello {
                     cluster: cluster.cluster.clone(),
@@ -152,9 +152,9 @@ impl<'a, W: Workload> Batch<'a, W> {
             }
         }
         progress(self.n_done);
-        let n_hosts = self.rms.state().nodes().len() as u32;
-        let ghosts = self.rms.state().ghost_host_time();
-        Ok(Summary::new(self.watch.finished, n_hosts, self.n_refused, ghosts))
+        let n_nodes = self.rms.state().nodes().len() as u32;
+        let ghosts = self.rms.state().ghost_node_time();
+        Ok(Summary::new(self.watch.finished, n_nodes, self.n_refused, ghosts))
     }
 
     /// Everything of the next instant at which something happens; false if all jobs have ended.
@@ -174,7 +174,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         // A timer that is past is due at once.
         let now = next.ok_or(BatchError::Stuck { n_left })?.max(self.now);
         self.now = now;
-        // At one instant hosts are freed first, then jobs come, and one pass serves them all.
+        // At one instant nodes are freed first, then jobs come, and one pass serves them all.
         while let Some(Reverse((end, job, run))) = self.ends.peek().copied()
             && end <= now
         {
@@ -194,7 +194,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         Ok(true)
     }
 
-    /// Jobs whose hosts have changed since end, or have ended, at another time.
+    /// Jobs whose nodes have changed since end, or have ended, at another time.
     fn forget_old_ends(&mut self) {
         while let Some(Reverse((end, job, run))) = self.ends.peek() {
             let is_running = self.rms.state().jobs().get(job).is_some_and(|entry| entry.run == *run);
@@ -245,14 +245,14 @@ impl<'a, W: Workload> Batch<'a, W> {
         }
     }
 
-    /// Somebody has started: it ends when it has done its work, unless its hosts change.
+    /// Somebody has started: it ends when it has done its work, unless its nodes change.
     fn begin(&mut self, job: JobId, run: Run, at: Time) {
         let nodes = self.rms.state().jobs().get(&job).map_or(&[][..], |entry| entry.nodes());
         let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
-        let (runs, n_hosts) = (self.workload.run(job_idx), nodes.len() as u32);
+        let (runs, n_nodes) = (self.workload.run(job_idx), nodes.len() as u32);
         let mut ended = at + runs;
         if let Some(elastic) = self.workload.elastic(job_idx) {
-            let progress = Progress::new(elastic, runs, at, n_hosts);
+            let progress = Progress::new(elastic, runs, at, n_nodes);
             ended = progress.end();
             self.progress.insert(job, progress);
             let status = JobStatus::running(at);
@@ -260,22 +260,22 @@ impl<'a, W: Workload> Batch<'a, W> {
         }
         self.ends.push(Reverse((ended, job, run)));
         let submitted = self.workload.submit(job_idx);
-        let host_time = Span::from_millis(ended.since(at).as_millis().saturating_mul(n_hosts.into()));
-        let finished = Finished { submitted, started: at, ended, n_hosts, host_time, n_changes: 0 };
+        let node_time = Span::from_millis(ended.since(at).as_millis().saturating_mul(n_nodes.into()));
+        let finished = Finished { submitted, started: at, ended, n_nodes, node_time, n_changes: 0 };
         self.watch.finished[job_idx] = Some(finished);
     }
 
     fn resize(&mut self, resized: &Resized) {
         let Resized { job, at, gained, freed } = resized;
         let Some(entry) = self.rms.state().jobs().get(job) else { return };
-        let (run, n_hosts) = (entry.run, entry.nodes().len() as u32);
+        let (run, n_nodes) = (entry.run, entry.nodes().len() as u32);
         let Some(progress) = self.progress.get_mut(job) else { return };
-        progress.resize(*at, n_hosts);
+        progress.resize(*at, n_nodes);
         let ended = progress.end();
         let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
         if let Some(finished) = &mut self.watch.finished[job_idx] {
-            let (host_time, n_changes) = (progress.host_time(ended), progress.n_changes());
-            *finished = Finished { ended, host_time, n_changes, ..*finished };
+            let (node_time, n_changes) = (progress.node_time(ended), progress.n_changes());
+            *finished = Finished { ended, node_time, n_changes, ..*finished };
         }
         self.ends.push(Reverse((ended, *job, run)));
         let running = JobStatus::running(*at);
@@ -329,11 +329,11 @@ impl Journal for Watch {
     }
 }
 
-/// Hosts that are called `n1`, `n2`, …
-pub fn uniform_hosts(n_nodes: u32, cores_per_node: u32) -> Hosts {
+/// Nodes that are called `n1`, `n2`, …
+pub fn uniform_nodes(n_nodes: u32, cores_per_node: u32) -> ClusterNodes {
     let names = (1..=n_nodes).map(|number| format!("n{number}")).collect();
     let inventory = Inventory { cores: cores_per_node, cpus: cores_per_node, ..Inventory::default() };
-    Hosts { cluster: "c".to_owned(), names, inventory }
+    ClusterNodes { cluster: "c".to_owned(), names, inventory }
 }
 
 const PROGRESS_EVERY: usize = 1024;

@@ -18,28 +18,28 @@ use crate::world::World;
 #[derive(Debug)]
 pub struct Crowd {
     dice: Dice,
-    /// Of what jobs do about lost hosts.
+    /// Of what jobs do about lost nodes.
     losses: Dice,
     n_jobs_left: u32,
-    /// The most hosts that a cluster has.
-    n_hosts: u32,
+    /// The most nodes that a cluster has.
+    n_nodes: u32,
     longest_gap: Span,
     /// In so many of a hundred cases it is about negotiation.
     negotiates: u32,
 }
 
 impl Crowd {
-    /// They submit `n_jobs` jobs of at most `n_hosts` hosts to the clusters `a` and `b`.
-    pub fn new(seed: u64, n_jobs: u32, n_hosts: u32) -> Crowd {
+    /// They submit `n_jobs` jobs of at most `n_nodes` nodes to the clusters `a` and `b`.
+    pub fn new(seed: u64, n_jobs: u32, n_nodes: u32) -> Crowd {
         let mut dice = Dice::new(seed, STREAM);
         let longest_gap = dice.span(Span::from_secs(1), Span::from_secs(25));
         let losses = Dice::new(seed, STREAM_OF_LOSSES);
-        Crowd { dice, losses, n_jobs_left: n_jobs, n_hosts, longest_gap, negotiates: 0 }
+        Crowd { dice, losses, n_jobs_left: n_jobs, n_nodes, longest_gap, negotiates: 0 }
     }
 
-    /// Most of what they do is about applications whose hosts change while they run.
-    pub fn negotiating(seed: u64, n_jobs: u32, n_hosts: u32) -> Crowd {
-        Crowd { negotiates: 75, ..Crowd::new(seed, n_jobs, n_hosts) }
+    /// Most of what they do is about applications whose nodes change while they run.
+    pub fn negotiating(seed: u64, n_jobs: u32, n_nodes: u32) -> Crowd {
+        Crowd { negotiates: 75, ..Crowd::new(seed, n_jobs, n_nodes) }
     }
 
     /// When somebody does something next.
@@ -53,7 +53,7 @@ impl Crowd {
         if may_submit && self.dice.chance(65) {
             self.n_jobs_left -= 1;
             if self.negotiates > 0 && self.dice.chance(self.negotiates) {
-                let job = negotiating::job(&mut self.dice, self.n_hosts);
+                let job = negotiating::job(&mut self.dice, self.n_nodes);
                 let job = negotiating::with_losses(&mut self.losses, job);
                 let job = job.by(self.dice.pick(&USERS).expect("there are three"));
                 let job = if self.dice.chance(30) { job.requeue() } else { job };
@@ -71,7 +71,7 @@ impl Crowd {
             return;
         }
         if self.negotiates > 0 && self.dice.chance(self.negotiates) {
-            negotiating::act(&mut self.dice, world, self.n_hosts);
+            negotiating::act(&mut self.dice, world, self.n_nodes);
             return;
         }
         let call = self.call(world);
@@ -103,7 +103,7 @@ impl Crowd {
         };
         let manner = Manner {
             user: (*self.dice.pick(&USERS).expect("there are three")).to_owned(),
-            sizes: Sizes { least: 1, most: self.dice.number(1, self.n_hosts) },
+            sizes: Sizes { least: 1, most: self.dice.number(1, self.n_nodes) },
             on_one: secs(&mut self.dice, 5, 120),
             adapts_in: if self.dice.chance(50) { Span::ZERO } else { secs(&mut self.dice, 0, 8) },
             then,
@@ -117,13 +117,13 @@ impl Crowd {
             Span::from_millis(i64::from(dice.number(least * 1000, most * 1000)))
         };
         let wall = secs(&mut self.dice, 5, 90);
-        let n_hosts = self.dice.number(1, self.n_hosts);
+        let n_nodes = self.dice.number(1, self.n_nodes);
         let job = match self.dice.number(0, 9) {
-            0 | 1 => rigid(n_hosts, wall),
+            0 | 1 => rigid(n_nodes, wall),
             2 | 3 => self.evolving(),
-            4..=6 => script(n_hosts, wall),
-            7 | 8 => moldable(&[(n_hosts, wall), (1, wall + wall)]),
-            _ => spanning(&[("a", self.dice.number(1, self.n_hosts)), ("b", 1)], wall),
+            4..=6 => script(n_nodes, wall),
+            7 | 8 => moldable(&[(n_nodes, wall), (1, wall + wall)]),
+            _ => spanning(&[("a", self.dice.number(1, self.n_nodes)), ("b", 1)], wall),
         };
         let runs = secs(&mut self.dice, 0, 100);
         // Some programs come from a slow file system.
@@ -132,14 +132,14 @@ impl Crowd {
         let codes = [0, 0, 0, 1, 7];
         job = job.exits(*self.dice.pick(&codes).expect("there are five"));
         if self.dice.chance(10) {
-            let host_idx = self.dice.number(0, n_hosts - 1);
+            let node_idx = self.dice.number(0, n_nodes - 1);
             let exits = [
                 NodeExit::Signaled { signal: 11 },
                 NodeExit::Aborted { code: 3 },
                 NodeExit::NotStarted { reason: "no such program".to_owned() },
             ];
             let exit = self.dice.pick(&exits).expect("there are three").clone();
-            job = job.on_host(host_idx, secs(&mut self.dice, 0, 60), exit);
+            job = job.on_node(node_idx, secs(&mut self.dice, 0, 60), exit);
         }
         if self.dice.chance(10) {
             job = job.ignores_term();
@@ -167,7 +167,7 @@ impl Crowd {
     }
 
     fn stage(&mut self) -> (u32, Span) {
-        (self.dice.number(1, self.n_hosts), self.dice.span(Span::from_secs(1), Span::from_secs(30)))
+        (self.dice.number(1, self.n_nodes), self.dice.span(Span::from_secs(1), Span::from_secs(30)))
     }
 
     fn call(&mut self, world: &mut World) -> Call {
@@ -190,7 +190,7 @@ impl Crowd {
             11 => Call::FreeNodes { job: some_job, nodes },
             12 => {
                 let n_stages = self.dice.number(1, 3);
-                let stages = (0..n_stages).map(|_| self.stage()).map(|(hosts, span)| Stage { hosts, span });
+                let stages = (0..n_stages).map(|_| self.stage()).map(|(nodes, span)| Stage { nodes, span });
                 let stages = Evolution::new(stages.collect()).expect("stages that can be");
                 Call::Evolve { job: some_job, stages, open: self.dice.chance(50) }
             }

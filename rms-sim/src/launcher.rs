@@ -1,4 +1,4 @@
-//! A model external launcher: after a while it adapts its request to its view, and with the start it uses its hosts in a
+//! A model external launcher: after a while it adapts its request to its view, and with the start it uses its nodes in a
 //! manner of its own, or breaks the rules. It selects with the functions that real launchers run.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ pub use launcher_schedule::moldable::Sizes;
 use launcher_schedule::moldable::{self, Amdahl};
 use rms_api::Refusal;
 use rms_api::subscription::{
-    Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish,
+    Grant, Launchable, LauncherAnswer, LauncherCall, LauncherRequest, LauncherView, Notice, Subscription, Tag,
 };
 use rms_model::{JobId, Profile, Request, Span, Time, Work};
 
@@ -17,14 +17,14 @@ use rms_model::{JobId, Profile, Request, Span, Time, Work};
 pub struct Manner {
     pub user: String,
     pub sizes: Sizes,
-    /// The wall time on one host; nine tenths of the work are parallel.
+    /// The wall time on one node; nine tenths of the work are parallel.
     pub on_one: Span,
     /// From a change of its view until it has chosen.
     pub adapts_in: Span,
     pub then: Then,
 }
 
-/// What a launcher does once it has its hosts.
+/// What a launcher does once it has its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Uses them by its own means for so long, and says how that ended.
@@ -66,7 +66,7 @@ pub(crate) struct ModelLauncher {
     phase: Phase,
     /// Is a choice on its way? Then it will see what has changed meanwhile (RULES S4).
     computes: bool,
-    sent: Option<Wish>,
+    sent: Option<LauncherRequest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl ModelLauncher {
                 let is_news = request.is_some() && request.as_ref() != self.sent.as_ref().map(|wish| &wish.request);
                 let Some(request) = request.filter(|_| is_news) else { return Vec::new() };
                 let tag = self.sent.as_ref().map_or(Tag(1), |wish| Tag(wish.tag.0 + 1));
-                let wish = Wish { tag, seen: self.view.version, request };
+                let wish = LauncherRequest { tag, seen: self.view.version, request };
                 self.sent = Some(wish.clone());
                 vec![LauncherCall::Request { job, wish }]
             }
@@ -186,8 +186,8 @@ impl ModelLauncher {
         static FREE: Profile = Profile::new();
         let on_one: BTreeMap<_, _> = self.view.capacity.keys().map(|cluster| (*cluster, self.manner.on_one)).collect();
         let amdahl = Amdahl::new(9, 10, on_one).expect("nine tenths are a part");
-        let sight = Sight::of(self.view.capacity.iter().map(|(cluster, n_hosts)| {
-            (*cluster, *n_hosts, self.view.occupied.get(cluster).map_or(&FREE, |occupied| &**occupied))
+        let sight = Sight::of(self.view.capacity.iter().map(|(cluster, n_nodes)| {
+            (*cluster, *n_nodes, self.view.occupied.get(cluster).map_or(&FREE, |occupied| &**occupied))
         }));
         moldable::propose(&sight, now, self.manner.sizes, &amdahl).map(|proposal| proposal.request)
     }

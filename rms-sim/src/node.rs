@@ -381,7 +381,7 @@ impl ModelNode {
         [timer, supervisors, self.doings.next()].into_iter().flatten().min()
     }
 
-    /// Is this the first host of the execution?
+    /// Is this the first node of the execution?
     pub(crate) fn is_first_of(&self, execution: ExecutionId) -> bool {
         self.supervisors.get(&execution).is_some_and(Supervisor::is_first)
     }

@@ -10,18 +10,18 @@ use rms_model::{Span, Work};
 pub struct Program {
     /// From the order to start until the processes are up.
     pub start_delay: Span,
-    /// How long the work takes on a host; `None`: until it is ended.
+    /// How long the work takes on a node; `None`: until it is ended.
     pub runs: Option<Span>,
     pub exit: NodeExit,
-    /// Hosts that behave differently, by their index.
+    /// Nodes that behave differently, by their index.
     pub parts: BTreeMap<u32, Part>,
     /// From TERM until the processes are gone; `None`: only KILL ends them.
     pub heeds_term: Option<Span>,
-    /// From a change of the job's hosts until its hook has adapted it; `None`: it never says so.
+    /// From a change of the job's nodes until its hook has adapted it; `None`: it never says so.
     pub confirms_in: Option<Span>,
 }
 
-/// What happens on one host.
+/// What happens on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     pub runs: Option<Span>,
@@ -43,13 +43,13 @@ impl Default for Program {
 }
 
 impl Program {
-    /// A script runs on host 0 only: its other hosts wait to be used, and to be ended.
-    pub fn part(&self, launch: &Launch, host_idx: u32) -> Part {
+    /// A script runs on node 0 only: its other nodes wait to be used, and to be ended.
+    pub fn part(&self, launch: &Launch, node_idx: u32) -> Part {
         let idles = match &launch.execution.work {
-            Work::Script { .. } => host_idx > 0,
-            Work::Tasks { .. } | Work::Hosts => false,
+            Work::Script { .. } => node_idx > 0,
+            Work::Tasks { .. } | Work::Nodes => false,
         };
-        match self.parts.get(&host_idx) {
+        match self.parts.get(&node_idx) {
             Some(part) => part.clone(),
             None if idles => Part { runs: None, exit: NodeExit::Ordered },
             None => Part { runs: self.runs, exit: self.exit.clone() },

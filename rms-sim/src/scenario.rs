@@ -25,12 +25,12 @@ pub struct Ended {
     /// Views of launchers that were compared with the plan, in the calm after the storm.
     pub n_views: usize,
     pub n_jobs: usize,
-    pub talks: Talks,
+    pub negotiations: JobNegotiations,
 }
 
 /// How negotiations went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Talks {
+pub struct JobNegotiations {
     pub n_opened: usize,
     pub n_agreed: usize,
     pub n_applied: usize,
@@ -42,26 +42,26 @@ pub struct Talks {
     pub n_ambushes: usize,
 }
 
-impl Talks {
-    fn of(world: &World) -> Talks {
+impl JobNegotiations {
+    fn of(world: &World) -> JobNegotiations {
         let mut last: BTreeMap<(JobId, Run, NegotiationId), (bool, Phase)> = BTreeMap::new();
         let mut runs: BTreeMap<JobId, Run> = BTreeMap::new();
         for fact in world.facts() {
             if let Fact::JobStarted { job, run, .. } = fact {
                 runs.insert(*job, *run);
             }
-            if let Fact::Talked { job, dialogue, .. } = fact {
+            if let Fact::DialogueChanged { job, dialogue, .. } = fact {
                 let run = runs.get(job).copied().unwrap_or(Run(1));
-                let talk = last.entry((*job, run, dialogue.id())).or_insert((false, Phase::Idle));
+                let negotiation = last.entry((*job, run, dialogue.id())).or_insert((false, Phase::Idle));
                 let phase = dialogue.phase();
-                talk.0 |= matches!(phase, Phase::Accepted | Phase::Committing | Phase::Applied);
-                talk.1 = phase;
+                negotiation.0 |= matches!(phase, Phase::Accepted | Phase::Committing | Phase::Applied);
+                negotiation.1 = phase;
             }
         }
         let count = |what: &dyn Fn(bool, Phase) -> bool| {
             last.values().filter(|(is_agreed, phase)| what(*is_agreed, *phase)).count()
         };
-        Talks {
+        JobNegotiations {
             n_opened: last.len(),
             n_agreed: count(&|is_agreed, _| is_agreed),
             n_applied: count(&|_, phase| phase == Phase::Applied),
@@ -72,9 +72,9 @@ impl Talks {
     }
 }
 
-impl AddAssign for Talks {
-    fn add_assign(&mut self, more: Talks) {
-        let Talks { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes } = more;
+impl AddAssign for JobNegotiations {
+    fn add_assign(&mut self, more: JobNegotiations) {
+        let JobNegotiations { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes } = more;
         self.n_opened += n_opened;
         self.n_agreed += n_agreed;
         self.n_applied += n_applied;
@@ -140,7 +140,7 @@ fn told(world: &mut World, crowd: Crowd, storm: Storm, storm_ends: Time) -> Resu
             n_facts: world.facts().len(),
             n_views,
             n_jobs: world.checks.acknowledged.len(),
-            talks: Talks::of(world),
+            negotiations: JobNegotiations::of(world),
         }),
         Err(violation) => {
             let whole_trace = world.whole_trace().to_vec();

@@ -14,7 +14,7 @@ pub struct Supervisor {
     seat: String,
     is_of_this_boot: bool,
     is_forgotten: bool,
-    host_idx: u32,
+    node_idx: u32,
     part: Part,
     told: Told,
     /// The CPUs that its processes keep to, and since which generation.
@@ -71,8 +71,8 @@ impl Supervisor {
             seat,
             is_of_this_boot: true,
             is_forgotten: false,
-            host_idx: wanted.host_idx,
-            part: program.part(&wanted.launch, wanted.host_idx),
+            node_idx: wanted.node_idx,
+            part: program.part(&wanted.launch, wanted.node_idx),
             told: Told::by(wanted),
             cpus: cpus_of(wanted),
             generation: wanted.launch.generation,
@@ -85,7 +85,7 @@ impl Supervisor {
         }
     }
 
-    /// Its hosts, its cores or its wall time have changed.
+    /// Its nodes, its cores or its wall time have changed.
     pub fn update(&mut self, now: Time, wanted: &DesiredJob) {
         self.told = Told::by(wanted);
         let generation = wanted.launch.generation;
@@ -97,12 +97,12 @@ impl Supervisor {
         self.cpus
     }
 
-    /// Whoever speaks for a job runs on its first host.
+    /// Whoever speaks for a job runs on its first node.
     pub(crate) fn is_first(&self) -> bool {
-        self.host_idx == 0
+        self.node_idx == 0
     }
 
-    /// What happens here when the hosts of the job change.
+    /// What happens here when the nodes of the job change.
     pub(crate) fn on_resize(&self) -> Option<&OnResize> {
         self.on_resize.as_ref()
     }
@@ -128,7 +128,7 @@ impl Supervisor {
         &self.seat
     }
 
-    /// With which generation of the job's hosts this one came.
+    /// With which generation of the job's nodes this one came.
     pub(crate) fn joined(&self) -> u32 {
         self.joined
     }
@@ -326,7 +326,7 @@ impl Supervisor {
 }
 
 fn cpus_of(wanted: &DesiredJob) -> u32 {
-    wanted.launch.hosts.get(wanted.host_idx as usize).map_or(0, |host| host.cpus)
+    wanted.launch.nodes.get(wanted.node_idx as usize).map_or(0, |node| node.cpus)
 }
 
 /// All threads of the job are found and moved.

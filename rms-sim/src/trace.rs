@@ -5,7 +5,7 @@ use std::fmt;
 use negotiation::{Item, Message, Statement};
 use rms_api::Call;
 use rms_api::desired::{JobReport, JobStatus, NodeReport};
-use rms_api::negotiate::{Declared, HeldHost, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_api::negotiate::{Declared, HeldNode, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_api::subscription::{ClusterChange, Notice, ViewChange};
 use rms_core::Fact;
 use rms_core::server_loop::Inbound;
@@ -50,7 +50,7 @@ pub(crate) fn short_fact(fact: &Fact) -> String {
             let sizes: Vec<String> = spec.options.iter().map(short_request).collect();
             format!("JobSubmitted {job} {} by {} {sizes:?} held: {held}", spec.labels.name, spec.owner.0)
         }
-        Fact::Talked { job, dialogue, asking, at: _ } => {
+        Fact::DialogueChanged { job, dialogue, asking, at: _ } => {
             let (id, phase) = (dialogue.id(), dialogue.phase());
             let by = asking.as_ref().map_or(String::new(), |asking| format!(", asked by {}", asking.by));
             let items = dialogue.proposal().map(|template| template.items().iter().map(short_item).collect::<Vec<_>>());
@@ -67,8 +67,8 @@ pub(crate) fn short_fact(fact: &Fact) -> String {
 }
 
 fn short_request(request: &Request) -> String {
-    let hosts: Vec<String> = request.hosts.iter().map(|(cluster, n_hosts)| format!("{n_hosts}@{cluster}")).collect();
-    format!("{} for {}", hosts.join("+"), request.wall)
+    let nodes: Vec<String> = request.nodes.iter().map(|(cluster, n_nodes)| format!("{n_nodes}@{cluster}")).collect();
+    format!("{} for {}", nodes.join("+"), request.wall)
 }
 
 /// What the server hears, on one line.
@@ -136,9 +136,9 @@ pub(crate) fn short_negotiator_told(told: &application::Told) -> String {
 }
 
 fn short_holding(holding: &Holding) -> String {
-    let host = |host: &HeldHost| format!("{}{}", host.name, if host.is_departing { "-" } else { "" });
-    let hosts: Vec<String> = holding.hosts.iter().map(host).collect();
-    format!("generation {} {} until {}", holding.generation, hosts.join(","), holding.until.as_millis())
+    let node = |node: &HeldNode| format!("{}{}", node.name, if node.is_departing { "-" } else { "" });
+    let nodes: Vec<String> = holding.nodes.iter().map(node).collect();
+    format!("generation {} {} until {}", holding.generation, nodes.join(","), holding.until.as_millis())
 }
 
 fn short_message(message: &Message) -> String {

@@ -24,14 +24,14 @@ pub struct ModelJob {
     pub manner: Option<Manner>,
 }
 
-/// Tasks on `n_hosts` hosts of one cluster.
-pub fn rigid(n_hosts: u32, wall: Span) -> ModelJob {
-    moldable(&[(n_hosts, wall)])
+/// Tasks on `n_nodes` nodes of one cluster.
+pub fn rigid(n_nodes: u32, wall: Span) -> ModelJob {
+    moldable(&[(n_nodes, wall)])
 }
 
 /// Tasks on one of several sizes, each with its wall time.
 pub fn moldable(sizes: &[(u32, Span)]) -> ModelJob {
-    let shape = |(n_hosts, wall): &(u32, Span)| Shape { nodes: Nodes::Count(*n_hosts), wall: Some(*wall) };
+    let shape = |(n_nodes, wall): &(u32, Span)| Shape { nodes: Nodes::Count(*n_nodes), wall: Some(*wall) };
     ModelJob {
         submission: Submission::of(Work::Tasks { argv: vec!["model".to_owned()] }, sizes.iter().map(shape).collect()),
         program: Program::default(),
@@ -40,9 +40,9 @@ pub fn moldable(sizes: &[(u32, Span)]) -> ModelJob {
     }
 }
 
-/// Tasks on hosts of one cluster whose number changes.
+/// Tasks on nodes of one cluster whose number changes.
 pub fn evolving(stages: &[(u32, Span)], limit: ExpandLimit) -> ModelJob {
-    let stages = stages.iter().map(|(hosts, span)| Stage { hosts: *hosts, span: *span }).collect();
+    let stages = stages.iter().map(|(nodes, span)| Stage { nodes: *nodes, span: *span }).collect();
     let stages = Evolution::new(stages).expect("stages that can be");
     let expansion = Expansion { limit, compacting: false };
     let mut job = moldable(&[]);
@@ -50,17 +50,17 @@ pub fn evolving(stages: &[(u32, Span)], limit: ExpandLimit) -> ModelJob {
     job
 }
 
-/// Hosts on several clusters at once.
+/// Nodes on several clusters at once.
 pub fn spanning(counts: &[(&str, u32)], wall: Span) -> ModelJob {
-    let counts = counts.iter().map(|(name, n_hosts)| ((*name).to_owned(), *n_hosts)).collect::<BTreeMap<_, _>>();
+    let counts = counts.iter().map(|(name, n_nodes)| ((*name).to_owned(), *n_nodes)).collect::<BTreeMap<_, _>>();
     let mut job = rigid(1, wall);
     job.submission.shapes = vec![Shape { nodes: Nodes::PerCluster(counts), wall: Some(wall) }];
     job
 }
 
-/// A batch script: it runs on host 0, and the job ends with it.
-pub fn script(n_hosts: u32, wall: Span) -> ModelJob {
-    let mut job = rigid(n_hosts, wall);
+/// A batch script: it runs on node 0, and the job ends with it.
+pub fn script(n_nodes: u32, wall: Span) -> ModelJob {
+    let mut job = rigid(n_nodes, wall);
     job.submission.execution.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
     job
 }
@@ -78,14 +78,14 @@ impl ModelJob {
         self
     }
 
-    /// Its hosts may change between these sizes; `on_resize` says what happens in it then.
+    /// Its nodes may change between these sizes; `on_resize` says what happens in it then.
     pub fn malleable(mut self, (least, most): (u32, u32), sizes: Sizes, on_resize: OnResize) -> ModelJob {
         let speedup = Speedup::default();
         self.submission.malleable = Some(Malleable { least, most, sizes, on_resize, speedup, survives_loss: None });
         self
     }
 
-    /// Its hook confirms a change of its hosts after so long.
+    /// Its hook confirms a change of its nodes after so long.
     pub fn confirms_in(mut self, span: Span) -> ModelJob {
         self.program.confirms_in = Some(span);
         self
@@ -114,9 +114,9 @@ impl ModelJob {
         self
     }
 
-    /// One host behaves differently.
-    pub fn on_host(mut self, host_idx: u32, runs: Span, exit: NodeExit) -> ModelJob {
-        self.program.parts.insert(host_idx, Part { runs: Some(runs), exit });
+    /// One node behaves differently.
+    pub fn on_node(mut self, node_idx: u32, runs: Span, exit: NodeExit) -> ModelJob {
+        self.program.parts.insert(node_idx, Part { runs: Some(runs), exit });
         self
     }
 

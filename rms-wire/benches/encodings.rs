@@ -45,7 +45,7 @@ fn main() {
     let said = negotiating::calls().into_iter().next_back().expect("there are some");
     row("a negotiator's word", &NegotiatorSays { seq: 9, call: said });
     let bytes = vec![7; 4096];
-    let chunk = Chunk { host_idx: 0, task: 0, stream: Stream::Out, offset: 1 << 20, bytes };
+    let chunk = Chunk { node_idx: 0, task: 0, stream: Stream::Out, offset: 1 << 20, bytes };
     row("4 KiB of output (fixed on the wire)", &Spooled::Chunk(chunk));
 }
 

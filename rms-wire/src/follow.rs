@@ -17,21 +17,21 @@ pub enum Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(u32, u32, Stream, u64)", into = "(u32, u32, Stream, u64)")]
 pub struct Offset {
-    pub host_idx: u32,
+    pub node_idx: u32,
     pub task: u32,
     pub stream: Stream,
     pub offset: u64,
 }
 
 impl From<(u32, u32, Stream, u64)> for Offset {
-    fn from((host_idx, task, stream, offset): (u32, u32, Stream, u64)) -> Offset {
-        Offset { host_idx, task, stream, offset }
+    fn from((node_idx, task, stream, offset): (u32, u32, Stream, u64)) -> Offset {
+        Offset { node_idx, task, stream, offset }
     }
 }
 
 impl From<Offset> for (u32, u32, Stream, u64) {
     fn from(from: Offset) -> (u32, u32, Stream, u64) {
-        (from.host_idx, from.task, from.stream, from.offset)
+        (from.node_idx, from.task, from.stream, from.offset)
     }
 }
 
@@ -39,7 +39,7 @@ impl From<Offset> for (u32, u32, Stream, u64) {
 /// [`MAX_CHUNK_BYTES`](crate::message::MAX_CHUNK_BYTES).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
-    pub host_idx: u32,
+    pub node_idx: u32,
     pub task: u32,
     pub stream: Stream,
     pub offset: u64,

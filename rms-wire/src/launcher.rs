@@ -61,26 +61,26 @@ pub struct ClusterPart {
 pub struct Occupied {
     /// Milliseconds from the part's `at` to where the first pair begins.
     pub after: i64,
-    /// None of them lasts for nothing, neighbours differ in hosts, and neither the first nor the last has 0.
-    pub pairs: Vec<HostSpan>,
+    /// None of them lasts for nothing, neighbours differ in nodes, and neither the first nor the last has 0.
+    pub pairs: Vec<NodeSpan>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, i64)", into = "(u64, i64)")]
-pub struct HostSpan {
+pub struct NodeSpan {
     pub millis: u64,
-    pub hosts: i64,
+    pub nodes: i64,
 }
 
-impl From<(u64, i64)> for HostSpan {
-    fn from((millis, hosts): (u64, i64)) -> HostSpan {
-        HostSpan { millis, hosts }
+impl From<(u64, i64)> for NodeSpan {
+    fn from((millis, nodes): (u64, i64)) -> NodeSpan {
+        NodeSpan { millis, nodes }
     }
 }
 
-impl From<HostSpan> for (u64, i64) {
-    fn from(pair: HostSpan) -> (u64, i64) {
-        (pair.millis, pair.hosts)
+impl From<NodeSpan> for (u64, i64) {
+    fn from(pair: NodeSpan) -> (u64, i64) {
+        (pair.millis, pair.nodes)
     }
 }
 
@@ -91,7 +91,7 @@ impl Message for LauncherSays {
 
 impl Message for LauncherTold {
     const KIND: Kind = Kind::LauncherTold;
-    // A grant may name all hosts of a cluster.
+    // A grant may name all nodes of a cluster.
     const SIZE: Size = Size::Whole;
 }
 

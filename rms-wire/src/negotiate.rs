@@ -30,6 +30,6 @@ impl Message for NegotiatorSays {
 
 impl Message for NegotiatorTold {
     const KIND: Kind = Kind::NegotiatorTold;
-    // It may name all hosts of a cluster.
+    // It may name all nodes of a cluster.
     const SIZE: Size = Size::Bulk;
 }

@@ -9,7 +9,7 @@ use crate::pmi::{Down, Up};
 /// First frame of a channel between agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerOpen {
-    /// To the agent of host 0, which is the hub: [`PmiUp`] frames go there, [`PmiDown`] frames come back.
+    /// To the agent of node 0, which is the hub: [`PmiUp`] frames go there, [`PmiDown`] frames come back.
     Pmi { job: JobId, run: Run },
     /// Execute inside the job on the receiving node; [`PeerExec`] frames follow in both directions.
     Exec(Exec),
@@ -104,10 +104,10 @@ pub enum StepUp {
     Failed { reason: String },
 }
 
-/// From a host of the job to the hub.
+/// From a node of the job to the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PmiUp {
-    /// First: with which generation of the job's hosts the sender came, and how many ranks it began with.
+    /// First: with which generation of the job's nodes the sender came, and how many ranks it began with.
     Init {
         joined: u32,
         n_local: u32,
@@ -115,11 +115,11 @@ pub enum PmiUp {
     Say(Up),
 }
 
-/// From the hub to a host.
+/// From the hub to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PmiDown {
     Say(Down),
-    /// The host is none of the job.
+    /// The node is none of the job.
     Refused {
         reason: String,
     },

@@ -1,4 +1,4 @@
-//! What the hosts of a job and its hub tell each other.
+//! What the nodes of a job and its hub tell each other.
 //!
 //! The way between them may break and be made again, and then what was on it is lost, or comes twice. So each end
 //! repeats what the other has not answered, and nothing here does harm when it is heard twice.
@@ -44,15 +44,15 @@ pub struct Command {
     pub argv: Vec<String>,
     pub n_ranks: u32,
     /// Where it must run; none: wherever there is room.
-    pub hosts: Vec<NamedHost>,
+    pub nodes: Vec<NamedNode>,
     pub wdir: Option<String>,
     /// Directories in which the program is looked for, joined by colons.
     pub path: Option<String>,
 }
 
-/// A host that a program asked for by its name.
+/// A node that a program asked for by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NamedHost {
+pub struct NamedNode {
     pub node: String,
     /// How many ranks it is to take before the next one is used.
     pub slots: Option<u32>,
@@ -65,12 +65,12 @@ pub struct Pair {
     pub value: String,
 }
 
-/// From a host to the hub.
+/// From a node to the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Up {
-    /// The way is there: orders that the host has not answered are to be repeated.
+    /// The way is there: orders that the node has not answered are to be repeated.
     Hello,
-    /// All ranks of the world on this host that take part are in fence `seq`; `pairs` were put since the one before.
+    /// All ranks of the world on this node that take part are in fence `seq`; `pairs` were put since the one before.
     Fence {
         world: WorldId,
         seq: u64,
@@ -91,12 +91,12 @@ pub enum Up {
         world: WorldId,
         problem: Option<String>,
     },
-    /// So many ranks of the world on this host still take part.
+    /// So many ranks of the world on this node still take part.
     Remaining {
         world: WorldId,
         n_ranks: u32,
     },
-    /// The host knows that it is [`Down::Over`].
+    /// The node knows that it is [`Down::Over`].
     Bye,
 }
 
@@ -109,10 +109,10 @@ pub enum Question {
     Spawn { commands: Vec<Command>, pairs: Vec<Pair> },
 }
 
-/// From the hub to a host.
+/// From the hub to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Down {
-    /// Every host is in fence `seq`; these are all pairs put since the one before.
+    /// Every node is in fence `seq`; these are all pairs put since the one before.
     FenceDone {
         world: WorldId,
         seq: u64,
@@ -121,7 +121,7 @@ pub enum Down {
     Answer {
         to: RankId,
         id: u64,
-        answer: Answer,
+        answer: HubAnswer,
     },
     /// Start these ranks of a new world.
     Place(Placement),
@@ -143,7 +143,7 @@ pub enum Down {
 
 /// The answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum HubAnswer {
     Published {
         ok: bool,
     },
@@ -162,12 +162,12 @@ pub enum Answer {
     },
 }
 
-/// The ranks of a new world on one host.
+/// The ranks of a new world on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     pub world: WorldId,
     pub kvsname: String,
-    /// On all hosts.
+    /// On all nodes.
     pub n_ranks: u32,
     /// How many ranks the job has room for.
     pub universe: u32,

@@ -196,8 +196,8 @@ fn a_submission_that_means_nothing_is_refused() {
 }
 
 #[test]
-fn a_host_outside_of_the_job_is_refused() {
+fn a_node_outside_of_the_job_is_refused() {
     let mut desired = domain::desired();
-    desired.jobs[0].host_idx = 2;
+    desired.jobs[0].node_idx = 2;
     assert!(desires(desire_parts(&desired)).is_err());
 }

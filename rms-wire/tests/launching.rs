@@ -8,7 +8,7 @@ use common::launching::{self, changed, now, profile};
 use rms_api::subscription::{Notice, ViewChange};
 use rms_model::{ClusterId, Span};
 use rms_wire::codec::{decode_frame, encode};
-use rms_wire::launcher::{ClusterPart, HostSpan, MAX_PAIRS, Occupied, ViewPart};
+use rms_wire::launcher::{ClusterPart, MAX_PAIRS, NodeSpan, Occupied, ViewPart};
 use rms_wire::parts::{Malformed, ViewParts, notice_parts};
 use rms_wire::{LauncherSays, LauncherTold, Message};
 
@@ -79,7 +79,7 @@ fn a_change_of_one_cluster_takes_few_bytes() {
 }
 
 fn cluster(cluster: u16, after: i64, pairs: &[(u64, i64)]) -> ClusterPart {
-    let pairs = pairs.iter().map(|(millis, hosts)| HostSpan { millis: *millis, hosts: *hosts }).collect();
+    let pairs = pairs.iter().map(|(millis, nodes)| NodeSpan { millis: *millis, nodes: *nodes }).collect();
     ClusterPart { cluster: ClusterId(cluster), info: false, capacity: 8, occupied: Some(Occupied { after, pairs }) }
 }
 

@@ -42,7 +42,7 @@ fn a_round_is_a_short_frame() {
         run: negotiating::RUN,
         initiator: negotiation::Side::Application,
     };
-    let item = negotiation::Item::up_to(negotiation::Resource::Hosts(rms_model::ClusterId(0)), 2, 2);
+    let item = negotiation::Item::up_to(negotiation::Resource::Nodes(rms_model::ClusterId(0)), 2, 2);
     let template = negotiation::Template::of_one(parties, Direction::Grow, item).expect("it is one");
     let statement = negotiation::Statement::Propose { round: 1, template, valid_for: Span::from_secs(30) };
     let id = negotiating::id(negotiation::Side::Application, 1);
@@ -72,7 +72,7 @@ fn a_template_that_is_none_says_what_is_wrong_with_it() {
     check(|item| item.sizes.reverse(), TemplateError::SizesUnsorted { item: 0 });
     check(|item| item.price = u64::MAX, TemplateError::PriceTooHigh { item: 0 });
     check(|item| item.duration = Some(i64::MIN), TemplateError::Duration { item: 0 });
-    check(|item| item.hosts[1] = item.hosts[0], TemplateError::HostTwice { item: 0, host: rms_model::NodeId(3) });
+    check(|item| item.nodes[1] = item.nodes[0], TemplateError::NodeTwice { item: 0, node: rms_model::NodeId(3) });
     // Quantities at the ends of the numbers overflow nothing.
     for quantity in [1 << 20, u64::MAX - 4, u64::MAX] {
         let refused = template_but(|item| item.quantity = quantity);
@@ -103,5 +103,5 @@ fn sizes_speedups_and_spans_without_sense_are_refused() {
     };
     refused(vec![(2, 1900), (1, 1000)]);
     refused(vec![(1, 1000), (1, 1900)]);
-    refused((1..=257).map(|hosts| (hosts, hosts * 1000)).collect());
+    refused((1..=257).map(|nodes| (nodes, nodes * 1000)).collect());
 }

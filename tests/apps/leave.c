@@ -29,9 +29,9 @@ static void hear(rms_session *rms, change *heard)
     if (rms_breakpoint(rms, &told) != RMS_OK)
         return;
     heard->kind = told.kind;
-    heard->n_hosts = (int)told.n_hosts;
+    heard->n_hosts = (int)told.n_nodes;
     for (int i = 0; i < heard->n_hosts && i < MOST_HOSTS; i++)
-        snprintf(heard->hosts[i], NAME, "%s", told.hosts[i]);
+        snprintf(heard->hosts[i], NAME, "%s", told.nodes[i]);
 }
 
 static int is_named(const change *heard, const char *host)

@@ -35,15 +35,15 @@ static void steer_hear(steer *from, const resize_team *team)
     rms_change change = RMS_INIT(rms_change);
     if (from->grow > 0 || rms_breakpoint(from->session, &change) != RMS_OK)
         return;
-    printf("breakpoint %s of %zu hosts, %u after it\n", change.kind == RMS_GROW ? "growth" : "shrink", change.n_hosts,
+    printf("breakpoint %s of %zu nodes, %u after it\n", change.kind == RMS_GROW ? "growth" : "shrink", change.n_nodes,
            (unsigned)change.n_after);
     fflush(stdout);
     if (change.kind == RMS_GROW)
-        for (size_t i = 0; i < change.n_hosts; i++)
-            steer_queue(from, STEER_UP, from->per_host, change.hosts[i]);
+        for (size_t i = 0; i < change.n_nodes; i++)
+            steer_queue(from, STEER_UP, from->per_host, change.nodes[i]);
     else {
         from->releases = !change.is_done;
-        steer_leave(from, team, change.hosts, change.n_hosts);
+        steer_leave(from, team, change.nodes, change.n_nodes);
     }
 }
 
@@ -77,7 +77,7 @@ static inline void steer_ask(steer *from, const resize_team *team)
     if (!from->negotiates || from->grow == 0 || from->has_asked)
         return;
     from->has_asked = 1;
-    if (rms_hosts(from->session, NULL, 0, &n_held) == RMS_OK)
+    if (rms_nodes(from->session, NULL, 0, &n_held) == RMS_OK)
         held = n_held;
     terms.kind = RMS_GROW;
     terms.shape = from->power_of_two ? RMS_SIZES_POWER_OF_TWO : RMS_SIZES_ANY;
@@ -103,9 +103,9 @@ static inline void steer_ask(steer *from, const resize_team *team)
             else
                 rms_counter(from->session, id, &terms);
         } else if (event.kind == RMS_EVENT_READY) {
-            printf("granted %zu hosts\n", event.n_hosts);
-            for (size_t i = 0; i < event.n_hosts; i++)
-                steer_queue(from, STEER_UP, from->per_host, event.hosts[i]);
+            printf("granted %zu nodes\n", event.n_nodes);
+            for (size_t i = 0; i < event.n_nodes; i++)
+                steer_queue(from, STEER_UP, from->per_host, event.nodes[i]);
             break;
         } else if (event.kind == RMS_EVENT_OVER) {
             printf("refused: %s\n", event.text);

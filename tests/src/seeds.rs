@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use rms_core::State;
-use rms_sim::scenario::{Broken, Ended, Talks};
+use rms_sim::scenario::{Broken, Ended, JobNegotiations};
 
 /// Lives one life of this seed; a snapshot goes through what it is given.
 pub type Scenario = fn(u64, fn(&State) -> State) -> Result<Ended, Box<Broken>>;
@@ -29,7 +29,7 @@ pub struct Sum {
     /// Views that were compared with the plan.
     pub n_views: usize,
     /// How negotiations went.
-    pub talks: Talks,
+    pub negotiations: JobNegotiations,
 }
 
 impl Sweep {
@@ -58,11 +58,11 @@ impl Sweep {
         let n_seeds = variable("LIMBER_SEEDS").unwrap_or(seeds.end - seeds.start);
         let mut sum = Sum::default();
         for seed in seeds.start..seeds.start + n_seeds {
-            let Ended { trace_hash: _, n_jobs, n_facts, n_views, talks } = self.run(seed);
+            let Ended { trace_hash: _, n_jobs, n_facts, n_views, negotiations } = self.run(seed);
             sum.n_jobs += n_jobs;
             sum.n_facts += n_facts;
             sum.n_views += n_views;
-            sum.talks += talks;
+            sum.negotiations += negotiations;
         }
         println!("{n_seeds} seeds: {sum:?}");
         Some(sum)

@@ -17,7 +17,7 @@ fn wait_for_line(deployment: &Deployment, start: &str) {
     wait_until(start, SOON, || log(deployment).lines().any(|line| line.starts_with(start)).then_some(()));
 }
 
-/// A script that looks at its host file at each generation, and does `at_each` then.
+/// A script that looks at its hostfile at each generation, and does `at_each` then.
 fn watcher(deployment: &Deployment, profile: &str, at_each: &str) -> String {
     let log = deployment.path().join("log");
     let text = format!(
@@ -161,7 +161,7 @@ fn long_a_program_of_the_sdk_sees_each_stage_though_its_server_is_killed() {
     assert!(refused.contains(&format!("'rms evolve {job}' announces others")), "{refused}");
 }
 
-/// The same in C and Fortran, at a breakpoint: on hosts that came work begins, and none is cut off on hosts that go.
+/// The same in C and Fortran, at a breakpoint: on nodes that came work begins, and none is cut off on nodes that go.
 #[test]
 fn long_breakpoints_in_c_and_fortran_tell_the_stages() {
     let deployment = Deployment::builder().cluster("a", 4).start();
@@ -182,8 +182,8 @@ fn long_breakpoints_in_c_and_fortran_tell_the_stages() {
         );
         let script = deployment.script("job.sh", &text);
         let job = deployment.submit(&[&script]);
-        wait_for_line(&deployment, "generation 2: 3 hosts");
-        wait_for_line(&deployment, "generation 2: 2 hosts");
+        wait_for_line(&deployment, "generation 2: 3 nodes");
+        wait_for_line(&deployment, "generation 2: 2 nodes");
         wait_until("the third stage", SOON, || (deployment.queued(job)?["stages"]["number"] == 3).then_some(()));
         let line = deployment.queued(job).expect("it runs");
         assert_eq!((line["stages"]["violations"].as_u64(), line["nodes"].as_array().map(Vec::len)), (Some(0), Some(2)));

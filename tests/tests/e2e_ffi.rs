@@ -23,7 +23,7 @@ fn compile(deployment: &Deployment, language: Language, source: &str, linkage: L
     sdk().compile(language, source, linkage, &program).then_some(program)
 }
 
-/// Submits it as a job of one host that negotiates within these limits; what it prints goes to `log`.
+/// Submits it as a job of one node that negotiates within these limits; what it prints goes to `log`.
 fn submit(deployment: &Deployment, limits: &str, command: &str) -> u64 {
     let dir = deployment.path().display();
     let script = deployment.script("job.sh", &format!("#!/bin/sh\ncd {dir}\nexec {command} >> {dir}/log 2>&1\n"));
@@ -54,19 +54,19 @@ fn a_c_program_takes_what_is_idle_and_gives_it_back_at_its_breakpoint() {
         &format!("#!/bin/sh\necho step $1: piece $2 of $3 on $RMS_NODE_NAME >> {dir}/pieces\nsleep 0.2\ntest ! -e {dir}/stop\n"),
     );
     let job = submit(&deployment, "1-3", &format!("{} 1000 {piece}", program.display()));
-    wait_for(&deployment, "log", ": 3 hosts");
+    wait_for(&deployment, "log", ": 3 nodes");
     wait_for(&deployment, "pieces", "piece 2 of 3 on a");
     // Another job needs one of them: the program leaves it between two steps, and no piece fails.
     let rigid = deployment.submit(&["--nodes", "1", "--time", "1m", "--wrap", "true"]);
     assert_eq!(deployment.wait_for_end(rigid)["outcome"]["word"], "completed");
-    assert!(read(&deployment, "log").contains(": 2 hosts"), "{}", read(&deployment, "log"));
+    assert!(read(&deployment, "log").contains(": 2 nodes"), "{}", read(&deployment, "log"));
     assert!(!read(&deployment, "log").contains("has failed"), "{}", read(&deployment, "log"));
     deployment.rms(&["cancel", &job.to_string()]).ok();
     assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "cancelled");
 }
 
 #[test]
-fn a_c_program_asks_for_hosts_and_time_by_poll_and_by_callback() {
+fn a_c_program_asks_for_nodes_and_time_by_poll_and_by_callback() {
     let deployment = deployment(3, "never");
     let Some(program) = compile(&deployment, Language::C, "tests/programs/evolve.c", Linkage::Static) else { return };
     let job = submit(&deployment, "1-3", &program.display().to_string());
@@ -76,15 +76,15 @@ fn a_c_program_asks_for_hosts_and_time_by_poll_and_by_callback() {
     let came = ["came a2 a3", "came a3 a2"].contains(&lines[2]);
     assert!(came, "{log}");
     assert!(lines[3].starts_with("holds a1 a"), "{log}");
-    assert_eq!(read(&deployment, "hosts").lines().filter(|line| line.contains("slots=")).count(), 3, "{log}");
+    assert_eq!(read(&deployment, "nodes").lines().filter(|line| line.contains("slots=")).count(), 3, "{log}");
     let left = lines[4].strip_prefix("leaves ").unwrap_or_else(|| panic!("{log}"));
     assert_eq!(lines[5], format!("left {left}"), "{log}");
-    assert_eq!(lines[6].split_whitespace().count(), 3, "two hosts are held: {log}");
+    assert_eq!(lines[6].split_whitespace().count(), 3, "two nodes are held: {log}");
     assert_eq!(lines[7..], ["time: agreed, 60 s longer", "done"], "{log}");
 }
 
 #[test]
-fn a_fortran_program_follows_its_hosts_though_its_server_is_killed() {
+fn a_fortran_program_follows_its_nodes_though_its_server_is_killed() {
     let mut deployment = deployment(2, "equal_share");
     let source = "examples/malleable.f90";
     let Some(program) = compile(&deployment, Language::Fortran, source, Linkage::Shared) else { return };
@@ -93,7 +93,7 @@ fn a_fortran_program_follows_its_hosts_though_its_server_is_killed() {
     wait_for(&deployment, "log", "generation 1");
     deployment.kill_server();
     deployment.start_server();
-    wait_for(&deployment, "log", ": 2 hosts\n  came  a2");
+    wait_for(&deployment, "log", ": 2 nodes\n  came  a2");
     deployment.rms(&["cancel", &job.to_string()]).ok();
     assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "cancelled");
 }
@@ -109,7 +109,7 @@ fn misuse_within_a_job_gives_errors_and_harms_nobody() {
 }
 
 #[test]
-fn who_comes_late_to_its_breakpoint_finds_its_hosts_gone_and_a_second_session_replaces_the_first() {
+fn who_comes_late_to_its_breakpoint_finds_its_nodes_gone_and_a_second_session_replaces_the_first() {
     let settings = "[settings]\nresched_timer = \"50ms\"\nfair_start = \"0s\"\nkill_grace = \"1s\"\nrelease_grace = \
                     \"1s\"\noffer_idle = \"equal_share\"\n";
     let deployment = Deployment::builder().cluster("a", 2).config(settings).start();

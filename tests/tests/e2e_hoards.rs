@@ -20,18 +20,18 @@ const MOST_KIB: u64 = 64 << 10;
 /// And what may stay of that when they have gone.
 const MOST_KEPT_KIB: u64 = 16 << 10;
 
-/// A job of so many hosts that has written much more than all buffers hold, and runs.
-fn talkative(deployment: &Deployment, n_hosts: usize) -> (Child, u64) {
+/// A job of so many nodes that has written much more than all buffers hold, and runs.
+fn talkative(deployment: &Deployment, n_nodes: usize) -> (Child, u64) {
     let jobs = || deployment.rms(&["queue", "-q"]).ok().stdout.lines().filter_map(|id| id.parse().ok()).max();
     let before: Option<u64> = jobs();
-    let hosts = n_hosts.to_string();
+    let nodes = n_nodes.to_string();
     let write = "head -c 16M /dev/zero; touch done.$RMS_JOB_ID.$RMS_TASK_ID; sleep 600";
-    let mut command = deployment.command(&["run", "-N", &hosts, "-n", &hosts, "-D", ".", "sh", "-c", write]);
+    let mut command = deployment.command(&["run", "-N", &nodes, "-n", &nodes, "-D", ".", "sh", "-c", write]);
     let null = File::options().write(true).open("/dev/null").expect("it is there");
     let run = command.stdout(null).stderr(Stdio::null()).spawn().expect("it starts");
     let job = wait_until("it to be in the queue", SOON, || jobs().filter(|job| Some(*job) > before));
     let done = |task| deployment.path().join(format!("done.{job}.{task}")).exists();
-    wait_until("all to be written", SOON, || (0..n_hosts).all(done).then_some(()));
+    wait_until("all to be written", SOON, || (0..n_nodes).all(done).then_some(()));
     (run, job)
 }
 
@@ -146,7 +146,7 @@ fn offsets_of_follows_and_jobs_of_watches_take_little_memory() {
     let hoarder = forger.credentials(Role::Admin, "root");
     block_on(async {
         let before = deployment.server_resident_kib();
-        let offset = |task| Offset { host_idx: 0, task, stream: Stream::Out, offset: 0 };
+        let offset = |task| Offset { node_idx: 0, task, stream: Stream::Out, offset: 0 };
         let from: Vec<Offset> = (0..60_000).map(offset).collect();
         let follow = ClientRequest::Follow(Follow { job: JobId(job), run: None, from, input: false });
         let follows = calls(&deployment, &hoarder, &follow, 120).await;

@@ -195,7 +195,7 @@ fn explain_names_the_step_of_the_profile_that_blocks() {
 }
 
 #[test]
-fn settings_change_at_run_time_and_a_ghost_keeps_its_host() {
+fn settings_change_at_run_time_and_a_ghost_keeps_its_node() {
     let deployment = Deployment::of_nodes(1);
     deployment.rms(&["admin", "set", "fair_start", "3s"]).ok();
     let first = deployment.submit(&["--wrap", "true"]);
@@ -209,7 +209,7 @@ fn settings_change_at_run_time_and_a_ghost_keeps_its_host() {
         seconds_of(record[key].as_str().unwrap_or_else(|| panic!("{key} in {record}")))
     };
     let gap = seconds(&record, "started") - seconds(&first, "ended");
-    assert!(gap >= 2.9, "the ghost kept the host for {gap} s");
+    assert!(gap >= 2.9, "the ghost kept the node for {gap} s");
     let audit = deployment.rms(&["admin", "audit", "--json"]).ok().stdout;
     assert!(audit.contains("fair_start") && audit.contains("3s"), "{audit}");
 }

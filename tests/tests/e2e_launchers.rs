@@ -81,12 +81,12 @@ fn job_of(deployment: &Deployment, name: &str) -> u64 {
 }
 
 #[test]
-fn a_rigid_launcher_runs_its_program_on_its_hosts() {
+fn a_rigid_launcher_runs_its_program_on_its_nodes() {
     let deployment = Deployment::of_nodes(3);
     let launcher = Running::start(deployment.example("rigid", &["2", "60", "sh", "-c", "echo on $RMS_NODE_NAME"]));
     let started = launcher.says("started on");
-    let hosts = started.trim_start_matches("started on ").split(',').count();
-    assert_eq!(hosts, 2, "{started}");
+    let nodes = started.trim_start_matches("started on ").split(',').count();
+    assert_eq!(nodes, 2, "{started}");
     launcher.says("completed");
     launcher.ends();
     let record = deployment.wait_for_end(1);
@@ -107,15 +107,15 @@ fn a_request_moves_when_anothers_application_ends_and_its_ghost_gives_the_time_f
     other.says("started on");
     let long = job_of(&deployment, "rigid");
 
-    // 400 s on one host: best on the one that is free in 100 s, for two are free in 600 s only.
+    // 400 s on one node: best on the one that is free in 100 s, for two are free in 600 s only.
     let launcher = Running::start(deployment.example("moldable", &["1", "400", "2", "sh", "-c", "exit 0"]));
-    launcher.says("asks for 1 hosts for 6m40s");
+    launcher.says("asks for 1 nodes for 6m40s");
     let job = job_of(&deployment, "moldable");
     deployment.wait_for_state(job, "waiting");
 
-    // Now two hosts are free in 100 s, which is better than one at once. Without the ghost, one would start.
+    // Now two nodes are free in 100 s, which is better than one at once. Without the ghost, one would start.
     fs::write(deployment.path().join("long.ends"), "").expect("the directory is ours");
-    launcher.says("asks for 2 hosts for 3m20s");
+    launcher.says("asks for 2 nodes for 3m20s");
     deployment.wait_for_end(long);
     other.ends();
     fs::write(deployment.path().join("short.ends"), "").expect("the directory is ours");
@@ -135,7 +135,7 @@ fn a_launcher_that_is_killed_is_lost_after_the_grace() {
     let job = job_of(&deployment, "own");
     launcher.kill();
     assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "launcher_lost");
-    // Its host is free for others.
+    // Its node is free for others.
     let next = deployment.submit(&["--wrap", "true"]);
     assert_eq!(deployment.wait_for_end(next)["outcome"]["word"], "completed");
 }
@@ -170,7 +170,7 @@ fn the_application_of_a_launcher_that_was_killed_is_away_within_three_seconds_an
 fn a_launcher_that_is_started_again_within_the_grace_goes_on() {
     let deployment = Deployment::of_nodes(2);
     let go = until("go");
-    let arguments = ["id", "600", "sh", "-c", &format!("echo run on $RMS_HOSTS; {go}; exit 4")];
+    let arguments = ["id", "600", "sh", "-c", &format!("echo run on $RMS_NODES; {go}; exit 4")];
     let first = Running::start(deployment.example("own_algorithm", &arguments));
     first.says("run on a1,a2");
     let job = job_of(&deployment, "own");
@@ -210,7 +210,7 @@ fn a_killed_server_loses_no_application_of_a_launcher() {
 }
 
 #[test]
-fn an_mpi_launcher_starts_as_many_ranks_as_its_hosts_have_cpus() {
+fn an_mpi_launcher_starts_as_many_ranks_as_its_nodes_have_cpus() {
     let node = |name: &str| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
     let deployment = Deployment::builder().node(node("a1")).node(node("a2")).start();
     for (idx, mpi) in Mpi::ALL.into_iter().filter(|mpi| mpi.compiler().is_some()).enumerate() {
@@ -251,7 +251,7 @@ fn launchers_run_against_the_cluster_of_rms_up() {
     let mut moldable = Command::new(example("moldable"));
     moldable.args(["0.5", "60", "2", "true"]).env("RMS_DIR", &up).current_dir(dir.path());
     let launcher = Running::start(moldable);
-    launcher.says("asks for 2 hosts for 45s, in 0s");
+    launcher.says("asks for 2 nodes for 45s, in 0s");
     launcher.says("completed");
     launcher.ends();
     assert!(rms(&["history"]).contains("moldable"));
@@ -328,7 +328,7 @@ fn what_an_admin_says_of_clusters_reaches_launchers_and_what_they_cost_is_counte
     assert!(line.contains("launchers  0 of 0 connected; 1 channels were opened"), "{line}");
 }
 
-/// Asks for a host at once, and then thinks for longer than anybody has patience.
+/// Asks for a node at once, and then thinks for longer than anybody has patience.
 struct Thinker {
     n_thoughts: Arc<AtomicU32>,
     n_starts: Arc<AtomicU32>,

@@ -179,7 +179,7 @@ fn who_never_confirms_loses_the_nodes_after_the_grace_and_what_runs_there() {
     assert!(told.iter().any(|line| line["direction"] == "shrink"), "{told:?}");
 }
 
-/// It is not offered hosts of a cluster where it has none; who asks for them gets them, and what runs there is real.
+/// It is not offered nodes of a cluster where it has none; who asks for them gets them, and what runs there is real.
 #[test]
 fn a_farm_that_is_asked_for_nodes_of_another_cluster_works_there() {
     let settings = "[settings]\nkill_grace = \"2s\"\nrelease_grace = \"3s\"\n";
@@ -234,7 +234,7 @@ fn a_script_negotiates_from_inside_and_others_from_outside() {
     assert_eq!(n_nodes(&deployment, job), 3);
 
     let id = job.to_string();
-    let back = deployment.rms(&["negotiate", &id, "--shrink", "1", "--hosts", "a2"]).ok();
+    let back = deployment.rms(&["negotiate", &id, "--shrink", "1", "--nodes", "a2"]).ok();
     assert_eq!(back.stdout, "a2\n");
     assert_eq!(deployment.queued(job).expect("it runs")["nodes"], serde_json::json!(["a1", "a3"]));
     let told = negotiations(&deployment, job);
@@ -274,7 +274,7 @@ fn long_who_can_go_on_without_a_lost_node_is_told_of_it_and_does() {
     let mut deployment = Deployment::builder().cluster("a", 4).config(settings).start();
     let script = watcher(&deployment, "rms resize-done --generation $generation");
     let told = ["--malleable", "1-2", "-N", "2", "-t", "10m", "--on-resize", "signal:USR1"];
-    let told = deployment.submit(&[&told[..], &["--on-host-loss", "shrink", &script]].concat());
+    let told = deployment.submit(&[&told[..], &["--on-node-loss", "shrink", &script]].concat());
     wait_for_line(&deployment, "generation 1: a1 a2");
     let elastic = deployment.example("elastic", &[]).get_program().to_string_lossy().into_owned();
     let speaks = ["--malleable", "1-2", "--negotiable", "-N", "2", "-t", "10m", "-o", "elastic"];
@@ -283,7 +283,7 @@ fn long_who_can_go_on_without_a_lost_node_is_told_of_it_and_does() {
     wait_until("it to begin", SOON, || output().contains("begins on a3 a4").then_some(()));
     let shown = deployment.rms(&["show", &told.to_string()]).ok().stdout;
     assert!(shown.contains("goes on without it, if as many as its least are left"), "{shown}");
-    let ends = ["--malleable", "1-2", "--on-resize", "signal:USR1", "--on-host-loss", "fail", "-H", "--wrap", "true"];
+    let ends = ["--malleable", "1-2", "--on-resize", "signal:USR1", "--on-node-loss", "fail", "-H", "--wrap", "true"];
     let shown = deployment.submit(&ends);
     let shown = deployment.rms(&["show", &shown.to_string()]).ok().stdout;
     assert!(shown.contains("it ends"), "{shown}");
@@ -303,7 +303,7 @@ fn long_who_can_go_on_without_a_lost_node_is_told_of_it_and_does() {
 }
 
 #[test]
-fn who_waits_for_hosts_in_vain_hears_so_and_others_give_some_where_they_can() {
+fn who_waits_for_nodes_in_vain_hears_so_and_others_give_some_where_they_can() {
     let deployment = of_nodes(3);
     let asker = deployment.submit(&["--negotiable", "-N", "1", "-t", "10m", "--wrap", "sleep 600"]);
     let rigid = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);

@@ -1,4 +1,4 @@
-//! Programs under `mpirun` that grow and shrink: with Open MPI by an `mpirun` for each host, with MPICH by spawning.
+//! Programs under `mpirun` that grow and shrink: with Open MPI by an `mpirun` for each node, with MPICH by spawning.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -66,9 +66,9 @@ fn a_malleable_program_takes_what_is_idle_and_gives_it_back_for_a_rigid_job() {
     let deployment = deployment(4, "equal_share");
     let job = submit_elastic(&deployment, "1-4", "1-4");
     wait_for_line(&deployment, "begins on a1", 1);
-    wait_until("it to have all hosts", SOON, || log(&deployment).contains("grown to a1 a2 a3 a4").then_some(()));
-    let hosts = fs::read_to_string(deployment.path().join("hosts")).expect("it was written");
-    assert_eq!(hosts.lines().filter(|line| !line.starts_with('#')).count(), 4, "{hosts}");
+    wait_until("it to have all nodes", SOON, || log(&deployment).contains("grown to a1 a2 a3 a4").then_some(()));
+    let nodes = fs::read_to_string(deployment.path().join("nodes")).expect("it was written");
+    assert_eq!(nodes.lines().filter(|line| !line.starts_with('#')).count(), 4, "{nodes}");
     // (f) of 002: another job cannot start without two of them.
     let rigid = deployment.submit(&["--nodes", "2", "--time", "1m", "--wrap", "sleep 1"]);
     let record = deployment.wait_for_end(rigid);
@@ -91,7 +91,7 @@ fn an_evolving_program_gets_what_it_asks_for_though_its_server_is_killed() {
     stop(&deployment, job);
 }
 
-/// It has said that it goes on without hosts that are lost. One is lost while the server is dead, and the process, which is
+/// It has said that it goes on without nodes that are lost. One is lost while the server is dead, and the process, which is
 /// stopped, cannot say it again.
 #[test]
 fn long_what_a_program_said_of_losses_outlives_the_server() {
@@ -146,18 +146,18 @@ fn a_program_that_is_killed_is_followed_by_another_one() {
     let job = submit_elastic(&deployment, "1-2", "1-2 grow 1");
     wait_for_line(&deployment, "got 1 more, as a1", 1);
     kill(Pid::from_raw(elastic_pid(&deployment)), Signal::SIGKILL).expect("it is ours");
-    // The next one speaks for the same job, which has both hosts, and asks under a number of its own.
+    // The next one speaks for the same job, which has both nodes, and asks under a number of its own.
     wait_for_line(&deployment, "begins on a1 a2", 1);
     wait_until("an answer", SOON, || log(&deployment).contains("got nothing").then_some(()));
     stop(&deployment, job);
 }
 
 #[test]
-fn a_program_on_one_cluster_gets_hosts_of_two_or_none() {
+fn a_program_on_one_cluster_gets_nodes_of_two_or_none() {
     let settings =
         "[settings]\nresched_timer = \"50ms\"\nfair_start = \"0s\"\nkill_grace = \"1s\"\noffer_idle = \"never\"\n";
     let mut deployment = Deployment::builder().cluster("a", 2).cluster("b", 2).config(settings).start();
-    // Another job has one of the hosts that it wants: it gets none of them.
+    // Another job has one of the nodes that it wants: it gets none of them.
     let other = deployment.submit(&["-M", "b", "--nodes", "1", "--time", "10m", "--wrap", "sleep 600"]);
     deployment.wait_for_state(other, "started");
     let program = example("elastic");
@@ -174,7 +174,7 @@ fn a_program_on_one_cluster_gets_hosts_of_two_or_none() {
     assert_eq!(held(&deployment, job), ["a1", "a2", "b1", "b2"]);
     deployment.kill_server();
     deployment.start_server();
-    // Whoever needs hosts of one cluster gets them back from there.
+    // Whoever needs nodes of one cluster gets them back from there.
     let waiting = deployment.submit(&["-M", "b", "--nodes", "2", "--time", "1m", "--wrap", "true"]);
     let record = deployment.wait_for_end(waiting);
     assert_eq!(record["outcome"]["word"], "completed", "{record}");
@@ -223,7 +223,7 @@ fn what_a_killed_program_had_agreed_is_rolled_back_and_agreed_anew() {
     kill(Pid::from_raw(elastic_pid(&deployment)), Signal::SIGKILL).expect("it is ours");
     wait_until("the next one", SOON, || log(&deployment).contains("137").then_some(()));
     freeze(&deployment, "a2", Signal::SIGCONT);
-    // Whether the first agreement fails or has come about, no host is lost and the talk ends.
+    // Whether the first agreement fails or has come about, no node is lost and the talk ends.
     wait_until("an answer", SOON, || {
         let log = log(&deployment);
         let is_over = log.contains("got 1 more, as a2") || log.contains("got nothing");

@@ -1,4 +1,4 @@
-//! Three hosts with names and addresses of their own: jobs across them, and cables that are pulled.
+//! Three nodes with names and addresses of their own: jobs across them, and cables that are pulled.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(40);
 
-/// The server on host 0, the nodes `n1` and `n2` on the others. Fields drop in order: processes before hosts.
+/// The server on node 0, the nodes `n1` and `n2` on the others. Fields drop in order: processes before nodes.
 struct World {
     deployment: Deployment,
     network: Network,
@@ -18,13 +18,13 @@ struct World {
 impl World {
     fn start(config: &str) -> Option<World> {
         let network = Network::of_hosts(3)?;
-        let enter = |host, name| network.enter(host, name);
+        let enter = |node, name| network.enter(node, name);
         let words = |words: &[String]| words.iter().map(String::clone).collect::<Vec<_>>();
         let server = words(&enter(0, None));
         let server: Vec<&str> = server.iter().map(String::as_str).collect();
         let mut builder = Deployment::builder().server_at(network.ip(0), &server).config(config);
-        for (host, name) in [(1, "n1"), (2, "n2")] {
-            let wrapper = enter(host, Some(name));
+        for (node, name) in [(1, "n1"), (2, "n2")] {
+            let wrapper = enter(node, Some(name));
             let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
             builder = builder.node(NodeOptions::new("a", name).wrapped(&wrapper));
         }
@@ -47,17 +47,17 @@ impl World {
 }
 
 #[test]
-fn jobs_span_hosts_that_have_their_own_names_and_addresses() {
+fn jobs_span_nodes_that_have_their_own_names_and_addresses() {
     let Some(world) = World::start("") else { return };
     let output = world.deployment.rms(&["run", "-N", "2", "-n", "2", "sh", "-c", "echo $RMS_TASK_ID $(hostname)"]).ok();
     let mut lines: Vec<&str> = output.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0 n1", "1 n2"]);
-    for (name, host) in [("n1", 1), ("n2", 2)] {
+    for (name, node) in [("n1", 1), ("n2", 2)] {
         let address = world.node(name)["address"].as_str().expect("a text").to_owned();
-        assert!(address.starts_with(&format!("{}:", world.network.ip(host))), "{name} is told as {address}");
+        assert!(address.starts_with(&format!("{}:", world.network.ip(node))), "{name} is told as {address}");
     }
-    // From the first host of a job to the other, without ssh.
+    // From the first node of a job to the other, without ssh.
     let rsh = rms_tests::harness::binaries().dir.join("rms-rsh");
     let wrap = format!("{} n2 'hostname; id -u; exit 3'; echo code $?", rsh.display());
     let job = world.deployment.submit(&["-N", "2", "-o", "rsh.out", "--wrap", &wrap]);
@@ -101,12 +101,12 @@ fn long_a_partition_that_heals_costs_nothing() {
     let job = world.deployment.submit(&["--wrap", "echo run >> runs; hostname > where; sleep 25; exit 6"]);
     wait_until("it to run", SOON, || world.text("where").contains('n').then_some(()));
     let name = world.text("where").trim().to_owned();
-    let host = if name == "n1" { 1 } else { 2 };
+    let node = if name == "n1" { 1 } else { 2 };
     // One direction is enough to be away.
-    world.network.lose(host, 0, true);
+    world.network.lose(node, 0, true);
     world.wait_for_node(&name, "away");
     assert_eq!(world.deployment.queued(job).expect("it is kept")["state"], "started");
-    world.network.lose(host, 0, false);
+    world.network.lose(node, 0, false);
     wait_until("the node to be back", SOON, || (world.node(&name)["state"] != "away").then_some(()));
     let record = world.deployment.wait_for_end(job);
     assert_eq!((&record["outcome"]["code"], &record["run"]), (&6.into(), &1.into()), "{record}");
@@ -126,9 +126,9 @@ fn long_a_partition_that_lasts_moves_the_job_and_fences_the_old_one() {
     let runs = world.text("runs");
     let words: Vec<&str> = runs.split_whitespace().collect();
     let (pid, name): (i32, &str) = (words[2].parse().expect("a pid"), words[3]);
-    let host = if name == "n1" { 1 } else { 2 };
+    let node = if name == "n1" { 1 } else { 2 };
 
-    world.network.connect(host, false);
+    world.network.connect(node, false);
     world.wait_for_node(name, "lost");
     let line = world.deployment.queued(job).expect("it waits again");
     assert_ne!(line["state"], "started", "the other node is taken: {line}");
@@ -136,7 +136,7 @@ fn long_a_partition_that_lasts_moves_the_job_and_fences_the_old_one() {
     world.deployment.rms(&["cancel", &fixed.to_string()]).ok();
     wait_until("the second run", SOON, || world.text("runs").contains("start 2").then_some(()));
 
-    world.network.connect(host, true);
+    world.network.connect(node, true);
     wait_until("the first run to be fenced", SOON, || (!is_alive(pid)).then_some(()));
     wait_until("its node to be back", SOON, || (world.node(name)["state"] == "idle").then_some(()));
     let line = world.deployment.queued(job).expect("the second run lives");

@@ -272,7 +272,7 @@ fn an_agents_port_serves_only_agents_and_only_within_their_jobs() {
             };
             assert!(refused.contains("ertificate") || refused.contains("rotocol"), "{refused}");
         }
-        // It might be a host of which word has not come yet, so it is kept waiting, but not beyond the job's end.
+        // It might be a node of which word has not come yet, so it is kept waiting, but not beyond the job's end.
         deployment.rms(&["cancel", &job.to_string()]).ok();
         let answer = tokio::time::timeout(PATIENCE, channel.recv::<PeerExec>()).await.expect("an answer in time");
         let answer = answer.expect("an answer").expect("an answer");

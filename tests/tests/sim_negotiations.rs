@@ -1,14 +1,14 @@
 //! Random kills, losses, partitions and bad channels against negotiations: the real core, the real node logic and the
 //! real end of applications, under all checkers. How one seed is replayed, and more are run, says `rms_tests::seeds`.
 
-use rms_sim::scenario::{self, Talks};
+use rms_sim::scenario::{self, JobNegotiations};
 use rms_tests::seeds::Sweep;
 
 const NEGOTIATIONS: Sweep = Sweep { program: "sim_negotiations", scenario: scenario::negotiating };
 
 fn run_seeds(seeds: std::ops::Range<u64>) {
     let Some(all) = NEGOTIATIONS.run_all(seeds) else { return };
-    let Talks { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes } = all.talks;
+    let JobNegotiations { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes } = all.negotiations;
     let happens = [n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes];
     assert!(happens.iter().all(|n| *n > 0), "something never happened: {all:?}");
 }

@@ -10,18 +10,18 @@ const END: i64 = 80;
 
 type Plain = (i64, i64, i64);
 
-/// Begin, length, hosts.
+/// Begin, length, nodes.
 fn blocks() -> impl Strategy<Value = Vec<Plain>> {
     vec((0..50_i64, 0..20_i64, 1..6_i64), 0..12)
 }
 
-/// Blocks that also take hosts away.
+/// Blocks that also take nodes away.
 fn changes() -> impl Strategy<Value = Vec<Plain>> {
     vec((0..50_i64, 0..20_i64, -4..6_i64), 0..12)
 }
 
-fn block((from, length, hosts): Plain) -> Block {
-    Block { from: Time::from_secs(from), until: Time::from_secs(from + length), hosts }
+fn block((from, length, nodes): Plain) -> Block {
+    Block { from: Time::from_secs(from), until: Time::from_secs(from + length), nodes }
 }
 
 fn profile(blocks: &[Plain]) -> Profile {
@@ -29,11 +29,11 @@ fn profile(blocks: &[Plain]) -> Profile {
 }
 
 fn array(blocks: &[Plain]) -> Vec<i64> {
-    let hosts = |sec: i64| {
+    let nodes = |sec: i64| {
         let counts = blocks.iter().filter(|(from, length, _)| (*from..from + length).contains(&sec));
-        counts.map(|(_, _, hosts)| hosts).sum()
+        counts.map(|(_, _, nodes)| nodes).sum()
     };
-    (0..END).map(hosts).collect()
+    (0..END).map(nodes).collect()
 }
 
 fn read(profile: &Profile) -> Vec<i64> {
@@ -42,9 +42,9 @@ fn read(profile: &Profile) -> Vec<i64> {
 
 fn is_canonical(profile: &Profile) -> bool {
     let steps: Vec<Step> = profile.steps().collect();
-    let first_is_a_change = steps.first().is_none_or(|step| step.hosts != 0);
-    let neighbours_differ = steps.windows(2).all(|two| two[0].hosts != two[1].hosts && two[0].from < two[1].from);
-    let ends_empty = steps.last().is_none_or(|step| step.hosts == 0);
+    let first_is_a_change = steps.first().is_none_or(|step| step.nodes != 0);
+    let neighbours_differ = steps.windows(2).all(|two| two[0].nodes != two[1].nodes && two[0].from < two[1].from);
+    let ends_empty = steps.last().is_none_or(|step| step.nodes == 0);
     first_is_a_change && neighbours_differ && ends_empty
 }
 
@@ -98,11 +98,11 @@ proptest! {
         let hole = hole.expect("it fits in the end");
         prop_assert_eq!(hole.start, Time::from_secs(expected));
         match hole.blocked_by {
-            // The blocking step ends where the hole begins, and it leaves too few hosts.
+            // The blocking step ends where the hole begins, and it leaves too few nodes.
             Some(step) => {
-                prop_assert!(step.hosts + wanted > capacity);
+                prop_assert!(step.nodes + wanted > capacity);
                 prop_assert!(step.from < hole.start);
-                prop_assert_eq!(profile.at(hole.start - Span::from_millis(1)), step.hosts);
+                prop_assert_eq!(profile.at(hole.start - Span::from_millis(1)), step.nodes);
             }
             None => prop_assert_eq!(expected, from),
         }
@@ -123,7 +123,7 @@ proptest! {
         let pairs = profile.pairs_from(origin);
         prop_assert!(pairs.iter().all(|(span, _)| *span > Span::ZERO));
         prop_assert!(pairs.windows(2).all(|two| two[0].1 != two[1].1), "{:?}", pairs);
-        prop_assert!(pairs.last().is_none_or(|(_, hosts)| *hosts != 0), "no trailing gap: {:?}", pairs);
+        prop_assert!(pairs.last().is_none_or(|(_, nodes)| *nodes != 0), "no trailing gap: {:?}", pairs);
         let read_back = Profile::from_pairs(origin, pairs);
         prop_assert!(is_canonical(&read_back));
         prop_assert_eq!(&read_back, &profile.cut_before(origin));

@@ -64,8 +64,8 @@ fn each_assumption_changes_what_it_is_about_and_nothing_that_it_is_not() {
     assert!(search.server_steps < ours.server_steps, "{ours:?} {search:?}");
     assert_eq!(Values { server_steps: ours.server_steps, ..search }, ours);
     let (ours, fitting) = both(Assumption::Uncut, (Figure::Seven, VIEWS, 0));
-    // Smaller jobs leave fewer hosts behind.
-    assert!(fitting.ghost_host_secs < ours.ghost_host_secs, "{ours:?} {fitting:?}");
+    // Smaller jobs leave fewer nodes behind.
+    assert!(fitting.ghost_node_secs < ours.ghost_node_secs, "{ours:?} {fitting:?}");
 }
 
 /// 001, Fig. 10: a slow launcher keeps its place by the order of subscription, and loses it by that of first requests.
@@ -109,7 +109,7 @@ fn long_ghosts_waste_in_proportion_to_the_fair_start_delay() {
     let complex_alone = axes.series.len() - 1;
     let (of_10, of_30) =
         (values(Figure::Eleven, complex_alone, at(10.0)), values(Figure::Eleven, complex_alone, at(30.0)));
-    let ratio = of_30.ghost_host_secs / of_10.ghost_host_secs;
+    let ratio = of_30.ghost_node_secs / of_10.ghost_node_secs;
     assert!((2.97..=3.03).contains(&ratio), "{ratio}");
-    assert!((2.7e6..=3.3e6).contains(&of_30.ghost_host_secs), "{}", of_30.ghost_host_secs);
+    assert!((2.7e6..=3.3e6).contains(&of_30.ghost_node_secs), "{}", of_30.ghost_node_secs);
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::step;
 
 /// What is asked for on the command line.
-struct Wish {
+struct SdkOptions {
     prefix: PathBuf,
     /// Below the prefix; Debian's and Red Hat's differ.
     libdir: PathBuf,
@@ -19,7 +19,7 @@ struct Wish {
 
 /// `PREFIX [--libdir lib64] [--built DIR]`
 pub fn install(args: &[String]) -> Result<()> {
-    let wish = Wish::read(args)?;
+    let wish = SdkOptions::read(args)?;
     let built = match &wish.built {
         Some(dir) => dir.clone(),
         None => {
@@ -41,8 +41,8 @@ pub fn install(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-impl Wish {
-    fn read(args: &[String]) -> Result<Wish> {
+impl SdkOptions {
+    fn read(args: &[String]) -> Result<SdkOptions> {
         let mut words = args.iter();
         let (mut prefix, mut libdir, mut built) = (None, PathBuf::from("lib"), None);
         while let Some(word) = words.next() {
@@ -58,7 +58,7 @@ impl Wish {
         if libdir.is_absolute() {
             bail!("--libdir is below the prefix, such as lib64");
         }
-        Ok(Wish { prefix, libdir, built })
+        Ok(SdkOptions { prefix, libdir, built })
     }
 }
 
@@ -71,7 +71,7 @@ struct Place {
 }
 
 impl Place {
-    fn make(wish: &Wish) -> Result<Place> {
+    fn make(wish: &SdkOptions) -> Result<Place> {
         let place = Place {
             libdir: wish.libdir.clone(),
             lib: wish.prefix.join(&wish.libdir),
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn the_functions_of_a_header_are_found() {
         let header = "typedef void (*rms_event_callback)(int);\nint rms_close(struct rms_session *session);\n\
-                      template <typename T> inline T rms_init() {\nconst char *rms_version(void);\n// calls rms_none()\nint rms_hosts(struct rms_session *session,\n              \
+                      template <typename T> inline T rms_init() {\nconst char *rms_version(void);\n// calls rms_none()\nint rms_nodes(struct rms_session *session,\n              \
                       size_t capacity);\n";
-        assert_eq!(functions(header), ["rms_close", "rms_version", "rms_hosts"]);
+        assert_eq!(functions(header), ["rms_close", "rms_version", "rms_nodes"]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct Nature {
     pub grows_to: u32,
     /// For so long it does nothing at each change.
     pub pause: Span,
-    /// The part of its work that more hosts make faster, in thousandths: from, to.
+    /// The part of its work that more nodes make faster, in thousandths: from, to.
     pub parallel: (u32, u32),
 }
 
@@ -48,7 +48,7 @@ struct Limits {
     most: u32,
     sizes: Sizes,
     speedup: Speedup,
-    /// What it may take with the fewest hosts.
+    /// What it may take with the fewest nodes.
     wall: Span,
     pause: Span,
 }
@@ -68,7 +68,7 @@ impl GainJobs {
         GainJobs { jobs: jobs.iter().map(job).collect() }
     }
 
-    /// How many hosts a job has asked for.
+    /// How many nodes a job has asked for.
     pub fn size(&self, job_idx: usize) -> u32 {
         self.jobs[job_idx].trace.n_nodes
     }
@@ -87,7 +87,7 @@ impl Limits {
         let sizes = if is_power { Sizes::PowerOfTwo } else { Sizes::Any };
         let speedup = amdahl(parallel, most);
         // Its user allows for its least size, and for some changes on the way.
-        let factor = |hosts| i64::from(speedup.at(hosts).unwrap_or(1).max(1));
+        let factor = |nodes| i64::from(speedup.at(nodes).unwrap_or(1).max(1));
         let stretched = trace.wall.as_millis().saturating_mul(factor(size)) / factor(least);
         let wall = Span::from_millis(stretched) + Span::from_millis(nature.pause.as_millis() * CHANGES);
         Limits { least, most, sizes, speedup, wall, pause: nature.pause }
@@ -96,13 +96,13 @@ impl Limits {
 
 /// Speeds by Amdahl's law, at the powers of two and at the end; lines between them.
 fn amdahl(parallel: u32, most: u32) -> Speedup {
-    let speed = |hosts: u32| {
-        let (parallel, hosts) = (u64::from(parallel), u64::from(hosts));
+    let speed = |nodes: u32| {
+        let (parallel, nodes) = (u64::from(parallel), u64::from(nodes));
         // 1000 / ((1 - p) + p / n), with p in thousandths.
-        (1_000_000 * hosts / ((1000 - parallel) * hosts + parallel)) as u32
+        (1_000_000 * nodes / ((1000 - parallel) * nodes + parallel)) as u32
     };
-    let powers = (0..32).map(|log| 1 << log).take_while(|hosts| *hosts < most);
-    Speedup(powers.chain([most]).map(|hosts| (hosts, speed(hosts))).collect())
+    let powers = (0..32).map(|log| 1 << log).take_while(|nodes| *nodes < most);
+    Speedup(powers.chain([most]).map(|nodes| (nodes, speed(nodes))).collect())
 }
 
 impl Workload for GainJobs {
@@ -180,6 +180,6 @@ mod tests {
         let limits = Limits::of(&trace(8), 16, Nature::default(), 999, true);
         assert_eq!((limits.least, limits.most), (2, 16));
         let stretched = limits.wall.as_millis() as f64 / 1000.0;
-        assert!((7900.0..8300.0).contains(&stretched), "four times as slow on two hosts: {stretched}");
+        assert!((7900.0..8300.0).contains(&stretched), "four times as slow on two nodes: {stretched}");
     }
 }

@@ -4,7 +4,7 @@ use rms_model::{OfferRule, Policy, Settings, ShrinkRule, Span};
 use serde::Serialize;
 
 use super::jobs::{GainJobs, Nature};
-use rms_sim::batch::{Batch, BatchError, Finished, Summary, Workload, uniform_hosts};
+use rms_sim::batch::{Batch, BatchError, Finished, Summary, Workload, uniform_nodes};
 use rms_sim::workload::swf::TraceJob;
 
 /// What is compared.
@@ -33,12 +33,12 @@ pub struct Measured {
     pub mean_wait_s: f64,
     /// Response over the run time with the size that was asked for; see [`Finished::bounded_slowdown`].
     pub mean_bounded_slowdown: f64,
-    /// Host-time that jobs held, over all that there was until the last end.
+    /// Node-time that jobs held, over all that there was until the last end.
     pub utilisation: f64,
     pub makespan_s: f64,
-    /// Host-time that jobs held, against that of the same jobs with the sizes that were asked for.
-    pub host_time: f64,
-    /// Changes of a malleable job's hosts.
+    /// Node-time that jobs held, against that of the same jobs with the sizes that were asked for.
+    pub node_time: f64,
+    /// Changes of a malleable job's nodes.
     pub mean_changes: f64,
     /// Jobs that reached their wall time before their end.
     pub killed: usize,
@@ -115,7 +115,7 @@ impl Study {
             max_jobs: u32::MAX,
             ..Settings::default()
         };
-        let batch = Batch::new(settings, &[uniform_hosts(self.n_nodes, 1)], jobs)?;
+        let batch = Batch::new(settings, &[uniform_nodes(self.n_nodes, 1)], jobs)?;
         Ok(measured(jobs, &batch.run(|_| {})?))
     }
 }
@@ -128,7 +128,7 @@ fn measured(jobs: &GainJobs, summary: &Summary) -> Measured {
     };
     let (mut asked, mut held, mut n_changes, mut killed) = (0.0, 0.0, 0, 0);
     for (idx, job) in &ran {
-        held += job.host_time.as_secs_f64();
+        held += job.node_time.as_secs_f64();
         asked += f64::from(jobs.size(*idx)) * jobs.run(*idx).as_secs_f64();
         n_changes += job.n_changes;
         killed += usize::from(jobs.elastic(*idx).is_some_and(|elastic| job.run() >= elastic.wall));
@@ -146,7 +146,7 @@ fn measured(jobs: &GainJobs, summary: &Summary) -> Measured {
         }),
         utilisation: figures.utilisation,
         makespan_s: figures.makespan_s,
-        host_time: if asked > 0.0 { held / asked } else { 1.0 },
+        node_time: if asked > 0.0 { held / asked } else { 1.0 },
         mean_changes: f64::from(n_changes) / jobs.n_malleable().max(1) as f64,
         killed,
     }
@@ -221,7 +221,7 @@ mod tests {
     fn malleable_jobs_are_faster_although_each_change_costs_them_a_pause() {
         let rows = study(&[0, 100]);
         let [none, all] = rows.as_slice() else { panic!("two rows") };
-        assert!(none.runs.iter().all(|run| run.malleable == 0 && run.mean_changes == 0.0 && run.host_time == 1.0));
+        assert!(none.runs.iter().all(|run| run.malleable == 0 && run.mean_changes == 0.0 && run.node_time == 1.0));
         assert!(rows.iter().flat_map(|row| &row.runs).all(|run| run.jobs == 80 && run.refused == 0));
         assert!(all.runs.iter().all(|run| run.malleable == 80 && run.mean_changes > 0.1), "{all:?}");
         assert!(all.against(none, Metric::Response).mean < 0.9, "{:?}", all.against(none, Metric::Response));

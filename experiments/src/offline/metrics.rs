@@ -3,7 +3,7 @@
 use rms_core::plan::fit::Fit;
 use rms_model::{Evolution, Time};
 
-/// Exact sums over the applications of a test; areas are hosts times milliseconds.
+/// Exact sums over the applications of a test; areas are nodes times milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestMetrics {
     pub capacity: u32,

@@ -11,7 +11,7 @@ pub enum Assumption {
     ComplexSize { thousandths: u32 },
     /// A launcher's place in the queue is that of its subscription (001, Fig. 5), not of its first request (§5.3.2).
     OrderOfSubscription,
-    /// The server's operations are those of the search for hosts; what it compares and writes of views is not counted.
+    /// The server's operations are those of the search for nodes; what it compares and writes of views is not counted.
     SearchAlone,
     /// Jobs of the log that are larger than a cluster are left out, not cut.
     Uncut,

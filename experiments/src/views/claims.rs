@@ -190,12 +190,12 @@ impl Report {
 
     fn figure_11(&self) -> Vec<Judged> {
         let lines: Vec<Line> = (0..self.axes.series.len())
-            .map(|series_idx| Line::through(&self.axes.xs, &self.means(Metric::GhostHostSecs, series_idx)))
+            .map(|series_idx| Line::through(&self.axes.xs, &self.means(Metric::GhostNodeSecs, series_idx)))
             .collect();
         let worst_fit = lines.iter().map(|line| line.r_squared).fold(1.0, f64::min);
         let slopes: Vec<String> = lines.iter().map(|line| short(line.slope)).collect();
         let last = self.axes.series.len() - 1;
-        let most = self.means(Metric::GhostHostSecs, last).last().copied().unwrap_or_default();
+        let most = self.means(Metric::GhostNodeSecs, last).last().copied().unwrap_or_default();
         vec![
             Judged {
                 paper: "waste grows linearly with the fair-start delay",
@@ -205,12 +205,12 @@ impl Report {
             },
             Judged {
                 paper: "the more complex applications, the more waste",
-                ours: format!("{} host s for each second of it", slopes.join(", ")),
+                ours: format!("{} node s for each second of it", slopes.join(", ")),
                 holds: lines.windows(2).all(|two| two[0].slope < two[1].slope),
                 why: "",
             },
             Judged {
-                paper: "about 3 million host s at 30 s with complex applications alone, on 512 hosts",
+                paper: "about 3 million node s at 30 s with complex applications alone, on 512 nodes",
                 ours: short(most),
                 holds: (2.7e6..=3.3e6).contains(&most),
                 why: "",

@@ -8,7 +8,7 @@ use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
 use super::{Assumption, Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run};
-use crate::delegated::{self, CLUSTER_HOSTS, Complex, Mix, Platform};
+use crate::delegated::{self, CLUSTER_NODES, Complex, Mix, Platform};
 use rms_sim::Dice;
 use rms_sim::workload::swf::{Cleaned, Record, Trace, TraceJob};
 
@@ -153,7 +153,7 @@ pub struct Values {
     pub bytes: u64,
     pub server_steps: u64,
     pub launcher_steps: u64,
-    pub ghost_host_secs: f64,
+    pub ghost_node_secs: f64,
     /// When the first complex application ended, if there is one.
     pub complex_end: Option<Span>,
     /// Of server and launchers together.
@@ -270,7 +270,7 @@ impl Case {
         };
         let platform = Platform { n_clusters };
         let applications = delegated::applications(jobs, mix, platform, self.seed);
-        let clusters: Vec<(ClusterId, u32)> = platform.clusters().map(|cluster| (cluster, CLUSTER_HOSTS)).collect();
+        let clusters: Vec<(ClusterId, u32)> = platform.clusters().map(|cluster| (cluster, CLUSTER_NODES)).collect();
         let experiment = Experiment {
             system,
             heard: Heard::ByAll,
@@ -287,7 +287,7 @@ impl Case {
             bytes: outcome.bytes(),
             server_steps: outcome.server.steps,
             launcher_steps: outcome.launchers.steps,
-            ghost_host_secs: outcome.ghost_host_time.as_secs_f64(),
+            ghost_node_secs: outcome.ghost_node_time.as_secs_f64(),
             complex_end: complex.map(|(_, ran)| ran.end.since(rms_model::Time::EPOCH)),
             cpu: outcome.server.cpu + outcome.launchers.cpu,
         })

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use launcher_schedule::cem::{self, Hosts};
+use launcher_schedule::cem::{self, NodeCounts};
 use launcher_schedule::moldable::{self, Amdahl, WallTime};
 use launcher_schedule::{Proposal, Sight};
-use rms_api::subscription::{LauncherView, Tag, ViewChange, Wish};
+use rms_api::subscription::{LauncherRequest, LauncherView, Tag, ViewChange};
 use rms_core::plan::notify;
 use rms_model::{ClusterId, JobId, Profile, Request, Span, Time};
 
@@ -44,7 +44,7 @@ pub(super) enum Phase {
 #[derive(Debug, Default)]
 struct Configurations {
     on_one: RefCell<BTreeSet<(ClusterId, u32)>>,
-    on_many: BTreeSet<Hosts>,
+    on_many: BTreeSet<NodeCounts>,
 }
 
 static FREE: Profile = Profile::new();
@@ -93,7 +93,7 @@ impl<'a> Launcher<'a> {
     }
 
     /// The choice is made, from the view as it is known now. `None` if it is the last one again.
-    pub(super) fn chosen(&mut self, now: Time) -> Option<Wish> {
+    pub(super) fn chosen(&mut self, now: Time) -> Option<LauncherRequest> {
         self.computes = false;
         let Proposal { request, start: _ } = self.propose(now)?;
         if self.sent.as_ref() == Some(&request) {
@@ -102,12 +102,12 @@ impl<'a> Launcher<'a> {
         self.sent = Some(request.clone());
         self.requested.get_or_insert(now);
         self.last_tag = Tag(self.last_tag.0 + 1);
-        Some(Wish { tag: self.last_tag, seen: self.view.version, request })
+        Some(LauncherRequest { tag: self.last_tag, seen: self.view.version, request })
     }
 
     fn propose(&mut self, now: Time) -> Option<Proposal> {
-        let seen = |(cluster, n_hosts): (&ClusterId, &u32)| {
-            (*cluster, *n_hosts, self.view.occupied.get(cluster).map_or(&FREE, |occupied| &**occupied))
+        let seen = |(cluster, n_nodes): (&ClusterId, &u32)| {
+            (*cluster, *n_nodes, self.view.occupied.get(cluster).map_or(&FREE, |occupied| &**occupied))
         };
         let sight = Sight::of(self.view.capacity.iter().map(seen));
         match &self.application.model {
@@ -138,9 +138,9 @@ struct Counted<'a> {
 }
 
 impl WallTime for Counted<'_> {
-    fn wall(&self, cluster: ClusterId, n_hosts: u32) -> Option<Span> {
-        let wall = self.amdahl.wall(cluster, n_hosts)?;
-        self.asked.borrow_mut().insert((cluster, n_hosts));
+    fn wall(&self, cluster: ClusterId, n_nodes: u32) -> Option<Span> {
+        let wall = self.amdahl.wall(cluster, n_nodes)?;
+        self.asked.borrow_mut().insert((cluster, n_nodes));
         Some(wall)
     }
 }

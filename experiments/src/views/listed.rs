@@ -133,31 +133,31 @@ impl Queue<'_, '_> {
     }
 }
 
-/// Hosts of one cluster, and how long it takes there.
+/// Nodes of one cluster, and how long it takes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     cluster: ClusterId,
-    n_hosts: u32,
+    n_nodes: u32,
     wall: Span,
 }
 
 impl Size {
     fn shape(self) -> Shape {
-        let hosts = BTreeMap::from([(server::cluster_name(self.cluster), self.n_hosts)]);
-        Shape { nodes: Nodes::PerCluster(hosts), wall: Some(self.wall) }
+        let nodes = BTreeMap::from([(server::cluster_name(self.cluster), self.n_nodes)]);
+        Shape { nodes: Nodes::PerCluster(nodes), wall: Some(self.wall) }
     }
 }
 
 /// Every size, in the order in which the first of those that complete at the same time is the one that launchers would
-/// ask for (RULES A5): the longest starts first, then the smaller cluster id, then more hosts.
+/// ask for (RULES A5): the longest starts first, then the smaller cluster id, then more nodes.
 fn all_sizes(application: &Application, clusters: &[(ClusterId, u32)]) -> Option<Vec<Size>> {
     let Model::OnOne { sizes, amdahl } = &application.model else { return None };
     let mut all = Vec::new();
-    for (cluster, n_hosts) in clusters {
-        for n_hosts in sizes.least.max(1)..=sizes.most.min(*n_hosts) {
-            all.extend(amdahl.wall(*cluster, n_hosts).map(|wall| Size { cluster: *cluster, n_hosts, wall }));
+    for (cluster, n_nodes) in clusters {
+        for n_nodes in sizes.least.max(1)..=sizes.most.min(*n_nodes) {
+            all.extend(amdahl.wall(*cluster, n_nodes).map(|wall| Size { cluster: *cluster, n_nodes, wall }));
         }
     }
-    all.sort_by_key(|size| (std::cmp::Reverse(size.wall), size.cluster, std::cmp::Reverse(size.n_hosts)));
+    all.sort_by_key(|size| (std::cmp::Reverse(size.wall), size.cluster, std::cmp::Reverse(size.n_nodes)));
     Some(all)
 }

@@ -16,8 +16,8 @@ pub struct Outcome {
     /// Lists of sizes; with views there are none.
     pub list: Messages,
     pub n_passes: u64,
-    /// Host-time that ghosts have kept idle (001, §6.2.2: resource waste).
-    pub ghost_host_time: Span,
+    /// Node-time that ghosts have kept idle (001, §6.2.2: resource waste).
+    pub ghost_node_time: Span,
     /// Of the server.
     pub server: Cost,
     /// Of all launchers together.

@@ -21,7 +21,7 @@ pub enum Metric {
     CpuSecs,
     /// Against the same run without an adaptation delay.
     EndDelay,
-    GhostHostSecs,
+    GhostNodeSecs,
 }
 
 impl Metric {
@@ -35,7 +35,7 @@ impl Metric {
             Metric::AllSteps => "all_operations",
             Metric::CpuSecs => "cpu_s",
             Metric::EndDelay => "end_delay_s",
-            Metric::GhostHostSecs => "ghost_host_s",
+            Metric::GhostNodeSecs => "ghost_node_s",
         }
     }
 
@@ -49,7 +49,7 @@ impl Metric {
             Metric::AllSteps => "(e) all basic operations",
             Metric::CpuSecs => "(f) simulation time",
             Metric::EndDelay => "end delay",
-            Metric::GhostHostSecs => "resource waste",
+            Metric::GhostNodeSecs => "resource waste",
         }
     }
 
@@ -61,7 +61,7 @@ impl Metric {
             Metric::ServerSteps | Metric::LauncherSteps | Metric::AllSteps => "steps",
             Metric::CpuSecs => "CPU time (s)",
             Metric::EndDelay => "end delay (s)",
-            Metric::GhostHostSecs => "resource waste (host s)",
+            Metric::GhostNodeSecs => "resource waste (node s)",
         }
     }
 
@@ -74,7 +74,7 @@ impl Metric {
             Metric::AllSteps => Some((values.server_steps + values.launcher_steps) as f64),
             Metric::CpuSecs => Some(values.cpu.as_secs_f64()),
             Metric::EndDelay => Some(values.complex_end?.as_secs_f64() - undelayed?.as_secs_f64()),
-            Metric::GhostHostSecs => Some(values.ghost_host_secs),
+            Metric::GhostNodeSecs => Some(values.ghost_node_secs),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Figure {
                 Metric::CpuSecs,
             ],
             Figure::Ten => &[Metric::EndDelay],
-            Figure::Eleven => &[Metric::GhostHostSecs],
+            Figure::Eleven => &[Metric::GhostNodeSecs],
         }
     }
 }

@@ -53,7 +53,7 @@ impl<'c> Server<'c> {
     }
 
     /// A tick whose pass looks at every application, as a server must that tells everybody an estimate. The core's own
-    /// pass for listed sizes ends with the last free host, so it is not what is measured.
+    /// pass for listed sizes ends with the last free node, so it is not what is measured.
     pub(super) fn tick_in_full(&mut self, now: Time) -> Vec<Effect> {
         measured(&mut self.cost, self.clock, || plan::plan(self.rms.state(), now, Scope::Estimates));
         let own = self.cost;
@@ -62,7 +62,7 @@ impl<'c> Server<'c> {
         effects
     }
 
-    /// A tick of whose pass only the search for everybody's hosts is counted, not what is compared and written of views.
+    /// A tick of whose pass only the search for everybody's nodes is counted, not what is compared and written of views.
     pub(super) fn tick_counting_the_search(&mut self, now: Time) -> Vec<Effect> {
         let (before, n_passes) = (self.cost, self.status(now).n_passes);
         let effects = self.tick_in_full(now);
@@ -133,9 +133,9 @@ fn facts(experiment: &Experiment<'_>, fair_start: Span) -> Vec<Fact> {
     let mut facts: Vec<Fact> = settings.map(|(key, new)| setting(key, new)).into();
     let mut node = NodeId(0);
     let (at, link) = (Time::EPOCH, NodeLink::Connected { since: Time::EPOCH });
-    for (cluster, n_hosts) in experiment.clusters {
+    for (cluster, n_nodes) in experiment.clusters {
         facts.push(Fact::ClusterAdded { cluster: *cluster, name: cluster_name(*cluster) });
-        for _ in 0..*n_hosts {
+        for _ in 0..*n_nodes {
             node = node.next();
             let (name, inventory, address) = (format!("n{node}"), Inventory::default(), String::new());
             facts.push(Fact::NodeJoined { node, cluster: *cluster, name, inventory, address, at });

@@ -177,7 +177,7 @@ impl Crowd<'_, '_> {
         }
     }
 
-    /// 001: startNotify. The launcher has hosts of its own means, and says so.
+    /// 001: startNotify. The launcher has nodes of its own means, and says so.
     fn started(&mut self, now: Time, application: usize, grant: Grant) -> Result<(), ViewsError> {
         let launcher = &mut self.launchers[application];
         let Phase::Waits { job } = launcher.phase else { return Ok(()) };
@@ -203,7 +203,7 @@ impl Crowd<'_, '_> {
         let status = self.server.status(now);
         // One ran when the server started.
         self.outcome.n_passes = status.n_passes - 1;
-        self.outcome.ghost_host_time = status.ghost_host_time;
+        self.outcome.ghost_node_time = status.ghost_node_time;
         Ok(self.outcome)
     }
 }

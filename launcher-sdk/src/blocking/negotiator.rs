@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use negotiation::{Item, NegotiationId, Phase, Reason};
-use rms_api::negotiate::{HeldHost, Holding};
+use rms_api::negotiate::{HeldNode, Holding};
 use rms_model::{JobId, Run, Time};
 use thiserror::Error;
 
@@ -86,9 +86,9 @@ impl Negotiator {
         self.0.holding()
     }
 
-    /// As [`negotiator::Negotiator::hosts`].
-    pub fn hosts(&self) -> Vec<HeldHost> {
-        self.0.hosts()
+    /// As [`negotiator::Negotiator::nodes`].
+    pub fn nodes(&self) -> Vec<HeldNode> {
+        self.0.nodes()
     }
 
     /// As [`negotiator::Negotiator::write_hostfile`].
@@ -111,8 +111,8 @@ impl Negotiator {
     ///
     /// # Errors
     /// As [`negotiator::Negotiator::free`].
-    pub fn free<S: AsRef<str>>(&self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
-        self.wait(self.0.free(hosts))
+    pub fn free<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
+        self.wait(self.0.free(nodes))
     }
 
     /// As [`negotiator::Negotiator::answer_with`].
@@ -216,8 +216,8 @@ impl Negotiation {
     ///
     /// # Errors
     /// As [`negotiator::Negotiation::release`].
-    pub fn release<S: AsRef<str>>(&self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
-        self.negotiator.wait(self.negotiation.release(hosts))
+    pub fn release<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(self.negotiation.release(nodes))
     }
 
     /// As [`negotiator::Negotiation::release_last`].
@@ -300,12 +300,12 @@ impl Resizing {
     pub fn left_with<S: AsRef<str>>(
         &self,
         leave: Leave,
-        hosts: impl IntoIterator<Item = S>,
+        nodes: impl IntoIterator<Item = S>,
     ) -> Result<(), NegotiatorError> {
-        self.negotiator.wait(leave.done_with(hosts))
+        self.negotiator.wait(leave.done_with(nodes))
     }
 
-    /// The negotiator, to request something, or to write a host file.
+    /// The negotiator, to request something, or to write a hostfile.
     pub fn negotiator(&self) -> &Negotiator {
         &self.negotiator
     }

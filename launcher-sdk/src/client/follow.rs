@@ -20,9 +20,9 @@ use crate::error::CallError;
 pub enum FollowEvent {
     /// Bytes that a task has written, in order and without gaps for each task and stream.
     Output {
-        /// The host of the task, counted from 0 in the order of the job's nodes.
-        host_idx: u32,
-        /// The task, counted from 0 over all hosts.
+        /// The node of the task, counted from 0 in the order of the job's nodes.
+        node_idx: u32,
+        /// The task, counted from 0 over all nodes.
         task: u32,
         /// Standard output or error.
         stream: Stream,
@@ -111,7 +111,7 @@ struct Inputs {
 struct Place {
     job: JobId,
     run: Option<Run>,
-    /// Of each task's streams, on which host it was seen and how much of it has come: hosts may change their numbers.
+    /// Of each task's streams, on which node it was seen and how much of it has come: nodes may change their numbers.
     offsets: BTreeMap<(u32, Stream), (u32, u64)>,
     /// Nodes that it has, and those from which there may be more to come: a restarted server does not know which of them
     /// have left the job.
@@ -125,8 +125,8 @@ impl Place {
     }
 
     fn order(&self, input: bool) -> rms_wire::Follow {
-        let offset = |(&(task, stream), &(host_idx, offset)): (&(u32, Stream), &(u32, u64))| Offset {
-            host_idx,
+        let offset = |(&(task, stream), &(node_idx, offset)): (&(u32, Stream), &(u32, u64))| Offset {
+            node_idx,
             task,
             stream,
             offset,
@@ -136,16 +136,16 @@ impl Place {
 
     /// The part of a chunk that is new.
     fn take(&mut self, chunk: rms_wire::Chunk) -> Option<FollowEvent> {
-        let rms_wire::Chunk { host_idx, task, stream, offset, mut bytes } = chunk;
-        let (seen_on, have) = self.offsets.entry((task, stream)).or_insert((host_idx, 0));
-        *seen_on = host_idx;
+        let rms_wire::Chunk { node_idx, task, stream, offset, mut bytes } = chunk;
+        let (seen_on, have) = self.offsets.entry((task, stream)).or_insert((node_idx, 0));
+        *seen_on = node_idx;
         let n_known = usize::try_from(have.saturating_sub(offset)).unwrap_or(usize::MAX);
         if n_known >= bytes.len() {
             return None;
         }
         *have = offset + bytes.len() as u64;
         bytes.drain(..n_known);
-        Some(FollowEvent::Output { host_idx, task, stream, bytes })
+        Some(FollowEvent::Output { node_idx, task, stream, bytes })
     }
 
     /// Another execution writes from its beginning.
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     fn chunk(offset: u64, bytes: &[u8]) -> Chunk {
-        Chunk { host_idx: 0, task: 0, stream: Stream::Out, offset, bytes: bytes.to_vec() }
+        Chunk { node_idx: 0, task: 0, stream: Stream::Out, offset, bytes: bytes.to_vec() }
     }
 
     fn output(event: Option<FollowEvent>) -> Option<Vec<u8>> {
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(output(place.take(chunk(0, b"hello "))), Some(b"hello ".to_vec()));
         assert_eq!(output(place.take(chunk(0, b"hello "))), None);
         assert_eq!(output(place.take(chunk(3, b"lo world"))), Some(b"world".to_vec()));
-        assert_eq!(place.order(false).from, [Offset { host_idx: 0, task: 0, stream: Stream::Out, offset: 11 }]);
+        assert_eq!(place.order(false).from, [Offset { node_idx: 0, task: 0, stream: Stream::Out, offset: 11 }]);
     }
 
     #[test]

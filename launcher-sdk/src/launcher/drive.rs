@@ -26,19 +26,19 @@ use crate::error::{CallError, ConnectError};
 /// use launcher_sdk::launcher::{Action, Launcher, Program, Seen, Start};
 /// use rms_model::{Request, Span};
 ///
-/// /// Takes half of the first cluster that has at least two hosts free now; if none has, it waits.
+/// /// Takes half of the first cluster that has at least two nodes free now; if none has, it waits.
 /// struct Half;
 ///
 /// impl Launcher for Half {
 ///     fn on_view(&mut self, seen: &Seen<'_>) -> Option<Request> {
 ///         let wall = Span::from_mins(10);
 ///         let free = |cluster| seen.sight().free(cluster, seen.now(), wall);
-///         let (cluster, n_hosts) = seen.clusters().iter().map(|info| (info.cluster, free(info.cluster))).find(|(_, n)| *n >= 2)?;
-///         Some(Request::on_one(cluster, n_hosts / 2, wall))
+///         let (cluster, n_nodes) = seen.clusters().iter().map(|info| (info.cluster, free(info.cluster))).find(|(_, n)| *n >= 2)?;
+///         Some(Request::on_one(cluster, n_nodes / 2, wall))
 ///     }
 ///
 ///     fn on_start(&mut self, start: &Start) -> Action {
-///         println!("{} hosts", start.grant.hosts.len());
+///         println!("{} nodes", start.grant.nodes.len());
 ///         Action::launch(Program::new(["./work"]))
 ///     }
 /// }
@@ -87,7 +87,7 @@ pub trait Launcher {
         Err(refused)
     }
 
-    /// The hosts are there.
+    /// The nodes are there.
     fn on_start(&mut self, start: &Start) -> Action;
 
     /// The application has ended.
@@ -121,38 +121,38 @@ impl fmt::Debug for Choice {
     }
 }
 
-/// Hosts that an application has got.
+/// Nodes that an application has got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     /// Which, and until when.
     pub grant: Grant,
     /// The application may have started before this launcher was [resumed](resume), so that what was to be launched runs
-    /// already. [`Action::Launch`] is right then, too: what runs is not started twice. Of hosts that the launcher uses by its own
+    /// already. [`Action::Launch`] is right then, too: what runs is not started twice. Of nodes that the launcher uses by its own
     /// means, it alone knows what runs there.
     pub is_resumed: bool,
 }
 
 impl Start {
-    /// The hosts as mpirun and its like read them: a line for each, `name slots=cpus`.
+    /// The nodes as mpirun and its like read them: a line for each, `name slots=cpus`.
     pub fn hostfile(&self) -> String {
-        self.grant.hosts.iter().map(|host| format!("{} slots={}\n", host.name, host.cpus.max(1))).collect()
+        self.grant.nodes.iter().map(|node| format!("{} slots={}\n", node.name, node.cpus.max(1))).collect()
     }
 
-    /// The names of the hosts, separated by commas.
-    pub fn host_list(&self) -> String {
-        let names: Vec<&str> = self.grant.hosts.iter().map(|host| host.name.as_str()).collect();
+    /// The names of the nodes, separated by commas.
+    pub fn node_list(&self) -> String {
+        let names: Vec<&str> = self.grant.nodes.iter().map(|node| node.name.as_str()).collect();
         names.join(",")
     }
 }
 
-/// What to do with granted hosts.
+/// What to do with granted nodes.
 pub enum Action {
     /// Let the server start processes there; the application ends with them.
     Launch(Box<Launchable>),
-    /// Use the hosts by own means until this is done; its value is the exit code. When the application is ended
+    /// Use the nodes by own means until this is done; its value is the exit code. When the application is ended
     /// by others (its wall time is over, it was cancelled) it is dropped.
     Use(Using),
-    /// Give the hosts back; the application ends with this exit code.
+    /// Give the nodes back; the application ends with this exit code.
     GiveUp {
         /// 0 for a success.
         code: i32,
@@ -368,7 +368,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
 
     async fn run(mut self) -> Result<Outcome, LauncherError> {
         loop {
-            let ended = match self.talk().await {
+            let ended = match self.negotiation().await {
                 Ok(outcome) => Ok(outcome),
                 Err(LauncherError::Call(CallError::Interrupted(error))) if !is_wrong(&error) => {
                     match self.attach_again().await {
@@ -396,7 +396,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
     }
 
     /// Until the end, or until the connection breaks.
-    async fn talk(&mut self) -> Result<Outcome, LauncherError> {
+    async fn negotiation(&mut self) -> Result<Outcome, LauncherError> {
         // What a broken connection, or too many calls, have left unsaid.
         self.say_finish().await?;
         self.answer_start().await?;
@@ -513,7 +513,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
         self.answer_start().await
     }
 
-    /// Says what is done with the hosts, unless the server has heard it.
+    /// Says what is done with the nodes, unless the server has heard it.
     async fn answer_start(&mut self) -> Result<(), LauncherError> {
         let is_open = |granted: &&mut Granted| !granted.is_answered;
         let Some(granted) = self.started.as_mut().filter(is_open) else { return Ok(()) };

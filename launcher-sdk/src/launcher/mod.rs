@@ -1,12 +1,12 @@
 //! For people who write launchers: programs that decide themselves what their application asks for (001).
 //!
-//! A *launcher* speaks for one application. It subscribes it, is told its *view* (how many hosts of each cluster are
+//! A *launcher* speaks for one application. It subscribes it, is told its *view* (how many nodes of each cluster are
 //! busy when), chooses a request from it and sends it; when the view changes it chooses anew. With the start it gets the
-//! names of the hosts, and either lets the server start processes there or uses the hosts by its own means.
+//! names of the nodes, and either lets the server start processes there or uses the nodes by its own means.
 //!
 //! There are three ways to write one, from the least to the most work:
 //!
-//! 1. A ready launcher: [`rigid`], [`moldable`] or [`cem`], with a function that says what to do with the hosts.
+//! 1. A ready launcher: [`rigid`], [`moldable`] or [`cem`], with a function that says what to do with the nodes.
 //! 2. The trait [`Launcher`] for an algorithm of your own. [`run`] drives it: it reconnects, asks for what it has missed,
 //!    sends another request when the view has changed and the choice with it.
 //! 3. A [`Session`], which is the protocol itself with a method for each call.
@@ -19,7 +19,7 @@
 //! use rms_model::Span;
 //!
 //! let client = Client::connect_here().await?;
-//! // An hour on one host, of which 95 % is parallel; it starts as many tasks as it gets hosts.
+//! // An hour on one node, of which 95 % is parallel; it starts as many tasks as it gets nodes.
 //! let model = Model::amdahl(0.95, Walls::Everywhere(Span::from_hours(1)))?;
 //! let mut nbody = launcher::moldable(Sizes { least: 1, most: 64 }, model, |_start| {
 //!     Action::launch(Program::new(["./nbody", "1000000"]))
@@ -37,7 +37,7 @@
 //! | submitted | it has subscribed; within the setting `request_timeout` it must send a request |
 //! | request sent, waiting | it may send another request at any time; its place in the queue stays |
 //! | started | within `start_timeout` it must launch or accept, or the application is ended |
-//! | ghost | the application has ended; its hosts stay visible as occupied for the fair-start delay |
+//! | ghost | the application has ended; its nodes stay visible as occupied for the fair-start delay |
 //! | finished | – |
 //!
 //! A launcher whose connection is lost may attach again within `launcher_grace`; after it the application ends as
@@ -46,9 +46,9 @@
 //!
 //! # Units
 //!
-//! Hosts are whole. Times are [`Time`](rms_model::Time), milliseconds since the Unix epoch by the server's clock;
+//! Nodes are whole. Times are [`Time`](rms_model::Time), milliseconds since the Unix epoch by the server's clock;
 //! [`Seen::now`] is that clock. Lengths of time are [`Span`](rms_model::Span)s in milliseconds. Occupation profiles
-//! begin at the time of the view or before, and count hosts that are busy, ghosts included.
+//! begin at the time of the view or before, and count nodes that are busy, ghosts included.
 
 mod drive;
 mod program;
@@ -60,7 +60,7 @@ pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using
 pub use program::Program;
 pub use ready::{Model, NoModel, Planned, Walls, cem, moldable, planned, rigid};
 pub use rms_api::subscription::{
-    ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable, LauncherView, Subscription, Tag,
+    ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedNode, Launchable, LauncherView, Subscription, Tag,
 };
 pub use seen::{Kept, Seen};
 pub use session::{News, Session, Traffic};

@@ -1,11 +1,11 @@
-//! What to start on granted hosts, with the launcher's own surroundings where nothing else is said.
+//! What to start on granted nodes, with the launcher's own surroundings where nothing else is said.
 
 use std::sync::Arc;
 
 use rms_api::subscription::Launchable;
 use rms_model::{Environment, Execution, Limits, Malleable, Stdio, Work};
 
-/// A program, or a script, to be started on granted hosts. It gets the launcher's environment, working directory and
+/// A program, or a script, to be started on granted nodes. It gets the launcher's environment, working directory and
 /// umask unless it is told otherwise.
 ///
 /// ```
@@ -14,7 +14,7 @@ use rms_model::{Environment, Execution, Limits, Malleable, Stdio, Work};
 /// let program = Program::new(["./nbody", "1000"]).tasks(64).cpus_per_task(2).output("nbody-%j.out");
 /// let launch = program.clone().into_launchable();
 /// assert_eq!((launch.n_tasks, launch.cpus_per_task), (Some(64), 2));
-/// // A batch script runs once, on the first host, and reaches the others by mpirun or $RMS_HOSTFILE.
+/// // A batch script runs once, on the first node, and reaches the others by mpirun or $RMS_HOSTFILE.
 /// let script = Program::script("#!/bin/sh\nmpirun ./nbody\n");
 /// # drop(script);
 /// ```
@@ -24,14 +24,14 @@ pub struct Program {
 }
 
 impl Program {
-    /// One task on each host, each of them running `argv`: a program that is found by the job's `PATH`, and its
+    /// One task on each node, each of them running `argv`: a program that is found by the job's `PATH`, and its
     /// arguments. Tasks of a program of the MPICH family find each other without mpirun; for Open MPI, start a
     /// [script](Program::script) that calls mpirun.
     pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Program {
         Program::of(Work::Tasks { argv: argv.into_iter().map(Into::into).collect() })
     }
 
-    /// A batch script, as text. It runs once, on the first host; `mpirun` in it reaches the others.
+    /// A batch script, as text. It runs once, on the first node; `mpirun` in it reaches the others.
     pub fn script(script: impl Into<String>) -> Program {
         Program::of(Work::Script { script: script.into(), args: Vec::new() })
     }
@@ -43,7 +43,7 @@ impl Program {
             Work::Tasks { argv: args } | Work::Script { script: _, args } => {
                 args.extend(more.into_iter().map(Into::into))
             }
-            Work::Hosts => {}
+            Work::Nodes => {}
         }
         self
     }
@@ -68,21 +68,21 @@ impl Program {
         }
     }
 
-    /// So many tasks over all hosts, in blocks.
+    /// So many tasks over all nodes, in blocks.
     #[must_use]
     pub fn tasks(mut self, n_tasks: u32) -> Program {
         self.launch.n_tasks = Some(n_tasks);
         self
     }
 
-    /// So many CPUs for each task; 0, as at first: the tasks share the CPUs of their host.
+    /// So many CPUs for each task; 0, as at first: the tasks share the CPUs of their node.
     #[must_use]
     pub fn cpus_per_task(mut self, n_cpus: u32) -> Program {
         self.launch.cpus_per_task = n_cpus;
         self
     }
 
-    /// The working directory: an absolute path, which must exist on every host.
+    /// The working directory: an absolute path, which must exist on every node.
     #[must_use]
     pub fn cwd(mut self, dir: impl Into<String>) -> Program {
         self.launch.execution.cwd = dir.into();
@@ -129,8 +129,8 @@ impl Program {
         self
     }
 
-    /// It changes its size while it runs, within these limits (002): the server offers it hosts, and asks for some. All
-    /// hosts that it is granted must be of one cluster, and as many as the limits allow.
+    /// It changes its size while it runs, within these limits (002): the server offers it nodes, and asks for some. All
+    /// nodes that it is granted must be of one cluster, and as many as the limits allow.
     #[must_use]
     pub fn malleable(mut self, limits: Malleable) -> Program {
         self.launch.malleable = Some(limits);

@@ -1,4 +1,4 @@
-//! Launchers that are ready for use: the schedulers of 001, appendix A, with a function for what to do with the hosts.
+//! Launchers that are ready for use: the schedulers of 001, appendix A, with a function for what to do with the nodes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use super::drive::{Action, Choice, Launcher, Start};
 use super::seen::Seen;
-use crate::schedule::cem::{self as several, Hosts, Selection};
+use crate::schedule::cem::{self as several, NodeCounts, Selection};
 use crate::schedule::moldable::{self as sizes, Amdahl, Downey, NoDowney, NoFraction, Sizes, Table};
 use crate::schedule::{self, Proposal};
 
-/// A launcher made of two functions: what to ask for, which may take its time, and what to do with the hosts.
+/// A launcher made of two functions: what to ask for, which may take its time, and what to do with the nodes.
 #[derive(Clone, Debug)]
 pub struct Planned<P, S> {
     /// One at a time uses it: the next computation begins when the last one is done, or is for nothing.
@@ -48,20 +48,20 @@ where
     Planned { plan: Arc::new(Mutex::new(plan)), start }
 }
 
-/// An application that runs on `n_hosts` hosts of one cluster: the one on which it completes first (001, §5.2.2).
+/// An application that runs on `n_nodes` nodes of one cluster: the one on which it completes first (001, §5.2.2).
 pub fn rigid<S: FnMut(&Start) -> Action>(
-    n_hosts: u32,
+    n_nodes: u32,
     walls: Walls,
     start: S,
 ) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S> {
     let plan = move |seen: &Seen<'_>| {
         let walls = walls.on(seen);
-        schedule::rigid::propose(&seen.sight(), seen.now(), n_hosts, &walls)
+        schedule::rigid::propose(&seen.sight(), seen.now(), n_nodes, &walls)
     };
     planned(plan, start)
 }
 
-/// An application that runs on any number of hosts of one cluster: the number and the cluster that complete first (001,
+/// An application that runs on any number of nodes of one cluster: the number and the cluster that complete first (001,
 /// §5.2.1 and Algorithm 1).
 pub fn moldable<S: FnMut(&Start) -> Action>(
     sizes: Sizes,
@@ -71,16 +71,17 @@ pub fn moldable<S: FnMut(&Start) -> Action>(
     planned(move |seen: &Seen<'_>| model.propose(seen, sizes), start)
 }
 
-/// An application that runs on several clusters at once and selects its hosts itself (001, §5.2.3 and Algorithm 2).
-/// `select` (001: f′) gets the hosts that are available on each cluster, and says which of them it takes, and how long
+/// An application that runs on several clusters at once and selects its nodes itself (001, §5.2.3 and Algorithm 2).
+/// `select` (001: f′) gets the nodes that are available on each cluster, and says which of them it takes, and how long
 /// the application runs on those; see [`schedule::tiers`] for one that minds latency.
 pub fn cem<F, S>(mut select: F, start: S) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S>
 where
-    F: FnMut(&Seen<'_>, &Hosts) -> Option<Selection> + Send + 'static,
+    F: FnMut(&Seen<'_>, &NodeCounts) -> Option<Selection> + Send + 'static,
     S: FnMut(&Start) -> Action,
 {
-    let plan =
-        move |seen: &Seen<'_>| several::propose(&seen.sight(), seen.now(), |available: &Hosts| select(seen, available));
+    let plan = move |seen: &Seen<'_>| {
+        several::propose(&seen.sight(), seen.now(), |available: &NodeCounts| select(seen, available))
+    };
     planned(plan, start)
 }
 
@@ -105,16 +106,16 @@ impl Walls {
     }
 }
 
-/// How long a moldable application runs on how many hosts.
+/// How long a moldable application runs on how many nodes.
 #[derive(Clone, Debug)]
 pub enum Model {
-    /// See [`Amdahl`]: the parallel part as a fraction, and the wall time on one host.
+    /// See [`Amdahl`]: the parallel part as a fraction, and the wall time on one node.
     Amdahl {
         /// At most `denominator`.
         numerator: u32,
         /// Not 0.
         denominator: u32,
-        /// On one host.
+        /// On one node.
         on_one: Walls,
     },
     /// See [`Downey`].
@@ -123,10 +124,10 @@ pub enum Model {
         average: f64,
         /// At least 0.
         sigma: f64,
-        /// On one host.
+        /// On one node.
         on_one: Walls,
     },
-    /// Measured wall times by number of hosts, the same on every cluster.
+    /// Measured wall times by number of nodes, the same on every cluster.
     Table(BTreeMap<u32, Span>),
 }
 
@@ -143,7 +144,7 @@ pub enum NoModel {
     #[error(transparent)]
     Downey(#[from] NoDowney),
     /// A table without sizes, or with a size of 0.
-    #[error("a table needs at least one size, and no size of 0 hosts")]
+    #[error("a table needs at least one size, and no size of 0 nodes")]
     Table,
 }
 
@@ -151,7 +152,7 @@ pub enum NoModel {
 const PARTS: u32 = 1_000_000;
 
 impl Model {
-    /// Amdahl's law: `parallel` of the work, from 0 to 1 and rounded to millionths, is divided among the hosts.
+    /// Amdahl's law: `parallel` of the work, from 0 to 1 and rounded to millionths, is divided among the nodes.
     ///
     /// # Errors
     /// A part that is none.
@@ -172,16 +173,16 @@ impl Model {
         Ok(Model::Downey { average, sigma, on_one })
     }
 
-    /// Measured wall times by number of hosts.
+    /// Measured wall times by number of nodes.
     ///
     /// # Errors
-    /// No size, or one of 0 hosts.
+    /// No size, or one of 0 nodes.
     pub fn table(walls: BTreeMap<u32, Span>) -> Result<Model, NoModel> {
         let is_usable = !walls.is_empty() && !walls.contains_key(&0);
         if is_usable { Ok(Model::Table(walls)) } else { Err(NoModel::Table) }
     }
 
-    /// The size and the cluster that complete first; `None` if no cluster has enough hosts.
+    /// The size and the cluster that complete first; `None` if no cluster has enough nodes.
     pub fn propose(&self, seen: &Seen<'_>, sizes: Sizes) -> Option<Proposal> {
         let (sight, now) = (seen.sight(), seen.now());
         match self {
@@ -210,14 +211,14 @@ mod tests {
 
     use super::*;
 
-    /// Clusters a and b of 8 hosts; a is all busy for so many seconds.
+    /// Clusters a and b of 8 nodes; a is all busy for so many seconds.
     fn check(launcher: &mut impl Launcher, busy: i64, expected: Option<(&str, u32, i64)>) {
         let now = Time::from_secs(1000);
         let ids = [("a", ClusterId(0)), ("b", ClusterId(1))];
         let info = |(name, cluster): (&str, ClusterId)| ClusterInfo {
             cluster,
             name: name.to_owned(),
-            hosts: 8,
+            nodes: 8,
             cpus: 4,
             memory: Mebibytes(1),
             features: Default::default(),
@@ -234,9 +235,9 @@ mod tests {
             Choice::Now(request) => request,
             Choice::Compute(computing) => computing(),
         };
-        let expected = expected.map(|(name, n_hosts, secs)| {
+        let expected = expected.map(|(name, n_nodes, secs)| {
             let cluster = ids.iter().find(|(known, _)| *known == name).expect("a cluster").1;
-            Request::on_one(cluster, n_hosts, Span::from_secs(secs))
+            Request::on_one(cluster, n_nodes, Span::from_secs(secs))
         });
         assert_eq!(request, expected);
     }
@@ -271,10 +272,10 @@ mod tests {
 
     #[test]
     fn a_selection_of_several_clusters_is_the_applications_own() {
-        let select = |seen: &Seen<'_>, available: &Hosts| {
+        let select = |seen: &Seen<'_>, available: &NodeCounts| {
             assert_eq!(seen.clusters().len(), 2);
             let wall = Span::from_secs(80 / i64::from(available.values().sum::<u32>().max(1)));
-            Some(Selection { hosts: available.clone(), wall })
+            Some(Selection { nodes: available.clone(), wall })
         };
         let mut launcher = cem(select, idle);
         check(&mut launcher, 100, Some(("b", 8, 10)));

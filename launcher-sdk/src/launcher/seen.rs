@@ -27,12 +27,12 @@ impl<'a> Seen<'a> {
         self.now
     }
 
-    /// For the functions of [`schedule`](crate::schedule): all clusters, with the hosts that may be used now.
+    /// For the functions of [`schedule`](crate::schedule): all clusters, with the nodes that may be used now.
     pub fn sight(&self) -> Sight<'a> {
         static FREE: Profile = Profile::new();
         let view = self.view;
         let occupied = |cluster: &ClusterId| view.occupied.get(cluster).map_or(&FREE, AsRef::as_ref);
-        Sight::of(view.capacity.iter().map(move |(cluster, n_hosts)| (*cluster, *n_hosts, occupied(cluster))))
+        Sight::of(view.capacity.iter().map(move |(cluster, n_nodes)| (*cluster, *n_nodes, occupied(cluster))))
     }
 
     /// Which change of the view this is; it rises.
@@ -56,12 +56,12 @@ impl<'a> Seen<'a> {
         self.infos.links.iter().find(|link| link.between == between).copied()
     }
 
-    /// Hosts that may be used now, by cluster.
+    /// Nodes that may be used now, by cluster.
     pub fn capacity(&self) -> &'a BTreeMap<ClusterId, u32> {
         &self.view.capacity
     }
 
-    /// How many hosts of a cluster are busy when, ghosts included; `None` if it is not seen, or is free for ever.
+    /// How many nodes of a cluster are busy when, ghosts included; `None` if it is not seen, or is free for ever.
     pub fn occupied(&self, cluster: ClusterId) -> Option<&'a Profile> {
         self.view.occupied.get(&cluster).map(AsRef::as_ref)
     }

@@ -4,7 +4,7 @@ use rms_api::Refused;
 use std::time::Instant;
 
 use rms_api::subscription::{
-    ClusterInfos, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Subscription, Tag, Wish,
+    ClusterInfos, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherRequest, LauncherView, Subscription, Tag,
 };
 use rms_model::{JobId, Outcome, Request, Span, Time};
 use rms_wire::link::{Outbox, OutboxClosed};
@@ -129,7 +129,7 @@ impl Session {
         self.request_until
     }
 
-    /// The view as far as it was told (001, §5.1): hosts of each cluster that may be used, and how many of them are busy
+    /// The view as far as it was told (001, §5.1): nodes of each cluster that may be used, and how many of them are busy
     /// when. Before the first [`News::View`] it is empty.
     pub fn view(&self) -> &LauncherView {
         &self.view
@@ -157,11 +157,11 @@ impl Session {
         }
     }
 
-    /// Asks for hosts (001: request), in the place of what was asked for before. `tag` must be higher than the one
+    /// Asks for nodes (001: request), in the place of what was asked for before. `tag` must be higher than the one
     /// before; the wall time of `request` is how long the application may run.
     ///
     /// # Errors
-    /// As every call. Refused: hosts that the view does not show, a wall time that is too long, an application that has
+    /// As every call. Refused: nodes that the view does not show, a wall time that is too long, an application that has
     /// started already (`wrong_state`).
     pub async fn request(&mut self, tag: Tag, request: Request) -> Result<(), CallError> {
         self.request_seen(tag, self.view.version, request).await
@@ -169,11 +169,11 @@ impl Session {
 
     /// The same, chosen from an older version of the view.
     pub(super) async fn request_seen(&mut self, tag: Tag, seen: u64, request: Request) -> Result<(), CallError> {
-        let wish = Wish { tag, seen, request };
+        let wish = LauncherRequest { tag, seen, request };
         self.order(LauncherCall::Request { job: self.job, wish }).await
     }
 
-    /// Starts processes on the granted hosts, once for each start. The application ends when they have ended, with the
+    /// Starts processes on the granted nodes, once for each start. The application ends when they have ended, with the
     /// highest of their exit codes.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl Session {
         self.order(LauncherCall::Launch { job: self.job, tag, launch: Box::new(launch) }).await
     }
 
-    /// Takes the hosts to use them by own means; [finish](Session::finish) gives them back.
+    /// Takes the nodes to use them by own means; [finish](Session::finish) gives them back.
     ///
     /// # Errors
     /// As [`Session::launch`].

@@ -95,8 +95,8 @@ impl Channel {
     }
 
     /// Names what is freed at the next stage; the answer comes under this number.
-    pub async fn free(&mut self, hosts: &[String]) -> Result<u64, LinkError> {
-        self.call(NegotiatorCall::Free(hosts.to_vec())).await
+    pub async fn free(&mut self, nodes: &[String]) -> Result<u64, LinkError> {
+        self.call(NegotiatorCall::Free(nodes.to_vec())).await
     }
 
     async fn call(&mut self, call: NegotiatorCall) -> Result<u64, LinkError> {

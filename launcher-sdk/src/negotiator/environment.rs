@@ -25,12 +25,12 @@ pub struct JobEnvironment {
     /// How long [`Negotiator::connect_with`](super::Negotiator::connect_with) waits for the credentials, and then for
     /// the server.
     pub patience: Duration,
-    /// On which hosts `mpirun` has started ranks with this one: those cannot leave before all of them end, and the server
-    /// does not ask for these hosts.
+    /// On which nodes `mpirun` has started ranks with this one: those cannot leave before all of them end, and the server
+    /// does not ask for these nodes.
     pub keeps: Keeps,
-    /// The application goes on when hosts are lost, as long as it has its least: [`Event::HostsLost`](super::Event::HostsLost)
-    /// tells it which. Otherwise it is ended with its first host that is lost, unless it was submitted with
-    /// `--on-host-loss shrink`.
+    /// The application goes on when nodes are lost, as long as it has its least: [`Event::NodesLost`](super::Event::NodesLost)
+    /// tells it which. Otherwise it is ended with its first node that is lost, unless it was submitted with
+    /// `--on-node-loss shrink`.
     pub survives_loss: bool,
 }
 
@@ -43,7 +43,7 @@ impl JobEnvironment {
         JobEnvironment::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The same for an application that goes on without hosts that are lost.
+    /// The same for an application that goes on without nodes that are lost.
     #[must_use]
     pub fn surviving_loss(self) -> JobEnvironment {
         JobEnvironment { survives_loss: true, ..self }

@@ -87,9 +87,9 @@ pub enum NegotiatorError {
     /// Not in this phase, not any more, or not by these rules.
     #[error(transparent)]
     Act(#[from] ActError),
-    /// No host of the job has this name.
-    #[error("the job has no host '{0}'")]
-    NoSuchHost(String),
+    /// No node of the job has this name.
+    #[error("the job has no node '{0}'")]
+    NoSuchNode(String),
     /// The server has told of no such cluster.
     #[error("there is no cluster '{0}'")]
     NoSuchCluster(String),

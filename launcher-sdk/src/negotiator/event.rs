@@ -2,7 +2,7 @@
 
 use negotiation::{Direction, Ending, Item, NegotiationId, Reason, Resource, Template};
 use rms_api::Refused;
-use rms_api::negotiate::{HeldHost, Holding};
+use rms_api::negotiate::{HeldNode, Holding};
 use rms_model::{Outcome, Span, Time};
 
 /// Something happened. Events that nobody has taken yet are laid over each other: of one negotiation, only the newest
@@ -14,12 +14,12 @@ pub enum Event {
     Offered(Offer),
     /// The server does not accept our last proposal, and says what it would. Answer it as an offer.
     Countered(Offer),
-    /// It is agreed, and not ready yet. Hosts that come are being prepared. For hosts that go: move away from them, at
+    /// It is agreed, and not ready yet. Nodes that come are being prepared. For nodes that go: move away from them, at
     /// the next breakpoint, and [release](super::Negotiation::release) them; who takes longer than the server's
-    /// `release_grace` is warned, and then loses its last hosts. A process that was started again is told at once of what
+    /// `release_grace` is warned, and then loses its last nodes. A process that was started again is told at once of what
     /// the one before it has agreed to and not done.
     Accepted(Agreed),
-    /// It is done: processes can be placed on hosts that came, and hosts that went are gone.
+    /// It is done: processes can be placed on nodes that came, and nodes that went are gone.
     Ready(Ready),
     /// It is over without a result, and everything is as before.
     Ended {
@@ -30,12 +30,12 @@ pub enum Event {
         /// Why.
         reason: Reason,
     },
-    /// What the application holds has changed: its hosts, or when it is ended.
+    /// What the application holds has changed: its nodes, or when it is ended.
     Holding(Holding),
-    /// These hosts are lost with all that ran there, and the application goes on without them: a shrink by force, which
+    /// These nodes are lost with all that ran there, and the application goes on without them: a shrink by force, which
     /// was asked of nobody. [`Event::Holding`] follows.
-    HostsLost(Vec<HeldHost>),
-    /// The next stage of an application with a profile needs fewer hosts and begins soon, or is due: move away from some,
+    NodesLost(Vec<HeldNode>),
+    /// The next stage of an application with a profile needs fewer nodes and begins soon, or is due: move away from some,
     /// and [free](super::Negotiator::free) them. Told once for each stage; [`Event::Holding`] tells of every stage that
     /// has begun, and of those that come.
     StageEnds(StageEnds),
@@ -75,10 +75,10 @@ pub struct Agreed {
     pub direction: Direction,
     /// What was agreed.
     pub template: Template,
-    /// The hosts that go if the application does not choose others: those that were named, then its last ones, never its
-    /// first. Empty where hosts come.
-    pub leaving: Vec<HeldHost>,
-    /// Where hosts go: the server takes them if they are not released by then, by the
+    /// The nodes that go if the application does not choose others: those that were named, then its last ones, never its
+    /// first. Empty where nodes come.
+    pub leaving: Vec<HeldNode>,
+    /// Where nodes go: the server takes them if they are not released by then, by the
     /// [negotiator's clock](super::Negotiator::now). An admin who changes `release_grace` meanwhile moves that.
     pub until: Option<Time>,
 }
@@ -92,8 +92,8 @@ pub struct Ready {
     pub direction: Direction,
     /// What was agreed.
     pub template: Template,
-    /// The hosts that came or went; none if it was about cores or time.
-    pub hosts: Vec<HeldHost>,
+    /// The nodes that came or went; none if it was about cores or time.
+    pub nodes: Vec<HeldNode>,
     /// What the application holds now.
     pub holding: Holding,
 }
@@ -105,9 +105,9 @@ pub struct StageEnds {
     pub next: u32,
     /// When it begins, by the server's clock.
     pub at: Time,
-    /// The hosts that go if the application does not choose others: those that are chosen already, then its last ones,
+    /// The nodes that go if the application does not choose others: those that are chosen already, then its last ones,
     /// never its first.
-    pub leaving: Vec<HeldHost>,
+    pub leaving: Vec<HeldNode>,
 }
 
 /// What is not as it should be.
@@ -130,9 +130,9 @@ pub enum Warning {
 }
 
 impl Offer {
-    /// How many hosts the application would get or give.
-    pub fn n_hosts(&self) -> u64 {
-        self.template.n_hosts()
+    /// How many nodes the application would get or give.
+    pub fn n_nodes(&self) -> u64 {
+        self.template.n_nodes()
     }
 
     /// How much more, or less, wall time the application would have.
@@ -142,9 +142,9 @@ impl Offer {
 }
 
 impl Agreed {
-    /// How many hosts the application gets or gives.
-    pub fn n_hosts(&self) -> u64 {
-        self.template.n_hosts()
+    /// How many nodes the application gets or gives.
+    pub fn n_nodes(&self) -> u64 {
+        self.template.n_nodes()
     }
 }
 
@@ -163,7 +163,7 @@ impl Event {
             Event::Accepted(agreed) => Some(agreed.negotiation),
             Event::Ready(ready) => Some(ready.negotiation),
             Event::Ended { negotiation, .. } => Some(*negotiation),
-            Event::Holding(_) | Event::HostsLost(_) | Event::StageEnds(_) | Event::Warned(_) => None,
+            Event::Holding(_) | Event::NodesLost(_) | Event::StageEnds(_) | Event::Warned(_) => None,
             Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
         }
     }
@@ -178,7 +178,7 @@ impl Event {
             | Event::Ready(_)
             | Event::Ended { .. }
             | Event::Holding(_)
-            | Event::HostsLost(_)
+            | Event::NodesLost(_)
             | Event::StageEnds(_)
             | Event::Warned(_) => false,
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use negotiation::{Ending, Item, NegotiationId, Phase, Reason};
-use rms_api::negotiate::{HeldHost, Holding};
+use rms_api::negotiate::{HeldNode, Holding};
 use rms_model::{ClusterId, JobId, Run, Time};
 use tokio::sync::{mpsc, oneshot};
 
@@ -80,8 +80,8 @@ impl Negotiator {
         self.shared.standing.borrow().holding.clone()
     }
 
-    /// The hosts that the application holds and was not asked to leave; the first is where it began, and stays.
-    pub fn hosts(&self) -> Vec<HeldHost> {
+    /// The nodes that the application holds and was not asked to leave; the first is where it began, and stays.
+    pub fn nodes(&self) -> Vec<HeldNode> {
         hostfile::staying(&self.shared.standing.borrow().holding).cloned().collect()
     }
 
@@ -91,7 +91,7 @@ impl Negotiator {
         want::cluster(&self.shared.standing.borrow().clusters, name)
     }
 
-    /// Writes [`Negotiator::hosts`] to a file, whole or not at all.
+    /// Writes [`Negotiator::nodes`] to a file, whole or not at all.
     ///
     /// # Errors
     /// [`NegotiatorError::Hostfile`].
@@ -129,16 +129,16 @@ impl Negotiator {
         Ok(self.negotiation(id))
     }
 
-    /// Of an application with a profile: names the hosts that it leaves when its next, smaller stage begins, in the place of
+    /// Of an application with a profile: names the nodes that it leaves when its next, smaller stage begins, in the place of
     /// those that it has named before. Until then they are its own; what still runs there then is ended. Those that it
     /// does not name are its last ones. When this returns the server knows.
     ///
     /// # Errors
     /// [`NegotiatorError::Refused`]: it has no profile, its next stage is not smaller by so many, they are not its own, or
-    /// its first host is among them; or it is over.
-    pub async fn free<S: AsRef<str>>(&self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
-        let hosts = hosts.into_iter().map(|host| host.as_ref().to_owned()).collect();
-        self.ask(|reply| Command::Free { hosts, reply }).await
+    /// its first node is among them; or it is over.
+    pub async fn free<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
+        let nodes = nodes.into_iter().map(|node| node.as_ref().to_owned()).collect();
+        self.ask(|reply| Command::Free { nodes, reply }).await
     }
 
     /// A handle to a negotiation that an [event](Event) was about.
@@ -235,17 +235,17 @@ impl Negotiation {
         self.negotiator.act(self.id, Act::Withdraw(Reason::Changed)).await
     }
 
-    /// At a breakpoint, of a shrink that was agreed: the application has moved away from these hosts, by name, and they
+    /// At a breakpoint, of a shrink that was agreed: the application has moved away from these nodes, by name, and they
     /// can be taken. What still runs there is ended. [`Event::Ready`] follows once it is gone.
     ///
     /// # Errors
-    /// It is not agreed, or these are other hosts than were agreed.
-    pub async fn release<S: AsRef<str>>(&self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
-        let names = hosts.into_iter().map(|name| name.as_ref().to_owned()).collect();
+    /// It is not agreed, or these are other nodes than were agreed.
+    pub async fn release<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
+        let names = nodes.into_iter().map(|name| name.as_ref().to_owned()).collect();
         self.negotiator.act(self.id, Act::Release(Some(names))).await
     }
 
-    /// As [`Negotiation::release`], of the hosts that [`Agreed::leaving`](super::Agreed::leaving) has.
+    /// As [`Negotiation::release`], of the nodes that [`Agreed::leaving`](super::Agreed::leaving) has.
     ///
     /// # Errors
     /// As [`Negotiation::release`].

@@ -5,9 +5,9 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use rms_api::negotiate::{HeldHost, Holding};
+use rms_api::negotiate::{HeldNode, Holding};
 
-/// What a line of a host file looks like.
+/// What a line of a hostfile looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostfileStyle {
     /// `name`.
@@ -18,26 +18,26 @@ pub enum HostfileStyle {
     Mpich,
 }
 
-/// One line for each host that is not being left, the first host first.
+/// One line for each node that is not being left, the first node first.
 pub(super) fn text(holding: &Holding, style: HostfileStyle) -> String {
     let mut text = format!("# generation {}\n", holding.generation);
-    for host in staying(holding) {
-        let cpus = host.cpus.max(1);
+    for node in staying(holding) {
+        let cpus = node.cpus.max(1);
         let _infallible = match style {
-            HostfileStyle::Names => writeln!(text, "{}", host.name),
-            HostfileStyle::OpenMpi => writeln!(text, "{} slots={cpus}", host.name),
-            HostfileStyle::Mpich => writeln!(text, "{}:{cpus}", host.name),
+            HostfileStyle::Names => writeln!(text, "{}", node.name),
+            HostfileStyle::OpenMpi => writeln!(text, "{} slots={cpus}", node.name),
+            HostfileStyle::Mpich => writeln!(text, "{}:{cpus}", node.name),
         };
     }
     text
 }
 
-/// The hosts that the application can count on.
-pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldHost> {
-    holding.hosts.iter().filter(|host| !host.is_departing)
+/// The nodes that the application can count on.
+pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldNode> {
+    holding.nodes.iter().filter(|node| !node.is_departing)
 }
 
-/// Whoever reads the file meanwhile finds the hosts before, or those now.
+/// Whoever reads the file meanwhile finds the nodes before, or those now.
 pub(super) fn write(holding: &Holding, path: &Path, style: HostfileStyle) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     fn holding() -> Holding {
-        let host = |idx: u32, is_departing| HeldHost {
+        let node = |idx: u32, is_departing| HeldNode {
             node: NodeId(idx),
             name: format!("n{idx}"),
             cluster: ClusterId(0),
@@ -65,14 +65,14 @@ mod tests {
         };
         Holding {
             generation: 3,
-            hosts: vec![host(2, false), host(1, true), host(0, false)],
+            nodes: vec![node(2, false), node(1, true), node(0, false)],
             until: Time::EPOCH,
             stages: None,
         }
     }
 
     #[test]
-    fn each_library_reads_its_own_form_and_no_host_that_is_being_left() {
+    fn each_library_reads_its_own_form_and_no_node_that_is_being_left() {
         let check = |style, expected: &str| assert_eq!(text(&holding(), style), expected);
         check(HostfileStyle::Names, "# generation 3\nn2\nn0\n");
         check(HostfileStyle::OpenMpi, "# generation 3\nn2 slots=8\nn0 slots=1\n");
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn the_file_is_replaced_as_a_whole() {
         let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("hosts");
+        let path = dir.path().join("nodes");
         std::fs::write(&path, "older\n".repeat(100)).expect("written");
         write(&holding(), &path, HostfileStyle::Names).expect("written");
         assert_eq!(std::fs::read_to_string(&path).expect("there"), "# generation 3\nn2\nn0\n");

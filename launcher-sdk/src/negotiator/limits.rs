@@ -4,7 +4,7 @@ use negotiation::Sizes;
 use rms_api::negotiate::Declared;
 use rms_model::Speedup;
 
-/// What the server may offer and ask back: numbers of hosts, and what more hosts are worth.
+/// What the server may offer and ask back: numbers of nodes, and what more nodes are worth.
 ///
 /// ```
 /// use launcher_sdk::negotiator::Limits;
@@ -14,19 +14,19 @@ use rms_model::Speedup;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The server never asks to hold fewer hosts.
+    /// The server never asks to hold fewer nodes.
     pub least: u32,
     /// The server never offers more.
     pub most: u32,
-    /// Which numbers of hosts between are of use.
+    /// Which numbers of nodes between are of use.
     pub sizes: Sizes,
-    /// With so many hosts, so many thousandths of the speed on one; ascending by hosts. Empty: not declared. A server
+    /// With so many nodes, so many thousandths of the speed on one; ascending by nodes. Empty: not declared. A server
     /// that prefers efficient applications goes by it.
     pub speedup: Speedup,
 }
 
 impl Limits {
-    /// Any number of hosts between these, both included.
+    /// Any number of nodes between these, both included.
     pub fn between(least: u32, most: u32) -> Limits {
         Limits { least, most, sizes: Sizes::Any, speedup: Speedup::default() }
     }
@@ -49,15 +49,15 @@ impl Limits {
         Limits { sizes: Sizes::Listed(sizes.into_iter().map(u64::from).collect()), ..self }
     }
 
-    /// With a declared speed-up: pairs of hosts and thousandths of the speed on one host, ascending.
+    /// With a declared speed-up: pairs of nodes and thousandths of the speed on one node, ascending.
     #[must_use]
     pub fn with_speedup(self, points: impl IntoIterator<Item = (u32, u32)>) -> Limits {
         Limits { speedup: Speedup(points.into_iter().collect()), ..self }
     }
 
     /// Whether the application can be of this size.
-    pub fn fits(&self, n_hosts: u64) -> bool {
-        (u64::from(self.least)..=u64::from(self.most)).contains(&n_hosts) && self.sizes.fits(n_hosts)
+    pub fn fits(&self, n_nodes: u64) -> bool {
+        (u64::from(self.least)..=u64::from(self.most)).contains(&n_nodes) && self.sizes.fits(n_nodes)
     }
 }
 

@@ -1,15 +1,15 @@
 //! For applications that grow and shrink while they run (002): a process of the job negotiates with the server.
 //!
-//! An *evolving* application [asks](Negotiator::request) for more hosts, fewer hosts or more time. A *malleable* one
+//! An *evolving* application [asks](Negotiator::request) for more nodes, fewer nodes or more time. A *malleable* one
 //! [declares](Negotiator::declare) between which sizes it can be changed, and answers what the server offers or asks
 //! back. Both may do both. What is agreed is *accepted*; it becomes *ready* when processes can be placed on the new
-//! hosts, or are seen to be gone from the old ones.
+//! nodes, or are seen to be gone from the old ones.
 //!
 //! Any process of a job that was submitted as negotiating (`rms submit --malleable 2-8 --negotiable`) may speak for it: the node's agent
 //! places a key and a certificate for the job, and [`Negotiator::connect`] finds them by the environment.
 //!
 //! A job that was submitted with a profile (`rms submit --profile 2x10m,4x1h`) is told its stages: what it has and what
-//! comes is in [`Holding::stages`], hosts that come with a stage are told as any others, and [`Event::StageEnds`] says
+//! comes is in [`Holding::stages`], nodes that come with a stage are told as any others, and [`Event::StageEnds`] says
 //! which to leave for a smaller one. It asks for nothing here: `rms evolve` announces other stages.
 //!
 //! There are two ways, from the least to the most work:
@@ -27,12 +27,12 @@
 //!     // … compute …
 //!     while let Some(change) = resizing.breakpoint().await? {
 //!         match change {
-//!             Change::Came(came) => println!("{} hosts more: start processes there", came.hosts.len()),
+//!             Change::Came(came) => println!("{} nodes more: start processes there", came.nodes.len()),
 //!             Change::Leave(leave) => {
 //!                 println!("move away from {:?}", leave.names());
 //!                 leave.done().await?;
 //!             }
-//!             Change::Lost(hosts) => println!("{} hosts are lost, and what ran there", hosts.len()),
+//!             Change::Lost(nodes) => println!("{} nodes are lost, and what ran there", nodes.len()),
 //!         }
 //!     }
 //! }
@@ -80,8 +80,8 @@ pub use negotiation::{
     ActError, Direction, Ending, Item, ItemStatus, NegotiationId, Phase, Price, Quantity, Reason, Resource, SetRule,
     Side, Sizes, Template, Terms,
 };
-pub use policy::{Answer, Policy, within};
+pub use policy::{Decision, Policy, within};
 pub use resizing::{Came, Change, Leave, Resizing};
 pub use rms_api::answer::{StageLine, Stages};
-pub use rms_api::negotiate::{HeldHost, Holding, Keeps};
+pub use rms_api::negotiate::{HeldNode, Holding, Keeps};
 pub use want::Want;

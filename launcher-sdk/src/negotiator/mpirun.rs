@@ -1,4 +1,4 @@
-//! Finds out by the environment whether an `mpirun` has started this process, and which hosts its ranks are bound to.
+//! Finds out by the environment whether an `mpirun` has started this process, and which nodes its ranks are bound to.
 
 use rms_api::negotiate::Keeps;
 use rms_model::hostlist;
@@ -8,26 +8,26 @@ use rms_model::variables::PMI_MARK;
 /// MPI keeps a daemon on each node. Ranks that our own process manager has started are let out.
 pub(super) fn keeps(variable: impl Fn(&'static str) -> Option<String>) -> Keeps {
     let number = |name| variable(name).and_then(|value| value.parse::<u64>().ok());
-    let first_host = || hostlist::expand(&variable("RMS_NODELIST")?).ok()?.into_iter().next();
-    let here = |name: Option<String>| name.map_or(Keeps::All, |name| Keeps::Hosts(vec![name]));
+    let first_node = || hostlist::expand(&variable("RMS_NODELIST")?).ok()?.into_iter().next();
+    let here = |name: Option<String>| name.map_or(Keeps::All, |name| Keeps::Nodes(vec![name]));
     if variable("OMPI_COMM_WORLD_SIZE").is_some() || variable("PMIX_RANK").is_some() {
-        // Its daemons are on all of its hosts, with ranks or without. Of Open MPI 5 nothing tells how many these are.
+        // Its daemons are on all of its nodes, with ranks or without. Of Open MPI 5 nothing tells how many these are.
         return match number("OMPI_MCA_orte_num_nodes") {
             // Beside an mpirun of the script its ranks have no more than that is told: it is on the first node.
-            Some(1) => here(variable("RMS_NODE_NAME").or_else(first_host)),
+            Some(1) => here(variable("RMS_NODE_NAME").or_else(first_node)),
             Some(_) | None => Keeps::All,
         };
     }
     let Some(rank) = variable("PMI_RANK") else { return Keeps::Nothing };
     let mark = variable("PMI_FD").map(|socket| format!("{socket}:{rank}"));
-    let hydra_host = variable("PMI_HOSTNAME");
-    if hydra_host.is_none() && mark.is_some() && variable(PMI_MARK) == mark {
+    let hydra_node = variable("PMI_HOSTNAME");
+    if hydra_node.is_none() && mark.is_some() && variable(PMI_MARK) == mark {
         return Keeps::Nothing;
     }
     // Of a group that was spawned, the world is not all that `mpirun` has started.
-    let is_one_host = number("PMI_SIZE").is_some() && number("MPI_LOCALNRANKS") == number("PMI_SIZE");
-    match is_one_host && variable("PMI_SPAWNED").is_none() {
-        true => here(hydra_host.filter(|host| host != "localhost").or_else(|| variable("RMS_NODE_NAME"))),
+    let is_one_node = number("PMI_SIZE").is_some() && number("MPI_LOCALNRANKS") == number("PMI_SIZE");
+    match is_one_node && variable("PMI_SPAWNED").is_none() {
+        true => here(hydra_node.filter(|node| node != "localhost").or_else(|| variable("RMS_NODE_NAME"))),
         false => Keeps::All,
     }
 }
@@ -44,8 +44,8 @@ mod tests {
         assert_eq!(found, *expected, "{environment:?}");
     }
 
-    fn only(host: &str) -> Keeps {
-        Keeps::Hosts(vec![host.to_owned()])
+    fn only(node: &str) -> Keeps {
+        Keeps::Nodes(vec![node.to_owned()])
     }
 
     #[test]
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_mpich_under_its_mpirun_are_bound_to_their_hosts() {
+    fn ranks_of_mpich_under_its_mpirun_are_bound_to_their_nodes() {
         let rank = [("PMI_FD", "12"), ("PMI_RANK", "0"), ("PMI_HOSTNAME", "a1"), ("RMS_NODE_NAME", "a9")];
         let of = |size, local| [&rank[..], &[("PMI_SIZE", size), ("MPI_LOCALNRANKS", local)]].concat();
         check(&of("4", "2"), &Keeps::All);
@@ -65,12 +65,12 @@ mod tests {
         check(&[&of("2", "2")[..], &[("PMI_SPAWNED", "1")]].concat(), &Keeps::All);
         // In a task of `rms run`, whose mark its ranks inherit.
         check(&[&of("4", "2")[..], &[(PMI_MARK, "12:0")]].concat(), &Keeps::All);
-        // Intel's tells no host.
+        // Intel's tells no node.
         check(&[("PMI_FD", "9"), ("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "1")], &Keeps::All);
     }
 
     #[test]
-    fn ranks_of_open_mpi_are_bound_to_the_hosts_of_its_daemons() {
+    fn ranks_of_open_mpi_are_bound_to_the_nodes_of_its_daemons() {
         let rank = [("OMPI_COMM_WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("PMIX_RANK", "0")];
         let of = |more: &[(&'static str, &'static str)]| [&rank[..], more].concat();
         check(&of(&[("OMPI_MCA_orte_num_nodes", "1"), ("RMS_NODE_NAME", "a2")]), &only("a2"));

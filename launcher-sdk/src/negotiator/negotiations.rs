@@ -6,12 +6,12 @@ use negotiation::{
     ActError, Action, Dialogue, Dialogues, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource,
     Side, Template,
 };
-use rms_api::negotiate::{Attached, HeldHost, Holding};
+use rms_api::negotiate::{Attached, HeldNode, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;
 use super::event::{Agreed, Event, Offer, Ready, StageEnds, Warning};
-use super::policy::{Answer, Policy};
+use super::policy::{Decision, Policy};
 use super::want::{Resolved, Want, node};
 
 /// The dialogues, with what is known beside them.
@@ -22,17 +22,17 @@ pub(super) struct Negotiations {
     holding: Holding,
     /// All that there are, as the server told when it was last attached.
     clusters: BTreeMap<ClusterId, String>,
-    /// Hosts as they were when they were last held: a host that has gone still has a name.
-    known: BTreeMap<NodeId, HeldHost>,
+    /// Nodes as they were when they were last held: a node that has gone still has a name.
+    known: BTreeMap<NodeId, HeldNode>,
     policy: Option<Policy>,
     longest_valid: Span,
-    /// For how long hosts may be kept that were agreed to be given back.
+    /// For how long nodes may be kept that were agreed to be given back.
     release_within: Span,
-    /// Negotiations that are ready, of whose hosts we have not been told yet; and until when that is waited for.
+    /// Negotiations that are ready, of whose nodes we have not been told yet; and until when that is waited for.
     unshown: Vec<(NegotiationId, Time)>,
     /// Proposals that the application has been told of, by their rounds: each is told once.
     told: BTreeMap<NegotiationId, u16>,
-    /// The end of a stage that was told last, and in which generation of hosts.
+    /// The end of a stage that was told last, and in which generation of nodes.
     told_end: Option<(u32, StageEnds)>,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Act {
     Counter(Vec<Item>),
     Reject(Reason),
     Withdraw(Reason),
-    /// These hosts, by name; `None`: the ones that go by themselves.
+    /// These nodes, by name; `None`: the ones that go by themselves.
     Release(Option<Vec<String>>),
     /// What was agreed cannot be done.
     Fail(Reason),
@@ -113,8 +113,8 @@ impl Negotiations {
         &self.holding
     }
 
-    /// These hosts as they were when they were last held.
-    pub fn known_hosts(&self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<HeldHost> {
+    /// These nodes as they were when they were last held.
+    pub fn known_nodes(&self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<HeldNode> {
         nodes.into_iter().filter_map(|node| self.known.get(&node).cloned()).collect()
     }
 
@@ -202,16 +202,16 @@ impl Negotiations {
         outcome
     }
 
-    /// When the end of the present stage is to be told, and what is told then; none if that was told, or no host goes.
+    /// When the end of the present stage is to be told, and what is told then; none if that was told, or no node goes.
     fn stage_ends(&self) -> Option<(Time, StageEnds)> {
         let stages = self.holding.stages.as_deref()?;
         let [current, next, ..] = stages.legs.as_slice() else { return None };
-        let (at, surplus) = (next.start?, current.hosts.saturating_sub(next.hosts) as usize);
+        let (at, surplus) = (next.start?, current.nodes.saturating_sub(next.nodes) as usize);
         if surplus == 0 {
             return None;
         }
         let (chosen, others): (Vec<_>, Vec<_>) =
-            self.holding.hosts.iter().skip(1).rev().partition(|host| host.is_departing);
+            self.holding.nodes.iter().skip(1).rev().partition(|node| node.is_departing);
         let leaving = chosen.into_iter().chain(others).take(surplus).cloned().collect();
         let ahead = Span::from_millis(current.span.as_millis() / 10).min(LONGEST_NOTICE);
         let stage_ends = StageEnds { next: stages.number + 1, at, leaving };
@@ -282,13 +282,13 @@ impl Negotiations {
         let Some(offer) = self.offer(id) else { return };
         let answer = match &mut self.policy {
             Some(Policy(decide)) => decide(&offer, &self.holding),
-            None => Answer::Ask,
+            None => Decision::Ask,
         };
         let act = match answer {
-            Answer::Accept => Act::Accept,
-            Answer::Counter(items) => Act::Counter(items),
-            Answer::Reject(reason) => Act::Reject(reason),
-            Answer::Ask => {
+            Decision::Accept => Act::Accept,
+            Decision::Counter(items) => Act::Counter(items),
+            Decision::Reject(reason) => Act::Reject(reason),
+            Decision::Ask => {
                 let known: BTreeSet<NegotiationId> = self.dialogues().iter().map(Dialogue::id).collect();
                 self.told.retain(|id, _| known.contains(id));
                 if self.told.insert(id, offer.round) != Some(offer.round) {
@@ -322,7 +322,7 @@ impl Negotiations {
         })
     }
 
-    /// What was agreed, and for a shrink, until when hosts that go may be kept.
+    /// What was agreed, and for a shrink, until when nodes that go may be kept.
     fn agreed(&self, id: NegotiationId, kept_until: Option<Time>) -> Option<Agreed> {
         let template = self.dialogues.get(id)?.proposal()?.clone();
         let direction = template.direction();
@@ -354,10 +354,10 @@ impl Negotiations {
         let unshown = std::mem::take(&mut self.unshown);
         for (id, until) in unshown {
             let Some(ready) = self.ready(id) else { continue };
-            let held = |host: &HeldHost| self.holding.hosts.iter().any(|held| held.node == host.node);
+            let held = |node: &HeldNode| self.holding.nodes.iter().any(|held| held.node == node.node);
             let shows = match ready.direction {
-                Direction::Grow => ready.hosts.iter().all(held) && ready.hosts.len() as u64 == ready.template.n_hosts(),
-                Direction::Shrink => !ready.hosts.iter().any(held),
+                Direction::Grow => ready.nodes.iter().all(held) && ready.nodes.len() as u64 == ready.template.n_nodes(),
+                Direction::Shrink => !ready.nodes.iter().any(held),
             };
             if shows || is_news || until <= now {
                 outcome.events.push(Event::Ready(ready));
@@ -370,24 +370,24 @@ impl Negotiations {
     fn ready(&self, id: NegotiationId) -> Option<Ready> {
         let dialogue = self.dialogues.get(id)?;
         let template = dialogue.proposal()?.clone();
-        let hosts = dialogue.hosts().map(|hosts| self.named(hosts)).unwrap_or_default();
+        let nodes = dialogue.nodes().map(|nodes| self.named(nodes)).unwrap_or_default();
         let direction = template.direction();
-        Some(Ready { negotiation: id, direction, template, hosts, holding: self.holding.clone() })
+        Some(Ready { negotiation: id, direction, template, nodes, holding: self.holding.clone() })
     }
 
-    fn named(&self, hosts: &BTreeSet<NodeId>) -> Vec<HeldHost> {
-        hosts.iter().filter_map(|node| self.known.get(node).cloned()).collect()
+    fn named(&self, nodes: &BTreeSet<NodeId>) -> Vec<HeldNode> {
+        nodes.iter().filter_map(|node| self.known.get(node).cloned()).collect()
     }
 
     fn keep_names(&mut self) {
         // Those that went before the last change are of no more interest.
         let still = |node: &NodeId| {
-            let is_talked_about = |dialogue: &Dialogue| dialogue.hosts().is_some_and(|hosts| hosts.contains(node));
-            self.dialogues.all().iter().any(is_talked_about)
+            let is_negotiated_about = |dialogue: &Dialogue| dialogue.nodes().is_some_and(|nodes| nodes.contains(node));
+            self.dialogues.all().iter().any(is_negotiated_about)
         };
         let mut known = std::mem::take(&mut self.known);
         known.retain(|node, _| still(node));
-        known.extend(self.holding.hosts.iter().map(|host| (host.node, host.clone())));
+        known.extend(self.holding.nodes.iter().map(|node| (node.node, node.clone())));
         self.known = known;
     }
 }
@@ -418,25 +418,25 @@ fn keep_newest(messages: &mut Vec<Message>) {
     messages.reverse();
 }
 
-/// The hosts that were named, then the last ones of each cluster; the first host stays.
+/// The nodes that were named, then the last ones of each cluster; the first node stays.
 fn default_leaving(agreed: &Template, holding: &Holding) -> BTreeSet<NodeId> {
     let mut leaving: BTreeSet<NodeId> = BTreeSet::new();
     for item in agreed.items().iter().filter(|item| item.is_live()) {
-        let Resource::Hosts(cluster) = item.resource else { continue };
-        let mut of_item = item.hosts.clone();
-        let can_go = |host: &&HeldHost| host.cluster == cluster && !host.is_departing;
-        for host in holding.hosts.iter().skip(1).rev().filter(can_go) {
+        let Resource::Nodes(cluster) = item.resource else { continue };
+        let mut of_item = item.nodes.clone();
+        let can_go = |node: &&HeldNode| node.cluster == cluster && !node.is_departing;
+        for node in holding.nodes.iter().skip(1).rev().filter(can_go) {
             if of_item.len() as u64 >= item.quantity.0 {
                 break;
             }
-            of_item.insert(host.node);
+            of_item.insert(node.node);
         }
         leaving.extend(of_item);
     }
     leaving
 }
 
-/// How long a counter-offer of ours stands: the server answers at once, but for one that waits for hosts.
+/// How long a counter-offer of ours stands: the server answers at once, but for one that waits for nodes.
 const VALID_FOR: Span = Span::from_mins(1);
 
 /// Before a smaller stage begins; of a short stage it is the last tenth.

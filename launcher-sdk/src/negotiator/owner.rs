@@ -70,12 +70,12 @@ pub(super) enum Command {
     Answer { policy: Option<Policy>, reply: Reply<()> },
     Request { want: Want, reply: Reply<NegotiationId> },
     Act { id: NegotiationId, act: Act, reply: Reply<()> },
-    Free { hosts: Vec<String>, reply: Reply<()> },
+    Free { nodes: Vec<String>, reply: Reply<()> },
 }
 
-/// Hosts that are to be left at the next stage, until the server has answered.
+/// Nodes that are to be left at the next stage, until the server has answered.
 struct Freeing {
-    hosts: Vec<String>,
+    nodes: Vec<String>,
     reply: Reply<()>,
     said_as: u64,
 }
@@ -152,9 +152,9 @@ impl Owner {
             .map_err(|error| ConnectError::System(error.to_string()))?;
         let (channel, attached) = first_attach(&environment, &endpoint).await?;
         if environment.keeps == Keeps::All {
-            // Hosts that come later are not among them.
+            // Nodes that come later are not among them.
             let staying = hostfile::staying(&attached.holding);
-            environment.keeps = Keeps::Hosts(staying.map(|host| host.name.clone()).collect());
+            environment.keeps = Keeps::Nodes(staying.map(|node| node.name.clone()).collect());
         }
         let negotiations = Negotiations::new(&attached);
         let standing = Standing {
@@ -263,9 +263,9 @@ impl Owner {
             NegotiatorNotice::Ended { outcome } => self.over(Event::JobEnding(outcome)),
             NegotiatorNotice::Replaced => self.over(Event::Replaced),
             NegotiatorNotice::Counted { n_opened } => self.negotiations.skip_to(n_opened),
-            NegotiatorNotice::HostsLost { hosts } => {
-                let lost = self.negotiations.known_hosts(hosts);
-                self.shared.events.put(Event::HostsLost(lost));
+            NegotiatorNotice::NodesLost { nodes } => {
+                let lost = self.negotiations.known_nodes(nodes);
+                self.shared.events.put(Event::NodesLost(lost));
             }
         }
     }
@@ -312,8 +312,8 @@ impl Owner {
                 self.deliver(outcome).await;
                 let _ = reply.send(Ok(()));
             }
-            Command::Free { hosts, reply } => {
-                self.freeing.push(Freeing { hosts, reply, said_as: 0 });
+            Command::Free { nodes, reply } => {
+                self.freeing.push(Freeing { nodes, reply, said_as: 0 });
                 self.free(self.freeing.len() - 1).await;
             }
             Command::Request { want, reply } => match self.negotiations.request(now, want) {
@@ -348,7 +348,7 @@ impl Owner {
     async fn free(&mut self, from: usize) {
         for idx in from..self.freeing.len() {
             let Connection::Up(channel) = &mut self.connection else { return };
-            match channel.free(&self.freeing[idx].hosts).await {
+            match channel.free(&self.freeing[idx].nodes).await {
                 Ok(seq) => self.freeing[idx].said_as = seq,
                 Err(error) => return self.away(&error),
             }
@@ -394,7 +394,7 @@ impl Owner {
                 Some((*negotiation, Settled::Ended { ending: *ending, reason: *reason }))
             }
             Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) => None,
-            Event::Holding(_) | Event::HostsLost(_) | Event::StageEnds(_) => None,
+            Event::Holding(_) | Event::NodesLost(_) | Event::StageEnds(_) => None,
             Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
         };
         if let Some((id, settled)) = settled {
@@ -501,7 +501,7 @@ pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
         | Event::Ready(_)
         | Event::Ended { .. }
         | Event::Holding(_)
-        | Event::HostsLost(_)
+        | Event::NodesLost(_)
         | Event::StageEnds(_)
         | Event::Warned(_) => NegotiatorError::JobEnded { job, outcome: JobOutcome::Completed },
     }

@@ -10,7 +10,7 @@ use super::limits::Limits;
 
 /// What becomes of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Decision {
     /// Agreed.
     Accept,
     /// Another proposal about the same: the items of the offer with other quantities or terms, in the same order.
@@ -25,11 +25,11 @@ pub enum Answer {
 /// it does, nothing else is heard.
 pub struct Policy(pub(super) Box<Decide>);
 
-type Decide = dyn FnMut(&Offer, &Holding) -> Answer + Send;
+type Decide = dyn FnMut(&Offer, &Holding) -> Decision + Send;
 
 impl Policy {
     /// A policy of your own.
-    pub fn new(decide: impl FnMut(&Offer, &Holding) -> Answer + Send + 'static) -> Policy {
+    pub fn new(decide: impl FnMut(&Offer, &Holding) -> Decision + Send + 'static) -> Policy {
         Policy(Box::new(decide))
     }
 
@@ -45,12 +45,12 @@ impl fmt::Debug for Policy {
     }
 }
 
-/// Takes what the limits allow. An offer of more hosts than fit is countered with the most that do: "when it is offered
+/// Takes what the limits allow. An offer of more nodes than fit is countered with the most that do: "when it is offered
 /// 15 processors, it takes 8" (002, §6, of an application on 8 that needs a power of two). So is a wish to get back more
 /// than can be given. What costs more than our own last proposal bid is countered at that bid.
-pub fn within(limits: &Limits, offer: &Offer, holding: &Holding) -> Answer {
+pub fn within(limits: &Limits, offer: &Offer, holding: &Holding) -> Decision {
     let template = &offer.template;
-    let n_held = holding.hosts.iter().filter(|host| !host.is_departing).count() as u64;
+    let n_held = holding.nodes.iter().filter(|node| !node.is_departing).count() as u64;
     let mut items = template.items().to_vec();
     let mut is_all = template.is_definite();
     let mut n_changed = 0;
@@ -69,17 +69,17 @@ pub fn within(limits: &Limits, offer: &Offer, holding: &Holding) -> Answer {
             continue;
         };
         chosen.push(item.set);
-        if matches!(item.resource, Resource::Hosts(_)) {
+        if matches!(item.resource, Resource::Nodes(_)) {
             n_changed += quantity.0;
         }
         is_all &= answer_item(offer.direction, item, mine, quantity);
     }
     if is_all {
-        return Answer::Accept;
+        return Decision::Accept;
     }
     match template.with_items(items.clone()) {
-        Ok(_) => Answer::Counter(items),
-        Err(_) => Answer::Reject(Reason::Declined),
+        Ok(_) => Decision::Counter(items),
+        Err(_) => Decision::Reject(Reason::Declined),
     }
 }
 
@@ -95,7 +95,7 @@ fn usable(
     let own = mine.filter(|mine| mine.is_live());
     let fits_own = |quantity: u64| own.is_none_or(|own| own.fits(direction, Quantity(quantity)));
     match item.resource {
-        Resource::Hosts(_) => {
+        Resource::Nodes(_) => {
             let fits = |quantity: &u64| {
                 let total = match direction {
                     Direction::Grow => n_held.checked_add(n_changed + quantity),
@@ -106,7 +106,7 @@ fn usable(
             let most = item.quantity.0.min(n_held + u64::from(limits.most));
             (1..=most).rev().find(fits).map(Quantity)
         }
-        // More time, and more cores on the hosts that are there, are always of use; less is the application's to decide.
+        // More time, and more cores on the nodes that are there, are always of use; less is the application's to decide.
         Resource::Cores(_) | Resource::Time => {
             let is_welcome = direction == Direction::Grow || own.is_some();
             (is_welcome && fits_own(item.quantity.0)).then_some(item.quantity)
@@ -124,7 +124,7 @@ fn answer_item(direction: Direction, item: &mut Item, mine: Option<&Item>, quant
     let is_same = quantity == item.quantity && price == item.terms.price;
     if !is_same {
         item.quantity = quantity;
-        item.hosts.clear();
+        item.nodes.clear();
         item.terms.price = price;
         match mine.filter(|mine| mine.is_live()) {
             // What was of use before still is, or it would be a worse proposal than the last.

@@ -100,20 +100,20 @@ impl Queue {
 }
 
 impl Waiting {
-    /// Takes out what the new event takes the place of. Hosts that were lost stay lost: those of before are told with it.
+    /// Takes out what the new event takes the place of. Nodes that were lost stay lost: those of before are told with it.
     fn lay(&mut self, event: Event) -> Event {
-        let Event::HostsLost(mut lost) = event else {
+        let Event::NodesLost(mut lost) = event else {
             self.events.retain(|older| !replaces(&event, older));
             return event;
         };
         self.events.retain(|older| {
-            if let Event::HostsLost(before) = older {
+            if let Event::NodesLost(before) = older {
                 lost.splice(0..0, before.iter().cloned());
                 return false;
             }
             true
         });
-        Event::HostsLost(lost)
+        Event::NodesLost(lost)
     }
 }
 
@@ -137,7 +137,7 @@ fn is_over(event: &Event) -> bool {
     match event {
         Event::Ready(_) | Event::Ended { .. } => true,
         Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Holding(_) | Event::Warned(_) => false,
-        Event::HostsLost(_) | Event::StageEnds(_) => false,
+        Event::NodesLost(_) | Event::StageEnds(_) => false,
         Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => false,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use negotiation::{ActError, Direction, NegotiationId, Reason};
-use rms_api::negotiate::{HeldHost, Holding};
+use rms_api::negotiate::{HeldNode, Holding};
 use rms_model::NodeId;
 
 use super::error::NegotiatorError;
@@ -18,8 +18,8 @@ use super::policy::Policy;
 #[derive(Debug)]
 pub struct Resizing {
     negotiator: Negotiator,
-    /// Hosts that the application has been told of.
-    known: BTreeMap<NodeId, HeldHost>,
+    /// Nodes that the application has been told of.
+    known: BTreeMap<NodeId, HeldNode>,
     /// Those of them that it was told to leave, and by which negotiation; none: for its next stage.
     leaving: BTreeMap<NodeId, Option<NegotiationId>>,
     waiting: VecDeque<Change>,
@@ -28,38 +28,38 @@ pub struct Resizing {
 /// Something that is to be done at a breakpoint.
 #[derive(Debug)]
 pub enum Change {
-    /// Processes can be placed on these hosts.
+    /// Processes can be placed on these nodes.
     Came(Came),
-    /// Hosts are to be left.
+    /// Nodes are to be left.
     Leave(Leave),
-    /// Hosts are gone, and what ran there: go on without them. They are lost, which only who
+    /// Nodes are gone, and what ran there: go on without them. They are lost, which only who
     /// [said](super::JobEnvironment::survives_loss) that it can bear it, or was submitted so, is told, for others are ended; or
     /// they were taken: somebody has asked for that, or the application did not leave them in time.
-    Lost(Vec<HeldHost>),
+    Lost(Vec<HeldNode>),
 }
 
-/// Hosts have come.
+/// Nodes have come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Came {
     /// The new ones.
-    pub hosts: Vec<HeldHost>,
+    pub nodes: Vec<HeldNode>,
     /// All that the application holds now.
     pub holding: Holding,
 }
 
-/// Hosts are to be left: move what runs there elsewhere, then say [`Leave::done`]. Dropped without that, it is as if the
+/// Nodes are to be left: move what runs there elsewhere, then say [`Leave::done`]. Dropped without that, it is as if the
 /// breakpoint was not reached: [`Resizing::breakpoint`] does not tell it again, and the server waits, warns, and at
-/// last takes the hosts.
+/// last takes the nodes.
 #[derive(Debug)]
-#[must_use = "the server waits until the hosts are left"]
+#[must_use = "the server waits until the nodes are left"]
 pub struct Leave {
     negotiator: Negotiator,
     /// None: they are left for the next stage of the application.
     negotiation: Option<NegotiationId>,
-    n_hosts: u64,
-    /// The last ones, unless others were named. Any other of the application's hosts but the first will do: see
+    n_nodes: u64,
+    /// The last ones, unless others were named. Any other of the application's nodes but the first will do: see
     /// [`Leave::done_with`].
-    pub hosts: Vec<HeldHost>,
+    pub nodes: Vec<HeldNode>,
 }
 
 impl Resizing {
@@ -101,64 +101,64 @@ impl Resizing {
         }
     }
 
-    /// The negotiator, to request something, or to write a host file.
+    /// The negotiator, to request something, or to write a hostfile.
     pub fn negotiator(&self) -> &Negotiator {
         &self.negotiator
     }
 
     /// Tells of those that are news.
-    fn came(&mut self, mut hosts: Vec<HeldHost>, holding: &Holding) {
-        hosts.retain(|host| self.known.insert(host.node, host.clone()).is_none());
-        if !hosts.is_empty() {
-            self.waiting.push_back(Change::Came(Came { hosts, holding: holding.clone() }));
+    fn came(&mut self, mut nodes: Vec<HeldNode>, holding: &Holding) {
+        nodes.retain(|node| self.known.insert(node.node, node.clone()).is_none());
+        if !nodes.is_empty() {
+            self.waiting.push_back(Change::Came(Came { nodes, holding: holding.clone() }));
         }
     }
 
-    fn leave(&mut self, negotiation: Option<NegotiationId>, n_hosts: u64, mut hosts: Vec<HeldHost>) {
+    fn leave(&mut self, negotiation: Option<NegotiationId>, n_nodes: u64, mut nodes: Vec<HeldNode>) {
         // A stage whose end is told anew, because it was announced otherwise: the application is on its way out already.
-        hosts.retain(|host| self.leaving.insert(host.node, negotiation).is_none());
-        if !hosts.is_empty() {
+        nodes.retain(|node| self.leaving.insert(node.node, negotiation).is_none());
+        if !nodes.is_empty() {
             let negotiator = self.negotiator.clone();
-            self.waiting.push_back(Change::Leave(Leave { negotiator, negotiation, n_hosts, hosts }));
+            self.waiting.push_back(Change::Leave(Leave { negotiator, negotiation, n_nodes, nodes }));
         }
     }
 
     /// Nothing comes of what it was told to leave for: what it still has of that is news again.
     fn stay(&mut self, negotiation: Option<NegotiationId>, holding: &Holding) {
         let staying = self.leaving.extract_if(.., |_, of| *of == negotiation).map(|(node, _)| node);
-        let staying: Vec<HeldHost> = staying.filter_map(|node| self.known.remove(&node)).collect();
-        let is_held = |host: &HeldHost| holding.hosts.iter().any(|held| held.node == host.node);
+        let staying: Vec<HeldNode> = staying.filter_map(|node| self.known.remove(&node)).collect();
+        let is_held = |node: &HeldNode| holding.nodes.iter().any(|held| held.node == node.node);
         self.came(staying.into_iter().filter(is_held).collect(), holding);
     }
 
-    /// What it holds has changed. Hosts that others have asked for, or that came and went with a stage, are heard of in no
+    /// What it holds has changed. Nodes that others have asked for, or that came and went with a stage, are heard of in no
     /// other way.
     fn holds(&mut self, holding: &Holding) {
         if !goes_on_smaller(holding) {
             self.stay(None, holding);
         }
         let held = by_node(holding);
-        let gone: Vec<HeldHost> =
-            self.known.extract_if(.., |node, _| !held.contains_key(node)).map(|(_, host)| host).collect();
-        let lost: Vec<HeldHost> = gone.into_iter().filter(|host| !self.leaving.contains_key(&host.node)).collect();
+        let gone: Vec<HeldNode> =
+            self.known.extract_if(.., |node, _| !held.contains_key(node)).map(|(_, node)| node).collect();
+        let lost: Vec<HeldNode> = gone.into_iter().filter(|node| !self.leaving.contains_key(&node.node)).collect();
         self.leaving.retain(|node, _| held.contains_key(node));
         if !lost.is_empty() {
             self.waiting.push_back(Change::Lost(lost));
         }
-        self.came(holding.hosts.iter().filter(|host| !host.is_departing).cloned().collect(), holding);
+        self.came(holding.nodes.iter().filter(|node| !node.is_departing).cloned().collect(), holding);
     }
 
     fn hear(&mut self, event: Event) -> Result<(), NegotiatorError> {
         match event {
-            Event::Ready(Ready { direction: Direction::Grow, hosts, holding, .. }) => self.came(hosts, &holding),
+            Event::Ready(Ready { direction: Direction::Grow, nodes, holding, .. }) => self.came(nodes, &holding),
             Event::Holding(holding) => self.holds(&holding),
-            Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_hosts() > 0 => {
-                self.leave(Some(agreed.negotiation), agreed.n_hosts(), agreed.leaving);
+            Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_nodes() > 0 => {
+                self.leave(Some(agreed.negotiation), agreed.n_nodes(), agreed.leaving);
             }
             Event::StageEnds(StageEnds { leaving, .. }) => self.leave(None, leaving.len() as u64, leaving),
-            Event::HostsLost(hosts) => {
-                hosts.iter().for_each(|host| drop(self.known.remove(&host.node)));
-                self.waiting.push_back(Change::Lost(hosts));
+            Event::NodesLost(nodes) => {
+                nodes.iter().for_each(|node| drop(self.known.remove(&node.node)));
+                self.waiting.push_back(Change::Lost(nodes));
             }
             Event::Ended { negotiation, reason, .. } => match reason {
                 // They are taken nevertheless, which the holding tells.
@@ -190,30 +190,30 @@ impl Resizing {
     }
 }
 
-/// Whether the next stage of the application has fewer hosts than the present one.
+/// Whether the next stage of the application has fewer nodes than the present one.
 fn goes_on_smaller(holding: &Holding) -> bool {
     match holding.stages.as_deref().map(|stages| stages.legs.as_slice()) {
-        Some([current, next, ..]) => next.hosts < current.hosts,
+        Some([current, next, ..]) => next.nodes < current.nodes,
         Some(_) | None => false,
     }
 }
 
-fn by_node(holding: &Holding) -> BTreeMap<NodeId, HeldHost> {
-    holding.hosts.iter().map(|host| (host.node, host.clone())).collect()
+fn by_node(holding: &Holding) -> BTreeMap<NodeId, HeldNode> {
+    holding.nodes.iter().map(|node| (node.node, node.clone())).collect()
 }
 
 impl Leave {
-    /// Names of the hosts that go if [`Leave::done`] is said.
+    /// Names of the nodes that go if [`Leave::done`] is said.
     pub fn names(&self) -> Vec<&str> {
-        self.hosts.iter().map(|host| host.name.as_str()).collect()
+        self.nodes.iter().map(|node| node.name.as_str()).collect()
     }
 
-    /// How many hosts are to be left.
-    pub fn n_hosts(&self) -> u64 {
-        self.n_hosts
+    /// How many nodes are to be left.
+    pub fn n_nodes(&self) -> u64 {
+        self.n_nodes
     }
 
-    /// These hosts are left: what still runs there is ended, and they are given to others.
+    /// These nodes are left: what still runs there is ended, and they are given to others.
     ///
     /// # Errors
     /// The application is being ended, or another process speaks for it.
@@ -231,16 +231,16 @@ impl Leave {
     /// The same of as many others, by name.
     ///
     /// # Errors
-    /// As [`Leave::done`], and hosts that are not the application's, or are more or fewer than agreed.
-    pub async fn done_with<S: AsRef<str>>(self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
+    /// As [`Leave::done`], and nodes that are not the application's, or are more or fewer than agreed.
+    pub async fn done_with<S: AsRef<str>>(self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         match self.negotiation {
-            Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release(hosts).await),
-            None => self.negotiator.free(hosts).await,
+            Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release(nodes).await),
+            None => self.negotiator.free(nodes).await,
         }
     }
 }
 
-/// Whoever was too slow has lost the hosts already, or may keep them: there is nothing left to do.
+/// Whoever was too slow has lost the nodes already, or may keep them: there is nothing left to do.
 fn forgive_late(released: Result<(), NegotiatorError>) -> Result<(), NegotiatorError> {
     match released {
         Err(NegotiatorError::Act(ActError::NotNow(_) | ActError::NoSuch(_))) => Ok(()),

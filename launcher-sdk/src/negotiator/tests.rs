@@ -7,14 +7,14 @@ use negotiation::{
     Resource, Rules, SetRule, Side, Sizes, Terms,
 };
 use rms_api::answer::{StageLine, Stages};
-use rms_api::negotiate::{Attached, Declared, HeldHost, Holding};
+use rms_api::negotiate::{Attached, Declared, HeldNode, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Speedup, Time};
 
 use super::error::NegotiatorError;
 use super::event::{Event, Offer};
 use super::limits::Limits;
 use super::negotiations::{Act, Negotiations, Outcome};
-use super::policy::{Answer, Policy};
+use super::policy::{Decision, Policy};
 use super::want::Want;
 
 const A: ClusterId = ClusterId(0);
@@ -26,8 +26,8 @@ fn at(secs: i64) -> Time {
     Time::from_secs(1_000_000 + secs)
 }
 
-fn holding(generation: u32, n_hosts: u32) -> Holding {
-    let host = |idx: u32| HeldHost {
+fn holding(generation: u32, n_nodes: u32) -> Holding {
+    let node = |idx: u32| HeldNode {
         node: NodeId(idx),
         name: format!("a{idx}"),
         cluster: A,
@@ -36,7 +36,7 @@ fn holding(generation: u32, n_hosts: u32) -> Holding {
         cpus: 4,
         is_departing: false,
     };
-    Holding { generation, hosts: (1..=n_hosts).map(host).collect(), until: at(3600), stages: None }
+    Holding { generation, nodes: (1..=n_nodes).map(node).collect(), until: at(3600), stages: None }
 }
 
 fn clusters() -> BTreeMap<ClusterId, String> {
@@ -66,8 +66,8 @@ struct Table {
 }
 
 impl Table {
-    fn of_hosts(n_hosts: u32) -> Table {
-        let attached = attached(holding(1, n_hosts), Vec::new());
+    fn of_nodes(n_nodes: u32) -> Table {
+        let attached = attached(holding(1, n_nodes), Vec::new());
         Table {
             rms: Dialogues::new(Side::Rms, JOB, RUN, Rules::default()),
             negotiations: Negotiations::new(&attached),
@@ -75,8 +75,8 @@ impl Table {
         }
     }
 
-    fn answering(n_hosts: u32, limits: Limits) -> Table {
-        let mut table = Table::of_hosts(n_hosts);
+    fn answering(n_nodes: u32, limits: Limits) -> Table {
+        let mut table = Table::of_nodes(n_nodes);
         let outcome = table.negotiations.answer_with(at(0), Some(Policy::within(limits)));
         table.hear_application(outcome);
         table
@@ -120,8 +120,8 @@ impl Table {
         self.hear_application(outcome);
     }
 
-    fn holds(&mut self, generation: u32, n_hosts: u32) {
-        let outcome = self.negotiations.hold(at(0), holding(generation, n_hosts));
+    fn holds(&mut self, generation: u32, n_nodes: u32) {
+        let outcome = self.negotiations.hold(at(0), holding(generation, n_nodes));
         self.hear_application(outcome);
     }
 
@@ -154,34 +154,34 @@ impl Table {
     }
 }
 
-fn hosts(held: u64, quantity: u64) -> Item {
-    Item::up_to(Resource::Hosts(A), held, quantity)
+fn nodes(held: u64, quantity: u64) -> Item {
+    Item::up_to(Resource::Nodes(A), held, quantity)
 }
 
 #[test]
 fn two_processors_and_two_more_make_four() {
     // (a) of 002.
-    let mut table = Table::of_hosts(2);
+    let mut table = Table::of_nodes(2);
     let id = table.requests(Want::grow(2));
     table.rms_does(id, Action::Accept);
     table.rms_does(id, Action::Commit([NodeId(3), NodeId(4)].into()));
     let events = table.take_events();
     let [Event::Accepted(agreed)] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!((agreed.n_hosts(), agreed.leaving.len()), (2, 0));
+    assert_eq!((agreed.n_nodes(), agreed.leaving.len()), (2, 0));
     // Ready is told once it shows in what is held.
     table.rms_does(id, Action::Ready);
     assert_eq!(table.take_events(), []);
     table.holds(2, 4);
     let events = table.take_events();
     let [Event::Holding(_), Event::Ready(ready)] = events.as_slice() else { panic!("{events:?}") };
-    let names: Vec<&str> = ready.hosts.iter().map(|host| host.name.as_str()).collect();
-    assert_eq!((names, ready.holding.hosts.len()), (vec!["a3", "a4"], 4));
+    let names: Vec<&str> = ready.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!((names, ready.holding.nodes.len()), (vec!["a3", "a4"], 4));
 }
 
 #[test]
 fn of_fourteen_six_are_offered_and_taken() {
     // (b) of 002.
-    let mut table = Table::of_hosts(2);
+    let mut table = Table::of_nodes(2);
     let id = table.requests(Want::grow(14).at_least(1));
     let proposal = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
     let items = vec![Item { quantity: Quantity(6), terms: Terms::up_to(Quantity(6)), ..proposal.items()[0].clone() }];
@@ -189,7 +189,7 @@ fn of_fourteen_six_are_offered_and_taken() {
     table.rms_does(id, Action::Propose { template, valid_for: Span::from_secs(30) });
     let events = table.take_events();
     let [Event::Countered(offer)] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!((offer.n_hosts(), offer.mine.is_some()), (6, true));
+    assert_eq!((offer.n_nodes(), offer.mine.is_some()), (6, true));
     table.does(id, Act::Accept);
     assert_eq!((table.phase(id), table.quantity(id)), (Phase::Accepted, 6));
 }
@@ -198,7 +198,7 @@ fn of_fourteen_six_are_offered_and_taken() {
 fn a_policy_takes_four_because_eight_is_a_power_of_two() {
     // (c) of 002.
     let mut table = Table::answering(4, Limits::between(1, 64).in_powers_of_two());
-    let id = table.rms_offers(Direction::Grow, hosts(4, 4));
+    let id = table.rms_offers(Direction::Grow, nodes(4, 4));
     assert_eq!(table.phase(id), Phase::Accepted);
     let events = table.take_events();
     assert!(matches!(events.as_slice(), [Event::Accepted(_)]), "the offer needs nobody: {events:?}");
@@ -233,15 +233,15 @@ fn a_policy_bids_no_more_than_its_own_last_bid() {
 }
 
 #[test]
-fn a_policy_gives_what_it_can_and_no_host_below_its_limit() {
+fn a_policy_gives_what_it_can_and_no_node_below_its_limit() {
     // (f) of 002.
     let mut table = Table::answering(8, Limits::between(4, 8));
-    let id = table.rms_offers(Direction::Shrink, hosts(8, 6));
+    let id = table.rms_offers(Direction::Shrink, nodes(8, 6));
     assert_eq!((table.phase(id), table.quantity(id)), (Phase::Countered(Side::Application), 4));
     table.rms_does(id, Action::Accept);
     let events = table.take_events();
     let [Event::Accepted(agreed)] = events.as_slice() else { panic!("{events:?}") };
-    let names: Vec<&str> = agreed.leaving.iter().map(|host| host.name.as_str()).collect();
+    let names: Vec<&str> = agreed.leaving.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["a5", "a6", "a7", "a8"], "the last ones, and never the first");
     table.does(id, Act::Release(None));
     assert_eq!(table.phase(id), Phase::Committing);
@@ -250,17 +250,17 @@ fn a_policy_gives_what_it_can_and_no_host_below_its_limit() {
     assert!(matches!(table.take_events().as_slice(), [Event::Holding(_), Event::Ready(_)]));
 
     let mut table = Table::answering(4, Limits::between(4, 8));
-    let id = table.rms_offers(Direction::Shrink, hosts(4, 1));
+    let id = table.rms_offers(Direction::Shrink, nodes(4, 1));
     assert_eq!(table.phase(id), Phase::Ended(Ending::Rejected));
 }
 
 #[test]
 fn without_a_policy_the_application_is_asked_and_with_one_what_waits_is_answered() {
-    let mut table = Table::of_hosts(2);
-    let id = table.rms_offers(Direction::Grow, hosts(2, 2));
+    let mut table = Table::of_nodes(2);
+    let id = table.rms_offers(Direction::Grow, nodes(2, 2));
     let events = table.take_events();
     let [Event::Offered(offer)] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!((offer.negotiation, offer.n_hosts(), offer.round), (id, 2, 1));
+    assert_eq!((offer.negotiation, offer.n_nodes(), offer.round), (id, 2, 1));
     let outcome = table.negotiations.answer_with(at(0), Some(Policy::within(Limits::between(1, 4))));
     table.hear_application(outcome);
     assert_eq!(table.phase(id), Phase::Accepted);
@@ -269,8 +269,8 @@ fn without_a_policy_the_application_is_asked_and_with_one_what_waits_is_answered
 /// Whoever looks again at what it answers by itself, or comes back after a break, is not asked twice.
 #[test]
 fn an_offer_is_told_once() {
-    let mut table = Table::of_hosts(2);
-    let offer = table.rms_offers(Direction::Grow, hosts(2, 2));
+    let mut table = Table::of_nodes(2);
+    let offer = table.rms_offers(Direction::Grow, nodes(2, 2));
     let offers = |table: &mut Table| {
         let events = table.take_events();
         events.iter().filter(|event| matches!(event, Event::Offered(_)) && event.negotiation() == Some(offer)).count()
@@ -288,40 +288,40 @@ fn an_offer_is_told_once() {
 
 #[test]
 fn a_policy_that_breaks_the_rules_says_no() {
-    let mut table = Table::of_hosts(2);
+    let mut table = Table::of_nodes(2);
     let greedy = |offer: &Offer, _: &Holding| {
         let mut items = offer.template.items().to_vec();
         items.push(items[0].clone());
-        Answer::Counter(items)
+        Decision::Counter(items)
     };
     let outcome = table.negotiations.answer_with(at(0), Some(Policy::new(greedy)));
     table.hear_application(outcome);
-    let id = table.rms_offers(Direction::Grow, hosts(2, 2));
+    let id = table.rms_offers(Direction::Grow, nodes(2, 2));
     assert_eq!(table.phase(id), Phase::Ended(Ending::Rejected));
 }
 
 #[test]
-fn hosts_to_leave_are_chosen_by_name_and_wrong_ones_are_refused() {
+fn nodes_to_leave_are_chosen_by_name_and_wrong_ones_are_refused() {
     let mut table = Table::answering(4, Limits::between(1, 4));
-    let id = table.rms_offers(Direction::Shrink, hosts(4, 2));
+    let id = table.rms_offers(Direction::Shrink, nodes(4, 2));
     let release = |names: &[&str]| Act::Release(Some(names.iter().map(|name| (*name).to_owned()).collect()));
     for wrong in [release(&["a2"]), release(&["a2", "a3", "a4"]), release(&["a2", "b9"])] {
         table.negotiations.act(at(0), id, wrong).expect_err("not what was agreed");
     }
     table.does(id, release(&["a3", "a2"]));
-    let hosts = table.rms.get(id).and_then(|dialogue| dialogue.hosts()).cloned();
-    assert_eq!(hosts, Some(BTreeSet::from([NodeId(2), NodeId(3)])));
+    let nodes = table.rms.get(id).and_then(|dialogue| dialogue.nodes()).cloned();
+    assert_eq!(nodes, Some(BTreeSet::from([NodeId(2), NodeId(3)])));
 }
 
 #[test]
 fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
-    let mut table = Table::of_hosts(2);
-    let old = table.rms_offers(Direction::Grow, hosts(2, 4));
-    let counter = vec![Item { quantity: Quantity(2), ..hosts(2, 4) }];
+    let mut table = Table::of_nodes(2);
+    let old = table.rms_offers(Direction::Grow, nodes(2, 4));
+    let counter = vec![Item { quantity: Quantity(2), ..nodes(2, 4) }];
     table.does(old, Act::Counter(counter));
     // The process is killed before it hears the next proposal.
     let template = table.rms.get(old).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
-    let template = template.with_items(vec![hosts(2, 4)]).expect("a counter");
+    let template = template.with_items(vec![nodes(2, 4)]).expect("a counter");
     let lost = table.rms.act(at(0), old, Action::Propose { template, valid_for: Span::from_secs(30) });
     assert_eq!(lost.expect("it is its turn").messages.len(), 1);
     let attached = Attached {
@@ -343,8 +343,8 @@ fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
 }
 
 #[test]
-fn an_ending_says_why_and_time_is_asked_for_as_hosts_are() {
-    let mut table = Table::of_hosts(2);
+fn an_ending_says_why_and_time_is_asked_for_as_nodes_are() {
+    let mut table = Table::of_nodes(2);
     let id = table.requests(Want::more_time(Span::from_mins(10)).at_least(60_000));
     table.rms_does(id, Action::Reject(Reason::Policy));
     let ended = Event::Ended { negotiation: id, ending: Ending::Rejected, reason: Reason::Policy };
@@ -355,12 +355,12 @@ fn an_ending_says_why_and_time_is_asked_for_as_hosts_are() {
     table.holds(1, 2);
     let events = table.take_events();
     let Some(Event::Ready(ready)) = events.last() else { panic!("{events:?}") };
-    assert_eq!((ready.time(), ready.hosts.len()), (Span::from_mins(10), 0));
+    assert_eq!((ready.time(), ready.nodes.len()), (Span::from_mins(10), 0));
 }
 
 #[test]
 fn ready_is_told_without_the_holding_once_that_takes_too_long() {
-    let mut table = Table::of_hosts(2);
+    let mut table = Table::of_nodes(2);
     let id = table.requests(Want::grow(1));
     table.rms_does(id, Action::Accept);
     table.rms_does(id, Action::Commit([NodeId(3)].into()));
@@ -371,48 +371,48 @@ fn ready_is_told_without_the_holding_once_that_takes_too_long() {
     assert!(matches!(outcome.events.as_slice(), [Event::Ready(_)]), "{outcome:?}");
 }
 
-/// It has no host there yet, so the server told it which cluster that is.
+/// It has no node there yet, so the server told it which cluster that is.
 #[test]
-fn hosts_of_a_cluster_where_it_has_none_are_asked_for_by_its_name() {
-    let mut table = Table::of_hosts(2);
+fn nodes_of_a_cluster_where_it_has_none_are_asked_for_by_its_name() {
+    let mut table = Table::of_nodes(2);
     let id = table.requests(Want::grow(3).on("b"));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
     let [item] = template.items() else { panic!("{template:?}") };
-    assert_eq!((item.resource, item.held, item.quantity), (Resource::Hosts(B), Quantity(0), Quantity(3)));
+    assert_eq!((item.resource, item.held, item.quantity), (Resource::Nodes(B), Quantity(0), Quantity(3)));
 }
 
 #[test]
-fn hosts_of_several_clusters_are_asked_for_as_one_set() {
-    let mut table = Table::of_hosts(2);
+fn nodes_of_several_clusters_are_asked_for_as_one_set() {
+    let mut table = Table::of_nodes(2);
     let id = table.requests(Want::grow_on(SetRule::AnyOf, [("a", 1), ("b", 4)]).at_price(7));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
     let items: Vec<_> =
         template.items().iter().map(|item| (item.resource, item.held.0, item.quantity.0, item.terms.price.0)).collect();
     assert_eq!(template.rules(), [SetRule::AnyOf]);
-    assert_eq!(items, [(Resource::Hosts(A), 2, 1, 7), (Resource::Hosts(B), 0, 4, 7)]);
+    assert_eq!(items, [(Resource::Nodes(A), 2, 1, 7), (Resource::Nodes(B), 0, 4, 7)]);
 }
 
-/// Who names hosts need not say where they are.
+/// Who names nodes need not say where they are.
 #[test]
-fn hosts_that_are_given_back_are_of_the_cluster_that_they_are_of() {
-    let mut table = Table::of_hosts(2);
+fn nodes_that_are_given_back_are_of_the_cluster_that_they_are_of() {
+    let mut table = Table::of_nodes(2);
     let mut both = holding(2, 2);
-    let on_b = HeldHost { node: NodeId(9), name: "b1".to_owned(), cluster: B, ..both.hosts[1].clone() };
-    both.hosts.push(on_b);
+    let on_b = HeldNode { node: NodeId(9), name: "b1".to_owned(), cluster: B, ..both.nodes[1].clone() };
+    both.nodes.push(on_b);
     table.negotiations.hold(at(0), both);
-    let id = table.requests(Want::shrink(1).hosts(["b1"]));
+    let id = table.requests(Want::shrink(1).nodes(["b1"]));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
-    assert_eq!((template.items()[0].resource, template.items()[0].held), (Resource::Hosts(B), Quantity(1)));
+    assert_eq!((template.items()[0].resource, template.items()[0].held), (Resource::Nodes(B), Quantity(1)));
 }
 
 #[test]
 fn what_cannot_be_asked_is_refused_before_it_is_said() {
-    let mut table = Table::of_hosts(2);
+    let mut table = Table::of_nodes(2);
     for (want, expected) in [
         (Want::grow(0), "cannot be negotiated"),
         (Want::shrink(5), "cannot be negotiated"),
         (Want::grow(1).on("nowhere"), "no cluster 'nowhere'"),
-        (Want::shrink(1).hosts(["b1"]), "no host 'b1'"),
+        (Want::shrink(1).nodes(["b1"]), "no node 'b1'"),
         (Want::grow(2).at_least(3), "cannot be negotiated"),
     ] {
         let error = table.negotiations.request(at(0), want).expect_err("nonsense");
@@ -425,8 +425,8 @@ fn what_cannot_be_asked_is_refused_before_it_is_said() {
 
 #[test]
 fn what_a_process_before_has_agreed_to_is_told_once_to_the_next_one() {
-    let mut table = Table::of_hosts(4);
-    let shrink = table.rms_offers(Direction::Shrink, hosts(4, 2));
+    let mut table = Table::of_nodes(4);
+    let shrink = table.rms_offers(Direction::Shrink, nodes(4, 2));
     table.does(shrink, Act::Accept);
     let grow = table.requests(Want::grow(3));
     table.rms_does(grow, Action::Accept);
@@ -439,7 +439,7 @@ fn what_a_process_before_has_agreed_to_is_told_once_to_the_next_one() {
     let told = table.take_events();
     assert_eq!(agreements(&told), [shrink, grow], "{told:?}");
     let Some(Event::Accepted(agreed)) = told.first() else { panic!("{told:?}") };
-    assert_eq!(agreed.leaving.iter().map(|host| host.name.as_str()).collect::<Vec<_>>(), ["a3", "a4"]);
+    assert_eq!(agreed.leaving.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["a3", "a4"]);
     assert!(agreed.until.is_some(), "it is told by when");
 
     table.attaches(false);
@@ -459,8 +459,8 @@ fn what_a_process_before_has_agreed_to_is_told_once_to_the_next_one() {
 
 #[test]
 fn an_offer_to_an_earlier_process_is_answered_by_the_policy_of_the_next() {
-    let mut table = Table::of_hosts(2);
-    let offer = table.rms_offers(Direction::Grow, hosts(2, 2));
+    let mut table = Table::of_nodes(2);
+    let offer = table.rms_offers(Direction::Grow, nodes(2, 2));
     table.take_events();
     table.attaches(true);
     let events = table.take_events();
@@ -480,9 +480,9 @@ fn agreements(events: &[Event]) -> Vec<NegotiationId> {
 
 /// In stages of these sizes, of which the first began at `at(0)` and each lasts for 100 s.
 fn in_stages(generation: u32, legs: &[u32]) -> Holding {
-    let leg = |(idx, hosts): (usize, &u32)| {
+    let leg = |(idx, nodes): (usize, &u32)| {
         let start = Some(at(100 * idx as i64));
-        StageLine { hosts: *hosts, span: Span::from_secs(100), start }
+        StageLine { nodes: *nodes, span: Span::from_secs(100), start }
     };
     let stages = Stages {
         number: generation,
@@ -500,7 +500,7 @@ fn in_stages(generation: u32, legs: &[u32]) -> Holding {
 
 fn ends(outcome: Outcome) -> Option<(u32, Vec<String>)> {
     match outcome.events.as_slice() {
-        [.., Event::StageEnds(ends)] => Some((ends.next, ends.leaving.iter().map(|host| host.name.clone()).collect())),
+        [.., Event::StageEnds(ends)] => Some((ends.next, ends.leaving.iter().map(|node| node.name.clone()).collect())),
         [.., _] | [] => None,
     }
 }
@@ -514,7 +514,7 @@ fn the_end_of_a_stage_is_told_once_and_in_time() {
     assert_eq!((ends(negotiations.tick(at(91))), negotiations.next_deadline()), (None, None));
     // Announced anew: one goes, which was chosen already.
     let mut anew = in_stages(1, &[4, 3]);
-    anew.hosts[1].is_departing = true;
+    anew.nodes[1].is_departing = true;
     assert_eq!(ends(negotiations.hold(at(92), anew)), Some((2, vec!["a2".to_owned()])));
     assert_eq!(ends(negotiations.hold(at(100), in_stages(2, &[3, 5]))), None, "the next one is greater");
     assert!(matches!(

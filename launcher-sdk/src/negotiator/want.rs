@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Direction, Item, ItemStatus, Price, Quantity, Resource, SetRule, Sizes, Terms};
-use rms_api::negotiate::{HeldHost, Holding};
+use rms_api::negotiate::{HeldNode, Holding};
 use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;
@@ -14,7 +14,7 @@ use super::error::NegotiatorError;
 /// use launcher_sdk::negotiator::Want;
 /// use rms_model::Span;
 ///
-/// // Eight hosts more, or four, for two hours, at most at 1.5 an hour each; it may take a minute until they are free.
+/// // Eight nodes more, or four, for two hours, at most at 1.5 an hour each; it may take a minute until they are free.
 /// let want = Want::grow(8).at_least(4).for_span(Span::from_hours(2)).at_price(1500).within(Span::from_mins(1));
 /// let more_time = Want::more_time(Span::from_mins(30));
 /// # drop((want, more_time));
@@ -42,32 +42,32 @@ struct Simple {
     quantity: u64,
     terms: Terms,
     /// By name.
-    hosts: Vec<String>,
+    nodes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wanted {
-    /// `None`: where the first host is.
-    Hosts(Option<String>),
+    /// `None`: where the first node is.
+    Nodes(Option<String>),
     /// The same.
     Cores(Option<String>),
     Time,
 }
 
 impl Want {
-    /// So many hosts more. Fewer are of no use, unless [`Want::at_least`] says so.
-    pub fn grow(n_hosts: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Hosts(None), n_hosts)
+    /// So many nodes more. Fewer are of no use, unless [`Want::at_least`] says so.
+    pub fn grow(n_nodes: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Nodes(None), n_nodes)
     }
 
-    /// To give so many hosts back: those that [`Want::hosts`] names, or the ones that [`Negotiation::release`] will name.
+    /// To give so many nodes back: those that [`Want::nodes`] names, or the ones that [`Negotiation::release`] will name.
     ///
     /// [`Negotiation::release`]: super::Negotiation::release
-    pub fn shrink(n_hosts: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Hosts(None), n_hosts)
+    pub fn shrink(n_nodes: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Nodes(None), n_nodes)
     }
 
-    /// To hold so many hosts more on each of several clusters: all of them or none, any of them, or just one of these
+    /// To hold so many nodes more on each of several clusters: all of them or none, any of them, or just one of these
     /// alternatives. What else is said of it holds for each cluster.
     ///
     /// ```
@@ -77,37 +77,37 @@ impl Want {
     /// let want = Want::grow_on(SetRule::All, [("a", 2), ("b", 4)]);
     /// # drop(want);
     /// ```
-    pub fn grow_on<S: Into<String>>(rule: SetRule, hosts: impl IntoIterator<Item = (S, u64)>) -> Want {
-        Want::of_clusters(Direction::Grow, rule, hosts)
+    pub fn grow_on<S: Into<String>>(rule: SetRule, nodes: impl IntoIterator<Item = (S, u64)>) -> Want {
+        Want::of_clusters(Direction::Grow, rule, nodes)
     }
 
     /// To give so many back on each of several clusters.
-    pub fn shrink_on<S: Into<String>>(rule: SetRule, hosts: impl IntoIterator<Item = (S, u64)>) -> Want {
-        Want::of_clusters(Direction::Shrink, rule, hosts)
+    pub fn shrink_on<S: Into<String>>(rule: SetRule, nodes: impl IntoIterator<Item = (S, u64)>) -> Want {
+        Want::of_clusters(Direction::Shrink, rule, nodes)
     }
 
     fn of_clusters<S: Into<String>>(
         direction: Direction,
         rule: SetRule,
-        hosts: impl IntoIterator<Item = (S, u64)>,
+        nodes: impl IntoIterator<Item = (S, u64)>,
     ) -> Want {
         let on = |(cluster, quantity): (S, u64)| Simple {
-            resource: Wanted::Hosts(Some(cluster.into())),
+            resource: Wanted::Nodes(Some(cluster.into())),
             quantity,
             terms: Terms::exactly(Quantity(quantity)),
-            hosts: Vec::new(),
+            nodes: Vec::new(),
         };
-        let what = What::Simple(rule, hosts.into_iter().map(on).collect());
+        let what = What::Simple(rule, nodes.into_iter().map(on).collect());
         Want { direction, what, valid_for: VALID_FOR }
     }
 
-    /// So many cores more on each host that is held, or on those that [`Want::hosts`] names. They are there, on the CPUs
+    /// So many cores more on each node that is held, or on those that [`Want::nodes`] names. They are there, on the CPUs
     /// that all threads of the job's processes may run on, when it is ready.
     pub fn more_cores(n_cores: u64) -> Want {
         Want::simple(Direction::Grow, Wanted::Cores(None), n_cores)
     }
 
-    /// To give so many cores of each host back, or of each of those that [`Want::hosts`] names. Threads are moved to the
+    /// To give so many cores of each node back, or of each of those that [`Want::nodes`] names. Threads are moved to the
     /// others as soon as the server agrees.
     pub fn fewer_cores(n_cores: u64) -> Want {
         Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
@@ -133,11 +133,11 @@ impl Want {
 
     fn simple(direction: Direction, resource: Wanted, quantity: u64) -> Want {
         let terms = Terms::exactly(Quantity(quantity));
-        let simple = Simple { resource, quantity, terms, hosts: Vec::new() };
+        let simple = Simple { resource, quantity, terms, nodes: Vec::new() };
         Want { direction, what: What::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
     }
 
-    /// So many would do, hosts, cores or milliseconds: the server may counter with any quantity between.
+    /// So many would do, nodes, cores or milliseconds: the server may counter with any quantity between.
     #[must_use]
     pub fn at_least(self, quantity: u64) -> Want {
         self.with_terms(|terms| terms.least = Quantity(quantity))
@@ -149,7 +149,7 @@ impl Want {
         self.with_terms(|terms| terms.sizes.clone_from(&sizes))
     }
 
-    /// The price for a host and an hour, in thousandths: the most that is paid, or the least that is taken.
+    /// The price for a node and an hour, in thousandths: the most that is paid, or the least that is taken.
     #[must_use]
     pub fn at_price(self, thousandths: u64) -> Want {
         self.with_terms(|terms| terms.price = Price(thousandths))
@@ -173,27 +173,27 @@ impl Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Hosts of this cluster, whether it has some there or not, or cores on those it has there; otherwise of the one where
-    /// the first host is.
+    /// Nodes of this cluster, whether it has some there or not, or cores on those it has there; otherwise of the one where
+    /// the first node is.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
         for simple in self.simple_mut() {
-            if let Wanted::Hosts(wanted) | Wanted::Cores(wanted) = &mut simple.resource {
+            if let Wanted::Nodes(wanted) | Wanted::Cores(wanted) = &mut simple.resource {
                 *wanted = Some(cluster.to_owned());
             }
         }
         self
     }
 
-    /// Exactly these hosts, by name: as many as are given back, or those on which there are to be more or fewer cores.
+    /// Exactly these nodes, by name: as many as are given back, or those on which there are to be more or fewer cores.
     #[must_use]
-    pub fn hosts<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
+    pub fn nodes<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
         let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        self.simple_mut().iter_mut().for_each(|simple| simple.hosts.clone_from(&names));
+        self.simple_mut().iter_mut().for_each(|simple| simple.nodes.clone_from(&names));
         self
     }
 
-    /// How long an answer is awaited, and with it how long hosts may take to become free: a minute, unless this says
+    /// How long an answer is awaited, and with it how long nodes may take to become free: a minute, unless this says
     /// otherwise; the server allows an hour at most.
     #[must_use]
     pub fn within(self, valid_for: Span) -> Want {
@@ -247,31 +247,31 @@ impl Simple {
         holding: &Holding,
         clusters: &BTreeMap<ClusterId, String>,
     ) -> Result<Item, NegotiatorError> {
-        let Simple { resource, quantity, terms, hosts } = self;
-        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
+        let Simple { resource, quantity, terms, nodes } = self;
+        let nodes = nodes.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
         let place = |name: Option<String>| match name {
             Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name)),
-            None => home(holding, &hosts),
+            None => home(holding, &nodes),
         };
         let (resource, held) = match resource {
             Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
-            Wanted::Hosts(name) => {
+            Wanted::Nodes(name) => {
                 let cluster = place(name)?;
-                let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count();
-                (Resource::Hosts(cluster), n_held as u64)
+                let n_held = holding.nodes.iter().filter(|node| node.cluster == cluster).count();
+                (Resource::Nodes(cluster), n_held as u64)
             }
             Wanted::Cores(name) => {
                 let cluster = place(name)?;
-                let is_meant = |host: &&HeldHost| match hosts.is_empty() {
-                    true => host.cluster == cluster && !host.is_departing,
-                    false => hosts.contains(&host.node),
+                let is_meant = |node: &&HeldNode| match nodes.is_empty() {
+                    true => node.cluster == cluster && !node.is_departing,
+                    false => nodes.contains(&node.node),
                 };
-                let fewest = holding.hosts.iter().filter(is_meant).map(|host| host.cpus).min();
+                let fewest = holding.nodes.iter().filter(is_meant).map(|node| node.cpus).min();
                 (Resource::Cores(cluster), u64::from(fewest.unwrap_or(0)))
             }
         };
         let quantity = Quantity(quantity);
-        Ok(Item { set: 0, resource, quantity, held: Quantity(held), hosts, terms, status: ItemStatus::Proposed })
+        Ok(Item { set: 0, resource, quantity, held: Quantity(held), nodes, terms, status: ItemStatus::Proposed })
     }
 }
 
@@ -280,16 +280,16 @@ pub(super) fn cluster(clusters: &BTreeMap<ClusterId, String>, name: &str) -> Opt
     clusters.iter().find(|(_, known)| *known == name).map(|(cluster, _)| *cluster)
 }
 
-/// Where nobody names a cluster: that of the hosts that are named, or of the first one.
+/// Where nobody names a cluster: that of the nodes that are named, or of the first one.
 fn home(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
-    let mut meant = holding.hosts.iter().filter(|host| named.is_empty() || named.contains(&host.node));
-    meant.next().map(|host| host.cluster).ok_or_else(|| NegotiatorError::NoSuchHost(String::new()))
+    let mut meant = holding.nodes.iter().filter(|node| named.is_empty() || named.contains(&node.node));
+    meant.next().map(|node| node.cluster).ok_or_else(|| NegotiatorError::NoSuchNode(String::new()))
 }
 
-/// The node of a host that is held.
+/// The node of a node that is held.
 pub(super) fn node(holding: &Holding, name: &str) -> Result<NodeId, NegotiatorError> {
-    let found = holding.hosts.iter().find(|host| host.name == name).map(|host| host.node);
-    found.ok_or_else(|| NegotiatorError::NoSuchHost(name.to_owned()))
+    let found = holding.nodes.iter().find(|node| node.name == name).map(|node| node.node);
+    found.ok_or_else(|| NegotiatorError::NoSuchNode(name.to_owned()))
 }
 
 const VALID_FOR: Span = Span::from_mins(1);
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     fn holding(cpus: &[u32]) -> Holding {
-        let host = |(idx, cpus): (usize, &u32)| HeldHost {
+        let node = |(idx, cpus): (usize, &u32)| HeldNode {
             node: NodeId(idx as u32 + 1),
             name: format!("n{}", idx + 1),
             cluster: ClusterId(0),
@@ -308,21 +308,21 @@ mod tests {
             cpus: *cpus,
             is_departing: false,
         };
-        Holding { generation: 1, hosts: cpus.iter().enumerate().map(host).collect(), until: Time::NEVER, stages: None }
+        Holding { generation: 1, nodes: cpus.iter().enumerate().map(node).collect(), until: Time::NEVER, stages: None }
     }
 
     #[test]
     fn cores_are_counted_where_there_are_the_fewest() {
         let check = |want: Want, held: u64, named: &[u32]| {
             let resolved =
-                want.resolve(Time::EPOCH, &holding(&[8, 2, 4]), &BTreeMap::new()).expect("these hosts are held");
+                want.resolve(Time::EPOCH, &holding(&[8, 2, 4]), &BTreeMap::new()).expect("these nodes are held");
             let item = &resolved.items[0];
             assert_eq!((item.resource, item.held), (Resource::Cores(ClusterId(0)), Quantity(held)));
-            assert_eq!(item.hosts, named.iter().copied().map(NodeId).collect());
+            assert_eq!(item.nodes, named.iter().copied().map(NodeId).collect());
         };
         check(Want::more_cores(2), 2, &[]);
-        check(Want::fewer_cores(3).hosts(["n1", "n3"]), 4, &[1, 3]);
-        check(Want::fewer_cores(1).hosts(["n1"]), 8, &[1]);
-        assert!(Want::more_cores(1).hosts(["n9"]).resolve(Time::EPOCH, &holding(&[8]), &BTreeMap::new()).is_err());
+        check(Want::fewer_cores(3).nodes(["n1", "n3"]), 4, &[1, 3]);
+        check(Want::fewer_cores(1).nodes(["n1"]), 8, &[1]);
+        assert!(Want::more_cores(1).nodes(["n9"]).resolve(Time::EPOCH, &holding(&[8]), &BTreeMap::new()).is_err());
     }
 }

@@ -36,7 +36,7 @@ impl Dialogue {
 
     /// The other end has heard more than this one remembers having said: the last of the talk was lost with a process
     /// that wrote it down too late. What was agreed is never lost so; the rest is given up.
-    pub(crate) fn give_up_lost_talk(&mut self, now: Time, seen: u32) -> Output {
+    pub(crate) fn give_up_lost_negotiation(&mut self, now: Time, seen: u32) -> Output {
         if self.phase.proposer().is_none() {
             return Output::default();
         }

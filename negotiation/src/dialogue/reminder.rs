@@ -23,8 +23,8 @@ pub struct Reminder {
     pub phase: Phase,
     /// The last proposal of each end, by round; the last one stands or was agreed.
     pub proposals: Vec<Reminded>,
-    /// Which hosts come or go, once who gives has said so.
-    pub hosts: Option<BTreeSet<NodeId>>,
+    /// Which nodes come or go, once who gives has said so.
+    pub nodes: Option<BTreeSet<NodeId>>,
     /// For how long it stays as it is, at most: until the proposal lapses, or what was agreed is overdue.
     pub left: Option<Span>,
     /// The number of the RMS's latest statement.
@@ -63,7 +63,7 @@ impl Dialogue {
             id: self.id,
             phase: self.phase,
             proposals: self.proposals().map(reminded).collect(),
-            hosts: self.hosts.clone(),
+            nodes: self.nodes.clone(),
             left: until.map(|until| until.since(now)),
             said: self.said(),
             heard: self.heard(),
@@ -80,7 +80,7 @@ impl Dialogue {
         rules: Rules,
         reminder: &Reminder,
     ) -> Result<Dialogue, Forgery> {
-        let Reminder { id, phase, proposals, hosts, left, said, heard } = reminder;
+        let Reminder { id, phase, proposals, nodes, left, said, heard } = reminder;
         let forgery = |why| Forgery { id: *id, why };
         let lapses = now + left.unwrap_or(rules.longest_valid).min(rules.longest_valid);
         let last_of = |side: Side| {
@@ -92,7 +92,7 @@ impl Dialogue {
             phase: *phase,
             mine: last_of(Side::Application),
             theirs: last_of(Side::Rms),
-            hosts: hosts.clone(),
+            nodes: nodes.clone(),
             voice: Voice::recalled(*heard, *said),
             ..Dialogue::new(Side::Application, *id, parties, rules)
         };

@@ -15,7 +15,7 @@ fn dialogues() -> (Dialogues, Dialogues) {
 }
 
 fn open(dialogues: &mut Dialogues, direction: Direction) -> (NegotiationId, Output) {
-    let item = Item::up_to(Resource::Hosts(ClusterId(0)), 8, 4);
+    let item = Item::up_to(Resource::Nodes(ClusterId(0)), 8, 4);
     dialogues.open(NOW, direction, vec![SetRule::All], vec![item], MINUTE).expect("nothing is open")
 }
 
@@ -110,14 +110,14 @@ fn a_flood_of_openings_is_turned_down_and_forgotten() {
     let (mut rms, mut application) = dialogues();
     let (held, down) = open(&mut rms, Direction::Grow);
     exchange(&mut rms, &mut application, Output::default(), down);
-    let item = Item::up_to(Resource::Hosts(ClusterId(0)), 8, 4);
+    let item = Item::up_to(Resource::Nodes(ClusterId(0)), 8, 4);
     for number in 1..1000 {
         let parties = Parties { job: JobId(7), run: Run(1), initiator: Side::Application };
         let template = Template::of_one(parties, Direction::Grow, item.clone()).expect("it is right");
         let statement = Some(Statement::Propose { round: 1, template, valid_for: MINUTE });
         let id = NegotiationId { initiator: Side::Application, number };
         let output = rms.receive(NOW, &Message { id, seq: 1, ack_seq: 0, statement });
-        assert_eq!(output.refused, Some(Refusal::AlreadyOpen(held)));
+        assert_eq!(output.refused, Some(Rejected::AlreadyOpen(held)));
         assert_eq!(output.messages.len(), 1);
     }
     assert!(rms.all().len() <= MOST_KEPT && rms.heard.len() <= MOST_HEARD);
@@ -139,6 +139,6 @@ fn another_execution_of_the_job_is_no_party() {
     let mut earlier = Dialogues::new(Side::Application, JobId(7), Run(2), Rules::default());
     let (id, output) = open(&mut earlier, Direction::Grow);
     let answer = rms.receive(NOW, &output.messages[0]);
-    assert!(matches!(answer.refused, Some(Refusal::Breach(_))), "{answer:?}");
+    assert!(matches!(answer.refused, Some(Rejected::Breach(_))), "{answer:?}");
     assert_eq!(phase(&rms, id), Phase::Ended(Ending::Rejected));
 }

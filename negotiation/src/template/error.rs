@@ -21,7 +21,7 @@ pub enum TemplateError {
         n_sets: usize,
     },
     /// A resource of an unknown kind.
-    #[error("item {item} is of the unknown kind {kind}; the kinds are 1 (hosts), 2 (cores) and 3 (time)")]
+    #[error("item {item} is of the unknown kind {kind}; the kinds are 1 (nodes), 2 (cores) and 3 (time)")]
     UnknownKind {
         /// Which item.
         item: usize,
@@ -154,9 +154,9 @@ pub enum TemplateError {
         /// Which item.
         item: usize,
     },
-    /// Hosts are named where there are none, or not as many as the quantity.
-    #[error("item {item} names {names} hosts for a quantity of {quantity}")]
-    HostsNamed {
+    /// Nodes are named where there are none, or not as many as the quantity.
+    #[error("item {item} names {names} nodes for a quantity of {quantity}")]
+    NodesNamed {
         /// Which item.
         item: usize,
         /// How many it names.
@@ -164,13 +164,13 @@ pub enum TemplateError {
         /// The quantity.
         quantity: Quantity,
     },
-    /// A host is named twice.
-    #[error("item {item} names host {host} twice")]
-    HostTwice {
+    /// A node is named twice.
+    #[error("item {item} names node {node} twice")]
+    NodeTwice {
         /// Which item.
         item: usize,
-        /// Which host.
-        host: NodeId,
+        /// Which node.
+        node: NodeId,
     },
     /// A status that no proposal has.
     #[error("item {item} has a status that only the outcome of a negotiation can have")]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::{Item, ItemStatus, Template, TemplateError};
-use crate::draft::{ANY, CORES, Draft, DraftItem, HOSTS, LISTED, MULTIPLE_OF, POWER_OF_TWO, TIME};
+use crate::draft::{ANY, CORES, Draft, DraftItem, LISTED, MULTIPLE_OF, NODES, POWER_OF_TWO, TIME};
 use crate::subject::Resource;
 use crate::terms::{Price, Quantity, Sizes, Terms};
 
@@ -20,16 +20,16 @@ impl TryFrom<Draft> for Template {
 
 fn parse(idx: usize, draft: DraftItem) -> Result<Item, TemplateError> {
     let resource = match draft.kind {
-        HOSTS => Resource::Hosts(ClusterId(draft.cluster)),
+        NODES => Resource::Nodes(ClusterId(draft.cluster)),
         CORES => Resource::Cores(ClusterId(draft.cluster)),
         TIME if draft.cluster == 0 => Resource::Time,
         TIME => return Err(TemplateError::ClusterOfTime { item: idx }),
         kind => return Err(TemplateError::UnknownKind { item: idx, kind }),
     };
-    let mut hosts = BTreeSet::new();
-    for host in draft.hosts.into_iter().map(NodeId) {
-        if !hosts.insert(host) {
-            return Err(TemplateError::HostTwice { item: idx, host });
+    let mut nodes = BTreeSet::new();
+    for node in draft.nodes.into_iter().map(NodeId) {
+        if !nodes.insert(node) {
+            return Err(TemplateError::NodeTwice { item: idx, node });
         }
     }
     let terms = Terms {
@@ -44,7 +44,7 @@ fn parse(idx: usize, draft: DraftItem) -> Result<Item, TemplateError> {
     };
     let (quantity, held) = (Quantity(draft.quantity), Quantity(draft.held));
     let status = if draft.refused { ItemStatus::Refused } else { ItemStatus::Proposed };
-    Ok(Item { set: draft.set, resource, quantity, held, hosts, terms, status })
+    Ok(Item { set: draft.set, resource, quantity, held, nodes, terms, status })
 }
 
 fn sizes_to_numbers(sizes: &Sizes) -> (u16, Vec<u64>) {
@@ -79,7 +79,7 @@ impl From<Template> for Draft {
 
 fn write(item: &Item) -> DraftItem {
     let (kind, cluster) = match item.resource {
-        Resource::Hosts(cluster) => (HOSTS, cluster.0),
+        Resource::Nodes(cluster) => (NODES, cluster.0),
         Resource::Cores(cluster) => (CORES, cluster.0),
         Resource::Time => (TIME, 0),
     };
@@ -90,7 +90,7 @@ fn write(item: &Item) -> DraftItem {
         cluster,
         quantity: item.quantity.0,
         held: item.held.0,
-        hosts: item.hosts.iter().map(|host| host.0).collect(),
+        nodes: item.nodes.iter().map(|node| node.0).collect(),
         refused: !item.is_live(),
         least: item.terms.least.0,
         most: item.terms.most.0,

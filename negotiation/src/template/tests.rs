@@ -6,7 +6,7 @@ use super::*;
 use crate::subject::Side;
 use crate::terms::Price;
 
-const CLUSTER: Resource = Resource::Hosts(ClusterId(0));
+const CLUSTER: Resource = Resource::Nodes(ClusterId(0));
 
 fn parties() -> Parties {
     Parties { job: JobId(7), run: Run(1), initiator: Side::Application }
@@ -16,7 +16,7 @@ fn grow(item: Item) -> Result<Template, TemplateError> {
     Template::of_one(parties(), Direction::Grow, item)
 }
 
-fn hosts(held: u64, quantity: u64, change: impl FnOnce(&mut Item)) -> Item {
+fn nodes(held: u64, quantity: u64, change: impl FnOnce(&mut Item)) -> Item {
     let mut item = Item::up_to(CLUSTER, held, quantity);
     change(&mut item);
     item
@@ -28,7 +28,7 @@ fn refused(item: Item) -> Item {
 
 #[test]
 fn a_good_template_is_taken_and_read_back() {
-    let item = hosts(8, 24, |item| {
+    let item = nodes(8, 24, |item| {
         item.terms.sizes = Sizes::PowerOfTwo;
         item.terms.price = Price(1500);
         item.terms.duration = Some(Span::from_hours(2));
@@ -51,14 +51,14 @@ fn every_wrong_template_is_refused_with_its_reason() {
         let error = grow(item).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let sizes = |sizes: Sizes| hosts(8, 24, |item| item.terms.sizes = sizes);
-    check(hosts(8, 0, |_| ()), "asks for nothing");
-    check(hosts(8, u64::MAX, |_| ()), "never more than 1048576");
-    check(hosts(u64::MAX, 1, |_| ()), "never more than 1048576");
-    check(hosts(MAX_HOSTS, 1, |_| ()), "comes to 1048577");
-    check(hosts(8, 4, |item| item.terms.most = Quantity(u64::MAX)), "never more than 1048576");
-    check(hosts(8, 4, |item| item.terms.least = Quantity(5)), "no quantity between at least 5 and at most 4");
-    check(hosts(8, 4, |item| item.terms.least = Quantity(0)), "no quantity between at least 0");
+    let sizes = |sizes: Sizes| nodes(8, 24, |item| item.terms.sizes = sizes);
+    check(nodes(8, 0, |_| ()), "asks for nothing");
+    check(nodes(8, u64::MAX, |_| ()), "never more than 1048576");
+    check(nodes(u64::MAX, 1, |_| ()), "never more than 1048576");
+    check(nodes(MAX_NODES, 1, |_| ()), "comes to 1048577");
+    check(nodes(8, 4, |item| item.terms.most = Quantity(u64::MAX)), "never more than 1048576");
+    check(nodes(8, 4, |item| item.terms.least = Quantity(5)), "no quantity between at least 5 and at most 4");
+    check(nodes(8, 4, |item| item.terms.least = Quantity(0)), "no quantity between at least 0");
     check(sizes(Sizes::MultipleOf(0)), "multiples of 0");
     check(sizes(Sizes::Listed(vec![])), "empty list");
     check(sizes(Sizes::Listed(vec![32, 16])), "out of order");
@@ -66,10 +66,10 @@ fn every_wrong_template_is_refused_with_its_reason() {
     check(sizes(Sizes::Listed((0..300).collect())), "lists 300 sizes");
     check(sizes(Sizes::Listed(vec![16])), "proposes 24 against its own terms");
     check(sizes(Sizes::MultipleOf(5)), "against its own terms");
-    check(hosts(8, 4, |item| item.terms.price = Price(MAX_PRICE + 1)), "price above");
-    check(hosts(8, 4, |item| item.terms.duration = Some(Span::ZERO)), "duration");
-    check(hosts(8, 4, |item| item.terms.duration = Some(Span::from_millis(i64::MAX))), "duration");
-    let crossed = hosts(8, 4, |item| {
+    check(nodes(8, 4, |item| item.terms.price = Price(MAX_PRICE + 1)), "price above");
+    check(nodes(8, 4, |item| item.terms.duration = Some(Span::ZERO)), "duration");
+    check(nodes(8, 4, |item| item.terms.duration = Some(Span::from_millis(i64::MAX))), "duration");
+    let crossed = nodes(8, 4, |item| {
         item.terms.deadline = Some(Time::from_secs(9));
         item.terms.give_back_by = Some(Time::from_secs(9));
     });
@@ -77,10 +77,10 @@ fn every_wrong_template_is_refused_with_its_reason() {
     let lent = Item::up_to(Resource::Time, 1000, 1000);
     let lent = Item { terms: Terms { duration: Some(Span::from_secs(1)), ..lent.terms.clone() }, ..lent };
     check(lent, "cannot be lent");
-    check(hosts(8, 4, |item| item.hosts = BTreeSet::from([NodeId(1)])), "names 1 hosts for a quantity of 4");
-    check(hosts(8, 4, |item| item.status = ItemStatus::Ready), "only the outcome");
-    check(refused(hosts(8, 4, |_| ())), "some set cannot be met");
-    let shrink = Template::of_one(parties(), Direction::Shrink, hosts(3, 4, |_| ()));
+    check(nodes(8, 4, |item| item.nodes = BTreeSet::from([NodeId(1)])), "names 1 nodes for a quantity of 4");
+    check(nodes(8, 4, |item| item.status = ItemStatus::Ready), "only the outcome");
+    check(refused(nodes(8, 4, |_| ())), "some set cannot be met");
+    let shrink = Template::of_one(parties(), Direction::Shrink, nodes(3, 4, |_| ()));
     assert_eq!(
         shrink,
         Err(TemplateError::MoreThanHeld { item: 0, asked: Quantity(4), held: Quantity(3) }),
@@ -90,9 +90,9 @@ fn every_wrong_template_is_refused_with_its_reason() {
 
 #[test]
 fn sets_and_items_must_fit_together() {
-    let other = |set: u16| Item { set, ..Item::up_to(Resource::Hosts(ClusterId(1)), 0, 4) };
+    let other = |set: u16| Item { set, ..Item::up_to(Resource::Nodes(ClusterId(1)), 0, 4) };
     let make = |sets: &[SetRule], items: &[Item]| Template::new(parties(), Direction::Grow, sets.into(), items.into());
-    let item = hosts(8, 4, |_| ());
+    let item = nodes(8, 4, |_| ());
     assert_eq!(make(&[SetRule::All], &[]), Err(TemplateError::NoItems));
     let one = std::slice::from_ref(&item);
     assert_eq!(make(&[], one), Err(TemplateError::NoSuchSet { item: 0, set: 0 }));
@@ -100,7 +100,7 @@ fn sets_and_items_must_fit_together() {
     let twice = [item.clone(), item.clone()];
     assert_eq!(make(&[SetRule::All], &twice), Err(TemplateError::TwiceTheSame { item: 1 }));
     assert!(make(&[SetRule::OneOf], &twice).is_ok(), "alternatives may be of one resource");
-    let unequal = [item.clone(), hosts(9, 4, |_| ())];
+    let unequal = [item.clone(), nodes(9, 4, |_| ())];
     assert_eq!(make(&[SetRule::OneOf], &unequal), Err(TemplateError::HeldDiffers { item: 1 }));
     let many = vec![item.clone(); MAX_ITEMS + 1];
     assert_eq!(make(&[SetRule::OneOf], &many), Err(TemplateError::TooManyItems { n_items: 65, n_sets: 1 }));
@@ -109,8 +109,8 @@ fn sets_and_items_must_fit_together() {
 
 #[test]
 fn the_status_follows_from_the_items() {
-    let other = Item::up_to(Resource::Hosts(ClusterId(1)), 0, 4);
-    let items = |second: Item| vec![hosts(8, 4, |_| ()), second];
+    let other = Item::up_to(Resource::Nodes(ClusterId(1)), 0, 4);
+    let items = |second: Item| vec![nodes(8, 4, |_| ()), second];
     let make = |rule: SetRule, second: Item| Template::new(parties(), Direction::Grow, vec![rule], items(second));
 
     let open = |rule: SetRule| make(rule, other.clone()).expect("both are proposed");
@@ -120,7 +120,7 @@ fn the_status_follows_from_the_items() {
     assert_eq!(make(SetRule::All, refused(other.clone())), Err(TemplateError::CannotBeMet));
     for rule in [SetRule::AnyOf, SetRule::OneOf] {
         let partly = make(rule, refused(other.clone())).expect("one is left");
-        assert_eq!((partly.is_definite(), partly.status(), partly.n_hosts()), (true, Status::Open, 4));
+        assert_eq!((partly.is_definite(), partly.status(), partly.n_nodes()), (true, Status::Open, 4));
         assert_eq!(partly.at(ItemStatus::Accepted).status(), Status::Accepted);
         assert_eq!(partly.at(ItemStatus::Ready).status(), Status::Ready);
         assert_eq!(partly.at(ItemStatus::Failed).status(), Status::Failed);
@@ -131,7 +131,7 @@ fn the_status_follows_from_the_items() {
 
 #[test]
 fn an_application_on_8_that_needs_a_power_of_two_can_use_8_of_15() {
-    let item = hosts(8, 24, |item| item.terms.sizes = Sizes::PowerOfTwo);
+    let item = nodes(8, 24, |item| item.terms.sizes = Sizes::PowerOfTwo);
     assert_eq!(item.greatest(Direction::Grow, Quantity(15)), Some(Quantity(8)));
     assert_eq!(item.greatest(Direction::Grow, Quantity(7)), None);
     assert_eq!(item.least(Direction::Grow, Quantity(1)), Some(Quantity(8)));
@@ -154,7 +154,7 @@ fn the_helpers_find_what_a_search_finds() {
     for (held, least, most) in [(0, 1, 9), (8, 1, 24), (8, 3, 7), (5, 2, 40), (16, 1, 16), (1, 1, 1)] {
         for sizes in &sizes {
             for direction in [Direction::Grow, Direction::Shrink] {
-                let item = hosts(held, most, |item| {
+                let item = nodes(held, most, |item| {
                     item.terms.least = Quantity(least);
                     item.terms.sizes = sizes.clone();
                 });

@@ -76,21 +76,21 @@ impl Dice {
 }
 
 /// The cluster of all these tests.
-pub const CLUSTER: Resource = Resource::Hosts(ClusterId(0));
+pub const CLUSTER: Resource = Resource::Nodes(ClusterId(0));
 
 /// Job 7 and the RMS.
 pub fn parties(initiator: Side) -> Parties {
     Parties { job: JobId(7), run: Run(1), initiator }
 }
 
-/// So many hosts of the cluster, beside those that are held, with no terms but the range from one.
-pub fn hosts(held: u64, quantity: u64) -> Item {
+/// So many nodes of the cluster, beside those that are held, with no terms but the range from one.
+pub fn nodes(held: u64, quantity: u64) -> Item {
     Item::up_to(CLUSTER, held, quantity)
 }
 
 /// The same at a price.
 pub fn priced(held: u64, quantity: u64, price: u64) -> Item {
-    let mut item = hosts(held, quantity);
+    let mut item = nodes(held, quantity);
     item.terms.price = Price(price);
     item
 }

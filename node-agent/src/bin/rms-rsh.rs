@@ -1,4 +1,4 @@
-//! The remote shell that `mpirun` uses inside a job: `rms-rsh [options…] HOST command…`.
+//! The remote shell that `mpirun` uses inside a job: `rms-rsh [options…] NODE command…`.
 //!
 //! It asks the agent of its own node, which runs the command under the job on the other one. No keys, no
 //! daemons: whoever is a process of the job may reach the nodes of the job, and nothing else.
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use node_agent::frame::{self, Decoder, Frame};
-use node_agent::rsh::{Answer, EXIT_FAILED, Request, SOCKET_VARIABLE, STDERR, STDIN, STDOUT};
+use node_agent::rsh::{CommandEnd, EXIT_FAILED, Request, SOCKET_VARIABLE, STDERR, STDIN, STDOUT};
 use node_agent::spool::connect_socket;
 
 fn main() -> ExitCode {
@@ -27,8 +27,8 @@ fn main() -> ExitCode {
 const WITH_VALUE: &str = "bceFIijlmopQRSWwBDEJLO";
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
-    let usage = || "usage: rms-rsh [options] HOST COMMAND...".to_owned();
-    let host = loop {
+    let usage = || "usage: rms-rsh [options] NODE COMMAND...".to_owned();
+    let node = loop {
         let word = words.next().ok_or_else(usage)?;
         let Some(letters) = word.strip_prefix('-') else { break word };
         // `-p 22` takes the next word, `-p22` does not, and flags never do.
@@ -37,10 +37,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             words.next();
         }
     };
-    // `user@host`: the job runs as its owner everywhere.
-    let host = host.rsplit_once('@').map_or(host.clone(), |(_, host)| host.to_owned());
+    // `user@node`: the job runs as its owner everywhere.
+    let node = node.rsplit_once('@').map_or(node.clone(), |(_, node)| node.to_owned());
     let command = words.collect::<Vec<_>>().join(" ");
-    if command.is_empty() { Err(usage()) } else { Ok(Request { host, command }) }
+    if command.is_empty() { Err(usage()) } else { Ok(Request { node, command }) }
 }
 
 fn run(request: &Request) -> Result<i32, String> {
@@ -75,24 +75,24 @@ fn receive(mut stream: UnixStream) -> io::Result<i32> {
     let mut decoder = Decoder::default();
     let mut piece = vec![0; 64 << 10];
     loop {
-        while let Some(frame) = decoder.take::<Answer>().map_err(io::Error::other)? {
+        while let Some(frame) = decoder.take::<CommandEnd>().map_err(io::Error::other)? {
             match frame {
                 Frame::Bytes { stream: STDOUT, bytes } => show(io::stdout(), &bytes),
                 Frame::Bytes { stream: STDERR, bytes } => show(io::stderr(), &bytes),
                 Frame::Bytes { .. } => {}
-                Frame::Message(Answer::Ended { code }) => return Ok(code),
-                Frame::Message(Answer::Failed { reason }) => {
+                Frame::Message(CommandEnd::Ended { code }) => return Ok(code),
+                Frame::Message(CommandEnd::Failed { reason }) => {
                     eprintln!("rms-rsh: {reason}");
                     return Ok(EXIT_FAILED);
                 }
                 // Of steps, and of credentials: nobody asked for them.
                 Frame::Message(
-                    Answer::Waiting
-                    | Answer::Started { .. }
-                    | Answer::TaskEnded { .. }
-                    | Answer::Taken { .. }
-                    | Answer::Told { .. }
-                    | Answer::Credentials { .. },
+                    CommandEnd::Waiting
+                    | CommandEnd::Started { .. }
+                    | CommandEnd::TaskEnded { .. }
+                    | CommandEnd::Taken { .. }
+                    | CommandEnd::Told { .. }
+                    | CommandEnd::Credentials { .. },
                 ) => {}
             }
         }
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn options_are_skipped_and_words_joined() {
-        let check = |words: &[&str], host: &str, command: &str| {
+        let check = |words: &[&str], node: &str, command: &str| {
             let request = parse(words.iter().map(|word| (*word).to_owned())).expect("complete");
-            assert_eq!((request.host.as_str(), request.command.as_str()), (host, command), "{words:?}");
+            assert_eq!((request.node.as_str(), request.command.as_str()), (node, command), "{words:?}");
         };
         check(&["n1", "hostname"], "n1", "hostname");
         check(&["-x", "-o", "BatchMode=yes", "-p22", "n1", "echo", "-n", "a b"], "n1", "echo -n a b");

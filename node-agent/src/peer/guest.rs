@@ -1,4 +1,4 @@
-//! Lets the agents of other hosts of a job at the job's share here, and no others.
+//! Lets the agents of other nodes of a job at the job's share here, and no others.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ use crate::share::{Share, Shares};
 
 /// Why an agent is not served.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum GuestError {
     #[error("job {job} is not on this node")]
     NotHere { job: JobId },
     #[error("node {peer} is none of job {job}'s")]
     Stranger { peer: String, job: JobId },
 }
 
-/// Another host's frame may come before this host's order to start, or before word that it is a host of the job at all.
+/// Another node's frame may come before this node's order to start, or before word that it is a node of the job at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The share that a peer speaks of, if its node is one of the job's, or becomes one: a host that has just come may be
+/// The share that a peer speaks of, if its node is one of the job's, or becomes one: a node that has just come may be
 /// faster than word of it.
-pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Result<Share, Refusal> {
+pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Result<Share, GuestError> {
     let share = tokio::time::timeout(PATIENCE, shares.wait_for(job, run)).await;
-    let share = share.map_err(|_| Refusal::NotHere { job })?;
+    let share = share.map_err(|_| GuestError::NotHere { job })?;
     let joined = async {
         loop {
             let changed = share.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if share.has_ended() || share.order().launch.hosts.iter().any(|host| host.name == peer) {
+            if share.has_ended() || share.order().launch.nodes.iter().any(|node| node.name == peer) {
                 return;
             }
             changed.await;
         }
     };
     let joined = tokio::time::timeout(PATIENCE, joined).await;
-    joined.map_err(|_| Refusal::Stranger { peer: peer.to_owned(), job })?;
+    joined.map_err(|_| GuestError::Stranger { peer: peer.to_owned(), job })?;
     Ok(share)
 }
 
@@ -48,32 +48,32 @@ mod tests {
 
     use super::*;
     use crate::order::Order;
-    use crate::order::tests::{host, order};
+    use crate::order::tests::{node, order};
 
     const JOB: (JobId, Run) = (JobId(1), Run(1));
 
     fn on(names: &[&str]) -> Order {
-        order(names.iter().map(|name| host(name)))
+        order(names.iter().map(|name| node(name)))
     }
 
-    async fn ask(shares: &Shares, peer: &str) -> Result<JobId, Refusal> {
+    async fn ask(shares: &Shares, peer: &str) -> Result<JobId, GuestError> {
         share_for(shares, peer, JOB.0, JOB.1).await.map(|share| share.job())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_of_the_job_is_served_at_once_and_a_stranger_never() {
+    async fn a_node_of_the_job_is_served_at_once_and_a_stranger_never() {
         let shares = Shares::default();
         shares.insert(Share::new(on(&["a1", "a2"]), PathBuf::new(), 0));
         let began = Instant::now();
         assert_eq!(ask(&shares, "a2").await, Ok(JOB.0));
         assert_eq!(began.elapsed(), Duration::ZERO);
-        let stranger = Refusal::Stranger { peer: "a9".to_owned(), job: JOB.0 };
+        let stranger = GuestError::Stranger { peer: "a9".to_owned(), job: JOB.0 };
         assert_eq!(ask(&shares, "a9").await, Err(stranger));
         assert_eq!(began.elapsed(), PATIENCE);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_is_faster_than_word_of_it_or_of_the_job_is_waited_for() {
+    async fn a_node_that_is_faster_than_word_of_it_or_of_the_job_is_waited_for() {
         let shares = Shares::default();
         let word = async {
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -87,6 +87,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_job_that_never_comes_is_not_here() {
-        assert_eq!(ask(&Shares::default(), "a1").await, Err(Refusal::NotHere { job: JOB.0 }));
+        assert_eq!(ask(&Shares::default(), "a1").await, Err(GuestError::NotHere { job: JOB.0 }));
     }
 }

@@ -1,25 +1,25 @@
-//! The fences of one world: they open when every host that takes part is in, and bring what all have put.
+//! The fences of one world: they open when every node that takes part is in, and bring what all have put.
 
 use std::collections::BTreeMap;
 
 use super::frames::{Down, Pair};
-use super::{HostId, WorldId};
+use super::{JobNode, WorldId};
 
-/// Where the hosts of one world meet.
+/// Where the nodes of one world meet.
 #[derive(Debug)]
 pub struct Fence {
     world: WorldId,
-    hosts: BTreeMap<HostId, HostState>,
+    nodes: BTreeMap<JobNode, FenceState>,
     /// The fence that is open.
     seq: u64,
-    /// Put by the hosts that are in the open fence.
+    /// Put by the nodes that are in the open fence.
     gathered: Vec<Pair>,
-    /// Answers to a host that asks again for the fence before: it was released, but the answer got lost.
+    /// Answers to a node that asks again for the fence before: it was released, but the answer got lost.
     last_released: Vec<Pair>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HostState {
+enum FenceState {
     Computing,
     InFence,
     Finalized,
@@ -27,57 +27,57 @@ enum HostState {
     Left,
 }
 
-/// What a fence may bring to each host: less than a frame between agents holds.
+/// What a fence may bring to each node: less than a frame between agents holds.
 const MAX_FENCE_BYTES: usize = 7 << 20;
 /// What a pair takes beside its texts.
 const PAIR_BYTES: usize = 16;
 
 impl Fence {
-    pub fn new(world: WorldId, hosts: impl IntoIterator<Item = HostId>) -> Fence {
+    pub fn new(world: WorldId, nodes: impl IntoIterator<Item = JobNode>) -> Fence {
         Fence {
             world,
-            hosts: hosts.into_iter().map(|host| (host, HostState::Computing)).collect(),
+            nodes: nodes.into_iter().map(|node| (node, FenceState::Computing)).collect(),
             seq: 1,
             gathered: Vec::new(),
             last_released: Vec::new(),
         }
     }
 
-    /// All ranks of a host are in fence `seq`. What the hosts are to be told now.
-    pub fn enter(&mut self, host: &HostId, seq: u64, pairs: Vec<Pair>) -> Vec<(HostId, Down)> {
-        let Some(state) = self.hosts.get_mut(host) else { return Vec::new() };
-        if *state == HostState::Left {
-            return vec![(host.clone(), Down::FenceDone { world: self.world, seq, pairs: Vec::new() })];
+    /// All ranks of a node are in fence `seq`. What the nodes are to be told now.
+    pub fn enter(&mut self, node: &JobNode, seq: u64, pairs: Vec<Pair>) -> Vec<(JobNode, Down)> {
+        let Some(state) = self.nodes.get_mut(node) else { return Vec::new() };
+        if *state == FenceState::Left {
+            return vec![(node.clone(), Down::FenceDone { world: self.world, seq, pairs: Vec::new() })];
         }
         let is_repeated = seq + 1 == self.seq;
         if is_repeated {
-            return vec![(host.clone(), self.done(seq))];
+            return vec![(node.clone(), self.done(seq))];
         }
-        let enters = seq == self.seq && *state == HostState::Computing;
+        let enters = seq == self.seq && *state == FenceState::Computing;
         if !enters {
             return Vec::new();
         }
-        *state = HostState::InFence;
+        *state = FenceState::InFence;
         self.gathered.extend(pairs);
         self.release()
     }
 
-    /// No rank of the host takes part any more.
-    pub fn finalize(&mut self, host: &HostId) -> Vec<(HostId, Down)> {
-        match self.hosts.get_mut(host) {
-            Some(state) => *state = HostState::Finalized,
+    /// No rank of the node takes part any more.
+    pub fn finalize(&mut self, node: &JobNode) -> Vec<(JobNode, Down)> {
+        match self.nodes.get_mut(node) {
+            Some(state) => *state = FenceState::Finalized,
             None => return Vec::new(),
         }
         self.release()
     }
 
-    /// The hosts for which `is_member` does not hold are none of the job's any more, whether or not they can say that
+    /// The nodes for which `is_member` does not hold are none of the job's any more, whether or not they can say that
     /// their ranks have finalized.
-    pub fn keep(&mut self, is_member: impl Fn(&HostId) -> bool) -> Vec<(HostId, Down)> {
+    pub fn keep(&mut self, is_member: impl Fn(&JobNode) -> bool) -> Vec<(JobNode, Down)> {
         let mut released = Vec::new();
-        for (host, state) in self.hosts.iter_mut().filter(|(host, _)| !is_member(host)) {
-            if std::mem::replace(state, HostState::Left) == HostState::InFence {
-                released.push((host.clone(), Down::FenceDone { world: self.world, seq: self.seq, pairs: Vec::new() }));
+        for (node, state) in self.nodes.iter_mut().filter(|(node, _)| !is_member(node)) {
+            if std::mem::replace(state, FenceState::Left) == FenceState::InFence {
+                released.push((node.clone(), Down::FenceDone { world: self.world, seq: self.seq, pairs: Vec::new() }));
             }
         }
         released.extend(self.release());
@@ -89,25 +89,25 @@ impl Fence {
     }
 
     /// Opens the next fence if nobody is missing from this one.
-    fn release(&mut self) -> Vec<(HostId, Down)> {
-        let is_missing = self.hosts.values().any(|state| *state == HostState::Computing);
-        let is_entered = self.hosts.values().any(|state| *state == HostState::InFence);
+    fn release(&mut self) -> Vec<(JobNode, Down)> {
+        let is_missing = self.nodes.values().any(|state| *state == FenceState::Computing);
+        let is_entered = self.nodes.values().any(|state| *state == FenceState::InFence);
         if is_missing || !is_entered {
             return Vec::new();
         }
         let n_bytes: usize = self.gathered.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_BYTES).sum();
         if n_bytes > MAX_FENCE_BYTES {
-            return self.hosts.keys().map(|host| (host.clone(), Down::Aborted { code: 1 })).collect();
+            return self.nodes.keys().map(|node| (node.clone(), Down::Aborted { code: 1 })).collect();
         }
         let seq = self.seq;
         self.seq += 1;
         self.last_released = std::mem::take(&mut self.gathered);
         let done = self.done(seq);
         let mut released = Vec::new();
-        for (host, state) in &mut self.hosts {
-            if *state == HostState::InFence {
-                *state = HostState::Computing;
-                released.push((host.clone(), done.clone()));
+        for (node, state) in &mut self.nodes {
+            if *state == FenceState::InFence {
+                *state = FenceState::Computing;
+                released.push((node.clone(), done.clone()));
             }
         }
         released
@@ -118,12 +118,12 @@ impl Fence {
 mod tests {
     use super::*;
 
-    fn host(node: &str) -> HostId {
-        HostId { node: node.to_owned(), joined: 1 }
+    fn node(name: &str) -> JobNode {
+        JobNode { node: name.to_owned(), joined: 1 }
     }
 
-    fn fence(hosts: &[&str]) -> Fence {
-        Fence::new(WorldId::FIRST, hosts.iter().map(|node| host(node)))
+    fn fence(nodes: &[&str]) -> Fence {
+        Fence::new(WorldId::FIRST, nodes.iter().map(|name| node(name)))
     }
 
     fn pair(key: &str) -> Vec<Pair> {
@@ -138,12 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_opens_when_every_host_is_in_it_and_brings_what_all_put() {
+    fn a_fence_opens_when_every_node_is_in_it_and_brings_what_all_put() {
         let mut fence = fence(&["a", "b"]);
-        assert_eq!(fence.enter(&host("a"), 1, pair("k")), []);
-        assert_eq!(fence.enter(&host("c"), 1, pair("x")), [], "a stranger");
-        let released = fence.enter(&host("b"), 1, pair("l"));
-        assert_eq!(released.iter().map(|(host, _)| host.node.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(fence.enter(&node("a"), 1, pair("k")), []);
+        assert_eq!(fence.enter(&node("c"), 1, pair("x")), [], "a stranger");
+        let released = fence.enter(&node("b"), 1, pair("l"));
+        assert_eq!(released.iter().map(|(node, _)| node.node.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(keys(&released[1].1), ["k", "l"]);
     }
 
@@ -151,40 +151,40 @@ mod tests {
     fn a_fence_that_no_frame_could_carry_ends_the_job() {
         let mut fence = fence(&["a", "b"]);
         let large = || vec![Pair { key: "k".to_owned(), value: "v".repeat(4 << 20) }];
-        assert_eq!(fence.enter(&host("a"), 1, large()), []);
-        let ended = fence.enter(&host("b"), 1, large());
-        assert_eq!(ended, [(host("a"), Down::Aborted { code: 1 }), (host("b"), Down::Aborted { code: 1 })]);
+        assert_eq!(fence.enter(&node("a"), 1, large()), []);
+        let ended = fence.enter(&node("b"), 1, large());
+        assert_eq!(ended, [(node("a"), Down::Aborted { code: 1 }), (node("b"), Down::Aborted { code: 1 })]);
     }
 
     #[test]
-    fn a_host_whose_answer_got_lost_asks_again() {
+    fn a_node_whose_answer_got_lost_asks_again() {
         let mut fence = fence(&["a", "b"]);
-        assert_eq!(fence.enter(&host("a"), 1, pair("k")), []);
-        assert_eq!(fence.enter(&host("a"), 1, pair("k")), [], "said twice, counted once");
-        assert_eq!(fence.enter(&host("b"), 1, pair("l")).len(), 2);
-        let again = fence.enter(&host("b"), 1, pair("l"));
+        assert_eq!(fence.enter(&node("a"), 1, pair("k")), []);
+        assert_eq!(fence.enter(&node("a"), 1, pair("k")), [], "said twice, counted once");
+        assert_eq!(fence.enter(&node("b"), 1, pair("l")).len(), 2);
+        let again = fence.enter(&node("b"), 1, pair("l"));
         assert_eq!((again.len(), keys(&again[0].1)), (1, vec!["k", "l"]));
     }
 
     #[test]
-    fn a_host_that_is_none_of_the_jobs_any_more_waits_for_nobody_and_nobody_for_it() {
+    fn a_node_that_is_none_of_the_jobs_any_more_waits_for_nobody_and_nobody_for_it() {
         let mut fence = fence(&["a", "b", "c"]);
-        let names = |released: Vec<(HostId, Down)>| -> Vec<String> {
-            released.into_iter().map(|(host, _)| host.node).collect()
+        let names = |released: Vec<(JobNode, Down)>| -> Vec<String> {
+            released.into_iter().map(|(node, _)| node.node).collect()
         };
-        assert_eq!(fence.enter(&host("b"), 1, Vec::new()), []);
-        assert_eq!(names(fence.keep(|host| host.node != "b")), ["b"], "it has waited for those that stay");
-        assert_eq!(fence.enter(&host("a"), 1, pair("k")), []);
-        assert_eq!(names(fence.keep(|host| host.node == "a")), ["a"], "c was the last that was missing");
-        assert_eq!(names(fence.enter(&host("c"), 1, Vec::new())), ["c"], "it did not know yet");
-        assert_eq!(names(fence.enter(&host("a"), 2, Vec::new())), ["a"]);
+        assert_eq!(fence.enter(&node("b"), 1, Vec::new()), []);
+        assert_eq!(names(fence.keep(|node| node.node != "b")), ["b"], "it has waited for those that stay");
+        assert_eq!(fence.enter(&node("a"), 1, pair("k")), []);
+        assert_eq!(names(fence.keep(|node| node.node == "a")), ["a"], "c was the last that was missing");
+        assert_eq!(names(fence.enter(&node("c"), 1, Vec::new())), ["c"], "it did not know yet");
+        assert_eq!(names(fence.enter(&node("a"), 2, Vec::new())), ["a"]);
     }
 
     #[test]
-    fn a_host_that_has_finalized_is_not_waited_for() {
+    fn a_node_that_has_finalized_is_not_waited_for() {
         let mut fence = fence(&["a", "b"]);
-        assert_eq!(fence.enter(&host("a"), 1, pair("k")), []);
-        let released = fence.finalize(&host("b"));
+        assert_eq!(fence.enter(&node("a"), 1, pair("k")), []);
+        let released = fence.finalize(&node("b"));
         assert_eq!((released.len(), released[0].0.node.as_str()), (1, "a"));
     }
 }

@@ -1,17 +1,17 @@
-//! Where the hosts of a job meet: fences, published names, and where the ranks of a spawn go.
+//! Where the nodes of a job meet: fences, published names, and where the ranks of a spawn go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::fence::Fence;
-use super::frames::{Answer, Command, Down, Pair, Part, Placement, Question, Up};
-use super::host::mapping_pair;
+use super::frames::{Command, Down, HubAnswer, Pair, Part, Placement, Question, Up};
+use super::node::mapping_pair;
 use super::place::{Block, PlaceError, Room, place, process_mapping};
-use super::{HostId, RankId, WorldId};
+use super::{JobNode, RankId, WorldId};
 
-/// One host of the job as the hub sees it.
+/// One node of the job as the hub sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    pub host: HostId,
+    pub node: JobNode,
     /// How many ranks it has room for.
     pub capacity: u32,
     /// The job is to leave it: no ranks are placed there, not even by name.
@@ -21,20 +21,20 @@ pub struct Member {
 /// What the hub wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HubOut {
-    Down(HostId, Down),
+    Down(JobNode, Down),
     /// Ranks that were let go may be about to leave: [`Hub::paused`] is to be called when they have had some time.
     Pause,
-    /// More hosts from the server; [`Hub::grown`] is to be called with the answer.
+    /// More nodes from the server; [`Hub::grown`] is to be called with the answer.
     Ask(Growth),
     /// Why all ranks are to end, or why a spawn has failed, for who looks at the job's output.
     Tell(String),
 }
 
-/// A wish for more hosts. The answer may get lost with an agent, so it is repeated until it comes.
+/// A wish for more nodes. The answer may get lost with an agent, so it is repeated until it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     pub seq: u64,
-    pub hosts: u32,
+    pub nodes: u32,
     /// Fewer are of no use.
     pub least: u32,
 }
@@ -42,7 +42,7 @@ pub struct Growth {
 /// The answer to a [`Growth`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grown {
-    /// They come with this generation of the job's hosts.
+    /// They come with this generation of the job's nodes.
     Granted {
         generation: u32,
     },
@@ -56,43 +56,43 @@ pub enum Grown {
 pub struct Hub {
     /// The name of the first key-value space; the others have a number more.
     kvsname: String,
-    /// The host that the hub is on.
-    own: HostId,
+    /// The node that the hub is on.
+    own: JobNode,
     generation: u32,
     members: Vec<Member>,
-    /// What a host that is yet to come will have room for.
+    /// What a node that is yet to come will have room for.
     newcomer: u32,
     worlds: BTreeMap<WorldId, World>,
     next_world: u32,
     next_task: u32,
     published: BTreeMap<String, String>,
     /// The latest question of each rank, and its answer if it has one: it may get lost.
-    questions: BTreeMap<RankId, (u64, Option<Answer>)>,
+    questions: BTreeMap<RankId, (u64, Option<HubAnswer>)>,
     /// Spawns for which there is no room yet.
-    waiting: VecDeque<Wish>,
+    waiting: VecDeque<PendingSpawn>,
     asked: Option<Asked>,
     n_asked: u64,
-    /// Hosts that have said anything: those of a program that is none of MPI are silent.
-    heard: BTreeSet<HostId>,
-    bye: BTreeSet<HostId>,
+    /// Nodes that have said anything: those of a program that is none of MPI are silent.
+    heard: BTreeSet<JobNode>,
+    bye: BTreeSet<JobNode>,
     aborted: Option<i32>,
 }
 
 #[derive(Debug)]
 struct World {
     fence: Fence,
-    /// How many ranks on each host still take part.
-    remaining: BTreeMap<HostId, u32>,
+    /// How many ranks on each node still take part.
+    remaining: BTreeMap<JobNode, u32>,
     phase: Phase,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// These hosts have not said that they have started theirs.
+    /// These nodes have not said that they have started theirs.
     Placing {
         asker: Asker,
         n_ranks: u32,
-        orders: BTreeMap<HostId, Placement>,
+        orders: BTreeMap<JobNode, Placement>,
     },
     Alive,
     Cancelled,
@@ -101,21 +101,21 @@ enum Phase {
 /// Who is to be told what came of a spawn.
 #[derive(Clone, Debug)]
 struct Asker {
-    host: HostId,
+    node: JobNode,
     rank: RankId,
     id: u64,
 }
 
 #[derive(Debug)]
-struct Wish {
+struct PendingSpawn {
     asker: Asker,
     commands: Vec<Command>,
     pairs: Vec<Pair>,
-    /// How often more hosts were asked for on its behalf.
+    /// How often more nodes were asked for on its behalf.
     n_asks: u32,
 }
 
-/// The one question for more hosts that is open, on behalf of the first spawn that waits.
+/// The one question for more nodes that is open, on behalf of the first spawn that waits.
 #[derive(Debug)]
 struct Asked {
     rank: RankId,
@@ -127,7 +127,7 @@ enum Asking {
     /// It is not asked yet: there may be room in a moment.
     Pausing,
     Open(Growth),
-    /// The hosts come with this generation.
+    /// The nodes come with this generation.
     Granted {
         generation: u32,
     },
@@ -137,7 +137,7 @@ enum Asking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     Nobody,
-    /// Hosts that have not heard that it is over.
+    /// Nodes that have not heard that it is over.
     Farewell,
     Ranks,
 }
@@ -146,25 +146,25 @@ pub enum Need {
 const MAX_PUBLISHED: usize = 4096;
 /// Spawns that wait for room at a time; one more is refused.
 const MAX_WAITING: usize = 64;
-/// A grant may turn out too small, because hosts differ: how often to ask for one spawn.
+/// A grant may turn out too small, because nodes differ: how often to ask for one spawn.
 const MAX_ASKS: u32 = 2;
 
 impl Hub {
-    /// `n_ranks` of the first world are on each host, in the order of `members`, of which the first is the hub's own.
+    /// `n_ranks` of the first world are on each node, in the order of `members`, of which the first is the hub's own.
     pub fn new(kvsname: String, members: Vec<Member>, n_ranks: &[u32], newcomer: u32, next_task: u32) -> Hub {
-        let seats: BTreeMap<HostId, u32> = members
+        let seats: BTreeMap<JobNode, u32> = members
             .iter()
             .zip(n_ranks)
             .filter(|(_, n_ranks)| **n_ranks > 0)
-            .map(|(member, n_ranks)| (member.host.clone(), *n_ranks))
+            .map(|(member, n_ranks)| (member.node.clone(), *n_ranks))
             .collect();
         let fence = Fence::new(WorldId::FIRST, seats.keys().cloned());
         let first = World { fence, remaining: seats, phase: Phase::Alive };
-        let nowhere = HostId { node: String::new(), joined: 0 };
+        let nowhere = JobNode { node: String::new(), joined: 0 };
         Hub {
             kvsname,
-            own: members.first().map_or(nowhere, |member| member.host.clone()),
-            generation: members.iter().map(|member| member.host.joined).max().unwrap_or(1),
+            own: members.first().map_or(nowhere, |member| member.node.clone()),
+            generation: members.iter().map(|member| member.node.joined).max().unwrap_or(1),
             members,
             newcomer: newcomer.max(1),
             worlds: BTreeMap::from([(WorldId::FIRST, first)]),
@@ -181,47 +181,47 @@ impl Hub {
         }
     }
 
-    /// Do other hosts still meet here?
+    /// Do other nodes still meet here?
     pub fn need(&self) -> Need {
-        let is_other = |host: &HostId| *host != self.own && self.heard.contains(host);
+        let is_other = |node: &JobNode| *node != self.own && self.heard.contains(node);
         let mut remaining = self.worlds.values().flat_map(|world| &world.remaining);
         let is_placing = self.worlds.values().any(|world| matches!(world.phase, Phase::Placing { .. }));
-        if is_placing || remaining.any(|(host, n_ranks)| *n_ranks > 0 && is_other(host) && self.is_member(host)) {
+        if is_placing || remaining.any(|(node, n_ranks)| *n_ranks > 0 && is_other(node) && self.is_member(node)) {
             return Need::Ranks;
         }
-        let is_missing = |member: &Member| is_other(&member.host) && !self.bye.contains(&member.host);
+        let is_missing = |member: &Member| is_other(&member.node) && !self.bye.contains(&member.node);
         if self.members.iter().any(is_missing) { Need::Farewell } else { Need::Nobody }
     }
 
-    /// No rank is left that anybody has heard of. A host that was taken from the job may be gone with its last word.
+    /// No rank is left that anybody has heard of. A node that was taken from the job may be gone with its last word.
     fn is_over(&self) -> bool {
-        let is_present = |(host, n_ranks): (&HostId, &u32)| {
-            *n_ranks > 0 && (*host == self.own || self.heard.contains(host) && self.is_member(host))
+        let is_present = |(node, n_ranks): (&JobNode, &u32)| {
+            *n_ranks > 0 && (*node == self.own || self.heard.contains(node) && self.is_member(node))
         };
         !self.worlds.values().any(|world| world.remaining.iter().any(is_present))
     }
 
-    /// The hosts of the job have changed. Those that left are listened to until their ranks have gone.
+    /// The nodes of the job have changed. Those that left are listened to until their ranks have gone.
     pub fn update(&mut self, members: Vec<Member>, generation: u32) -> Vec<HubOut> {
         let mut outs = Vec::new();
         if generation < self.generation {
             return outs;
         }
         self.generation = generation;
-        // What a host had room for at first does not change because others come.
+        // What a node had room for at first does not change because others come.
         let known = std::mem::take(&mut self.members);
         let as_known = |new: Member| {
-            let old = known.iter().find(|old| old.host == new.host);
+            let old = known.iter().find(|old| old.node == new.node);
             Member { capacity: old.map_or(new.capacity, |old| old.capacity), ..new }
         };
         self.members = members.into_iter().map(as_known).collect();
         let lost: Vec<WorldId> =
             self.worlds.iter().filter(|(_, world)| self.waits_for_a_leaver(world)).map(|(id, _)| *id).collect();
         for world in lost {
-            self.cancel(world, "a host was taken from the job", &mut outs);
+            self.cancel(world, "a node was taken from the job", &mut outs);
         }
         let members = &self.members;
-        let is_member = |host: &HostId| members.iter().any(|member| member.host == *host);
+        let is_member = |node: &JobNode| members.iter().any(|member| member.node == *node);
         for world in self.worlds.values_mut() {
             let downs = world.fence.keep(is_member);
             outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
@@ -230,31 +230,31 @@ impl Hub {
         outs
     }
 
-    fn is_member(&self, host: &HostId) -> bool {
-        self.members.iter().any(|member| member.host == *host)
+    fn is_member(&self, node: &JobNode) -> bool {
+        self.members.iter().any(|member| member.node == *node)
     }
 
     fn waits_for_a_leaver(&self, world: &World) -> bool {
         match &world.phase {
-            Phase::Placing { orders, .. } => orders.keys().any(|host| !self.is_member(host)),
+            Phase::Placing { orders, .. } => orders.keys().any(|node| !self.is_member(node)),
             Phase::Alive | Phase::Cancelled => false,
         }
     }
 
-    /// What the hosts are to be told now. A host that there is not, is not listened to.
-    pub fn hear(&mut self, host: &HostId, up: Up) -> Vec<HubOut> {
+    /// What the nodes are to be told now. A node that there is not, is not listened to.
+    pub fn hear(&mut self, node: &JobNode, up: Up) -> Vec<HubOut> {
         let mut outs = Vec::new();
-        let has_ranks = self.worlds.values().any(|world| world.remaining.contains_key(host));
-        if !self.is_member(host) && !has_ranks {
+        let has_ranks = self.worlds.values().any(|world| world.remaining.contains_key(node));
+        if !self.is_member(node) && !has_ranks {
             return outs;
         }
-        let is_new = self.heard.insert(host.clone());
+        let is_new = self.heard.insert(node.clone());
         let is_hello = up == Up::Hello;
         match up {
-            Up::Hello => self.welcome(host, &mut outs),
+            Up::Hello => self.welcome(node, &mut outs),
             Up::Fence { world, seq, pairs } => {
                 if let Some(world) = self.worlds.get_mut(&world) {
-                    let downs = world.fence.enter(host, seq, pairs);
+                    let downs = world.fence.enter(node, seq, pairs);
                     outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
                 }
             }
@@ -264,58 +264,58 @@ impl Hub {
                     self.aborted = Some(code);
                     outs.push(HubOut::Tell(message));
                 }
-                let others = self.members.iter().filter(|other| other.host != *host);
-                outs.extend(others.map(|other| HubOut::Down(other.host.clone(), Down::Aborted { code })));
+                let others = self.members.iter().filter(|other| other.node != *node);
+                outs.extend(others.map(|other| HubOut::Down(other.node.clone(), Down::Aborted { code })));
             }
             Up::Ask { from, id, question } => {
-                self.ask(Asker { host: host.clone(), rank: from, id }, question, &mut outs)
+                self.ask(Asker { node: node.clone(), rank: from, id }, question, &mut outs)
             }
-            Up::Placed { world, problem: None } => self.placed(host, world, &mut outs),
+            Up::Placed { world, problem: None } => self.placed(node, world, &mut outs),
             Up::Placed { world, problem: Some(problem) } => self.cancel(world, &problem, &mut outs),
             Up::Remaining { world, n_ranks } => {
-                outs.push(HubOut::Down(host.clone(), Down::Noted { world, n_ranks }));
-                self.remaining(host, world, n_ranks, &mut outs);
+                outs.push(HubOut::Down(node.clone(), Down::Noted { world, n_ranks }));
+                self.remaining(node, world, n_ranks, &mut outs);
             }
-            Up::Bye => drop(self.bye.insert(host.clone())),
+            Up::Bye => drop(self.bye.insert(node.clone())),
         }
         // It may have missed that the others were told.
-        if (is_new || is_hello) && self.is_over() && *host != self.own {
-            outs.push(HubOut::Down(host.clone(), Down::Over));
+        if (is_new || is_hello) && self.is_over() && *node != self.own {
+            outs.push(HubOut::Down(node.clone(), Down::Over));
         }
         outs
     }
 
-    /// Says again what the host may have missed; for its questions it asks itself.
-    fn welcome(&self, host: &HostId, outs: &mut Vec<HubOut>) {
+    /// Says again what the node may have missed; for its questions it asks itself.
+    fn welcome(&self, node: &JobNode, outs: &mut Vec<HubOut>) {
         if let Some(code) = self.aborted {
-            outs.push(HubOut::Down(host.clone(), Down::Aborted { code }));
+            outs.push(HubOut::Down(node.clone(), Down::Aborted { code }));
         }
         for (id, world) in &self.worlds {
-            let is_there = world.remaining.get(host).is_some_and(|n_ranks| *n_ranks > 0);
+            let is_there = world.remaining.get(node).is_some_and(|n_ranks| *n_ranks > 0);
             match &world.phase {
                 Phase::Placing { orders, .. } => {
-                    let order = orders.get(host).cloned().map(Down::Place);
-                    outs.extend(order.map(|order| HubOut::Down(host.clone(), order)));
+                    let order = orders.get(node).cloned().map(Down::Place);
+                    outs.extend(order.map(|order| HubOut::Down(node.clone(), order)));
                 }
-                Phase::Cancelled if is_there => outs.push(HubOut::Down(host.clone(), Down::Cancel { world: *id })),
+                Phase::Cancelled if is_there => outs.push(HubOut::Down(node.clone(), Down::Cancel { world: *id })),
                 Phase::Cancelled | Phase::Alive => {}
             }
         }
     }
 
-    fn remaining(&mut self, host: &HostId, id: WorldId, n_ranks: u32, outs: &mut Vec<HubOut>) {
+    fn remaining(&mut self, node: &JobNode, id: WorldId, n_ranks: u32, outs: &mut Vec<HubOut>) {
         let Some(world) = self.worlds.get_mut(&id) else { return };
-        let Some(known) = world.remaining.get_mut(host) else { return };
+        let Some(known) = world.remaining.get_mut(node) else { return };
         // An older word that comes late says more.
         if n_ranks >= *known {
             return;
         }
         *known = n_ranks;
-        // Before all are placed, this may be a host on which they could not be started: nobody is let through a fence
+        // Before all are placed, this may be a node on which they could not be started: nobody is let through a fence
         // in which others will always be missing.
         let is_alive = matches!(world.phase, Phase::Alive);
         if n_ranks == 0 && is_alive {
-            let downs = world.fence.finalize(host);
+            let downs = world.fence.finalize(node);
             outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
         }
         let is_gone = world.remaining.values().all(|n_ranks| *n_ranks == 0);
@@ -339,7 +339,7 @@ impl Hub {
             if *id == asker.id {
                 // Asked again: the answer got lost, or is yet to come.
                 let again = answer.clone().map(|answer| Down::Answer { to: asker.rank, id: asker.id, answer });
-                outs.extend(again.map(|again| HubOut::Down(asker.host, again)));
+                outs.extend(again.map(|again| HubOut::Down(asker.node, again)));
                 return;
             }
             if *id > asker.id {
@@ -354,41 +354,41 @@ impl Hub {
                 if ok {
                     self.published.insert(service, port);
                 }
-                self.answer(&asker, Answer::Published { ok }, outs);
+                self.answer(&asker, HubAnswer::Published { ok }, outs);
             }
             Question::Unpublish { service } => {
                 let ok = self.published.remove(&service).is_some();
-                self.answer(&asker, Answer::Unpublished { ok }, outs);
+                self.answer(&asker, HubAnswer::Unpublished { ok }, outs);
             }
             Question::Lookup { service } => {
                 let port = self.published.get(&service).cloned();
-                self.answer(&asker, Answer::Found { port }, outs);
+                self.answer(&asker, HubAnswer::Found { port }, outs);
             }
-            Question::Spawn { commands, pairs } => self.spawn(Wish { asker, commands, pairs, n_asks: 0 }, outs),
+            Question::Spawn { commands, pairs } => self.spawn(PendingSpawn { asker, commands, pairs, n_asks: 0 }, outs),
         }
     }
 
-    fn answer(&mut self, asker: &Asker, answer: Answer, outs: &mut Vec<HubOut>) {
+    fn answer(&mut self, asker: &Asker, answer: HubAnswer, outs: &mut Vec<HubOut>) {
         self.questions.insert(asker.rank, (asker.id, Some(answer.clone())));
         let answer = Down::Answer { to: asker.rank, id: asker.id, answer };
-        outs.push(HubOut::Down(asker.host.clone(), answer));
+        outs.push(HubOut::Down(asker.node.clone(), answer));
     }
 
     fn refuse(&mut self, asker: &Asker, reason: String, outs: &mut Vec<HubOut>) {
         outs.push(HubOut::Tell(format!("a spawn by {} has failed: {reason}", asker.rank)));
-        self.answer(asker, Answer::NotSpawned { reason }, outs);
+        self.answer(asker, HubAnswer::NotSpawned { reason }, outs);
     }
 
-    /// How many ranks each host has room for.
+    /// How many ranks each node has room for.
     fn rooms(&self) -> Vec<Room> {
         let room = |member: &Member| {
-            let n_ranks: u32 = self.worlds.values().filter_map(|world| world.remaining.get(&member.host)).sum();
-            Room { host: member.host.clone(), n_free: member.capacity.saturating_sub(n_ranks) }
+            let n_ranks: u32 = self.worlds.values().filter_map(|world| world.remaining.get(&member.node)).sum();
+            Room { node: member.node.clone(), n_free: member.capacity.saturating_sub(n_ranks) }
         };
         self.members.iter().filter(|member| !member.is_departing).map(room).collect()
     }
 
-    fn spawn(&mut self, wish: Wish, outs: &mut Vec<HubOut>) {
+    fn spawn(&mut self, wish: PendingSpawn, outs: &mut Vec<HubOut>) {
         let rooms = self.rooms();
         match place(&wish.commands, &rooms) {
             Ok(blocks) => self.begin(wish, &blocks, &rooms, outs),
@@ -400,7 +400,7 @@ impl Hub {
         }
     }
 
-    /// Room or hosts have changed: places what fits now, and asks for hosts for the first that does not.
+    /// Room or nodes have changed: places what fits now, and asks for nodes for the first that does not.
     fn settle(&mut self, outs: &mut Vec<HubOut>) {
         let is_here = match self.asked.as_ref().map(|asked| asked.phase) {
             Some(Asking::Granted { generation }) => generation <= self.generation,
@@ -427,7 +427,7 @@ impl Hub {
         }
     }
 
-    fn wait(&mut self, mut wish: Wish, n_missing: u32, outs: &mut Vec<HubOut>) {
+    fn wait(&mut self, mut wish: PendingSpawn, n_missing: u32, outs: &mut Vec<HubOut>) {
         if self.asked.is_some() {
             return self.waiting.push_back(wish);
         }
@@ -450,16 +450,16 @@ impl Hub {
         let placed = wish.map(|wish| place(&wish.commands, &self.rooms()));
         if let (Some(Err(PlaceError::Full { n_missing })), Some(asked)) = (placed, &mut self.asked) {
             self.n_asked += 1;
-            let hosts = n_missing.div_ceil(self.newcomer);
-            // All ranks or none: fewer hosts would not do.
-            let growth = Growth { seq: self.n_asked, hosts, least: hosts };
+            let nodes = n_missing.div_ceil(self.newcomer);
+            // All ranks or none: fewer nodes would not do.
+            let growth = Growth { seq: self.n_asked, nodes, least: nodes };
             asked.phase = Asking::Open(growth);
             outs.push(HubOut::Ask(growth));
         }
         outs
     }
 
-    /// The question for hosts that has no answer yet.
+    /// The question for nodes that has no answer yet.
     pub fn unanswered(&self) -> Option<Growth> {
         match self.asked.as_ref()?.phase {
             Asking::Open(growth) => Some(growth),
@@ -471,7 +471,7 @@ impl Hub {
     pub fn grown(&mut self, seq: u64, grown: Grown) -> Vec<HubOut> {
         let mut outs = Vec::new();
         let is_open = self.unanswered().is_some_and(|growth| growth.seq == seq);
-        let n_asked = self.unanswered().map_or(0, |growth| growth.hosts);
+        let n_asked = self.unanswered().map_or(0, |growth| growth.nodes);
         let Some(asked) = self.asked.as_mut().filter(|_| is_open) else { return outs };
         match grown {
             Grown::Granted { generation } => asked.phase = Asking::Granted { generation },
@@ -490,18 +490,18 @@ impl Hub {
     }
 
     /// There is room: the ranks become a world.
-    fn begin(&mut self, wish: Wish, blocks: &[Block], rooms: &[Room], outs: &mut Vec<HubOut>) {
+    fn begin(&mut self, wish: PendingSpawn, blocks: &[Block], rooms: &[Room], outs: &mut Vec<HubOut>) {
         let world = WorldId(self.next_world);
         self.next_world += 1;
         let universe = self.members.iter().map(|member| member.capacity).sum();
         let n_ranks = blocks.iter().map(|block| block.n_ranks).sum();
         let mapping = process_mapping(blocks.iter().map(|block| (block.room, block.n_ranks)));
         let pairs: Vec<Pair> = mapping_pair(mapping).into_iter().chain(wish.pairs).collect();
-        let mut orders: BTreeMap<HostId, Placement> = BTreeMap::new();
+        let mut orders: BTreeMap<JobNode, Placement> = BTreeMap::new();
         let mut first_rank = 0;
         for block in blocks {
             let command = &wish.commands[block.command];
-            let order = orders.entry(rooms[block.room].host.clone()).or_insert_with(|| Placement {
+            let order = orders.entry(rooms[block.room].node.clone()).or_insert_with(|| Placement {
                 world,
                 kvsname: format!("{}_{world}", self.kvsname),
                 n_ranks,
@@ -521,32 +521,32 @@ impl Hub {
             first_rank += block.n_ranks;
         }
         let mut remaining = BTreeMap::new();
-        for (host, order) in &mut orders {
+        for (node, order) in &mut orders {
             let n_here = order.parts.iter().map(|part| part.n_ranks).sum();
             order.first_task = self.next_task;
             // A number that is given twice names an output file twice, no more.
             self.next_task = self.next_task.saturating_add(n_here);
-            remaining.insert(host.clone(), n_here);
+            remaining.insert(node.clone(), n_here);
         }
-        let downs = orders.iter().map(|(host, order)| HubOut::Down(host.clone(), Down::Place(order.clone())));
+        let downs = orders.iter().map(|(node, order)| HubOut::Down(node.clone(), Down::Place(order.clone())));
         outs.extend(downs);
         let fence = Fence::new(world, orders.keys().cloned());
         let phase = Phase::Placing { asker: wish.asker, n_ranks, orders };
         self.worlds.insert(world, World { fence, remaining, phase });
     }
 
-    fn placed(&mut self, host: &HostId, id: WorldId, outs: &mut Vec<HubOut>) {
+    fn placed(&mut self, node: &JobNode, id: WorldId, outs: &mut Vec<HubOut>) {
         let Some(world) = self.worlds.get_mut(&id) else { return };
         let Phase::Placing { asker, n_ranks, orders } = &mut world.phase else { return };
-        orders.remove(host);
+        orders.remove(node);
         if orders.is_empty() {
             let (asker, n_ranks) = (asker.clone(), *n_ranks);
             world.phase = Phase::Alive;
-            for (host, _) in world.remaining.iter().filter(|(_, n_ranks)| **n_ranks == 0) {
-                let downs = world.fence.finalize(host);
+            for (node, _) in world.remaining.iter().filter(|(_, n_ranks)| **n_ranks == 0) {
+                let downs = world.fence.finalize(node);
                 outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
             }
-            self.answer(&asker, Answer::Spawned { n_ranks }, outs);
+            self.answer(&asker, HubAnswer::Spawned { n_ranks }, outs);
             self.remove_if_gone(id);
         }
     }
@@ -557,11 +557,11 @@ impl Hub {
         let Phase::Placing { asker, .. } = &world.phase else { return };
         let asker = asker.clone();
         world.phase = Phase::Cancelled;
-        for (host, n_ranks) in &mut world.remaining {
+        for (node, n_ranks) in &mut world.remaining {
             // Who is not of the job any more kills its ranks without being told.
-            let is_member = self.members.iter().any(|member| member.host == *host);
+            let is_member = self.members.iter().any(|member| member.node == *node);
             match is_member {
-                true => outs.push(HubOut::Down(host.clone(), Down::Cancel { world: id })),
+                true => outs.push(HubOut::Down(node.clone(), Down::Cancel { world: id })),
                 false => *n_ranks = 0,
             }
         }

@@ -1,15 +1,15 @@
 //! Process management for MPI: PMI-1 as MPICH and its relatives speak it to whoever started their ranks.
 //!
-//! The ranks of a job form *worlds*: one that it begins with, and one for each `MPI_Comm_spawn`. Each host of a job has
-//! a [`host::HostRanks`] with a [`ranks::Ranks`] for each world, which answers its own ranks; host 0 also has the
-//! [`hub::Hub`], where the hosts' fences meet and which decides where spawned ranks go. All of it is pure and lives in
-//! the supervisors, so an agent may restart in the middle; agents only carry [`frames::HubFrame`]s from host to host.
+//! The ranks of a job form *worlds*: one that it begins with, and one for each `MPI_Comm_spawn`. Each node of a job has
+//! a [`node::NodeRanks`] with a [`ranks::Ranks`] for each world, which answers its own ranks; node 0 also has the
+//! [`hub::Hub`], where the nodes' fences meet and which decides where spawned ranks go. All of it is pure and lives in
+//! the supervisors, so an agent may restart in the middle; agents only carry [`frames::HubFrame`]s from node to node.
 
 pub mod fence;
 pub mod frames;
-pub mod host;
 pub mod hub;
 pub mod line;
+pub mod node;
 pub mod place;
 pub mod ranks;
 pub mod spawn;
@@ -28,10 +28,10 @@ pub const LINE_MAX: usize = KVSNAME_MAX + KEYLEN_MAX + VALLEN_MAX + 256;
 /// Lines of a spawn hold whole words of a command.
 pub const SPAWN_LINE_MAX: usize = 64 << 10;
 
-/// A host of a job for as long as it is one: who leaves and comes again is another.
+/// A node of a job for as long as it is one: who leaves and comes again is another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct HostId {
+pub struct JobNode {
     pub node: String,
-    /// The generation of the job's hosts with which it came.
+    /// The generation of the job's nodes with which it came.
     pub joined: u32,
 }

@@ -1,9 +1,9 @@
-//! Answers the ranks of one world on one host: lines in, lines out, and what has to be asked at the hub.
+//! Answers the ranks of one world on one node: lines in, lines out, and what has to be asked at the hub.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::frames::{Answer, Pair, Placement, Question, Up};
+use super::frames::{HubAnswer, Pair, Placement, Question, Up};
 use super::line::{Line, LineError};
 use super::spawn::{Collector, Progress};
 use super::{KEYLEN_MAX, KVSNAME_MAX, LINE_MAX, RankId, SPAWN_LINE_MAX, VALLEN_MAX, WorldId};
@@ -28,7 +28,7 @@ pub enum Out {
         from: RankId,
         paths: Vec<String>,
     },
-    /// Ranks of a new world; [`HostRanks::started`](super::host::HostRanks::started) is to be called then.
+    /// Ranks of a new world; [`NodeRanks::started`](super::node::NodeRanks::started) is to be called then.
     Start(Placement),
     /// For who looks at the job's output.
     Tell(String),
@@ -43,7 +43,7 @@ pub enum Out {
 pub struct Birth {
     pub world: WorldId,
     pub kvsname: String,
-    /// On all hosts.
+    /// On all nodes.
     pub n_ranks: u32,
     pub universe: u32,
     /// What the key-value space begins with.
@@ -60,7 +60,7 @@ pub struct Member {
     pub appnum: u32,
 }
 
-/// The ranks of one world on one host.
+/// The ranks of one world on one node.
 #[derive(Debug)]
 pub struct Ranks {
     world: WorldId,
@@ -76,7 +76,7 @@ pub struct Ranks {
     /// What the hub was told and has not answered.
     asked_fence: Option<Up>,
     is_aborted: bool,
-    /// They are being ended here by order, the job's or this host's.
+    /// They are being ended here by order, the job's or this node's.
     ending: Option<Ending>,
 }
 
@@ -85,7 +85,7 @@ pub struct Ranks {
 pub enum Ending {
     /// They get TERM: that one of them ends without finalizing is no crash.
     Ordered,
-    /// The job has left this host and goes on elsewhere. They may finalize before TERM, for which they must not wait for
+    /// The job has left this node and goes on elsewhere. They may finalize before TERM, for which they must not wait for
     /// those that stay.
     Leaving,
 }
@@ -112,7 +112,7 @@ enum State {
     Gone,
 }
 
-/// A host's ranks may put so much between two fences; a real program puts a few hundred bytes a rank.
+/// A node's ranks may put so much between two fences; a real program puts a few hundred bytes a rank.
 pub(super) const MAX_FRESH_BYTES: usize = 4 << 20;
 /// More ranks than this are told of all of them by one word: old programs read lines of 1024 bytes.
 const MAX_ERROR_CODES: u32 = 400;
@@ -258,7 +258,7 @@ impl Ranks {
     }
 
     /// The hub answers a question of this rank.
-    pub fn answered(&mut self, rank: u32, id: u64, answer: Answer, outs: &mut Vec<Out>) {
+    pub fn answered(&mut self, rank: u32, id: u64, answer: HubAnswer, outs: &mut Vec<Out>) {
         let Some(rank) = self.ranks.iter_mut().find(|known| known.member.rank == rank) else { return };
         let is_awaited = rank.n_asked == id && rank.asked.is_some();
         if is_awaited {
@@ -267,7 +267,7 @@ impl Ranks {
         }
     }
 
-    /// The host files that a spawn of this rank names were read, or why they cannot be.
+    /// The hostfiles that a spawn of this rank names were read, or why they cannot be.
     pub fn hostfiles_read(&mut self, rank: u32, contents: Vec<Result<String, String>>, outs: &mut Vec<Out>) {
         let Some(local) = self.ranks.iter().position(|known| known.member.rank == rank) else { return };
         self.spawn(local, contents, outs);
@@ -452,7 +452,7 @@ impl Ranks {
         if let Err(reason) = asked {
             let task = self.ranks[local].member.task;
             outs.push(Out::Tell(format!("a spawn by {} has failed: {reason}", self.name(&self.ranks[local]))));
-            outs.push(Out::Line { task, line: answer_line(Answer::NotSpawned { reason }) });
+            outs.push(Out::Line { task, line: answer_line(HubAnswer::NotSpawned { reason }) });
         }
     }
 
@@ -518,17 +518,17 @@ fn how(end: End) -> String {
     }
 }
 
-fn answer_line(answer: Answer) -> String {
+fn answer_line(answer: HubAnswer) -> String {
     let named = |command: &str, ok: bool| {
         let (info, rc) = if ok { ("ok", 0) } else { ("fail", -1) };
         format!("cmd={command} info={info} rc={rc} msg={info}\n")
     };
     match answer {
-        Answer::Published { ok } => named("publish_result", ok),
-        Answer::Unpublished { ok } => named("unpublish_result", ok),
-        Answer::Found { port: Some(port) } => format!("cmd=lookup_result info=ok rc=0 port={port}\n"),
-        Answer::Found { port: None } => named("lookup_result", false),
-        Answer::Spawned { n_ranks } => {
+        HubAnswer::Published { ok } => named("publish_result", ok),
+        HubAnswer::Unpublished { ok } => named("unpublish_result", ok),
+        HubAnswer::Found { port: Some(port) } => format!("cmd=lookup_result info=ok rc=0 port={port}\n"),
+        HubAnswer::Found { port: None } => named("lookup_result", false),
+        HubAnswer::Spawned { n_ranks } => {
             let mut line = "cmd=spawn_result rc=0".to_owned();
             if n_ranks <= MAX_ERROR_CODES {
                 let codes = vec!["0"; n_ranks as usize].join(",");
@@ -537,7 +537,7 @@ fn answer_line(answer: Answer) -> String {
             line.push('\n');
             line
         }
-        Answer::NotSpawned { reason } => {
+        HubAnswer::NotSpawned { reason } => {
             // One word of a line, which ends there.
             let is_plain = |letter: char| letter.is_ascii_graphic() && letter != '=';
             let word: String =

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::frames::{Command, NamedHost, Pair, Question};
+use super::frames::{Command, NamedNode, Pair, Question};
 
 /// Why what a rank asks for cannot even be considered. The words go into one word of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -17,9 +17,9 @@ pub enum SpawnError {
     NoRanks,
     #[error("there are {0} programs, and {1} were announced")]
     Count(usize, u32),
-    #[error("the host file {path} cannot be used: {reason}")]
+    #[error("the hostfile {path} cannot be used: {reason}")]
     Hostfile { path: String, reason: String },
-    #[error("the number of slots of host {0} is none")]
+    #[error("the number of slots of node {0} is none")]
     Slots(String),
 }
 
@@ -45,7 +45,7 @@ struct Draft {
     args: Vec<String>,
     preput_key: String,
     info_key: String,
-    hosts: String,
+    nodes: String,
     hostfile: Option<String>,
     wdir: Option<String>,
     path: Option<String>,
@@ -116,7 +116,7 @@ impl Collector {
             }
             _key if key.starts_with("info_key_") => draft.info_key = value.to_owned(),
             _value if key.starts_with("info_val_") => match draft.info_key.as_str() {
-                "host" | "hosts" => draft.hosts = value.to_owned(),
+                "host" | "hosts" => draft.nodes = value.to_owned(),
                 "hostfile" => draft.hostfile = Some(value.to_owned()),
                 "wdir" | "wd" => draft.wdir = Some(value.to_owned()),
                 "path" => draft.path = Some(value.to_owned()),
@@ -129,7 +129,7 @@ impl Collector {
         Ok(())
     }
 
-    /// The host files that somebody who may read files must read first.
+    /// The hostfiles that somebody who may read files must read first.
     pub fn hostfiles(&self) -> Vec<String> {
         self.drafts.iter().filter_map(|draft| draft.hostfile.clone()).collect()
     }
@@ -165,23 +165,23 @@ impl Draft {
         if self.program.is_empty() {
             return Err(SpawnError::NoProgram);
         }
-        let mut hosts = Vec::new();
+        let mut nodes = Vec::new();
         if let (Some(path), Some(text)) = (self.hostfile, hostfile) {
             let text = text.map_err(|reason| SpawnError::Hostfile { path, reason })?;
             for line in text.lines() {
-                hosts.extend(named_host(line.split('#').next().unwrap_or_default())?);
+                nodes.extend(named_node(line.split('#').next().unwrap_or_default())?);
             }
         }
-        for word in self.hosts.split(',') {
-            hosts.extend(named_host(word)?);
+        for word in self.nodes.split(',') {
+            nodes.extend(named_node(word)?);
         }
         let argv = std::iter::once(self.program).chain(self.args).collect();
-        Ok(Command { argv, n_ranks: self.n_ranks, hosts, wdir: self.wdir, path: self.path })
+        Ok(Command { argv, n_ranks: self.n_ranks, nodes, wdir: self.wdir, path: self.path })
     }
 }
 
 /// `name`, `name:slots` as Hydra writes it, or `name slots=n` as Open MPI does.
-fn named_host(text: &str) -> Result<Option<NamedHost>, SpawnError> {
+fn named_node(text: &str) -> Result<Option<NamedNode>, SpawnError> {
     let mut words = text.split_whitespace();
     let Some(first) = words.next() else { return Ok(None) };
     let (node, colon) = first.split_once(':').map_or((first, None), |(node, slots)| (node, Some(slots)));
@@ -189,8 +189,8 @@ fn named_host(text: &str) -> Result<Option<NamedHost>, SpawnError> {
     let slots = slots.map(|slots| slots.parse().ok().filter(|slots| *slots > 0));
     match slots {
         Some(None) => Err(SpawnError::Slots(node.to_owned())),
-        Some(Some(slots)) => Ok(Some(NamedHost { node: node.to_owned(), slots: Some(slots) })),
-        None => Ok(Some(NamedHost { node: node.to_owned(), slots: None })),
+        Some(Some(slots)) => Ok(Some(NamedNode { node: node.to_owned(), slots: Some(slots) })),
+        None => Ok(Some(NamedNode { node: node.to_owned(), slots: None })),
     }
 }
 
@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    fn slots(host: &NamedHost) -> (&str, Option<u32>) {
-        (&host.node, host.slots)
+    fn slots(node: &NamedNode) -> (&str, Option<u32>) {
+        (&node.node, node.slots)
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
             "info_val_4=hosts",
             "endcmd",
         ];
-        let file = Ok("# two hosts\nn3 slots=4 # the large one\n\nn4:1\n".to_owned());
+        let file = Ok("# two nodes\nn3 slots=4 # the large one\n\nn4:1\n".to_owned());
         let Ok(Question::Spawn { commands, pairs }) = collect(&lines, vec![file]) else { panic!("no spawn") };
         let [command] = commands.as_slice() else { panic!("{commands:?}") };
         assert_eq!(command.argv, ["./a b", "x=y", "two words"]);
@@ -265,8 +265,8 @@ mod tests {
             (command.n_ranks, command.wdir.as_deref(), command.path.as_deref()),
             (3, Some("/tmp"), Some("/opt/bin"))
         );
-        let hosts: Vec<_> = command.hosts.iter().map(slots).collect();
-        assert_eq!(hosts, [("n3", Some(4)), ("n4", Some(1)), ("n1", None), ("n2", Some(2))]);
+        let nodes: Vec<_> = command.nodes.iter().map(slots).collect();
+        assert_eq!(nodes, [("n3", Some(4)), ("n4", Some(1)), ("n1", None), ("n2", Some(2))]);
         assert_eq!(pairs, [Pair { key: "k".to_owned(), value: "tag=1$".to_owned() }]);
     }
 
@@ -299,7 +299,7 @@ mod tests {
         check("nprocs=many", "many is no number");
         check("nprocs=0", "no ranks");
         check("execname=", "no program");
-        check("info_val_0=n1:x", "slots of host n1");
+        check("info_val_0=n1:x", "slots of node n1");
         check("totspawns=0", "1 programs, and 0");
         check(&format!("arg1={}", "x".repeat(MAX_BYTES)), "longer than");
         let hostfile = [
@@ -313,6 +313,6 @@ mod tests {
             "endcmd",
         ];
         let error = collect(&hostfile, vec![Err("not there".to_owned())]).expect_err("there is no such file");
-        assert_eq!(error.to_string(), "the host file h cannot be used: not there");
+        assert_eq!(error.to_string(), "the hostfile h cannot be used: not there");
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs of several hosts with their hub, tried line by line without a process or a network.
+//! Jobs of several nodes with their hub, tried line by line without a process or a network.
 
 mod leaving;
 mod lossy;
@@ -8,23 +8,23 @@ mod speaking;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::frames::{Down, Placement, Up};
-use super::host::{HostRanks, first_birth};
 use super::hub::{Growth, Hub, HubOut, Member};
+use super::node::{NodeRanks, first_birth};
 use super::place::process_mapping;
 use super::ranks::Out;
-use super::{HostId, RankId};
+use super::{JobNode, RankId};
 use crate::sys::End;
 
-/// All hosts of a job with their hub, joined without a network.
+/// All nodes of a job with their hub, joined without a network.
 struct Job {
-    hosts: BTreeMap<HostId, HostRanks>,
+    nodes: BTreeMap<JobNode, NodeRanks>,
     hub: Hub,
-    first: HostId,
-    /// Which host a task runs on.
-    tasks: BTreeMap<u32, HostId>,
+    first: JobNode,
+    /// Which node a task runs on.
+    tasks: BTreeMap<u32, JobNode>,
     /// Lines to each task.
     heard: BTreeMap<u32, VecDeque<String>>,
-    started: Vec<(HostId, Placement)>,
+    started: Vec<(JobNode, Placement)>,
     killed: Vec<u32>,
     read: Vec<(RankId, Vec<String>)>,
     asked: Vec<Growth>,
@@ -33,30 +33,30 @@ struct Job {
     /// Why, for the user.
     told: Vec<String>,
     /// Frames on their way, for who wants to carry them himself.
-    ups: VecDeque<(HostId, Up)>,
-    downs: VecDeque<(HostId, Down)>,
+    ups: VecDeque<(JobNode, Up)>,
+    downs: VecDeque<(JobNode, Down)>,
     /// Why the next placement cannot be started, and how many of its ranks are before that shows.
     problem: Option<(String, usize)>,
 }
 
-/// Hosts `a`, `b`, … that were there from the start.
-fn host(idx: usize) -> HostId {
-    let letter = char::from(b'a' + u8::try_from(idx).expect("few hosts"));
-    HostId { node: letter.to_string(), joined: 1 }
+/// Nodes `a`, `b`, … that were there from the start.
+fn node(idx: usize) -> JobNode {
+    let letter = char::from(b'a' + u8::try_from(idx).expect("few nodes"));
+    JobNode { node: letter.to_string(), joined: 1 }
 }
 
 impl Job {
-    /// A job that fills its hosts.
-    fn new(kvsname: &str, ranks_per_host: &[u32]) -> Job {
-        Job::with_room(kvsname, ranks_per_host, ranks_per_host)
+    /// A job that fills its nodes.
+    fn new(kvsname: &str, ranks_per_node: &[u32]) -> Job {
+        Job::with_room(kvsname, ranks_per_node, ranks_per_node)
     }
 
-    fn with_room(kvsname: &str, ranks_per_host: &[u32], capacities: &[u32]) -> Job {
-        let n_ranks: u32 = ranks_per_host.iter().sum();
+    fn with_room(kvsname: &str, ranks_per_node: &[u32], capacities: &[u32]) -> Job {
+        let n_ranks: u32 = ranks_per_node.iter().sum();
         let mut job = Job {
-            hosts: BTreeMap::new(),
-            hub: Hub::new(kvsname.to_owned(), members(capacities), ranks_per_host, 2, n_ranks),
-            first: host(0),
+            nodes: BTreeMap::new(),
+            hub: Hub::new(kvsname.to_owned(), members(capacities), ranks_per_node, 2, n_ranks),
+            first: node(0),
             tasks: BTreeMap::new(),
             heard: BTreeMap::new(),
             started: Vec::new(),
@@ -71,11 +71,11 @@ impl Job {
             problem: None,
         };
         let mut first_rank = 0;
-        for (idx, n_local) in ranks_per_host.iter().enumerate() {
-            let mapping = process_mapping(ranks_per_host.iter().copied().enumerate());
+        for (idx, n_local) in ranks_per_node.iter().enumerate() {
+            let mapping = process_mapping(ranks_per_node.iter().copied().enumerate());
             let birth = first_birth(kvsname, n_ranks, n_ranks, mapping, first_rank, *n_local);
-            job.hosts.insert(host(idx), HostRanks::new(birth));
-            job.tasks.extend((first_rank..first_rank + n_local).map(|task| (task, host(idx))));
+            job.nodes.insert(node(idx), NodeRanks::new(birth));
+            job.tasks.extend((first_rank..first_rank + n_local).map(|task| (task, node(idx))));
             first_rank += n_local;
         }
         job
@@ -87,9 +87,9 @@ impl Job {
     }
 
     fn send(&mut self, task: u32, bytes: &[u8]) {
-        let host = self.tasks[&task].clone();
-        let outs = self.host(&host).bytes(task, bytes);
-        self.take(&host, outs);
+        let node = self.tasks[&task].clone();
+        let outs = self.node(&node).bytes(task, bytes);
+        self.take(&node, outs);
     }
 
     fn left(&mut self, task: u32, end: End) {
@@ -98,27 +98,27 @@ impl Job {
     }
 
     fn leave(&mut self, task: u32, end: End) {
-        let host = self.tasks[&task].clone();
-        let outs = self.host(&host).left(task, end);
-        self.take(&host, outs);
+        let node = self.tasks[&task].clone();
+        let outs = self.node(&node).left(task, end);
+        self.take(&node, outs);
     }
 
-    fn host(&mut self, host: &HostId) -> &mut HostRanks {
-        self.hosts.get_mut(host).expect("the host is there")
+    fn node(&mut self, node: &JobNode) -> &mut NodeRanks {
+        self.nodes.get_mut(node).expect("the node is there")
     }
 
-    /// Does what a host wants, and puts its frames on their way.
-    fn take(&mut self, host: &HostId, outs: Vec<Out>) {
+    /// Does what a node wants, and puts its frames on their way.
+    fn take(&mut self, node: &JobNode, outs: Vec<Out>) {
         for out in outs {
             match out {
                 Out::Line { task, line } => {
                     self.heard.entry(task).or_default().push_back(line.trim_end().to_owned());
                 }
                 Out::Abort { code, reason } => self.aborted = self.aborted.take().or(Some((code, reason))),
-                Out::Hub(up) => self.ups.push_back((host.clone(), up)),
+                Out::Hub(up) => self.ups.push_back((node.clone(), up)),
                 Out::Read { from, paths } => self.read.push((from, paths)),
                 Out::Tell(reason) => self.told.push(reason),
-                Out::Start(placement) => self.start(host, placement),
+                Out::Start(placement) => self.start(node, placement),
                 Out::Kill { tasks } => {
                     self.killed.extend(&tasks);
                     for task in tasks {
@@ -129,16 +129,16 @@ impl Job {
         }
     }
 
-    fn start(&mut self, host: &HostId, placement: Placement) {
+    fn start(&mut self, node: &JobNode, placement: Placement) {
         let n_ranks: u32 = placement.parts.iter().map(|part| part.n_ranks).sum();
         let (problem, n_started) = match self.problem.take() {
             Some((problem, n_before)) => (Some(problem), n_before.min(n_ranks as usize)),
             None => (None, n_ranks as usize),
         };
-        self.tasks.extend((placement.first_task..).take(n_started).map(|task| (task, host.clone())));
-        let outs = self.host(host).started(&placement, problem, n_started);
-        self.started.push((host.clone(), placement));
-        self.take(host, outs);
+        self.tasks.extend((placement.first_task..).take(n_started).map(|task| (task, node.clone())));
+        let outs = self.node(node).started(&placement, problem, n_started);
+        self.started.push((node.clone(), placement));
+        self.take(node, outs);
     }
 
     fn hub_wants(&mut self, outs: Vec<HubOut>) {
@@ -159,14 +159,14 @@ impl Job {
         self.carry_all();
     }
 
-    fn carry_up(&mut self, from: &HostId, up: Up) {
+    fn carry_up(&mut self, from: &JobNode, up: Up) {
         let outs = self.hub.hear(from, up);
         self.hub_wants(outs);
     }
 
-    fn carry_down(&mut self, to: &HostId, down: Down) {
-        // A host that has left hears nothing any more.
-        let outs = self.hosts.get_mut(to).map(|host| host.hear(down)).unwrap_or_default();
+    fn carry_down(&mut self, to: &JobNode, down: Down) {
+        // A node that has left hears nothing any more.
+        let outs = self.nodes.get_mut(to).map(|node| node.hear(down)).unwrap_or_default();
         self.take(to, outs);
     }
 
@@ -215,7 +215,7 @@ fn members(capacities: &[u32]) -> Vec<Member> {
     capacities
         .iter()
         .enumerate()
-        .map(|(idx, capacity)| Member { host: host(idx), capacity: *capacity, is_departing: false })
+        .map(|(idx, capacity)| Member { node: node(idx), capacity: *capacity, is_departing: false })
         .collect()
 }
 

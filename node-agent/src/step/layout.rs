@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
 use thiserror::Error;
 
 use crate::order::Order;
-use crate::pmi::place::MAX_PER_HOST;
+use crate::pmi::place::MAX_PER_NODE;
 use crate::rsh::StepRequest;
 
 /// The tasks of a step on one node, in the order of the job's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTasks {
-    pub place: Host,
+    pub place: LaunchNode,
     pub n_tasks: u32,
 }
 
@@ -28,7 +28,7 @@ pub enum LayoutError {
         "{n_tasks} tasks of {cpus} CPUs need more than the {room} that these nodes have room for: {nodes}; --overcommit starts them all the same"
     )]
     TooManyTasks { n_tasks: u32, cpus: u32, room: u32, nodes: String },
-    #[error("the step asks for {n_tasks} tasks on node {node}: at most {MAX_PER_HOST} are started on one")]
+    #[error("the step asks for {n_tasks} tasks on node {node}: at most {MAX_PER_NODE} are started on one")]
     TooManyOnOne { n_tasks: u32, node: String },
     /// Other steps have the CPUs.
     #[error("other steps of the job have the CPUs")]
@@ -78,7 +78,7 @@ pub fn lay_out(
         false => wanted,
     };
     let most = chosen.iter().zip(&counts).max_by_key(|(_, n_tasks)| **n_tasks);
-    if let Some((seat, n_tasks)) = most.filter(|(_, n_tasks)| **n_tasks > MAX_PER_HOST) {
+    if let Some((seat, n_tasks)) = most.filter(|(_, n_tasks)| **n_tasks > MAX_PER_NODE) {
         return Err(LayoutError::TooManyOnOne { n_tasks: *n_tasks, node: seat.place.name.clone() });
     }
     let layout = chosen.iter().zip(counts).filter(|(_, n_tasks)| *n_tasks > 0);
@@ -87,7 +87,7 @@ pub fn lay_out(
 
 /// A node that the step may use.
 struct Seat<'a> {
-    place: &'a Host,
+    place: &'a LaunchNode,
     /// Tasks that the job itself has there.
     own: u32,
     /// Tasks of the step that have room there, and of these, those that no other step is in the way of.
@@ -108,7 +108,7 @@ fn seats<'a>(
         let nodes = hostlist::fold(&places);
         return Err(LayoutError::Stranger { name: name.clone(), job: order.job.0, nodes });
     }
-    let seat = |place: &'a Host| {
+    let seat = |place: &'a LaunchNode| {
         let cpus = place.cpus.max(1);
         let taken = taken.get(&place.name).copied().unwrap_or(0);
         // A job that was let have more tasks than CPUs has them in its steps, too.
@@ -117,7 +117,7 @@ fn seats<'a>(
         let free = room.saturating_sub(taken.div_ceil(cpus_per_task));
         Seat { place, own: place.n_tasks.max(1), room, free, taken }
     };
-    let may_be = |place: &&Host| !step.excluded.contains(&place.name);
+    let may_be = |place: &&LaunchNode| !step.excluded.contains(&place.name);
     Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(seat).collect())
 }
 
@@ -175,8 +175,11 @@ mod tests {
 
     /// A job with these nodes: name, CPUs and tasks of each.
     fn job(nodes: &[(&str, u32, u32)]) -> Order {
-        let place =
-            |(name, cpus, n_tasks): &(&str, u32, u32)| Host { n_tasks: *n_tasks, cpus: *cpus, ..tests::host(name) };
+        let place = |(name, cpus, n_tasks): &(&str, u32, u32)| LaunchNode {
+            n_tasks: *n_tasks,
+            cpus: *cpus,
+            ..tests::node(name)
+        };
         tests::order(nodes.iter().map(place))
     }
 
@@ -245,7 +248,7 @@ mod tests {
         check(|step| step.named = vec!["n9".to_owned()], "n9 is not a node of job 1");
         check(|step| step.first_node = 3, "0 of job 1");
         let mut leaving = three();
-        leaving.launch_mut().hosts[2].departing = true;
+        leaving.launch_mut().nodes[2].departing = true;
         assert_eq!(laid_out(&leaving, &StepRequest::default()), "n1:2 n2:2");
         let many = asking(|step| (step.tasks, step.overcommit) = (Some(30), true));
         assert_eq!(laid_out(&three(), &many), "n1:10 n2:10 n3:10");

@@ -8,7 +8,7 @@ pub mod layout;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
 use rms_wire::peer::StepPart;
 use rms_wire::{StepDown, StepUp};
@@ -24,10 +24,10 @@ use crate::frame::{self, Decoder, Frame};
 use crate::hash::fnv1a;
 use crate::order::Order;
 use crate::peer::{PeerError, Peers};
-use crate::pmi::HostId;
+use crate::pmi::JobNode;
 use crate::pmi::hub::{Grown, Hub, HubOut, Member};
 use crate::pmi::place::process_mapping;
-use crate::rsh::{Answer, EXIT_LOST, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest, task_stream};
+use crate::rsh::{CommandEnd, EXIT_LOST, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest, task_stream};
 use crate::share::{Share, TakenCpus};
 use crate::step_part::{self, Credit, Part};
 use crate::supervisor::environment;
@@ -111,7 +111,7 @@ async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Se
 }
 
 async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Caller) {
-    let fail = |reason: String| frame::message(&Answer::Failed { reason });
+    let fail = |reason: String| frame::message(&CommandEnd::Failed { reason });
     let (layout, cpus) = match find_room(share, &request, &mut caller).await {
         Ok(Some(found)) => found,
         Ok(None) => return,
@@ -152,7 +152,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
             Err(_aborted) => return,
         }
     }
-    let started = Answer::Started {
+    let started = CommandEnd::Started {
         step: number,
         nodes: layout.iter().map(|node| node.place.name.clone()).collect(),
         tasks: layout.iter().map(|node| node.n_tasks).collect(),
@@ -164,7 +164,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
 }
 
 /// The agent there may be restarting.
-async fn open_there(peers: &Peers, place: &Host, step: &StepPart) -> Result<Part, String> {
+async fn open_there(peers: &Peers, place: &LaunchNode, step: &StepPart) -> Result<Part, String> {
     let begun = Instant::now();
     loop {
         match peers.step(place, step.clone()).await {
@@ -199,7 +199,7 @@ async fn find_room(
             Err(LayoutError::Busy) => {}
             Err(error) => return Err(error),
         }
-        if !has_told && caller.to.send(frame::message(&Answer::Waiting)).await.is_err() {
+        if !has_told && caller.to.send(frame::message(&CommandEnd::Waiting)).await.is_err() {
             return Ok(None);
         }
         has_told = true;
@@ -328,7 +328,7 @@ impl Running {
         cpus: TakenCpus,
     ) -> Running {
         let order = share.order();
-        let member = |node: &NodeTasks| Member { host: host_id(node), capacity: capacity(node), is_departing: false };
+        let member = |node: &NodeTasks| Member { node: node_id(node), capacity: capacity(node), is_departing: false };
         let n_ranks: Vec<u32> = layout.iter().map(|node| node.n_tasks).collect();
         let n_tasks = n_ranks.iter().sum();
         let kvsname = steps.first().map(|step| step.kvsname.clone()).unwrap_or_default();
@@ -405,7 +405,7 @@ impl Running {
         }
         self.carriers.abort_all();
         let code = self.verdict.or(self.signal.map(|signal| 128 + signal)).unwrap_or(self.code);
-        let _caller_left = to.send(frame::message(&Answer::Ended { code })).await;
+        let _caller_left = to.send(frame::message(&CommandEnd::Ended { code })).await;
     }
 
     /// False if the caller is none.
@@ -454,7 +454,7 @@ impl Running {
         }
     }
 
-    fn answer(&mut self, answer: &Answer) {
+    fn answer(&mut self, answer: &CommandEnd) {
         self.waiting.push_back(frame::message(answer));
     }
 
@@ -463,7 +463,7 @@ impl Running {
         // One word for all that was read meanwhile: a caller that does not read must not fill our memory.
         if self.n_taken > 0 && self.waiting.is_empty() {
             let n_bytes = std::mem::take(&mut self.n_taken);
-            self.answer(&Answer::Taken { n_bytes });
+            self.answer(&CommandEnd::Taken { n_bytes });
         }
     }
 
@@ -483,7 +483,7 @@ impl Running {
                 self.code = self.code.max(code.unwrap_or(0));
                 self.signal = self.signal.or(signal);
                 let node = self.layout[idx].place.name.clone();
-                self.answer(&Answer::TaskEnded { task, node, code, signal });
+                self.answer(&CommandEnd::TaskEnded { task, node, code, signal });
                 let is_bad = code != Some(0);
                 if is_bad && self.kills_on_bad_exit && !self.is_ending {
                     self.end().await;
@@ -494,7 +494,7 @@ impl Running {
                 self.is_ending = true;
             }
             StepUp::Pmi(up) => {
-                let outs = self.hub.hear(&host_id(&self.layout[idx]), up);
+                let outs = self.hub.hear(&node_id(&self.layout[idx]), up);
                 self.carry(outs).await;
             }
             StepUp::Done => self.done(idx),
@@ -514,7 +514,7 @@ impl Running {
             let node = self.layout[idx].place.name.clone();
             // What goes wrong after that goes wrong because of it, or likewise.
             if self.verdict.is_none() {
-                self.answer(&Answer::Told { reason: format!("node {node}: {reason}") });
+                self.answer(&CommandEnd::Told { reason: format!("node {node}: {reason}") });
             }
             self.done(idx);
             self.verdict = self.verdict.or(Some(EXIT_LOST));
@@ -525,8 +525,8 @@ impl Running {
     async fn carry(&mut self, outs: Vec<HubOut>) {
         for out in outs {
             match out {
-                HubOut::Down(host, down) => {
-                    if let Some(idx) = self.layout.iter().position(|node| host_id(node) == host) {
+                HubOut::Down(node, down) => {
+                    if let Some(idx) = self.layout.iter().position(|part| node_id(part) == node) {
                         self.tell(idx, StepDown::Pmi(down)).await;
                     }
                 }
@@ -537,14 +537,14 @@ impl Running {
                     let outs = self.hub.grown(growth.seq, Grown::Refused { reason: reason.to_owned() });
                     Box::pin(self.carry(outs)).await;
                 }
-                HubOut::Tell(reason) => self.answer(&Answer::Told { reason }),
+                HubOut::Tell(reason) => self.answer(&CommandEnd::Told { reason }),
             }
         }
     }
 }
 
-fn host_id(node: &NodeTasks) -> HostId {
-    HostId { node: node.place.name.clone(), joined: node.place.joined }
+fn node_id(node: &NodeTasks) -> JobNode {
+    JobNode { node: node.place.name.clone(), joined: node.place.joined }
 }
 
 /// As a shell would see it: an abort is never a success.

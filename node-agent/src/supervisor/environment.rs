@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
 use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
@@ -16,7 +16,7 @@ use crate::order::Order;
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What all processes of the job on this host have in common.
+/// What all processes of the job on this node have in common.
 pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables {
     let mut variables = Variables::new();
     variables.insert("PATH".to_owned(), DEFAULT_PATH.to_owned());
@@ -36,7 +36,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("HOME", account.home.clone());
     set("SHELL", account.shell.clone());
 
-    let names: Vec<&str> = order.usable().map(|host| host.name.as_str()).collect();
+    let names: Vec<&str> = order.usable().map(|node| node.name.as_str()).collect();
     set("RMS_JOB_ID", order.job.to_string());
     set("RMS_JOB_NAME", order.launch.labels.name.clone());
     set("RMS_RUN", order.run.to_string());
@@ -45,8 +45,8 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("RMS_NTASKS", order.launch.n_tasks.to_string());
     // Who asked for none has the one that he was counted for; scripts take it for a number of threads.
     set("RMS_CPUS_PER_TASK", order.launch.cpus_per_task.max(1).to_string());
-    set("RMS_TASKS_PER_NODE", slurm::on_each(order.usable().map(|host| host.n_tasks)));
-    set("RMS_NODE_ID", order.host_idx.to_string());
+    set("RMS_TASKS_PER_NODE", slurm::on_each(order.usable().map(|node| node.n_tasks)));
+    set("RMS_NODE_ID", order.node_idx.to_string());
     if let Some(place) = order.place() {
         set("RMS_NODE_NAME", place.name.clone());
         set("RMS_CLUSTER", place.cluster.clone());
@@ -54,7 +54,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     }
     set("RMS_HOSTFILE", files.openmpi.display().to_string());
     set("RMS_HOSTFILE_MPICH", files.mpich.display().to_string());
-    // Counts the host file's contents; it is rewritten when the job's hosts change.
+    // Counts the hostfile's contents; it is rewritten when the job's nodes change.
     set("RMS_GENERATION", order.launch.generation.to_string());
     set("RMS_AGENT_SOCKET", order.agent_socket.display().to_string());
     set("RMS_GENERATION_FILE", files.generation.display().to_string());
@@ -114,8 +114,8 @@ pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
     hide_what_differs(variables, order);
     if slurm::is_spoken(variables) {
         slurm::of_task(variables, 0, 0);
-        let hosts: Vec<&Host> = order.usable().collect();
-        let is_alone = hosts.len() == 1 && order.launch.n_tasks <= 1 && order.launch.on_resize.is_none();
+        let nodes: Vec<&LaunchNode> = order.usable().collect();
+        let is_alone = nodes.len() == 1 && order.launch.n_tasks <= 1 && order.launch.on_resize.is_none();
         let is_named = |name: &str| is_alone || text.contains(name);
         variables.retain(|name, _| !slurm::OF_ONE.contains(&name.as_str()) || is_named(name));
     }
@@ -137,14 +137,14 @@ const MPIRUNS: [&[u8]; 5] = [b"mpirun", b"mpiexec", b"mpiexec.hydra", b"orterun"
 
 /// Leaves what holds on all nodes of the job.
 fn hide_what_differs(variables: &mut Variables, order: &Order) {
-    let hosts: Vec<&Host> = order.usable().collect();
+    let nodes: Vec<&LaunchNode> = order.usable().collect();
     let mut hide = |name: &str| drop(variables.remove(name));
     hide("RMS_NODE_ID");
     hide("RMS_NODE_NAME");
-    if hosts.iter().any(|host| host.cluster != hosts[0].cluster) {
+    if nodes.iter().any(|node| node.cluster != nodes[0].cluster) {
         hide("RMS_CLUSTER");
     }
-    if hosts.iter().any(|host| host.cpus != hosts[0].cpus) {
+    if nodes.iter().any(|node| node.cpus != nodes[0].cpus) {
         hide("RMS_CPUS_ON_NODE");
     }
 }
@@ -199,7 +199,7 @@ pub fn of_rank(variables: &mut Variables, pmi_fd: i32, rank: u32, local: u32, n_
     set("MPI_LOCALRANKID", local.to_string());
 }
 
-/// `mpirun` reaches the other hosts through the agents, and leaves binding to us.
+/// `mpirun` reaches the other nodes through the agents, and leaves binding to us.
 fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, files: &HostFiles) {
     let Some(rsh) = &order.rsh else { return };
     let rsh = rsh.display().to_string();
@@ -207,7 +207,7 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     let mut set = |name: &str, value: &str| drop(variables.insert(name.to_owned(), value.to_owned()));
     // Open MPI 4 and the runtime of Open MPI 5.
     set("OMPI_MCA_plm", "rsh");
-    // Where the job is told of itself in Slurm's words, it would take its hosts from them. Its component `schizo` for
+    // Where the job is told of itself in Slurm's words, it would take its nodes from them. Its component `schizo` for
     // Slurm is to stay: without it, a program that runs alone takes itself for one that srun has started, and gives up.
     set("OMPI_MCA_ras", "^slurm");
     set("OMPI_MCA_plm_rsh_agent", &rsh);
@@ -219,8 +219,9 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
         // would take each other's for their own.
         set("OMPI_MCA_btl", "self,tcp");
     }
-    let is_loopback = |host: &Host| host.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
-    if order.launch.hosts.iter().all(is_loopback) {
+    let is_loopback =
+        |node: &LaunchNode| node.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
+    if order.launch.nodes.iter().all(is_loopback) {
         // Open MPI passes over the loopback interface and tries every other: of a machine without a network there
         // would be none, and on one with several it has been seen to hang.
         set("OMPI_MCA_btl_tcp_if_include", "lo");
@@ -250,12 +251,12 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
 /// Are two nodes of the job the same machine, as in a cluster for trying things? There, each node has a loopback
 /// address of its own.
 fn share_a_machine(order: &Order) -> bool {
-    let machine = |host: &Host| match host.address.parse::<SocketAddr>() {
+    let machine = |node: &LaunchNode| match node.address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => "this one".to_owned(),
         Ok(address) => address.ip().to_string(),
-        Err(_) => host.address.clone(),
+        Err(_) => node.address.clone(),
     };
-    let mut machines: Vec<String> = order.launch.hosts.iter().map(machine).collect();
+    let mut machines: Vec<String> = order.launch.nodes.iter().map(machine).collect();
     machines.sort_unstable();
     machines.windows(2).any(|two| two[0] == two[1])
 }
@@ -275,11 +276,11 @@ mod tests {
     use rms_model::{Environment, Run};
 
     use super::*;
-    use crate::order::tests::{host, order};
+    use crate::order::tests::{node, order};
 
-    fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> Host {
+    fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> LaunchNode {
         let (cluster, address) = ("alpha".to_owned(), format!("10.0.0.1:{first_task}"));
-        Host { cluster, address, first_task, n_tasks, cpus: 4, departing, ..host(name) }
+        LaunchNode { cluster, address, first_task, n_tasks, cpus: 4, departing, ..node(name) }
     }
 
     fn variables(environment: &[(&str, &str)], change: impl FnOnce(&mut Order)) -> Variables {
@@ -344,12 +345,12 @@ mod tests {
             variables.into_keys().filter(|name| name != SLURM).collect::<Vec<_>>()
         };
         assert_eq!(of_script("true", |_| {}), ["RMS_CLUSTER", "RMS_CPUS_ON_NODE"]);
-        let mixed: fn(&mut Launch) = |launch| (launch.hosts[1].cpus, launch.hosts[1].cluster) = (8, "b".to_owned());
+        let mixed: fn(&mut Launch) = |launch| (launch.nodes[1].cpus, launch.nodes[1].cluster) = (8, "b".to_owned());
         assert_eq!(of_script("true", mixed), [] as [&str; 0]);
         let named = of_script("[ $SLURM_PROCID = 0 ] && echo ${SLURM_NODEID}", |_| {});
         assert_eq!(named, ["RMS_CLUSTER", "RMS_CPUS_ON_NODE", "SLURM_NODEID", "SLURM_PROCID"]);
         let alone = of_script("python train.py", |launch| {
-            launch.hosts.truncate(1);
+            launch.nodes.truncate(1);
             launch.n_tasks = 1;
         });
         assert!(alone.contains(&"SLURM_PROCID".to_owned()) && alone.contains(&"SLURM_LOCALID".to_owned()), "{alone:?}");
@@ -390,9 +391,9 @@ mod tests {
     fn daemons_of_two_nodes_on_one_machine_have_places_of_their_own() {
         let account = Account::resolve(&User::from_uid(geteuid()).expect("asked").expect("there is one").name);
         let account = account.expect("it is ours");
-        let base = |n_hosts: usize, host_idx: u32, environment: &[(&str, &str)]| {
-            let mut order = order([place("n01", 0, 2, false), place("n02", 2, 2, false)].into_iter().take(n_hosts));
-            order.host_idx = host_idx;
+        let base = |n_nodes: usize, node_idx: u32, environment: &[(&str, &str)]| {
+            let mut order = order([place("n01", 0, 2, false), place("n02", 2, 2, false)].into_iter().take(n_nodes));
+            order.node_idx = node_idx;
             let variables = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             of_command(&variables, &order, &account).get("OMPI_MCA_orte_tmpdir_base").cloned()
         };

@@ -1,4 +1,4 @@
-//! Commands that `rms-rsh` runs inside the job on this host, and their streams.
+//! Commands that `rms-rsh` runs inside the job on this node, and their streams.
 
 use std::collections::VecDeque;
 use std::ffi::CString;

@@ -46,7 +46,7 @@ struct Slot {
 /// Longer files give their blocks back when something shorter follows.
 const PADDED_TO: usize = 16 << 10;
 
-/// The host files of a job on some nodes are not written again for the next one on as many.
+/// The hostfiles of a job on some nodes are not written again for the next one on as many.
 const KEPT_UP_TO: usize = 1 << 10;
 
 impl Folder {
@@ -86,8 +86,8 @@ impl Folder {
         HostFiles::of(&self.dir)
     }
 
-    /// The hosts have changed while processes read: each file is there as it was or as it is, and the generation comes
-    /// last, so who sees it finds the hosts that it counts.
+    /// The nodes have changed while processes read: each file is there as it was or as it is, and the generation comes
+    /// last, so who sees it finds the nodes that it counts.
     ///
     /// # Errors
     /// No space, no permission.
@@ -141,7 +141,7 @@ impl Folder {
                     _other => Err(error),
                 })?
             }
-            Work::Tasks { .. } | Work::Hosts => {}
+            Work::Tasks { .. } | Work::Nodes => {}
         }
         self.is_free = true;
         Ok(())
@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
     use crate::cgroup::Cgroup;
-    use crate::order::tests::{host, order};
+    use crate::order::tests::{node, order};
     use crate::spool::Spool;
 
     fn result(job: u64, reason: &str) -> JobReport {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     fn claim(folder: &mut Folder, spool: &Spool, job: u64) -> io::Result<()> {
-        let order = Order { job: JobId(job), ..order([host("a1")]) };
+        let order = Order { job: JobId(job), ..order([node("a1")]) };
         let cgroup = Cgroup::none();
         let entry = EntryRef { order: &order, boot: "", cgroup: &cgroup, seat: "s", supervisor: 1 };
         folder.claim(&spool.entry_dir(order.job, order.run), &entry)?;

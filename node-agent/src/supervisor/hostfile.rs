@@ -1,16 +1,16 @@
-//! Writes a job's host files: the forms that Open MPI and MPICH read.
+//! Writes a job's hostfiles: the forms that Open MPI and MPICH read.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::order::Order;
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 
 /// `name slots=n` as Open MPI reads it.
 pub fn openmpi(order: &Order) -> String {
     let mut text = heading(order);
-    for (host, slots) in slots(order) {
-        let _infallible = writeln!(text, "{} slots={slots}", host.name);
+    for (node, slots) in slots(order) {
+        let _infallible = writeln!(text, "{} slots={slots}", node.name);
     }
     text
 }
@@ -18,18 +18,18 @@ pub fn openmpi(order: &Order) -> String {
 /// `name:n` as MPICH's Hydra reads it.
 pub fn mpich(order: &Order) -> String {
     let mut text = heading(order);
-    for (host, slots) in slots(order) {
-        let _infallible = writeln!(text, "{}:{slots}", host.name);
+    for (node, slots) in slots(order) {
+        let _infallible = writeln!(text, "{}:{slots}", node.name);
     }
     text
 }
 
-/// How often the hosts have changed, counted from 1.
+/// How often the nodes have changed, counted from 1.
 pub fn generation(order: &Order) -> String {
     format!("{}\n", order.launch.generation)
 }
 
-/// Where the host files of an execution are.
+/// Where the hostfiles of an execution are.
 #[derive(Clone, Debug)]
 pub struct HostFiles {
     pub openmpi: PathBuf,
@@ -52,8 +52,8 @@ fn heading(order: &Order) -> String {
     format!("# generation {}\n", order.launch.generation)
 }
 
-/// A host that holds no task still has its CPUs, which a script may use. One that the job is to leave is none of its any
+/// A node that holds no task still has its CPUs, which a script may use. One that the job is to leave is none of its any
 /// more.
-fn slots(order: &Order) -> impl Iterator<Item = (&Host, u32)> {
-    order.usable().map(|host| (host, if host.n_tasks > 0 { host.n_tasks } else { host.cpus.max(1) }))
+fn slots(order: &Order) -> impl Iterator<Item = (&LaunchNode, u32)> {
+    order.usable().map(|node| (node, if node.n_tasks > 0 { node.n_tasks } else { node.cpus.max(1) }))
 }

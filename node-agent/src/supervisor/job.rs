@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::{Pid, getpid};
-use rms_api::desired::{Host, JobReport, JobStatus, NodeExit};
+use rms_api::desired::{JobReport, JobStatus, LaunchNode, NodeExit};
 use rms_model::{JobId, Mebibytes, OnResize, Run, Span, Time, Usage, Work};
 
 use super::confine::confine;
@@ -74,7 +74,7 @@ pub struct Job {
     wall_at: Instant,
     /// How spawned ranks have ended that are no more.
     spawned: Option<End>,
-    /// Set once its own tasks have ended while hosts have not heard that it is over.
+    /// Set once its own tasks have ended while nodes have not heard that it is over.
     stays_until: Option<Instant>,
     /// When that it runs is told; none once it was.
     tell_at: Option<Instant>,
@@ -129,7 +129,7 @@ const SYNC_AFTER: Duration = Duration::from_millis(200);
 /// Most jobs that end sooner are told of once, by their end. Whoever waits for a job's streams is told at once.
 const TELL_AFTER: Duration = Duration::from_millis(5);
 
-/// Ranks on other hosts finalize with those here; a host whose last word was lost is not waited for much longer.
+/// Ranks on other nodes finalize with those here; a node whose last word was lost is not waited for much longer.
 const STAY: Duration = Duration::from_secs(30);
 
 /// After so many, with pauses between them, who is not dead never read the order.
@@ -246,16 +246,16 @@ impl Job {
         };
     }
 
-    /// May there be ranks here, if only later? The tasks of hosts that come later are none.
+    /// May there be ranks here, if only later? The tasks of nodes that come later are none.
     fn has_ranks(&self) -> bool {
-        let is_rank_host = |place: &Host| place.joined == 1 || place.n_tasks == 0;
+        let is_rank_node = |place: &LaunchNode| place.joined == 1 || place.n_tasks == 0;
         match self.order.launch.execution.work {
-            Work::Tasks { .. } => self.order.place().is_some_and(is_rank_host),
-            Work::Script { .. } | Work::Hosts => false,
+            Work::Tasks { .. } => self.order.place().is_some_and(is_rank_node),
+            Work::Script { .. } | Work::Nodes => false,
         }
     }
 
-    /// The hosts of the job or its wall time have changed: what is started from now on has them in its environment.
+    /// The nodes of the job or its wall time have changed: what is started from now on has them in its environment.
     /// False where that is no news.
     pub fn update(&mut self, order: Order, files: &HostFiles, errands: &mut Vec<Errand>) -> bool {
         let is_outdated = order.launch.generation < self.order.launch.generation;
@@ -437,12 +437,12 @@ impl Job {
         resize::reaped(self, reaped.pid, reaped.end);
     }
 
-    /// The job ends with its last task, whatever else still runs. Hosts without tasks wait for the order.
+    /// The job ends with its last task, whatever else still runs. Nodes without tasks wait for the order.
     pub fn settle(&mut self, tree_is_gone: bool, cgroup: &Cgroup) {
         if let Some(reason) = self.complaint.take() {
             self.end(NodeExit::NotStarted { reason }, Span::ZERO, cgroup);
         }
-        // A host without tasks waits for the order, or for word that no ranks will come.
+        // A node without tasks waits for the order, or for word that no ranks will come.
         let has_begun = !self.tasks.is_empty() || self.pmi.is_some();
         let is_over = has_begun && self.tasks.iter().all(|task| task.end.is_some());
         match self.pmi.as_ref().map_or(Need::Nobody, PmiServer::need) {
@@ -511,7 +511,7 @@ impl Job {
         self.hear_words(errands);
     }
 
-    /// Host files that a rank names.
+    /// Hostfiles that a rank names.
     pub fn read_hostfiles(&mut self, from: RankId, paths: &[String], folder: &Folder, errands: &mut Vec<Errand>) {
         let (Some(account), Some(pmi)) = (&self.account, &mut self.pmi) else { return };
         let parent = Parent { order: &self.order, account, variables: &self.variables, folder };

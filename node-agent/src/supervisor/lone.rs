@@ -42,7 +42,7 @@ impl Lone {
     /// Nothing to look for, if no task could miss another one, or on other nodes.
     pub fn of_job(order: &Order) -> Option<Lone> {
         let has_tasks = matches!(order.launch.execution.work, Work::Tasks { .. });
-        (has_tasks && order.launch.n_tasks > 1 && order.host_idx == 0).then(Lone::begin)
+        (has_tasks && order.launch.n_tasks > 1 && order.node_idx == 0).then(Lone::begin)
     }
 
     /// When there is something to look for.
@@ -111,9 +111,9 @@ pub fn on_time(job: &mut Job, now: Instant, single: &SingleThreaded) {
 
 /// Tells a job's owner what was seen.
 pub fn tell(job: &Job) {
-    let (n_tasks, n_hosts) = (job.order.launch.n_tasks, job.order.launch.hosts.len());
+    let (n_tasks, n_nodes) = (job.order.launch.n_tasks, job.order.launch.nodes.len());
     let Work::Tasks { argv } = &job.order.launch.execution.work else { return };
-    let advice = format!("rms submit -N {n_hosts} -n {n_tasks} --wrap 'mpirun {}'", command(argv));
+    let advice = format!("rms submit -N {n_nodes} -n {n_tasks} --wrap 'mpirun {}'", command(argv));
     complaint::complain(job, &format!("{}: {advice}", said(n_tasks)));
 }
 

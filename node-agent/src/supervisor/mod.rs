@@ -360,9 +360,9 @@ impl Supervisor {
                 }
                 self.step_confirmed(stream, n_bytes);
             }
-            ToSupervisor::Pmi { host, frame } => {
-                self.with_pmi(|pmi, errands| pmi.hear(&host, frame, errands));
-                // It may have been the last that other hosts had to say.
+            ToSupervisor::Pmi { node, frame } => {
+                self.with_pmi(|pmi, errands| pmi.hear(&node, frame, errands));
+                // It may have been the last that other nodes had to say.
                 return self.reap();
             }
             ToSupervisor::PmiLinked => self.with_pmi(PmiServer::relinked),
@@ -512,7 +512,7 @@ impl Supervisor {
     }
 
     fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
-        // Only who has left a host of its own accord has time to end by itself.
+        // Only who has left a node of its own accord has time to end by itself.
         let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
         self.with_pmi(|pmi, errands| pmi.end(ending, errands));
         if let Some(job) = &mut self.job {
@@ -641,7 +641,7 @@ impl Supervisor {
         while let Some(errand) = errands.pop_front() {
             let mut more = Vec::new();
             match errand {
-                Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { host: to, frame }),
+                Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { node: to, frame }),
                 Errand::Abort { code } => self.end(Span::ZERO, NodeExit::Aborted { code }, Span::ZERO),
                 Errand::Tell(reason) => self.job.iter().for_each(|job| complaint::complain(job, &reason)),
                 Errand::Start(placement) => {
@@ -655,8 +655,8 @@ impl Supervisor {
                         job.read_hostfiles(from, &paths, &self.folder, &mut more);
                     }
                 }
-                Errand::Ask(hub::Growth { seq, hosts, least }) => {
-                    self.tell(&FromSupervisor::AskGrowth { seq, hosts, least });
+                Errand::Ask(hub::Growth { seq, nodes, least }) => {
+                    self.tell(&FromSupervisor::AskGrowth { seq, nodes, least });
                 }
             }
             errands.extend(more);

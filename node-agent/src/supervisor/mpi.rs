@@ -1,4 +1,4 @@
-//! Carries lines between the ranks' sockets and the process-management logic, and its frames to other hosts.
+//! Carries lines between the ranks' sockets and the process-management logic, and its frames to other nodes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use crate::hash::fnv1a;
 use crate::order::Order;
 use crate::pmi::frames::{Down, HubFrame, Placement, Up};
-use crate::pmi::host::{HostRanks, first_birth};
 use crate::pmi::hub::{Grown, Growth, Hub, HubOut, Member, Need};
+use crate::pmi::node::{NodeRanks, first_birth};
 use crate::pmi::place::process_mapping;
 use crate::pmi::ranks::{Birth, Ending, Out};
-use crate::pmi::{HostId, RankId};
+use crate::pmi::{JobNode, RankId};
 use crate::sys::End;
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 
 /// The ranks of one share.
 #[derive(Debug)]
 pub struct PmiServer {
-    own: HostId,
-    /// Host 0, where the hub is.
-    first: HostId,
-    ranks: HostRanks,
-    /// On host 0 only.
+    own: JobNode,
+    /// Node 0, where the hub is.
+    first: JobNode,
+    ranks: NodeRanks,
+    /// On node 0 only.
     hub: Option<Hub>,
     /// By their tasks.
     lines: BTreeMap<u32, RankLine>,
@@ -43,7 +43,7 @@ struct RankLine {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Errand {
     Send {
-        to: HostId,
+        to: JobNode,
         frame: HubFrame,
     },
     Abort {
@@ -60,7 +60,7 @@ pub enum Errand {
         from: RankId,
         paths: Vec<String>,
     },
-    /// Asks for more hosts.
+    /// Asks for more nodes.
     Ask(Growth),
     /// Writes into the job's output why it ends, or why a spawn has failed.
     Tell(String),
@@ -68,26 +68,26 @@ pub enum Errand {
 
 /// A rank that does not read its answers has lost its mind.
 const MAX_OUTGOING: usize = 1 << 20;
-/// Ranks that have parted from the others finalize and end; hosts are asked for if there is no room even then.
+/// Ranks that have parted from the others finalize and end; nodes are asked for if there is no room even then.
 const PAUSE: Duration = Duration::from_millis(300);
 
 impl PmiServer {
     /// The ranks that the job begins with, by their tasks and with their sockets.
     pub fn new(order: &Order, sockets: Vec<(u32, OwnedFd)>) -> PmiServer {
         let members = members(order);
-        let n_ranks: Vec<u32> = order.launch.hosts.iter().map(n_first_ranks).collect();
+        let n_ranks: Vec<u32> = order.launch.nodes.iter().map(n_first_ranks).collect();
         let mapping = process_mapping(n_ranks.iter().copied().enumerate());
         let universe = members.iter().map(|member| member.capacity).sum();
         let kvsname = kvsname(order);
         let (first_rank, n_local) = order.place().map_or((0, 0), |place| (place.first_task, n_first_ranks(place)));
         let own = first_birth(&kvsname, n_ranks.iter().sum(), universe, mapping, first_rank, n_local);
         let next_task =
-            order.launch.hosts.iter().map(|host| host.first_task.saturating_add(host.n_tasks)).max().unwrap_or(0);
+            order.launch.nodes.iter().map(|node| node.first_task.saturating_add(node.n_tasks)).max().unwrap_or(0);
         let mut pmi = PmiServer {
-            own: order.place().map_or_else(nowhere, host_id),
-            first: order.launch.hosts.first().map_or_else(nowhere, host_id),
-            ranks: HostRanks::new(own),
-            hub: (order.host_idx == 0).then(|| Hub::new(kvsname, members, &n_ranks, newcomer(order), next_task)),
+            own: order.place().map_or_else(nowhere, node_id),
+            first: order.launch.nodes.first().map_or_else(nowhere, node_id),
+            ranks: NodeRanks::new(own),
+            hub: (order.node_idx == 0).then(|| Hub::new(kvsname, members, &n_ranks, newcomer(order), next_task)),
             lines: BTreeMap::new(),
             paused_until: None,
         };
@@ -102,7 +102,7 @@ impl PmiServer {
         PmiServer {
             own: nowhere(),
             first: nowhere(),
-            ranks: HostRanks::new(birth),
+            ranks: NodeRanks::new(birth),
             hub: None,
             lines: BTreeMap::new(),
             paused_until: None,
@@ -194,10 +194,10 @@ impl PmiServer {
         self.carry(outs, errands);
     }
 
-    /// A frame from another host.
-    pub fn hear(&mut self, host: &HostId, frame: HubFrame, errands: &mut Vec<Errand>) {
+    /// A frame from another node.
+    pub fn hear(&mut self, node: &JobNode, frame: HubFrame, errands: &mut Vec<Errand>) {
         match frame {
-            HubFrame::Up(up) => self.hub_hears(host, up, errands),
+            HubFrame::Up(up) => self.hub_hears(node, up, errands),
             HubFrame::Down(down) => self.hear_hub(down, errands),
         }
     }
@@ -223,7 +223,7 @@ impl PmiServer {
         }
     }
 
-    /// The hosts of the job have changed.
+    /// The nodes of the job have changed.
     pub fn update(&mut self, order: &Order, errands: &mut Vec<Errand>) {
         let outs = self.hub.as_mut().map(|hub| hub.update(members(order), order.launch.generation)).unwrap_or_default();
         self.carry_hub(outs, errands);
@@ -248,7 +248,7 @@ impl PmiServer {
         }
     }
 
-    /// A question for hosts that an agent before this one may have lost.
+    /// A question for nodes that an agent before this one may have lost.
     pub fn unanswered(&self) -> Option<Growth> {
         self.hub.as_ref().and_then(Hub::unanswered)
     }
@@ -275,8 +275,8 @@ impl PmiServer {
         }
     }
 
-    fn hub_hears(&mut self, host: &HostId, up: Up, errands: &mut Vec<Errand>) {
-        let outs = self.hub.as_mut().map(|hub| hub.hear(host, up)).unwrap_or_default();
+    fn hub_hears(&mut self, node: &JobNode, up: Up, errands: &mut Vec<Errand>) {
+        let outs = self.hub.as_mut().map(|hub| hub.hear(node, up)).unwrap_or_default();
         self.carry_hub(outs, errands);
     }
 
@@ -324,44 +324,44 @@ impl PmiServer {
     }
 }
 
-fn host_id(place: &Host) -> HostId {
-    HostId { node: place.name.clone(), joined: place.joined }
+fn node_id(place: &LaunchNode) -> JobNode {
+    JobNode { node: place.name.clone(), joined: place.joined }
 }
 
 /// MPICH names its shared memory after the key-value space, and what ranks leave there that were killed stays: the
 /// name is that of this execution in this cluster, also where others have jobs of the same number.
 fn kvsname(order: &Order) -> String {
     let cluster =
-        order.launch.hosts.first().map(|first| format!("{} {}", first.address, first.name)).unwrap_or_default();
+        order.launch.nodes.first().map(|first| format!("{} {}", first.address, first.name)).unwrap_or_default();
     format!("kvs_{}_{}_{:08x}", order.job, order.run, fnv1a(cluster.as_bytes()))
 }
 
-fn nowhere() -> HostId {
-    HostId { node: String::new(), joined: 0 }
+fn nowhere() -> JobNode {
+    JobNode { node: String::new(), joined: 0 }
 }
 
-/// Ranks of the first world are the tasks of the hosts that the job begins with.
-fn n_first_ranks(place: &Host) -> u32 {
+/// Ranks of the first world are the tasks of the nodes that the job begins with.
+fn n_first_ranks(place: &LaunchNode) -> u32 {
     if place.joined == 1 { place.n_tasks } else { 0 }
 }
 
 fn members(order: &Order) -> Vec<Member> {
-    let capacity = |place: &Host| match (place.n_tasks, place.joined) {
+    let capacity = |place: &LaunchNode| match (place.n_tasks, place.joined) {
         (0, _) => ranks_of_cpus(place.cpus, order),
         (n_tasks, 1) => n_tasks,
         // It came with tasks, which are no ranks.
         (_, _) => 0,
     };
     let member =
-        |place: &Host| Member { host: host_id(place), capacity: capacity(place), is_departing: place.departing };
-    order.launch.hosts.iter().map(member).collect()
+        |place: &LaunchNode| Member { node: node_id(place), capacity: capacity(place), is_departing: place.departing };
+    order.launch.nodes.iter().map(member).collect()
 }
 
 fn ranks_of_cpus(cpus: u32, order: &Order) -> u32 {
     (cpus / order.launch.cpus_per_task.max(1)).max(1)
 }
 
-/// What a host is taken to have room for before it is known which one it will be.
+/// What a node is taken to have room for before it is known which one it will be.
 fn newcomer(order: &Order) -> u32 {
-    order.launch.hosts.first().map_or(1, |place| ranks_of_cpus(place.cpus, order))
+    order.launch.nodes.first().map_or(1, |place| ranks_of_cpus(place.cpus, order))
 }

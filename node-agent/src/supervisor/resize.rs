@@ -1,10 +1,10 @@
-//! Tells a job that its hosts have changed: by a signal, or by a command that is executed beside it.
+//! Tells a job that its nodes have changed: by a signal, or by a command that is executed beside it.
 
 use std::ffi::CString;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 use rms_model::OnResize;
 
 use super::child::{ChildError, Program, Word};
@@ -46,14 +46,14 @@ const SURELY_BLOCKED: u32 = 3;
 /// One that is still not ready after as long as this never will be.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Have the hosts changed that the job may use, or its cores on them? One that leaves, after it had been asked to, is no news.
+/// Have the nodes changed that the job may use, or its cores on them? One that leaves, after it had been asked to, is no news.
 pub fn is_news(before: &Order, now: &Order) -> bool {
-    let usable = |place: &&Host| !place.departing;
-    let place_of = |place: &Host| (place.name.clone(), place.joined, place.cpus);
-    !before.launch.hosts.iter().filter(usable).map(place_of).eq(now.launch.hosts.iter().filter(usable).map(place_of))
+    let usable = |place: &&LaunchNode| !place.departing;
+    let place_of = |place: &LaunchNode| (place.name.clone(), place.joined, place.cpus);
+    !before.launch.nodes.iter().filter(usable).map(place_of).eq(now.launch.nodes.iter().filter(usable).map(place_of))
 }
 
-/// The host files tell the change already. Called once for each; what cannot be executed is told in the job's output.
+/// The hostfiles tell the change already. Called once for each; what cannot be executed is told in the job's output.
 pub fn tell(job: &mut Job, single: &SingleThreaded) {
     match &job.order.launch.on_resize {
         // Who negotiates hears it from the server, and workers need not know.
@@ -65,11 +65,11 @@ pub fn tell(job: &mut Job, single: &SingleThreaded) {
             job.untold.signal = Some(Pending { signal: *signal, try_at: now, pause: FIRST_PAUSE, waiting });
             on_time(job, now);
         }
-        Some(OnResize::Hook(_)) if job.order.host_idx == 0 => {
+        Some(OnResize::Hook(_)) if job.order.node_idx == 0 => {
             job.untold.due = Some(job.order.launch.generation);
             go_on(job, single);
         }
-        // The first host speaks for all.
+        // The first node speaks for all.
         Some(OnResize::Hook(_)) => {}
     }
 }
@@ -187,17 +187,17 @@ mod tests {
     use super::*;
     use crate::order::tests;
 
-    fn order(hosts: &[(&str, u32, bool)]) -> Order {
-        let place = |(name, joined, departing): &(&str, u32, bool)| Host {
+    fn order(nodes: &[(&str, u32, bool)]) -> Order {
+        let place = |(name, joined, departing): &(&str, u32, bool)| LaunchNode {
             joined: *joined,
             departing: *departing,
-            ..tests::host(name)
+            ..tests::node(name)
         };
-        tests::order(hosts.iter().map(place))
+        tests::order(nodes.iter().map(place))
     }
 
     #[test]
-    fn a_job_is_told_of_hosts_that_it_can_use_or_must_leave() {
+    fn a_job_is_told_of_nodes_that_it_can_use_or_must_leave() {
         let two = order(&[("a1", 1, false), ("a2", 1, false)]);
         let leaving = order(&[("a1", 1, false), ("a2", 1, true)]);
         let one = order(&[("a1", 1, false)]);

@@ -1,6 +1,6 @@
 //! Tells a job of itself in Slurm's words: the variables that sbatch and srun would set.
 
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
 use rms_model::variables::SLURM;
 
@@ -17,10 +17,10 @@ pub fn is_spoken(variables: &Variables) -> bool {
     variables.contains_key(SLURM)
 }
 
-/// What all processes of the job on this host have in common.
+/// What all processes of the job on this node have in common.
 pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submit_dir: &str) {
-    let usable: Vec<&Host> = order.usable().collect();
-    let names: Vec<&str> = usable.iter().map(|host| host.name.as_str()).collect();
+    let usable: Vec<&LaunchNode> = order.usable().collect();
+    let names: Vec<&str> = usable.iter().map(|node| node.name.as_str()).collect();
     let nodes = hostlist::fold(&names);
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("SLURM_JOB_ID", order.job.to_string());
@@ -32,8 +32,8 @@ pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submi
     set("SLURM_NNODES", names.len().to_string());
     set("SLURM_NTASKS", order.launch.n_tasks.to_string());
     set("SLURM_NPROCS", order.launch.n_tasks.to_string());
-    set("SLURM_TASKS_PER_NODE", on_each(usable.iter().map(|host| host.n_tasks)));
-    set("SLURM_JOB_CPUS_PER_NODE", on_each(usable.iter().map(|host| host.cpus)));
+    set("SLURM_TASKS_PER_NODE", on_each(usable.iter().map(|node| node.n_tasks)));
+    set("SLURM_JOB_CPUS_PER_NODE", on_each(usable.iter().map(|node| node.cpus)));
     // As sbatch, which sets it only where the user did: scripts fall back on what they think best. One may be nobody's wish,
     // and is told by the submitter.
     if order.launch.cpus_per_task > 1 {
@@ -45,7 +45,7 @@ pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submi
     set("SLURM_JOB_USER", account.name.clone());
     set("SLURM_JOB_UID", account.uid.to_string());
     set("SLURM_JOB_GID", account.gid.to_string());
-    set("SLURM_NODEID", order.host_idx.to_string());
+    set("SLURM_NODEID", order.node_idx.to_string());
     set("SLURM_PRIO_PROCESS", "0".to_owned());
     if let Some(place) = order.place() {
         set("SLURMD_NODENAME", place.name.clone());
@@ -71,13 +71,13 @@ pub fn on_each(counts: impl Iterator<Item = u32>) -> String {
     let mut groups: Vec<(u32, u32)> = Vec::new();
     for count in counts {
         match groups.last_mut() {
-            Some((same, n_hosts)) if *same == count => *n_hosts += 1,
+            Some((same, n_nodes)) if *same == count => *n_nodes += 1,
             Some(_) | None => groups.push((count, 1)),
         }
     }
-    let print = |(count, n_hosts): &(u32, u32)| match n_hosts {
+    let print = |(count, n_nodes): &(u32, u32)| match n_nodes {
         1 => count.to_string(),
-        _several => format!("{count}(x{n_hosts})"),
+        _several => format!("{count}(x{n_nodes})"),
     };
     groups.iter().map(print).collect::<Vec<_>>().join(",")
 }

@@ -1,4 +1,4 @@
-//! Starts the ranks that other ranks have asked for, and reads the host files that those name.
+//! Starts the ranks that other ranks have asked for, and reads the hostfiles that those name.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -104,10 +104,10 @@ pub fn candidates(part: &Part, name: &CString, variables: &Variables) -> Vec<CSt
     start::candidates(name, &with_path)
 }
 
-/// Longer host files are no host files.
+/// Longer hostfiles are no hostfiles.
 const MAX_HOSTFILE: u64 = 1 << 20;
 
-/// The contents of host files, read as the owner.
+/// The contents of hostfiles, read as the owner.
 pub fn read_hostfiles(parent: &Parent<'_>, paths: &[String]) -> Vec<Result<String, String>> {
     paths.iter().map(|path| read_hostfile(parent, path)).collect()
 }

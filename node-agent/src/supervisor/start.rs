@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::Pid;
-use rms_api::desired::Host;
+use rms_api::desired::LaunchNode;
 use rms_model::Work;
 use thiserror::Error;
 
@@ -69,7 +69,7 @@ pub struct Unstarted {
 pub enum StartError {
     #[error(transparent)]
     Account(#[from] AccountError),
-    #[error("this order does not say which host it is for")]
+    #[error("this order does not say which node it is for")]
     NoPlace,
     #[error("cannot write {path}: {source}")]
     Write { path: PathBuf, source: io::Error },
@@ -114,9 +114,9 @@ pub fn start(
     let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
     let Begun { tasks, input, streams, piped, rank_sockets } = match &order.launch.execution.work {
-        Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
-        // The other hosts of a script, and hosts alone, wait for what is started on them.
-        Work::Script { .. } | Work::Hosts => {
+        Work::Script { script, args } if order.node_idx == 0 => starter.script(script, args)?,
+        // The other nodes of a script, and nodes alone, wait for what is started on them.
+        Work::Script { .. } | Work::Nodes => {
             starter.check_cwd()?;
             Begun::default()
         }
@@ -127,7 +127,7 @@ pub fn start(
 
 struct Starter<'a> {
     order: &'a Order,
-    place: &'a Host,
+    place: &'a LaunchNode,
     account: &'a Account,
     variables: &'a Variables,
     entry_dir: &'a Path,
@@ -194,8 +194,8 @@ impl Starter<'_> {
     }
 
     fn tasks(&self, argv: &[String]) -> Result<Begun, StartError> {
-        let Host { first_task, n_tasks: n_local, joined, .. } = *self.place;
-        // The ranks of an MPI program are those that it begins with: hosts that come later bring tasks, no ranks.
+        let LaunchNode { first_task, n_tasks: n_local, joined, .. } = *self.place;
+        // The ranks of an MPI program are those that it begins with: nodes that come later bring tasks, no ranks.
         let has_ranks = joined == 1;
         let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local, Occasion::Start)?;
         let argv = argv.iter().cloned().map(c_string).collect::<Result<Vec<CString>, StartError>>()?;

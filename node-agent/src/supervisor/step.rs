@@ -1,4 +1,4 @@
-//! The tasks that steps of a job have on this host: started beside the job's own, fed, signalled, ended with what they have started.
+//! The tasks that steps of a job have on this node: started beside the job's own, fed, signalled, ended with what they have started.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CString;
@@ -22,7 +22,7 @@ use crate::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, St
 use rms_wire::peer::StepPart;
 
 use crate::pmi::frames::{Down, HubFrame, Placement, Up};
-use crate::pmi::host::first_birth;
+use crate::pmi::node::first_birth;
 use crate::pmi::ranks::Ending;
 use crate::sys::{self, End, Reaped, SingleThreaded};
 
@@ -244,7 +244,7 @@ impl Step {
 
     pub fn hear(&mut self, down: Down, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
         let mut errands = Vec::new();
-        // The PMI server of a step has one hub, so it does not matter which host is said to have spoken.
+        // The PMI server of a step has one hub, so it does not matter which node is said to have spoken.
         self.pmi.hear_hub(down, &mut errands);
         self.run(errands, parent, single, words);
     }

@@ -178,7 +178,7 @@ impl Opener<'_> {
             job_name: &order.launch.labels.name,
             user: &order.launch.owner.0,
             node: order.place().map_or("", |place| &place.name),
-            node_idx: order.host_idx,
+            node_idx: order.node_idx,
             task,
             step: if matches!(order.launch.execution.work, Work::Script { .. }) { None } else { Some(0) },
         };
@@ -190,9 +190,9 @@ impl Opener<'_> {
         if let Some(open) = self.files.get(&path) {
             return Ok(Rc::clone(open));
         }
-        // Hosts that share a file share what is in it: the first one empties it, all append.
+        // Nodes that share a file share what is in it: the first one empties it, all append.
         let is_first = match self.occasion {
-            Occasion::Start => pattern::is_by_node(pattern) || self.order.host_idx == 0,
+            Occasion::Start => pattern::is_by_node(pattern) || self.order.node_idx == 0,
             Occasion::Spawned => pattern::is_by_task(pattern),
         };
         let empties = !self.order.launch.execution.stdio.append && is_first;

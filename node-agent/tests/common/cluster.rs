@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio as Pipe};
 use std::sync::Arc;
 
 use rms_api::desired::AgentHello;
-use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit};
+use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, Launch, LaunchNode, NodeExit};
 use rms_model::{Generation, Identity, JobId, NodeId, Role, Run, Span, Time, Usage, Work};
 use rms_wire::parts::{ReportParts, desire_parts};
 use rms_wire::tls::draw_serial;
@@ -126,9 +126,9 @@ impl Cluster {
     /// Starts a job on these nodes with so many tasks on each.
     pub async fn submit(&mut self, job: u64, nodes: &[&str], n_each: u32, edit: impl FnOnce(&mut Launch), work: Work) {
         let mut launch = launch(self.dir.path(), work, n_each * nodes.len() as u32);
-        launch.hosts = (0_u32..)
+        launch.nodes = (0_u32..)
             .zip(nodes)
-            .map(|(idx, name)| Host {
+            .map(|(idx, name)| LaunchNode {
                 node: NodeId(idx),
                 name: (*name).to_owned(),
                 cluster: "c".to_owned(),
@@ -142,21 +142,21 @@ impl Cluster {
             .collect();
         edit(&mut launch);
         let launch = Arc::new(launch);
-        for (host_idx, name) in (0..).zip(nodes) {
+        for (node_idx, name) in (0..).zip(nodes) {
             let agent = self.agents.get_mut(*name).expect("it is there");
             let (job, launch) = (JobId(job), Arc::clone(&launch));
-            agent.desired.jobs.push(DesiredJob { job, run: Run(1), aim: Aim::Run, launch, host_idx });
+            agent.desired.jobs.push(DesiredJob { job, run: Run(1), aim: Aim::Run, launch, node_idx });
             agent.wish().await;
         }
     }
 
-    /// Gives a job hosts without tasks, as the server does when an application grows.
+    /// Gives a job nodes without tasks, as the server does when an application grows.
     pub async fn join(&mut self, job: u64, nodes: &[&str]) {
         let mut launch = self.launch_of(job);
         launch.generation += 1;
         for name in nodes {
-            launch.hosts.push(Host {
-                node: NodeId(launch.hosts.len() as u32),
+            launch.nodes.push(LaunchNode {
+                node: NodeId(launch.nodes.len() as u32),
                 name: (*name).to_owned(),
                 cluster: "c".to_owned(),
                 address: self.agents[*name].hello.address.clone(),
@@ -170,11 +170,11 @@ impl Cluster {
         self.relaunch(job, launch).await;
     }
 
-    /// Takes a host from a job.
+    /// Takes a node from a job.
     pub async fn free(&mut self, job: u64, node: &str) -> NodeExit {
         let mut launch = self.launch_of(job);
         launch.generation += 1;
-        launch.hosts.retain(|host| host.name != node);
+        launch.nodes.retain(|held| held.name != node);
         self.relaunch(job, launch).await;
         let agent = self.agents.get_mut(node).expect("it is there");
         let wanted = agent.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)).expect("it has the job");
@@ -187,18 +187,18 @@ impl Cluster {
 
     fn launch_of(&self, job: u64) -> Launch {
         let mut wanted = self.agents.values().flat_map(|agent| &agent.desired.jobs);
-        let wanted = wanted.find(|wanted| wanted.job == JobId(job) && wanted.host_idx == 0).expect("it was submitted");
+        let wanted = wanted.find(|wanted| wanted.job == JobId(job) && wanted.node_idx == 0).expect("it was submitted");
         (*wanted.launch).clone()
     }
 
-    /// Tells every host of a job what it is now.
+    /// Tells every node of a job what it is now.
     async fn relaunch(&mut self, job: u64, launch: Launch) {
         let launch = Arc::new(launch);
-        for (host_idx, host) in (0..).zip(&launch.hosts) {
-            let agent = self.agents.get_mut(&host.name).expect("it is there");
+        for (node_idx, node) in (0..).zip(&launch.nodes) {
+            let agent = self.agents.get_mut(&node.name).expect("it is there");
             agent.desired.jobs.retain(|wanted| wanted.job != JobId(job));
             let (job, launch) = (JobId(job), Arc::clone(&launch));
-            agent.desired.jobs.push(DesiredJob { job, run: Run(1), aim: Aim::Run, launch, host_idx });
+            agent.desired.jobs.push(DesiredJob { job, run: Run(1), aim: Aim::Run, launch, node_idx });
             agent.wish().await;
         }
     }

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use node_agent::cgroup::{Wanted, probe};
 use node_agent::driver::{Carrier, Node, NodeEvent, Reporter};
 use node_agent::keys::{KeyDirs, Keys};
-use node_agent::pmi::HostId;
+use node_agent::pmi::JobNode;
 use node_agent::pmi::frames::HubFrame;
 use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
-use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
+use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, Launch, LaunchNode, NodeExit, NodeReport};
 use rms_core::node_loop::{Inbound, Question};
 use rms_model::{Environment, Execution, Generation, JobId, Labels, NodeId, Owner, Run, Span, Usage, Work};
 use tokio::sync::mpsc;
@@ -100,7 +100,7 @@ impl Reporter for Listener {
 struct NoPeers;
 
 impl Carrier for NoPeers {
-    fn carry(&self, _share: &Share, _host: &HostId, _frame: HubFrame) {}
+    fn carry(&self, _share: &Share, _node: &JobNode, _frame: HubFrame) {}
 
     fn resume(&self, _share: &Share) {}
 }
@@ -196,7 +196,7 @@ impl World {
 
     pub async fn submit(&mut self, job: u64, launch: Launch) {
         let launch = Arc::new(launch);
-        self.desired.jobs.push(DesiredJob { job: JobId(job), run: Run(1), aim: Aim::Run, launch, host_idx: 0 });
+        self.desired.jobs.push(DesiredJob { job: JobId(job), run: Run(1), aim: Aim::Run, launch, node_idx: 0 });
         self.desire().await;
     }
 
@@ -204,7 +204,7 @@ impl World {
         self.end_after(Span::ZERO, job, grace).await;
     }
 
-    /// The job has left this host: its processes have so long before they are told.
+    /// The job has left this node: its processes have so long before they are told.
     pub async fn end_after(&mut self, patience: Span, job: u64, grace: Span) {
         let wanted = self.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)).expect("it was submitted");
         wanted.aim = Aim::End { patience, grace };
@@ -294,9 +294,9 @@ pub fn me() -> String {
     nix::unistd::User::from_uid(nix::unistd::geteuid()).expect("a lookup").expect("a name").name
 }
 
-/// One host with `n_tasks` tasks.
+/// One node with `n_tasks` tasks.
 pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
-    let host = Host {
+    let node = LaunchNode {
         node: NodeId(1),
         name: "t1".to_owned(),
         cluster: "c".to_owned(),
@@ -313,7 +313,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         cpus_per_task: 1,
         wall: Span::from_mins(5),
         grace: Span::from_secs(5),
-        hosts: vec![host],
+        nodes: vec![node],
         ..Launch::of(
             Owner(me()),
             Execution {

@@ -21,7 +21,7 @@ pub struct Changes {
     pub shapes: Option<Vec<Shape>>,
     pub resizing: Option<Resizing>,
     pub n_tasks: Option<u32>,
-    /// 0: the tasks share the CPUs of their host.
+    /// 0: the tasks share the CPUs of their node.
     pub cpus_per_task: Option<u32>,
     /// Empty means any.
     pub clusters: Option<Vec<String>>,
@@ -93,12 +93,12 @@ impl Changes {
         *self == Changes { labels: labels.clone(), wall: *wall, priority: *priority, ..Changes::default() }
     }
 
-    /// Is it about sizes and the hosts that can have them?
+    /// Is it about sizes and the nodes that can have them?
     pub fn is_of_size(&self) -> bool {
         let Changes { wall, shapes, resizing, n_tasks, cpus_per_task, clusters, features, memory, .. } = self;
         let is_of_tasks = n_tasks.is_some() || cpus_per_task.is_some();
-        let is_of_hosts = clusters.is_some() || features.is_some() || memory.is_some();
-        wall.is_some() || shapes.is_some() || resizing.is_some() || is_of_tasks || is_of_hosts
+        let is_of_nodes = clusters.is_some() || features.is_some() || memory.is_some();
+        wall.is_some() || shapes.is_some() || resizing.is_some() || is_of_tasks || is_of_nodes
     }
 }
 

@@ -21,7 +21,7 @@ use crate::stamp;
 
 /// What is wanted; what is absent is as it was, or the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct Changes {
     pub layout: Option<Layout>,
     pub topology: Option<String>,
     pub listen: Option<IpAddr>,
@@ -49,13 +49,13 @@ struct Programs {
 ///
 /// # Errors
 /// A wish that does not fit what is there, missing programs, processes that do not get ready.
-pub async fn build(dir: &UpDir, wish: &Wish) -> Result<Built, Failure> {
+pub async fn build(dir: &UpDir, changes: &Changes) -> Result<Built, Failure> {
     let programs = Programs { server: spawn::program("rms-server")?, agent: spawn::program("node-agent")? };
     dir.make()?;
     let lock = dir.lock()?;
     let (ledger, is_old) = match dir.load()? {
-        Some(ledger) => (agreed(ledger, wish, dir)?, true),
-        None => (new_ledger(wish, dir)?, false),
+        Some(ledger) => (agreed(ledger, changes, dir)?, true),
+        None => (new_ledger(changes, dir)?, false),
     };
     let built = bring_up(dir, ledger, is_old, &programs).await;
     if built.is_err() && !is_old {
@@ -79,29 +79,29 @@ async fn bring_up(dir: &UpDir, mut ledger: Ledger, is_old: bool, programs: &Prog
 }
 
 /// The cluster that is there, if it is the one that is wanted.
-fn agreed(ledger: Ledger, wish: &Wish, dir: &UpDir) -> Result<Ledger, Failure> {
+fn agreed(ledger: Ledger, changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
     let differs = |what: &str, there: &str| {
         Failure::new("other_cluster", format!("{} holds a cluster with {what} {there}", dir.root.display()))
             .hint("'rms up' alone starts that one again; 'rms down' ends it for ever; --dir names another place")
     };
-    if wish.layout.as_ref().is_some_and(|layout| *layout != ledger.layout) {
+    if changes.layout.as_ref().is_some_and(|layout| *layout != ledger.layout) {
         return Err(differs("nodes", &ledger.layout.text()));
     }
-    if wish.topology.is_some() && wish.topology != ledger.topology {
+    if changes.topology.is_some() && changes.topology != ledger.topology {
         return Err(differs("topology", ledger.topology.as_deref().unwrap_or("of this machine")));
     }
-    if wish.listen.is_some_and(|listen| listen != ledger.listen) {
+    if changes.listen.is_some_and(|listen| listen != ledger.listen) {
         return Err(differs("the address", &ledger.listen.to_string()));
     }
     Ok(ledger)
 }
 
-fn new_ledger(wish: &Wish, dir: &UpDir) -> Result<Ledger, Failure> {
-    let layout = match &wish.layout {
+fn new_ledger(changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
+    let layout = match &changes.layout {
         Some(layout) => layout.clone(),
         None => Layout::of_nodes(DEFAULT_NODES).map_err(Failure::usage)?,
     };
-    let listen = wish.listen.unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    let listen = changes.listen.unwrap_or(IpAddr::from([127, 0, 0, 1]));
     // What is here was not made by us.
     if place::is_there(&dir.server())? {
         let failure =
@@ -112,7 +112,7 @@ fn new_ledger(wish: &Wish, dir: &UpDir) -> Result<Ledger, Failure> {
     let nodes = layout.nodes().enumerate();
     let nodes = nodes.map(|(idx, (name, cluster))| NodeRecord { name, cluster, address: address(idx), process: None });
     let nodes = nodes.collect();
-    let topology = wish.topology.clone();
+    let topology = changes.topology.clone();
     let to_resume = Vec::new();
     let cgroup = cgroups::name(&dir.root, stamp::now());
     let ledger =

@@ -82,7 +82,7 @@ impl FromStr for Layout {
     }
 }
 
-/// The address of the node at this place: each has a loopback address of its own, as MPI libraries tell hosts
+/// The address of the node at this place: each has a loopback address of its own, as MPI libraries tell nodes
 /// apart by address. The server has 127.0.0.1.
 pub fn node_address(idx: usize) -> IpAddr {
     let (high, low) = (idx / 250, idx % 250);

@@ -1,4 +1,4 @@
-//! `rms budget`: what hosts at a price have cost, and what is left.
+//! `rms budget`: what nodes at a price have cost, and what is left.
 
 use negotiation::Price;
 use rms_api::negotiate::BudgetLine;

@@ -46,7 +46,7 @@ fn the_queue() {
         &queue::QueueAnswer {
             queue: Queue { now: NOW, planned: NOW, jobs },
             clusters: clusters(),
-            negotiations: talks(),
+            negotiations: negotiations(),
         },
     );
 }
@@ -55,7 +55,7 @@ fn the_queue() {
 fn the_queue_says_until_when_an_offer_stands_in_eighty_columns() {
     let jobs = vec![started(), malleable(), ghost(), blocked(), held()];
     let queue = Queue { now: NOW, planned: NOW, jobs };
-    let answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: talks() };
+    let answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: negotiations() };
     let text = answer.people().fitted("none", Some(80));
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("a[3-4] (r3: +2 until 12:30:10, "), "{text}");
@@ -103,10 +103,10 @@ fn the_nodes() {
     ];
     let clusters = vec![(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())];
     let list = NodeList { now: NOW, nodes, clusters };
-    check("nodes", &nodes::NodesAnswer { list: list.clone(), negotiations: talks(), each: true, is_all: true });
+    check("nodes", &nodes::NodesAnswer { list: list.clone(), negotiations: negotiations(), each: true, is_all: true });
     check_form(
         "nodes_summary",
-        &nodes::NodesAnswer { list, negotiations: talks(), each: false, is_all: true },
+        &nodes::NodesAnswer { list, negotiations: negotiations(), each: false, is_all: true },
         Form::Text,
     );
 }
@@ -153,7 +153,7 @@ fn what_users_have_spent() {
 fn negotiations_as_lines_and_as_stories() {
     let answer = |as_stories| {
         let allowed = Allowed::default();
-        negotiations::NegotiationsAnswer { now: NOW, lines: talks(), clusters: clusters(), allowed, as_stories }
+        negotiations::NegotiationsAnswer { now: NOW, lines: negotiations(), clusters: clusters(), allowed, as_stories }
     };
     check("negotiations", &answer(false));
     check_form("negotiations_of_a_job", &answer(true), Form::Text);
@@ -168,12 +168,12 @@ fn what_was_negotiated() {
         negotiation: "a1".to_owned(),
         quantity: 2,
         unit: negotiate::Unit::Nodes,
-        hosts: vec!["a5".to_owned(), "a6".to_owned()],
+        nodes: vec!["a5".to_owned(), "a6".to_owned()],
         generation: 3,
         n_rounds: 2,
     };
     check("negotiate", &granted);
-    let cores = negotiate::Granted { unit: negotiate::Unit::FewerCores, hosts: Vec::new(), ..granted };
+    let cores = negotiate::Granted { unit: negotiate::Unit::FewerCores, nodes: Vec::new(), ..granted };
     check_form("negotiate_cores", &cores, Form::Text);
     check_form("negotiate_cores", &cores, Form::Json);
     let time = negotiate::Granted { quantity: 1_800_000, unit: negotiate::Unit::Time, ..cores };
@@ -187,13 +187,18 @@ fn why_jobs_are_where_they_are() {
     let found = Found { now: NOW, live: lines.into_iter().map(detail).collect(), ended: vec![record()] };
     check(
         "explain",
-        &explain::ExplainAnswer { found, clusters: clusters(), negotiations: talks(), allowed: Allowed::default() },
+        &explain::ExplainAnswer {
+            found,
+            clusters: clusters(),
+            negotiations: negotiations(),
+            allowed: Allowed::default(),
+        },
     );
 }
 
 #[test]
 fn a_refused_proposal_is_explained_by_its_term() {
-    let mut last = talks().remove(0);
+    let mut last = negotiations().remove(0);
     let (phase, reason) = (Phase::Ended(Ending::Rejected), Some(negotiation::Reason::Policy));
     last.record.rounds.push(RoundRecord { at: NOW, said: Said::Phase { phase, reason } });
     last.phase = phase;
@@ -273,7 +278,7 @@ fn the_server() {
         n_submitted: 77,
         n_passes: 150,
         last_pass: Some(NOW),
-        ghost_host_time: Span::from_secs(75),
+        ghost_node_time: Span::from_secs(75),
         launchers: LauncherStatus::default(),
     };
     let adaptations = AdaptationDelays {
@@ -291,7 +296,7 @@ fn the_server() {
         request_bytes: 360,
         n_refused: 1,
         adaptations,
-        ghost_host_time: vec![("a".into(), Span::from_secs(70)), ("b".into(), Span::from_secs(5))],
+        ghost_node_time: vec![("a".into(), Span::from_secs(70)), ("b".into(), Span::from_secs(5))],
     };
     let traffic = LauncherTraffic { n_open: 2, n_opened: 9, bytes_up: 4000, bytes_down: 90_000 };
     let server = ServerReport {
@@ -379,10 +384,10 @@ fn malleable() -> JobLine {
 }
 
 /// Job 7 was offered nodes, countered, and has given some back before.
-fn talks() -> Vec<NegotiationLine> {
+fn negotiations() -> Vec<NegotiationLine> {
     let parties = |initiator| Parties { job: JobId(7), run: Run(1), initiator };
     let at = |secs| NOW - Span::from_secs(secs);
-    let offer = |quantity| Item::up_to(Resource::Hosts(ClusterId(1)), 2, quantity);
+    let offer = |quantity| Item::up_to(Resource::Nodes(ClusterId(1)), 2, quantity);
     let proposed = |secs, by, round, initiator, direction, item: Item| RoundRecord {
         at: at(secs),
         said: Said::Proposed {
@@ -408,7 +413,7 @@ fn talks() -> Vec<NegotiationLine> {
             proposed(20, Side::Rms, 1, Side::Rms, Direction::Grow, priced),
             proposed(19, Side::Application, 2, Side::Rms, Direction::Grow, countered),
         ],
-        hosts: Vec::new(),
+        nodes: Vec::new(),
     };
     let given = NegotiationRecord {
         id: NegotiationId { initiator: Side::Application, number: 1 },
@@ -421,7 +426,7 @@ fn talks() -> Vec<NegotiationLine> {
             phase(299, Phase::Committing, None),
             phase(280, Phase::Applied, None),
         ],
-        hosts: vec!["a6".to_owned()],
+        nodes: vec!["a6".to_owned()],
     };
     let refused = NegotiationRecord {
         id: NegotiationId { initiator: Side::Application, number: 2 },
@@ -432,7 +437,7 @@ fn talks() -> Vec<NegotiationLine> {
             proposed(100, Side::Application, 1, Side::Application, Direction::Grow, offer(40)),
             phase(100, Phase::Ended(Ending::Rejected), Some(negotiation::Reason::NoResources)),
         ],
-        hosts: Vec::new(),
+        nodes: Vec::new(),
     };
     let line = |record, phase, until, held: &[&str]| NegotiationLine {
         job: JobId(7),
@@ -441,7 +446,7 @@ fn talks() -> Vec<NegotiationLine> {
         record,
         phase,
         until,
-        held: held.iter().map(|host| (*host).to_owned()).collect(),
+        held: held.iter().map(|node| (*node).to_owned()).collect(),
     };
     vec![
         line(given, Phase::Applied, None, &[]),
@@ -460,12 +465,12 @@ fn ghost() -> JobLine {
     }
 }
 
-fn blocker(job: u64, state: JobState, hosts: u32, mins: i64) -> Blocker {
+fn blocker(job: u64, state: JobState, nodes: u32, mins: i64) -> Blocker {
     let until = NOW + Span::from_mins(mins);
     Blocker {
         job: JobId(job),
         state,
-        hosts,
+        nodes,
         from: NOW - Span::from_mins(10),
         until,
         is_offer: false,
@@ -544,10 +549,10 @@ fn record() -> JobRecord {
 
 fn occupation() -> ViewAnswer {
     let profile = |blocks: &[(i64, i64, i64)]| {
-        let block = |(from, until, hosts): &(i64, i64, i64)| Block {
+        let block = |(from, until, nodes): &(i64, i64, i64)| Block {
             from: NOW + Span::from_mins(*from),
             until: NOW + Span::from_mins(*until),
-            hosts: *hosts,
+            nodes: *nodes,
         };
         Profile::from_blocks(blocks.iter().map(block))
     };

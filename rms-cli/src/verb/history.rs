@@ -168,7 +168,7 @@ impl Show for HistoryAnswer {
                 record.labels.name.clone(),
                 record.outcome.word().to_owned(),
                 exit(record),
-                record.request.n_hosts().to_string(),
+                record.request.n_nodes().to_string(),
                 record.n_tasks.to_string(),
                 time(Some(record.submitted)),
                 time(Some(record.eligible)),
@@ -191,12 +191,12 @@ fn sizes(record: &JobRecord) -> String {
         .evolution
         .iter()
         .flat_map(|held| held.stages())
-        .map(|stage| stage.hosts)
+        .map(|stage| stage.nodes)
         .filter(|held| *held > 0)
         .collect();
     match (held.iter().min(), held.iter().max()) {
         (Some(fewest), Some(most)) if fewest < most => format!("{fewest}-{most}"),
-        (Some(_), Some(_)) | (None, _) | (_, None) => record.request.n_hosts().to_string(),
+        (Some(_), Some(_)) | (None, _) | (_, None) => record.request.n_nodes().to_string(),
     }
 }
 

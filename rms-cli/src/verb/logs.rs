@@ -117,7 +117,7 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, F
     let mut found = Found::default();
     while let Some(event) = follow.next().await? {
         let (task, stream, bytes) = match event {
-            FollowEvent::Output { task, stream, bytes, host_idx: _ } => (task, stream, bytes),
+            FollowEvent::Output { task, stream, bytes, node_idx: _ } => (task, stream, bytes),
             FollowEvent::Missing(missing) => {
                 found.missing.push(missing);
                 continue;
@@ -205,7 +205,7 @@ fn not_one_file(detail: &JobDetail) -> Failure {
     let what = match &detail.spec.execution.work {
         Work::Script { .. } => "its output file has a name that only its node knows",
         Work::Tasks { .. } => "each of its tasks writes a file of its own",
-        Work::Hosts => "its launcher uses the hosts by its own means",
+        Work::Nodes => "its launcher uses the nodes by its own means",
     };
     Failure::new("many_files", format!("job {}: {what} ({pattern})", detail.line.job))
         .hint("read the files where they are")

@@ -39,7 +39,7 @@ Examples:
                                            two
   rms negotiate --grow 2 --for 10m                  two nodes for ten minutes
   rms negotiate 7 --grow 4 -M b            four nodes of another cluster
-  rms negotiate --shrink 2 --hosts a3,a4            give these back
+  rms negotiate --shrink 2 --nodes a3,a4            give these back
   rms negotiate --shrink-cores 6 --on a2   six cores of a2 fewer; its threads
                                            are moved to the others
   rms negotiate --grow-cores 6 --accept-at-least 1
@@ -84,12 +84,12 @@ pub struct Args {
     /// How long to wait for nodes that others hold
     #[arg(long, value_name = "SPAN", default_value = "0s")]
     wait: Span,
-    /// Of which cluster; of that of its first node, or of --hosts, if absent
+    /// Of which cluster; of that of its first node, or of --nodes, if absent
     #[arg(short = 'M', long, value_name = "NAME", conflicts_with = "extend")]
     cluster: Option<String>,
     /// Which nodes to give back: a3,a4 or a[3-4]; the last ones if absent
     #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "extend", "grow_cores", "shrink_cores"])]
-    hosts: Option<String>,
+    nodes: Option<String>,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -112,9 +112,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         return Err(launcher_sdk::CallError::Unexpected.into());
     };
     match outcome {
-        AskOutcome::Ready { negotiation, quantity, hosts, generation, n_rounds } => {
+        AskOutcome::Ready { negotiation, quantity, nodes, generation, n_rounds } => {
             let granted =
-                Granted { job, negotiation: negotiation.to_string(), quantity, unit, hosts, generation, n_rounds };
+                Granted { job, negotiation: negotiation.to_string(), quantity, unit, nodes, generation, n_rounds };
             context.output.show(&granted)?;
             Ok(Exit::OK)
         }
@@ -140,8 +140,8 @@ async fn broken_term(client: &Client, job: JobId, negotiation: NegotiationId) ->
 fn ask(args: Args) -> Result<Ask, Failure> {
     let cluster = args.cluster;
     let (direction, what, quantity) = match (args.grow, args.shrink, args.grow_cores, args.shrink_cores) {
-        (Some(count), ..) => (Direction::Grow, Asked::Hosts { cluster }, u64::from(count)),
-        (None, Some(count), ..) => (Direction::Shrink, Asked::Hosts { cluster }, u64::from(count)),
+        (Some(count), ..) => (Direction::Grow, Asked::Nodes { cluster }, u64::from(count)),
+        (None, Some(count), ..) => (Direction::Shrink, Asked::Nodes { cluster }, u64::from(count)),
         (None, None, Some(count), _) => (Direction::Grow, Asked::Cores { cluster }, u64::from(count)),
         (None, None, None, Some(count)) => (Direction::Shrink, Asked::Cores { cluster }, u64::from(count)),
         (None, None, None, None) => {
@@ -150,7 +150,7 @@ fn ask(args: Args) -> Result<Ask, Failure> {
     };
     let least = match (&args.accept_at_least, &what) {
         (None, _) => quantity,
-        (Some(text), Asked::Hosts { .. } | Asked::Cores { .. }) => {
+        (Some(text), Asked::Nodes { .. } | Asked::Cores { .. }) => {
             count(text).map(u64::from).map_err(|what| Failure::usage(format!("--accept-at-least: {what}")))?
         }
         (Some(text), Asked::Time) => {
@@ -161,13 +161,13 @@ fn ask(args: Args) -> Result<Ask, Failure> {
     if least > quantity {
         return Err(Failure::usage("--accept-at-least is more than what is asked for: write less"));
     }
-    let given_back = args.hosts.as_deref().map(hostlist::expand).transpose()?.unwrap_or_default();
+    let given_back = args.nodes.as_deref().map(hostlist::expand).transpose()?.unwrap_or_default();
     if !given_back.is_empty() && given_back.len() as u64 != quantity {
-        let message = format!("--hosts names {} nodes, and --shrink says {quantity}", given_back.len());
+        let message = format!("--nodes names {} nodes, and --shrink says {quantity}", given_back.len());
         return Err(Failure::usage(message).hint("name as many nodes as are given back"));
     }
     // Each is refused where the other has a meaning.
-    let hosts = args.on.as_deref().map(hostlist::expand).transpose()?.unwrap_or(given_back);
+    let nodes = args.on.as_deref().map(hostlist::expand).transpose()?.unwrap_or(given_back);
     Ok(Ask {
         direction,
         what,
@@ -176,7 +176,7 @@ fn ask(args: Args) -> Result<Ask, Failure> {
         sizes: args.sizes.unwrap_or_default(),
         price: args.price.unwrap_or_default(),
         duration: args.duration,
-        hosts,
+        nodes,
         wait: args.wait,
     })
 }
@@ -216,7 +216,7 @@ pub(super) enum Unit {
 impl Unit {
     fn of(ask: &Ask) -> Unit {
         match (&ask.what, ask.direction) {
-            (Asked::Hosts { .. }, _) => Unit::Nodes,
+            (Asked::Nodes { .. }, _) => Unit::Nodes,
             (Asked::Cores { .. }, Direction::Grow) => Unit::MoreCores,
             (Asked::Cores { .. }, Direction::Shrink) => Unit::FewerCores,
             (Asked::Time, _) => Unit::Time,
@@ -230,7 +230,7 @@ pub(super) struct Granted {
     pub(super) negotiation: String,
     pub(super) quantity: u64,
     pub(super) unit: Unit,
-    pub(super) hosts: Vec<String>,
+    pub(super) nodes: Vec<String>,
     pub(super) generation: u32,
     pub(super) n_rounds: u16,
 }
@@ -241,7 +241,7 @@ impl Show for Granted {
             Unit::Time => format!("{}\n", stamp::brief(terms::time(self.quantity))),
             Unit::MoreCores => format!("{}\n", negotiations::cores(self.quantity, Direction::Grow)),
             Unit::FewerCores => format!("{}\n", negotiations::cores(self.quantity, Direction::Shrink)),
-            Unit::Nodes => self.hosts.iter().map(|host| format!("{host}\n")).collect(),
+            Unit::Nodes => self.nodes.iter().map(|node| format!("{node}\n")).collect(),
         }
     }
 
@@ -255,14 +255,14 @@ impl Show for Granted {
             "job": self.job.0,
             "negotiation": self.negotiation,
             unit: self.quantity,
-            "hosts": self.hosts,
+            "nodes": self.nodes,
             "generation": self.generation,
             "rounds": self.n_rounds,
         })
     }
 
     fn ids(&self) -> Vec<String> {
-        self.hosts.clone()
+        self.nodes.clone()
     }
 
     fn table(&self) -> Option<Table> {
@@ -292,13 +292,13 @@ mod tests {
     fn what_is_typed_is_what_is_asked() {
         let plain = Ask {
             direction: Direction::Grow,
-            what: Asked::Hosts { cluster: None },
+            what: Asked::Nodes { cluster: None },
             quantity: 4,
             least: 4,
             sizes: Sizes::Any,
             price: Price(0),
             duration: None,
-            hosts: Vec::new(),
+            nodes: Vec::new(),
             wait: Span::ZERO,
         };
         assert_eq!(asked("7 --grow 4"), Ok(plain.clone()));
@@ -307,18 +307,18 @@ mod tests {
             sizes: Sizes::PowerOfTwo,
             price: Price(500),
             duration: Some(Span::from_mins(10)),
-            what: Asked::Hosts { cluster: Some("b".to_owned()) },
+            what: Asked::Nodes { cluster: Some("b".to_owned()) },
             wait: Span::from_secs(30),
             ..plain.clone()
         };
         let line = "--grow 4 --accept-at-least 2 --sizes pow2 --price 0.5 --for 10m --cluster b --wait 30s";
         assert_eq!(asked(line), Ok(terms));
-        let hosts = vec!["a3".to_owned(), "a4".to_owned()];
-        let back = Ask { direction: Direction::Shrink, quantity: 2, least: 2, hosts, ..plain.clone() };
-        assert_eq!(asked("--shrink 2 --hosts a[3-4]"), Ok(back));
+        let nodes = vec!["a3".to_owned(), "a4".to_owned()];
+        let back = Ask { direction: Direction::Shrink, quantity: 2, least: 2, nodes, ..plain.clone() };
+        assert_eq!(asked("--shrink 2 --nodes a[3-4]"), Ok(back));
         let cores = Ask { what: Asked::Cores { cluster: None }, quantity: 6, least: 1, ..plain.clone() };
         assert_eq!(asked("7 --grow-cores 6 --accept-at-least 1"), Ok(cores.clone()));
-        let fewer = Ask { direction: Direction::Shrink, least: 6, hosts: vec!["a2".to_owned()], ..cores };
+        let fewer = Ask { direction: Direction::Shrink, least: 6, nodes: vec!["a2".to_owned()], ..cores };
         assert_eq!(asked("--shrink-cores 6 --on a2"), Ok(fewer));
         let longer = Ask { what: Asked::Time, quantity: 1_800_000, least: 600_000, ..plain };
         assert_eq!(asked("--extend 30m --accept-at-least 10m"), Ok(longer));
@@ -337,11 +337,11 @@ mod tests {
         check("--grow 2 --accept-at-least 10m", "whole number");
         check("--grow 1 --grow-cores 1", "cannot be used with");
         check("--shrink-cores 1 --extend 1h", "cannot be used with");
-        check("--shrink-cores 1 --hosts a1", "cannot be used with");
+        check("--shrink-cores 1 --nodes a1", "cannot be used with");
         check("--grow 1 --on a1", "cannot be used with");
         check("--extend 0s", "above zero");
-        check("--shrink 3 --hosts a1,a2", "names 2 nodes, and --shrink says 3");
-        check("--grow 2 --hosts a1,a2", "cannot be used with");
+        check("--shrink 3 --nodes a1,a2", "names 2 nodes, and --shrink says 3");
+        check("--grow 2 --nodes a1,a2", "cannot be used with");
         check("--shrink 2 --for 10m", "cannot be used with");
         check("--grow 2 --price -1", "--price");
         check("--grow 2 --sizes 3", "write pow2");

@@ -144,7 +144,7 @@ impl NegotiationsAnswer {
                 Direction::Shrink => "shrink",
             };
             let what = terms::last_proposal(record);
-            let nodes = if line.held.is_empty() { &record.hosts } else { &line.held };
+            let nodes = if line.held.is_empty() { &record.nodes } else { &line.held };
             table.row(vec![
                 line.job.to_string(),
                 record.id.to_string(),

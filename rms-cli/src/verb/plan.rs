@@ -95,7 +95,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub nodes: u32,
-    /// As `rms` writes hosts: the cluster's name, or each with its number.
+    /// As `rms` writes nodes: the cluster's name, or each with its number.
     pub place: String,
     pub wall: Span,
     pub start: Time,
@@ -234,7 +234,7 @@ mod tests {
     /// Cluster a has 8 nodes, of which 6 are busy for 100 s; b has 4, all of them ghosts for 10 s.
     fn view() -> ViewAnswer {
         let now = Time::from_secs(1000);
-        let busy = |secs, hosts| Profile::from_pairs(now, [(Span::from_secs(secs), hosts)]);
+        let busy = |secs, nodes| Profile::from_pairs(now, [(Span::from_secs(secs), nodes)]);
         let cluster = |id, name: &str, capacity, started, ghosts| ClusterView {
             cluster: ClusterId(id),
             name: name.to_owned(),

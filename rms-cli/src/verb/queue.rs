@@ -186,7 +186,7 @@ impl QueueAnswer {
                 line.owner.0.clone(),
                 line.labels.name.clone(),
                 line.state.word().to_owned(),
-                line.request.n_hosts().to_string(),
+                line.request.n_nodes().to_string(),
                 line.n_tasks.to_string(),
                 stamp::brief(line.request.wall),
                 start,
@@ -210,7 +210,7 @@ impl QueueAnswer {
         }
         match &line.reason {
             Some(reason) => short_reason(reason, now) + &changes,
-            None => self.clusters.hosts(&line.request) + &changes,
+            None => self.clusters.nodes(&line.request) + &changes,
         }
     }
 }
@@ -225,19 +225,19 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::AgentsExpected { n_nodes, .. } => format!("(waits for {n_nodes} agents)"),
         Reason::LauncherAway { .. } => "(its launcher is away)".to_owned(),
         Reason::BeyondDepth { position, .. } => format!("(place {position}, beyond the planned depth)"),
-        Reason::TooFewHosts { cluster, wanted, usable, .. } => {
+        Reason::TooFewNodes { cluster, wanted, usable, .. } => {
             format!("({wanted} of {cluster} wanted, {usable} usable)")
         }
         Reason::Behind { policy, job, .. } => format!("({policy}: behind {job})"),
         Reason::Blocked { by, .. } => {
             let ids: Vec<String> = by.iter().take(3).map(|blocker| blocker.job.to_string()).collect();
             let more = if by.len() > ids.len() { ", …" } else { "" };
-            if ids.is_empty() { "(hosts are taken)".to_owned() } else { format!("(behind {}{more})", ids.join(", ")) }
+            if ids.is_empty() { "(nodes are taken)".to_owned() } else { format!("(behind {}{more})", ids.join(", ")) }
         }
     }
 }
 
-/// Does this state still hold hosts or wait for them?
+/// Does this state still hold nodes or wait for them?
 pub fn is_active(state: JobState) -> bool {
     match state {
         JobState::Submitted

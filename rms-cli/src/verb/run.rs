@@ -243,10 +243,10 @@ impl Running {
             let waits = self.form == Form::Text && self.last.as_ref().is_none_or(|change| is_waiting(change.state));
             tokio::select! {
                 event = follow.next() => match event? {
-                    Some(FollowEvent::Output { task: _, stream, bytes, host_idx: _ }) if self.form == Form::Json => {
+                    Some(FollowEvent::Output { task: _, stream, bytes, node_idx: _ }) if self.form == Form::Json => {
                         self.collected.add(stream, &bytes);
                     }
-                    Some(FollowEvent::Output { task, stream, bytes, host_idx: _ }) => {
+                    Some(FollowEvent::Output { task, stream, bytes, node_idx: _ }) => {
                         if !self.is_unread {
                             let written = self.streams.write(task, stream, &bytes);
                             self.check_reader(written)?;

@@ -123,7 +123,7 @@ impl ShowAnswer {
         fields.add("tasks", tasks(line.n_tasks, line.cpus_per_task));
         fields.add("wall time", line.request.wall.to_string());
         if spec.options.len() > 1 {
-            let option = |request: &rms_model::Request| format!("{} x {}", self.clusters.hosts(request), request.wall);
+            let option = |request: &rms_model::Request| format!("{} x {}", self.clusters.nodes(request), request.wall);
             fields.add("sizes", spec.options.iter().map(option).collect::<Vec<_>>().join(", "));
         }
         fields.add("priority", line.priority.to_string());
@@ -142,7 +142,7 @@ impl ShowAnswer {
                 fields.add("script", format!("{} lines {}", script.lines().count(), plain(&args.join(" "))));
             }
             Work::Tasks { argv } => fields.add("command", plain(&argv.join(" "))),
-            Work::Hosts => fields.add("command", "hosts only, used by its launcher".to_owned()),
+            Work::Nodes => fields.add("command", "nodes only, used by its launcher".to_owned()),
         }
         let output = spec
             .execution
@@ -186,7 +186,7 @@ impl ShowAnswer {
     }
 
     fn size(&self, request: &rms_model::Request, nodes: &[String]) -> String {
-        let size = self.clusters.hosts(request);
+        let size = self.clusters.nodes(request);
         if nodes.is_empty() { size } else { format!("{size} ({})", hostlist::fold(nodes)) }
     }
 }

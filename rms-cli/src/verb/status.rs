@@ -59,7 +59,7 @@ impl StatusAnswer {
         let status = &self.status;
         format!(
             "nodes      {} of {} connected\njobs       {} waiting, {} started, {} ghosts, {} ever submitted\n\
-             scheduler  {} passes, the last {}\nghosts     kept hosts idle for {} (host time)\n",
+             scheduler  {} passes, the last {}\nghosts     kept nodes idle for {} (node time)\n",
             status.n_connected,
             status.n_nodes,
             status.n_waiting,
@@ -68,13 +68,13 @@ impl StatusAnswer {
             status.n_submitted,
             status.n_passes,
             status.last_pass.map_or_else(|| "never".to_owned(), stamp::iso_secs),
-            stamp::brief(status.ghost_host_time),
+            stamp::brief(status.ghost_node_time),
         )
     }
 
     fn launchers_text(&self) -> String {
         let (status, traffic) = (&self.report.status, &self.report.traffic);
-        let of_ghosts = status.ghost_host_time.iter();
+        let of_ghosts = status.ghost_node_time.iter();
         let of_ghosts: String = of_ghosts
             .map(|(cluster, span)| format!("           {} {}\n", plain(cluster), stamp::brief(*span)))
             .collect();
@@ -120,8 +120,8 @@ impl Show for StatusAnswer {
         let delays = &status.adaptations;
         let bounds = ADAPTATION_BOUNDS.iter().map(|bound| json!(bound)).chain([Value::Null]);
         let bucket = |(bound, count): (Value, &u64)| json!({"at_most_ms": bound, "count": count});
-        let ghosts = status.ghost_host_time.iter().map(|(cluster, time)| (cluster.clone(), json::span(*time)));
-        value["ghost_host_ms_by_cluster"] = Value::Object(ghosts.collect());
+        let ghosts = status.ghost_node_time.iter().map(|(cluster, time)| (cluster.clone(), json::span(*time)));
+        value["ghost_node_ms_by_cluster"] = Value::Object(ghosts.collect());
         value["launchers"] = json!({
             "launchers": status.n_launchers,
             "connected": status.n_connected,

@@ -7,7 +7,7 @@ use rms_model::hostlist;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
-use crate::embedded::build::{Built, Wish, build};
+use crate::embedded::build::{Built, Changes, build};
 use crate::embedded::layout::Layout;
 use crate::embedded::ledger::UpDir;
 use crate::failure::{Exit, Failure};
@@ -48,9 +48,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(n_nodes) => Some(Layout::of_nodes(n_nodes).map_err(Failure::usage)?),
         None => args.clusters,
     };
-    let wish = Wish { layout, topology: args.topology, listen: args.listen };
+    let changes = Changes { layout, topology: args.topology, listen: args.listen };
     let dir = up_dir(context)?;
-    let built = build(&dir, &wish).await?;
+    let built = build(&dir, &changes).await?;
     let is_usual = context.dir.is_none();
     context.output.show(&UpAnswer { built, root: dir.root, is_usual })?;
     Ok(Exit::OK)

@@ -33,7 +33,7 @@ Examples:
 While a job runs: time, name, account, comment, priority. While it waits also
 nodes, shapes, tasks, cpus-per-task, clusters, constraint, mem, hold, requeue,
 begin, chdir, output, error, input, export, profile, expand, compact, open,
-malleable, on-resize, workers, negotiable, speedup and on-host-loss, as 'rms
+malleable, on-resize, workers, negotiable, speedup and on-node-loss, as 'rms
 submit' takes them; 'compact=yes' stands for a flag without a value.
 'clusters=' and 'constraint=' allow any; 'malleable=' and 'profile=' end
 changes of its size while it runs; 'export' is in place of the whole
@@ -178,7 +178,7 @@ const FLAGS: [&str; 19] = [
     "malleable",
     "on-resize",
     "speedup",
-    "on-host-loss",
+    "on-node-loss",
 ];
 
 /// The same, of flags without a value.

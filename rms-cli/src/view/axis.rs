@@ -1,4 +1,4 @@
-//! Round times and round host counts to put marks at.
+//! Round times and round node counts to put marks at.
 
 use rms_model::{Span, Time};
 
@@ -50,8 +50,8 @@ const ROUND_SECS: [i64; 20] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, DAY, 2 * DAY, 7 * DAY,
 ];
 
-/// Round host counts from 0 to `most`, at most about `n_most` of them, and `most` itself.
-pub fn host_marks(most: i64, n_most: i64) -> Vec<i64> {
+/// Round node counts from 0 to `most`, at most about `n_most` of them, and `most` itself.
+pub fn node_marks(most: i64, n_most: i64) -> Vec<i64> {
     let mut step = 1;
     // 1, 2, 5, 10, 20, 50, …
     for factor in [2, 5, 10].iter().cycle() {
@@ -98,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn host_marks_hold_the_capacity() {
-        assert_eq!(host_marks(4, 5), [0, 1, 2, 3, 4]);
-        assert_eq!(host_marks(24, 5), [0, 5, 10, 15, 20, 24]);
-        assert_eq!(host_marks(101, 5), [0, 20, 40, 60, 80, 101]);
-        assert_eq!(host_marks(0, 5), [0]);
+    fn node_marks_hold_the_capacity() {
+        assert_eq!(node_marks(4, 5), [0, 1, 2, 3, 4]);
+        assert_eq!(node_marks(24, 5), [0, 5, 10, 15, 20, 24]);
+        assert_eq!(node_marks(101, 5), [0, 20, 40, 60, 80, 101]);
+        assert_eq!(node_marks(0, 5), [0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Draws occupation profiles with characters: time to the right, hosts upwards, one row a host where there is room.
+//! Draws occupation profiles with characters: time to the right, nodes upwards, one row a node where there is room.
 
 use rms_api::answer::ClusterView;
 use rms_model::Time;
@@ -75,7 +75,7 @@ pub fn draw(clusters: &[ClusterView], now: Time, window: Window, canvas: Canvas)
 
 fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> String {
     let busy = view.started.at(now) + view.ghosts.at(now);
-    let mut text = format!("{}: {busy} of {} hosts taken", plain(&view.name), view.capacity);
+    let mut text = format!("{}: {busy} of {} nodes taken", plain(&view.name), view.capacity);
     let n_offered = view.offered.at(now);
     if n_offered > 0 {
         text += &format!(", {n_offered} offered");
@@ -92,16 +92,16 @@ fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> Strin
     let n_rows = usize::try_from(most).unwrap_or(usize::MAX).min(canvas.height.max(1));
     let columns = columns(&slabs, window, n_columns);
     for row_idx in (0..n_rows).rev() {
-        let host = row_host(row_idx, n_rows, most);
-        let cells: Vec<Cell> = columns.iter().map(|slab| cell(slab, host, view.capacity)).collect();
+        let node = row_node(row_idx, n_rows, most);
+        let cells: Vec<Cell> = columns.iter().map(|slab| cell(slab, node, view.capacity)).collect();
         let label = row_label(row_idx, n_rows, most);
         text += &format!("{label:>label_width$} ┤{}\n", paint(&cells, canvas.colours));
     }
     text + &time_axis(window, n_columns, label_width)
 }
 
-/// The host, counted from 1, that a row stands for: the highest of those it covers.
-fn row_host(row_idx: usize, n_rows: usize, most: i64) -> i64 {
+/// The node, counted from 1, that a row stands for: the highest of those it covers.
+fn row_node(row_idx: usize, n_rows: usize, most: i64) -> i64 {
     let (row_idx, n_rows) = (row_idx as i64, n_rows as i64);
     (most * (row_idx + 1)).div_ceil_of(n_rows)
 }
@@ -121,20 +121,20 @@ fn row_label(row_idx: usize, n_rows: usize, most: i64) -> String {
     let is_top = row_idx + 1 == n_rows;
     let every_row = n_rows <= 12;
     let is_round = (row_idx + 1).is_multiple_of(4);
-    if every_row || is_top || is_round { row_host(row_idx, n_rows, most).to_string() } else { String::new() }
+    if every_row || is_top || is_round { row_node(row_idx, n_rows, most).to_string() } else { String::new() }
 }
 
-/// Which layer a host lies in: the started ones stand at the bottom.
-fn cell(slab: &Slab, host: i64, capacity: u32) -> Cell {
-    if host <= slab.started {
+/// Which layer a node lies in: the started ones stand at the bottom.
+fn cell(slab: &Slab, node: i64, capacity: u32) -> Cell {
+    if node <= slab.started {
         Cell::Started
-    } else if host <= slab.started + slab.offered {
+    } else if node <= slab.started + slab.offered {
         Cell::Offered
-    } else if host <= slab.started + slab.offered + slab.ghosts {
+    } else if node <= slab.started + slab.offered + slab.ghosts {
         Cell::Ghost
-    } else if host <= slab.total() {
+    } else if node <= slab.total() {
         Cell::Planned
-    } else if host <= i64::from(capacity) {
+    } else if node <= i64::from(capacity) {
         Cell::Free
     } else {
         Cell::Nothing
@@ -214,7 +214,7 @@ mod tests {
         let view = cluster(&[(3600, 20, 2)], &[(3600, 5, 1)], &[(3620, 20, 4)]);
         let window = Window::of(now, std::slice::from_ref(&view), None);
         let expected = "\
-a: 3 of 4 hosts taken
+a: 3 of 4 nodes taken
 4 ┤····················░░░░░░░░░░░░░░░░░░░░
 3 ┤▒▒▒▒▒···············░░░░░░░░░░░░░░░░░░░░
 2 ┤████████████████████░░░░░░░░░░░░░░░░░░░░
@@ -267,14 +267,14 @@ a: 3 of 4 hosts taken
 
     proptest! {
         #[test]
-        fn the_marks_of_a_column_are_its_hosts(
+        fn the_marks_of_a_column_are_its_nodes(
             started in blocks(), ghosts in blocks(), planned in blocks(), offered in blocks()
         ) {
             let view = ClusterView { offered: profile(&offered), ..cluster(&started, &ghosts, &planned) };
             let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
             let slabs = cut(&view, window);
             for slab in columns(&slabs, window, 60) {
-                let count = |kind: Cell| (1..=100).filter(|host| cell(&slab, *host, 4) == kind).count() as i64;
+                let count = |kind: Cell| (1..=100).filter(|node| cell(&slab, *node, 4) == kind).count() as i64;
                 prop_assert_eq!(count(Cell::Started), slab.started);
                 prop_assert_eq!(count(Cell::Offered), slab.offered);
                 prop_assert_eq!(count(Cell::Ghost), slab.ghosts);

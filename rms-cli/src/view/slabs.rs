@@ -3,7 +3,7 @@
 use rms_api::answer::ClusterView;
 use rms_model::{Span, Time};
 
-/// Hosts by layer during `[from, until)`.
+/// Nodes by layer during `[from, until)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slab {
     pub from: Time,
@@ -78,15 +78,15 @@ pub mod tests {
     use super::*;
 
     pub fn profile(blocks: &[(i64, i64, i64)]) -> Profile {
-        let block = |(from, span, hosts): &(i64, i64, i64)| Block {
+        let block = |(from, span, nodes): &(i64, i64, i64)| Block {
             from: Time::from_secs(*from),
             until: Time::from_secs(from + span),
-            hosts: *hosts,
+            nodes: *nodes,
         };
         Profile::from_blocks(blocks.iter().map(block))
     }
 
-    /// Blocks as (from, span, hosts) in seconds.
+    /// Blocks as (from, span, nodes) in seconds.
     pub fn cluster(
         started: &[(i64, i64, i64)],
         ghosts: &[(i64, i64, i64)],

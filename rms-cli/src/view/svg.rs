@@ -51,7 +51,7 @@ fn legend(svg: &mut String) {
     put(svg, format_args!(r#"<text class="label" x="{}" y="27">capacity</text>"#, x + 26.0));
 }
 
-/// Where times and hosts stand in one panel.
+/// Where times and nodes stand in one panel.
 struct Scale {
     window: Window,
     most: i64,
@@ -65,8 +65,8 @@ impl Scale {
         round(LEFT + part.min(1.0) * (WIDTH - LEFT - RIGHT))
     }
 
-    fn y(&self, hosts: i64) -> f64 {
-        round(self.top + PANEL_HEIGHT * (1.0 - hosts as f64 / self.most as f64))
+    fn y(&self, nodes: i64) -> f64 {
+        round(self.top + PANEL_HEIGHT * (1.0 - nodes as f64 / self.most as f64))
     }
 }
 
@@ -78,15 +78,15 @@ fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
     let name = escape(&view.name);
     put(svg, format_args!(r#"<g id="cluster-{name}">"#));
     put(svg, format_args!(r#"<text class="name" x="{LEFT}" y="{}">cluster {name}</text>"#, top - 8.0));
-    for hosts in axis::host_marks(scale.most, 6) {
-        let y = scale.y(hosts);
+    for nodes in axis::node_marks(scale.most, 6) {
+        let y = scale.y(nodes);
         put(svg, format_args!(r#"<line class="grid" x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}"/>"#));
-        put(svg, format_args!(r#"<text class="label right" x="{}" y="{}">{hosts}</text>"#, LEFT - 8.0, y + 4.0));
+        put(svg, format_args!(r#"<text class="label right" x="{}" y="{}">{nodes}</text>"#, LEFT - 8.0, y + 4.0));
     }
     let y_middle = top + PANEL_HEIGHT / 2.0;
     put(
         svg,
-        format_args!(r#"<text class="soft middle" transform="translate(18 {y_middle}) rotate(-90)">hosts</text>"#),
+        format_args!(r#"<text class="soft middle" transform="translate(18 {y_middle}) rotate(-90)">nodes</text>"#),
     );
     layer(svg, "started", &slabs, &scale, |_| 0, |slab| slab.started);
     let with_offers = |slab: &Slab| slab.started + slab.offered;
@@ -162,7 +162,7 @@ mod tests {
             let line = svg.lines().find(|line| line.contains(&format!(r#"<path class="{class}""#)));
             line.unwrap_or_default().to_owned()
         };
-        // 872 pixels are 40 seconds, 150 pixels are 4 hosts; the floor is at 234.
+        // 872 pixels are 40 seconds, 150 pixels are 4 nodes; the floor is at 234.
         assert!(path("started").contains("M64 234V121.5H282V196.5H500V234H282V234H64Z"), "{}", path("started"));
         assert!(path("planned").contains("M500 234V84H936V234H500Z"), "{}", path("planned"));
         assert!(!svg.contains(r#"<path class="ghosts""#));

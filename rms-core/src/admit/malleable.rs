@@ -35,7 +35,7 @@ pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
         }
         OnResize::Workers => match work {
             Work::Tasks { .. } => Ok(()),
-            Work::Script { .. } | Work::Hosts => {
+            Work::Script { .. } | Work::Nodes => {
                 Err(Refusal::Malformed("workers are tasks: name a program, no script"))
             }
         },
@@ -45,7 +45,7 @@ pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
 /// What holds of limits that an application declares while it runs, too.
 ///
 /// # Errors
-/// They allow no number of hosts, or the speed-up is none.
+/// They allow no number of nodes, or the speed-up is none.
 pub(crate) fn check_declared(declared: &Declared) -> Result<(), Refusal> {
     let Declared { least, most, sizes, speedup } = declared;
     let has_sizes = sizes.least(u64::from(*least)).is_some_and(|size| size <= u64::from(*most));
@@ -55,17 +55,17 @@ pub(crate) fn check_declared(declared: &Declared) -> Result<(), Refusal> {
     if speedup.is_sound() {
         Ok(())
     } else {
-        Err(Refusal::Malformed("a speed-up names at most 256 numbers of hosts, ascending and above 0"))
+        Err(Refusal::Malformed("a speed-up names at most 256 numbers of nodes, ascending and above 0"))
     }
 }
 
-/// The shapes to start with. A shape that leaves the number of hosts open stands for all that are of use, the largest
+/// The shapes to start with. A shape that leaves the number of nodes open stands for all that are of use, the largest
 /// first: of those that complete at the same time the first is taken, so a job starts with the most that is free now, and
 /// with less rather than wait. Sizes that no cluster has are left out, as those of a list that a user wrote are: the range
 /// may be wider than a cluster, as long as some size of it is possible.
 ///
 /// # Errors
-/// A number of hosts that is not of use.
+/// A number of nodes that is not of use.
 pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shape>, Refusal> {
     let open = [Shape { nodes: Nodes::FromTasks, wall: None }];
     let shapes = if shapes.is_empty() { &open } else { shapes };
@@ -77,10 +77,10 @@ pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shap
         match &shape.nodes {
             Nodes::FromTasks => {
                 let sizes = start_sizes(malleable);
-                all.extend(sizes.into_iter().map(|hosts| Shape { nodes: Nodes::Count(hosts), wall: shape.wall }));
+                all.extend(sizes.into_iter().map(|nodes| Shape { nodes: Nodes::Count(nodes), wall: shape.wall }));
             }
-            Nodes::Count(hosts) => {
-                let is_of_use = (malleable.least..=malleable.most).contains(hosts) && fits(malleable, *hosts);
+            Nodes::Count(nodes) => {
+                let is_of_use = (malleable.least..=malleable.most).contains(nodes) && fits(malleable, *nodes);
                 if !is_of_use {
                     return Err(Refusal::MalleableSizes);
                 }
@@ -92,18 +92,18 @@ pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shap
     Ok(all)
 }
 
-/// Workers are counted on each host: their number changes with the hosts.
+/// Workers are counted on each node: their number changes with the nodes.
 ///
 /// # Errors
-/// A number of workers that does not divide by the hosts to start with, or several such sizes.
+/// A number of workers that does not divide by the nodes to start with, or several such sizes.
 pub(super) fn tasks(malleable: &Malleable, tasks: TaskCount, shapes: &[Shape]) -> Result<TaskCount, Refusal> {
     let TaskCount::Total(n_tasks) = tasks else { return Ok(tasks) };
     if malleable.on_resize != OnResize::Workers {
         return Ok(tasks);
     }
     match shapes {
-        [Shape { nodes: Nodes::Count(hosts), wall: _ }] if *hosts > 0 && n_tasks.is_multiple_of(*hosts) => {
-            Ok(TaskCount::PerHost(n_tasks / hosts))
+        [Shape { nodes: Nodes::Count(nodes), wall: _ }] if *nodes > 0 && n_tasks.is_multiple_of(*nodes) => {
+            Ok(TaskCount::PerNode(n_tasks / nodes))
         }
         _ => Err(Refusal::Malformed(
             "workers are counted on each node: with a number of tasks, name one number of nodes by which it divides",
@@ -111,27 +111,27 @@ pub(super) fn tasks(malleable: &Malleable, tasks: TaskCount, shapes: &[Shape]) -
     }
 }
 
-/// The hosts that a launcher was granted are of use for what it starts there.
+/// The nodes that a launcher was granted are of use for what it starts there.
 ///
 /// # Errors
 /// They are of several clusters, or are not as many as the limits allow.
 pub(crate) fn check_launched(malleable: &Malleable, granted: &Request) -> Result<(), Refusal> {
     check_options(std::slice::from_ref(granted))?;
-    let hosts = granted.n_hosts();
-    let is_of_use = (malleable.least..=malleable.most).contains(&hosts) && fits(malleable, hosts);
+    let nodes = granted.n_nodes();
+    let is_of_use = (malleable.least..=malleable.most).contains(&nodes) && fits(malleable, nodes);
     if is_of_use || malleable.is_as_started() { Ok(()) } else { Err(Refusal::MalleableSizes) }
 }
 
-/// Its hosts are hosts of one cluster, whichever that is.
+/// Its nodes are nodes of one cluster, whichever that is.
 ///
 /// # Errors
-/// A size with hosts of several.
+/// A size with nodes of several.
 pub(super) fn check_options(options: &[Request]) -> Result<(), Refusal> {
-    let is_on_one = |request: &Request| request.hosts.len() == 1;
+    let is_on_one = |request: &Request| request.nodes.len() == 1;
     if options.iter().all(is_on_one) {
         Ok(())
     } else {
-        Err(Refusal::Malformed("a job that changes its size has all its hosts on one cluster"))
+        Err(Refusal::Malformed("a job that changes its size has all its nodes on one cluster"))
     }
 }
 
@@ -144,8 +144,8 @@ fn usable(malleable: &Malleable) -> impl Iterator<Item = u32> + '_ {
     std::iter::successors(next(Some(malleable.least)), move |size| next(size.checked_add(1)))
 }
 
-fn fits(malleable: &Malleable, hosts: u32) -> bool {
-    malleable.sizes.fits(hosts.into())
+fn fits(malleable: &Malleable, nodes: u32) -> bool {
+    malleable.sizes.fits(nodes.into())
 }
 
 /// The largest first. Of very many, some: a pass looks at each, and what is offered later fills the gaps.
@@ -167,7 +167,7 @@ fn start_sizes(malleable: &Malleable) -> Vec<u32> {
 const MAX_HOOK: usize = 4096;
 /// Sizes that a job may start with.
 const MAX_STARTS: usize = 32;
-/// More hosts than a cluster has.
+/// More nodes than a cluster has.
 const MAX_RANGE: usize = 1 << 20;
 
 #[cfg(test)]
@@ -239,11 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_counted_on_each_host() {
+    fn workers_are_counted_on_each_node() {
         let farm = Malleable { on_resize: OnResize::Workers, ..limits(2, 8, Sizes::Any) };
-        let on = |hosts| Shape { nodes: Nodes::Count(hosts), wall: None };
-        assert_eq!(tasks(&farm, TaskCount::Total(6), &[on(3)]), Ok(TaskCount::PerHost(2)));
-        assert_eq!(tasks(&farm, TaskCount::PerHost(1), &[on(3), on(2)]), Ok(TaskCount::PerHost(1)));
+        let on = |nodes| Shape { nodes: Nodes::Count(nodes), wall: None };
+        assert_eq!(tasks(&farm, TaskCount::Total(6), &[on(3)]), Ok(TaskCount::PerNode(2)));
+        assert_eq!(tasks(&farm, TaskCount::PerNode(1), &[on(3), on(2)]), Ok(TaskCount::PerNode(1)));
         assert!(tasks(&farm, TaskCount::Total(5), &[on(3)]).is_err());
         assert!(tasks(&farm, TaskCount::Total(6), &[on(3), on(2)]).is_err());
         let told = Malleable { on_resize: OnResize::Signal(10), ..farm };
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_size_to_start_with_is_within_the_limits() {
         let limits = limits(2, 8, Sizes::PowerOfTwo);
-        let of = |hosts| shapes(&limits, &[Shape { nodes: Nodes::Count(hosts), wall: None }]);
+        let of = |nodes| shapes(&limits, &[Shape { nodes: Nodes::Count(nodes), wall: None }]);
         assert_eq!(of(4).map(|shapes| shapes.len()), Ok(1));
         assert_eq!(of(16), Err(Refusal::MalleableSizes));
         assert_eq!(of(6), Err(Refusal::MalleableSizes));

@@ -11,11 +11,11 @@ use crate::state::State;
 /// What holds of stages wherever they are.
 ///
 /// # Errors
-/// A stage without hosts, or stages that last for too long together.
+/// A stage without nodes, or stages that last for too long together.
 pub(crate) fn check_stages(state: &State, evolving: &Evolving) -> Result<(), Refusal> {
     let stages = evolving.stages.stages();
     // The script runs on the first node until its end, so there is always one.
-    let is_empty = stages.is_empty() || stages.iter().any(|stage| stage.hosts == 0);
+    let is_empty = stages.is_empty() || stages.iter().any(|stage| stage.nodes == 0);
     if is_empty {
         return Err(Refusal::EmptyStage);
     }
@@ -28,11 +28,11 @@ pub(crate) fn check_stages(state: &State, evolving: &Evolving) -> Result<(), Ref
 /// # Errors
 /// A number of tasks that does not divide by the nodes of the first stage.
 pub(super) fn tasks_of_stages(evolving: &Evolving, tasks: TaskCount) -> Result<TaskCount, Refusal> {
-    let first = evolving.stages.stages().first().map_or(0, |first| first.hosts);
+    let first = evolving.stages.stages().first().map_or(0, |first| first.nodes);
     match tasks {
-        TaskCount::PerHost(n_tasks) => Ok(TaskCount::PerHost(n_tasks)),
+        TaskCount::PerNode(n_tasks) => Ok(TaskCount::PerNode(n_tasks)),
         TaskCount::Total(n_tasks) if first > 0 && n_tasks.is_multiple_of(first) => {
-            Ok(TaskCount::PerHost(n_tasks / first))
+            Ok(TaskCount::PerNode(n_tasks / first))
         }
         TaskCount::Total(n_tasks) => Err(Refusal::TasksOfStages { n_tasks, first }),
     }
@@ -43,15 +43,15 @@ pub(super) fn tasks_of_stages(evolving: &Evolving, tasks: TaskCount) -> Result<T
 /// # Errors
 /// As for a submission.
 pub(crate) fn evolving_options(state: &State, spec: &JobSpec, evolving: &Evolving) -> Result<Vec<Request>, Refusal> {
-    let clusters: Vec<ClusterId> = spec.options.iter().flat_map(|request| request.hosts.keys().copied()).collect();
-    let cpus = spec.tasks.most_on_a_host(1).saturating_mul(spec.cpus_per_task).max(spec.constraint.cpus);
+    let clusters: Vec<ClusterId> = spec.options.iter().flat_map(|request| request.nodes.keys().copied()).collect();
+    let cpus = spec.tasks.most_on_a_node(1).saturating_mul(spec.cpus_per_task).max(spec.constraint.cpus);
     options(state, &clusters, &Constraint { cpus, ..spec.constraint.clone() }, evolving)
 }
 
-/// Its peak for all of its time, on each cluster that has as many hosts.
+/// Its peak for all of its time, on each cluster that has as many nodes.
 ///
 /// # Errors
-/// The first stage that none of the clusters has hosts for.
+/// The first stage that none of the clusters has nodes for.
 pub(super) fn options(
     state: &State,
     clusters: &[ClusterId],
@@ -70,14 +70,14 @@ pub(super) fn options(
         return Ok(options);
     }
     let largest = clusters.iter().map(n_eligible).max().unwrap_or(0);
-    let idx = evolving.stages.stages().iter().position(|stage| stage.hosts > largest).unwrap_or(0);
+    let idx = evolving.stages.stages().iter().position(|stage| stage.nodes > largest).unwrap_or(0);
     let counts: Vec<String> = clusters
         .iter()
         .map(|cluster| format!("{} in cluster {}", n_eligible(cluster), state.clusters()[cluster]))
         .collect();
     Err(Refusal::StageTooLarge {
         stage: idx + 1,
-        wanted: evolving.stages.stages()[idx].hosts,
+        wanted: evolving.stages.stages()[idx].nodes,
         possible: format!("{}{}", counts.join(", "), describe(constraint)),
     })
 }

@@ -55,7 +55,7 @@ impl Answers<'_> {
         };
         if let Some(named) = named {
             let mut named: Vec<JobId> = named.into_iter().collect();
-            named.sort_by_cached_key(|job| (stand(&state.jobs()[job]), state.wish(*job).map(|(key, _)| key), *job));
+            named.sort_by_cached_key(|job| (stand(&state.jobs()[job]), state.demand(*job).map(|(key, _)| key), *job));
             return Box::new(named.into_iter().map(|job| (job, &state.jobs()[&job], None)));
         }
         let is_wanted =
@@ -152,7 +152,7 @@ impl<'a> Wanted<'a> {
     }
 
     fn is_there(&self, entry: &Job) -> bool {
-        let is_on = |request: &Request| request.hosts.keys().any(|cluster| self.clusters.contains(cluster));
+        let is_on = |request: &Request| request.nodes.keys().any(|cluster| self.clusters.contains(cluster));
         match &entry.phase {
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => entry.spec.options.iter().any(is_on),
             Phase::Started(started) => is_on(&started.request),
@@ -187,8 +187,8 @@ fn compare_jobs(
     (one_job, one): (JobId, &Job),
     (other_job, other): (JobId, &Job),
 ) -> Ordering {
-    let n_hosts = |job, entry: &Job| super::shown_request(published, job, entry).n_hosts();
-    let n_tasks = |job, entry: &Job| entry.spec.tasks.total(n_hosts(job, entry));
+    let n_nodes = |job, entry: &Job| super::shown_request(published, job, entry).n_nodes();
+    let n_tasks = |job, entry: &Job| entry.spec.tasks.total(n_nodes(job, entry));
     let wall = |job, entry: &Job| super::shown_request(published, job, entry).wall;
     let start = |job, entry: &Job| {
         let started = entry.started().map(|started| started.at);
@@ -201,7 +201,7 @@ fn compare_jobs(
         JobColumn::Name => one.spec.labels.name.cmp(&other.spec.labels.name),
         JobColumn::State => one.state().cmp(&other.state()),
         JobColumn::Priority => one.spec.priority.cmp(&other.spec.priority),
-        JobColumn::Nodes => n_hosts(one_job, one).cmp(&n_hosts(other_job, other)),
+        JobColumn::Nodes => n_nodes(one_job, one).cmp(&n_nodes(other_job, other)),
         JobColumn::Tasks => n_tasks(one_job, one).cmp(&n_tasks(other_job, other)),
         JobColumn::Wall => wall(one_job, one).cmp(&wall(other_job, other)),
         JobColumn::Submitted => one.submitted.cmp(&other.submitted),

@@ -39,7 +39,7 @@ impl Jobs<'_> {
             return;
         }
         let entry = &self.state().jobs()[&job];
-        let is_promised = entry.promised_hosts().any(|promised| promised == node);
+        let is_promised = entry.promised_nodes().any(|promised| promised == node);
         let is_running = entry.started().is_some_and(|started| started.ending.is_none() && !started.is_leaving(node));
         if is_running && !is_promised {
             let requeue = entry.spec.may_run_again(self.state().settings().lost_policy);

@@ -109,7 +109,7 @@ impl Jobs<'_> {
         let name = || self.state().nodes()[&node].name.clone();
         let runs_script = match &entry.spec.execution.work {
             Work::Script { .. } => started.nodes.first() == Some(&node),
-            Work::Tasks { .. } | Work::Hosts => false,
+            Work::Tasks { .. } | Work::Nodes => false,
         };
         match exit {
             NodeExit::Exited { code: 0 } => runs_script.then_some(Outcome::Completed),
@@ -127,7 +127,7 @@ impl Jobs<'_> {
         }
     }
 
-    /// Once all hosts have ended that came with tasks of their own, nothing is waited for on those that came idle.
+    /// Once all nodes have ended that came with tasks of their own, nothing is waited for on those that came idle.
     fn verdict_of_idle(&self, job: JobId) -> Option<Outcome> {
         let entry = &self.state().jobs()[&job];
         let started = entry.started().filter(|started| started.ending.is_none())?;
@@ -145,7 +145,7 @@ impl Jobs<'_> {
     pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
         let told = outcome.clone();
         self.context.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
-        self.negotiations().end_talks(now, step, job, &told);
+        self.negotiations().end_negotiations(now, step, job, &told);
         self.context.announce(step, job);
         let is_clear = self.state().jobs()[&job].started().is_some_and(Started::is_clear);
         if is_clear {
@@ -167,7 +167,7 @@ impl Jobs<'_> {
         match &started.ending {
             Some(ending) if ending.requeue => {
                 self.context.record(step, Fact::JobRequeued { job, at: now });
-                self.negotiations().forget_talks(job);
+                self.negotiations().forget_negotiations(job);
                 self.context.launches.remove(&job);
                 self.context.passes.wanted = true;
                 self.context.announce(step, job);
@@ -195,9 +195,9 @@ impl Jobs<'_> {
         }
     }
 
-    /// 001: done. With a fair-start delay the hosts stay with the ghost, else they are free at once.
+    /// 001: done. With a fair-start delay the nodes stay with the ghost, else they are free at once.
     pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
-        self.negotiations().end_talks(now, step, job, &outcome);
+        self.negotiations().end_negotiations(now, step, job, &outcome);
         let entry = &self.state().jobs()[&job];
         // Nobody reads the history where nobody is told of jobs.
         let names = if self.context.config.tells_anyone { self.state().node_names(entry.nodes()) } else { Vec::new() };
@@ -206,12 +206,16 @@ impl Jobs<'_> {
         let record = entry.record(job, now, outcome.clone(), names.clone());
         let untils = self.context.ghost_untils(now, job);
         let ghost_until = untils.values().copied().max().unwrap_or(now);
-        let negotiations = self.state().jobs()[&job].talks.as_ref().map(|talks| talks.records()).unwrap_or_default();
+        let negotiations = self.state().jobs()[&job]
+            .negotiations
+            .as_ref()
+            .map(|negotiations| negotiations.records())
+            .unwrap_or_default();
         self.context.record(step, Fact::JobDone { record: Box::new(record), ghost_until, negotiations });
         self.context.part_ghost(now, step, job, ghost_until, untils);
         self.context.launches.remove(&job);
         self.context.tell_end(step, job, has_launcher, &outcome);
-        // A job that leaves the queue lets others move up, as much as one that frees hosts.
+        // A job that leaves the queue lets others move up, as much as one that frees nodes.
         self.context.passes.wanted = true;
         let state = if self.state().jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
         if self.context.config.tells_anyone {
@@ -240,7 +244,7 @@ impl Jobs<'_> {
                 }
             },
             Phase::Ghost(_) => {
-                Err(wrong_state(job, "done", "only its ghost keeps the hosts, for the fair-start delay"))
+                Err(wrong_state(job, "done", "only its ghost keeps the nodes, for the fair-start delay"))
             }
         }
     }

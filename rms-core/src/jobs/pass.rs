@@ -30,7 +30,7 @@ impl Jobs<'_> {
                 }
                 // What is promised is one size for one time: an evolving application is placed anew at each pass.
                 Placed::Later { fit: Some(_), .. } => None,
-                // A promise for now that could not be kept for want of hosts is not worth another pass at once.
+                // A promise for now that could not be kept for want of nodes is not worth another pass at once.
                 Placed::Later { option_idx, at, .. } => {
                     Some(Promise { at: at.max(now + Span::from_secs(1)), option_idx })
                 }

@@ -12,9 +12,9 @@ use crate::step::Step;
 
 impl Jobs<'_> {
     /// Every stage that is due and possible begins. Applications that shrink go first: what they free, others may wait
-    /// for. Those that grow go in the order in which they were promised their hosts.
+    /// for. Those that grow go in the order in which they were promised their nodes.
     pub(crate) fn enter_stages(&mut self, now: Time, step: &mut Step) {
-        // Most of the time nobody is there whose hosts change, and time passes at each event.
+        // Most of the time nobody is there whose nodes change, and time passes at each event.
         if self.state().next_stages().next().is_none() {
             self.context.alarms.clear();
             return;
@@ -37,7 +37,7 @@ impl Jobs<'_> {
 
     fn is_growing(&self, job: JobId) -> bool {
         let next = self.context.evolved(job).and_then(|(_, evolved)| Some((evolved, evolved.course.next()?)));
-        next.is_some_and(|(evolved, next)| next.hosts > evolved.course.current().hosts)
+        next.is_some_and(|(evolved, next)| next.nodes > evolved.course.current().nodes)
     }
 
     /// Takes one application into its next stage, if that is due and possible. False if it stays where it is.
@@ -53,8 +53,8 @@ impl Jobs<'_> {
                 self.end(now, step, job, Outcome::WallTime, false);
                 false
             }
-            Some(next) if next.hosts > held => self.grow(now, step, job, next.hosts - held),
-            Some(next) => self.shrink(now, step, job, (held - next.hosts) as usize),
+            Some(next) if next.nodes > held => self.grow(now, step, job, next.nodes - held),
+            Some(next) => self.shrink(now, step, job, (held - next.nodes) as usize),
         }
     }
 
@@ -125,11 +125,11 @@ impl Jobs<'_> {
         self.context.booted.map_or(latest, |booted| latest.max(booted + settings.node_lost_after))
     }
 
-    /// Applications without a limit may all wait for each other's hosts, if hosts were lost that they were promised. When
-    /// nothing but them holds hosts of a cluster, waiting helps none, and the one that began last gives way.
+    /// Applications without a limit may all wait for each other's nodes, if nodes were lost that they were promised. When
+    /// nothing but them holds nodes of a cluster, waiting helps none, and the one that began last gives way.
     fn break_standstill(&mut self, now: Time, step: &mut Step) {
         for cluster in self.state().clusters().keys().copied().collect::<Vec<_>>() {
-            let is_here = |started: &Started| started.request.hosts.contains_key(&cluster);
+            let is_here = |started: &Started| started.request.nodes.contains_key(&cluster);
             let mut youngest: Option<(Time, JobId)> = None;
             let mut n_waiting = 0;
             let mut others_move = self.state().is_any_away(cluster);
@@ -145,7 +145,7 @@ impl Jobs<'_> {
                         n_waiting += 1;
                         youngest = youngest.max(Some((started.at, job)));
                     }
-                    Phase::Ghost(ghost) => others_move |= ghost.request.hosts.contains_key(&cluster),
+                    Phase::Ghost(ghost) => others_move |= ghost.request.nodes.contains_key(&cluster),
                     Phase::Started(_) | Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {}
                 }
             }
@@ -156,10 +156,10 @@ impl Jobs<'_> {
         }
     }
 
-    /// The processes on a host are gone that the application had freed.
+    /// The processes on a node are gone that the application had freed.
     pub(crate) fn left(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, exit: NodeExit, usage: Usage) {
         self.context.record(step, Fact::ShareEnded { job, node, exit, usage });
-        self.context.record(step, Fact::HostsFreed { job, nodes: vec![node] });
+        self.context.record(step, Fact::NodesFreed { job, nodes: vec![node] });
         self.context.leave_ghosts(now, step, job, &[node]);
         self.context.passes.wanted = true;
     }

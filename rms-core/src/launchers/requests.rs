@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::refusal::Refusal;
-use rms_api::subscription::{ClusterInfo, ClusterInfos, Filter, LauncherAnswer, Wish};
+use rms_api::subscription::{ClusterInfo, ClusterInfos, Filter, LauncherAnswer, LauncherRequest};
 use rms_model::{ClusterId, Inventory, JobId, Mebibytes, Request, Span, Time};
 
 use super::Launchers;
@@ -22,12 +22,12 @@ impl Launchers<'_> {
         now: Time,
         step: &mut Step,
         job: JobId,
-        wish: Wish,
+        wish: LauncherRequest,
     ) -> Result<LauncherAnswer, Refusal> {
-        let Wish { tag, seen, request } = wish;
+        let LauncherRequest { tag, seen, request } = wish;
         let entry = &self.jobs.state().jobs()[&job];
         let launcher = launcher_of(entry);
-        let request = Request { hosts: request.hosts.into_iter().filter(|(_, hosts)| *hosts > 0).collect(), ..request };
+        let request = Request { nodes: request.nodes.into_iter().filter(|(_, nodes)| *nodes > 0).collect(), ..request };
         let is_known = launcher.tag == Some(tag) && entry.spec.options.first() == Some(&request);
         if is_known {
             // Its answer was lost, perhaps with the connection.
@@ -36,7 +36,7 @@ impl Launchers<'_> {
         match &entry.phase {
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {}
             Phase::Started(_) | Phase::Ghost(_) => {
-                return Err(wrong_state(job, entry.state().word(), "its hosts were granted already"));
+                return Err(wrong_state(job, entry.state().word(), "its nodes were granted already"));
             }
         }
         if let Some(last) = launcher.tag
@@ -55,7 +55,7 @@ impl Launchers<'_> {
     /// What it names must be in its view, exist in such numbers, and be wanted for a possible time.
     fn check_request(&self, job: JobId, filter: &Filter, request: &Request) -> Result<(), Refusal> {
         let max = self.jobs.state().settings().max_wall;
-        if request.hosts.is_empty() {
+        if request.nodes.is_empty() {
             return Err(Refusal::NothingAsked);
         }
         if request.wall <= Span::ZERO {
@@ -65,23 +65,23 @@ impl Launchers<'_> {
             return Err(Refusal::WallTooLong { wall: request.wall, max });
         }
         let shown = views::shown(self.jobs.state(), filter);
-        for (cluster, wanted) in &request.hosts {
+        for (cluster, wanted) in &request.nodes {
             if !shown.contains(cluster) {
                 let name = self.jobs.state().clusters().get(cluster);
                 let cluster = name.cloned().unwrap_or_else(|| format!("number {cluster}, which does not exist"));
-                return Err(Refusal::NotInView { job, cluster, shown: self.hosts_meeting(filter) });
+                return Err(Refusal::NotInView { job, cluster, shown: self.nodes_meeting(filter) });
             }
             if *wanted > views::n_meeting(self.jobs.state(), filter, *cluster) {
                 let constraint = admit::describe(&filter.constraint);
-                let possible = self.hosts_meeting(filter);
+                let possible = self.nodes_meeting(filter);
                 return Err(Refusal::TooManyNodes { wanted: *wanted, constraint, possible });
             }
         }
         Ok(())
     }
 
-    /// The clusters that a filter may name, and how many hosts of each meet it.
-    pub(super) fn hosts_meeting(&self, filter: &Filter) -> String {
+    /// The clusters that a filter may name, and how many nodes of each meet it.
+    pub(super) fn nodes_meeting(&self, filter: &Filter) -> String {
         let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
         let count = |(cluster, name): (&ClusterId, &String)| {
             format!("cluster {name} has {}", views::n_meeting(self.jobs.state(), filter, *cluster))
@@ -111,7 +111,7 @@ impl Launchers<'_> {
         ClusterInfo {
             cluster,
             name: self.jobs.state().clusters()[&cluster].clone(),
-            hosts: kinds.values().sum(),
+            nodes: kinds.values().sum(),
             cpus: kinds.keys().map(|kind| kind.cpus).min().unwrap_or(0),
             memory: kinds.keys().map(|kind| kind.memory).min().unwrap_or(Mebibytes(0)),
             features: kinds

@@ -34,9 +34,9 @@ impl LauncherCounts {
 }
 
 impl LauncherCounts {
-    fn ghost_host_times(state: &State) -> Vec<(String, Span)> {
+    fn ghost_node_times(state: &State) -> Vec<(String, Span)> {
         let name = |cluster| state.clusters().get(cluster).cloned().unwrap_or_default();
-        state.ghost_host_time_at.iter().map(|(cluster, span)| (name(cluster), *span)).collect()
+        state.ghost_node_time_at.iter().map(|(cluster, span)| (name(cluster), *span)).collect()
     }
 
     pub(crate) fn status(&self, context: &Context) -> LauncherStatus {
@@ -51,7 +51,7 @@ impl LauncherCounts {
             request_bytes: self.request_bytes,
             n_refused: self.n_refused,
             adaptations: self.adaptations.clone(),
-            ghost_host_time: LauncherCounts::ghost_host_times(context.state()),
+            ghost_node_time: LauncherCounts::ghost_node_times(context.state()),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use rms_model::{ClusterId, Labels, NodeId, Request, Span};
 
-use rms_api::subscription::Wish;
+use rms_api::subscription::LauncherRequest;
 
 use super::*;
 use crate::tests::alone::{Alone, NOW, outcome, user};
@@ -50,9 +50,9 @@ impl Scene {
     }
 }
 
-fn request(job: JobId, tag: u64, n_hosts: u32) -> LauncherCall {
-    let request = Request::on_one(ClusterId(1), n_hosts, Span::from_hours(1));
-    LauncherCall::Request { job, wish: Wish { tag: Tag(tag), seen: 0, request } }
+fn request(job: JobId, tag: u64, n_nodes: u32) -> LauncherCall {
+    let request = Request::on_one(ClusterId(1), n_nodes, Span::from_hours(1));
+    LauncherCall::Request { job, wish: LauncherRequest { tag: Tag(tag), seen: 0, request } }
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Launchers<'_> {
         }
     }
 
-    /// A launcher was away for too long. Hosts that it uses by its own means may be idle for all that is known, and
+    /// A launcher was away for too long. Nodes that it uses by its own means may be idle for all that is known, and
     /// what has not started never would. Processes that the agents started are watched, so they may be let run.
     fn launcher_lost(&mut self, now: Time, step: &mut Step, job: JobId) {
         let runs_alone = launcher_of(&self.jobs.state().jobs()[&job]).has_launched();

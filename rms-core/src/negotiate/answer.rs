@@ -11,21 +11,21 @@ use rms_model::{ClusterId, JobId, NodeId, Sizes, Span, Time};
 
 use super::Negotiations;
 use crate::plan;
-use crate::state::talks::{Asking, Case};
+use crate::state::negotiations::{Asking, Negotiation};
 use crate::step::Step;
 
 /// What can be given for one proposal.
 struct Offer {
     items: Vec<Item>,
     /// To be kept for it.
-    hosts: Vec<NodeId>,
+    nodes: Vec<NodeId>,
 }
 
 /// What of a proposal is given already while the rest of it is looked at.
 #[derive(Default)]
 struct Given {
-    hosts: Vec<NodeId>,
-    /// These hosts cluster by cluster, at the price that is asked for them.
+    nodes: Vec<NodeId>,
+    /// These nodes cluster by cluster, at the price that is asked for them.
     items: Vec<Item>,
 }
 
@@ -39,16 +39,16 @@ pub(super) enum Grant {
 }
 
 impl Negotiations<'_> {
-    /// The application's proposal to grow stands: it is accepted, countered or refused, or waits for hosts.
+    /// The application's proposal to grow stands: it is accepted, countered or refused, or waits for nodes.
     pub(super) fn answer_growth(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
-        let Some(proposal) = case.dialogue.proposal().cloned() else { return };
-        let place = (case.opened, job, id);
-        let case_lapses = case.dialogue.lapses();
-        let is_patient = Negotiations::last_moment(case).is_some_and(|at| at > now);
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let Some(proposal) = negotiation.dialogue.proposal().cloned() else { return };
+        let place = (negotiation.opened, job, id);
+        let negotiation_lapses = negotiation.dialogue.lapses();
+        let is_patient = Negotiations::last_moment(negotiation).is_some_and(|at| at > now);
         let action = match self.offer(now, job, id, &proposal) {
             // After a restart less may be there than in a moment.
-            Ok(Offer { items, .. }) if self.may_become_more(&proposal, &items, case_lapses) => {
+            Ok(Offer { items, .. }) if self.may_become_more(&proposal, &items, negotiation_lapses) => {
                 self.negotiators.waiting.insert(place);
                 return;
             }
@@ -56,11 +56,11 @@ impl Negotiations<'_> {
                 self.negotiators.waiting.insert(place);
                 return;
             }
-            Ok(Offer { items, hosts }) => {
-                self.keep(step, job, id, hosts);
+            Ok(Offer { items, nodes }) => {
+                self.keep(step, job, id, nodes);
                 self.say_offer(now, job, &proposal, items)
             }
-            // Hosts may become free before its time is over.
+            // Nodes may become free before its time is over.
             Err(Reason::NoResources) if is_patient && !self.is_beyond_all(&proposal) => {
                 // Others may have some to give.
                 self.context.passes.wanted |= self.negotiators.waiting.insert(place);
@@ -75,10 +75,10 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Are fewer hosts given than were asked for, of a cluster where applications are leaving some?
+    /// Are fewer nodes given than were asked for, of a cluster where applications are leaving some?
     fn is_being_left(&self, proposal: &Template, items: &[Item]) -> bool {
         items.iter().zip(proposal.items()).any(|(given, asked)| match asked.resource {
-            Resource::Hosts(cluster) => {
+            Resource::Nodes(cluster) => {
                 let is_less = !given.is_live() || given.quantity < asked.quantity;
                 asked.is_live() && is_less && self.coming(cluster).next().is_some()
             }
@@ -86,12 +86,12 @@ impl Negotiations<'_> {
         })
     }
 
-    /// Are fewer hosts given than were asked for, of a cluster where agents are expected back before the proposal lapses?
+    /// Are fewer nodes given than were asked for, of a cluster where agents are expected back before the proposal lapses?
     fn may_become_more(&self, proposal: &Template, items: &[Item], lapses: Option<Time>) -> bool {
         let Some((since, _)) = self.context.state().longest_expected() else { return false };
         let until = since + self.context.state().settings().restart_grace;
         let is_less = |(given, asked): (&Item, &Item)| match asked.resource {
-            Resource::Hosts(cluster) => {
+            Resource::Nodes(cluster) => {
                 let is_short = given.quantity < asked.quantity || given.status != asked.status;
                 is_short && self.context.state().n_expected(cluster) > 0
             }
@@ -101,13 +101,13 @@ impl Negotiations<'_> {
         is_patient && items.iter().zip(proposal.items()).any(is_less)
     }
 
-    /// Is more needed of a cluster than there are hosts of it, in whatever state they are? Waiting helps nobody then.
+    /// Is more needed of a cluster than there are nodes of it, in whatever state they are? Waiting helps nobody then.
     fn is_beyond_all(&self, proposal: &Template) -> bool {
         let is_needed = |item: &&Item| proposal.rules().get(usize::from(item.set)) == Some(&SetRule::All);
         proposal.items().iter().filter(is_needed).any(|item| match item.resource {
-            Resource::Hosts(cluster) => {
-                let n_hosts: u64 = self.context.state().kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
-                item.held.0.saturating_add(item.terms.least.0) > n_hosts
+            Resource::Nodes(cluster) => {
+                let n_nodes: u64 = self.context.state().kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
+                item.held.0.saturating_add(item.terms.least.0) > n_nodes
             }
             Resource::Cores(cluster) => self.is_beyond_nodes(proposal.parties().job, cluster, item),
             Resource::Time => false,
@@ -152,7 +152,7 @@ impl Negotiations<'_> {
                 match grant {
                     Grant::Of(quantity) => {
                         items[idx] = offered(&items[idx], quantity);
-                        if let Resource::Hosts(cluster) = items[idx].resource {
+                        if let Resource::Nodes(cluster) = items[idx].resource {
                             let asked = self.asked_price(job, id, (cluster, items[idx].terms.price));
                             items[idx].terms.price = asked.ok_or(Reason::Price)?;
                             given.items.push(items[idx].clone());
@@ -172,26 +172,26 @@ impl Negotiations<'_> {
                 return Err(refusal);
             }
         }
-        Ok(Offer { items, hosts: given.hosts })
+        Ok(Offer { items, nodes: given.nodes })
     }
 
     fn grant_item(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, given: &mut Given) -> Grant {
         match item.resource {
-            Resource::Hosts(cluster) => {
+            Resource::Nodes(cluster) => {
                 if !self.context.state().clusters().contains_key(&cluster) {
                     return Grant::Never(Reason::Policy);
                 }
-                if item.held.0 != u64::from(self.n_hosts_on(job, cluster)) {
+                if item.held.0 != u64::from(self.n_nodes_on(job, cluster)) {
                     return Grant::Never(Reason::Changed);
                 }
-                self.grant_hosts(now, job, id, (cluster, item), given)
+                self.grant_nodes(now, job, id, (cluster, item), given)
             }
             Resource::Cores(cluster) => self.grant_cores(job, cluster, item),
             Resource::Time => self.grant_time(now, job, item),
         }
     }
 
-    fn grant_hosts(
+    fn grant_nodes(
         &mut self,
         now: Time,
         job: JobId,
@@ -199,29 +199,29 @@ impl Negotiations<'_> {
         (cluster, item): (ClusterId, &Item),
         given: &mut Given,
     ) -> Grant {
-        let (most, bound) = self.most_more_hosts(now, job, id, (cluster, item.terms.price), &given.items);
+        let (most, bound) = self.most_more_nodes(now, job, id, (cluster, item.terms.price), &given.items);
         let most = item.quantity.0.min(most);
         if item.greatest(negotiation::Direction::Grow, Quantity(most)).is_none() {
             return Grant::Never(bound);
         }
-        let candidates = match item.hosts.is_empty() {
+        let candidates = match item.nodes.is_empty() {
             true => self.givable(job, id, cluster, most as usize),
-            false => match self.named(job, id, cluster, &item.hosts) {
+            false => match self.named(job, id, cluster, &item.nodes) {
                 Some(named) => named,
                 None => return Grant::NotNow,
             },
         };
-        let n_undelaying = self.n_undelaying(now, (job, id), cluster, &given.hosts, &candidates) as u64;
+        let n_undelaying = self.n_undelaying(now, (job, id), cluster, &given.nodes, &candidates) as u64;
         match item.greatest(negotiation::Direction::Grow, Quantity(n_undelaying.min(most))) {
-            Some(quantity) if item.hosts.is_empty() || quantity == item.quantity => {
-                given.hosts.extend(candidates.into_iter().take(quantity.0 as usize));
+            Some(quantity) if item.nodes.is_empty() || quantity == item.quantity => {
+                given.nodes.extend(candidates.into_iter().take(quantity.0 as usize));
                 Grant::Of(quantity)
             }
             Some(_) | None => Grant::NotNow,
         }
     }
 
-    /// Exactly these hosts of a cluster, if each is free or kept for this.
+    /// Exactly these nodes of a cluster, if each is free or kept for this.
     fn named(
         &self,
         job: JobId,
@@ -252,9 +252,9 @@ impl Negotiations<'_> {
     }
 
     /// When a growth that waits is told that nothing came.
-    pub(super) fn last_moment(case: &Case) -> Option<Time> {
-        let lapses = case.dialogue.lapses()?;
-        let longest = lapses.since(case.since()).as_millis() / LAST_PART;
+    pub(super) fn last_moment(negotiation: &Negotiation) -> Option<Time> {
+        let lapses = negotiation.dialogue.lapses()?;
+        let longest = lapses.since(negotiation.since()).as_millis() / LAST_PART;
         Some(lapses - Span::from_millis(longest.clamp(1, LAST_MOMENT.as_millis())))
     }
 
@@ -263,10 +263,10 @@ impl Negotiations<'_> {
         if !self.is_in_house(job, id) {
             return;
         }
-        let Some(case) = self.case(job, id) else { return };
-        let Some(proposal) = case.dialogue.proposal() else { return };
-        let round = case.dialogue.round();
-        let statement = match &case.asking {
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let Some(proposal) = negotiation.dialogue.proposal() else { return };
+        let round = negotiation.dialogue.round();
+        let statement = match &negotiation.asking {
             Some(asking) => answer_by(asking, proposal, round),
             None => self.answer_by_limits(job, proposal, round),
         };
@@ -278,13 +278,13 @@ impl Negotiations<'_> {
         let declared = self.limits(job);
         let declined = Statement::End { ending: Ending::Rejected, reason: Reason::Declined };
         let [item] = proposal.items() else { return declined };
-        let Resource::Hosts(_) = item.resource else { return declined };
+        let Resource::Nodes(_) = item.resource else { return declined };
         let direction = proposal.direction();
         let fits = |total: u64| {
             u64::from(declared.least) <= total && total <= u64::from(declared.most) && declared.sizes.fits(total)
         };
-        // Its limits are those of all of its hosts, the item is about those of one cluster.
-        let elsewhere = u64::from(self.n_hosts(job)).saturating_sub(item.held.0);
+        // Its limits are those of all of its nodes, the item is about those of one cluster.
+        let elsewhere = u64::from(self.n_nodes(job)).saturating_sub(item.held.0);
         let total_after = |quantity: u64| item.total(direction, Quantity(quantity))?.checked_add(elsewhere);
         // Nobody has said that it may pay.
         let is_fair = direction == Direction::Shrink || item.terms.price == Price(0);
@@ -299,7 +299,7 @@ impl Negotiations<'_> {
         let counter = less.and_then(|quantity| {
             let mut counter = item.clone();
             counter.quantity = Quantity(quantity);
-            counter.hosts = item.hosts.iter().take(quantity as usize).copied().collect();
+            counter.nodes = item.nodes.iter().take(quantity as usize).copied().collect();
             counter.terms.sizes = Sizes::Any;
             proposal.with_items(vec![counter]).ok()
         });
@@ -328,10 +328,13 @@ impl Negotiations<'_> {
         let (heard, seen) = dialogues.get(id).map_or((0, 0), |dialogue| (dialogue.heard(), dialogue.said()));
         let message = Message { id, seq: heard + 1, ack_seq: seen, statement: Some(statement) };
         let output = dialogues.receive(now, &message);
-        self.note_talk(now, step, job, id, asking);
+        self.record_dialogue(now, step, job, id, asking);
         self.say(step, job, output);
         // What is against the rules of a dialogue cannot be said again otherwise: it is given up.
-        if self.case(job, id).is_some_and(|case| !case.phase().is_over() && case.dialogue.heard() == heard) {
+        if self
+            .negotiation(job, id)
+            .is_some_and(|negotiation| !negotiation.phase().is_over() && negotiation.dialogue.heard() == heard)
+        {
             let _ = self.act(now, step, job, id, Action::Withdraw(Reason::Declined));
         }
     }

@@ -17,7 +17,7 @@ use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::rights::{self, admins_only, wrong_state};
 use crate::state::job::{Launcher, Started};
-use crate::state::talks::{Asking, Case};
+use crate::state::negotiations::{Asking, Negotiation};
 use crate::step::Step;
 
 impl Negotiations<'_> {
@@ -34,11 +34,11 @@ impl Negotiations<'_> {
         let entry = self.context.state().jobs().get(&job).filter(|entry| entry.run == run);
         let is_here = node.is_some_and(|node| entry.is_some_and(|entry| entry.nodes().contains(&node)));
         let by = format!("agent/{name}");
-        let is_same = |case: &Case| {
-            let asking = case.asking.as_ref().is_some_and(|asking| asking.by == by && asking.ask == *ask);
-            (asking && !case.phase().is_over()).then_some(case.id())
+        let is_same = |negotiation: &Negotiation| {
+            let asking = negotiation.asking.as_ref().is_some_and(|asking| asking.by == by && asking.ask == *ask);
+            (asking && !negotiation.phase().is_over()).then_some(negotiation.id())
         };
-        let again = self.talks(job).and_then(|talks| talks.open().find_map(is_same));
+        let again = self.negotiations(job).and_then(|negotiations| negotiations.open().find_map(is_same));
         if let Some(id) = again.filter(|_| is_here) {
             // It was started again, or the server was, and asks what it has asked before.
             self.negotiators.tickets.insert((job, id), ticket);
@@ -93,13 +93,13 @@ impl Negotiations<'_> {
     }
 
     /// A job that runs, and for which somebody may ask. It need not have been submitted as one that changes: its owner, or
-    /// a rank of it that spawns, knows what it can do with hosts. Only one that has announced its stages holds to them.
+    /// a rank of it that spawns, knows what it can do with nodes. Only one that has announced its stages holds to them.
     fn askable(&self, job: JobId) -> Result<&Started, Refusal> {
         let entry = self.context.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         if entry.spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
-        // An external launcher knows the hosts that it was granted, and would not hear of others, unless it has launched what
+        // An external launcher knows the nodes that it was granted, and would not hear of others, unless it has launched what
         // changes its size.
         let is_settled = |launcher: &Launcher| launcher.has_launched() && entry.spec.malleable.is_some();
         if entry.launcher.as_ref().is_some_and(|launcher| !is_settled(launcher)) {
@@ -115,26 +115,26 @@ impl Negotiations<'_> {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }
         // What its process has only talked of is used, too.
-        let talked_of = self.negotiators.dialogues.get(&job).map_or(0, Dialogues::last_heard);
-        let last = self.talks(job).map_or(0, |talks| talks.heard_up_to).max(talked_of);
+        let negotiated_about = self.negotiators.dialogues.get(&job).map_or(0, Dialogues::last_heard);
+        let last = self.negotiations(job).map_or(0, |negotiations| negotiations.heard_up_to).max(negotiated_about);
         let id = NegotiationId { initiator: Side::Application, number: last }.next();
         let id = id.ok_or(Refusal::Malformed("it has negotiated as often as can be counted"))?;
-        let hosts = self.hosts_of_ask(job, ask)?;
+        let nodes = self.nodes_of_ask(job, ask)?;
         let (resource, held) = match &ask.what {
-            Asked::Hosts { cluster } => {
-                let asked = self.cluster_of_ask(job, cluster.as_deref(), &hosts)?;
-                (Resource::Hosts(asked), u64::from(self.n_hosts_on(job, asked)))
+            Asked::Nodes { cluster } => {
+                let asked = self.cluster_of_ask(job, cluster.as_deref(), &nodes)?;
+                (Resource::Nodes(asked), u64::from(self.n_nodes_on(job, asked)))
             }
             Asked::Time => (Resource::Time, started.request.wall.as_millis().unsigned_abs()),
             Asked::Cores { cluster } => {
-                let asked = self.cluster_of_ask(job, cluster.as_deref(), &hosts)?;
-                let named: Vec<NodeId> = hosts.iter().copied().collect();
-                let on = if named.is_empty() { self.hosts_with_cores(job, asked) } else { named };
+                let asked = self.cluster_of_ask(job, cluster.as_deref(), &nodes)?;
+                let named: Vec<NodeId> = nodes.iter().copied().collect();
+                let on = if named.is_empty() { self.nodes_with_cores(job, asked) } else { named };
                 (Resource::Cores(asked), self.fewest_cores(job, &on).0)
             }
         };
-        let counts_hosts = matches!(resource, Resource::Hosts(_)) && !hosts.is_empty();
-        let quantity = if counts_hosts { hosts.len() as u64 } else { ask.quantity };
+        let counts_nodes = matches!(resource, Resource::Nodes(_)) && !nodes.is_empty();
+        let quantity = if counts_nodes { nodes.len() as u64 } else { ask.quantity };
         let terms = Terms {
             least: Quantity(ask.least.min(quantity)),
             most: Quantity(quantity),
@@ -146,46 +146,46 @@ impl Negotiations<'_> {
             priority: 0,
         };
         let (quantity, held) = (Quantity(quantity), Quantity(held));
-        let mut item = Item { set: 0, resource, quantity, held, hosts, terms, status: ItemStatus::Proposed };
+        let mut item = Item { set: 0, resource, quantity, held, nodes, terms, status: ItemStatus::Proposed };
         // Who asks for six and can use powers of two asks for what comes next below, unless that is too little.
-        if !counts_hosts && let Some(greatest) = item.greatest(ask.direction, quantity) {
+        if !counts_nodes && let Some(greatest) = item.greatest(ask.direction, quantity) {
             item.quantity = greatest;
         }
         let parties = Parties { job, run: self.context.state().jobs()[&job].run, initiator: Side::Application };
         Ok((id, Template::of_one(parties, ask.direction, item)?))
     }
 
-    /// The cluster that an ask names, or that of the hosts that it names, or the job's first one.
-    fn cluster_of_ask(&self, job: JobId, name: Option<&str>, hosts: &BTreeSet<NodeId>) -> Result<ClusterId, Refusal> {
-        let asked = match (name, hosts.first()) {
+    /// The cluster that an ask names, or that of the nodes that it names, or the job's first one.
+    fn cluster_of_ask(&self, job: JobId, name: Option<&str>, nodes: &BTreeSet<NodeId>) -> Result<ClusterId, Refusal> {
+        let asked = match (name, nodes.first()) {
             (Some(name), _) => crate::admit::cluster(self.context.state(), name)?,
             (None, Some(node)) => self.context.state().nodes()[node].cluster,
             (None, None) => self.home(job).ok_or(Refusal::NotRunning(job))?,
         };
-        if hosts.iter().any(|node| self.cluster_of(*node) != Some(asked)) {
+        if nodes.iter().any(|node| self.cluster_of(*node) != Some(asked)) {
             return Err(Refusal::Malformed("the nodes of one ask are of one cluster"));
         }
         Ok(asked)
     }
 
-    /// The hosts that are to be given back, or whose cores it is about, by name.
-    fn hosts_of_ask(&self, job: JobId, ask: &Ask) -> Result<BTreeSet<NodeId>, Refusal> {
-        if ask.hosts.is_empty() {
+    /// The nodes that are to be given back, or whose cores it is about, by name.
+    fn nodes_of_ask(&self, job: JobId, ask: &Ask) -> Result<BTreeSet<NodeId>, Refusal> {
+        if ask.nodes.is_empty() {
             return Ok(BTreeSet::new());
         }
         let wrong = |hint| Refusal::WrongState { job, state: "started", hint };
-        let nodes = rights::nodes_named(self.context.state(), &ask.hosts)?;
+        let nodes = rights::nodes_named(self.context.state(), &ask.nodes)?;
         if let Asked::Cores { .. } = &ask.what {
             let are_held = nodes.iter().all(|node| self.context.state().jobs()[&job].nodes().contains(node));
             return are_held.then_some(nodes).ok_or(wrong("one of these nodes is not its own"));
         }
         let names_its_own = ask.direction == Direction::Grow || nodes.iter().all(|node| self.can_be_taken(job, *node));
-        let names_hosts = match &ask.what {
-            Asked::Hosts { .. } | Asked::Cores { .. } => true,
+        let names_nodes = match &ask.what {
+            Asked::Nodes { .. } | Asked::Cores { .. } => true,
             Asked::Time => nodes.is_empty(),
         };
-        if !names_hosts {
-            return Err(Refusal::Template(TemplateError::HostsNamed {
+        if !names_nodes {
+            return Err(Refusal::Template(TemplateError::NodesNamed {
                 item: 0,
                 names: nodes.len(),
                 quantity: Quantity(ask.quantity),
@@ -199,8 +199,8 @@ impl Negotiations<'_> {
 
     /// The negotiation that is open for a direction.
     pub(super) fn open_for(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
-        let mut open = self.talks(job)?.open();
-        open.find(|case| case.direction() == direction).map(crate::state::talks::Case::id)
+        let mut open = self.negotiations(job)?.open();
+        open.find(|negotiation| negotiation.direction() == direction).map(crate::state::negotiations::Negotiation::id)
     }
 
     pub(crate) fn order_negotiation(
@@ -213,8 +213,8 @@ impl Negotiations<'_> {
         order: Order,
     ) -> Result<Answer, Refusal> {
         rights::may_touch(self.context.state(), who, job)?;
-        let case = self.case(job, id).filter(|case| !case.phase().is_over());
-        let direction = case.ok_or(Refusal::NoSuchNegotiation { job, id })?.direction();
+        let negotiation = self.negotiation(job, id).filter(|negotiation| !negotiation.phase().is_over());
+        let direction = negotiation.ok_or(Refusal::NoSuchNegotiation { job, id })?.direction();
         match order {
             Order::Withdraw => {
                 let reason = match who.role {
@@ -244,14 +244,14 @@ impl Negotiations<'_> {
     }
 
     fn force(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
-        match case.dialogue.hosts().cloned() {
-            // It has said which hosts it leaves, and has no more time for it.
-            Some(hosts) if !case.is_handed_over => self.free(now, step, job, hosts.into_iter().collect()),
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        match negotiation.dialogue.nodes().cloned() {
+            // It has said which nodes it leaves, and has no more time for it.
+            Some(nodes) if !negotiation.is_handed_over => self.free(now, step, job, nodes.into_iter().collect()),
             // They are leaving as fast as they can.
             Some(_) => {}
             // So are cores.
-            None if case.is_handed_over => {}
+            None if negotiation.is_handed_over => {}
             None => self.take_back(now, step, job, id, Reason::Administrator),
         }
     }

@@ -1,11 +1,11 @@
-//! Who speaks for an application: a process of it, over a channel of its own, and what it is told of its hosts.
+//! Who speaks for an application: a process of it, over a channel of its own, and what it is told of its nodes.
 
 use std::collections::BTreeSet;
 
 use negotiation::{
-    Action, Direction, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Reminder, Rules, Statement,
+    Action, Direction, Message, NegotiationId, Output, Phase, Reason, Rejected, Reminder, Rules, Statement,
 };
-use rms_api::negotiate::{Attached, Declared, HeldHost, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_api::negotiate::{Attached, Declared, HeldNode, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, NodeId, Role, Sizes, Time};
 
@@ -15,7 +15,7 @@ use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::rate::{CallRate, MOST_CALLS, Rate};
 use crate::state::fact::Fact;
-use crate::state::talks::{Case, Talks};
+use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::step::Step;
 
 /// Who speaks for a job did not keep to the rules: it is to be ended.
@@ -61,7 +61,7 @@ impl Negotiations<'_> {
                     step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::Replaced });
                 }
                 let kept = self.kept_by(job, &manner.keeps);
-                let said_before = self.talks(job).is_some_and(|talks| talks.survives_loss);
+                let said_before = self.negotiations(job).is_some_and(|negotiations| negotiations.survives_loss);
                 let has_stages = self.context.state().jobs()[&job].spec.evolving.is_some();
                 if manner.survives_loss != said_before && !has_stages {
                     self.context.record(step, Fact::LossDeclared { job, survives: manner.survives_loss });
@@ -143,7 +143,7 @@ impl Negotiations<'_> {
     }
 
     pub(crate) fn attachment(&self, now: Time, job: JobId) -> Attached {
-        let n_opened = self.talks(job).map_or(0, |talks| talks.heard_up_to);
+        let n_opened = self.negotiations(job).map_or(0, |negotiations| negotiations.heard_up_to);
         let run = self.context.state().jobs()[&job].run;
         let (declared, holding) = (self.limits(job), self.holding_of(now, job));
         let clusters = self.context.state().clusters().clone();
@@ -153,7 +153,7 @@ impl Negotiations<'_> {
 
     /// Between which sizes the application may be changed: as it has declared itself, or as it was submitted.
     pub(super) fn limits(&self, job: JobId) -> Declared {
-        if let Some(declared) = self.talks(job).and_then(|talks| talks.declared.clone()) {
+        if let Some(declared) = self.negotiations(job).and_then(|negotiations| negotiations.declared.clone()) {
             return declared;
         }
         let entry = &self.context.state().jobs()[&job];
@@ -198,7 +198,7 @@ impl Negotiations<'_> {
             return Err(Refusal::HasProfile(job));
         }
         let id = message.id;
-        if self.is_in_house(job, id) && self.case(job, id).is_some() {
+        if self.is_in_house(job, id) && self.negotiation(job, id).is_some() {
             // Somebody has asked under this number, and the application did not know that yet: it is none of its own.
             let is_opening =
                 matches!(&message.statement, Some(Statement::Propose { round: 1, .. })) && message.ack_seq == 0;
@@ -211,13 +211,13 @@ impl Negotiations<'_> {
             return Ok(());
         }
         let mut output = self.dialogues(job).receive(now, message);
-        if let Some(Unheard::NeverSaid { seen, said: _ }) = output.refused
+        if let Some(Rejected::NeverSaid { seen, said: _ }) = output.refused
             && self.context.booted.is_some()
         {
-            output.merge(self.dialogues(job).give_up_lost_talk(now, id, seen));
+            output.merge(self.dialogues(job).give_up_lost_negotiation(now, id, seen));
         }
         let refused = output.refused.take();
-        self.note_talk(now, step, job, id, None);
+        self.record_dialogue(now, step, job, id, None);
         self.say(step, job, output);
         if let Some(refused) = refused.filter(is_offence) {
             self.refuse(step, job, message, in_words(&refused));
@@ -237,7 +237,7 @@ impl Negotiations<'_> {
     pub(super) fn told_by_dialogues(&mut self, now: Time, step: &mut Step, job: JobId, output: Output) {
         let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
         for id in ids {
-            self.note_talk(now, step, job, id, None);
+            self.record_dialogue(now, step, job, id, None);
         }
         self.say(step, job, output);
     }
@@ -257,13 +257,13 @@ impl Negotiations<'_> {
             return;
         }
         self.negotiators.gone.remove(&job);
-        for id in self.open_cases(job) {
-            let is_talk = self.case(job, id).is_some_and(|case| match case.phase() {
+        for id in self.open_negotiations(job) {
+            let is_of_negotiation = self.negotiation(job, id).is_some_and(|negotiation| match negotiation.phase() {
                 Phase::Offered(_) | Phase::Countered(_) => true,
                 Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Accepted | Phase::Committing => false,
                 Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
             });
-            if is_talk && !self.is_in_house(job, id) {
+            if is_of_negotiation && !self.is_in_house(job, id) {
                 let _ = self.act(now, step, job, id, Action::Withdraw(Reason::Stopping));
             }
         }
@@ -273,7 +273,7 @@ impl Negotiations<'_> {
         self.negotiators.gone.get(&job).map(|since| *since + LONGEST_SILENCE)
     }
 
-    /// The hosts of each application that were changed by this event are told once.
+    /// The nodes of each application that were changed by this event are told once.
     pub(super) fn tell_moves(&mut self, now: Time, step: &mut Step) {
         for job in std::mem::take(&mut self.context.moved) {
             if self.negotiators.attached.contains_key(&job) {
@@ -284,41 +284,47 @@ impl Negotiations<'_> {
     }
 
     /// Where the negotiations stand that a process of it takes part in. What it knows of them itself it need not hear
-    /// again, but one that was started anew would not find that out in time: it has agreed to leave hosts and lost them.
+    /// again, but one that was started anew would not find that out in time: it has agreed to leave nodes and lost them.
     pub(super) fn reminders(&self, now: Time, job: JobId) -> Vec<Reminder> {
-        let open = self.talks(job).into_iter().flat_map(Talks::open);
-        let reminder = |case: &Case| {
-            let mut reminder = case.dialogue.reminder(now)?;
-            if case.phase() == Phase::Accepted && case.direction() == Direction::Shrink {
-                // Hosts that it keeps for longer are taken.
-                let taken_at = case.since() + self.promise_span() + self.promise_span();
+        let open = self.negotiations(job).into_iter().flat_map(JobNegotiations::open);
+        let reminder = |negotiation: &Negotiation| {
+            let mut reminder = negotiation.dialogue.reminder(now)?;
+            if negotiation.phase() == Phase::Accepted && negotiation.direction() == Direction::Shrink {
+                // Nodes that it keeps for longer are taken.
+                let taken_at = negotiation.since() + self.promise_span() + self.promise_span();
                 let left = taken_at.max(now).since(now);
                 reminder.left = Some(reminder.left.map_or(left, |due| due.min(left)));
             }
             Some(reminder)
         };
-        open.filter(|case| !self.is_in_house(job, case.id())).filter_map(reminder).collect()
+        open.filter(|negotiation| !self.is_in_house(job, negotiation.id())).filter_map(reminder).collect()
     }
 
-    /// The hosts that it was warned to lose: it has promised so many, and has not let go.
-    fn overdue_hosts(&self, job: JobId) -> BTreeSet<NodeId> {
-        let warned = self.talks(job).into_iter().flat_map(Talks::open).filter(|case| case.is_warned);
-        let agreed = warned.filter(|case| case.phase() == Phase::Accepted).filter_map(|case| case.dialogue.proposal());
-        agreed.flat_map(|agreed| self.last_hosts(job, agreed)).collect()
+    /// The nodes that it was warned to lose: it has promised so many, and has not let go.
+    fn overdue_nodes(&self, job: JobId) -> BTreeSet<NodeId> {
+        let warned = self
+            .negotiations(job)
+            .into_iter()
+            .flat_map(JobNegotiations::open)
+            .filter(|negotiation| negotiation.is_warned);
+        let agreed = warned
+            .filter(|negotiation| negotiation.phase() == Phase::Accepted)
+            .filter_map(|negotiation| negotiation.dialogue.proposal());
+        agreed.flat_map(|agreed| self.last_nodes(job, agreed)).collect()
     }
 
     pub(super) fn holding_of(&self, now: Time, job: JobId) -> Holding {
         let entry = self.context.state().jobs().get(&job);
         let Some((entry, started)) = entry.and_then(|entry| Some((entry, entry.started()?))) else {
-            return Holding { generation: 0, hosts: Vec::new(), until: Time::EPOCH, stages: None };
+            return Holding { generation: 0, nodes: Vec::new(), until: Time::EPOCH, stages: None };
         };
         // Only who has announced stages is told of some: a malleable one's course has a single leg.
         let stages = entry.spec.evolving.as_ref().and_then(|_| self.context.stages(entry, None, now, usize::MAX));
         let evolved = started.evolved.as_ref();
-        let overdue = self.overdue_hosts(job);
-        let host = |node: &NodeId| {
+        let overdue = self.overdue_nodes(job);
+        let node = |node: &NodeId| {
             let entry = &self.context.state().nodes()[node];
-            HeldHost {
+            HeldNode {
                 node: *node,
                 name: entry.name.clone(),
                 cluster: entry.cluster,
@@ -332,7 +338,7 @@ impl Negotiations<'_> {
         };
         Holding {
             generation: evolved.map_or(1, |evolved| evolved.generation),
-            hosts: started.nodes.iter().map(host).collect(),
+            nodes: started.nodes.iter().map(node).collect(),
             until: started.at + started.request.wall,
             stages: stages.map(Box::new),
         }
@@ -340,24 +346,24 @@ impl Negotiations<'_> {
 }
 
 /// Whether something that was not taken is worth a word: being late or heard twice is no offence.
-fn is_offence(refused: &Unheard) -> bool {
+fn is_offence(refused: &Rejected) -> bool {
     match refused {
-        Unheard::Breach(_) | Unheard::OutOfTurn(_) | Unheard::ForeignId(_) | Unheard::NeverSaid { .. } => true,
-        Unheard::Stale { .. } | Unheard::TooLate(_) | Unheard::Unknown(_) | Unheard::AlreadyOpen(_) => false,
+        Rejected::Breach(_) | Rejected::OutOfTurn(_) | Rejected::ForeignId(_) | Rejected::NeverSaid { .. } => true,
+        Rejected::Stale { .. } | Rejected::TooLate(_) | Rejected::Unknown(_) | Rejected::AlreadyOpen(_) => false,
     }
 }
 
 /// With its cause.
-fn in_words(refused: &Unheard) -> String {
+fn in_words(refused: &Rejected) -> String {
     match refused {
-        Unheard::Breach(breach) => format!("{refused}: {breach}"),
-        Unheard::OutOfTurn(_)
-        | Unheard::ForeignId(_)
-        | Unheard::NeverSaid { .. }
-        | Unheard::Stale { .. }
-        | Unheard::TooLate(_)
-        | Unheard::Unknown(_)
-        | Unheard::AlreadyOpen(_) => refused.to_string(),
+        Rejected::Breach(breach) => format!("{refused}: {breach}"),
+        Rejected::OutOfTurn(_)
+        | Rejected::ForeignId(_)
+        | Rejected::NeverSaid { .. }
+        | Rejected::Stale { .. }
+        | Rejected::TooLate(_)
+        | Rejected::Unknown(_)
+        | Rejected::AlreadyOpen(_) => refused.to_string(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What hosts cost an application, and what its user can pay.
+//! What nodes cost an application, and what its user can pay.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use super::Negotiations;
 use super::policy::{Account, Bargain, Reply, affordable};
 use crate::state::State;
 use crate::state::job::Job;
-use crate::state::talks::Case;
+use crate::state::negotiations::Negotiation;
 
 impl Negotiations<'_> {
-    /// What a gained host of a cluster costs for an hour.
+    /// What a gained node of a cluster costs for an hour.
     pub(super) fn list_price(&self, cluster: ClusterId) -> Price {
         let name = self.context.state().clusters().get(&cluster).map_or("", String::as_str);
         Price(self.context.state().settings().price_in(name))
     }
 
-    /// What the server asks for a host and hour in answer to a bid: no more than the bid if that will do. `None` if it is
+    /// What the server asks for a node and hour in answer to a bid: no more than the bid if that will do. `None` if it is
     /// too little, and there is no round left.
     pub(super) fn asked_price(
         &self,
@@ -28,19 +28,19 @@ impl Negotiations<'_> {
         (cluster, bid): (ClusterId, Price),
     ) -> Option<Price> {
         let list = self.list_price(cluster);
-        let case = self.case(job, id)?;
+        let negotiation = self.negotiation(job, id)?;
         let floor = self.context.state().settings().price_floor;
         let bargain = Bargain::new(list.0, floor, id.initiator, &Rules::default());
-        match bargain.reply(bid, n_proposals(case)) {
+        match bargain.reply(bid, n_proposals(negotiation)) {
             Reply::Accept => Some(bid),
             Reply::Counter(price) => Some(price),
             Reply::Reject => None,
         }
     }
 
-    /// How many hosts of a cluster more the limit and the budget of its user allow an application that bids so much, beside
+    /// How many nodes of a cluster more the limit and the budget of its user allow an application that bids so much, beside
     /// what it is given of other clusters; and what to say of more.
-    pub(super) fn most_more_hosts(
+    pub(super) fn most_more_nodes(
         &self,
         now: Time,
         job: JobId,
@@ -48,26 +48,26 @@ impl Negotiations<'_> {
         (cluster, bid): (ClusterId, Price),
         given: &[Item],
     ) -> (u64, Reason) {
-        let held = self.case(job, id).map_or(0, |case| case.held.len() as u64);
+        let held = self.negotiation(job, id).map_or(0, |negotiation| negotiation.held.len() as u64);
         let n_given: u64 = given.iter().map(|item| item.quantity.0).sum();
         let by_limit = self.may_still_gain(&self.context.state().jobs()[&job].spec.owner.0);
         // What is kept for this one already counts as its user's.
-        let by_limit = by_limit.map_or(u64::MAX, |hosts| u64::from(hosts).saturating_add(held).saturating_sub(n_given));
-        let by_budget = self.affordable_hosts(now, job, self.list_price(cluster).max(bid), Some((id, given)));
+        let by_limit = by_limit.map_or(u64::MAX, |nodes| u64::from(nodes).saturating_add(held).saturating_sub(n_given));
+        let by_budget = self.affordable_nodes(now, job, self.list_price(cluster).max(bid), Some((id, given)));
         if by_budget < by_limit { (by_budget, Reason::Price) } else { (by_limit, Reason::Policy) }
     }
 
-    /// How many hosts more it can be offered at the list price.
+    /// How many nodes more it can be offered at the list price.
     pub(super) fn most_offered(&self, now: Time, job: JobId, cluster: ClusterId) -> u64 {
         let price = self.list_price(cluster);
         // Where nobody bargains for an application, nobody has said that it may pay.
         let may_pay = price == Price(0) || self.bargains(job);
-        if may_pay { self.affordable_hosts(now, job, price, None) } else { 0 }
+        if may_pay { self.affordable_nodes(now, job, price, None) } else { 0 }
     }
 
-    /// For how many hosts more the user can pay until the application ends. The negotiation that is about them counts with
+    /// For how many nodes more the user can pay until the application ends. The negotiation that is about them counts with
     /// what of it is given already, not with what it promised before.
-    fn affordable_hosts(&self, now: Time, job: JobId, price: Price, own: Option<(NegotiationId, &[Item])>) -> u64 {
+    fn affordable_nodes(&self, now: Time, job: JobId, price: Price, own: Option<(NegotiationId, &[Item])>) -> u64 {
         let entry = &self.context.state().jobs()[&job];
         let user = entry.spec.owner.0.as_str();
         let Some(budget) = self.context.state().settings().budget_of(user).filter(|_| price > Price(0)) else {
@@ -83,7 +83,7 @@ impl Negotiations<'_> {
     }
 }
 
-/// What hosts have cost, user by user: the caller, and for an admin everybody who has a budget, pays or has paid.
+/// What nodes have cost, user by user: the caller, and for an admin everybody who has a budget, pays or has paid.
 pub(crate) fn budgets(state: &State, now: Time, who: &Identity) -> Vec<BudgetLine> {
     let settings = state.settings();
     let users: BTreeSet<&str> = match who.role {
@@ -100,27 +100,27 @@ pub(crate) fn budgets(state: &State, now: Time, who: &Identity) -> Vec<BudgetLin
     users.into_iter().map(line).collect()
 }
 
-/// What a user has spent, and what may become due for hosts that are held or promised.
+/// What a user has spent, and what may become due for nodes that are held or promised.
 pub(crate) fn account(state: &State, now: Time, user: &str, but: Option<(JobId, NegotiationId)>) -> Account {
     let mut account = Account { spent: state.spent(user), reserved: 0 };
     for (job, entry) in state.negotiating() {
         if entry.spec.owner.0 != user {
             continue;
         }
-        let (Some(talks), Some(until)) = (&entry.talks, end(entry)) else { continue };
-        let spent = talks.spent(now);
+        let (Some(negotiations), Some(until)) = (&entry.negotiations, end(entry)) else { continue };
+        let spent = negotiations.spent(now);
         account.spent = account.spent.saturating_add(spent);
-        account.reserved = account.reserved.saturating_add(talks.spent(until.max(now)).saturating_sub(spent));
-        let open = talks.open().filter(|case| but != Some((job, case.id())));
-        let promised = open.map(|case| promised_cost(case, until.since(now)));
+        account.reserved = account.reserved.saturating_add(negotiations.spent(until.max(now)).saturating_sub(spent));
+        let open = negotiations.open().filter(|negotiation| but != Some((job, negotiation.id())));
+        let promised = open.map(|negotiation| promised_cost(negotiation, until.since(now)));
         account.reserved = promised.fold(account.reserved, u64::saturating_add);
     }
     account
 }
 
 /// Proposals that the server has made.
-fn n_proposals(case: &Case) -> u16 {
-    let by_server = case.rounds.iter().filter(|round| match &round.said {
+fn n_proposals(negotiation: &Negotiation) -> u16 {
+    let by_server = negotiation.rounds.iter().filter(|round| match &round.said {
         Said::Proposed { by: Side::Rms, .. } => true,
         Said::Proposed { by: Side::Application, .. } | Said::Phase { .. } => false,
     });
@@ -133,11 +133,11 @@ fn end(entry: &Job) -> Option<Time> {
 }
 
 /// What a growth can cost that the server has offered or agreed to.
-fn promised_cost(case: &Case, left: Span) -> u64 {
-    if case.direction() == Direction::Shrink {
+fn promised_cost(negotiation: &Negotiation, left: Span) -> u64 {
+    if negotiation.direction() == Direction::Shrink {
         return 0;
     }
-    let items = case.dialogue.promised().into_iter().flat_map(|template| template.items());
+    let items = negotiation.dialogue.promised().into_iter().flat_map(|template| template.items());
     let costs = items.filter(|item| item.is_live()).map(|item| cost_of(item, left));
     costs.fold(0, u64::saturating_add)
 }
@@ -146,7 +146,7 @@ fn promised_cost(case: &Case, left: Span) -> u64 {
 fn cost_of(item: &Item, left: Span) -> u64 {
     let held = item.terms.duration.map_or(left, |duration| duration.min(left));
     match item.resource {
-        Resource::Hosts(_) => item.terms.price.cost(u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held),
+        Resource::Nodes(_) => item.terms.price.cost(u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held),
         Resource::Cores(_) | Resource::Time => 0,
     }
 }

@@ -1,6 +1,6 @@
-//! Cores on hosts that an application holds: fewer of them, or more as far as the nodes have them and nobody else does.
+//! Cores on nodes that an application holds: fewer of them, or more as far as the nodes have them and nobody else does.
 //!
-//! What is agreed is ordered by one fact, and ready once the agent of each of these hosts has said that the job's
+//! What is agreed is ordered by one fact, and ready once the agent of each of these nodes has said that the job's
 //! processes keep to it. Until then the larger of the two numbers counts as held; what fails is ordered back.
 
 use negotiation::{Action, Direction, Item, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
@@ -14,16 +14,16 @@ use crate::state::job::{Phase, Started};
 use crate::step::Step;
 
 impl Negotiations<'_> {
-    /// More cores on each of the hosts that the item is about, as many as the one with the fewest left has.
+    /// More cores on each of the nodes that the item is about, as many as the one with the fewest left has.
     pub(super) fn grant_cores(&self, job: JobId, cluster: ClusterId, item: &Item) -> Grant {
-        let hosts = match self.hosts_of_cores(job, cluster, item) {
-            Ok(hosts) => hosts,
+        let nodes = match self.nodes_of_cores(job, cluster, item) {
+            Ok(nodes) => nodes,
             Err(reason) => return Grant::Never(reason),
         };
         if self.awaits_cores(job) {
             return Grant::NotNow;
         }
-        let room = hosts.iter().map(|node| self.spare_cores(job, *node)).min().unwrap_or(0);
+        let room = nodes.iter().map(|node| self.spare_cores(job, *node)).min().unwrap_or(0);
         let most = Quantity(item.quantity.0.min(u64::from(room)));
         // Nodes get no more cores by waiting, and nobody has to give any back.
         item.greatest(Direction::Grow, most).map_or(Grant::Never(Reason::NoResources), Grant::Of)
@@ -32,40 +32,40 @@ impl Negotiations<'_> {
     /// # Errors
     /// Why the application cannot give these cores back.
     pub(super) fn check_cores_back(&self, job: JobId, cluster: ClusterId, item: &Item) -> Result<(), Reason> {
-        let hosts = self.hosts_of_cores(job, cluster, item)?;
+        let nodes = self.nodes_of_cores(job, cluster, item)?;
         // One change of its cores at a time, or nobody could say what a failed one is to be taken back to.
         if self.awaits_cores(job) {
             return Err(Reason::Changed);
         }
-        let keeps_one = hosts.iter().all(|node| item.quantity.0 < u64::from(self.cores_of(job, *node)));
+        let keeps_one = nodes.iter().all(|node| item.quantity.0 < u64::from(self.cores_of(job, *node)));
         if keeps_one { Ok(()) } else { Err(Reason::Policy) }
     }
 
-    /// The hosts that an item about cores is about: those it names, or all that the application holds on the cluster.
+    /// The nodes that an item about cores is about: those it names, or all that the application holds on the cluster.
     ///
     /// # Errors
     /// They are not its own, or it has not as many cores there as the item says.
-    fn hosts_of_cores(&self, job: JobId, cluster: ClusterId, item: &Item) -> Result<Vec<NodeId>, Reason> {
+    fn nodes_of_cores(&self, job: JobId, cluster: ClusterId, item: &Item) -> Result<Vec<NodeId>, Reason> {
         // Cores for a time would have to be taken back by force: a job's threads ask nobody.
         if item.terms.duration.is_some() || item.terms.give_back_by.is_some() {
             return Err(Reason::Policy);
         }
-        let hosts = self.hosts_with_cores(job, cluster);
-        let (are_its_own, hosts) = match item.hosts.is_empty() {
-            true => (!hosts.is_empty(), hosts),
-            false => (item.hosts.iter().all(|node| hosts.contains(node)), item.hosts.iter().copied().collect()),
+        let nodes = self.nodes_with_cores(job, cluster);
+        let (are_its_own, nodes) = match item.nodes.is_empty() {
+            true => (!nodes.is_empty(), nodes),
+            false => (item.nodes.iter().all(|node| nodes.contains(node)), item.nodes.iter().copied().collect()),
         };
         if !are_its_own {
             return Err(Reason::Policy);
         }
-        if self.fewest_cores(job, &hosts) != item.held {
+        if self.fewest_cores(job, &nodes) != item.held {
             return Err(Reason::Changed);
         }
-        Ok(hosts)
+        Ok(nodes)
     }
 
-    /// Its hosts of a cluster but those that it is to leave.
-    pub(super) fn hosts_with_cores(&self, job: JobId, cluster: ClusterId) -> Vec<NodeId> {
+    /// Its nodes of a cluster but those that it is to leave.
+    pub(super) fn nodes_with_cores(&self, job: JobId, cluster: ClusterId) -> Vec<NodeId> {
         let Some(started) = self.context.state().jobs()[&job].started() else { return Vec::new() };
         let is_meant = |node: &&NodeId| {
             let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
@@ -74,9 +74,9 @@ impl Negotiations<'_> {
         started.nodes.iter().filter(is_meant).copied().collect()
     }
 
-    /// What an item about cores on these hosts says is held: what it has where it has the fewest.
-    pub(super) fn fewest_cores(&self, job: JobId, hosts: &[NodeId]) -> Quantity {
-        let fewest = hosts.iter().map(|node| self.cores_of(job, *node)).min();
+    /// What an item about cores on these nodes says is held: what it has where it has the fewest.
+    pub(super) fn fewest_cores(&self, job: JobId, nodes: &[NodeId]) -> Quantity {
+        let fewest = nodes.iter().map(|node| self.cores_of(job, *node)).min();
         Quantity(fewest.unwrap_or(0).into())
     }
 
@@ -91,7 +91,7 @@ impl Negotiations<'_> {
         let others = self.context.state().nodes()[&node].holders.iter().filter(|holder| **holder != job);
         let of_others = others.map(|holder| match self.context.state().jobs().get(holder).map(|entry| &entry.phase) {
             Some(Phase::Started(started)) => started.cores_kept_on(node, all),
-            // A host is kept whole for who may get it, and by a ghost.
+            // A node is kept whole for who may get it, and by a ghost.
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) | None => all,
         });
         let of_others = of_others.fold(0, u32::saturating_add);
@@ -109,18 +109,18 @@ impl Negotiations<'_> {
 
     /// Are more cores needed than the nodes have? Waiting helps nobody then.
     pub(super) fn is_beyond_nodes(&self, job: JobId, cluster: ClusterId, item: &Item) -> bool {
-        let hosts = if item.hosts.is_empty() {
-            self.hosts_with_cores(job, cluster)
+        let nodes = if item.nodes.is_empty() {
+            self.nodes_with_cores(job, cluster)
         } else {
-            item.hosts.iter().copied().collect()
+            item.nodes.iter().copied().collect()
         };
-        hosts.iter().any(|node| u64::from(self.n_cpus(*node)) < item.held.0.saturating_add(item.terms.least.0))
+        nodes.iter().any(|node| u64::from(self.n_cpus(*node)) < item.held.0.saturating_add(item.terms.least.0))
     }
 
-    /// What these cores come to, host by host; empty if it is about none.
+    /// What these cores come to, node by node; empty if it is about none.
     ///
     /// # Errors
-    /// The hosts or the cores are not those any more that it was agreed about.
+    /// The nodes or the cores are not those any more that it was agreed about.
     pub(super) fn cores_after(&self, job: JobId, agreed: &Template) -> Result<Vec<(NodeId, u32)>, Reason> {
         let mut after = Vec::new();
         for item in agreed.items().iter().filter(|item| item.is_live()) {
@@ -135,7 +135,7 @@ impl Negotiations<'_> {
                 return Err(Reason::Changed);
             }
             let change = u32::try_from(item.quantity.0).map_err(|_| Reason::Changed)?;
-            for node in self.hosts_of_cores(job, cluster, item)? {
+            for node in self.nodes_of_cores(job, cluster, item)? {
                 let n_cores = self.cores_of(job, node);
                 let n_after = match agreed.direction() {
                     Direction::Grow => n_cores.saturating_add(change),
@@ -158,7 +158,7 @@ impl Negotiations<'_> {
     ) {
         let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
-            let course = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
+            let course = self.course_of(now, job, self.n_nodes(job), Span::ZERO);
             self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
         }
         self.context.record(step, Fact::CoresSet { job, negotiation: id, cores });
@@ -166,7 +166,7 @@ impl Negotiations<'_> {
         self.context.passes.wanted = true;
     }
 
-    /// Agreed, and about no hosts: cores are ordered and waited for, time is given or taken at once.
+    /// Agreed, and about no nodes: cores are ordered and waited for, time is given or taken at once.
     pub(super) fn bring_about(
         &mut self,
         now: Time,
@@ -175,8 +175,8 @@ impl Negotiations<'_> {
         id: NegotiationId,
         (more, agreed): (Span, &Template),
     ) {
-        let Some(case) = self.case(job, id) else { return };
-        if case.is_handed_over {
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        if negotiation.is_handed_over {
             return self.await_cores(now, step, job, id);
         }
         let cores = match self.cores_after(job, agreed) {
@@ -187,7 +187,7 @@ impl Negotiations<'_> {
             }
         };
         if !more.is_zero() {
-            let course = self.course_of(now, job, self.n_hosts(job), more);
+            let course = self.course_of(now, job, self.n_nodes(job), more);
             self.set_course(now, step, job, course);
         }
         match cores.is_empty() {
@@ -222,7 +222,7 @@ impl Negotiations<'_> {
         if is_confined {
             self.context.record(step, Fact::CoresInForce { job, node, generation });
             self.context.passes.wanted = true;
-        } else if self.case(job, cores.by).is_some_and(|case| !case.phase().is_over()) {
+        } else if self.negotiation(job, cores.by).is_some_and(|negotiation| !negotiation.phase().is_over()) {
             let _ = self.act(now, step, job, cores.by, Action::Fail(Reason::Lost));
         }
     }
@@ -243,29 +243,29 @@ impl Negotiations<'_> {
         }
     }
 
-    /// It has failed and was about no hosts: time that was given or taken goes the same way back.
+    /// It has failed and was about no nodes: time that was given or taken goes the same way back.
     pub(super) fn roll_back_time(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let is_running = self.context.state().jobs()[&job].started().is_some_and(|started| started.ending.is_none());
-        let Some(case) = self.case(job, id).filter(|_| is_running) else { return };
-        let alone = case.dialogue.proposal().filter(|agreed| agreed.n_hosts() == 0);
+        let Some(negotiation) = self.negotiation(job, id).filter(|_| is_running) else { return };
+        let alone = negotiation.dialogue.proposal().filter(|agreed| agreed.n_nodes() == 0);
         let span = alone.map_or(Span::ZERO, |agreed| time_of(agreed.items()));
-        let back = match case.direction() {
+        let back = match negotiation.direction() {
             Direction::Grow => Span::from_millis(-span.as_millis()),
             Direction::Shrink => span,
         };
         if !back.is_zero() {
-            let course = self.course_of(now, job, self.n_hosts(job), back);
+            let course = self.course_of(now, job, self.n_nodes(job), back);
             self.set_course(now, step, job, course);
         }
     }
 }
 
-/// Is it about cores and about hosts at once, and not as alternatives?
-pub(super) fn mixes_cores_with_hosts(template: &Template) -> bool {
+/// Is it about cores and about nodes at once, and not as alternatives?
+pub(super) fn mixes_cores_with_nodes(template: &Template) -> bool {
     let live = || template.items().iter().filter(|item| item.is_live());
     let cores = || live().filter(|item| matches!(item.resource, Resource::Cores(_)));
     let are_alternatives =
         |one: &Item, other: &Item| one.set == other.set && template.rules()[usize::from(one.set)] == SetRule::OneOf;
-    let mut hosts = live().filter(|item| matches!(item.resource, Resource::Hosts(_)));
-    hosts.any(|hosts| cores().any(|cores| !are_alternatives(hosts, cores)))
+    let mut nodes = live().filter(|item| matches!(item.resource, Resource::Nodes(_)));
+    nodes.any(|nodes| cores().any(|cores| !are_alternatives(nodes, cores)))
 }

@@ -39,7 +39,7 @@ impl Undelayed {
 }
 
 impl Negotiations<'_> {
-    /// How many of these hosts of a cluster can be kept for a negotiation, beside those that are and those that it is
+    /// How many of these nodes of a cluster can be kept for a negotiation, beside those that are and those that it is
     /// `given` of other clusters, without delaying anybody who waits beyond the tolerance. They are taken in their order.
     pub(super) fn n_undelaying(
         &mut self,
@@ -47,31 +47,31 @@ impl Negotiations<'_> {
         (job, id): (JobId, NegotiationId),
         cluster: ClusterId,
         given: &[NodeId],
-        hosts: &[NodeId],
+        nodes: &[NodeId],
     ) -> usize {
         let n_held = self.held_on(job, id, cluster).len();
-        if self.context.state().n_queued() == 0 || hosts.len() <= n_held {
-            return hosts.len();
+        if self.context.state().n_queued() == 0 || nodes.len() <= n_held {
+            return nodes.len();
         }
         let before = self.context.estimates(now);
         // What is kept on other clusters goes on being kept.
         let mut beside: BTreeSet<NodeId> = given.iter().copied().collect();
-        let held = self.case(job, id).into_iter().flat_map(|case| case.held.iter().copied());
+        let held = self.negotiation(job, id).into_iter().flat_map(|negotiation| negotiation.held.iter().copied());
         beside.extend(held.filter(|node| self.cluster_of(*node) != Some(cluster)));
         let n_free = plan::room_beside(self.context.state(), &before, job, cluster) as usize;
-        let n_surely = (n_held + n_free).min(hosts.len()) as u64;
+        let n_surely = (n_held + n_free).min(nodes.len()) as u64;
         let mut found = None;
-        let n_granted = self.greatest_undelaying((n_held as u64, n_surely, hosts.len() as u64), |manager, n_hosts| {
-            let kept: Vec<NodeId> = beside.iter().chain(&hosts[..n_hosts as usize]).copied().collect();
+        let n_granted = self.greatest_undelaying((n_held as u64, n_surely, nodes.len() as u64), |manager, n_nodes| {
+            let kept: Vec<NodeId> = beside.iter().chain(&nodes[..n_nodes as usize]).copied().collect();
             let after = plan::plan_if_kept(manager.context.state(), now, job, id, &kept);
             let fits = !manager.negotiators.undelayed.would_exceed(&before, &after, manager.longest_delay());
             if fits {
-                found = Some((n_hosts, after));
+                found = Some((n_nodes, after));
             }
             fits
         });
-        if let Some((n_hosts, after)) = found
-            && n_hosts == n_granted
+        if let Some((n_nodes, after)) = found
+            && n_nodes == n_granted
         {
             self.negotiators.undelayed.note(self.context.state(), &before, &after);
         }
@@ -81,7 +81,7 @@ impl Negotiations<'_> {
     /// The most that delays nobody who waits beyond the tolerance: between what is had already and what is asked for. For
     /// `surely` there is room beside everybody in the plan as it is.
     ///
-    /// Where any hosts will do for everybody, that is all there is without a delay. Otherwise it may be more, or less, so
+    /// Where any nodes will do for everybody, that is all there is without a delay. Otherwise it may be more, or less, so
     /// plans are made to find out: one of all, one of that. Only a tolerance is searched by halving.
     fn greatest_undelaying(
         &mut self,
@@ -113,7 +113,7 @@ impl Negotiations<'_> {
         most
     }
 
-    /// For how many milliseconds, of so many, an application can keep its hosts longer without delaying anybody who waits
+    /// For how many milliseconds, of so many, an application can keep its nodes longer without delaying anybody who waits
     /// beyond the tolerance.
     pub(super) fn longest_stay(&mut self, now: Time, job: JobId, asked: u64) -> u64 {
         if self.context.state().n_queued() == 0 {

@@ -8,21 +8,23 @@ use super::Negotiations;
 use crate::effect::Effect;
 use crate::state::fact::Fact;
 use crate::state::job::Job;
-use crate::state::talks::{Asking, Case, Talks};
+use crate::state::negotiations::{Asking, JobNegotiations, Negotiation};
 use crate::step::Step;
 
 impl Negotiations<'_> {
-    pub(super) fn talks(&self, job: JobId) -> Option<&Talks> {
-        self.context.state().jobs().get(&job)?.talks.as_deref()
+    pub(super) fn negotiations(&self, job: JobId) -> Option<&JobNegotiations> {
+        self.context.state().jobs().get(&job)?.negotiations.as_deref()
     }
 
-    pub(super) fn case(&self, job: JobId, id: NegotiationId) -> Option<&Case> {
-        self.talks(job)?.case(id)
+    pub(super) fn negotiation(&self, job: JobId, id: NegotiationId) -> Option<&Negotiation> {
+        self.negotiations(job)?.get(id)
     }
 
     /// Ids of those that are not over, the oldest first.
-    pub(super) fn open_cases(&self, job: JobId) -> Vec<NegotiationId> {
-        self.talks(job).map(|talks| talks.open().map(Case::id).collect()).unwrap_or_default()
+    pub(super) fn open_negotiations(&self, job: JobId) -> Vec<NegotiationId> {
+        self.negotiations(job)
+            .map(|negotiations| negotiations.open().map(Negotiation::id).collect())
+            .unwrap_or_default()
     }
 
     /// The server's end of all negotiations with a job that runs.
@@ -30,10 +32,10 @@ impl Negotiations<'_> {
         let state = &self.context.state();
         self.negotiators.dialogues.entry(job).or_insert_with(|| {
             let entry = &state.jobs()[&job];
-            let none = Talks::default();
-            let talks = entry.talks.as_deref().unwrap_or(&none);
-            let dialogues = talks.cases.iter().map(|case| case.dialogue.clone()).collect();
-            let numbers = (talks.n_opened, talks.heard_up_to);
+            let none = JobNegotiations::default();
+            let negotiations = entry.negotiations.as_deref().unwrap_or(&none);
+            let dialogues = negotiations.all.iter().map(|negotiation| negotiation.dialogue.clone()).collect();
+            let numbers = (negotiations.n_opened, negotiations.heard_up_to);
             Dialogues::restore(Side::Rms, (job, entry.run), Rules::default(), numbers, dialogues)
         })
     }
@@ -42,7 +44,7 @@ impl Negotiations<'_> {
     /// told of its size instead of being asked.
     pub(super) fn is_in_house(&self, job: JobId, id: NegotiationId) -> bool {
         let Some(entry) = self.context.state().jobs().get(&job) else { return false };
-        let is_asked = self.case(job, id).is_some_and(|case| case.asking.is_some());
+        let is_asked = self.negotiation(job, id).is_some_and(|negotiation| negotiation.asking.is_some());
         is_asked || (id.initiator == Side::Rms && !negotiates_itself(entry))
     }
 
@@ -59,13 +61,13 @@ impl Negotiations<'_> {
         action: Action,
     ) -> Result<(), ActError> {
         let output = self.dialogues(job).act(now, id, action)?;
-        self.note_talk(now, step, job, id, None);
+        self.record_dialogue(now, step, job, id, None);
         self.say(step, job, output);
         Ok(())
     }
 
     /// Makes durable what a dialogue has come to.
-    pub(super) fn note_talk(
+    pub(super) fn record_dialogue(
         &mut self,
         now: Time,
         step: &mut Step,
@@ -74,7 +76,7 @@ impl Negotiations<'_> {
         asking: Option<Asking>,
     ) {
         let Some(dialogue) = self.dialogues(job).get(id).map(Dialogue::durable) else { return };
-        let before = self.case(job, id).map(|case| &case.dialogue);
+        let before = self.negotiation(job, id).map(|negotiation| &negotiation.dialogue);
         let is_nothing = dialogue.phase() == Phase::Idle;
         if is_nothing || before == Some(&dialogue) {
             return;
@@ -82,7 +84,7 @@ impl Negotiations<'_> {
         let was_over = before.is_some_and(|before| before.phase().is_over());
         let is_over = dialogue.phase().is_over();
         let (dialogue, asking) = (Box::new(dialogue), asking.map(Box::new));
-        self.context.record(step, Fact::Talked { job, at: now, dialogue, asking });
+        self.context.record(step, Fact::DialogueChanged { job, at: now, dialogue, asking });
         if is_over && !was_over {
             self.close(now, step, job, id);
         }

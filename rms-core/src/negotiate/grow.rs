@@ -1,4 +1,4 @@
-//! An agreed growth: the hosts come, for good or for a time, and are ready once the agents say so; or none of them come.
+//! An agreed growth: the nodes come, for good or for a time, and are ready once the agents say so; or none of them come.
 
 use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource, Template};
 use rms_api::refusal::Refusal;
@@ -9,21 +9,21 @@ use super::open::Wanted;
 use crate::state::course::{Course, Leg};
 use crate::state::fact::Fact;
 use crate::state::job::Share;
-use crate::state::talks::Loan;
+use crate::state::negotiations::Loan;
 use crate::step::Step;
 
 impl Negotiations<'_> {
     /// Agreed: what was kept becomes the application's. Accepted is not ready.
     pub(super) fn hand_over(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
-        let Some(agreed) = case.dialogue.proposal().cloned() else { return };
-        let hosts: Vec<NodeId> = case.held.iter().copied().collect();
-        let n_agreed = agreed.n_hosts();
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let Some(agreed) = negotiation.dialogue.proposal().cloned() else { return };
+        let nodes: Vec<NodeId> = negotiation.held.iter().copied().collect();
+        let n_agreed = agreed.n_nodes();
         let more = time_of(agreed.items());
         if n_agreed == 0 {
             return self.bring_about(now, step, job, id, (more, &agreed));
         }
-        if hosts.len() as u64 != n_agreed {
+        if nodes.len() as u64 != n_agreed {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
             return;
         }
@@ -31,29 +31,32 @@ impl Negotiations<'_> {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
             return;
         };
-        let course = self.course_of(now, job, self.n_hosts(job) + hosts.len() as u32, more);
-        self.change_hosts(now, step, job, hosts.clone(), Vec::new(), course);
+        let course = self.course_of(now, job, self.n_nodes(job) + nodes.len() as u32, more);
+        self.change_nodes(now, step, job, nodes.clone(), Vec::new(), course);
         if !cores.is_empty() {
             self.order_cores(now, step, job, id, cores);
         }
-        let _ = self.act(now, step, job, id, Action::Commit(hosts.into_iter().collect()));
+        let _ = self.act(now, step, job, id, Action::Commit(nodes.into_iter().collect()));
     }
 
-    /// Ready, once each of the new hosts runs its share.
+    /// Ready, once each of the new nodes runs its share.
     pub(super) fn await_arrival(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(hosts) = self.case(job, id).and_then(|case| case.dialogue.hosts()) else { return };
+        let Some(nodes) = self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.nodes()) else {
+            return;
+        };
         let Some(started) = self.context.state().jobs()[&job].started() else { return };
         let has_come = |node: &NodeId| started.shares.get(node).is_some_and(|share| *share != Share::Ordered);
         let has_cores =
             |agreed: &Template| agreed.items().iter().any(|item| matches!(item.resource, Resource::Cores(_)));
-        let is_about_cores = self.case(job, id).and_then(|case| case.dialogue.proposal()).is_some_and(has_cores);
+        let is_about_cores =
+            self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).is_some_and(has_cores);
         let keeps_to_cores = !is_about_cores || !started.awaits_cores();
-        if hosts.iter().all(has_come) && keeps_to_cores {
+        if nodes.iter().all(has_come) && keeps_to_cores {
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }
 
-    /// A host that was given could not be made ready: all that came with it go again.
+    /// A node that was given could not be made ready: all that came with it go again.
     pub(crate) fn arrival_failed(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
         if let Some(id) = self.context.state().jobs()[&job].awaited_in(node) {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
@@ -62,34 +65,34 @@ impl Negotiations<'_> {
 
     /// What came for a growth that failed leaves again.
     pub(super) fn roll_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
+        let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
         else {
             return;
         };
-        let came = case.dialogue.hosts().into_iter().flatten().copied();
+        let came = negotiation.dialogue.nodes().into_iter().flatten().copied();
         let freed: Vec<NodeId> = came.filter(|node| started.nodes.contains(node)).collect();
-        let more = case.dialogue.proposal().map_or(Span::ZERO, |agreed| time_of(agreed.items()));
+        let more = negotiation.dialogue.proposal().map_or(Span::ZERO, |agreed| time_of(agreed.items()));
         let less = Span::from_millis(-more.as_millis());
-        let course = self.course_of(now, job, self.n_hosts(job) - freed.len() as u32, less);
+        let course = self.course_of(now, job, self.n_nodes(job) - freed.len() as u32, less);
         if !freed.is_empty() {
-            self.change_hosts(now, step, job, Vec::new(), freed, course);
+            self.change_nodes(now, step, job, Vec::new(), freed, course);
         }
     }
 
-    pub(super) fn n_hosts(&self, job: JobId) -> u32 {
+    pub(super) fn n_nodes(&self, job: JobId) -> u32 {
         self.context.state().jobs()[&job].started().map_or(0, |started| started.nodes.len() as u32)
     }
 
-    /// What the job will hold from now on: so many hosts, until its end, which is so much later.
-    pub(super) fn course_of(&self, now: Time, job: JobId, n_hosts: u32, more: Span) -> Course {
+    /// What the job will hold from now on: so many nodes, until its end, which is so much later.
+    pub(super) fn course_of(&self, now: Time, job: JobId, n_nodes: u32, more: Span) -> Course {
         let entry = &self.context.state().jobs()[&job];
         let started = entry.started().expect("only a job that runs negotiates");
         let end = started.at + started.request.wall + more;
         let since = started.evolved.as_ref().map_or(started.at, |evolved| evolved.course.current().start);
-        let is_same = n_hosts as usize == started.nodes.len();
+        let is_same = n_nodes as usize == started.nodes.len();
         let start = if is_same { since } else { now };
-        let leg = Leg { hosts: n_hosts, span: end.since(start), start };
+        let leg = Leg { nodes: n_nodes, span: end.since(start), start };
         Course { number: 1, legs: vec![leg], limit: ExpandLimit::NONE, open: false }
     }
 
@@ -101,8 +104,8 @@ impl Negotiations<'_> {
         self.context.passes.wanted = true;
     }
 
-    /// Hosts come or go. From the first time on, the job has a course.
-    pub(super) fn change_hosts(
+    /// Nodes come or go. From the first time on, the job has a course.
+    pub(super) fn change_nodes(
         &mut self,
         now: Time,
         step: &mut Step,
@@ -113,7 +116,7 @@ impl Negotiations<'_> {
     ) {
         let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
-            let before = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
+            let before = self.course_of(now, job, self.n_nodes(job), Span::ZERO);
             self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(before) });
         }
         let left = freed.clone();
@@ -126,7 +129,7 @@ impl Negotiations<'_> {
 
     /// Loans that are due are called, and what was called in vain is taken.
     pub(super) fn call_loans(&mut self, now: Time, step: &mut Step, job: JobId) {
-        let loans = self.talks(job).map(|talks| talks.loans.clone()).unwrap_or_default();
+        let loans = self.negotiations(job).map(|negotiations| negotiations.loans.clone()).unwrap_or_default();
         for loan in loans.into_iter().filter(|loan| loan.until <= now) {
             match loan.called {
                 Some(by) => self.collect(now, step, job, &loan, by),
@@ -136,10 +139,10 @@ impl Negotiations<'_> {
     }
 
     fn call(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan) {
-        let n_hosts = self.n_lent(job, loan);
-        let opened = match n_hosts {
+        let n_nodes = self.n_lent(job, loan);
+        let opened = match n_nodes {
             0 => Err(Refusal::NotNegotiable(job)),
-            _ => self.open_shrink(now, step, (job, loan.cluster), &Wanted::Count(n_hosts, n_hosts), None),
+            _ => self.open_shrink(now, step, (job, loan.cluster), &Wanted::Count(n_nodes, n_nodes), None),
         };
         match opened {
             Ok(by) => {
@@ -158,26 +161,27 @@ impl Negotiations<'_> {
 
     /// The shrink that called it is over: what was not given back is taken.
     fn collect(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan, by: NegotiationId) {
-        let is_open = self.case(job, by).is_some_and(|case| !case.phase().is_over());
-        let is_owed =
-            self.talks(job).is_some_and(|talks| talks.loans.iter().any(|owed| owed.is_of(loan.id, Some(loan.cluster))));
+        let is_open = self.negotiation(job, by).is_some_and(|negotiation| !negotiation.phase().is_over());
+        let is_owed = self
+            .negotiations(job)
+            .is_some_and(|negotiations| negotiations.loans.iter().any(|owed| owed.is_of(loan.id, Some(loan.cluster))));
         if !is_open && is_owed {
             self.take_loan(now, step, job, loan);
         }
     }
 
     fn take_loan(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan) {
-        let n_hosts = self.n_lent(job, loan) as usize;
+        let n_nodes = self.n_lent(job, loan) as usize;
         self.context.record(step, Fact::LoanEnded { job, negotiation: loan.id, cluster: Some(loan.cluster) });
         let others = self.others_on(job, loan.cluster).rev();
-        let nodes: Vec<NodeId> = others.filter(|node| self.can_be_taken(job, *node)).take(n_hosts).collect();
+        let nodes: Vec<NodeId> = others.filter(|node| self.can_be_taken(job, *node)).take(n_nodes).collect();
         self.free(now, step, job, nodes);
     }
 
-    /// How many of the lent hosts it can still have.
+    /// How many of the lent nodes it can still have.
     fn n_lent(&self, job: JobId, loan: &Loan) -> u32 {
-        let mut loans = self.talks(job).into_iter().flat_map(|talks| &talks.loans);
-        let owed = loans.find(|owed| owed.is_of(loan.id, Some(loan.cluster))).map_or(0, |owed| owed.hosts);
+        let mut loans = self.negotiations(job).into_iter().flat_map(|negotiations| &negotiations.loans);
+        let owed = loans.find(|owed| owed.is_of(loan.id, Some(loan.cluster))).map_or(0, |owed| owed.nodes);
         let n_others = self.others_on(job, loan.cluster).count() as u32;
         u32::try_from(owed).unwrap_or(u32::MAX).min(n_others)
     }
@@ -185,7 +189,7 @@ impl Negotiations<'_> {
     /// When a loan is next due that nobody has called and nothing else keeps from being called.
     pub(super) fn next_loan(&self, job: JobId) -> Option<Time> {
         let is_shrinking = self.open_for(job, Direction::Shrink).is_some();
-        let uncalled = self.talks(job)?.loans.iter().filter(|loan| loan.called.is_none() && !is_shrinking);
+        let uncalled = self.negotiations(job)?.loans.iter().filter(|loan| loan.called.is_none() && !is_shrinking);
         uncalled.map(|loan| loan.until).min()
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps free what the server has offered or agreed to give, so that an accept never fails for want of hosts (002); and who
-//! has how many hosts where.
+//! Keeps free what the server has offered or agreed to give, so that an accept never fails for want of nodes (002); and who
+//! has how many nodes where.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ use super::{Negotiations, Negotiators};
 use crate::plan;
 use crate::state::State;
 use crate::state::fact::Fact;
+use crate::state::negotiations::Negotiation;
 use crate::state::node::Node;
-use crate::state::talks::Case;
 use crate::step::Step;
 
 /// What is kept for negotiations is not what was promised: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Leak {
-    #[error("{job}/{id} is {phase} and holds {held} hosts of cluster {cluster}, but {promised} are promised")]
+    #[error("{job}/{id} is {phase} and holds {held} nodes of cluster {cluster}, but {promised} are promised")]
     Count { job: JobId, id: NegotiationId, phase: Phase, cluster: ClusterId, held: u64, promised: u64 },
     #[error("{job}/{id} holds node {node}, which it cannot")]
-    Host { job: JobId, id: NegotiationId, node: NodeId },
+    Node { job: JobId, id: NegotiationId, node: NodeId },
     #[error("the dialogue {job}/{id} is not right: {sentence}")]
     Dialogue { job: JobId, id: NegotiationId, sentence: &'static str },
     #[error("job {0} does not run, or is being ended, and negotiates")]
@@ -30,58 +30,58 @@ pub enum Leak {
 }
 
 impl Negotiators {
-    /// Those of its hosts that who speaks for it has said to be bound to its end.
-    pub(super) fn kept_hosts<'a>(&'a self, state: &'a State, job: JobId) -> impl Iterator<Item = NodeId> + 'a {
+    /// Those of its nodes that who speaks for it has said to be bound to its end.
+    pub(super) fn kept_nodes<'a>(&'a self, state: &'a State, job: JobId) -> impl Iterator<Item = NodeId> + 'a {
         let kept = self.attached.get(&job).into_iter().flatten().copied();
         kept.filter(move |node| state.jobs().get(&job).is_some_and(|entry| entry.nodes().contains(node)))
     }
 
     pub(crate) fn n_kept(&self, state: &State, job: JobId) -> u32 {
-        self.kept_hosts(state, job).count() as u32
+        self.kept_nodes(state, job).count() as u32
     }
 }
 
 impl Negotiations<'_> {
-    /// From now on these hosts, and no others, are kept for a negotiation.
+    /// From now on these nodes, and no others, are kept for a negotiation.
     pub(super) fn keep(&mut self, step: &mut Step, job: JobId, id: NegotiationId, nodes: Vec<NodeId>) {
-        let Some(case) = self.case(job, id) else { return };
-        let is_same = case.held.len() == nodes.len() && nodes.iter().all(|node| case.held.contains(node));
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let is_same = negotiation.held.len() == nodes.len() && nodes.iter().all(|node| negotiation.held.contains(node));
         if is_same {
             return;
         }
-        let gives_back = case.held.iter().any(|node| !nodes.contains(node));
-        self.context.record(step, Fact::HostsHeld { job, negotiation: id, nodes });
+        let gives_back = negotiation.held.iter().any(|node| !nodes.contains(node));
+        self.context.record(step, Fact::NodesHeld { job, negotiation: id, nodes });
         self.context.passes.wanted |= gives_back;
     }
 
-    /// What may be given for a growth on a cluster: what is kept for it already, then free hosts, plain ones first.
+    /// What may be given for a growth on a cluster: what is kept for it already, then free nodes, plain ones first.
     pub(super) fn givable(&self, job: JobId, id: NegotiationId, cluster: ClusterId, most: usize) -> Vec<NodeId> {
-        let mut hosts = self.held_on(job, id, cluster);
-        hosts.truncate(most);
-        hosts.extend(plan::free_for(self.context.state(), job, cluster, most - hosts.len()));
-        hosts
+        let mut nodes = self.held_on(job, id, cluster);
+        nodes.truncate(most);
+        nodes.extend(plan::free_for(self.context.state(), job, cluster, most - nodes.len()));
+        nodes
     }
 
     /// What is kept for it on a cluster.
     pub(super) fn held_on(&self, job: JobId, id: NegotiationId, cluster: ClusterId) -> Vec<NodeId> {
-        let held = self.case(job, id).into_iter().flat_map(|case| case.held.iter().copied());
+        let held = self.negotiation(job, id).into_iter().flat_map(|negotiation| negotiation.held.iter().copied());
         held.filter(|node| self.cluster_of(*node) == Some(cluster)).collect()
     }
 
-    /// Hosts that are kept and cannot be had any more are replaced, or what was offered is taken back.
+    /// Nodes that are kept and cannot be had any more are replaced, or what was offered is taken back.
     pub(super) fn replace_lost_holds(&mut self, now: Time, step: &mut Step, job: JobId) {
-        for id in self.open_cases(job) {
-            let Some(case) = self.case(job, id) else { continue };
+        for id in self.open_negotiations(job) {
+            let Some(negotiation) = self.negotiation(job, id) else { continue };
             let is_usable = |node: &NodeId| self.context.state().nodes().get(node).is_some_and(Node::is_usable);
-            let (usable, lost): (Vec<NodeId>, Vec<NodeId>) = case.held.iter().partition(|node| is_usable(node));
+            let (usable, lost): (Vec<NodeId>, Vec<NodeId>) = negotiation.held.iter().partition(|node| is_usable(node));
             if lost.is_empty() {
                 continue;
             }
-            let named = named_hosts(case.dialogue.promised());
+            let named = named_nodes(negotiation.dialogue.promised());
             let left = self.count_by_cluster(&usable);
-            let mut hosts = usable;
+            let mut nodes = usable;
             let mut is_whole = true;
-            for (cluster, n_wanted) in n_promised(case) {
+            for (cluster, n_wanted) in n_promised(negotiation) {
                 let n_left = left.get(&cluster).copied().unwrap_or(0);
                 let n_missing = n_wanted.saturating_sub(n_left) as usize;
                 let mut others = plan::free_for(self.context.state(), job, cluster, n_missing);
@@ -95,11 +95,11 @@ impl Negotiations<'_> {
                 };
                 others.extend(lost.iter().filter(is_away).take(n_missing - others.len()));
                 is_whole &= others.len() == n_missing;
-                hosts.extend(others);
+                nodes.extend(others);
             }
-            is_whole &= named.iter().all(|node| hosts.contains(node));
+            is_whole &= named.iter().all(|node| nodes.contains(node));
             if is_whole {
-                self.keep(step, job, id, hosts);
+                self.keep(step, job, id, nodes);
             } else {
                 // It cannot be kept any more. A dialogue whose time is over ends with its next tick.
                 let _ = self.act(now, step, job, id, Action::Withdraw(Reason::Lost));
@@ -107,38 +107,38 @@ impl Negotiations<'_> {
         }
     }
 
-    pub(super) fn kept_hosts(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
-        self.negotiators.kept_hosts(self.context.state(), job)
+    pub(super) fn kept_nodes(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
+        self.negotiators.kept_nodes(self.context.state(), job)
     }
 
-    /// The cluster of its first host, which stays to its end.
+    /// The cluster of its first node, which stays to its end.
     pub(super) fn home(&self, job: JobId) -> Option<ClusterId> {
         let first = self.context.state().jobs().get(&job)?.started()?.nodes.first()?;
         self.cluster_of(*first)
     }
 
-    /// How many hosts of a cluster it has.
-    pub(super) fn n_hosts_on(&self, job: JobId, cluster: ClusterId) -> u32 {
+    /// How many nodes of a cluster it has.
+    pub(super) fn n_nodes_on(&self, job: JobId, cluster: ClusterId) -> u32 {
         let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
-        started.and_then(|started| started.request.hosts.get(&cluster)).copied().unwrap_or(0)
+        started.and_then(|started| started.request.nodes.get(&cluster)).copied().unwrap_or(0)
     }
 
-    /// How many hosts of a cluster it can be without: at home all but the first, and those that it keeps.
+    /// How many nodes of a cluster it can be without: at home all but the first, and those that it keeps.
     pub(super) fn n_spare_on(&self, job: JobId, cluster: ClusterId) -> u32 {
         let first = self.context.state().jobs().get(&job).and_then(|entry| entry.started()?.nodes.first().copied());
-        let bound: BTreeSet<NodeId> = first.into_iter().chain(self.kept_hosts(job)).collect();
+        let bound: BTreeSet<NodeId> = first.into_iter().chain(self.kept_nodes(job)).collect();
         let n_bound = bound.iter().filter(|node| self.cluster_of(**node) == Some(cluster)).count() as u32;
-        self.n_hosts_on(job, cluster).saturating_sub(n_bound)
+        self.n_nodes_on(job, cluster).saturating_sub(n_bound)
     }
 
-    /// Its hosts on a cluster but the first of all, in the order in which it has them.
+    /// Its nodes on a cluster but the first of all, in the order in which it has them.
     pub(super) fn others_on(&self, job: JobId, cluster: ClusterId) -> impl DoubleEndedIterator<Item = NodeId> + '_ {
         let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
         let others = started.into_iter().flat_map(|started| started.nodes.iter().skip(1).copied());
         others.filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
-    /// The hosts that somebody means who attaches; where it has none of those that are named, all.
+    /// The nodes that somebody means who attaches; where it has none of those that are named, all.
     pub(super) fn kept_by(&self, job: JobId, keeps: &Keeps) -> BTreeSet<NodeId> {
         let Some(started) = self.context.state().jobs().get(&job).and_then(|entry| entry.started()) else {
             return BTreeSet::new();
@@ -149,12 +149,12 @@ impl Negotiations<'_> {
         let named: BTreeSet<NodeId> = match keeps {
             Keeps::Nothing => return BTreeSet::new(),
             Keeps::All => return all(),
-            Keeps::Hosts(names) => started.nodes.iter().filter(|node| is_named(names, node)).copied().collect(),
+            Keeps::Nodes(names) => started.nodes.iter().filter(|node| is_named(names, node)).copied().collect(),
         };
         if named.is_empty() { all() } else { named }
     }
 
-    /// How many of these hosts each cluster has.
+    /// How many of these nodes each cluster has.
     pub(super) fn count_by_cluster<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> BTreeMap<ClusterId, u64> {
         let mut counts = BTreeMap::new();
         for cluster in nodes.into_iter().filter_map(|node| self.cluster_of(*node)) {
@@ -177,18 +177,18 @@ fn is_only_away(entry: &Node) -> bool {
     is_away && entry.admin == NodeAdmin::Enabled
 }
 
-/// The hosts that a template insists on.
-pub(super) fn named_hosts(template: Option<&Template>) -> BTreeSet<NodeId> {
+/// The nodes that a template insists on.
+pub(super) fn named_nodes(template: Option<&Template>) -> BTreeSet<NodeId> {
     let live = template.into_iter().flat_map(|template| template.items()).filter(|item| item.is_live());
     // Those of cores are held already.
-    let of_hosts = live.filter(|item| matches!(item.resource, Resource::Hosts(_)));
-    of_hosts.flat_map(|item| item.hosts.iter().copied()).collect()
+    let of_nodes = live.filter(|item| matches!(item.resource, Resource::Nodes(_)));
+    of_nodes.flat_map(|item| item.nodes.iter().copied()).collect()
 }
 
-/// How many hosts of each cluster the server has promised in a negotiation, counted from what was said.
-fn n_promised(case: &Case) -> BTreeMap<ClusterId, u64> {
-    let promised = case.dialogue.promised().filter(|_| !case.is_handed_over);
-    promised.map(Template::hosts_by_cluster).unwrap_or_default()
+/// How many nodes of each cluster the server has promised in a negotiation, counted from what was said.
+fn n_promised(negotiation: &Negotiation) -> BTreeMap<ClusterId, u64> {
+    let promised = negotiation.dialogue.promised().filter(|_| !negotiation.is_handed_over);
+    promised.map(Template::nodes_by_cluster).unwrap_or_default()
 }
 
 /// What must hold of everything that is kept for negotiations: it is what was promised, no more and no less, held once
@@ -199,29 +199,29 @@ fn n_promised(case: &Case) -> BTreeMap<ClusterId, u64> {
 pub fn check(state: &State) -> Result<(), Leak> {
     let mut seen = BTreeSet::new();
     for (job, entry) in state.jobs() {
-        let Some(talks) = &entry.talks else { continue };
+        let Some(negotiations) = &entry.negotiations else { continue };
         let started = entry.started().ok_or(Leak::Over(*job))?;
-        for case in &talks.cases {
-            let (job, id) = (*job, case.id());
-            case.dialogue.check().map_err(|sentence| Leak::Dialogue { job, id, sentence })?;
-            let promised = n_promised(case);
+        for negotiation in &negotiations.all {
+            let (job, id) = (*job, negotiation.id());
+            negotiation.dialogue.check().map_err(|sentence| Leak::Dialogue { job, id, sentence })?;
+            let promised = n_promised(negotiation);
             let mut held: BTreeMap<ClusterId, u64> = promised.keys().map(|cluster| (*cluster, 0)).collect();
-            for node in &case.held {
+            for node in &negotiation.held {
                 let entry = state.nodes().get(node).filter(|entry| entry.holders.contains(&job));
                 let Some(entry) = entry.filter(|_| !started.nodes.contains(node) && seen.insert(*node)) else {
-                    return Err(Leak::Host { job, id, node: *node });
+                    return Err(Leak::Node { job, id, node: *node });
                 };
                 *held.entry(entry.cluster).or_default() += 1;
             }
             for (cluster, held) in held {
                 let promised = promised.get(&cluster).copied().unwrap_or(0);
                 if held != promised {
-                    return Err(Leak::Count { job, id, phase: case.phase(), cluster, held, promised });
+                    return Err(Leak::Count { job, id, phase: negotiation.phase(), cluster, held, promised });
                 }
             }
         }
-        let is_talking = talks.open().next().is_some();
-        if is_talking && started.ending.is_some() {
+        let is_negotiating = negotiations.open().next().is_some();
+        if is_negotiating && started.ending.is_some() {
             return Err(Leak::Over(*job));
         }
     }

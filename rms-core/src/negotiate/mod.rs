@@ -1,8 +1,8 @@
-//! The negotiation manager (002, §5): how running applications come to more and to fewer hosts.
+//! The negotiation manager (002, §5): how running applications come to more and to fewer nodes.
 //!
 //! Each running job that negotiates has a [`negotiation::Dialogues`], the server's end of its dialogues. What they come
 //! to is written down as facts before anybody hears of it, so a server that is started again goes on where it was.
-//! Nothing is told that is not held: hosts that are offered are kept free, and hosts that are given back are free once
+//! Nothing is told that is not held: nodes that are offered are kept free, and nodes that are given back are free once
 //! the agents have seen the processes gone.
 
 mod answer;
@@ -39,7 +39,7 @@ use rms_model::{JobId, NodeId, Span, Time};
 
 use crate::context::Context;
 use crate::event::Ticket;
-use crate::state::talks::promise_span;
+use crate::state::negotiations::promise_span;
 use attach::CallRates;
 use delay::Undelayed;
 use refusals::Refusals;
@@ -52,7 +52,7 @@ pub(crate) struct Negotiators {
     /// When to look at a job again.
     wakes: BTreeSet<(Time, JobId)>,
     wake_of: BTreeMap<JobId, Time>,
-    /// Jobs that a process speaks for, over a channel that is up, and the hosts on which `mpirun` has started ranks.
+    /// Jobs that a process speaks for, over a channel that is up, and the nodes on which `mpirun` has started ranks.
     attached: BTreeMap<JobId, BTreeSet<NodeId>>,
     /// How often who speaks for an execution calls, over whichever channels.
     call_rates: BTreeMap<JobId, CallRates>,
@@ -60,7 +60,7 @@ pub(crate) struct Negotiators {
     gone: BTreeMap<JobId, Time>,
     /// Who waits for what comes of an ask.
     tickets: BTreeMap<(JobId, NegotiationId), Ticket>,
-    /// Growth that waits for hosts, in the order in which it was asked for.
+    /// Growth that waits for nodes, in the order in which it was asked for.
     waiting: BTreeSet<(Time, JobId, NegotiationId)>,
     /// What applications have declined not long ago.
     refusals: Refusals,
@@ -80,7 +80,7 @@ impl Negotiations<'_> {
         self.context.state().settings().delay_tolerance
     }
 
-    /// What is paid at most for a host and hour that an application gives back: nothing, for what it saves is its own.
+    /// What is paid at most for a node and hour that an application gives back: nothing, for what it saves is its own.
     pub(super) fn bid_price(&self, _job: JobId) -> Price {
         Price(0)
     }

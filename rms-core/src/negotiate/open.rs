@@ -1,4 +1,4 @@
-//! What the server opens by itself: offers of idle hosts, and shrinks; and to whom.
+//! What the server opens by itself: offers of idle nodes, and shrinks; and to whom.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,19 +15,19 @@ use super::dialogues::negotiates_itself;
 use super::policy::{Candidate, Change, UserWeight, may_gain, offers};
 use crate::plan::{self, Gain, Plan};
 use crate::state::job::Started;
-use crate::state::takes_any_hosts;
+use crate::state::takes_any_nodes;
 use crate::step::Step;
 
 /// What an application is asked to give back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// So many hosts, and no fewer than the second number.
+    /// So many nodes, and no fewer than the second number.
     Count(u32, u32),
-    /// These hosts; fewer of them are better than none.
+    /// These nodes; fewer of them are better than none.
     These(BTreeSet<NodeId>),
 }
 
-/// An application that the server may offer hosts, or ask for some.
+/// An application that the server may offer nodes, or ask for some.
 #[derive(Debug)]
 pub(super) struct Changeable {
     pub(super) job: JobId,
@@ -36,7 +36,7 @@ pub(super) struct Changeable {
     started_with: u32,
     declared: Declared,
     priority: i32,
-    is_talking: bool,
+    is_negotiating: bool,
     declined: u32,
     pub(super) room: u32,
     /// When it ends at the latest.
@@ -52,7 +52,7 @@ impl Changeable {
             started_with: self.started_with,
             declared: &self.declared,
             priority: self.priority,
-            is_talking: self.is_talking,
+            is_negotiating: self.is_negotiating,
             declined: self.declined,
             room: self.room,
         }
@@ -60,7 +60,7 @@ impl Changeable {
 }
 
 impl Negotiations<'_> {
-    /// Asks a running application to give hosts of a cluster back, to be done by `deadline`.
+    /// Asks a running application to give nodes of a cluster back, to be done by `deadline`.
     ///
     /// # Errors
     /// It cannot be asked: it does not run, does not negotiate, nobody listens, or it is being asked already.
@@ -73,13 +73,13 @@ impl Negotiations<'_> {
         deadline: Option<Time>,
     ) -> Result<NegotiationId, Refusal> {
         self.callable(job, Direction::Shrink)?;
-        let (held, spare) = (u64::from(self.n_hosts_on(job, cluster)), u64::from(self.n_spare_on(job, cluster)));
-        let (quantity, least, hosts) = match wanted {
+        let (held, spare) = (u64::from(self.n_nodes_on(job, cluster)), u64::from(self.n_spare_on(job, cluster)));
+        let (quantity, least, nodes) = match wanted {
             Wanted::Count(quantity, least) => (u64::from(*quantity), u64::from(*least), BTreeSet::new()),
-            Wanted::These(hosts) => (hosts.len() as u64, 1, hosts.clone()),
+            Wanted::These(nodes) => (nodes.len() as u64, 1, nodes.clone()),
         };
         let can_leave = |node: &NodeId| self.cluster_of(*node) == Some(cluster) && self.can_leave(job, *node);
-        if !hosts.iter().all(can_leave) || quantity > spare {
+        if !nodes.iter().all(can_leave) || quantity > spare {
             return Err(Refusal::Template(negotiation::TemplateError::MoreThanHeld {
                 item: 0,
                 asked: Quantity(quantity),
@@ -93,40 +93,40 @@ impl Negotiations<'_> {
             deadline,
             ..Terms::exactly(Quantity(quantity))
         };
-        let (resource, quantity, held) = (Resource::Hosts(cluster), Quantity(quantity), Quantity(held));
-        let item = Item { set: 0, resource, quantity, held, hosts, terms, status: ItemStatus::Proposed };
+        let (resource, quantity, held) = (Resource::Nodes(cluster), Quantity(quantity), Quantity(held));
+        let item = Item { set: 0, resource, quantity, held, nodes, terms, status: ItemStatus::Proposed };
         let id = self.open(now, step, job, Direction::Shrink, item)?;
         self.progress(now, step, job, id);
         self.schedule(job);
         Ok(id)
     }
 
-    /// Offers a running application so many hosts of a cluster more, at a price; they are kept for it until it has
+    /// Offers a running application so many nodes of a cluster more, at a price; they are kept for it until it has
     /// answered.
     ///
     /// # Errors
-    /// As [`Negotiations::open_shrink`], or there are not so many free hosts that it may use.
+    /// As [`Negotiations::open_shrink`], or there are not so many free nodes that it may use.
     pub(crate) fn open_growth_offer(
         &mut self,
         now: Time,
         step: &mut Step,
         (job, cluster): (JobId, ClusterId),
-        n_hosts: u32,
+        n_nodes: u32,
         price: Price,
     ) -> Result<NegotiationId, Refusal> {
         self.callable(job, Direction::Grow)?;
-        let held = u64::from(self.n_hosts_on(job, cluster));
-        let hosts = plan::free_for(self.context.state(), job, cluster, n_hosts as usize);
-        if hosts.len() < n_hosts as usize {
-            let possible = format!("{} are free for it", hosts.len());
-            return Err(Refusal::TooManyNodes { wanted: n_hosts, constraint: String::new(), possible });
+        let held = u64::from(self.n_nodes_on(job, cluster));
+        let nodes = plan::free_for(self.context.state(), job, cluster, n_nodes as usize);
+        if nodes.len() < n_nodes as usize {
+            let possible = format!("{} are free for it", nodes.len());
+            return Err(Refusal::TooManyNodes { wanted: n_nodes, constraint: String::new(), possible });
         }
-        let terms = Terms { price, ..Terms::up_to(Quantity(u64::from(n_hosts))) };
-        let (resource, quantity, held) = (Resource::Hosts(cluster), Quantity(u64::from(n_hosts)), Quantity(held));
-        let (hosts_named, status) = (BTreeSet::new(), ItemStatus::Proposed);
-        let item = Item { set: 0, resource, quantity, held, hosts: hosts_named, terms, status };
+        let terms = Terms { price, ..Terms::up_to(Quantity(u64::from(n_nodes))) };
+        let (resource, quantity, held) = (Resource::Nodes(cluster), Quantity(u64::from(n_nodes)), Quantity(held));
+        let (nodes_named, status) = (BTreeSet::new(), ItemStatus::Proposed);
+        let item = Item { set: 0, resource, quantity, held, nodes: nodes_named, terms, status };
         let id = self.open(now, step, job, Direction::Grow, item)?;
-        self.keep(step, job, id, hosts);
+        self.keep(step, job, id, nodes);
         self.progress(now, step, job, id);
         self.schedule(job);
         Ok(id)
@@ -168,7 +168,7 @@ impl Negotiations<'_> {
             OpenError::Template(error) => Refusal::Template(error),
             OpenError::Act(_) => Refusal::NotNegotiable(job),
         })?;
-        self.note_talk(now, step, job, id, None);
+        self.record_dialogue(now, step, job, id, None);
         self.say(step, job, output);
         Ok(id)
     }
@@ -184,7 +184,7 @@ impl Negotiations<'_> {
         self.context.state().malleable().next().is_some()
     }
 
-    /// Those with hosts of one cluster that hear what the server says, in the order of their ids. A first host elsewhere is
+    /// Those with nodes of one cluster that hear what the server says, in the order of their ids. A first node elsewhere is
     /// for the application to ask for: the server does not know whether it can use it.
     pub(super) fn changeable(&self, now: Time, cluster: ClusterId, direction: Direction) -> Vec<Changeable> {
         let jobs = self.context.state().malleable();
@@ -194,7 +194,7 @@ impl Negotiations<'_> {
     fn as_changeable(&self, now: Time, job: JobId, cluster: ClusterId, direction: Direction) -> Option<Changeable> {
         let entry = self.context.state().jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
-        let is_here = self.n_hosts_on(job, cluster) > 0;
+        let is_here = self.n_nodes_on(job, cluster) > 0;
         let declared = self.bounds(job);
         let can_change = declared.least < declared.most && is_here && self.is_heard(job);
         let until = started.at + started.request.wall;
@@ -205,7 +205,7 @@ impl Negotiations<'_> {
         }
         let is_leaving = started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty());
         let is_open = |direction| self.open_for(job, direction).is_some();
-        let is_talking = match direction {
+        let is_negotiating = match direction {
             Direction::Grow => is_open(Direction::Grow) || is_open(Direction::Shrink) || is_leaving,
             Direction::Shrink => is_open(Direction::Shrink) || is_leaving,
         };
@@ -220,24 +220,24 @@ impl Negotiations<'_> {
             started_with: started_with(started),
             declared,
             priority: entry.spec.priority,
-            is_talking,
+            is_negotiating,
             declined: self.declined(job, direction),
             room,
             until,
         })
     }
 
-    /// How many hosts it is not to be asked about again for now.
+    /// How many nodes it is not to be asked about again for now.
     fn declined(&self, job: JobId, direction: Direction) -> u32 {
         let refusals = &self.negotiators.refusals;
-        let declined = refusals.hosts(job, direction);
+        let declined = refusals.nodes(job, direction);
         match direction {
             Direction::Grow if self.context.state().n_queued() > 0 => declined.max(refusals.given(job)),
             Direction::Grow | Direction::Shrink => declined,
         }
     }
 
-    /// What counts of the users of these applications where hosts are shared.
+    /// What counts of the users of these applications where nodes are shared.
     pub(super) fn weights<'a>(&self, candidates: &'a [Changeable]) -> BTreeMap<&'a str, UserWeight> {
         let settings = self.context.state().settings();
         let mut weights = BTreeMap::new();
@@ -250,20 +250,20 @@ impl Negotiations<'_> {
         weights
     }
 
-    /// What is left of a user's limit; hosts that are kept for its applications count as theirs.
+    /// What is left of a user's limit; nodes that are kept for its applications count as theirs.
     pub(super) fn may_still_gain(&self, user: &str) -> Option<u32> {
         let limit = self.context.state().settings().growth_limit_of(user)?;
         let jobs = self.context.state().negotiating().map(|(_, entry)| entry);
         let own = jobs.filter(|entry| entry.spec.owner.0 == user);
         let sizes = own.filter_map(|entry| {
             let started = entry.started()?;
-            let held = started.nodes.len() + entry.promised_hosts().count();
+            let held = started.nodes.len() + entry.promised_nodes().count();
             Some((held as u32, started_with(started)))
         });
         may_gain(Some(limit), sizes)
     }
 
-    /// Offers what is idle, except on clusters where hosts come together for somebody who waits.
+    /// Offers what is idle, except on clusters where nodes come together for somebody who waits.
     pub(super) fn offer_idle(&mut self, now: Time, step: &mut Step, gathering: &BTreeSet<ClusterId>) {
         let rule = self.context.state().settings().offer_idle;
         if rule == OfferRule::Never {
@@ -274,11 +274,11 @@ impl Negotiations<'_> {
                 continue;
             }
             let price = self.list_price(cluster);
-            for Change { job, hosts } in self.shares_of_idle(now, cluster, rule) {
+            for Change { job, nodes } in self.shares_of_idle(now, cluster, rule) {
                 // Who cannot be asked after all is asked after another pass.
-                if self.open_growth_offer(now, step, (job, cluster), hosts, price).is_err() {
+                if self.open_growth_offer(now, step, (job, cluster), nodes, price).is_err() {
                     let until = self.ask_again(now);
-                    self.negotiators.refusals.note(job, Direction::Grow, hosts, until);
+                    self.negotiators.refusals.note(job, Direction::Grow, nodes, until);
                 }
             }
         }
@@ -289,7 +289,7 @@ impl Negotiations<'_> {
         let mut takers = self.changeable(now, cluster, Direction::Grow);
         let idle = self.context.state().n_free(cluster) as u32;
         takers.iter_mut().for_each(|taker| taker.room = self.usable_by(now, taker, cluster, idle));
-        takers.retain(|taker| !taker.as_candidate().is_talking && taker.room > 0);
+        takers.retain(|taker| !taker.as_candidate().is_negotiating && taker.room > 0);
         if takers.is_empty() {
             return Vec::new();
         }
@@ -312,7 +312,7 @@ impl Negotiations<'_> {
                 return shares;
             }
             // Each would fit alone, but not all together: as many as fit for the one that stays the longest do. If even
-            // these delay somebody, who can use special hosts only, there are fewer.
+            // these delay somebody, who can use special nodes only, there are fewer.
             let rooms = takers.iter().filter(|taker| shares.iter().any(|share| share.job == taker.job));
             let least = rooms.map(|taker| taker.room).min().unwrap_or(0);
             idle = if least < idle { least } else { idle / 2 };
@@ -326,7 +326,7 @@ impl Negotiations<'_> {
 
     fn is_harmless(&mut self, now: Time, before: &Plan, cluster: ClusterId, shares: &[Change]) -> bool {
         let gains: Vec<Gain> =
-            shares.iter().map(|share| Gain { job: share.job, cluster, hosts: share.hosts }).collect();
+            shares.iter().map(|share| Gain { job: share.job, cluster, nodes: share.nodes }).collect();
         let Some(after) = plan::plan_around(self.context.state(), now, &gains) else { return false };
         let undelayed = &mut self.negotiators.undelayed;
         if undelayed.would_exceed(before, &after, self.context.state().settings().delay_tolerance) {
@@ -336,10 +336,10 @@ impl Negotiations<'_> {
         true
     }
 
-    /// Of the free hosts, those that meet what it wants of a host, as far as it can pay for them.
+    /// Of the free nodes, those that meet what it wants of a node, as far as it can pay for them.
     fn usable_by(&self, now: Time, taker: &Changeable, cluster: ClusterId, idle: u32) -> u32 {
-        // Where any host will do they need not be looked at one by one.
-        let takes_any = takes_any_hosts(&self.context.state().jobs()[&taker.job].spec);
+        // Where any node will do they need not be looked at one by one.
+        let takes_any = takes_any_nodes(&self.context.state().jobs()[&taker.job].spec);
         let n_right = if takes_any {
             u64::from(idle)
         } else {
@@ -350,7 +350,7 @@ impl Negotiations<'_> {
     }
 }
 
-/// How many hosts it had first.
+/// How many nodes it had first.
 pub(super) fn started_with(started: &Started) -> u32 {
     started.evolved.as_ref().map_or(started.nodes.len() as u32, |evolved| evolved.started_with)
 }

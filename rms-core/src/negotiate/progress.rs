@@ -7,7 +7,7 @@ use rms_model::{JobId, Outcome, Span, Time};
 
 use super::{Negotiations, Negotiators};
 use crate::effect::Effect;
-use crate::state::talks::Case;
+use crate::state::negotiations::Negotiation;
 use crate::step::Step;
 
 impl Negotiators {
@@ -25,12 +25,12 @@ impl Negotiators {
 impl Negotiations<'_> {
     /// Whatever has changed: every negotiation of a job goes on as far as it can, and the next look is set.
     pub(super) fn review(&mut self, now: Time, step: &mut Step, job: JobId) {
-        let is_running = self.talks(job).is_some()
+        let is_running = self.negotiations(job).is_some()
             && self.context.state().jobs()[&job].started().is_some_and(|started| started.ending.is_none());
         if is_running {
             self.tick_dialogues(now, step, job);
             self.replace_lost_holds(now, step, job);
-            for id in self.open_cases(job) {
+            for id in self.open_negotiations(job) {
                 self.progress(now, step, job, id);
             }
             self.end_departures(now, step, job);
@@ -41,10 +41,11 @@ impl Negotiations<'_> {
 
     /// One negotiation goes on until somebody else has to speak or to act.
     pub(super) fn progress(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let place = |case: &Case| (case.phase(), case.dialogue.round(), case.is_handed_over);
-        while let Some(case) = self.case(job, id) {
-            let (before, direction) = (place(case), case.direction());
-            match (case.phase(), direction) {
+        let place =
+            |negotiation: &Negotiation| (negotiation.phase(), negotiation.dialogue.round(), negotiation.is_handed_over);
+        while let Some(negotiation) = self.negotiation(job, id) {
+            let (before, direction) = (place(negotiation), negotiation.direction());
+            match (negotiation.phase(), direction) {
                 (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
                     self.answer_growth(now, step, job, id);
                 }
@@ -62,7 +63,7 @@ impl Negotiations<'_> {
                 (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing, _) => {}
                 (Phase::Applied | Phase::Ended(_), _) => {}
             }
-            if self.case(job, id).is_none_or(|case| place(case) == before) {
+            if self.negotiation(job, id).is_none_or(|negotiation| place(negotiation) == before) {
                 return;
             }
         }
@@ -70,9 +71,9 @@ impl Negotiations<'_> {
 
     /// It has just ended, with a result or without: nothing of it is left behind.
     pub(super) fn close(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
-        let (phase, direction, opened) = (case.phase(), case.direction(), case.opened);
-        let is_handed_over = case.is_handed_over;
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let (phase, direction, opened) = (negotiation.phase(), negotiation.direction(), negotiation.opened);
+        let is_handed_over = negotiation.is_handed_over;
         self.note_answer(now, job, id);
         self.negotiators.waiting.remove(&(opened, job, id));
         self.keep(step, job, id, Vec::new());
@@ -94,16 +95,16 @@ impl Negotiations<'_> {
     /// Who asked hears what came of it.
     fn answer_ask(&mut self, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(ticket) = self.negotiators.tickets.remove(&(job, id)) else { return };
-        let Some(case) = self.case(job, id) else { return };
-        let outcome = match case.phase() {
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let outcome = match negotiation.phase() {
             Phase::Applied => {
                 let evolved = self.context.state().jobs()[&job].started().and_then(|started| started.evolved.as_ref());
                 AskOutcome::Ready {
                     negotiation: id,
-                    quantity: super::records::quantity(case),
-                    hosts: case.hosts.clone(),
+                    quantity: super::records::quantity(negotiation),
+                    nodes: negotiation.nodes.clone(),
                     generation: evolved.map_or(1, |evolved| evolved.generation),
-                    n_rounds: case.dialogue.round(),
+                    n_rounds: negotiation.dialogue.round(),
                 }
             }
             Phase::Idle
@@ -115,19 +116,19 @@ impl Negotiations<'_> {
             | Phase::Committing
             | Phase::Failing
             | Phase::Ended(_) => {
-                let reason = case.dialogue.reason().unwrap_or(Reason::Stopping);
-                AskOutcome::Failed { negotiation: id, reason, free: self.too_few(job, case, reason) }
+                let reason = negotiation.dialogue.reason().unwrap_or(Reason::Stopping);
+                AskOutcome::Failed { negotiation: id, reason, free: self.too_few(job, negotiation, reason) }
             }
         };
         step.order(Effect::Answer { ticket, answer: Ok(Answer::Negotiated(outcome)) });
     }
 
-    /// How many hosts are free for an ask for which nothing has come, if that are fewer than it could use.
-    fn too_few(&self, job: JobId, case: &Case, reason: Reason) -> Option<u32> {
-        let [item] = case.dialogue.proposal()?.items() else { return None };
-        let Resource::Hosts(cluster) = item.resource else { return None };
-        let is_short = reason == Reason::NoResources && case.direction() == Direction::Grow;
-        let n_free = self.givable(job, case.id(), cluster, usize::MAX).len() as u64;
+    /// How many nodes are free for an ask for which nothing has come, if that are fewer than it could use.
+    fn too_few(&self, job: JobId, negotiation: &Negotiation, reason: Reason) -> Option<u32> {
+        let [item] = negotiation.dialogue.proposal()?.items() else { return None };
+        let Resource::Nodes(cluster) = item.resource else { return None };
+        let is_short = reason == Reason::NoResources && negotiation.direction() == Direction::Grow;
+        let n_free = self.givable(job, negotiation.id(), cluster, usize::MAX).len() as u64;
         (is_short && n_free < item.terms.least.0).then_some(n_free as u32)
     }
 
@@ -156,11 +157,11 @@ impl Negotiations<'_> {
         }
     }
 
-    /// A pass has run: hosts may have become free for those who wait for them, the most urgent first, then in the order in
+    /// A pass has run: nodes may have become free for those who wait for them, the most urgent first, then in the order in
     /// which they asked.
     pub(crate) fn serve_waiting(&mut self, now: Time, step: &mut Step) {
         for (_, job, id) in self.waiting_growth() {
-            if self.case(job, id).is_some() {
+            if self.negotiation(job, id).is_some() {
                 self.progress(now, step, job, id);
                 self.schedule(job);
             }
@@ -169,12 +170,14 @@ impl Negotiations<'_> {
 
     /// The dialogues' own timers: what has lapsed has lapsed, what was not heard is said again.
     pub(super) fn tick_dialogues(&mut self, now: Time, step: &mut Step, job: JobId) {
-        for id in self.open_cases(job) {
-            let is_in_vain = self.case(job, id).is_some_and(|case| {
-                let waits =
-                    matches!(case.phase(), Phase::Offered(Side::Application) | Phase::Countered(Side::Application));
-                let is_growth = case.direction() == Direction::Grow;
-                waits && is_growth && Negotiations::last_moment(case).is_some_and(|at| at <= now)
+        for id in self.open_negotiations(job) {
+            let is_in_vain = self.negotiation(job, id).is_some_and(|negotiation| {
+                let waits = matches!(
+                    negotiation.phase(),
+                    Phase::Offered(Side::Application) | Phase::Countered(Side::Application)
+                );
+                let is_growth = negotiation.direction() == Direction::Grow;
+                waits && is_growth && Negotiations::last_moment(negotiation).is_some_and(|at| at <= now)
             });
             if is_in_vain {
                 // What there is now, or that there is nothing; too late even for that, it lapses.
@@ -184,7 +187,7 @@ impl Negotiations<'_> {
         let output = self.dialogues(job).tick(now);
         let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
         for id in ids {
-            self.note_talk(now, step, job, id, None);
+            self.record_dialogue(now, step, job, id, None);
         }
         self.say(step, job, output);
     }
@@ -208,25 +211,29 @@ impl Negotiations<'_> {
     fn next_wake(&self, job: JobId) -> Option<Time> {
         let entry = self.context.state().jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
-        let talks = entry.talks.as_deref()?;
+        let negotiations = entry.negotiations.as_deref()?;
         let dialogues = self.negotiators.dialogues.get(&job).and_then(negotiation::Dialogues::next_deadline);
-        let cases = talks.open().filter_map(|case| self.due_of(case));
+        let all = negotiations.open().filter_map(|negotiation| self.due_of(negotiation));
         let departing = started.evolved.iter().flat_map(|evolved| evolved.departing.values());
         let departures = departing.map(|since| *since + self.promise_span());
         let loans = self.next_loan(job);
         let silence = self.silent_until(job);
-        dialogues.into_iter().chain(cases).chain(departures).chain(loans).chain(silence).min()
+        dialogues.into_iter().chain(all).chain(departures).chain(loans).chain(silence).min()
     }
 
-    fn due_of(&self, case: &Case) -> Option<Time> {
-        match (case.phase(), case.direction()) {
+    fn due_of(&self, negotiation: &Negotiation) -> Option<Time> {
+        match (negotiation.phase(), negotiation.direction()) {
             (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
-                Negotiations::last_moment(case)
+                Negotiations::last_moment(negotiation)
             }
             // The agents have to speak next.
-            (Phase::Accepted, Direction::Shrink) if case.is_handed_over => None,
-            (Phase::Accepted, Direction::Shrink) if !case.is_warned => Some(case.since() + self.promise_span()),
-            (Phase::Accepted, Direction::Shrink) => Some(case.since() + self.promise_span() + self.promise_span()),
+            (Phase::Accepted, Direction::Shrink) if negotiation.is_handed_over => None,
+            (Phase::Accepted, Direction::Shrink) if !negotiation.is_warned => {
+                Some(negotiation.since() + self.promise_span())
+            }
+            (Phase::Accepted, Direction::Shrink) => {
+                Some(negotiation.since() + self.promise_span() + self.promise_span())
+            }
             (Phase::Offered(_) | Phase::Countered(_), _) => None,
             (Phase::Accepted, Direction::Grow) | (Phase::Committing | Phase::Failing, _) => None,
             (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Applied | Phase::Ended(_), _) => None,
@@ -259,19 +266,19 @@ impl Negotiations<'_> {
         self.context.passes.wanted |= self.negotiators.refusals.expire(now);
     }
 
-    /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives hosts back
+    /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives nodes back
     /// by itself is not offered as many at once: it does not want them. Who gave them for somebody else may have them
     /// again as soon as nobody waits.
     pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
+        let Some(negotiation) = self.negotiation(job, id) else { return };
         let until = self.ask_again(now);
-        let (direction, declined, agreed) = (case.direction(), n_declined(case), n_agreed(case));
-        let is_drained = names_hosts(case);
+        let (direction, declined, agreed) = (negotiation.direction(), n_declined(negotiation), n_agreed(negotiation));
+        let is_drained = names_nodes(negotiation);
         match (id.initiator, direction) {
             (Side::Rms, Direction::Grow) => self.negotiators.refusals.note(job, direction, declined, until),
             (Side::Rms, Direction::Shrink) => {
                 self.negotiators.refusals.note(job, direction, declined, until);
-                // Who only leaves certain hosts may have others for them.
+                // Who only leaves certain nodes may have others for them.
                 if !is_drained {
                     self.negotiators.refusals.note_given(job, agreed, until);
                 }
@@ -284,8 +291,8 @@ impl Negotiations<'_> {
     }
 
     /// The job is being ended, or is gone: nothing is kept for it any more, and who speaks for it is told.
-    pub(crate) fn end_talks(&mut self, now: Time, step: &mut Step, job: JobId, outcome: &Outcome) {
-        for id in self.open_cases(job) {
+    pub(crate) fn end_negotiations(&mut self, now: Time, step: &mut Step, job: JobId, outcome: &Outcome) {
+        for id in self.open_negotiations(job) {
             let withdrawn = self.act(now, step, job, id, Action::Withdraw(Reason::Stopping));
             if withdrawn.is_err() {
                 // What lapses in this moment ends by itself.
@@ -298,11 +305,11 @@ impl Negotiations<'_> {
             let notice = NegotiatorNotice::Ended { outcome: outcome.clone() };
             step.order(Effect::TellNegotiator { job, notice });
         }
-        self.forget_talks(job);
+        self.forget_negotiations(job);
     }
 
     /// What is known of a job beside the state.
-    pub(crate) fn forget_talks(&mut self, job: JobId) {
+    pub(crate) fn forget_negotiations(&mut self, job: JobId) {
         self.negotiators.dialogues.remove(&job);
         self.negotiators.attached.remove(&job);
         self.negotiators.call_rates.remove(&job);
@@ -315,19 +322,19 @@ impl Negotiations<'_> {
     /// A server that was started again: nobody waits for what was asked before, no channel is up, and what was agreed
     /// goes on.
     pub(crate) fn boot_negotiations(&mut self, now: Time, step: &mut Step) {
-        let is_talking = |job: &JobId| self.talks(*job).is_some();
-        let jobs: Vec<JobId> = self.context.state().jobs().keys().copied().filter(is_talking).collect();
+        let is_negotiating = |job: &JobId| self.negotiations(*job).is_some();
+        let jobs: Vec<JobId> = self.context.state().jobs().keys().copied().filter(is_negotiating).collect();
         for job in jobs {
-            for id in self.open_cases(job) {
-                let Some(case) = self.case(job, id) else { continue };
-                let is_asked = case.asking.is_some();
-                let (phase, round) = (case.phase(), case.dialogue.round());
-                let is_talk = match phase {
+            for id in self.open_negotiations(job) {
+                let Some(negotiation) = self.negotiation(job, id) else { continue };
+                let is_asked = negotiation.asking.is_some();
+                let (phase, round) = (negotiation.phase(), negotiation.dialogue.round());
+                let is_of_negotiation = match phase {
                     Phase::Offered(_) | Phase::Countered(_) => round > 0,
                     Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Accepted | Phase::Committing => false,
                     Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
                 };
-                if is_asked && is_talk && id.initiator == Side::Application {
+                if is_asked && is_of_negotiation && id.initiator == Side::Application {
                     let statement = Statement::End { ending: Ending::Withdrawn, reason: Reason::Stopping };
                     self.say_for(now, step, job, id, statement);
                 }
@@ -338,31 +345,31 @@ impl Negotiations<'_> {
     }
 }
 
-fn names_hosts(case: &Case) -> bool {
-    let items = case.dialogue.proposal().into_iter().flat_map(|proposal| proposal.items());
-    items.into_iter().any(|item| !item.hosts.is_empty())
+fn names_nodes(negotiation: &Negotiation) -> bool {
+    let items = negotiation.dialogue.proposal().into_iter().flat_map(|proposal| proposal.items());
+    items.into_iter().any(|item| !item.nodes.is_empty())
 }
 
-/// How many hosts of what was opened were not agreed. Whoever can take a part of an offer has declined the rest; whoever
+/// How many nodes of what was opened were not agreed. Whoever can take a part of an offer has declined the rest; whoever
 /// gives a part of what was asked has declined the whole.
-fn n_declined(case: &Case) -> u32 {
-    let agreed = n_agreed(case);
-    let opened = case.rounds.iter().find_map(|round| match &round.said {
-        rms_api::negotiate::Said::Proposed { round: 1, template, by: _ } => Some(template.n_hosts()),
+fn n_declined(negotiation: &Negotiation) -> u32 {
+    let agreed = n_agreed(negotiation);
+    let opened = negotiation.rounds.iter().find_map(|round| match &round.said {
+        rms_api::negotiate::Said::Proposed { round: 1, template, by: _ } => Some(template.n_nodes()),
         rms_api::negotiate::Said::Proposed { .. } | rms_api::negotiate::Said::Phase { .. } => None,
     });
     let opened = u32::try_from(opened.unwrap_or(0)).unwrap_or(u32::MAX);
-    match case.direction() {
+    match negotiation.direction() {
         Direction::Grow => opened.saturating_sub(agreed),
         Direction::Shrink if agreed < opened => opened,
         Direction::Shrink => 0,
     }
 }
 
-/// How many hosts came or went by it.
-fn n_agreed(case: &Case) -> u32 {
-    let agreed = match case.phase() {
-        Phase::Applied => case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts()),
+/// How many nodes came or went by it.
+fn n_agreed(negotiation: &Negotiation) -> u32 {
+    let agreed = match negotiation.phase() {
+        Phase::Applied => negotiation.dialogue.proposal().map_or(0, |proposal| proposal.n_nodes()),
         Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => 0,
         Phase::Accepted | Phase::Committing | Phase::Failing | Phase::Ended(_) => 0,
     };

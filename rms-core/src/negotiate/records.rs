@@ -9,7 +9,7 @@ use rms_model::{Identity, JobId, Time};
 use crate::rights;
 use crate::state::State;
 use crate::state::job::Job;
-use crate::state::talks::{Case, Talks};
+use crate::state::negotiations::{JobNegotiations, Negotiation};
 
 /// The negotiations of a job, or of all that the caller may touch.
 pub(crate) fn negotiations(state: &State, now: Time, who: &Identity, job: Option<JobId>) -> Result<Answer, Refusal> {
@@ -26,37 +26,37 @@ pub(crate) fn negotiations(state: &State, now: Time, who: &Identity, job: Option
     let mut lines = Vec::new();
     for job in jobs {
         let entry = &state.jobs()[&job];
-        if let Some(talks) = &entry.talks {
-            lines.extend(lines_of(state, job, entry, talks));
+        if let Some(negotiations) = &entry.negotiations {
+            lines.extend(lines_of(state, job, entry, negotiations));
         }
     }
     Ok(Answer::Negotiations { now, lines })
 }
 
-fn lines_of(state: &State, job: JobId, entry: &Job, talks: &Talks) -> Vec<NegotiationLine> {
-    let line = |case: &Case| NegotiationLine {
+fn lines_of(state: &State, job: JobId, entry: &Job, negotiations: &JobNegotiations) -> Vec<NegotiationLine> {
+    let line = |negotiation: &Negotiation| NegotiationLine {
         job,
         run: entry.run,
         owner: entry.spec.owner.0.clone(),
-        record: case.record(),
-        phase: case.phase(),
-        until: case.dialogue.lapses().or(case.dialogue.due()),
-        held: state.node_names(&case.held.iter().copied().collect::<Vec<_>>()),
+        record: negotiation.record(),
+        phase: negotiation.phase(),
+        until: negotiation.dialogue.lapses().or(negotiation.dialogue.due()),
+        held: state.node_names(&negotiation.held.iter().copied().collect::<Vec<_>>()),
     };
-    let past = talks.past.iter().map(|record| record.clone().line(job, entry.run, entry.spec.owner.0.clone()));
-    past.chain(talks.cases.iter().map(line)).collect()
+    let past = negotiations.past.iter().map(|record| record.clone().line(job, entry.run, entry.spec.owner.0.clone()));
+    past.chain(negotiations.all.iter().map(line)).collect()
 }
 
-/// How much was agreed: hosts; or cores on each host, or milliseconds, where it is about those alone.
-pub(super) fn quantity(case: &Case) -> u64 {
-    let Some(agreed) = case.dialogue.proposal() else { return 0 };
-    let hosts = agreed.n_hosts();
+/// How much was agreed: nodes; or cores on each node, or milliseconds, where it is about those alone.
+pub(super) fn quantity(negotiation: &Negotiation) -> u64 {
+    let Some(agreed) = negotiation.dialogue.proposal() else { return 0 };
+    let nodes = agreed.n_nodes();
     let live = || agreed.items().iter().filter(|item| item.is_live());
     let cores = live().find(|item| matches!(item.resource, Resource::Cores(_)));
     let time = || live().filter(|item| item.resource == Resource::Time).map(|item| item.quantity.0);
-    match (hosts, cores) {
+    match (nodes, cores) {
         (0, Some(item)) => item.quantity.0,
         (0, None) => time().sum(),
-        (hosts, _) => hosts,
+        (nodes, _) => nodes,
     }
 }

@@ -10,33 +10,33 @@ use rms_model::{JobId, Time};
 pub(crate) struct Refusals {
     of: BTreeMap<(JobId, Direction), (u32, Time)>,
     due: BTreeSet<(Time, JobId, Direction)>,
-    /// What was given for others, which is not offered again while anybody waits, or hosts would go to and fro.
+    /// What was given for others, which is not offered again while anybody waits, or nodes would go to and fro.
     given: BTreeMap<JobId, (u32, Time)>,
 }
 
 impl Refusals {
-    /// A change by so many hosts was declined; it counts until then.
-    pub(crate) fn note(&mut self, job: JobId, direction: Direction, hosts: u32, until: Time) {
+    /// A change by so many nodes was declined; it counts until then.
+    pub(crate) fn note(&mut self, job: JobId, direction: Direction, nodes: u32, until: Time) {
         self.forget(job, direction);
-        if hosts > 0 {
-            self.of.insert((job, direction), (hosts, until));
+        if nodes > 0 {
+            self.of.insert((job, direction), (nodes, until));
             self.due.insert((until, job, direction));
         }
     }
 
-    /// So many hosts were given for somebody else; it counts until then.
-    pub(crate) fn note_given(&mut self, job: JobId, hosts: u32, until: Time) {
-        self.given.insert(job, (hosts, until));
+    /// So many nodes were given for somebody else; it counts until then.
+    pub(crate) fn note_given(&mut self, job: JobId, nodes: u32, until: Time) {
+        self.given.insert(job, (nodes, until));
     }
 
-    /// How many hosts were given for somebody else; 0 if none were.
+    /// How many nodes were given for somebody else; 0 if none were.
     pub(crate) fn given(&self, job: JobId) -> u32 {
-        self.given.get(&job).map_or(0, |(hosts, _)| *hosts)
+        self.given.get(&job).map_or(0, |(nodes, _)| *nodes)
     }
 
-    /// How many hosts were declined; 0 if none were.
-    pub(crate) fn hosts(&self, job: JobId, direction: Direction) -> u32 {
-        self.of.get(&(job, direction)).map_or(0, |(hosts, _)| *hosts)
+    /// How many nodes were declined; 0 if none were.
+    pub(crate) fn nodes(&self, job: JobId, direction: Direction) -> u32 {
+        self.of.get(&(job, direction)).map_or(0, |(nodes, _)| *nodes)
     }
 
     /// When the first is to be forgotten.
@@ -80,11 +80,11 @@ mod tests {
         refusals.note(JobId(1), Direction::Grow, 4, later(10));
         refusals.note(JobId(1), Direction::Grow, 2, later(20));
         refusals.note(JobId(2), Direction::Shrink, 3, later(5));
-        assert_eq!((refusals.hosts(JobId(1), Direction::Grow), refusals.hosts(JobId(1), Direction::Shrink)), (2, 0));
+        assert_eq!((refusals.nodes(JobId(1), Direction::Grow), refusals.nodes(JobId(1), Direction::Shrink)), (2, 0));
         assert_eq!(refusals.next_due(), Some(later(5)));
         assert!(!refusals.expire(later(4)));
         assert!(refusals.expire(later(10)));
-        assert_eq!((refusals.hosts(JobId(1), Direction::Grow), refusals.hosts(JobId(2), Direction::Shrink)), (2, 0));
+        assert_eq!((refusals.nodes(JobId(1), Direction::Grow), refusals.nodes(JobId(2), Direction::Shrink)), (2, 0));
         assert!(refusals.expire(later(20)));
         assert_eq!(refusals.next_due(), None);
         refusals.note(JobId(1), Direction::Grow, 0, later(10));

@@ -1,4 +1,4 @@
-//! Whom the server asks to give hosts back, for those who wait and for those who want to grow.
+//! Whom the server asks to give nodes back, for those who wait and for those who want to grow.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,19 +9,19 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRul
 use super::Negotiations;
 use super::open::Changeable;
 use super::open::Wanted;
-use super::policy::{Candidate, Change, Occasion, hosts_to_leave, shrinks};
+use super::policy::{Candidate, Change, Occasion, nodes_to_leave, shrinks};
 use crate::plan::{self, Gain, Loss, Placed, Plan, meets};
 use crate::state::constraint_of;
-use crate::state::talks::{Case, promise_end};
+use crate::state::negotiations::{Negotiation, promise_end};
 use crate::step::Step;
 
 /// What a job lacks on one cluster to start now in one of its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lack {
     cluster: ClusterId,
-    /// Hosts that are neither free nor on their way.
-    hosts: u32,
-    /// Of hosts that are on their way.
+    /// Nodes that are neither free nor on their way.
+    nodes: u32,
+    /// Of nodes that are on their way.
     coming: u32,
 }
 
@@ -34,7 +34,7 @@ struct Relief {
 }
 
 impl Negotiations<'_> {
-    /// After a pass: hosts are asked for, where that lets the first waiting job start. Returns the clusters where hosts
+    /// After a pass: nodes are asked for, where that lets the first waiting job start. Returns the clusters where nodes
     /// come together for it, which are not to be given away before it has them.
     pub(super) fn make_room(&mut self, now: Time, step: &mut Step) -> BTreeSet<ClusterId> {
         let rule = self.context.state().settings().shrink_for;
@@ -49,12 +49,12 @@ impl Negotiations<'_> {
         }
         let spec = self.context.state().jobs()[&head].spec.clone();
         let mut lacks: Vec<Lack> = spec.options.iter().filter_map(|request| self.lack(&plan, &spec, request)).collect();
-        lacks.sort_by_key(|lack| (lack.hosts, lack.cluster));
+        lacks.sort_by_key(|lack| (lack.nodes, lack.cluster));
         let gathering = lacks.iter().filter(|lack| lack.coming > 0).map(|lack| lack.cluster);
         let mut gathering: BTreeSet<ClusterId> = gathering.collect();
         // The least change that lets it start; what is on its way already may be enough.
         for lack in lacks {
-            let is_enough = lack.hosts == 0 || self.ask_for(now, step, head, lack, rule);
+            let is_enough = lack.nodes == 0 || self.ask_for(now, step, head, lack, rule);
             if is_enough {
                 gathering.insert(lack.cluster);
                 break;
@@ -64,9 +64,9 @@ impl Negotiations<'_> {
     }
 
     /// What a job lacks for one of its sizes; nothing can be said of sizes on several clusters, nor where applications
-    /// that run will need the hosts later.
+    /// that run will need the nodes later.
     fn lack(&self, plan: &Plan, spec: &JobSpec, request: &Request) -> Option<Lack> {
-        let [(cluster, wanted)] = request.hosts.iter().collect::<Vec<_>>()[..] else { return None };
+        let [(cluster, wanted)] = request.nodes.iter().collect::<Vec<_>>()[..] else { return None };
         let now = plan.now;
         if let Some(busy) = plan.base.get(cluster) {
             let is_needed_later = busy.max(now, now + request.wall) > busy.at(now);
@@ -79,20 +79,20 @@ impl Negotiations<'_> {
         let is_right = |node: &NodeId| meets(&self.context.state().nodes()[node].inventory, &constraint);
         let n_free = self.context.state().free(*cluster).filter(is_right).count() as u32;
         let coming = self.coming(*cluster).filter(is_right).count() as u32 + self.n_asked(*cluster);
-        Some(Lack { cluster: *cluster, hosts: wanted.saturating_sub(n_free).saturating_sub(coming), coming })
+        Some(Lack { cluster: *cluster, nodes: wanted.saturating_sub(n_free).saturating_sub(coming), coming })
     }
 
-    /// Hosts that applications are leaving, or have left a moment ago.
+    /// Nodes that applications are leaving, or have left a moment ago.
     pub(super) fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
         let leaving = self.context.state().negotiating().flat_map(|(_, entry)| entry.leaving());
-        let ghosts = self.context.state().host_ghosts().map(|(_, node)| node);
+        let ghosts = self.context.state().node_ghosts().map(|(_, node)| node);
         leaving.chain(ghosts).filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
-    /// What it would mean if an application gave so many hosts of a cluster back: its last ones go.
-    pub(super) fn loss(&self, job: JobId, cluster: ClusterId, hosts: u32) -> Option<Loss> {
+    /// What it would mean if an application gave so many nodes of a cluster back: its last ones go.
+    pub(super) fn loss(&self, job: JobId, cluster: ClusterId, nodes: u32) -> Option<Loss> {
         let others = self.others_on(job, cluster).rev().filter(|node| self.can_leave(job, *node));
-        let nodes = others.take(hosts as usize).collect();
+        let nodes = others.take(nodes as usize).collect();
         Some(Loss { nodes, until: self.end_of(job)? })
     }
 
@@ -102,11 +102,11 @@ impl Negotiations<'_> {
 
     /// The same for what the server has asked for and nobody has begun to leave.
     fn asked_losses(&self, cluster: ClusterId) -> Vec<Loss> {
-        let asked = self.asked(cluster).filter_map(|(job, hosts)| {
-            let loss = self.loss(job, cluster, hosts)?;
+        let asked = self.asked(cluster).filter_map(|(job, nodes)| {
+            let loss = self.loss(job, cluster, nodes)?;
             // What was agreed is planned with from the latest time on by which it is given.
             let agreed =
-                self.context.state().jobs()[&job].agreed_to_leave().filter(|(_, hosts)| hosts.contains_key(&cluster));
+                self.context.state().jobs()[&job].agreed_to_leave().filter(|(_, nodes)| nodes.contains_key(&cluster));
             let until =
                 agreed.map_or(loss.until, |(at, _)| loss.until.min(promise_end(self.context.state().settings(), at)));
             Some(Loss { until, ..loss })
@@ -114,30 +114,32 @@ impl Negotiations<'_> {
         asked.collect()
     }
 
-    /// How many hosts that are.
+    /// How many nodes that are.
     fn n_asked(&self, cluster: ClusterId) -> u32 {
-        self.asked(cluster).map(|(_, hosts)| hosts).sum()
+        self.asked(cluster).map(|(_, nodes)| nodes).sum()
     }
 
     fn asked(&self, cluster: ClusterId) -> impl Iterator<Item = (JobId, u32)> + '_ {
         self.context.state().malleable().flat_map(move |job| {
-            let cases = self.open_cases_of(job);
-            let cases = cases.filter(|case| case.direction() == Direction::Shrink && !case.is_handed_over);
-            let asked = cases.filter_map(move |case| case.dialogue.proposal()?.hosts_by_cluster().remove(&cluster));
-            asked.map(move |hosts| (job, u32::try_from(hosts).unwrap_or(u32::MAX)))
+            let all = self.open_negotiations_of(job);
+            let all =
+                all.filter(|negotiation| negotiation.direction() == Direction::Shrink && !negotiation.is_handed_over);
+            let asked =
+                all.filter_map(move |negotiation| negotiation.dialogue.proposal()?.nodes_by_cluster().remove(&cluster));
+            asked.map(move |nodes| (job, u32::try_from(nodes).unwrap_or(u32::MAX)))
         })
     }
 
-    /// Takes back offers that nobody has answered, where the setting lets it, or asks for hosts. Other offers are held
+    /// Takes back offers that nobody has answered, where the setting lets it, or asks for nodes. Other offers are held
     /// for their time: it is soon known what becomes of them, so nobody is asked for as many meanwhile. False if there are
     /// not enough.
     fn ask_for(&mut self, now: Time, step: &mut Step, head: JobId, lack: Lack, rule: ShrinkRule) -> bool {
         let offered = self.unanswered_offers(lack.cluster);
-        let n_offered: usize = offered.iter().map(|(_, _, hosts)| hosts).sum();
+        let n_offered: usize = offered.iter().map(|(_, _, nodes)| nodes).sum();
         let victims = self.changeable(now, lack.cluster, Direction::Shrink);
         let occasion = Occasion::Waiting { priority: self.context.state().jobs()[&head].spec.priority };
         let candidates: Vec<Candidate<'_>> = victims.iter().map(Changeable::as_candidate).collect();
-        let missing = lack.hosts.saturating_sub(n_offered as u32);
+        let missing = lack.nodes.saturating_sub(n_offered as u32);
         let Some(asked) = shrinks(missing, occasion, &candidates, rule) else { return false };
         let recall = self.context.state().settings().offer_recall;
         let may_recall = |job: &JobId| occasion.may_disturb(recall, self.context.state().jobs()[job].spec.priority);
@@ -145,20 +147,20 @@ impl Negotiations<'_> {
         let withdrawn: Vec<_> = offered
             .iter()
             .filter(|(job, ..)| may_recall(job))
-            .take_while(|(_, _, hosts)| {
-                let is_short = n_back < lack.hosts as usize;
-                n_back += hosts;
+            .take_while(|(_, _, nodes)| {
+                let is_short = n_back < lack.nodes as usize;
+                n_back += nodes;
                 is_short
             })
             .copied()
             .collect();
         let mut losses: Vec<Loss> = self.asked_losses(lack.cluster);
         losses.extend(offered.iter().filter_map(|(job, id, _)| {
-            let nodes = self.case(*job, *id)?.held.iter().copied().collect();
+            let nodes = self.negotiation(*job, *id)?.held.iter().copied().collect();
             Some(Loss { nodes, until: self.end_of(*job)? })
         }));
-        losses.extend(asked.iter().filter_map(|change| self.loss(change.job, lack.cluster, change.hosts)));
-        // The hosts may not be all that it waits for.
+        losses.extend(asked.iter().filter_map(|change| self.loss(change.job, lack.cluster, change.nodes)));
+        // The nodes may not be all that it waits for.
         if !plan::starts_after(self.context.state(), now, head, &losses) {
             return false;
         }
@@ -167,45 +169,47 @@ impl Negotiations<'_> {
             // It has declined nothing.
             self.negotiators.refusals.note(job, Direction::Grow, 0, now);
         }
-        for Change { job, hosts } in asked {
-            self.ask_for_all(now, step, (job, lack.cluster), hosts);
+        for Change { job, nodes } in asked {
+            self.ask_for_all(now, step, (job, lack.cluster), nodes);
         }
         true
     }
 
-    /// Asks for so many hosts or none: fewer would be given in vain.
-    pub(super) fn ask_for_all(&mut self, now: Time, step: &mut Step, whom: (JobId, ClusterId), hosts: u32) {
-        if self.open_shrink(now, step, whom, &Wanted::Count(hosts, hosts), None).is_err() {
+    /// Asks for so many nodes or none: fewer would be given in vain.
+    pub(super) fn ask_for_all(&mut self, now: Time, step: &mut Step, whom: (JobId, ClusterId), nodes: u32) {
+        if self.open_shrink(now, step, whom, &Wanted::Count(nodes, nodes), None).is_err() {
             let until = self.ask_again(now);
-            self.negotiators.refusals.note(whom.0, Direction::Shrink, hosts, until);
+            self.negotiators.refusals.note(whom.0, Direction::Shrink, nodes, until);
         }
     }
 
-    /// Hosts that are on their way, or have been asked for.
+    /// Nodes that are on their way, or have been asked for.
     pub(super) fn n_coming(&self, cluster: ClusterId) -> u64 {
         self.coming(cluster).count() as u64 + u64::from(self.n_asked(cluster))
     }
 
-    /// The server's own offers on a cluster to which nobody has said anything, the latest first, and their hosts.
+    /// The server's own offers on a cluster to which nobody has said anything, the latest first, and their nodes.
     fn unanswered_offers(&self, cluster: ClusterId) -> Vec<(JobId, NegotiationId, usize)> {
         // What the server offers is of one cluster.
-        let is_here = |case: &Case| {
-            case.dialogue.proposal().is_some_and(|proposal| proposal.hosts_by_cluster().contains_key(&cluster))
+        let is_here = |negotiation: &Negotiation| {
+            negotiation.dialogue.proposal().is_some_and(|proposal| proposal.nodes_by_cluster().contains_key(&cluster))
         };
         let mut offers: Vec<_> = self
             .context
             .state()
             .malleable()
-            .flat_map(|job| self.open_cases_of(job).map(move |case| (job, case)))
-            .filter(|(_, case)| case.phase() == Phase::Offered(Side::Rms) && case.direction() == Direction::Grow)
-            .filter(|(_, case)| is_here(case))
+            .flat_map(|job| self.open_negotiations_of(job).map(move |negotiation| (job, negotiation)))
+            .filter(|(_, negotiation)| {
+                negotiation.phase() == Phase::Offered(Side::Rms) && negotiation.direction() == Direction::Grow
+            })
+            .filter(|(_, negotiation)| is_here(negotiation))
             .collect();
-        offers.sort_by_key(|(job, case)| std::cmp::Reverse((case.opened, *job)));
-        offers.into_iter().map(|(job, case)| (job, case.id(), case.held.len())).collect()
+        offers.sort_by_key(|(job, negotiation)| std::cmp::Reverse((negotiation.opened, *job)));
+        offers.into_iter().map(|(job, negotiation)| (job, negotiation.id(), negotiation.held.len())).collect()
     }
 
-    fn open_cases_of(&self, job: JobId) -> impl Iterator<Item = &Case> {
-        self.talks(job).into_iter().flat_map(|talks| talks.open())
+    fn open_negotiations_of(&self, job: JobId) -> impl Iterator<Item = &Negotiation> {
+        self.negotiations(job).into_iter().flat_map(|negotiations| negotiations.open())
     }
 
     /// Applications on nodes that are to be used no more are asked to leave them.
@@ -219,10 +223,10 @@ impl Negotiations<'_> {
                 let candidate = holder.as_candidate();
                 let others: Vec<NodeId> =
                     self.others_on(holder.job, cluster).filter(|node| self.can_leave(holder.job, *node)).collect();
-                let held = self.n_hosts(holder.job);
-                let leaving = hosts_to_leave(held, &others, &drained, candidate.declared);
+                let held = self.n_nodes(holder.job);
+                let leaving = nodes_to_leave(held, &others, &drained, candidate.declared);
                 let was_declined = candidate.declined > 0 && leaving.len() >= candidate.declined as usize;
-                if candidate.is_talking || leaving.is_empty() || was_declined {
+                if candidate.is_negotiating || leaving.is_empty() || was_declined {
                     continue;
                 }
                 let n_leaving = leaving.len() as u32;
@@ -243,8 +247,8 @@ impl Negotiations<'_> {
         })
     }
 
-    /// After a pass: for growth that waits for hosts, others are asked for some, the most urgent first. The clusters where
-    /// hosts come together for it are not to be given away before; where they do for a job of the queue, that one is first.
+    /// After a pass: for growth that waits for nodes, others are asked for some, the most urgent first. The clusters where
+    /// nodes come together for it are not to be given away before; where they do for a job of the queue, that one is first.
     pub(super) fn make_room_for_growth(&mut self, now: Time, step: &mut Step, gathering: &mut BTreeSet<ClusterId>) {
         let rule = self.context.state().settings().shrink_for;
         if rule == ShrinkRule::Never {
@@ -256,13 +260,13 @@ impl Negotiations<'_> {
                 continue;
             }
             gathering.extend(relief.gains.iter().map(|gain| gain.cluster));
-            for (cluster, Change { job, hosts }) in relief.asked {
-                self.ask_for_all(now, step, (job, cluster), hosts);
+            for (cluster, Change { job, nodes }) in relief.asked {
+                self.ask_for_all(now, step, (job, cluster), nodes);
             }
         }
     }
 
-    /// Growth that waits for hosts, in the order in which it is served.
+    /// Growth that waits for nodes, in the order in which it is served.
     pub(super) fn waiting_growth(&self) -> Vec<(Time, JobId, NegotiationId)> {
         let mut waiting: Vec<(Time, JobId, NegotiationId)> = self.negotiators.waiting.iter().copied().collect();
         waiting.sort_by_key(|(opened, job, _)| (Reverse(self.priority(*job)), *opened));
@@ -273,7 +277,7 @@ impl Negotiations<'_> {
         self.context.state().jobs().get(&job).map_or(0, |entry| entry.spec.priority)
     }
 
-    /// Who is to give what, so that a proposal to grow can be met; `None` if it cannot be, or is not about hosts alone.
+    /// Who is to give what, so that a proposal to grow can be met; `None` if it cannot be, or is not about nodes alone.
     fn relief_for(
         &self,
         now: Time,
@@ -282,7 +286,7 @@ impl Negotiations<'_> {
         rule: ShrinkRule,
         gathering: &BTreeSet<ClusterId>,
     ) -> Option<Relief> {
-        let proposal = self.case(job, id)?.dialogue.proposal()?;
+        let proposal = self.negotiation(job, id)?.dialogue.proposal()?;
         let mut relief = Relief::default();
         for (set, set_rule) in proposal.rules().iter().enumerate() {
             let live = proposal.items().iter().filter(|item| usize::from(item.set) == set && item.is_live());
@@ -315,12 +319,12 @@ impl Negotiations<'_> {
         gathering: &BTreeSet<ClusterId>,
         relief: &mut Relief,
     ) -> bool {
-        let Resource::Hosts(cluster) = item.resource else { return false };
-        // Who insists on certain hosts waits until they are free.
-        if !item.hosts.is_empty() || gathering.contains(&cluster) {
+        let Resource::Nodes(cluster) = item.resource else { return false };
+        // Who insists on certain nodes waits until they are free.
+        if !item.nodes.is_empty() || gathering.contains(&cluster) {
             return false;
         }
-        let (payable, _) = self.most_more_hosts(now, job, id, (cluster, item.terms.price), &[]);
+        let (payable, _) = self.most_more_nodes(now, job, id, (cluster, item.terms.price), &[]);
         let n_here = self.givable(job, id, cluster, item.quantity.0 as usize).len() as u64 + self.n_coming(cluster);
         let givers = self.changeable(now, cluster, Direction::Shrink);
         let others: Vec<Candidate<'_>> =
@@ -330,9 +334,9 @@ impl Negotiations<'_> {
         while let Some(Quantity(quantity)) = item.greatest(Direction::Grow, Quantity(bound)) {
             let missing = u32::try_from(quantity.saturating_sub(n_here)).unwrap_or(u32::MAX);
             if let Some(asked) = shrinks(missing, occasion, &others, rule) {
-                let hosts = u32::try_from(quantity).unwrap_or(u32::MAX);
-                relief.gains.push(Gain { job, cluster, hosts });
-                relief.losses.extend(asked.iter().filter_map(|change| self.loss(change.job, cluster, change.hosts)));
+                let nodes = u32::try_from(quantity).unwrap_or(u32::MAX);
+                relief.gains.push(Gain { job, cluster, nodes });
+                relief.losses.extend(asked.iter().filter_map(|change| self.loss(change.job, cluster, change.nodes)));
                 relief.asked.extend(asked.into_iter().map(|change| (cluster, change)));
                 return true;
             }
@@ -352,7 +356,7 @@ impl Negotiations<'_> {
     }
 }
 
-/// The first application of the queue that has to wait for hosts that exist.
+/// The first application of the queue that has to wait for nodes that exist.
 fn first_waiting(plan: &Plan) -> Option<(JobId, Time)> {
     plan.placements.iter().find_map(|placement| match &placement.outcome {
         Placed::Later { at, .. } => Some((placement.job, *at)),

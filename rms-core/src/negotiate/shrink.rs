@@ -1,4 +1,4 @@
-//! An application gives hosts back, as it agreed or because they are lost; they are free once no process is left there.
+//! An application gives nodes back, as it agreed or because they are lost; they are free once no process is left there.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, NodeAdmin, NodeId, NodeLink, OnResize, Span, Time};
 
 use super::Negotiations;
-use super::cores::mixes_cores_with_hosts;
+use super::cores::mixes_cores_with_nodes;
 use super::grow::time_of;
 use crate::effect::Effect;
 use crate::state::fact::Fact;
@@ -17,8 +17,8 @@ use crate::step::Step;
 impl Negotiations<'_> {
     /// The application's proposal to shrink stands. The server takes what it is given, at its own price.
     pub(super) fn answer_shrink(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
-        let Some(proposal) = case.dialogue.proposal().cloned() else { return };
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let Some(proposal) = negotiation.dialogue.proposal().cloned() else { return };
         let action = match self.check_shrink(now, job, &proposal) {
             Err(reason) => Action::Reject(reason),
             Ok(()) => self.take_at_price(job, &proposal),
@@ -52,21 +52,21 @@ impl Negotiations<'_> {
     /// Why this cannot be given back.
     fn check_shrink(&self, now: Time, job: JobId, proposal: &Template) -> Result<(), Reason> {
         let started = self.context.state().jobs()[&job].started().ok_or(Reason::Stopping)?;
-        if mixes_cores_with_hosts(proposal) {
+        if mixes_cores_with_nodes(proposal) {
             return Err(Reason::Policy);
         }
         for item in proposal.items().iter().filter(|item| item.is_live()) {
             match item.resource {
-                Resource::Hosts(cluster) => {
-                    if item.held.0 != u64::from(self.n_hosts_on(job, cluster)) {
+                Resource::Nodes(cluster) => {
+                    if item.held.0 != u64::from(self.n_nodes_on(job, cluster)) {
                         return Err(Reason::Changed);
                     }
-                    // Its first host stays to its end: what leads it runs there.
+                    // Its first node stays to its end: what leads it runs there.
                     let is_spared = item.quantity.0 <= u64::from(self.n_spare_on(job, cluster));
                     let is_here = |node: &NodeId| self.cluster_of(*node) == Some(cluster);
-                    let are_its_own = item.hosts.iter().all(|node| is_here(node) && self.can_be_taken(job, *node));
-                    let can_leave = item.hosts.iter().all(|node| self.can_leave(job, *node));
-                    let keeps_any = self.kept_hosts(job).next().is_some();
+                    let are_its_own = item.nodes.iter().all(|node| is_here(node) && self.can_be_taken(job, *node));
+                    let can_leave = item.nodes.iter().all(|node| self.can_leave(job, *node));
+                    let keeps_any = self.kept_nodes(job).next().is_some();
                     match are_its_own {
                         true if is_spared && can_leave => {}
                         true if keeps_any => return Err(Reason::KeepsRanks),
@@ -85,9 +85,9 @@ impl Negotiations<'_> {
         Ok(())
     }
 
-    /// Is it a host that the application has, but the first, and that is not on its way to it? And can its ranks leave?
+    /// Is it a node that the application has, but the first, and that is not on its way to it? And can its ranks leave?
     pub(super) fn can_leave(&self, job: JobId, node: NodeId) -> bool {
-        self.can_be_taken(job, node) && !self.kept_hosts(job).any(|kept| kept == node)
+        self.can_be_taken(job, node) && !self.kept_nodes(job).any(|kept| kept == node)
     }
 
     /// The same of what must be given back, whatever becomes of its ranks.
@@ -96,21 +96,21 @@ impl Negotiations<'_> {
         started.nodes.iter().skip(1).any(|held| *held == node) && !self.context.state().jobs()[&job].is_awaited(node)
     }
 
-    /// Agreed: the application lets go at its next breakpoint. Where the server runs its end, the last hosts go.
+    /// Agreed: the application lets go at its next breakpoint. Where the server runs its end, the last nodes go.
     pub(super) fn await_release(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
-        let Some(agreed) = case.dialogue.proposal() else { return };
-        let (n_hosts, less) = (agreed.n_hosts(), time_of(agreed.items()));
-        if n_hosts == 0 {
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let Some(agreed) = negotiation.dialogue.proposal() else { return };
+        let (n_nodes, less) = (agreed.n_nodes(), time_of(agreed.items()));
+        if n_nodes == 0 {
             let agreed = agreed.clone();
             return self.bring_about(now, step, job, id, (Span::from_millis(-less.as_millis()), &agreed));
         }
         if self.is_in_house(job, id) {
-            let hosts = self.last_hosts(job, agreed);
-            let round = case.dialogue.round();
-            self.say_for(now, step, job, id, Statement::Commit { round, hosts });
-            if self.case(job, id).is_some_and(|case| case.dialogue.hosts().is_none()) {
-                // It has not so many hosts any more that can leave.
+            let nodes = self.last_nodes(job, agreed);
+            let round = negotiation.dialogue.round();
+            self.say_for(now, step, job, id, Statement::Commit { round, nodes });
+            if self.negotiation(job, id).is_some_and(|negotiation| negotiation.dialogue.nodes().is_none()) {
+                // It has not so many nodes any more that can leave.
                 let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
             }
             return;
@@ -118,14 +118,14 @@ impl Negotiations<'_> {
         self.press(now, step, job, id);
     }
 
-    /// Who has promised and does not let go is warned, and then its last hosts are taken.
+    /// Who has promised and does not let go is warned, and then its last nodes are taken.
     fn press(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
-        let warned_at = case.since() + self.promise_span();
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let warned_at = negotiation.since() + self.promise_span();
         if now < warned_at {
             return;
         }
-        if !case.is_warned {
+        if !negotiation.is_warned {
             self.context.record(step, Fact::PromiseWarned { job, negotiation: id, at: now });
         }
         let taken_at = warned_at + self.promise_span();
@@ -134,67 +134,70 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The hosts of a shrink are taken, whatever the application says; the negotiation has failed with that.
+    /// The nodes of a shrink are taken, whatever the application says; the negotiation has failed with that.
     pub(super) fn take_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
-        let Some(agreed) = self.case(job, id).and_then(|case| case.dialogue.proposal()).cloned() else { return };
-        let hosts = self.last_hosts(job, &agreed);
+        let Some(agreed) = self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).cloned()
+        else {
+            return;
+        };
+        let nodes = self.last_nodes(job, &agreed);
         let failed = self.act(now, step, job, id, Action::Fail(reason));
         if failed.is_err() {
             let _ = self.act(now, step, job, id, Action::Withdraw(reason));
         }
-        self.free(now, step, job, hosts.into_iter().collect());
+        self.free(now, step, job, nodes.into_iter().collect());
     }
 
-    /// The hosts that leave where nobody chooses: of each cluster those that were named, then the last ones.
-    pub(super) fn last_hosts(&self, job: JobId, agreed: &Template) -> BTreeSet<NodeId> {
-        let mut hosts = super::hold::named_hosts(Some(agreed));
-        let named = self.count_by_cluster(&hosts);
-        for (cluster, n_hosts) in agreed.hosts_by_cluster() {
+    /// The nodes that leave where nobody chooses: of each cluster those that were named, then the last ones.
+    pub(super) fn last_nodes(&self, job: JobId, agreed: &Template) -> BTreeSet<NodeId> {
+        let mut nodes = super::hold::named_nodes(Some(agreed));
+        let named = self.count_by_cluster(&nodes);
+        for (cluster, n_nodes) in agreed.nodes_by_cluster() {
             let n_named = named.get(&cluster).copied().unwrap_or(0);
             let others = self.others_on(job, cluster).rev();
-            let others = others.filter(|node| self.can_leave(job, *node) && !hosts.contains(node));
-            let others: Vec<NodeId> = others.take(n_hosts.saturating_sub(n_named) as usize).collect();
-            hosts.extend(others);
+            let others = others.filter(|node| self.can_leave(job, *node) && !nodes.contains(node));
+            let others: Vec<NodeId> = others.take(n_nodes.saturating_sub(n_named) as usize).collect();
+            nodes.extend(others);
         }
-        hosts
+        nodes
     }
 
     /// Let go: the agents end what is left there, and once they saw it gone, it is ready.
     pub(super) fn await_departure(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(case) = self.case(job, id) else { return };
-        let Some(hosts) = case.dialogue.hosts().cloned() else { return };
-        if hosts.is_empty() {
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let Some(nodes) = negotiation.dialogue.nodes().cloned() else { return };
+        if nodes.is_empty() {
             return self.await_release(now, step, job, id);
         }
         let entry = &self.context.state().jobs()[&job];
         let Some(started) = entry.started() else { return };
-        if case.is_handed_over {
-            if !hosts.iter().any(|node| started.is_leaving(*node)) {
+        if negotiation.is_handed_over {
+            if !nodes.iter().any(|node| started.is_leaving(*node)) {
                 let _ = self.act(now, step, job, id, Action::Ready);
             }
             return;
         }
-        let agreed = case.dialogue.proposal().map(Template::hosts_by_cluster);
-        let are_of_their_clusters = agreed == Some(self.count_by_cluster(&hosts));
-        if !are_of_their_clusters || !hosts.iter().all(|node| self.can_leave(job, *node)) {
-            let are_kept = self.kept_hosts(job).any(|kept| hosts.contains(&kept));
+        let agreed = negotiation.dialogue.proposal().map(Template::nodes_by_cluster);
+        let are_of_their_clusters = agreed == Some(self.count_by_cluster(&nodes));
+        if !are_of_their_clusters || !nodes.iter().all(|node| self.can_leave(job, *node)) {
+            let are_kept = self.kept_nodes(job).any(|kept| nodes.contains(&kept));
             let reason = if are_kept { Reason::KeepsRanks } else { Reason::BadProposal };
             let _ = self.act(now, step, job, id, Action::Fail(reason));
             return;
         }
-        let hosts: Vec<NodeId> = hosts.into_iter().collect();
+        let nodes: Vec<NodeId> = nodes.into_iter().collect();
         if leaves_by_itself(entry) && self.is_in_house(job, id) {
-            let is_asked = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(&hosts[0]));
+            let is_asked = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(&nodes[0]));
             if !is_asked {
-                self.depart(now, step, job, hosts);
+                self.depart(now, step, job, nodes);
             }
             return;
         }
         // Workers run on until they are told; whoever else lets go has told its processes itself.
         let tells_itself = !are_workers(entry);
-        self.free(now, step, job, hosts.clone());
+        self.free(now, step, job, nodes.clone());
         if tells_itself {
-            self.let_exit(step, job, hosts);
+            self.let_exit(step, job, nodes);
         }
     }
 
@@ -202,10 +205,10 @@ impl Negotiations<'_> {
     fn depart(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
-            let course = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
+            let course = self.course_of(now, job, self.n_nodes(job), Span::ZERO);
             self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
         }
-        self.context.record(step, Fact::HostsDeparting { job, at: now, nodes });
+        self.context.record(step, Fact::NodesDeparting { job, at: now, nodes });
         self.context.launches.remove(&job);
     }
 
@@ -230,21 +233,21 @@ impl Negotiations<'_> {
             started.ending.is_none() && started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty())
         });
         if is_departing {
-            self.context.record(step, Fact::HostsStay { job });
+            self.context.record(step, Fact::NodesStay { job });
             self.context.launches.remove(&job);
         }
     }
 
-    /// The application says that it has left these hosts: its processes there may be ending.
-    pub(super) fn let_exit(&mut self, step: &mut Step, job: JobId, hosts: Vec<NodeId>) {
+    /// The application says that it has left these nodes: its processes there may be ending.
+    pub(super) fn let_exit(&mut self, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let Some(started) = self.context.state().jobs()[&job].started() else { return };
-        let nodes: Vec<NodeId> = hosts.into_iter().filter(|node| started.is_leaving(*node)).collect();
+        let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| started.is_leaving(*node)).collect();
         if !nodes.is_empty() {
-            self.context.record(step, Fact::HostsReleased { job, nodes });
+            self.context.record(step, Fact::NodesReleased { job, nodes });
         }
     }
 
-    /// The hosts leave the application; they are free once no process is left there.
+    /// The nodes leave the application; they are free once no process is left there.
     pub(super) fn free(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
         else {
@@ -254,11 +257,11 @@ impl Negotiations<'_> {
         if freed.is_empty() {
             return;
         }
-        let course = self.course_of(now, job, self.n_hosts(job) - freed.len() as u32, Span::ZERO);
-        self.change_hosts(now, step, job, Vec::new(), freed, course);
+        let course = self.course_of(now, job, self.n_nodes(job) - freed.len() as u32, Span::ZERO);
+        self.change_nodes(now, step, job, Vec::new(), freed, course);
     }
 
-    /// The application goes on without this host, of which nothing more is to be heard. False if it cannot: its processes
+    /// The application goes on without this node, of which nothing more is to be heard. False if it cannot: its processes
     /// need each other, or too few would be left.
     pub(crate) fn shrink_by_loss(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) -> bool {
         let entry = &self.context.state().jobs()[&job];
@@ -270,13 +273,13 @@ impl Negotiations<'_> {
             return false;
         }
         let limits = self.limits(job);
-        // Hosts that it is about to leave, that have not come, or that are lost with what had ended there keep nothing going.
-        let is_there = |host: NodeId| {
-            let node = &self.context.state().nodes()[&host];
-            !matches!(node.link, NodeLink::Lost { .. }) && !matches!(node.admin, NodeAdmin::Down { .. })
+        // Nodes that it is about to leave, that have not come, or that are lost with what had ended there keep nothing going.
+        let is_there = |held: NodeId| {
+            let held = &self.context.state().nodes()[&held];
+            !matches!(held.link, NodeLink::Lost { .. }) && !matches!(held.admin, NodeAdmin::Down { .. })
         };
-        let stays = |host: &&NodeId| {
-            **host == node || (is_there(**host) && !started.is_leaving(**host) && !entry.is_awaited(**host))
+        let stays = |held: &&NodeId| {
+            **held == node || (is_there(**held) && !started.is_leaving(**held) && !entry.is_awaited(**held))
         };
         let n_left = started.nodes.iter().filter(stays).count() as u32 - 1;
         // From an application that speaks for itself no more is taken than was lost.
@@ -289,31 +292,33 @@ impl Negotiations<'_> {
         freed.extend(others.take((n_left - total) as usize));
         let course = self.course_of(now, job, started.nodes.len() as u32 - freed.len() as u32, Span::ZERO);
         self.give_up_shrinks(now, step, job, total.saturating_sub(limits.least));
-        self.change_hosts(now, step, job, Vec::new(), freed.clone(), course);
+        self.change_nodes(now, step, job, Vec::new(), freed.clone(), course);
         if self.negotiators.attached.contains_key(&job) {
-            step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::HostsLost { hosts: freed } });
+            step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::NodesLost { nodes: freed } });
         }
         true
     }
 
-    /// Can it go on without a host? As its submission says, or else as it is, or as a process of it has said.
+    /// Can it go on without a node? As its submission says, or else as it is, or as a process of it has said.
     fn survives_losses(&self, job: JobId) -> bool {
         let entry = &self.context.state().jobs()[&job];
-        // What was planned for the stages to come needs all hosts of this one.
+        // What was planned for the stages to come needs all nodes of this one.
         if entry.spec.evolving.is_some() {
             return false;
         }
         let submitted = entry.spec.malleable.as_ref().and_then(|malleable| malleable.survives_loss);
-        submitted.unwrap_or_else(|| are_workers(entry) || entry.talks.as_ref().is_some_and(|talks| talks.survives_loss))
+        submitted.unwrap_or_else(|| {
+            are_workers(entry) || entry.negotiations.as_ref().is_some_and(|negotiations| negotiations.survives_loss)
+        })
     }
 
     /// What it has agreed to give, or is asked for, may now be more than it can spare.
     fn give_up_shrinks(&mut self, now: Time, step: &mut Step, job: JobId, n_spare: u32) {
-        for id in self.open_cases(job) {
-            let Some(case) = self.case(job, id) else { continue };
-            let n_agreed = case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts());
-            let is_too_much = case.direction() == Direction::Shrink && n_agreed > u64::from(n_spare);
-            if is_too_much && !case.is_handed_over {
+        for id in self.open_negotiations(job) {
+            let Some(negotiation) = self.negotiation(job, id) else { continue };
+            let n_agreed = negotiation.dialogue.proposal().map_or(0, |proposal| proposal.n_nodes());
+            let is_too_much = negotiation.direction() == Direction::Shrink && n_agreed > u64::from(n_spare);
+            if is_too_much && !negotiation.is_handed_over {
                 let given_up = self.act(now, step, job, id, Action::Fail(Reason::Changed));
                 if given_up.is_err() {
                     self.withdraw(now, step, job, id, Reason::Changed);
@@ -328,7 +333,7 @@ pub(super) fn are_workers(entry: &Job) -> bool {
     entry.spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers)
 }
 
-/// Is it told of hosts that it loses, so that it can leave them before they are cleared?
+/// Is it told of nodes that it loses, so that it can leave them before they are cleared?
 fn leaves_by_itself(entry: &Job) -> bool {
     match entry.spec.malleable.as_ref().map(|malleable| &malleable.on_resize) {
         Some(OnResize::Signal(_) | OnResize::Hook(_)) => true,

@@ -85,13 +85,13 @@ fn an_agent_asks_for_the_executions_on_its_node_alone() {
     let (mut alone, job, run) = scene();
     let ask = Ask {
         direction: Direction::Grow,
-        what: Asked::Hosts { cluster: None },
+        what: Asked::Nodes { cluster: None },
         quantity: 1,
         least: 1,
         sizes: Sizes::Any,
         price: Price(0),
         duration: None,
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: Span::from_secs(5),
     };
     for (node, run) in [("n2", run), ("n1", run.next()), ("n9", run)] {

@@ -1,4 +1,4 @@
-//! Asks the server for hosts on behalf of ranks that are to be started where there is no room.
+//! Asks the server for nodes on behalf of ranks that are to be started where there is no room.
 
 use std::collections::BTreeMap;
 
@@ -27,32 +27,32 @@ pub struct Question {
 
 /// Each job asks one thing at a time; so many jobs spawn at once nowhere.
 const MAX_OPEN: usize = 1024;
-/// A spawn blocks its program: so long it is worth waiting for hosts that others are about to leave.
+/// A spawn blocks its program: so long it is worth waiting for nodes that others are about to leave.
 const WAIT: Span = Span::from_secs(30);
 
 impl Growths {
-    /// More hosts for a job. What is asked again, because an answer was lost, keeps its place.
+    /// More nodes for a job. What is asked again, because an answer was lost, keeps its place.
     ///
     /// # Errors
     /// Too much is open.
-    pub fn open(&mut self, job: JobId, run: Run, seq: u64, hosts: u32, least: u32) -> Result<u64, Growth> {
+    pub fn open(&mut self, job: JobId, run: Run, seq: u64, nodes: u32, least: u32) -> Result<u64, Growth> {
         let is_same = |question: &Question| (question.job, question.run, question.seq) == (job, run, seq);
         if let Some((known, _)) = self.open.iter().find(|(_, question)| is_same(question)) {
             return Ok(*known);
         }
         if self.open.len() >= MAX_OPEN {
-            return Err(Growth::Refused { reason: "too many jobs of this node ask for hosts".to_owned() });
+            return Err(Growth::Refused { reason: "too many jobs of this node ask for nodes".to_owned() });
         }
         let ask = Ask {
             direction: Direction::Grow,
-            what: Asked::Hosts { cluster: None },
-            quantity: hosts.into(),
+            what: Asked::Nodes { cluster: None },
+            quantity: nodes.into(),
             least: least.into(),
             sizes: Sizes::Any,
             // A program that only spawns has named no price.
             price: Price(0),
             duration: None,
-            hosts: Vec::new(),
+            nodes: Vec::new(),
             wait: WAIT,
         };
         self.last_seq += 1;

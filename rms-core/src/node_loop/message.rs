@@ -24,7 +24,7 @@ pub enum Inbound {
     /// The server listens: everything is said again, and news from now on.
     LinkUp,
     LinkDown,
-    /// The server has answered a question for more hosts.
+    /// The server has answered a question for more nodes.
     Grown {
         seq: u64,
         result: Growth,
@@ -65,7 +65,7 @@ pub enum Inbound {
     AskGrowth {
         seat: String,
         seq: u64,
-        hosts: u32,
+        nodes: u32,
         least: u32,
     },
     /// What was to be [examined](Outbound::Examine).
@@ -94,7 +94,7 @@ pub struct Made {
     pub can_start_over: bool,
 }
 
-/// Whether a job gets more hosts.
+/// Whether a job gets more nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Growth {
     /// They come in an update of this generation, or have come.
@@ -164,7 +164,7 @@ pub enum Outbound {
         job: JobId,
         run: Run,
     },
-    /// The hosts or the wall time of the job have changed; its supervisor is told, if it has one.
+    /// The nodes or the wall time of the job have changed; its supervisor is told, if it has one.
     Update(DesiredJob),
     /// For the supervisor of the job.
     Tell {
@@ -222,7 +222,7 @@ pub enum Outbound {
     Report(NodeReport),
     /// Why no job can start here; none: the node is well.
     Trouble(Option<String>),
-    /// More hosts for a job; the answer is an [`Inbound::Grown`].
+    /// More nodes for a job; the answer is an [`Inbound::Grown`].
     Ask {
         seq: u64,
         question: Question,
@@ -232,7 +232,7 @@ pub enum Outbound {
 /// What a supervisor is told of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobOrder {
-    /// The hosts or the wall time may be others than it knows.
+    /// The nodes or the wall time may be others than it knows.
     Update,
     /// Wait for `patience`, TERM, wait for `grace`, KILL.
     Stop {

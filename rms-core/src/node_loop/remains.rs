@@ -24,7 +24,7 @@ pub struct Entry {
     pub seat: String,
     /// Whether that one can serve another job after this one.
     pub can_start_over: bool,
-    /// With which generation of the job's hosts this one came.
+    /// With which generation of the job's nodes this one came.
     pub joined: u32,
     /// The last that the supervisor was told of.
     pub told: Told,
@@ -69,7 +69,7 @@ impl Remains {
         }
     }
 
-    /// The job had this host before `joined`, freed it, and has it again.
+    /// The job had this node before `joined`, freed it, and has it again.
     pub fn is_of_earlier_time(&self, joined: u32) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.joined < joined)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rms_api::desired::{Aim, Desired, Host, Launch, NodeReport};
+use rms_api::desired::{Aim, Desired, Launch, LaunchNode, NodeReport};
 use rms_model::{Generation, JobId, NodeId, Owner, Run, Work};
 
 use super::*;
@@ -146,7 +146,7 @@ impl Scene {
 }
 
 fn job(id: u64) -> DesiredJob {
-    let place = Host {
+    let place = LaunchNode {
         node: NodeId(1),
         name: "n1".to_owned(),
         cluster: "c".to_owned(),
@@ -157,15 +157,15 @@ fn job(id: u64) -> DesiredJob {
         joined: 1,
         departing: false,
     };
-    let launch = Launch { hosts: vec![place], ..Launch::of(Owner("ann".to_owned()), Work::Hosts) };
-    DesiredJob { job: JobId(id), run: Run(1), aim: Aim::Run, launch: Arc::new(launch), host_idx: 0 }
+    let launch = Launch { nodes: vec![place], ..Launch::of(Owner("ann".to_owned()), Work::Nodes) };
+    DesiredJob { job: JobId(id), run: Run(1), aim: Aim::Run, launch: Arc::new(launch), node_idx: 0 }
 }
 
-/// The same job, as it is when it has this host for the second time.
+/// The same job, as it is when it has this node for the second time.
 fn again(mut job: DesiredJob) -> DesiredJob {
     let launch = Arc::make_mut(&mut job.launch);
     launch.generation = 3;
-    launch.hosts[0].joined = 3;
+    launch.nodes[0].joined = 3;
     job
 }
 
@@ -505,7 +505,7 @@ fn a_spool_that_was_deleted_takes_idle_supervisors_with_it() {
 fn questions_wait_for_a_server_for_a_while() {
     let mut scene = Scene::new();
     let seat = scene.starts(&job(1));
-    let ask = |seq: u64| Inbound::AskGrowth { seat: seat.clone(), seq, hosts: 2, least: 1 };
+    let ask = |seq: u64| Inbound::AskGrowth { seat: seat.clone(), seq, nodes: 2, least: 1 };
     scene.take(ask(1));
     let is_ask = |order: &Outbound| matches!(order, Outbound::Ask { .. });
     let Some(Outbound::Ask { seq, .. }) = scene.take_order(is_ask) else { panic!("not asked") };

@@ -1,4 +1,4 @@
-//! What the queue would look like if running applications had more hosts, or fewer.
+//! What the queue would look like if running applications had more nodes, or fewer.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use negotiation::NegotiationId;
 use rms_model::job::TaskCount;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time, View};
 
-use super::evolve::{self, Hosts};
+use super::evolve::{self, WhichNodes};
 use super::policy::{Walk, considered, n_free};
 use super::{Placed, Plan, Scope};
 use crate::state::State;
 use crate::state::job::Started;
 
-/// Hosts that a running application would have from now on until its end.
+/// Nodes that a running application would have from now on until its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gain {
     pub(crate) job: JobId,
     pub(crate) cluster: ClusterId,
-    pub(crate) hosts: u32,
+    pub(crate) nodes: u32,
 }
 
-/// Hosts that a running application would hold no more, instead of until then.
+/// Nodes that a running application would hold no more, instead of until then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) until: Time,
 }
 
-/// The plan with all estimates, if these applications got so many more hosts before anybody else gets some. `None` if
-/// such hosts are not free, or will be needed by applications that run.
+/// The plan with all estimates, if these applications got so many more nodes before anybody else gets some. `None` if
+/// such nodes are not free, or will be needed by applications that run.
 pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Plan> {
     plan_after(state, now, &[], gains)
 }
@@ -50,7 +50,7 @@ pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gai
     Some(Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() })
 }
 
-/// The plan with all estimates, if a running application held its hosts for so much longer.
+/// The plan with all estimates, if a running application held its nodes for so much longer.
 pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -> Plan {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
@@ -64,17 +64,17 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
     Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() }
 }
 
-/// The plan with all estimates, if these hosts, and no others, were kept for what is negotiated with a running
+/// The plan with all estimates, if these nodes, and no others, were kept for what is negotiated with a running
 /// application; those that are not kept yet are free.
-pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: NegotiationId, hosts: &[NodeId]) -> Plan {
+pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: NegotiationId, nodes: &[NodeId]) -> Plan {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let entry = &state.jobs()[&job];
-    let case = entry.talks.as_ref().and_then(|talks| talks.case(id));
-    if let (Some(case), Some((from, until))) = (case, evolve::held(entry, now, state.settings())) {
+    let negotiation = entry.negotiations.as_ref().and_then(|negotiations| negotiations.get(id));
+    if let (Some(negotiation), Some((from, until))) = (negotiation, evolve::held(entry, now, state.settings())) {
         let (more, fewer): (Vec<NodeId>, Vec<NodeId>) = (
-            hosts.iter().filter(|node| !case.held.contains(node)).copied().collect(),
-            case.held.iter().filter(|node| !hosts.contains(node)).copied().collect(),
+            nodes.iter().filter(|node| !negotiation.held.contains(node)).copied().collect(),
+            negotiation.held.iter().filter(|node| !nodes.contains(node)).copied().collect(),
         );
         walk.pass.free_up(&fewer, until);
         walk.pass.keep_from_others(&more, from, until);
@@ -84,12 +84,13 @@ pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: Negotiation
     Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() }
 }
 
-/// Would a waiting application start at once if these hosts were free, beside those that applications are leaving?
+/// Would a waiting application start at once if these nodes were free, beside those that applications are leaving?
 pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[Loss]) -> bool {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let leaving = state.holding().flat_map(|(_, entry)| {
-        let parts = evolve::parts(entry, now, state.settings()).into_iter().filter(|part| part.hosts == Hosts::Leaving);
+        let parts =
+            evolve::parts(entry, now, state.settings()).into_iter().filter(|part| part.nodes == WhichNodes::Leaving);
         parts.map(|part| Loss { nodes: entry.leaving(), until: part.until })
     });
     for Loss { nodes, until } in leaving.chain(losses.iter().cloned()) {
@@ -100,30 +101,30 @@ pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[L
     found.and_then(|placement| placement.outcome.estimate(now)).is_some_and(|estimate| estimate <= now)
 }
 
-/// How many hosts of a cluster nobody wants from now until then, if everybody starts as the plan says.
+/// How many nodes of a cluster nobody wants from now until then, if everybody starts as the plan says.
 pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) -> u32 {
     let capacity = i64::from(state.n_usable(cluster));
     let wanted = plan.last_view.get(&cluster).map_or(0, |profile: &Profile| profile.max(plan.now, until));
     u32::try_from(capacity - wanted).unwrap_or(0)
 }
 
-/// How many hosts of a cluster an application may have, beside its own and as long as these, while everybody starts as
+/// How many nodes of a cluster an application may have, beside its own and as long as these, while everybody starts as
 /// the plan says.
 pub(crate) fn room_beside(state: &State, plan: &Plan, job: JobId, cluster: ClusterId) -> u32 {
     let held = evolve::held(&state.jobs()[&job], plan.now, state.settings());
     held.map_or(0, |(_, until)| room(state, plan, cluster, until))
 }
 
-/// For how long after its end an application may keep its hosts, while everybody starts as the plan says.
+/// For how long after its end an application may keep its nodes, while everybody starts as the plan says.
 pub(crate) fn room_after(state: &State, plan: &Plan, job: JobId) -> Span {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return Span::ZERO };
     let from = (started.at + started.request.wall).max(plan.now);
-    let mut n_hosts: BTreeMap<ClusterId, i64> = BTreeMap::new();
+    let mut n_nodes: BTreeMap<ClusterId, i64> = BTreeMap::new();
     let clusters = entry.nodes().iter().filter_map(|node| Some(state.nodes().get(node)?.cluster));
-    clusters.for_each(|cluster| *n_hosts.entry(cluster).or_default() += 1);
-    let full_from = n_hosts.iter().filter_map(|(cluster, n_hosts)| {
-        let most = i64::from(state.n_usable(*cluster)) - n_hosts;
+    clusters.for_each(|cluster| *n_nodes.entry(cluster).or_default() += 1);
+    let full_from = n_nodes.iter().filter_map(|(cluster, n_nodes)| {
+        let most = i64::from(state.n_usable(*cluster)) - n_nodes;
         let profile = plan.last_view.get(cluster)?;
         profile.change_points(from).find(|at| profile.at(*at) > most)
     });
@@ -142,14 +143,14 @@ pub(crate) fn delayed(before: &Plan, after: &Plan) -> impl Iterator<Item = (JobI
     })
 }
 
-/// The gain as a job of its own, with what the application wants of each host.
+/// The gain as a job of its own, with what the application wants of each node.
 fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
     let entry = state.jobs().get(&gain.job)?;
     let Started { at, request, .. } = entry.started()?;
     let wall = (*at + request.wall).since(now);
     let spec = &*entry.spec;
-    let tasks = TaskCount::PerHost(spec.tasks.most_on_a_host(request.n_hosts()));
-    let options = vec![Request::on_one(gain.cluster, gain.hosts, wall)];
+    let tasks = TaskCount::PerNode(spec.tasks.most_on_a_node(request.n_nodes()));
+    let options = vec![Request::on_one(gain.cluster, gain.nodes, wall)];
     (!wall.is_zero()).then(|| JobSpec { tasks, options, evolving: None, malleable: None, ..spec.clone() })
 }
 
@@ -182,10 +183,10 @@ mod tests {
             let before = plan(state, now, Scope::Estimates);
             let cluster = *state.clusters().keys().next().expect("there is one");
             let n_free = room_beside(state, &before, grows, cluster);
-            for hosts in 1..=state.n_free(cluster) as u32 {
-                let after = plan_around(state, now, &[Gain { job: grows, cluster, hosts }]);
+            for nodes in 1..=state.n_free(cluster) as u32 {
+                let after = plan_around(state, now, &[Gain { job: grows, cluster, nodes }]);
                 let delays = after.is_none_or(|after| delayed(&before, &after).next().is_some());
-                assert_eq!(delays, hosts > n_free, "{hosts} hosts");
+                assert_eq!(delays, nodes > n_free, "{nodes} nodes");
                 n_partial += u32::from(!delays);
             }
             let longest = room_after(state, &before, grows);
@@ -201,7 +202,7 @@ mod tests {
 
     /// Under each policy, whether or not they were promised.
     #[test]
-    fn a_stay_delays_who_was_promised_the_hosts() {
+    fn a_stay_delays_who_was_promised_the_nodes() {
         for policy in ["views", "fcfs", "easy", "conservative"] {
             let mut world = World::new();
             world.set("policy", policy);

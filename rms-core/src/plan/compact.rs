@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_was_not_needed_is_taken_out() {
-        // Two hosts are free until 10, then all are: the base fit begins at once and waits.
+        // Two nodes are free until 10, then all are: the base fit begins at once and waits.
         let occupied = Profile::from_pairs(Time::EPOCH, [(Span::from_secs(10), 3)]);
         let request: Evolution = "1x2s,2x4s,5x1s".parse().expect("a profile");
         let base = fit(&occupied, 5, &request, ExpandLimit::TWICE, Time::EPOCH).expect("it fits");

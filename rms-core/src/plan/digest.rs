@@ -4,7 +4,7 @@
 use rms_model::profile::Block;
 use rms_model::{Profile, Time};
 
-/// The sum of all changes after an instant, each weighted by a number drawn from its time. A profile ends with 0 hosts,
+/// The sum of all changes after an instant, each weighted by a number drawn from its time. A profile ends with 0 nodes,
 /// so the changes that are to come say all of it from that instant on: equal futures have equal digests, and different
 /// ones do not but with a chance of 2⁻¹²⁷. A sum is as easily taken from as added to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,19 +16,19 @@ impl Digest {
         let mut digest = Digest::default();
         let mut before = profile.at(now);
         for step in profile.steps().filter(|step| step.from > now) {
-            digest.change(step.from, step.hosts - before);
-            before = step.hosts;
+            digest.change(step.from, step.nodes - before);
+            before = step.nodes;
         }
         digest
     }
 
     /// The profile has gained a block.
     pub(super) fn add(&mut self, block: Block, now: Time) {
-        let Block { from, until, hosts } = block;
+        let Block { from, until, nodes } = block;
         if from >= until {
             return;
         }
-        for (at, delta) in [(from, hosts), (until, hosts.saturating_neg())] {
+        for (at, delta) in [(from, nodes), (until, nodes.saturating_neg())] {
             if at > now {
                 self.change(at, delta);
             }
@@ -37,11 +37,11 @@ impl Digest {
 
     /// Lets the time from `before` to `now` pass over the profile.
     pub(super) fn pass_time(&mut self, profile: &Profile, before: Time, now: Time) {
-        let mut hosts = profile.at(before);
+        let mut nodes = profile.at(before);
         for at in profile.change_points(before).skip(1).take_while(|at| *at <= now) {
             let after = profile.at(at);
-            self.change(at, hosts - after);
-            hosts = after;
+            self.change(at, nodes - after);
+            nodes = after;
         }
     }
 
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn blocks_in_any_order_and_time_that_passes_lead_to_the_digest_of_the_profile() {
         let blocks = [(0, 50, 3), (10, 20, 5), (20, 30, 5), (40, 90, -1), (45, 45, 7), (5, 60, 2), (0, 200, 1)];
-        let blocks = blocks.map(|(from, until, hosts)| Block { from: secs(from), until: secs(until), hosts });
+        let blocks = blocks.map(|(from, until, nodes)| Block { from: secs(from), until: secs(until), nodes });
         let mut profile = Profile::new();
         let mut digest = Digest::default();
         for block in blocks {
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn profiles_that_differ_have_other_digests() {
-        let digest = |from, until, hosts| {
-            let block = Block { from: secs(from), until: secs(until), hosts };
+        let digest = |from, until, nodes| {
+            let block = Block { from: secs(from), until: secs(until), nodes };
             Digest::of(&Profile::from_blocks([block]), secs(0))
         };
         assert_ne!(digest(0, 10, 1), digest(0, 10, 2));

@@ -11,18 +11,18 @@ use super::{Blocked, Shortage};
 use crate::state::State;
 use crate::state::constraint_of;
 use crate::state::job::{Job, Phase, Started};
-use crate::state::talks::promise_end;
+use crate::state::negotiations::promise_end;
 
-/// What a job that holds hosts will hold for some time.
+/// What a job that holds nodes will hold for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) from: Time,
     pub(super) until: Time,
-    pub(super) hosts: Hosts,
+    pub(super) nodes: WhichNodes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hosts {
+pub(super) enum WhichNodes {
     /// Those of its current stage.
     Held,
     /// Of those the ones that it has not agreed to give back.
@@ -37,13 +37,13 @@ pub(super) enum Hosts {
     Count(u32),
 }
 
-/// The times for which a started job or a ghost keeps hosts from others (R3), an evolving one stage by stage. Who should
+/// The times for which a started job or a ghost keeps nodes from others (R3), an evolving one stage by stage. Who should
 /// have gone but has not is seen a little longer than now, or others would be planned into it.
 pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     let overdue = now + settings.kill_grace.max(Span::from_secs(1));
     let mut parts = parts_as_held(entry, now, overdue);
     if let Some((agreed, _)) = entry.agreed_to_leave() {
-        // Others are planned for what it has promised, or hosts that come together for one of them would be lent out
+        // Others are planned for what it has promised, or nodes that come together for one of them would be lent out
         // meanwhile.
         split(&mut parts, promise_end(settings, agreed).max(overdue));
     }
@@ -53,13 +53,13 @@ pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
 /// From when until when a job holds what it holds, as far as anybody knows now.
 pub(super) fn held(entry: &Job, now: Time, settings: &Settings) -> Option<(Time, Time)> {
     let parts = parts_as_held(entry, now, now + settings.kill_grace.max(Span::from_secs(1)));
-    parts.iter().find(|part| part.hosts == Hosts::Held).map(|part| (part.from, part.until))
+    parts.iter().find(|part| part.nodes == WhichNodes::Held).map(|part| (part.from, part.until))
 }
 
 /// What is held beyond that time is only what stays.
 fn split(parts: &mut Vec<Part>, at: Time) {
-    let Some(held) = parts.iter_mut().find(|part| part.hosts == Hosts::Held && part.until > at) else { return };
-    let later = Part { from: at, until: held.until, hosts: Hosts::Staying };
+    let Some(held) = parts.iter_mut().find(|part| part.nodes == WhichNodes::Held && part.until > at) else { return };
+    let later = Part { from: at, until: held.until, nodes: WhichNodes::Staying };
     held.until = at;
     parts.push(later);
 }
@@ -71,55 +71,55 @@ fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
             // What is late begins now at the earliest, and what comes after it is late, too.
             let late_by = now.since(course.next_change());
             let is_due = course.next_change() <= now;
-            let is_growing = course.next().is_some_and(|next| next.hosts > course.current().hosts);
+            let is_growing = course.next().is_some_and(|next| next.nodes > course.current().nodes);
             let held_until = if is_due && !is_growing { overdue } else { course.next_change() + late_by };
-            let mut parts = vec![Part { from: (*at).min(now), until: held_until, hosts: Hosts::Held }];
+            let mut parts = vec![Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Held }];
             if !evolved.leaving.is_empty() {
-                parts.push(Part { from: (*at).min(now), until: overdue, hosts: Hosts::Leaving });
+                parts.push(Part { from: (*at).min(now), until: overdue, nodes: WhichNodes::Leaving });
             }
             // It may have them as long as all others.
-            if entry.promised_hosts().next().is_some() {
-                parts.push(Part { from: (*at).min(now), until: held_until, hosts: Hosts::Promised });
+            if entry.promised_nodes().next().is_some() {
+                parts.push(Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Promised });
             }
             let next_starts = course.legs.iter().skip(2).map(|leg| leg.start).chain([course.end()]);
             for (leg, until) in course.legs.iter().skip(1).zip(next_starts) {
                 let from = (leg.start + late_by).max(held_until);
-                parts.push(Part { from, until: until + late_by, hosts: Hosts::Count(leg.hosts) });
+                parts.push(Part { from, until: until + late_by, nodes: WhichNodes::Count(leg.nodes) });
             }
             parts
         }
         Phase::Started(started) => {
             let planned = started.at + started.request.wall;
-            // The clock may have been set back since: what holds a host holds it now.
+            // The clock may have been set back since: what holds a node holds it now.
             let until = if planned > now { planned } else { overdue };
-            let held = Part { from: started.at.min(now), until, hosts: Hosts::Held };
-            let leaving = Part { until: overdue, hosts: Hosts::Leaving, ..held };
-            let promised = Part { hosts: Hosts::Promised, ..held };
+            let held = Part { from: started.at.min(now), until, nodes: WhichNodes::Held };
+            let leaving = Part { until: overdue, nodes: WhichNodes::Leaving, ..held };
+            let promised = Part { nodes: WhichNodes::Promised, ..held };
             let is_leaving = !entry.leaving().is_empty();
-            let is_promised = entry.promised_hosts().next().is_some();
+            let is_promised = entry.promised_nodes().next().is_some();
             let parts = [Some(held), is_leaving.then_some(leaving), is_promised.then_some(promised)];
             parts.into_iter().flatten().collect()
         }
         Phase::Ghost(ghost) if ghost.parts.is_empty() => {
-            vec![Part { from: ghost.done_at.min(now), until: ghost.until, hosts: Hosts::Held }]
+            vec![Part { from: ghost.done_at.min(now), until: ghost.until, nodes: WhichNodes::Held }]
         }
         Phase::Ghost(ghost) => {
             let part = |cluster: &ClusterId| {
                 let (from, until) = (ghost.done_at.min(now), ghost.until_in(*cluster));
-                Part { from, until, hosts: Hosts::In(*cluster) }
+                Part { from, until, nodes: WhichNodes::In(*cluster) }
             };
-            ghost.request.hosts.keys().map(part).collect()
+            ghost.request.nodes.keys().map(part).collect()
         }
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => Vec::new(),
     }
 }
 
-/// The cluster of an evolving application: it has hosts of one only.
+/// The cluster of an evolving application: it has nodes of one only.
 pub(crate) fn cluster_of(request: &Request) -> ClusterId {
-    request.hosts.keys().next().copied().expect("an evolving application names its cluster")
+    request.nodes.keys().next().copied().expect("an evolving application names its cluster")
 }
 
-/// Usable hosts of a cluster that meet a constraint, are outside of `here`, and are not among `held`.
+/// Usable nodes of a cluster that meet a constraint, are outside of `here`, and are not among `held`.
 pub(super) fn n_elsewhere(
     state: &State,
     cluster: ClusterId,
@@ -137,7 +137,7 @@ pub(super) fn n_elsewhere(
     state.nodes().iter().filter(is_elsewhere).count() as u32
 }
 
-/// Who else is where, as a running application sees it: the occupation of the hosts it may use on its cluster, and how
+/// Who else is where, as a running application sees it: the occupation of the nodes it may use on its cluster, and how
 /// many these are.
 pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profile, u32) {
     let entry = &state.jobs()[&job];
@@ -150,8 +150,8 @@ pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profil
     occupation(&all, Some(&special), cluster)
 }
 
-/// The occupation of the hosts of `special`, of which what others will hold is only known as a number, if that is more
-/// than all the other hosts have room for.
+/// The occupation of the nodes of `special`, of which what others will hold is only known as a number, if that is more
+/// than all the other nodes have room for.
 fn occupation(all: &Ledger<'_>, special: Option<&Ledger<'_>>, cluster: ClusterId) -> (Profile, u32) {
     let of_all = all.view.get(&cluster).cloned().unwrap_or_default();
     match special {
@@ -175,7 +175,7 @@ impl Pass<'_> {
         from: Time,
         latest: Option<Time>,
     ) -> Result<Found, Shortage> {
-        let first_hosts = evolving.stages.stages().first().map_or(0, |first| first.hosts);
+        let first_nodes = evolving.stages.stages().first().map_or(0, |first| first.nodes);
         let mut best: Option<(Found, (bool, Time))> = None;
         let mut shortage = None;
         for (option_idx, request) in (0..).zip(&spec.options) {
@@ -188,7 +188,7 @@ impl Pass<'_> {
                     let completion = (is_late, fit.completion());
                     let is_first = best.as_ref().is_none_or(|(_, earliest)| completion < *earliest);
                     if is_first {
-                        let request = Request::on_one(cluster, first_hosts, fit.expanded.span());
+                        let request = Request::on_one(cluster, first_nodes, fit.expanded.span());
                         let blocked = if fit.start > self.now {
                             blocked(&occupied, (cluster, capacity), &evolving.stages, self.now)
                         } else {
@@ -233,10 +233,10 @@ fn blocked(
     now: Time,
 ) -> Option<Blocked> {
     let capacity = i64::from(capacity);
-    stages.blocks(now).find_map(|Block { from, until, hosts }| {
-        let until = occupied.last_above(capacity - hosts, from, until)?;
+    stages.blocks(now).find_map(|Block { from, until, nodes }| {
+        let until = occupied.last_above(capacity - nodes, from, until)?;
         let before = until - Span::from_millis(1);
-        let step = Step { from: before.max(from), hosts: occupied.at(before) };
-        Some(Blocked { cluster, step, until, wanted: hosts as u32, capacity })
+        let step = Step { from: before.max(from), nodes: occupied.at(before) };
+        Some(Blocked { cluster, step, until, wanted: nodes as u32, capacity })
     })
 }

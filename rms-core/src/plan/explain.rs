@@ -86,22 +86,22 @@ fn outcome_reason_by(
 ) -> Option<Reason> {
     match outcome {
         Placed::Now { .. } => Some(Reason::NotPlanned { next_pass }),
-        Placed::Never { shortage } => Some(Reason::TooFewHosts {
+        Placed::Never { shortage } => Some(Reason::TooFewNodes {
             cluster: state.clusters()[&shortage.cluster].clone(),
             wanted: shortage.wanted,
             usable: shortage.usable,
-            total: n_hosts(state, shortage.cluster),
+            total: n_nodes(state, shortage.cluster),
         }),
         Placed::Later { request, at, blocked, .. } => {
             if let Some((job, until)) = in_front(state, plan, placed_idx) {
                 return Some(Reason::Behind { policy: state.settings().policy, job, until });
             }
-            let expected = || request.hosts.keys().find_map(|cluster| agents_expected(state, *cluster));
+            let expected = || request.nodes.keys().find_map(|cluster| agents_expected(state, *cluster));
             if let Some(expected) = blocked.is_none().then(expected).flatten() {
                 return Some(expected);
             }
             let taken = taken(*at, request, blocked.as_ref());
-            // Hosts are free for it, or will be at once, and nobody stands in its way.
+            // Nodes are free for it, or will be at once, and nobody stands in its way.
             let Some(Taken { cluster, wanted, capacity, busy, from, until, by }) = taken else {
                 return Some(Reason::NotPlanned { next_pass });
             };
@@ -113,7 +113,7 @@ fn outcome_reason_by(
                 from,
                 until,
                 by,
-                total: n_hosts(state, cluster),
+                total: n_nodes(state, cluster),
             })
         }
     }
@@ -128,7 +128,7 @@ fn agents_expected(state: &State, cluster: ClusterId) -> Option<Reason> {
     (n_nodes > 0).then_some(Reason::AgentsExpected { cluster, n_nodes, until })
 }
 
-fn n_hosts(state: &State, cluster: ClusterId) -> u32 {
+fn n_nodes(state: &State, cluster: ClusterId) -> u32 {
     state.nodes().values().filter(|node| node.cluster == cluster).count() as u32
 }
 
@@ -149,7 +149,7 @@ fn waiting<'a>(state: &'a State, placement: &Placement) -> Option<&'a Job> {
     state.jobs().get(&placement.job).filter(|entry| entry.is_queued())
 }
 
-/// A time in which too few hosts of a cluster are free, and who has the others.
+/// A time in which too few nodes of a cluster are free, and who has the others.
 struct Taken {
     cluster: ClusterId,
     wanted: u32,
@@ -165,7 +165,7 @@ fn taken_shortly(state: &State, now: Time, at: Time, request: &Request, blocked:
     if let Some(blocked) = blocked {
         return Some(Taken::step(blocked, now));
     }
-    let (cluster, wanted) = request.hosts.iter().find(|(_, wanted)| **wanted > 0)?;
+    let (cluster, wanted) = request.nodes.iter().find(|(_, wanted)| **wanted > 0)?;
     let capacity = i64::from(state.n_usable(*cluster));
     let busy = capacity - state.n_free(*cluster) as i64;
     Some(Taken { cluster: *cluster, wanted: *wanted, capacity, busy, from: now, until: at, by: Vec::new() })
@@ -175,11 +175,11 @@ impl Taken {
     fn step(blocked: &Blocked, now: Time) -> Taken {
         let Blocked { cluster, step, until, wanted, capacity } = *blocked;
         let from = step.from.max(now);
-        Taken { cluster, wanted, capacity, busy: step.hosts, from, until, by: Vec::new() }
+        Taken { cluster, wanted, capacity, busy: step.nodes, from, until, by: Vec::new() }
     }
 }
 
-/// All of the time until its start in which too few hosts are free for it, and all who have hosts then.
+/// All of the time until its start in which too few nodes are free for it, and all who have nodes then.
 fn taken(
     state: &State,
     plan: &Plan,
@@ -188,7 +188,7 @@ fn taken(
     request: &Request,
     blocked: Option<&Blocked>,
 ) -> Option<Taken> {
-    let clusters = request.hosts.iter().filter(|(_, wanted)| **wanted > 0);
+    let clusters = request.nodes.iter().filter(|(_, wanted)| **wanted > 0);
     // Of several clusters, the one that keeps it longest.
     let windows = clusters.filter(|(cluster, _)| blocked.is_none_or(|blocked| blocked.cluster == **cluster));
     let found = windows.filter_map(|(cluster, wanted)| {
@@ -196,11 +196,11 @@ fn taken(
         let capacity = i64::from(state.n_usable(*cluster));
         let is_of_all = blocked.is_none_or(|blocked| blocked.capacity == capacity);
         let whole = is_of_all.then(|| window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
-        // Among hosts with a feature the sums over all hosts say nothing: the step of the pass does.
+        // Among nodes with a feature the sums over all nodes say nothing: the step of the pass does.
         let mut taken = whole.or_else(|| blocked.map(|blocked| Taken::step(blocked, plan.now)))?;
         let (from, until) = (taken.from, taken.until);
         taken.by = holds.into_iter().filter(|hold| hold.from < until && from < hold.until).collect();
-        taken.by.sort_by_key(|hold| (hold.from.max(from), std::cmp::Reverse(hold.hosts), hold.job));
+        taken.by.sort_by_key(|hold| (hold.from.max(from), std::cmp::Reverse(hold.nodes), hold.job));
         taken.by.truncate(MAX_BLOCKERS);
         Some(taken)
     });
@@ -218,7 +218,7 @@ fn window(now: Time, at: Time, cluster: ClusterId, wanted: u32, capacity: i64, h
     for pair in edges.windows(2) {
         let (from, until) = (pair[0], pair[1]);
         let there = holds.iter().filter(|hold| hold.from <= from && from < hold.until);
-        let busy: i64 = there.map(|hold| i64::from(hold.hosts)).sum();
+        let busy: i64 = there.map(|hold| i64::from(hold.nodes)).sum();
         let is_blocked = busy + i64::from(wanted) > capacity;
         if is_blocked {
             let busy = taken.as_ref().map_or(busy, |taken| taken.busy.min(busy)).min(capacity);
@@ -229,18 +229,18 @@ fn window(now: Time, at: Time, cluster: ClusterId, wanted: u32, capacity: i64, h
     taken
 }
 
-/// Whose wall time is over holds hosts that the plan takes for free.
+/// Whose wall time is over holds nodes that the plan takes for free.
 fn overdue(state: &State, now: Time, at: Time, request: &Request) -> Option<Taken> {
-    request.hosts.iter().find_map(|(cluster, wanted)| {
+    request.nodes.iter().find_map(|(cluster, wanted)| {
         let late = state.holding().filter_map(|(job, entry)| {
             let end = entry.started().map(|started| started.at + started.request.wall)?;
             let here = |node: &&NodeId| state.nodes().get(node).is_some_and(|node| node.cluster == *cluster);
-            let hosts = entry.nodes().iter().filter(here).count() as u32;
-            let is_late = end <= now && hosts > 0;
+            let nodes = entry.nodes().iter().filter(here).count() as u32;
+            let is_late = end <= now && nodes > 0;
             is_late.then(|| Blocker {
                 job,
                 state: entry.state(),
-                hosts,
+                nodes,
                 from: now,
                 until: at.max(now),
                 is_offer: false,
@@ -255,13 +255,13 @@ fn overdue(state: &State, now: Time, at: Time, request: &Request) -> Option<Take
     })
 }
 
-/// All that holds hosts of a cluster before this application may: what runs and its ghosts, what is offered, and whom
+/// All that holds nodes of a cluster before this application may: what runs and its ghosts, what is offered, and whom
 /// the policy places before it.
 fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Vec<Blocker> {
     let mut holds: Vec<Blocker> = ledger::holds(state, plan.now, cluster)
         .map(|(job, state, is_offer, block)| {
-            let hosts = block.hosts.max(0) as u32;
-            Blocker { job, state, hosts, from: block.from, until: block.until, is_offer, is_promised: false }
+            let nodes = block.nodes.max(0) as u32;
+            Blocker { job, state, nodes, from: block.from, until: block.until, is_offer, is_promised: false }
         })
         .collect();
     for (idx, placement) in plan.placements.iter().enumerate() {
@@ -273,19 +273,19 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
         let (Some(at), Some(request)) = (placement.outcome.estimate(plan.now), placement.outcome.request()) else {
             continue;
         };
-        let Some(hosts) = request.hosts.get(&cluster).copied().filter(|_| is_before) else { continue };
+        let Some(nodes) = request.nodes.get(&cluster).copied().filter(|_| is_before) else { continue };
         let Some(entry) = waiting(state, placement) else { continue };
         let job = placement.job;
         let (waits, is_promised) = (entry.state(), entry.promised.is_some());
-        let hold = |from, until, hosts| Blocker { job, state: waits, hosts, from, until, is_offer: false, is_promised };
+        let hold = |from, until, nodes| Blocker { job, state: waits, nodes, from, until, is_offer: false, is_promised };
         match placement.outcome.fit() {
             Some(fit) => holds.extend(
-                fit.expanded.blocks(fit.start).map(|block| hold(block.from, block.until, block.hosts.max(0) as u32)),
+                fit.expanded.blocks(fit.start).map(|block| hold(block.from, block.until, block.nodes.max(0) as u32)),
             ),
-            None => holds.push(hold(at, at + request.wall, hosts)),
+            None => holds.push(hold(at, at + request.wall, nodes)),
         }
     }
-    holds.retain(|hold| hold.hosts > 0 && hold.from < hold.until);
+    holds.retain(|hold| hold.nodes > 0 && hold.from < hold.until);
     holds
 }
 

@@ -19,9 +19,9 @@ pub struct Fit {
     pub expanded: Evolution,
 }
 
-/// A stage needs more hosts than there are, so no start would ever do.
+/// A stage needs more nodes than there are, so no start would ever do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("stage {number} needs {wanted} hosts of {capacity}")]
+#[error("stage {number} needs {wanted} nodes of {capacity}")]
 pub struct TooLarge {
     pub number: usize,
     pub wanted: u32,
@@ -61,7 +61,7 @@ pub fn place(
     Ok(if expansion.compacting { compact(occupied, capacity, request, expansion.limit, base) } else { base })
 }
 
-/// The earliest completion of `request` beside what occupies some of `capacity` hosts, not starting before `from`. The
+/// The earliest completion of `request` beside what occupies some of `capacity` nodes, not starting before `from`. The
 /// first stage is moved next to the second, never expanded; nor is the last one.
 ///
 /// # Errors
@@ -74,8 +74,8 @@ pub fn fit(
     from: Time,
 ) -> Result<Fit, TooLarge> {
     let stages = request.stages();
-    if let Some(idx) = stages.iter().position(|stage| stage.hosts > capacity) {
-        return Err(TooLarge { number: idx + 1, wanted: stages[idx].hosts, capacity });
+    if let Some(idx) = stages.iter().position(|stage| stage.nodes > capacity) {
+        return Err(TooLarge { number: idx + 1, wanted: stages[idx].nodes, capacity });
     }
     let starts = least_starts(occupied, capacity, stages, limit, First::Moves, from);
     Ok(Fit { start: starts.first().copied().unwrap_or(from), expanded: expanded(request, &starts) })
@@ -86,12 +86,12 @@ pub fn fit(
 pub(super) enum First {
     /// It begins next to the second one, and is not expanded.
     Moves,
-    /// It has begun and holds its hosts: it lasts until the second one begins, however long that takes.
+    /// It has begun and holds its nodes: it lasts until the second one begins, however long that takes.
     Held,
 }
 
 /// The component-wise least starts of stages that fit the capacity: each begins before the next one needs it, holds
-/// its hosts until then, and lasts no longer than the limit allows.
+/// its nodes until then, and lasts no longer than the limit allows.
 pub(super) fn least_starts(
     occupied: &Profile,
     capacity: u32,
@@ -100,7 +100,7 @@ pub(super) fn least_starts(
     first: First,
     from: Time,
 ) -> Vec<Time> {
-    let room = |stage: &Stage| i64::from(capacity) - i64::from(stage.hosts);
+    let room = |stage: &Stage| i64::from(capacity) - i64::from(stage.nodes);
     let hole = |stage: &Stage, from: Time| {
         occupied.free_from(room(stage), stage.span, from).expect("in the end everything is free")
     };
@@ -124,7 +124,7 @@ pub(super) fn least_starts(
         let longest = if idx == 0 { stage.span } else { limit.longest(stage.span) };
         let mut bound = next_start - longest;
         if bound <= starts[idx] {
-            // It waits, and holds its hosts meanwhile, so it begins after what keeps it from that.
+            // It waits, and holds its nodes meanwhile, so it begins after what keeps it from that.
             bound = occupied.last_above(room(stage), end, next_start).unwrap_or(starts[idx]);
         }
         if bound > starts[idx] {
@@ -150,8 +150,8 @@ pub fn refit(
     (since, now): (Time, Time),
 ) -> Result<Fit, TooLarge> {
     let stages = request.stages();
-    if let Some(idx) = stages.iter().skip(1).position(|stage| stage.hosts > capacity) {
-        return Err(TooLarge { number: idx + 2, wanted: stages[idx + 1].hosts, capacity });
+    if let Some(idx) = stages.iter().skip(1).position(|stage| stage.nodes > capacity) {
+        return Err(TooLarge { number: idx + 2, wanted: stages[idx + 1].nodes, capacity });
     }
     // Seen from now, what is left of the first stage; a stage that is past its time lasts for a moment more.
     let mut left = stages.to_vec();
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn profile(pairs: &[(i64, i64)]) -> Profile {
-        Profile::from_pairs(Time::EPOCH, pairs.iter().map(|(secs, hosts)| (Span::from_secs(*secs), *hosts)))
+        Profile::from_pairs(Time::EPOCH, pairs.iter().map(|(secs, nodes)| (Span::from_secs(*secs), *nodes)))
     }
 
     fn fitted(occupied: &Profile, request: &str, limit: ExpandLimit) -> (i64, String) {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_stage_waits_for_the_next_one_within_its_limit() {
-        // Two hosts are free until 10, then all are.
+        // Two nodes are free until 10, then all are.
         let occupied = profile(&[(10, 3)]);
         let request = "1x2s,2x4s,5x1s";
         assert_eq!(fitted(&occupied, request, ExpandLimit::NONE), (4, "1x2s,2x4s,5x1s".to_owned()));
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn waiting_gives_an_earlier_completion() {
-        // All is free for a second, then one host until 10.
+        // All is free for a second, then one node until 10.
         let occupied = profile(&[(1, 0), (9, 4)]);
         let request = "5x1s,1x1s,5x1s";
         assert_eq!(fitted(&occupied, request, ExpandLimit::NONE), (10, "5x1s,1x1s,5x1s".to_owned()));
@@ -213,7 +213,7 @@ mod tests {
     fn a_stage_that_is_too_large_is_refused_and_nothing_is_nothing() {
         let request: Evolution = "1x1s,6x1s".parse().expect("a profile");
         let error = fit(&Profile::new(), 5, &request, ExpandLimit::Infinite, Time::EPOCH).unwrap_err();
-        assert_eq!(error.to_string(), "stage 2 needs 6 hosts of 5");
+        assert_eq!(error.to_string(), "stage 2 needs 6 nodes of 5");
         let nothing = fit(&profile(&[(5, 5)]), 5, &Evolution::default(), ExpandLimit::NONE, Time::from_secs(3));
         assert_eq!(nothing, Ok(Fit { start: Time::from_secs(3), expanded: Evolution::default() }));
     }
@@ -230,10 +230,10 @@ mod tests {
         for case in 0..400 {
             let pairs: Vec<(i64, i64)> = (0..roll(6)).map(|_| (1 + roll(3), roll(4))).collect();
             let mut busy: Vec<i64> =
-                pairs.iter().flat_map(|(secs, hosts)| std::iter::repeat_n(*hosts, *secs as usize)).collect();
+                pairs.iter().flat_map(|(secs, nodes)| std::iter::repeat_n(*nodes, *secs as usize)).collect();
             busy.resize(40, 0);
             let stages: Vec<(i64, i64)> = (0..1 + roll(3)).map(|_| (1 + roll(3), roll(4))).collect();
-            let text: Vec<String> = stages.iter().map(|(secs, hosts)| format!("{hosts}x{secs}s")).collect();
+            let text: Vec<String> = stages.iter().map(|(secs, nodes)| format!("{nodes}x{secs}s")).collect();
             let request: Evolution = text.join(",").parse().expect("a profile");
             for (limit, most) in [(ExpandLimit::NONE, 1), (ExpandLimit::TWICE, 2), (ExpandLimit::Infinite, 99)] {
                 let fit = fit(&profile(&pairs), 3, &request, limit, Time::EPOCH).expect("it is small enough");
@@ -251,18 +251,18 @@ mod tests {
         }
     }
 
-    /// Calls `found` with the ends of the stages for each way to place them under 3 hosts within 24 seconds. The first
+    /// Calls `found` with the ends of the stages for each way to place them under 3 nodes within 24 seconds. The first
     /// and the last stage keep their lengths.
     fn for_each_vector(busy: &[i64], stages: &[(i64, i64)], most: i64, found: &mut impl FnMut(&[i64])) {
         fn place(busy: &[i64], stages: &[(i64, i64)], most: i64, ends: &mut Vec<i64>, found: &mut impl FnMut(&[i64])) {
-            let Some((secs, hosts)) = stages.get(ends.len()).copied() else { return found(ends) };
+            let Some((secs, nodes)) = stages.get(ends.len()).copied() else { return found(ends) };
             let is_edge = ends.is_empty() || ends.len() + 1 == stages.len();
             let starts = ends.last().map_or(0..=24, |end| *end..=*end);
             for start in starts {
                 for length in secs..=if is_edge { secs } else { (secs * most).min(24) } {
                     let end = start + length;
                     let has_room =
-                        busy.get(start as usize..end as usize).is_some_and(|b| b.iter().all(|b| b + hosts <= 3));
+                        busy.get(start as usize..end as usize).is_some_and(|b| b.iter().all(|b| b + nodes <= 3));
                     if has_room {
                         ends.push(end);
                         place(busy, stages, most, ends, found);
@@ -278,9 +278,9 @@ mod tests {
     #[test]
     fn many_stages_over_a_comb_take_a_short_time() {
         let secs = Time::from_secs;
-        let teeth = (0..2000).map(|n| Block { from: secs(7 * n), until: secs(7 * n + 3), hosts: 1 + n % 4 });
+        let teeth = (0..2000).map(|n| Block { from: secs(7 * n), until: secs(7 * n + 3), nodes: 1 + n % 4 });
         let occupied = Profile::from_blocks(teeth);
-        let stages = (0..200).map(|n| Stage { hosts: 1 + n % 5, span: Span::from_secs(1 + i64::from(n) % 4) });
+        let stages = (0..200).map(|n| Stage { nodes: 1 + n % 5, span: Span::from_secs(1 + i64::from(n) % 4) });
         let request = Evolution::new(stages.collect()).expect("short enough");
         for limit in [ExpandLimit::NONE, ExpandLimit::Milli(1300), ExpandLimit::TWICE, ExpandLimit::Infinite] {
             let fit = fit(&occupied, 5, &request, limit, Time::EPOCH).expect("it is small enough");

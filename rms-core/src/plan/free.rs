@@ -1,11 +1,11 @@
-//! Free hosts that a running application may use.
+//! Free nodes that a running application may use.
 
 use rms_model::{ClusterId, JobId, NodeId};
 
 use super::ledger::meets;
 use crate::state::{State, constraint_of};
 
-/// Free hosts of a cluster that an application may use, plain ones first.
+/// Free nodes of a cluster that an application may use, plain ones first.
 pub(crate) fn free_for(state: &State, job: JobId, cluster: ClusterId, wanted: usize) -> Vec<NodeId> {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return Vec::new() };
@@ -14,7 +14,7 @@ pub(crate) fn free_for(state: &State, job: JobId, cluster: ClusterId, wanted: us
     state.free(cluster).filter(is_right).take(wanted).collect()
 }
 
-/// Is this host of the cluster free, and may the application use it?
+/// Is this node of the cluster free, and may the application use it?
 pub(crate) fn is_free_for(state: &State, job: JobId, cluster: ClusterId, node: NodeId) -> bool {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return false };
@@ -22,5 +22,5 @@ pub(crate) fn is_free_for(state: &State, job: JobId, cluster: ClusterId, node: N
     state
         .nodes()
         .get(&node)
-        .is_some_and(|host| host.cluster == cluster && host.is_free() && meets(&host.inventory, &constraint))
+        .is_some_and(|node| node.cluster == cluster && node.is_free() && meets(&node.inventory, &constraint))
 }

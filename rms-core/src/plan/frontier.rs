@@ -1,15 +1,15 @@
 //! How early a request can start at best, by what smaller ones have found: within a pass nothing is taken back.
 //!
-//! While a pass runs, profiles only grow. So a request for as many hosts or more, for as long or longer, can not fit
+//! While a pass runs, profiles only grow. So a request for as many nodes or more, for as long or longer, can not fit
 //! before the start that was found for a smaller one. Searching from the latest such start on gives the same answer as
 //! searching from now, without reading the crowded part of the profile again for each of thousands of applications.
 
 use rms_model::{Span, Time};
 
-/// The starts found so far, in a Fenwick tree over the hosts wanted whose nodes are staircases over the spans.
+/// The starts found so far, in a Fenwick tree over the nodes wanted whose nodes are staircases over the spans.
 #[derive(Debug)]
 pub(super) struct Frontier {
-    /// By 1 + hosts wanted; 0 is not used.
+    /// By 1 + nodes wanted; 0 is not used.
     nodes: Vec<Staircase>,
 }
 
@@ -20,12 +20,12 @@ struct Staircase {
 }
 
 impl Frontier {
-    /// For requests of at most `capacity` hosts.
+    /// For requests of at most `capacity` nodes.
     pub(super) fn new(capacity: u32) -> Frontier {
         Frontier { nodes: vec![Staircase::default(); capacity as usize + 2] }
     }
 
-    /// No request for `wanted` hosts or more, for `span` or longer, starts before `start`.
+    /// No request for `wanted` nodes or more, for `span` or longer, starts before `start`.
     pub(super) fn record(&mut self, wanted: u32, span: Span, start: Time) {
         let mut idx = wanted as usize + 1;
         while idx < self.nodes.len() {
@@ -82,9 +82,9 @@ mod tests {
         };
         for _ in 0..3000 {
             let (wanted, span) = (roll(21) as u32, Span::from_secs(roll(50) as i64));
-            let smaller = recorded.iter().filter(|(hosts, short, _)| *hosts <= wanted && *short <= span);
+            let smaller = recorded.iter().filter(|(nodes, short, _)| *nodes <= wanted && *short <= span);
             let expected = smaller.map(|(_, _, start)| *start).max();
-            assert_eq!(frontier.bound(wanted, span), expected, "{wanted} hosts for {span}");
+            assert_eq!(frontier.bound(wanted, span), expected, "{wanted} nodes for {span}");
             let start = Time::from_secs(roll(1000) as i64);
             frontier.record(wanted, span, start);
             recorded.push((wanted, span, start));

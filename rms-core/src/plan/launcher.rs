@@ -17,10 +17,10 @@ pub(super) struct Choice<'a> {
     pub(super) blocked: Option<Blocked>,
 }
 
-/// A size, where its spec lists it, and where it fits; the error names the cluster that is too small and the hosts wanted there.
+/// A size, where its spec lists it, and where it fits; the error names the cluster that is too small and the nodes wanted there.
 pub(super) type SizedHole<'a> = (usize, &'a Request, Result<(Time, Option<Blocked>), (ClusterId, u32)>);
 
-/// A size that the usable hosts are too few for.
+/// A size that the usable nodes are too few for.
 #[derive(Debug)]
 pub(super) struct TooSmall<'a> {
     pub(super) request: &'a Request,
@@ -31,7 +31,7 @@ pub(super) struct TooSmall<'a> {
 /// The size that completes first; of equals the one listed first (PAPERS §2: strict <, as OAR does).
 ///
 /// # Errors
-/// No size fits; the last one listed, and which of its clusters is too small for how many hosts.
+/// No size fits; the last one listed, and which of its clusters is too small for how many nodes.
 pub(super) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, TooSmall<'a>> {
     let mut best: Option<Choice<'a>> = None;
     let mut too_small = None;

@@ -1,4 +1,4 @@
-//! Who is busy when, over a set of hosts that an application may use.
+//! Who is busy when, over a set of nodes that an application may use.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,17 +10,17 @@ use rms_model::{ClusterId, Inventory, JobId, NodeId, Profile, Request, Span, Tim
 
 use super::Blocked;
 use super::digest::Digest;
-use super::evolve::{self, Hosts, Part};
+use super::evolve::{self, Part, WhichNodes};
 use super::frontier::Frontier;
 use crate::state::State;
 use crate::state::constraint_of;
 use crate::state::job::Job;
-use crate::state::node::{HostGhost, Node};
+use crate::state::node::{Node, NodeGhost};
 
-/// The occupation of the usable hosts that meet a constraint.
+/// The occupation of the usable nodes that meet a constraint.
 #[derive(Debug)]
 pub(super) struct Ledger<'a> {
-    /// `None`: every usable host.
+    /// `None`: every usable node.
     eligible: Option<BTreeSet<NodeId>>,
     pub(super) capacity: BTreeMap<ClusterId, u32>,
     /// That of the state, until something is added.
@@ -29,7 +29,7 @@ pub(super) struct Ledger<'a> {
     frontiers: BTreeMap<ClusterId, Frontier>,
     /// Of the view, as of the time given; only while launchers look at it.
     digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,
-    /// Were hosts given back? What searches have shown before holds no more then.
+    /// Were nodes given back? What searches have shown before holds no more then.
     has_shrunk: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Ledger<'a> {
 const MANY_STEPS: usize = 256;
 
 impl<'a> Ledger<'a> {
-    /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
+    /// The nodes that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &'a State, now: Time, without: Option<JobId>) -> Ledger<'a> {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
         let mut ledger = Ledger::bare(None, capacity);
@@ -49,7 +49,7 @@ impl<'a> Ledger<'a> {
         ledger
     }
 
-    /// These hosts, all of them usable.
+    /// These nodes, all of them usable.
     pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>, without: Option<JobId>) -> Ledger<'a> {
         let mut capacity: BTreeMap<ClusterId, u32> = state.clusters().keys().map(|cluster| (*cluster, 0)).collect();
         for node in &eligible {
@@ -84,9 +84,9 @@ impl<'a> Ledger<'a> {
         digests.and_then(|digests| digests.get(&cluster)).copied().unwrap_or_default()
     }
 
-    /// Is it about these hosts, and no others?
-    pub(super) fn is_of(&self, hosts: &BTreeSet<NodeId>) -> bool {
-        self.eligible.as_ref().is_some_and(|eligible| eligible == hosts)
+    /// Is it about these nodes, and no others?
+    pub(super) fn is_of(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        self.eligible.as_ref().is_some_and(|eligible| eligible == nodes)
     }
 
     pub(super) fn contains(&self, node: NodeId) -> bool {
@@ -100,39 +100,39 @@ impl<'a> Ledger<'a> {
     fn base(&self, state: &State, now: Time, without: Option<JobId>) -> View {
         let mut blocks: BTreeMap<ClusterId, Vec<Block>> = BTreeMap::new();
         for (_, entry) in state.holding().filter(|(job, _)| Some(*job) != without) {
-            for Part { from, until, hosts } in evolve::parts(entry, now, state.settings()) {
-                for (cluster, hosts) in self.share_of(state, entry, hosts) {
-                    blocks.entry(cluster).or_default().push(Block { from, until, hosts });
+            for Part { from, until, nodes } in evolve::parts(entry, now, state.settings()) {
+                for (cluster, nodes) in self.share_of(state, entry, nodes) {
+                    blocks.entry(cluster).or_default().push(Block { from, until, nodes });
                 }
             }
         }
-        for (node, ghost) in host_ghosts(state, now).filter(|(node, _)| self.contains(*node)) {
+        for (node, ghost) in node_ghosts(state, now).filter(|(node, _)| self.contains(*node)) {
             blocks.entry(state.nodes()[&node].cluster).or_default().push(ghost_block(&ghost, now));
         }
         blocks.into_iter().map(|(cluster, blocks)| (cluster, Profile::from_blocks(blocks))).collect()
     }
 
-    /// How many hosts of this ledger a holder keeps: of those that nobody knows yet, the ones that cannot be others.
-    fn share_of(&self, state: &State, entry: &Job, hosts: Hosts) -> BTreeMap<ClusterId, i64> {
-        match hosts {
-            Hosts::Held => self.count(state, entry.nodes()),
-            Hosts::In(cluster) => {
+    /// How many nodes of this ledger a holder keeps: of those that nobody knows yet, the ones that cannot be others.
+    fn share_of(&self, state: &State, entry: &Job, nodes: WhichNodes) -> BTreeMap<ClusterId, i64> {
+        match nodes {
+            WhichNodes::Held => self.count(state, entry.nodes()),
+            WhichNodes::In(cluster) => {
                 self.count(state, entry.nodes()).into_iter().filter(|(here, _)| *here == cluster).collect()
             }
-            Hosts::Staying => {
-                let request = entry.started().map(|started| &started.request.hosts);
-                let leaving = entry.agreed_to_leave().map(|(_, hosts)| hosts).unwrap_or_default();
+            WhichNodes::Staying => {
+                let request = entry.started().map(|started| &started.request.nodes);
+                let leaving = entry.agreed_to_leave().map(|(_, nodes)| nodes).unwrap_or_default();
                 // Nobody knows yet which of them go: those that stay may all be of this ledger.
                 let most = |cluster: ClusterId| {
-                    let held = request.and_then(|hosts| hosts.get(&cluster)).copied().unwrap_or(0);
+                    let held = request.and_then(|nodes| nodes.get(&cluster)).copied().unwrap_or(0);
                     i64::from(held).saturating_sub_unsigned(leaving.get(&cluster).copied().unwrap_or(0)).max(0)
                 };
                 let held = self.count(state, entry.nodes()).into_iter();
-                held.map(|(cluster, hosts)| (cluster, hosts.min(most(cluster)))).collect()
+                held.map(|(cluster, nodes)| (cluster, nodes.min(most(cluster)))).collect()
             }
-            Hosts::Leaving => self.count(state, &entry.leaving()),
-            Hosts::Promised => self.count(state, &entry.promised_hosts().collect::<Vec<_>>()),
-            Hosts::Count(wanted) => {
+            WhichNodes::Leaving => self.count(state, &entry.leaving()),
+            WhichNodes::Promised => self.count(state, &entry.promised_nodes().collect::<Vec<_>>()),
+            WhichNodes::Count(wanted) => {
                 let Some(started) = entry.started() else { return BTreeMap::new() };
                 let cluster = evolve::cluster_of(&started.request);
                 let held = self.count(state, entry.nodes()).get(&cluster).copied().unwrap_or(0);
@@ -143,8 +143,8 @@ impl<'a> Ledger<'a> {
                 } else {
                     0
                 };
-                let hosts = held.min(i64::from(wanted)) + i64::from(more.saturating_sub(n_elsewhere));
-                BTreeMap::from([(cluster, hosts)])
+                let nodes = held.min(i64::from(wanted)) + i64::from(more.saturating_sub(n_elsewhere));
+                BTreeMap::from([(cluster, nodes)])
             }
         }
     }
@@ -161,7 +161,7 @@ impl<'a> Ledger<'a> {
         counts
     }
 
-    /// At least so many of `wanted` hosts taken from `other` must come from here.
+    /// At least so many of `wanted` nodes taken from `other` must come from here.
     pub(super) fn least_share(&self, state: &State, other: &Ledger<'_>, cluster: ClusterId, wanted: u32) -> u32 {
         let Some(here) = &self.eligible else { return wanted };
         let in_cluster = |node: &&NodeId| state.nodes()[*node].cluster == cluster;
@@ -176,12 +176,12 @@ impl<'a> Ledger<'a> {
         state.n_usable(cluster)
     }
 
-    /// Takes hosts away, or gives them back. What was found before holds no more once hosts are given back.
+    /// Takes nodes away, or gives them back. What was found before holds no more once nodes are given back.
     pub(super) fn add(&mut self, cluster: ClusterId, block: Block) {
-        if block.hosts < 0 {
+        if block.nodes < 0 {
             self.has_shrunk = true;
         }
-        if block.hosts != 0 {
+        if block.nodes != 0 {
             self.view.to_mut().entry(cluster).or_default().add(block);
             if let Some((now, digests)) = &mut self.digests {
                 digests.entry(cluster).or_default().add(block, *now);
@@ -189,7 +189,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Shows what was promised, too; from now on hosts will be given back.
+    /// Shows what was promised, too; from now on nodes will be given back.
     pub(super) fn take_promises(&mut self, with_promises: &'a View) {
         self.view = Cow::Borrowed(with_promises);
         self.has_shrunk = true;
@@ -223,15 +223,15 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Hosts of a cluster that are free and stay free for `wall`.
+    /// Nodes of a cluster that are free and stay free for `wall`.
     pub(super) fn least_free(&self, cluster: ClusterId, wall: Span, from: Time) -> i64 {
         let capacity = i64::from(self.capacity_of(cluster));
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
     }
 
-    /// For how long so many hosts of a cluster stay free.
-    pub(super) fn longest_free(&self, cluster: ClusterId, hosts: u32, from: Time) -> Span {
-        let limit = i64::from(self.capacity_of(cluster)) - i64::from(hosts);
+    /// For how long so many nodes of a cluster stay free.
+    pub(super) fn longest_free(&self, cluster: ClusterId, nodes: u32, from: Time) -> Span {
+        let limit = i64::from(self.capacity_of(cluster)) - i64::from(nodes);
         let full_from = match self.view.get(&cluster) {
             Some(profile) => profile.first_above(limit, from),
             None => (limit < 0).then_some(from),
@@ -239,9 +239,9 @@ impl<'a> Ledger<'a> {
         full_from.unwrap_or(Time::NEVER).since(from)
     }
 
-    /// The first instant at which so many hosts of a cluster are free.
-    pub(super) fn first_free(&self, cluster: ClusterId, hosts: u32, from: Time) -> Time {
-        let limit = i64::from(self.capacity_of(cluster)) - i64::from(hosts);
+    /// The first instant at which so many nodes of a cluster are free.
+    pub(super) fn first_free(&self, cluster: ClusterId, nodes: u32, from: Time) -> Time {
+        let limit = i64::from(self.capacity_of(cluster)) - i64::from(nodes);
         let first = match self.view.get(&cluster) {
             Some(profile) => profile.free_from(limit, Span::ZERO, from),
             None => (limit >= 0).then_some(from),
@@ -249,7 +249,7 @@ impl<'a> Ledger<'a> {
         first.unwrap_or(Time::NEVER)
     }
 
-    /// Is there no start during `[from, before)` from which on so many hosts are free for `wall`, or until `until`?
+    /// Is there no start during `[from, before)` from which on so many nodes are free for `wall`, or until `until`?
     pub(super) fn is_full_until(
         &self,
         cluster: ClusterId,
@@ -273,7 +273,7 @@ impl<'a> Ledger<'a> {
         true
     }
 
-    /// The step that leaves fewer than `wanted` hosts of a cluster free for `wall`.
+    /// The step that leaves fewer than `wanted` nodes of a cluster free for `wall`.
     pub(super) fn full_step(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Blocked> {
         self.blocked(cluster, wanted, self.hole_from(cluster, wanted, wall, from)?)
     }
@@ -285,30 +285,30 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// The usable hosts that meet a constraint.
+/// The usable nodes that meet a constraint.
 pub(super) fn eligible(state: &State, constraint: &Constraint) -> BTreeSet<NodeId> {
     let is_eligible = |entry: &Node| entry.is_usable() && meets(&entry.inventory, constraint);
     state.nodes().iter().filter(|(_, entry)| is_eligible(entry)).map(|(node, _)| *node).collect()
 }
 
-/// Does a host have what every host of the job must have?
+/// Does a node have what every node of the job must have?
 pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
     inventory.memory >= constraint.memory
         && inventory.cpus >= constraint.cpus
         && constraint.features.is_subset(&inventory.features)
 }
 
-/// Usable hosts that running applications have given back and that are still kept.
-fn host_ghosts(state: &State, now: Time) -> impl Iterator<Item = (NodeId, HostGhost)> + '_ {
-    let ghosts = state.host_ghosts().filter(move |(until, _)| *until > now);
+/// Usable nodes that running applications have given back and that are still kept.
+fn node_ghosts(state: &State, now: Time) -> impl Iterator<Item = (NodeId, NodeGhost)> + '_ {
+    let ghosts = state.node_ghosts().filter(move |(until, _)| *until > now);
     ghosts.filter_map(|(_, node)| {
         let entry = state.nodes().get(&node).filter(|entry| entry.is_usable())?;
         Some((node, entry.ghost?))
     })
 }
 
-fn ghost_block(ghost: &HostGhost, now: Time) -> Block {
-    Block { from: ghost.from.min(now), until: ghost.until, hosts: 1 }
+fn ghost_block(ghost: &NodeGhost, now: Time) -> Block {
+    Block { from: ghost.from.min(now), until: ghost.until, nodes: 1 }
 }
 
 /// What each started job and ghost holds of one cluster, with its state, and whether that is kept for what is negotiated.
@@ -323,19 +323,19 @@ pub(super) fn holds(
     cluster: ClusterId,
 ) -> impl Iterator<Item = (JobId, JobState, bool, Block)> + '_ {
     let all = Ledger::bare(None, BTreeMap::new());
-    let ghosts = host_ghosts(state, now).filter(move |(node, _)| state.nodes()[node].cluster == cluster);
-    // Hosts that one application has given back together are one block.
+    let ghosts = node_ghosts(state, now).filter(move |(node, _)| state.nodes()[node].cluster == cluster);
+    // Nodes that one application has given back together are one block.
     let mut given_back: BTreeMap<(JobId, Time, Time), i64> = BTreeMap::new();
     ghosts.for_each(|(_, ghost)| *given_back.entry((ghost.job, ghost.from.min(now), ghost.until)).or_default() += 1);
     let given_back = given_back
         .into_iter()
-        .map(|((job, from, until), hosts)| (job, JobState::Ghost, false, Block { from, until, hosts }));
+        .map(|((job, from, until), nodes)| (job, JobState::Ghost, false, Block { from, until, nodes }));
     let held = state.holding().flat_map(move |(job, entry)| {
         let parts = evolve::parts(entry, now, state.settings()).into_iter();
-        let blocks = parts.filter_map(|Part { from, until, hosts }| {
-            let is_offer = hosts == evolve::Hosts::Promised;
-            let hosts = all.share_of(state, entry, hosts).get(&cluster).copied()?;
-            Some((job, entry.state(), is_offer, Block { from, until, hosts }))
+        let blocks = parts.filter_map(|Part { from, until, nodes }| {
+            let is_offer = nodes == evolve::WhichNodes::Promised;
+            let nodes = all.share_of(state, entry, nodes).get(&cluster).copied()?;
+            Some((job, entry.state(), is_offer, Block { from, until, nodes }))
         });
         blocks.collect::<Vec<_>>()
     });
@@ -351,7 +351,7 @@ pub(super) fn first_hole(
 ) -> Result<(Time, Option<Blocked>), (ClusterId, u32)> {
     let mut start = now;
     let mut blocked = None;
-    let wanted = || request.hosts.iter().map(|(cluster, wanted)| (*cluster, *wanted)).filter(|(_, wanted)| *wanted > 0);
+    let wanted = || request.nodes.iter().map(|(cluster, wanted)| (*cluster, *wanted)).filter(|(_, wanted)| *wanted > 0);
     let mut n_profiles = 0;
     // Each profile alone, from now on, as far as its frontier knows.
     for ledger in ledgers.iter_mut() {
@@ -380,7 +380,7 @@ pub(super) fn joint_hole(
     loop {
         let before = start;
         for ledger in ledgers {
-            for (cluster, wanted) in &request.hosts {
+            for (cluster, wanted) in &request.nodes {
                 let (cluster, wanted) = (*cluster, *wanted);
                 if wanted == 0 {
                     continue;
@@ -417,9 +417,9 @@ mod tests {
             let (wanted, wall) = (1 + roll(40) as u32, Span::from_mins(1 + roll(200) as i64));
             let expected = ledger.hole_from(cluster, wanted, wall, now);
             let hole = ledger.first_hole(cluster, wanted, wall, now);
-            assert_eq!(hole, expected, "request {number}: {wanted} hosts for {wall}");
+            assert_eq!(hole, expected, "request {number}: {wanted} nodes for {wall}");
             let from = hole.expect("it is small enough").start;
-            ledger.add(cluster, Block { from, until: from + wall, hosts: i64::from(wanted) });
+            ledger.add(cluster, Block { from, until: from + wall, nodes: i64::from(wanted) });
         }
         assert!(ledger.view[&cluster].is_longer_than(2 * MANY_STEPS) && !ledger.frontiers.is_empty());
         assert_eq!(ledger.first_hole(cluster, 65, Span::from_secs(1), now), None);

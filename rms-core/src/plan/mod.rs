@@ -37,7 +37,7 @@ use crate::state::State;
 /// How much of a pass is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Only what starts now. The pass ends early once no host is free: nothing later in the order could start,
+    /// Only what starts now. The pass ends early once no node is free: nothing later in the order could start,
     /// and nothing earlier depends on it.
     Starts,
     /// The same where all that was freed since the last pass is before that time.
@@ -73,17 +73,17 @@ pub struct Placement {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// It starts now, on these hosts; host 0 first.
+    /// It starts now, on these nodes; node 0 first.
     Now {
         request: Request,
         nodes: Vec<NodeId>,
-        /// The stages of an evolving application; the request has those hosts that it starts with.
+        /// The stages of an evolving application; the request has those nodes that it starts with.
         fit: Option<Box<fit::Fit>>,
     },
     /// It would start then, if nothing changed; the last step that kept it from starting earlier is given.
     /// `option_idx` says which of its sizes that is.
     Later { request: Request, option_idx: u32, at: Time, blocked: Option<Blocked>, fit: Option<Box<fit::Fit>> },
-    /// No size of it fits the hosts that are usable today.
+    /// No size of it fits the nodes that are usable today.
     Never { shortage: Shortage },
 }
 

@@ -27,5 +27,5 @@ pub fn cluster_bytes(occupied: &Profile, now: Time) -> u64 {
 
 /// 001, B.1: a request that names n clusters takes 4 + 5·n bytes (R8).
 pub fn request_bytes(request: &Request) -> u64 {
-    4 + 5 * request.hosts.values().filter(|hosts| **hosts > 0).count() as u64
+    4 + 5 * request.nodes.values().filter(|nodes| **nodes > 0).count() as u64
 }

@@ -13,7 +13,7 @@ use super::ledger::{self, Ledger};
 use super::{Blocked, Placed, Shortage};
 use crate::state::State;
 use crate::state::job::{Promise, Started};
-use crate::state::{constraint_of, takes_any_hosts};
+use crate::state::{constraint_of, takes_any_nodes};
 
 /// Looks at the views as they fill up.
 pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
@@ -33,32 +33,32 @@ pub(super) enum Moment {
 pub(super) struct Pass<'a> {
     state: &'a State,
     pub(super) now: Time,
-    /// Every usable host.
+    /// Every usable node.
     pub(super) all: Ledger<'a>,
-    /// Hosts that meet a constraint, for the constraints met so far that exclude any; of those that the same hosts
+    /// Nodes that meet a constraint, for the constraints met so far that exclude any; of those that the same nodes
     /// meet, the first one stands for all.
     pub(super) special: BTreeMap<Constraint, Ledger<'a>>,
-    /// Which constraint stands for one met before; none if every usable host meets it.
+    /// Which constraint stands for one met before; none if every usable node meets it.
     pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
     placed: Vec<Taken>,
-    /// Hosts given away in this pass, and how many of each cluster: while no ledger is special they are the first of
+    /// Nodes given away in this pass, and how many of each cluster: while no ledger is special they are the first of
     /// those that are free.
     taken: Vec<NodeId>,
     n_taken: BTreeMap<ClusterId, usize>,
-    /// The same hosts as a set, once a ledger is special.
+    /// The same nodes as a set, once a ledger is special.
     taken_set: BTreeSet<NodeId>,
     /// What every ledger shows, though the state does not say so.
     supposed: Vec<Supposed>,
-    /// Hosts that are taken for free here, though somebody holds them.
+    /// Nodes that are taken for free here, though somebody holds them.
     freed: BTreeMap<ClusterId, Vec<NodeId>>,
-    /// Hosts that are taken for held here, though nobody holds them.
+    /// Nodes that are taken for held here, though nobody holds them.
     kept: BTreeSet<NodeId>,
-    /// Free hosts left, over all clusters.
+    /// Free nodes left, over all clusters.
     pub(super) n_free: usize,
 }
 
-/// Hosts that would be held, too, or with a `sign` of -1 no more.
+/// Nodes that would be held, too, or with a `sign` of -1 no more.
 struct Supposed {
     nodes: Vec<NodeId>,
     from: Time,
@@ -68,22 +68,22 @@ struct Supposed {
 
 impl Supposed {
     fn show(&self, state: &State, ledger: &mut Ledger<'_>) {
-        for (cluster, hosts) in ledger.count(state, &self.nodes) {
-            ledger.add(cluster, Block { from: self.from, until: self.until, hosts: self.sign * hosts });
+        for (cluster, nodes) in ledger.count(state, &self.nodes) {
+            ledger.add(cluster, Block { from: self.from, until: self.until, nodes: self.sign * nodes });
         }
     }
 }
 
-/// Hosts that a placed application takes from the view.
+/// Nodes that a placed application takes from the view.
 #[derive(Clone)]
 pub(super) struct Taken {
-    /// The ledger its hosts come from; `None` is every usable host.
+    /// The ledger its nodes come from; `None` is every usable node.
     constraint: Option<Constraint>,
     request: Request,
     pub(super) at: Time,
     /// Known only if it starts now.
     nodes: Option<Vec<NodeId>>,
-    /// What an evolving application needs from its start on, instead of the hosts of the request.
+    /// What an evolving application needs from its start on, instead of the nodes of the request.
     stages: Option<Evolution>,
 }
 
@@ -94,16 +94,16 @@ pub(super) struct Found {
     pub(super) constraint: Option<Constraint>,
     pub(super) start: Time,
     pub(super) blocked: Option<Blocked>,
-    /// The stages of an evolving application; the request has those hosts that it starts with.
+    /// The stages of an evolving application; the request has those nodes that it starts with.
     pub(super) fit: Option<Box<Fit>>,
 }
 
-/// What came of taking hosts for an application that its profiles let start now.
+/// What came of taking nodes for an application that its profiles let start now.
 enum Take {
-    Hosts(Vec<NodeId>),
-    /// The profile says that hosts are free which are not.
+    Nodes(Vec<NodeId>),
+    /// The profile says that nodes are free which are not.
     NotFree,
-    /// Hosts are free, but an application that was placed before needs them, and can use no others.
+    /// Nodes are free, but an application that was placed before needs them, and can use no others.
     Kept(Option<Blocked>),
 }
 
@@ -124,14 +124,14 @@ impl<'a> Pass<'a> {
             kept: BTreeSet::new(),
             n_free,
         };
-        // Hosts that a running application will need, and can use no others, are kept from the first one on.
+        // Nodes that a running application will need, and can use no others, are kept from the first one on.
         for (entry, Started { request, .. }) in state.evolved() {
             pass.open_ledger(&constraint_of(&entry.spec, request));
         }
         pass
     }
 
-    /// As if these hosts, which somebody would hold until then, were free; before anybody is placed.
+    /// As if these nodes, which somebody would hold until then, were free; before anybody is placed.
     pub(super) fn free_up(&mut self, nodes: &[NodeId], until: Time) {
         self.suppose(Supposed { nodes: nodes.to_vec(), from: self.now, until, sign: -1 });
         for node in nodes {
@@ -141,12 +141,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// As if these hosts were held from then until then, too; before anybody is placed.
+    /// As if these nodes were held from then until then, too; before anybody is placed.
     pub(super) fn keep_busy(&mut self, nodes: &[NodeId], from: Time, until: Time) {
         self.suppose(Supposed { nodes: nodes.to_vec(), from, until, sign: 1 });
     }
 
-    /// As if these free hosts were held since then and until then; before anybody is placed.
+    /// As if these free nodes were held since then and until then; before anybody is placed.
     pub(super) fn keep_from_others(&mut self, nodes: &[NodeId], from: Time, until: Time) {
         self.keep_busy(nodes, from, until);
         self.kept.extend(nodes);
@@ -186,7 +186,7 @@ impl<'a> Pass<'a> {
         }
         if let [only] = spec.options.as_slice()
             && spec.evolving.is_none()
-            && takes_any_hosts(spec)
+            && takes_any_nodes(spec)
         {
             return self.find_anywhere(only, from);
         }
@@ -203,7 +203,7 @@ impl<'a> Pass<'a> {
             (Ok((start, _)), Some(latest)) => *start <= latest,
             (Ok(_) | Err(_), _) => true,
         };
-        // Where hosts were not free after all, nothing may be in time any more: then the first that completes.
+        // Where nodes were not free after all, nothing may be in time any more: then the first that completes.
         if holes.iter().any(is_in_time) {
             holes.retain(is_in_time);
         }
@@ -222,7 +222,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The common case: one size, and any hosts will do.
+    /// The common case: one size, and any nodes will do.
     fn find_anywhere(&mut self, request: &Request, from: Time) -> Result<Found, Shortage> {
         match ledger::first_hole(&mut [&mut self.all], request, from) {
             Ok((start, blocked)) => {
@@ -240,27 +240,27 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Step 4c: what was found is taken from the view, with hosts if it starts now.
+    /// Step 4c: what was found is taken from the view, with nodes if it starts now.
     pub(super) fn settle(&mut self, found: Found) -> Placed {
         let (outcome, taken) = self.settle_until(found, None);
         self.placed.push(taken);
         outcome
     }
 
-    /// As [`Pass::settle`], and what was taken comes back; where the hosts are not free, the hole at `latest` will do.
+    /// As [`Pass::settle`], and what was taken comes back; where the nodes are not free, the hole at `latest` will do.
     pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
         let Found { request, option_idx, constraint, start, blocked, mut fit } = found;
         let take = if start == self.now { self.take_nodes(&request, constraint.as_ref()) } else { Take::NotFree };
         let later = latest.filter(|latest| *latest > self.now && start == self.now);
         let (at, blocked, nodes) = match take {
-            Take::Hosts(nodes) => (start, None, Some(nodes)),
+            Take::Nodes(nodes) => (start, None, Some(nodes)),
             Take::NotFree => (later.unwrap_or(start), blocked, None),
             Take::Kept(blocked) => {
                 let next = self.next_start(&request, constraint.as_ref());
                 (later.unwrap_or(next), blocked, None)
             }
         };
-        // Where hosts are not free after all, the stages move on as they are: it is a guess until the next pass.
+        // Where nodes are not free after all, the stages move on as they are: it is a guess until the next pass.
         fit.iter_mut().for_each(|fit| fit.start = at);
         let stages = fit.as_ref().map(|fit| fit.expanded.clone());
         let taken = Taken { constraint, request: request.clone(), at, nodes: nodes.clone(), stages };
@@ -278,7 +278,7 @@ impl<'a> Pass<'a> {
             return None;
         }
         match self.take_nodes(&found.request, found.constraint.as_ref()) {
-            Take::Hosts(nodes) => {
+            Take::Nodes(nodes) => {
                 let Found { request, constraint, start: at, fit, .. } = found;
                 let stages = fit.as_ref().map(|fit| fit.expanded.clone());
                 let taken = Taken { constraint, request: request.clone(), at, nodes: Some(nodes.clone()), stages };
@@ -290,7 +290,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Takes from the view all that was ever promised, if that is still to come and all of it fits; no ledger but that
-    /// of all hosts is open.
+    /// of all nodes is open.
     pub(super) fn take_promises(&mut self) -> bool {
         let is_to_come = self.state.next_promise().is_none_or(|at| at >= self.now);
         let knows_all = self.special.is_empty() && self.state.occupation().is_regular(self.now);
@@ -316,7 +316,7 @@ impl<'a> Pass<'a> {
         Some(Taken { constraint: None, request, at, nodes: None, stages: None })
     }
 
-    /// Takes from the view what was promised, if the hosts are still there; the ledgers of `spec` are open.
+    /// Takes from the view what was promised, if the nodes are still there; the ledgers of `spec` are open.
     pub(super) fn keep(&mut self, spec: &JobSpec, promise: Promise) -> Option<Taken> {
         let request = spec.options.get(promise.option_idx as usize)?;
         let constraint = constraint_of(spec, request);
@@ -337,7 +337,7 @@ impl<'a> Pass<'a> {
         Some(taken)
     }
 
-    /// Gives back what was taken without hosts.
+    /// Gives back what was taken without nodes.
     pub(super) fn give_back(&mut self, taken: &Taken) {
         self.add_shares(taken, -1);
     }
@@ -347,16 +347,16 @@ impl<'a> Pass<'a> {
         self.add_shares(taken, 1);
     }
 
-    /// Free hosts of each cluster of the request: plain ones first, then by id. A host is left out while an
-    /// application that was placed before can use only such hosts and needs it during the request: the count of all
-    /// hosts alone does not show that.
+    /// Free nodes of each cluster of the request: plain ones first, then by id. A node is left out while an
+    /// application that was placed before can use only such nodes and needs it during the request: the count of all
+    /// nodes alone does not show that.
     fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
         let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
         if self.special.is_empty() && self.freed.is_empty() && self.kept.is_empty() {
             return self.take_first_free(request);
         }
         let mut nodes = Vec::new();
-        for (cluster, wanted) in &request.hosts {
+        for (cluster, wanted) in &request.nodes {
             // What each ledger can spare, and how much of that this request has taken.
             let to_spare = |special| (special, Ledger::least_free(special, *cluster, request.wall, self.now), 0);
             let mut spares: Vec<(&Ledger<'_>, i64, u32)> = self.special.values().map(to_spare).collect();
@@ -391,13 +391,13 @@ impl<'a> Pass<'a> {
             }
         }
         self.took(request, &nodes);
-        Take::Hosts(nodes)
+        Take::Nodes(nodes)
     }
 
-    /// The common case: all are alike, and free hosts are those that the state says.
+    /// The common case: all are alike, and free nodes are those that the state says.
     fn take_first_free(&mut self, request: &Request) -> Take {
-        let mut nodes = Vec::with_capacity(request.n_hosts() as usize);
-        for (cluster, wanted) in &request.hosts {
+        let mut nodes = Vec::with_capacity(request.n_nodes() as usize);
+        for (cluster, wanted) in &request.nodes {
             let (n_gone, n_wanted) = (self.n_taken.get(cluster).copied().unwrap_or(0), *wanted as usize);
             if n_gone + n_wanted > self.state.n_free(*cluster) {
                 return Take::NotFree;
@@ -405,12 +405,12 @@ impl<'a> Pass<'a> {
             self.state.take_free(*cluster, n_gone, n_wanted, &mut nodes);
         }
         self.took(request, &nodes);
-        Take::Hosts(nodes)
+        Take::Nodes(nodes)
     }
 
     fn took(&mut self, request: &Request, nodes: &[NodeId]) {
         self.n_free -= nodes.len();
-        for (cluster, wanted) in &request.hosts {
+        for (cluster, wanted) in &request.nodes {
             *self.n_taken.entry(*cluster).or_default() += *wanted as usize;
         }
         if !self.special.is_empty() {
@@ -419,9 +419,9 @@ impl<'a> Pass<'a> {
         self.taken.extend(nodes.iter().copied());
     }
 
-    /// When a request whose hosts are kept for others now may find some: not before something changes.
+    /// When a request whose nodes are kept for others now may find some: not before something changes.
     fn next_start(&self, request: &Request, constraint: Option<&Constraint>) -> Time {
-        let clusters = request.hosts.keys().filter_map(|cluster| self.all.view.get(cluster));
+        let clusters = request.nodes.keys().filter_map(|cluster| self.all.view.get(cluster));
         let next_change = clusters.filter_map(|profile| profile.change_points(self.now).nth(1)).min();
         let from = next_change.unwrap_or(self.now);
         let special = constraint.map(|constraint| &self.special[constraint]);
@@ -437,7 +437,7 @@ impl<'a> Pass<'a> {
     /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
     fn add_shares(&mut self, taken: &Taken, sign: i64) {
         for (cluster, block) in taken.blocks() {
-            self.all.add(cluster, Block { hosts: sign * block.hosts, ..block });
+            self.all.add(cluster, Block { nodes: sign * block.nodes, ..block });
         }
         if self.special.is_empty() {
             return;
@@ -451,13 +451,13 @@ impl<'a> Pass<'a> {
         for (constraint, shares) in shares {
             let ledger = special.get_mut(&constraint).expect("it was listed just now");
             for (cluster, block) in shares {
-                ledger.add(cluster, Block { hosts: sign * block.hosts, ..block });
+                ledger.add(cluster, Block { nodes: sign * block.nodes, ..block });
             }
         }
         self.special = special;
     }
 
-    /// What `taken` takes from the hosts of `ledger`: the hosts that it has, as long as it needs as many, and of others
+    /// What `taken` takes from the nodes of `ledger`: the nodes that it has, as long as it needs as many, and of others
     /// those that cannot come from elsewhere.
     fn shares(
         &self,
@@ -469,21 +469,21 @@ impl<'a> Pass<'a> {
         let source = taken.constraint.as_ref().and_then(|constraint| special.get(constraint)).unwrap_or(&self.all);
         let share = |(cluster, block): (ClusterId, Block)| {
             let (n_known, n_held) = match &known {
-                Some(known) => (known.get(&cluster).copied().unwrap_or(0), i64::from(taken.request.hosts[&cluster])),
+                Some(known) => (known.get(&cluster).copied().unwrap_or(0), i64::from(taken.request.nodes[&cluster])),
                 None => (0, 0),
             };
-            let more = block.hosts - n_held;
-            let hosts = if more > 0 {
+            let more = block.nodes - n_held;
+            let nodes = if more > 0 {
                 n_known + i64::from(ledger.least_share(self.state, source, cluster, more as u32))
             } else {
-                n_known.min(block.hosts)
+                n_known.min(block.nodes)
             };
-            (cluster, Block { hosts, ..block })
+            (cluster, Block { nodes, ..block })
         };
         taken.blocks().map(share).collect()
     }
 
-    /// What the clusters look like to those that can use only hosts which meet a constraint; with the constraint that
+    /// What the clusters look like to those that can use only nodes which meet a constraint; with the constraint that
     /// stands for it, if it excludes any.
     pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger<'a>, Option<&Constraint>) {
         self.open_ledger(constraint);
@@ -493,7 +493,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Makes sure that a ledger exists for a constraint that excludes some hosts.
+    /// Makes sure that a ledger exists for a constraint that excludes some nodes.
     pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
         if self.stands_for.contains_key(constraint) {
             return;
@@ -539,10 +539,10 @@ impl Taken {
     /// What it takes of each cluster, in the order of time.
     fn blocks(&self) -> impl Iterator<Item = (ClusterId, Block)> + '_ {
         let until = self.at + self.request.wall;
-        let rigid = if self.stages.is_none() { Some(&self.request.hosts) } else { None };
+        let rigid = if self.stages.is_none() { Some(&self.request.nodes) } else { None };
         let rigid = rigid.into_iter().flatten();
         let rigid =
-            rigid.map(move |(cluster, wanted)| (*cluster, Block { from: self.at, until, hosts: i64::from(*wanted) }));
+            rigid.map(move |(cluster, wanted)| (*cluster, Block { from: self.at, until, nodes: i64::from(*wanted) }));
         let stages = self.stages.iter().flat_map(|stages| stages.blocks(self.at));
         rigid.chain(stages.map(|block| (evolve::cluster_of(&self.request), block)))
     }
@@ -559,7 +559,7 @@ mod tests {
 
     /// Each ledger is brought up to date with each application, so there must not be one for each wish of a user.
     #[test]
-    fn wishes_that_the_same_hosts_meet_share_a_ledger() {
+    fn wishes_that_the_same_nodes_meet_share_a_ledger() {
         let mut world = World::new();
         for (name, memory) in [("small1", 1000), ("small2", 1000), ("large", 4000), ("huge", 8000)] {
             world.joins(name, Inventory { memory: Mebibytes(memory), ..Inventory::default() }, Vec::new());

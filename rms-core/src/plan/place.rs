@@ -92,7 +92,7 @@ fn changes(apps: &[Scheduled<'_>]) -> BTreeMap<Time, BTreeMap<usize, usize>> {
     for (app_idx, app) in apps.iter().enumerate() {
         changes.entry(app.start).or_default().insert(app_idx, 0);
         for block in app.expanded.blocks(app.start) {
-            changes.entry(block.from).or_default().insert(app_idx, block.hosts as usize);
+            changes.entry(block.from).or_default().insert(app_idx, block.nodes as usize);
             changes.entry(block.until).or_default().insert(app_idx, 0);
         }
     }

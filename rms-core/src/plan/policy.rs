@@ -6,7 +6,7 @@
 //!   and from then on only those start that leave it alone. A second round estimates the rest.
 //! - *conservative*: what was promised is taken first, at its promised time; then each application in order lets go of
 //!   its own promise and takes the first hole there is, which is the promised one or an earlier one. So a job that ends
-//!   early moves others forward and nobody back. A promise holds as long as jobs leave by their wall times and hosts
+//!   early moves others forward and nobody back. A promise holds as long as jobs leave by their wall times and nodes
 //!   stay: where it does not fit any more, the application is placed like a new one.
 
 use std::collections::BTreeMap;
@@ -17,9 +17,9 @@ use super::arrivals;
 use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
 use crate::state::job::Job;
-use crate::state::{PlainWish, Room, State, Wish};
+use crate::state::{Demand, PlainDemand, Room, State};
 
-/// A shorter queue is walked over before it is known for how long hosts stay free.
+/// A shorter queue is walked over before it is known for how long nodes stay free.
 const FEW: usize = 16;
 
 pub(super) fn run(
@@ -30,7 +30,7 @@ pub(super) fn run(
     look: Option<&mut Look<'_>>,
 ) -> Plan {
     let n_free = n_free(state);
-    // Promises are made even while no host is free.
+    // Promises are made even while no node is free.
     let promises = state.settings().policy == Policy::Conservative;
     let only_starts = scope.is_of_starts();
     let nobody_can = state.n_queued() == 0 || (n_free == 0 && !promises);
@@ -42,7 +42,7 @@ pub(super) fn run(
         (Policy::Easy, Scope::Starts | Scope::Freed { until: _ } | Scope::Estimates | Scope::Views)
         | (Policy::Views | Policy::Fcfs | Policy::Conservative, _) => None,
     };
-    let may_start = |(_, wish): &(JobId, &Wish)| wish.least_hosts as usize <= n_free;
+    let may_start = |(_, demand): &(JobId, &Demand)| demand.least_nodes as usize <= n_free;
     if arrivals.as_ref().is_some_and(|arrivals| !arrivals.iter().any(may_start)) {
         return Plan::of_nobody(now);
     }
@@ -90,18 +90,18 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
 
 /// The applications of the queue that a pass looks at, in order. Who was promised a start is looked at even if others
 /// have since come before it, beyond the depth.
-pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '_ {
+pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Demand)> + Clone + '_ {
     let depth = match state.settings().queue_depth {
         0 => usize::MAX,
         depth => depth as usize,
     };
     let mut n_promised = state.n_promised();
-    let within = move |(queue_idx, (_, wish)): &(usize, (JobId, &Wish))| {
+    let within = move |(queue_idx, (_, demand)): &(usize, (JobId, &Demand))| {
         let is_within = *queue_idx < depth || n_promised > 0;
-        n_promised -= usize::from(wish.promised.is_some());
+        n_promised -= usize::from(demand.promised.is_some());
         is_within
     };
-    state.wishes().enumerate().take_while(within).map(|(_, considered)| considered)
+    state.demands().enumerate().take_while(within).map(|(_, considered)| considered)
 }
 
 pub(super) fn n_free(state: &State) -> usize {
@@ -124,8 +124,8 @@ enum Held {
 }
 
 impl Held {
-    fn promised(wish: &Wish) -> Held {
-        wish.promised.map_or(Held::Nothing, Held::AsPromised)
+    fn promised(demand: &Demand) -> Held {
+        demand.promised.map_or(Held::Nothing, Held::AsPromised)
     }
 }
 
@@ -133,11 +133,11 @@ impl Held {
 struct Stays {
     may_pass_by: bool,
     /// All that was freed since everybody stood as early as possible is before that time: who starts earlier than he was
-    /// promised starts before it, where hosts enough are free.
+    /// promised starts before it, where nodes enough are free.
     freed_until: Time,
-    /// So many hosts of a cluster are not free before then.
+    /// So many nodes of a cluster are not free before then.
     first_free: BTreeMap<(ClusterId, u32), Time>,
-    /// For so many hosts of a cluster and so long there is no start until then; it holds until somebody moves.
+    /// For so many nodes of a cluster and so long there is no start until then; it holds until somebody moves.
     full_until: BTreeMap<(ClusterId, u32, Span), Time>,
 }
 
@@ -177,7 +177,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)> + Clone, scope: Scope) {
+    pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope) {
         match self.state.settings().policy {
             Policy::Views => self.views(jobs.map(|(job, _)| job), scope),
             Policy::Fcfs => self.fcfs(jobs.map(|(job, _)| job), scope),
@@ -213,7 +213,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                     waits
                 }
                 Placed::Later { at, .. } => {
-                    // Who would start now if its hosts were there is waited for, too.
+                    // Who would start now if its nodes were there is waited for, too.
                     self.earliest = self.earliest.max(*at).max(self.now + Span::from_millis(1));
                     true
                 }
@@ -225,12 +225,12 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
+    fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, scope: Scope) {
         let mut head_waits = false;
         let mut waiting = Vec::new();
         let only_starts = scope.is_of_starts();
         let are_many = scope == Scope::Starts && self.state.n_queued() > FEW && self.state.n_promised() == 0;
-        for (job, wish) in jobs {
+        for (job, demand) in jobs {
             if only_starts && head_waits && self.look.is_none() {
                 if self.pass.n_free == 0 {
                     break;
@@ -238,7 +238,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 if are_many {
                     return self.start_behind_head();
                 }
-                if !self.may_start(wish) {
+                if !self.may_start(demand) {
                     continue;
                 }
             }
@@ -289,19 +289,19 @@ impl<'a, 'l> Walk<'a, 'l> {
     /// Of those behind the head, who was placed last, each that can start now does; whom there is no room for is passed
     /// over without a look.
     fn start_behind_head(&mut self) {
-        let head = self.placements.last().and_then(|head| self.state.wish(head.job));
+        let head = self.placements.last().and_then(|head| self.state.demand(head.job));
         let Some((mut behind, _)) = head else { return };
         let last = match self.state.settings().queue_depth {
             0 => None,
             depth => self.state.nth_queued(depth as usize - 1),
         };
         let mut room = self.room();
-        while let Some((key, wish)) = self.state.next_within(behind, &room) {
+        while let Some((key, demand)) = self.state.next_within(behind, &room) {
             if last.is_some_and(|last| key > last) {
                 break;
             }
             behind = key;
-            if !self.may_start(wish) {
+            if !self.may_start(demand) {
                 continue;
             }
             let found = self.pass.find(self.spec(key.job), self.now).ok();
@@ -315,21 +315,21 @@ impl<'a, 'l> Walk<'a, 'l> {
     fn room(&self) -> Room {
         let clusters = self.state.clusters().keys();
         let longest =
-            |hosts| clusters.clone().map(|cluster| self.pass.all.longest_free(*cluster, hosts, self.now)).max();
-        Room::new(self.pass.n_free, |hosts| longest(hosts).unwrap_or(Span::ZERO))
+            |nodes| clusters.clone().map(|cluster| self.pass.all.longest_free(*cluster, nodes, self.now)).max();
+        Room::new(self.pass.n_free, |nodes| longest(nodes).unwrap_or(Span::ZERO))
     }
 
     /// Is it worth a look whether this one starts now, without a reservation?
-    fn may_start(&self, wish: &Wish) -> bool {
-        if wish.least_hosts as usize > self.pass.n_free {
+    fn may_start(&self, demand: &Demand) -> bool {
+        if demand.least_nodes as usize > self.pass.n_free {
             return false;
         }
-        wish.plain.is_none_or(|PlainWish { cluster, wall }| {
-            self.pass.all.least_free(cluster, wall, self.now) >= i64::from(wish.least_hosts)
+        demand.plain.is_none_or(|PlainDemand { cluster, wall }| {
+            self.pass.all.least_free(cluster, wall, self.now) >= i64::from(demand.least_nodes)
         })
     }
 
-    fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)> + Clone, scope: Scope) {
+    fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope) {
         let may_pass_by = match scope {
             Scope::Starts | Scope::Freed { until: _ } | Scope::Arrivals => {
                 self.state.wants_are_plain() && self.pass.take_promises()
@@ -373,13 +373,13 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     /// Everybody has his place.
-    fn keep_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, mut slots: BTreeMap<JobId, Slot>) {
-        for (job, wish) in jobs {
+    fn keep_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, mut slots: BTreeMap<JobId, Slot>) {
+        for (job, demand) in jobs {
             // Who was passed by keeps what was promised.
             if slots.is_empty() && self.look.is_none() {
                 break;
             }
-            let passed_by = || Slot { held: Held::promised(wish), outcome: None };
+            let passed_by = || Slot { held: Held::promised(demand), outcome: None };
             let Slot { held, outcome } = slots.remove(&job).unwrap_or_else(passed_by);
             self.look_without(job, &held);
             let view = (self.shows)(job).then(|| self.view_without(job, &held));
@@ -395,12 +395,12 @@ impl<'a, 'l> Walk<'a, 'l> {
     /// Each in order lets go of what it holds and takes the first hole. Did that move anyone forward?
     fn sweep(
         &mut self,
-        jobs: impl Iterator<Item = (JobId, &'a Wish)>,
+        jobs: impl Iterator<Item = (JobId, &'a Demand)>,
         slots: &mut BTreeMap<JobId, Slot>,
         stays: &mut Stays,
     ) -> bool {
         let mut has_moved = false;
-        for (job, wish) in jobs {
+        for (job, demand) in jobs {
             let slot = slots.get_mut(&job);
             let has_started = slot.as_ref().is_some_and(|slot| matches!(slot.outcome, Some(Placed::Now { .. })));
             if has_started {
@@ -408,9 +408,9 @@ impl<'a, 'l> Walk<'a, 'l> {
             }
             let held = match slot {
                 Some(slot) => std::mem::replace(&mut slot.held, Held::Nothing),
-                None => Held::promised(wish),
+                None => Held::promised(demand),
             };
-            if stays.may_pass_by && self.must_stay(wish, &held, stays) {
+            if stays.may_pass_by && self.must_stay(demand, &held, stays) {
                 if let Some(slot) = slots.get_mut(&job) {
                     slot.held = held;
                 }
@@ -435,30 +435,30 @@ impl<'a, 'l> Walk<'a, 'l> {
         has_moved
     }
 
-    /// Before its promised start it holds nothing itself, so it can move forward only if hosts enough are free from some
+    /// Before its promised start it holds nothing itself, so it can move forward only if nodes enough are free from some
     /// instant on until then, or for its wall time.
-    fn must_stay(&self, wish: &Wish, held: &Held, stays: &mut Stays) -> bool {
+    fn must_stay(&self, demand: &Demand, held: &Held, stays: &mut Stays) -> bool {
         let at = match held {
             Held::Nothing => return false,
             Held::AsPromised(at) => *at,
             Held::Taken(taken) => taken.at,
         };
-        let Some(PlainWish { cluster, wall }) = wish.plain else { return false };
+        let Some(PlainDemand { cluster, wall }) = demand.plain else { return false };
         if at <= self.now {
             return false;
         }
         // Who starts earlier starts before that time.
-        let (hosts, before) = (wish.least_hosts, at.min(stays.freed_until));
-        let first_free = || self.pass.all.first_free(cluster, hosts, self.now);
-        let first = *stays.first_free.entry((cluster, hosts)).or_insert_with(first_free);
+        let (nodes, before) = (demand.least_nodes, at.min(stays.freed_until));
+        let first_free = || self.pass.all.first_free(cluster, nodes, self.now);
+        let first = *stays.first_free.entry((cluster, nodes)).or_insert_with(first_free);
         if first >= before {
             return true;
         }
-        let known = stays.full_until.entry((cluster, hosts, wall)).or_insert(first);
+        let known = stays.full_until.entry((cluster, nodes, wall)).or_insert(first);
         // What holds until an earlier time holds for a later one, but not the other way round: the promised start cuts
         // off what has to be free.
         let from = if *known <= at { first.max(*known) } else { first };
-        let is_full = self.pass.all.is_full_until(cluster, hosts, wall, (from, before, at));
+        let is_full = self.pass.all.is_full_until(cluster, nodes, wall, (from, before, at));
         if is_full {
             *known = at.max(*known);
         }

@@ -21,7 +21,7 @@ use crate::state::job::Job;
 pub struct Streams {
     streams: BTreeMap<JobId, Stream>,
     n_open: usize,
-    /// What those who listen want of every host, and how many want it.
+    /// What those who listen want of every node, and how many want it.
     constraints: BTreeMap<Constraint, u32>,
     /// How often the information on each cluster has changed while this server ran.
     infos: BTreeMap<ClusterId, u64>,
@@ -81,7 +81,7 @@ struct Snapshot {
     bytes: u64,
 }
 
-/// Hosts that an application may use: all of them, or those that meet a constraint.
+/// Nodes that an application may use: all of them, or those that meet a constraint.
 type Class = Option<Constraint>;
 
 /// What the latest pass left for those who come next.
@@ -460,15 +460,15 @@ impl Stream {
     }
 }
 
-/// The clusters that a filter lets through: those with hosts that meet it, and enough of them.
+/// The clusters that a filter lets through: those with nodes that meet it, and enough of them.
 pub(crate) fn shown(state: &State, filter: &Filter) -> Vec<ClusterId> {
     let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
-    let has_enough = |cluster: ClusterId| n_meeting(state, filter, cluster) >= filter.least_hosts.max(1);
+    let has_enough = |cluster: ClusterId| n_meeting(state, filter, cluster) >= filter.least_nodes.max(1);
     let clusters = state.clusters().iter();
     clusters.filter(|(cluster, name)| is_named(name) && has_enough(**cluster)).map(|(cluster, _)| *cluster).collect()
 }
 
-/// Hosts of a cluster that exist and meet the filter, whether or not they are up today.
+/// Nodes of a cluster that exist and meet the filter, whether or not they are up today.
 pub(crate) fn n_meeting(state: &State, filter: &Filter, cluster: ClusterId) -> u32 {
     let meeting = state.kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint));
     meeting.map(|(_, n_alike)| n_alike).sum()

@@ -12,8 +12,8 @@ impl Alone {
     }
 }
 
-fn submission(n_hosts: u32) -> Submission {
-    let shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_hours(1)) }];
+fn submission(n_nodes: u32) -> Submission {
+    let shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_hours(1)) }];
     Submission { labels: Labels::named("j"), ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, shapes) }
 }
 

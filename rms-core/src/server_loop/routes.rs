@@ -232,7 +232,7 @@ impl Routes {
         match &notice {
             NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => self.negotiators.end(job),
             NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => {}
-            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } | NegotiatorNotice::HostsLost { .. } => {}
+            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } | NegotiatorNotice::NodesLost { .. } => {}
         }
         self.out.push(Outbound::TellNegotiator { channel, notice });
     }

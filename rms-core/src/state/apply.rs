@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::{AUDIT_KEPT, Holders, State};
 use crate::state::fact::Fact;
 use crate::state::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
-use crate::state::node::{HostGhost, Node};
+use crate::state::node::{Node, NodeGhost};
 
 /// A fact that cannot have come from the state it is applied to.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -70,7 +70,7 @@ impl State {
                     self.settings.forget_cluster(&name);
                 }
                 self.links.retain(|(a, b), _| a != cluster && b != cluster);
-                self.ghost_host_time_at.remove(cluster);
+                self.ghost_node_time_at.remove(cluster);
             }
             Fact::Audited { entry } => self.keep_audit(entry.clone()),
             Fact::NodeJoined { node, cluster, name, inventory, address, at } => {
@@ -133,7 +133,7 @@ impl State {
                     phase,
                     promised: None,
                     launcher: None,
-                    talks: None,
+                    negotiations: None,
                 };
                 self.insert_job(*job, Box::new(entry));
             }
@@ -250,8 +250,8 @@ impl State {
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let job = record.job;
                 self.settle(job, record.ended);
-                let held_hosts = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
-                if held_hosts && *ghost_until > record.ended {
+                let held_nodes = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
+                if held_nodes && *ghost_until > record.ended {
                     let ghost = |started: &Started, outcome: &Outcome| Ghost {
                         done_at: record.ended,
                         until: *ghost_until,
@@ -261,7 +261,7 @@ impl State {
                         parts: Default::default(),
                     };
                     self.edit_job(job, |entry| {
-                        entry.talks = None;
+                        entry.negotiations = None;
                         if let Phase::Started(started) = &entry.phase {
                             entry.phase = Phase::Ghost(ghost(started, &record.outcome));
                         }
@@ -279,23 +279,23 @@ impl State {
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| {
                     entry.phase = Phase::RequestSent;
-                    entry.talks = None;
+                    entry.negotiations = None;
                 })?;
             }
             Fact::CourseSet { job, at, course } => self.set_course(*job, *at, course, bumped)?,
             Fact::StageEntered { job, at, gained, freed, course } => {
                 self.enter_stage(*job, *at, gained, freed, course, bumped)?;
             }
-            Fact::HostsGhosted { job, nodes, at, until } => {
-                let ghost = HostGhost { job: *job, from: *at, until: *until };
+            Fact::NodesGhosted { job, nodes, at, until } => {
+                let ghost = NodeGhost { job: *job, from: *at, until: *until };
                 for node in nodes {
                     self.edit_node(*node, |entry| entry.ghost = Some(ghost))?;
                 }
             }
-            Fact::HostGhostsExpired { nodes, at } => self.expire_host_ghosts(nodes, *at)?,
-            Fact::HostsFreed { job, nodes } => self.free_hosts(*job, nodes, bumped)?,
-            Fact::HostsReleased { job, nodes } => self.released(*job, nodes)?,
-            Fact::HostsChosen { job, nodes, by: _ } => {
+            Fact::NodeGhostsExpired { nodes, at } => self.expire_node_ghosts(nodes, *at)?,
+            Fact::NodesFreed { job, nodes } => self.free_nodes(*job, nodes, bumped)?,
+            Fact::NodesReleased { job, nodes } => self.released(*job, nodes)?,
+            Fact::NodesChosen { job, nodes, by: _ } => {
                 self.edit_evolved(*job, |_, evolved| evolved.chosen = nodes.clone())?;
             }
             Fact::ProfileChanged { job, evolving, options } => self.edit_job(*job, |entry| {
@@ -303,12 +303,14 @@ impl State {
                 spec.evolving = Some(evolving.clone());
                 spec.options = options.clone();
             })?,
-            Fact::Talked { job, at, dialogue, asking } => self.talked(*job, *at, dialogue, asking.as_deref())?,
-            Fact::HostsHeld { job, negotiation, nodes } => self.hold_hosts(*job, *negotiation, nodes)?,
-            Fact::HostsDeparting { job, at, nodes } => self.depart_hosts(*job, *at, nodes, bumped)?,
-            Fact::HostsStay { job } => self.stay(*job, bumped)?,
+            Fact::DialogueChanged { job, at, dialogue, asking } => {
+                self.dialogue_changed(*job, *at, dialogue, asking.as_deref())?
+            }
+            Fact::NodesHeld { job, negotiation, nodes } => self.hold_nodes(*job, *negotiation, nodes)?,
+            Fact::NodesDeparting { job, at, nodes } => self.depart_nodes(*job, *at, nodes, bumped)?,
+            Fact::NodesStay { job } => self.stay(*job, bumped)?,
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
-            Fact::LossDeclared { job, survives } => self.talks_mut(*job)?.survives_loss = *survives,
+            Fact::LossDeclared { job, survives } => self.negotiations_mut(*job)?.survives_loss = *survives,
             Fact::PromiseWarned { job, negotiation, at } => self.warned(*job, *negotiation, *at)?,
             Fact::LoanCalled { job, negotiation, cluster, by } => {
                 self.loan_called(*job, *negotiation, *cluster, *by)?

@@ -9,11 +9,11 @@ use crate::state::job::{Phase, Started};
 /// A rule of the state that is broken: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
-    #[error("node {node} is held by {holders:?}: a host belongs to one job at a time (001, §5.1)")]
+    #[error("node {node} is held by {holders:?}: a node belongs to one job at a time (001, §5.1)")]
     Oversubscribed { node: NodeId, holders: Vec<JobId> },
     #[error("job {job} and node {node} disagree on who holds whom")]
     HoldersDisagree { job: JobId, node: NodeId },
-    #[error("job {job} holds {held} hosts of a cluster but requested {requested}")]
+    #[error("job {job} holds {held} nodes of a cluster but requested {requested}")]
     WrongSize { job: JobId, held: usize, requested: u32 },
     #[error("job {job} is queued without a first request")]
     NoPlace { job: JobId },
@@ -61,14 +61,14 @@ impl State {
                 Phase::Ghost(ghost) => &ghost.request,
                 Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => continue,
             };
-            for (cluster, n_hosts) in &request.hosts {
+            for (cluster, n_nodes) in &request.nodes {
                 let held = entry.nodes().iter().filter(|node| self.nodes[node].cluster == *cluster).count();
                 let is_freed = held == 0 && matches!(entry.phase, Phase::Ghost(_));
-                if held != *n_hosts as usize && !is_freed {
-                    return Err(Violation::WrongSize { job: *job, held, requested: *n_hosts });
+                if held != *n_nodes as usize && !is_freed {
+                    return Err(Violation::WrongSize { job: *job, held, requested: *n_nodes });
                 }
             }
-            // Without shares a launcher uses the hosts by its own means, or has not said how yet.
+            // Without shares a launcher uses the nodes by its own means, or has not said how yet.
             let settles = |started: &Started| !started.shares.is_empty() || started.ending.is_some();
             if entry.started().is_some_and(|started| settles(started) && started.is_clear()) {
                 return Err(Violation::Unsettled { job: *job });

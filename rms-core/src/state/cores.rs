@@ -1,4 +1,4 @@
-//! How the state changes as running applications get cores on their hosts and give some back.
+//! How the state changes as running applications get cores on their nodes and give some back.
 
 use negotiation::NegotiationId;
 use rms_model::{JobId, NodeId};
@@ -8,7 +8,7 @@ use crate::state::course::Cores;
 use crate::state::job::Share;
 
 impl State {
-    /// All hosts hear of it, for what a job finds in its host file is the same on each.
+    /// All nodes hear of it, for what a job finds in its hostfile is the same on each.
     pub(super) fn set_cores(
         &mut self,
         job: JobId,
@@ -28,9 +28,9 @@ impl State {
                 place.cores = Some(Cores { n_cores, was, generation, by, is_in_force });
             }
         })?;
-        let case = self.jobs.get_mut(&job).and_then(|entry| entry.talks.as_mut()?.case_mut(by));
-        if let Some(case) = case {
-            case.is_handed_over = true;
+        let negotiation = self.jobs.get_mut(&job).and_then(|entry| entry.negotiations.as_mut()?.get_mut(by));
+        if let Some(negotiation) = negotiation {
+            negotiation.is_handed_over = true;
         }
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
         alive.into_iter().for_each(|node| self.bump(node, bumped));

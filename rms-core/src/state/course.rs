@@ -21,7 +21,7 @@ pub struct Course {
 /// One stage and when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leg {
-    pub hosts: u32,
+    pub nodes: u32,
     /// As requested; the stage lasts until the next one begins.
     pub span: Span,
     pub start: Time,
@@ -31,7 +31,7 @@ impl Course {
     /// What was asked for, with the times that were found for its stages. `number` is that of the first.
     pub fn of(evolving: &Evolving, starts: impl Iterator<Item = Time>, number: u32) -> Course {
         let requested = evolving.stages.stages().iter();
-        let leg = |(stage, start): (&Stage, Time)| Leg { hosts: stage.hosts, span: stage.span, start };
+        let leg = |(stage, start): (&Stage, Time)| Leg { nodes: stage.nodes, span: stage.span, start };
         let legs = requested.zip(starts).map(leg).collect();
         Course { number, legs, limit: evolving.expansion.limit, open: evolving.open }
     }
@@ -69,7 +69,7 @@ impl Course {
 
     /// The requested stages from the current one on.
     pub fn remaining(&self) -> Evolution {
-        let stages = self.legs.iter().map(|leg| Stage { hosts: leg.hosts, span: leg.span }).collect();
+        let stages = self.legs.iter().map(|leg| Stage { nodes: leg.nodes, span: leg.span }).collect();
         Evolution::new(stages).expect("the stages were checked when they were announced")
     }
 
@@ -87,53 +87,53 @@ impl Course {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evolved {
     pub course: Course,
-    /// Hosts that it began with.
+    /// Nodes that it began with.
     #[serde(default)]
     pub started_with: u32,
     /// What it really held before the current stage.
     pub past: Vec<Stage>,
-    /// Counts the changes of its hosts, from 1.
+    /// Counts the changes of its nodes, from 1.
     pub generation: u32,
-    /// The tasks of hosts to come are numbered from here; no number is given twice.
+    /// The tasks of nodes to come are numbered from here; no number is given twice.
     pub next_task: u32,
     pub places: BTreeMap<NodeId, Place>,
     /// What it will free at its next smaller stage.
     pub chosen: Vec<NodeId>,
-    /// Hosts it was asked to leave and has not said that it left, and since when.
+    /// Nodes it was asked to leave and has not said that it left, and since when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub departing: BTreeMap<NodeId, Time>,
-    /// Hosts it has freed, but whose processes have not been seen gone; and since when.
+    /// Nodes it has freed, but whose processes have not been seen gone; and since when.
     pub leaving: BTreeMap<NodeId, Time>,
     /// Those of them that it says it has left: its processes there may be ending.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub released: BTreeSet<NodeId>,
-    /// How often its processes had to be killed because they did not leave hosts that it had freed.
+    /// How often its processes had to be killed because they did not leave nodes that it had freed.
     pub n_violations: u32,
 }
 
-/// A host's place in an evolving application.
+/// A node's place in an evolving application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub first_task: u32,
-    /// Absent for applications with stages, whose hosts all have as many.
+    /// Absent for applications with stages, whose nodes all have as many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_tasks: Option<u32>,
-    /// The generation of hosts with which it came: a host that comes twice is not the same place.
+    /// The generation of nodes with which it came: a node that comes twice is not the same place.
     pub joined: u32,
     /// The node's generation that ordered it: what the node says before it has seen that one is about an earlier place.
     pub ordered: Generation,
-    /// Once they were negotiated; before, it has all of the host.
+    /// Once they were negotiated; before, it has all of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Cores>,
 }
 
-/// How many cores of a host an application has.
+/// How many cores of a node an application has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cores {
     pub n_cores: u32,
     /// Before the last change.
     pub was: u32,
-    /// Of the hosts, with which they changed.
+    /// Of the nodes, with which they changed.
     pub generation: u32,
     /// By which negotiation.
     pub by: NegotiationId,
@@ -156,7 +156,7 @@ impl Cores {
 impl Evolved {
     pub fn new(course: Course) -> Evolved {
         Evolved {
-            started_with: course.current().hosts,
+            started_with: course.current().nodes,
             course,
             past: Vec::new(),
             generation: 1,
@@ -170,7 +170,7 @@ impl Evolved {
         }
     }
 
-    /// Gives a host its tasks.
+    /// Gives a node its tasks.
     pub fn place(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
         let (first_task, joined) = (self.next_task, self.generation);
         let place = Place { first_task, n_tasks: None, joined, ordered, cores: None };
@@ -178,7 +178,7 @@ impl Evolved {
         self.places.insert(node, place);
     }
 
-    /// The same for an application that came to its size by negotiation: its hosts may have different numbers of tasks.
+    /// The same for an application that came to its size by negotiation: its nodes may have different numbers of tasks.
     pub fn place_with(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
         self.place(node, n_tasks, ordered);
         if let Some(place) = self.places.get_mut(&node) {
@@ -186,10 +186,10 @@ impl Evolved {
         }
     }
 
-    /// What it has chosen to free, as far as its next stage needs fewer hosts.
+    /// What it has chosen to free, as far as its next stage needs fewer nodes.
     pub fn freed_next(&self) -> &[NodeId] {
-        let next = self.course.next().map_or(u32::MAX, |next| next.hosts);
-        let surplus = self.course.current().hosts.saturating_sub(next) as usize;
+        let next = self.course.next().map_or(u32::MAX, |next| next.nodes);
+        let surplus = self.course.current().nodes.saturating_sub(next) as usize;
         &self.chosen[..self.chosen.len().min(surplus)]
     }
 
@@ -203,7 +203,7 @@ impl Evolved {
         let current = self.course.current();
         let span = until.since(current.start);
         if span > Span::ZERO && self.past.len() <= rms_model::evolution::MAX_STAGES {
-            self.past.push(Stage { hosts: current.hosts, span });
+            self.past.push(Stage { nodes: current.nodes, span });
         }
     }
 

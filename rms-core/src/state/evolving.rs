@@ -20,7 +20,7 @@ impl State {
         let nodes = self.started_mut(job)?.nodes.clone();
         let first: Vec<_> = nodes.into_iter().map(|node| (node, self.nodes[&node].generation)).collect();
         self.edit_job(job, |entry| {
-            let n_tasks = entry.spec.tasks.most_on_a_host(entry.nodes().len() as u32);
+            let n_tasks = entry.spec.tasks.most_on_a_node(entry.nodes().len() as u32);
             let spread = spread(&entry.spec, first.len() as u32);
             let has_stages = entry.spec.evolving.is_some();
             let Phase::Started(started) = &mut entry.phase else { return };
@@ -65,17 +65,17 @@ impl State {
         for node in gained {
             self.change_holders(*node, bumped, true, |holders| holders.insert(job))?;
         }
-        let hosts = self.hosts_after(job, gained, freed);
+        let nodes = self.nodes_after(job, gained, freed);
         let ordered: Vec<_> = gained.iter().map(|node| (*node, self.nodes[node].generation)).collect();
         let mut empty = Vec::new();
         self.edit_job(job, |entry| {
-            let n_tasks = entry.spec.tasks.most_on_a_host(entry.nodes().len() as u32);
+            let n_tasks = entry.spec.tasks.most_on_a_node(entry.nodes().len() as u32);
             let has_stages = entry.spec.evolving.is_some();
             let come_idle = comes_idle(&entry.spec);
             let Phase::Started(started) = &mut entry.phase else { return };
             let Some(evolved) = &mut started.evolved else { return };
             let of_first = started.nodes.first().and_then(|node| evolved.places.get(node)?.n_tasks).unwrap_or(0);
-            // Who was asked to leave knows the hosts without these.
+            // Who was asked to leave knows the nodes without these.
             let is_known = gained.is_empty() && freed.iter().all(|node| evolved.departing.contains_key(node));
             evolved.turn_page(course.current().start);
             evolved.course = course.clone();
@@ -101,7 +101,7 @@ impl State {
                 }
             }
             evolved.chosen.clear();
-            started.request.hosts = hosts;
+            started.request.nodes = nodes;
             started.request.wall = course.end().since(started.at);
         })?;
         self.hand_over(job, at, gained, freed);
@@ -113,20 +113,20 @@ impl State {
         for node in alive {
             self.bump(node, bumped);
         }
-        self.free_hosts(job, &empty, bumped)
+        self.free_nodes(job, &empty, bumped)
     }
 
-    /// How many hosts of each cluster a job holds once these have come and those have gone.
-    fn hosts_after(&self, job: JobId, gained: &[NodeId], freed: &[NodeId]) -> BTreeMap<ClusterId, u32> {
-        let mut hosts = BTreeMap::new();
+    /// How many nodes of each cluster a job holds once these have come and those have gone.
+    fn nodes_after(&self, job: JobId, gained: &[NodeId], freed: &[NodeId]) -> BTreeMap<ClusterId, u32> {
+        let mut nodes = BTreeMap::new();
         let before = self.jobs.get(&job).map_or(&[][..], |entry| entry.nodes());
         for node in before.iter().chain(gained).filter(|node| !freed.contains(node)) {
-            *hosts.entry(self.nodes[node].cluster).or_default() += 1;
+            *nodes.entry(self.nodes[node].cluster).or_default() += 1;
         }
-        hosts
+        nodes
     }
 
-    pub(super) fn free_hosts(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    pub(super) fn free_nodes(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         self.edit_evolved(job, |shares, evolved| {
             for node in nodes {
                 evolved.leaving.remove(node);
@@ -157,20 +157,20 @@ impl State {
     }
 }
 
-/// The tasks of each of the hosts that a job starts with: blocks, the first hosts taking one more where it does not
+/// The tasks of each of the nodes that a job starts with: blocks, the first nodes taking one more where it does not
 /// divide.
-pub(crate) fn spread(spec: &JobSpec, n_hosts: u32) -> impl Iterator<Item = u32> + use<> {
-    let n_tasks = spec.tasks.total(n_hosts);
-    let (least, n_with_more) = (n_tasks / n_hosts.max(1), n_tasks % n_hosts.max(1));
-    (0..n_hosts).map(move |idx| least + u32::from(idx < n_with_more))
+pub(crate) fn spread(spec: &JobSpec, n_nodes: u32) -> impl Iterator<Item = u32> + use<> {
+    let n_tasks = spec.tasks.total(n_nodes);
+    let (least, n_with_more) = (n_tasks / n_nodes.max(1), n_tasks % n_nodes.max(1));
+    (0..n_nodes).map(move |idx| least + u32::from(idx < n_with_more))
 }
 
-/// Does nothing start by itself on hosts that come later? So it is with tasks that know each other: they spawn others
-/// there. Workers need nothing from each other, and scripts use their hosts as they like.
+/// Does nothing start by itself on nodes that come later? So it is with tasks that know each other: they spawn others
+/// there. Workers need nothing from each other, and scripts use their nodes as they like.
 fn comes_idle(spec: &JobSpec) -> bool {
     let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
     match spec.execution.work {
         Work::Tasks { .. } => !are_workers,
-        Work::Script { .. } | Work::Hosts => false,
+        Work::Script { .. } | Work::Nodes => false,
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::state::State;
 use crate::state::course::Course;
 use crate::state::job::{LauncherLink, Promise};
-use crate::state::talks::Asking;
+use crate::state::negotiations::Asking;
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +114,7 @@ pub enum Fact {
         outcome: Outcome,
         requeue: bool,
     },
-    /// 001: done. The processes are gone on every node; the hosts stay busy until the ghost expires.
+    /// 001: done. The processes are gone on every node; the nodes stay busy until the ghost expires.
     JobDone {
         record: Box<JobRecord>,
         ghost_until: Time,
@@ -194,13 +194,13 @@ pub enum Fact {
         tag: Tag,
         request: Request,
     },
-    /// What it starts on the hosts that it was granted.
+    /// What it starts on the nodes that it was granted.
     LauncherLaunched {
         job: JobId,
         at: Time,
         launch: Box<Launchable>,
     },
-    /// It uses the hosts that it was granted by its own means.
+    /// It uses the nodes that it was granted by its own means.
     LauncherAccepted {
         job: JobId,
         at: Time,
@@ -211,12 +211,12 @@ pub enum Fact {
         at: Time,
         by: String,
     },
-    /// The ghost keeps its hosts of these clusters for a shorter time than those of the others.
+    /// The ghost keeps its nodes of these clusters for a shorter time than those of the others.
     GhostParted {
         job: JobId,
         until: BTreeMap<ClusterId, Time>,
     },
-    /// Its hosts of this cluster are free; it keeps others.
+    /// Its nodes of this cluster are free; it keeps others.
     GhostPartExpired {
         job: JobId,
         cluster: ClusterId,
@@ -227,7 +227,7 @@ pub enum Fact {
         at: Time,
         course: Box<Course>,
     },
-    /// An evolving application is in its next stage. Hosts that it frees stay with it until their processes are gone.
+    /// An evolving application is in its next stage. Nodes that it frees stay with it until their processes are gone.
     StageEntered {
         job: JobId,
         at: Time,
@@ -235,13 +235,13 @@ pub enum Fact {
         freed: Vec<NodeId>,
         course: Box<Course>,
     },
-    /// No process is left on hosts that an evolving application has freed.
-    HostsFreed {
+    /// No process is left on nodes that an evolving application has freed.
+    NodesFreed {
         job: JobId,
         nodes: Vec<NodeId>,
     },
     /// An evolving application has named what it frees at its next smaller stage.
-    HostsChosen {
+    NodesChosen {
         job: JobId,
         nodes: Vec<NodeId>,
         by: String,
@@ -254,27 +254,27 @@ pub enum Fact {
     },
     /// Something was said in a negotiation with a running job, or time has ended it (002). The dialogue is the server's
     /// end after that; `asking` comes with the first word, if somebody asked for the application.
-    Talked {
+    DialogueChanged {
         job: JobId,
         at: Time,
         dialogue: Box<Dialogue>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         asking: Option<Box<Asking>>,
     },
-    /// These hosts, and no others, are kept free for a negotiation.
-    HostsHeld {
+    /// These nodes, and no others, are kept free for a negotiation.
+    NodesHeld {
         job: JobId,
         negotiation: NegotiationId,
         nodes: Vec<NodeId>,
     },
-    /// The application was asked to leave these hosts, on which its processes run on until it says that it has.
-    HostsDeparting {
+    /// The application was asked to leave these nodes, on which its processes run on until it says that it has.
+    NodesDeparting {
         job: JobId,
         at: Time,
         nodes: Vec<NodeId>,
     },
-    /// It keeps the hosts that it was asked to leave.
-    HostsStay {
+    /// It keeps the nodes that it was asked to leave.
+    NodesStay {
         job: JobId,
     },
     /// Within which limits the application lets itself be changed from now on.
@@ -288,7 +288,7 @@ pub enum Fact {
         negotiation: NegotiationId,
         at: Time,
     },
-    /// Hosts that it had for a time are asked back.
+    /// Nodes that it had for a time are asked back.
     LoanCalled {
         job: JobId,
         /// By which they were lent.
@@ -299,27 +299,27 @@ pub enum Fact {
         /// By which they are asked back.
         by: NegotiationId,
     },
-    /// Hosts that it had for a time were taken.
+    /// Nodes that it had for a time were taken.
     LoanEnded {
         job: JobId,
         negotiation: NegotiationId,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<ClusterId>,
     },
-    /// On these hosts it is to have so many cores from now on; that is so once their agents have said so.
+    /// On these nodes it is to have so many cores from now on; that is so once their agents have said so.
     CoresSet {
         job: JobId,
         negotiation: NegotiationId,
         cores: Vec<(NodeId, u32)>,
     },
-    /// Its processes on this host keep to the cores that it was given up to this generation of its hosts.
+    /// Its processes on this node keep to the cores that it was given up to this generation of its nodes.
     CoresInForce {
         job: JobId,
         node: NodeId,
         generation: u32,
     },
-    /// It says that it has left hosts that it frees: its processes there may be ending by themselves.
-    HostsReleased {
+    /// It says that it has left nodes that it frees: its processes there may be ending by themselves.
+    NodesReleased {
         job: JobId,
         nodes: Vec<NodeId>,
     },
@@ -331,19 +331,19 @@ pub enum Fact {
     ClusterRemoved {
         cluster: ClusterId,
     },
-    /// Hosts that a running application has given back stay visible as occupied until then (001, §5.3.1).
-    HostsGhosted {
+    /// Nodes that a running application has given back stay visible as occupied until then (001, §5.3.1).
+    NodesGhosted {
         job: JobId,
         nodes: Vec<NodeId>,
         at: Time,
         until: Time,
     },
     /// They are free.
-    HostGhostsExpired {
+    NodeGhostsExpired {
         nodes: Vec<NodeId>,
         at: Time,
     },
-    /// Who speaks for the application has said whether it can go on without hosts that are lost.
+    /// Who speaks for the application has said whether it can go on without nodes that are lost.
     LossDeclared {
         job: JobId,
         survives: bool,
@@ -367,7 +367,7 @@ pub enum Fact {
 /// What a fact may have freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Freed {
-    /// No host, and nobody's place before others.
+    /// No node, and nobody's place before others.
     #[default]
     Nothing,
     /// What others were promised already.
@@ -387,11 +387,11 @@ impl Fact {
             | Fact::StartsPromised { .. }
             | Fact::ShareRunning { .. }
             | Fact::ShareEnded { .. }
-            | Fact::HostsGhosted { .. }
+            | Fact::NodesGhosted { .. }
             | Fact::JobEnding { .. } => Freed::Nothing,
-            Fact::Talked { .. }
-            | Fact::HostsDeparting { .. }
-            | Fact::HostsStay { .. }
+            Fact::DialogueChanged { .. }
+            | Fact::NodesDeparting { .. }
+            | Fact::NodesStay { .. }
             | Fact::LimitsDeclared { .. }
             | Fact::LossDeclared { .. }
             | Fact::PromiseWarned { .. }
@@ -405,7 +405,7 @@ impl Fact {
                 let expected = started.at + started.request.wall;
                 // Those after an application that is late were placed by a guess, which may have been any.
                 let is_early = expected > *ghost_until;
-                let is_rigid = started.evolved.is_none() && entry.is_some_and(|entry| entry.talks.is_none());
+                let is_rigid = started.evolved.is_none() && entry.is_some_and(|entry| entry.negotiations.is_none());
                 match expected == *ghost_until {
                     true => Freed::AsPromised,
                     false if is_early && is_rigid => Freed::Until(expected),
@@ -446,26 +446,26 @@ impl Fact {
             | Fact::ClusterLinkSet { .. }
             | Fact::CourseSet { .. }
             | Fact::StageEntered { .. }
-            | Fact::HostsFreed { .. }
-            | Fact::HostsReleased { .. }
-            | Fact::HostGhostsExpired { .. }
-            | Fact::HostsChosen { .. }
+            | Fact::NodesFreed { .. }
+            | Fact::NodesReleased { .. }
+            | Fact::NodeGhostsExpired { .. }
+            | Fact::NodesChosen { .. }
             | Fact::ProfileChanged { .. }
-            | Fact::HostsHeld { .. } => Freed::Until(Time::NEVER),
+            | Fact::NodesHeld { .. } => Freed::Until(Time::NEVER),
         }
     }
 
     /// Is it mere talk, before anything is agreed? If it is lost with the last of the talk, both ends find that out and
     /// begin anew. Not so an opening of the server, whose number must not be used again, nor an end.
-    pub(crate) fn is_talk(&self) -> bool {
-        let is_said = matches!(self, Fact::Talked { dialogue, .. } if match dialogue.phase() {
+    pub(crate) fn is_of_negotiation(&self) -> bool {
+        let is_said = matches!(self, Fact::DialogueChanged { dialogue, .. } if match dialogue.phase() {
             Phase::Offered(by) => by == Side::Application,
             Phase::Countered(_) => true,
             Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Accepted | Phase::Committing => false,
             Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
         });
-        // Hosts are kept for what is said with it.
-        is_said || matches!(self, Fact::HostsHeld { .. }) || self.comes_again()
+        // Nodes are kept for what is said with it.
+        is_said || matches!(self, Fact::NodesHeld { .. }) || self.comes_again()
     }
 
     /// Would the same fact come about again if it were lost? So it is with what an agent still reports as running,

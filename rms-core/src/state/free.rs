@@ -1,20 +1,20 @@
-//! The hosts of a cluster that nobody holds, in the order in which they are given out.
+//! The nodes of a cluster that nobody holds, in the order in which they are given out.
 
 use rms_model::NodeId;
 
 use crate::state::node::Node;
 
-/// Hosts change hands all the time, one by one: each costs the change of one bit.
+/// Nodes change hands all the time, one by one: each costs the change of one bit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FreeHosts {
-    /// By how many features they have: plain hosts are taken first, so that special ones stay for those who need them.
+pub(crate) struct FreeNodes {
+    /// By how many features they have: plain nodes are taken first, so that special ones stay for those who need them.
     by_features: Vec<(usize, IdSet)>,
-    n_hosts: usize,
+    n_nodes: usize,
 }
 
-impl FreeHosts {
+impl FreeNodes {
     pub(crate) fn len(&self) -> usize {
-        self.n_hosts
+        self.n_nodes
     }
 
     /// Plain ones first, then by id.
@@ -39,12 +39,12 @@ impl FreeHosts {
                 place
             }
         };
-        self.n_hosts += usize::from(self.by_features[place].1.insert(node));
+        self.n_nodes += usize::from(self.by_features[place].1.insert(node));
     }
 
     pub(super) fn remove(&mut self, node: NodeId, entry: &Node) {
         if let Ok(place) = self.place(entry.inventory.features.len()) {
-            self.n_hosts -= usize::from(self.by_features[place].1.remove(node));
+            self.n_nodes -= usize::from(self.by_features[place].1.remove(node));
         }
     }
 
@@ -54,13 +54,13 @@ impl FreeHosts {
 }
 
 /// Sets that are empty are no difference.
-impl PartialEq for FreeHosts {
-    fn eq(&self, other: &FreeHosts) -> bool {
-        self.n_hosts == other.n_hosts && self.iter().eq(other.iter())
+impl PartialEq for FreeNodes {
+    fn eq(&self, other: &FreeNodes) -> bool {
+        self.n_nodes == other.n_nodes && self.iter().eq(other.iter())
     }
 }
 
-impl Eq for FreeHosts {}
+impl Eq for FreeNodes {}
 
 /// A set of ids in a bit each: ids are given in turn, so they lie close.
 #[derive(Clone, Debug, Default)]

@@ -38,7 +38,7 @@ impl State {
         })
     }
 
-    /// Counts for how long a ghost has kept its hosts, on one cluster or on all that it still keeps.
+    /// Counts for how long a ghost has kept its nodes, on one cluster or on all that it still keeps.
     pub(super) fn count_ghost(&mut self, job: JobId, only: Option<ClusterId>) {
         let Some(Phase::Ghost(ghost)) = self.jobs.get(&job).map(|entry| &entry.phase) else { return };
         for node in &ghost.nodes {
@@ -47,28 +47,28 @@ impl State {
                 continue;
             }
             let kept = ghost.until_in(cluster).since(ghost.done_at);
-            self.ghost_host_time = self.ghost_host_time + kept;
-            let here = self.ghost_host_time_at.entry(cluster).or_insert(Span::ZERO);
+            self.ghost_node_time = self.ghost_node_time + kept;
+            let here = self.ghost_node_time_at.entry(cluster).or_insert(Span::ZERO);
             *here = *here + kept;
         }
     }
 
-    /// Hosts that running applications had given back are free.
-    pub(super) fn expire_host_ghosts(&mut self, nodes: &[NodeId], at: Time) -> Result<(), Misfit> {
+    /// Nodes that running applications had given back are free.
+    pub(super) fn expire_node_ghosts(&mut self, nodes: &[NodeId], at: Time) -> Result<(), Misfit> {
         for node in nodes {
             let Some(entry) = self.nodes.get(node) else { continue };
             let Some(ghost) = entry.ghost else { continue };
             let kept = at.min(ghost.until).since(ghost.from);
-            let here = self.ghost_host_time_at.entry(entry.cluster).or_insert(Span::ZERO);
+            let here = self.ghost_node_time_at.entry(entry.cluster).or_insert(Span::ZERO);
             *here = *here + kept;
-            self.ghost_host_time = self.ghost_host_time + kept;
+            self.ghost_node_time = self.ghost_node_time + kept;
             self.edit_node(*node, |entry| entry.ghost = None)?;
         }
         Ok(())
     }
 
-    /// Hosts that running applications have given back and that are still kept, the next to be free first.
-    pub(crate) fn host_ghosts(&self) -> impl Iterator<Item = (Time, NodeId)> + '_ {
-        self.index.host_ghosts.iter().copied()
+    /// Nodes that running applications have given back and that are still kept, the next to be free first.
+    pub(crate) fn node_ghosts(&self) -> impl Iterator<Item = (Time, NodeId)> + '_ {
+        self.index.node_ghosts.iter().copied()
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rms_model::{ClusterId, Environment, Execution, Inventory, JobId, JobSpec, NodeId, Owner, Time};
 
-use super::free::FreeHosts;
+use super::free::FreeNodes;
 use super::occupation::Occupation;
 use super::usage::{Usage, environment_bytes, work_bytes};
-use super::waiting::{QueueKey, Waiting, Wish};
+use super::waiting::{Demand, QueueKey, Waiting};
 use super::{Nodes, State};
 use crate::state::job::{AwaitedIndex, Job, Launcher, Phase, Promise, Started};
 use crate::state::node::Node;
@@ -24,11 +24,11 @@ pub(crate) struct Index {
     pub(crate) holding: BTreeSet<JobId>,
     /// Running jobs that have a course.
     pub(crate) evolved: BTreeSet<JobId>,
-    /// Running jobs whose hosts may change.
+    /// Running jobs whose nodes may change.
     pub(crate) malleable: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
-    /// Hosts that running applications have given back, by when they are free.
-    pub(crate) host_ghosts: BTreeSet<(Time, NodeId)>,
+    /// Nodes that running applications have given back, by when they are free.
+    pub(crate) node_ghosts: BTreeSet<(Time, NodeId)>,
     /// Jobs that wait for their begin time; an external launcher sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
     pub(crate) awaited: AwaitedIndex,
@@ -37,7 +37,7 @@ pub(crate) struct Index {
     /// When running evolving applications reach their next stage, or their end.
     pub(crate) stages: BTreeSet<(Time, JobId)>,
     /// Of each cluster that has nodes.
-    pub(crate) free: BTreeMap<ClusterId, FreeHosts>,
+    pub(crate) free: BTreeMap<ClusterId, FreeNodes>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
     /// How many nodes of a cluster are alike, in whatever state they are: admission asks of kinds, not of nodes.
@@ -62,9 +62,9 @@ fn next_stage(started: &Started) -> Option<Time> {
 
 impl Index {
     fn enqueue(&mut self, job: JobId, entry: &Job) {
-        let wish = Wish::of(entry);
-        self.n_fancy += usize::from(wish.plain.is_none());
-        self.queue.insert(QueueKey::of(job, entry), wish);
+        let demand = Demand::of(entry);
+        self.n_fancy += usize::from(demand.plain.is_none());
+        self.queue.insert(QueueKey::of(job, entry), demand);
         if let Some(promise) = entry.promised {
             self.promises.insert((promise.at, job));
             self.occupation.promise(&entry.spec.options[promise.option_idx as usize], promise.at, 1);
@@ -72,8 +72,8 @@ impl Index {
     }
 
     fn dequeue(&mut self, job: JobId, entry: &Job) {
-        if let Some(wish) = self.queue.remove(QueueKey::of(job, entry)) {
-            self.n_fancy -= usize::from(wish.plain.is_none());
+        if let Some(demand) = self.queue.remove(QueueKey::of(job, entry)) {
+            self.n_fancy -= usize::from(demand.plain.is_none());
         }
         if let Some(promise) = entry.promised {
             self.promises.remove(&(promise.at, job));
@@ -92,8 +92,8 @@ impl Index {
             self.promises.insert((new.at, job));
             self.occupation.promise(request(new), new.at, 1);
         }
-        if let Some(wish) = self.queue.get_mut(QueueKey::of(job, entry)) {
-            wish.promised = promise.map(|promise| promise.at);
+        if let Some(demand) = self.queue.get_mut(QueueKey::of(job, entry)) {
+            demand.promised = promise.map(|promise| promise.at);
         }
     }
 
@@ -197,9 +197,9 @@ impl Index {
         self.away.extend(entry.away_since().map(|since| (since, node)));
         self.expected.extend(entry.expected_since().map(|since| (since, node)));
         if let Some(ghost) = entry.ghost {
-            self.host_ghosts.insert((ghost.until, node));
+            self.node_ghosts.insert((ghost.until, node));
             if entry.is_usable() {
-                self.occupation.keep_host(entry.cluster, &ghost, 1);
+                self.occupation.keep_node(entry.cluster, &ghost, 1);
             }
         }
         if entry.is_usable() {
@@ -230,9 +230,9 @@ impl Index {
             self.expected.remove(&(since, node));
         }
         if let Some(ghost) = entry.ghost {
-            self.host_ghosts.remove(&(ghost.until, node));
+            self.node_ghosts.remove(&(ghost.until, node));
             if entry.is_usable() {
-                self.occupation.keep_host(entry.cluster, &ghost, -1);
+                self.occupation.keep_node(entry.cluster, &ghost, -1);
             }
         }
         if entry.is_usable()

@@ -12,7 +12,7 @@ use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Sp
 use serde::{Deserialize, Serialize};
 
 use crate::state::course::{Cores, Evolved};
-use crate::state::talks::{Case, Talks};
+use crate::state::negotiations::{JobNegotiations, Negotiation};
 
 pub(crate) use launcher::AwaitedIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};
@@ -36,7 +36,7 @@ pub struct Job {
     pub launcher: Option<Launcher>,
     /// What this execution negotiates; nothing before the first word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub talks: Option<Box<Talks>>,
+    pub negotiations: Option<Box<JobNegotiations>>,
 }
 
 /// When a waiting job will start at the latest, and in which of its sizes.
@@ -69,12 +69,12 @@ pub struct Hold {
     pub since: Time,
 }
 
-/// A job that holds hosts and has processes, or is about to.
+/// A job that holds nodes and has processes, or is about to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     pub at: Time,
     pub request: Request,
-    /// Host 0 first.
+    /// Node 0 first.
     pub nodes: Vec<NodeId>,
     /// None while an external launcher has started no processes through the agents.
     pub shares: Shares,
@@ -109,7 +109,7 @@ pub struct Ending {
     pub requeue: bool,
 }
 
-/// A job that is done; its hosts stay busy, so that slow launchers get their chance (001, §5.3.1).
+/// A job that is done; its nodes stay busy, so that slow launchers get their chance (001, §5.3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ghost {
     pub done_at: Time,
@@ -117,13 +117,13 @@ pub struct Ghost {
     pub request: Request,
     pub nodes: Vec<NodeId>,
     pub outcome: Outcome,
-    /// Clusters whose own delay is shorter, and when their hosts are free.
+    /// Clusters whose own delay is shorter, and when their nodes are free.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parts: BTreeMap<ClusterId, Time>,
 }
 
 impl Ghost {
-    /// How long it keeps its hosts of one cluster.
+    /// How long it keeps its nodes of one cluster.
     pub fn until_in(&self, cluster: ClusterId) -> Time {
         self.parts.get(&cluster).copied().unwrap_or(self.until)
     }
@@ -133,7 +133,7 @@ impl Ghost {
         self.parts.iter().map(|(cluster, until)| (*until, *cluster)).min()
     }
 
-    /// When hosts of it are next free.
+    /// When nodes of it are next free.
     pub fn next_until(&self) -> Time {
         self.next_part().map_or(self.until, |(until, _)| until.min(self.until))
     }
@@ -152,7 +152,7 @@ impl Job {
         }
     }
 
-    /// Is it in the queue, with a request that wants hosts?
+    /// Is it in the queue, with a request that wants nodes?
     pub fn is_queued(&self) -> bool {
         match &self.phase {
             Phase::RequestSent | Phase::Waiting => true,
@@ -175,7 +175,7 @@ impl Job {
         }
     }
 
-    /// The hosts it keeps from others, host 0 first.
+    /// The nodes it keeps from others, node 0 first.
     pub fn nodes(&self) -> &[NodeId] {
         match &self.phase {
             Phase::Started(started) => &started.nodes,
@@ -186,38 +186,38 @@ impl Job {
 
     /// The size that stands first in its list, or that its launcher requested last; nothing if it has not requested.
     pub fn first_request(&self) -> Request {
-        let nothing = || Request { hosts: BTreeMap::new(), wall: Span::ZERO };
+        let nothing = || Request { nodes: BTreeMap::new(), wall: Span::ZERO };
         self.spec.options.first().cloned().unwrap_or_else(nothing)
     }
 
-    /// Hosts it has freed, but whose processes have not been seen gone.
+    /// Nodes it has freed, but whose processes have not been seen gone.
     pub fn leaving(&self) -> Vec<NodeId> {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// How many hosts of which clusters it has agreed to give back and has not begun to leave, and when it agreed.
+    /// How many nodes of which clusters it has agreed to give back and has not begun to leave, and when it agreed.
     pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         // One negotiation is open for each direction, so there is no other.
-        self.talks.iter().flat_map(|talks| talks.open()).find_map(Case::agreed_to_leave)
+        self.negotiations.iter().flat_map(|negotiations| negotiations.open()).find_map(Negotiation::agreed_to_leave)
     }
 
-    /// Hosts that are kept free for what is negotiated with it.
-    pub fn promised_hosts(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let cases = self.talks.iter().flat_map(|talks| &talks.cases);
-        cases.flat_map(|case| case.held.iter().copied())
+    /// Nodes that are kept free for what is negotiated with it.
+    pub fn promised_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let all = self.negotiations.iter().flat_map(|negotiations| &negotiations.all);
+        all.flat_map(|negotiation| negotiation.held.iter().copied())
     }
 
-    /// The negotiation by which this host comes, if its share has not been seen yet.
+    /// The negotiation by which this node comes, if its share has not been seen yet.
     pub(crate) fn awaited_in(&self, node: NodeId) -> Option<NegotiationId> {
-        let is_here = |case: &&Case| {
-            let comes = case.direction() == Direction::Grow && case.is_handed_over;
-            comes && case.dialogue.hosts().is_some_and(|hosts| hosts.contains(&node))
+        let is_here = |negotiation: &&Negotiation| {
+            let comes = negotiation.direction() == Direction::Grow && negotiation.is_handed_over;
+            comes && negotiation.dialogue.nodes().is_some_and(|nodes| nodes.contains(&node))
         };
-        self.talks.as_ref()?.open().find(is_here).map(Case::id)
+        self.negotiations.as_ref()?.open().find(is_here).map(Negotiation::id)
     }
 
-    /// Was this host agreed and given, and is not ready yet?
+    /// Was this node agreed and given, and is not ready yet?
     pub(crate) fn is_awaited(&self, node: NodeId) -> bool {
         let is_ordered = self.started().is_some_and(|started| {
             started.ending.is_none() && started.shares.get(&node).is_some_and(|share| *share == Share::Ordered)
@@ -225,12 +225,12 @@ impl Job {
         is_ordered && self.awaited_in(node).is_some()
     }
 
-    /// The hosts it keeps from others, those that it is leaving or may get, too.
+    /// The nodes it keeps from others, those that it is leaving or may get, too.
     pub fn held(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.nodes().iter().copied().chain(self.leaving()).chain(self.promised_hosts())
+        self.nodes().iter().copied().chain(self.leaving()).chain(self.promised_nodes())
     }
 
-    /// The history's line for a job that ends now with `outcome`. `nodes` are the names of its hosts.
+    /// The history's line for a job that ends now with `outcome`. `nodes` are the names of its nodes.
     pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
         let started = self.started();
         let request = match started {
@@ -247,7 +247,7 @@ impl Job {
             eligible: self.requested.unwrap_or(ended),
             started: started.map(|started| started.at),
             ended,
-            n_tasks: self.spec.tasks.total(request.n_hosts()),
+            n_tasks: self.spec.tasks.total(request.n_nodes()),
             request,
             cpus_per_task: self.spec.cpus_per_task,
             nodes,
@@ -259,17 +259,17 @@ impl Job {
 }
 
 impl Started {
-    /// Are its processes up on all of its hosts?
+    /// Are its processes up on all of its nodes?
     pub(crate) fn is_settled(&self) -> bool {
         self.shares.values().all(|share| *share != Share::Ordered)
     }
 
-    /// Has it freed this host, whose processes are still there?
+    /// Has it freed this node, whose processes are still there?
     pub fn is_leaving(&self, node: NodeId) -> bool {
         self.evolved.as_ref().is_some_and(|evolved| evolved.leaving.contains_key(&node))
     }
 
-    /// Has it left this host of its own accord, so that its processes there may be ending by themselves?
+    /// Has it left this node of its own accord, so that its processes there may be ending by themselves?
     pub fn has_released(&self, node: NodeId) -> bool {
         // Whoever is ended has no more time for anything.
         let is_going_on = self.ending.is_none();
@@ -281,7 +281,7 @@ impl Started {
         self.shares.iter().filter(|(_, share)| **share != Share::Ended).map(|(node, _)| *node)
     }
 
-    /// How many cores of a host it has that has `all`.
+    /// How many cores of a node it has that has `all`.
     pub fn cores_on(&self, node: NodeId, all: u32) -> u32 {
         self.cores(node).map_or(all, |cores| cores.n_cores.min(all))
     }

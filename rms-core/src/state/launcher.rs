@@ -18,8 +18,16 @@ impl State {
         let spec = Arc::new(spec);
         let phase = Phase::Submitted { hold: None };
         let launcher = Some(Launcher::new(filter.clone(), at));
-        let entry =
-            Job { spec, submitted: at, requested: None, run: Run(0), phase, promised: None, launcher, talks: None };
+        let entry = Job {
+            spec,
+            submitted: at,
+            requested: None,
+            run: Run(0),
+            phase,
+            promised: None,
+            launcher,
+            negotiations: None,
+        };
         self.insert_job(job, Box::new(entry));
     }
 
@@ -68,20 +76,20 @@ impl State {
         let before = Arc::clone(&self.jobs[&job].spec);
         let mut spec = JobSpec {
             execution: execution.clone(),
-            tasks: n_tasks.map_or(TaskCount::PerHost(1), TaskCount::Total),
+            tasks: n_tasks.map_or(TaskCount::PerNode(1), TaskCount::Total),
             cpus_per_task: *cpus_per_task,
             ..(*before).clone()
         };
         if malleable.is_some() {
             spec.malleable.clone_from(malleable);
         }
-        // Workers are counted on each host: those that come later get as many.
+        // Workers are counted on each node: those that come later get as many.
         let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
-        let n_hosts = nodes.len().max(1) as u32;
+        let n_nodes = nodes.len().max(1) as u32;
         if let (true, Some(n_tasks)) = (are_workers, n_tasks)
-            && n_tasks.is_multiple_of(n_hosts)
+            && n_tasks.is_multiple_of(n_nodes)
         {
-            spec.tasks = TaskCount::PerHost(n_tasks / n_hosts);
+            spec.tasks = TaskCount::PerNode(n_tasks / n_nodes);
         }
         spec.execution.environment = self.index.share(&spec);
         self.edit_job(job, |entry| {

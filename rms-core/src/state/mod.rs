@@ -15,11 +15,11 @@ pub mod job;
 mod jobs;
 mod launcher;
 mod negotiate;
+pub mod negotiations;
 pub mod node;
 mod nodes;
 mod occupation;
 mod stored;
-pub mod talks;
 mod usage;
 mod waiting;
 
@@ -33,16 +33,16 @@ use serde::{Deserialize, Serialize};
 pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
-pub(crate) use constraint::{constraint_of, takes_any_hosts};
+pub(crate) use constraint::{constraint_of, takes_any_nodes};
 pub(crate) use evolving::spread;
-use free::FreeHosts;
+use free::FreeNodes;
 pub use holders::Holders;
 pub use jobs::Jobs;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 pub(crate) use usage::{Usage, environment_bytes, work_bytes};
 pub use waiting::QueueKey;
-pub(crate) use waiting::{PlainWish, Room, Wish};
+pub(crate) use waiting::{Demand, PlainDemand, Room};
 
 use rms_api::audit::AuditEntry;
 use rms_api::subscription::ClusterLink;
@@ -68,14 +68,14 @@ pub struct State {
     /// Absent in journals that are older than the removal of clusters.
     #[serde(default)]
     pub(crate) last_cluster: Option<ClusterId>,
-    pub(crate) ghost_host_time: Span,
+    pub(crate) ghost_node_time: Span,
     /// The same by cluster. Absent in journals that are older than it.
     #[serde(default)]
-    pub(crate) ghost_host_time_at: BTreeMap<ClusterId, Span>,
+    pub(crate) ghost_node_time_at: BTreeMap<ClusterId, Span>,
     /// What admins have said of the network between clusters; the smaller id first.
     #[serde(default, with = "launcher::links")]
     pub(crate) links: BTreeMap<(ClusterId, ClusterId), ClusterLink>,
-    /// What users have spent on hosts for jobs that are over, in thousandths.
+    /// What users have spent on nodes for jobs that are over, in thousandths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) spent: BTreeMap<String, u64>,
     #[serde(skip)]
@@ -98,8 +98,8 @@ impl State {
             last_job: JobId(0),
             last_node: NodeId(0),
             last_cluster: None,
-            ghost_host_time: Span::ZERO,
-            ghost_host_time_at: BTreeMap::new(),
+            ghost_node_time: Span::ZERO,
+            ghost_node_time_at: BTreeMap::new(),
             links: BTreeMap::new(),
             spent: BTreeMap::new(),
             index: index::Index::default(),
@@ -133,9 +133,9 @@ impl State {
         &self.clusters
     }
 
-    /// Host-time that expired ghosts have kept idle.
-    pub fn ghost_host_time(&self) -> Span {
-        self.ghost_host_time
+    /// Node-time that expired ghosts have kept idle.
+    pub fn ghost_node_time(&self) -> Span {
+        self.ghost_node_time
     }
 
     /// Certificates that may not be used, though they have not expired.
@@ -174,15 +174,15 @@ impl State {
 
     /// Jobs in the queue, in the order in which a pass takes them.
     pub(crate) fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.wishes().map(|(job, _)| job)
+        self.demands().map(|(job, _)| job)
     }
 
     /// The same with what each wants.
-    pub(crate) fn wishes(&self) -> impl DoubleEndedIterator<Item = (JobId, &Wish)> + Clone + '_ {
-        self.index.queue.iter().map(|(key, wish)| (key.job, wish))
+    pub(crate) fn demands(&self) -> impl DoubleEndedIterator<Item = (JobId, &Demand)> + Clone + '_ {
+        self.index.queue.iter().map(|(key, demand)| (key.job, demand))
     }
 
-    /// Does every queued job want any hosts of one cluster, in one size?
+    /// Does every queued job want any nodes of one cluster, in one size?
     pub(crate) fn wants_are_plain(&self) -> bool {
         self.index.n_fancy == 0
     }
@@ -195,7 +195,7 @@ impl State {
         self.index.queue.len()
     }
 
-    /// Jobs that hold hosts: started ones and ghosts.
+    /// Jobs that hold nodes: started ones and ghosts.
     pub(crate) fn holding(&self) -> impl Iterator<Item = (JobId, &Job)> {
         self.index.holding.iter().map(|job| (*job, &self.jobs[job]))
     }
@@ -204,20 +204,20 @@ impl State {
         self.index.holding.len()
     }
 
-    /// Jobs that were placed to change their hosts as they run, or have; those that are being ended, too.
+    /// Jobs that were placed to change their nodes as they run, or have; those that are being ended, too.
     pub(crate) fn evolved(&self) -> impl Iterator<Item = (&Job, &Started)> {
         let entries = self.index.evolved.iter().filter_map(|job| self.jobs.get(job));
         entries.filter_map(|entry| Some((entry, entry.started()?)))
     }
 
-    /// Running jobs whose hosts may change, by their ids.
+    /// Running jobs whose nodes may change, by their ids.
     pub(crate) fn malleable(&self) -> impl Iterator<Item = JobId> + Clone + '_ {
         self.index.malleable.iter().copied()
     }
 
     /// Jobs that have negotiated since they run, whether or not they were submitted as such.
     pub(crate) fn negotiating(&self) -> impl Iterator<Item = (JobId, &Job)> {
-        self.holding().filter(|(_, entry)| entry.talks.is_some())
+        self.holding().filter(|(_, entry)| entry.negotiations.is_some())
     }
 
     /// Those who have spent anything.
@@ -225,7 +225,7 @@ impl State {
         self.spent.keys().map(String::as_str)
     }
 
-    /// What a user has spent on hosts for jobs that are over, in thousandths.
+    /// What a user has spent on nodes for jobs that are over, in thousandths.
     pub(crate) fn spent(&self, user: &str) -> u64 {
         self.spent.get(user).copied().unwrap_or(0)
     }
@@ -235,9 +235,9 @@ impl State {
         &self.index.unseen
     }
 
-    /// The hosts of a cluster that nobody holds, plain ones first.
+    /// The nodes of a cluster that nobody holds, plain ones first.
     pub(crate) fn free(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
-        self.index.free.get(&cluster).into_iter().flat_map(FreeHosts::iter)
+        self.index.free.get(&cluster).into_iter().flat_map(FreeNodes::iter)
     }
 
     /// So many of them from a place in that order on, behind `nodes`; fewer, where there are no more.
@@ -246,15 +246,15 @@ impl State {
     }
 
     pub(crate) fn n_free(&self, cluster: ClusterId) -> usize {
-        self.index.free.get(&cluster).map_or(0, FreeHosts::len)
+        self.index.free.get(&cluster).map_or(0, FreeNodes::len)
     }
 
-    /// How many hosts of a cluster may be planned with.
+    /// How many nodes of a cluster may be planned with.
     pub(crate) fn n_usable(&self, cluster: ClusterId) -> u32 {
         self.index.usable.get(&cluster).copied().unwrap_or(0)
     }
 
-    /// The kinds of hosts of a cluster, whether or not they are up today, and how many there are of each.
+    /// The kinds of nodes of a cluster, whether or not they are up today, and how many there are of each.
     pub(crate) fn kinds(&self, cluster: ClusterId) -> impl Iterator<Item = (&Inventory, u32)> {
         let kinds = self.index.kinds.get(&cluster);
         kinds.into_iter().flatten().map(|(inventory, n_alike)| (inventory, *n_alike))
@@ -289,10 +289,10 @@ impl State {
     }
 
     /// What a queued job wants, and its place in the queue.
-    pub(crate) fn wish(&self, job: JobId) -> Option<(QueueKey, &Wish)> {
+    pub(crate) fn demand(&self, job: JobId) -> Option<(QueueKey, &Demand)> {
         let entry = self.jobs.get(&job).filter(|entry| entry.is_queued())?;
         let key = QueueKey::of(job, entry);
-        self.index.queue.get(key).map(|wish| (key, wish))
+        self.index.queue.get(key).map(|demand| (key, demand))
     }
 
     /// Who waits at this place of the queue, counted from 0.
@@ -301,7 +301,7 @@ impl State {
     }
 
     /// The first of the queue behind another one for whom there may be room.
-    pub(crate) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Wish)> {
+    pub(crate) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Demand)> {
         self.index.queue.next_within(behind, room)
     }
 
@@ -330,7 +330,7 @@ impl State {
         self.index.expected.first().copied()
     }
 
-    /// How many hosts of a cluster are planned with though their agents are not back yet after a restart of the server.
+    /// How many nodes of a cluster are planned with though their agents are not back yet after a restart of the server.
     pub(crate) fn n_expected(&self, cluster: ClusterId) -> usize {
         let entries = self.index.expected.iter().map(|(_, node)| &self.nodes[node]);
         entries.filter(|entry| entry.cluster == cluster && entry.is_usable()).count()

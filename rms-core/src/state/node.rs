@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::Holders;
 
-/// A host and what is known of it.
+/// A node and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub name: String,
@@ -24,12 +24,12 @@ pub struct Node {
     /// A running application has given it back, and it stays visible as occupied (001, §5.3.1). Absent in journals that
     /// are older than it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ghost: Option<HostGhost>,
+    pub ghost: Option<NodeGhost>,
 }
 
-/// What is left of an application on a host that it has given back while it runs.
+/// What is left of an application on a node that it has given back while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostGhost {
+pub struct NodeGhost {
     pub job: JobId,
     pub from: Time,
     pub until: Time,

@@ -1,4 +1,4 @@
-//! The nodes by their ids: a lookup costs no search, for hosts change hands all the time.
+//! The nodes by their ids: a lookup costs no search, for nodes change hands all the time.
 
 use std::collections::BTreeMap;
 use std::iter::Map;

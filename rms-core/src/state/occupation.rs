@@ -1,4 +1,4 @@
-//! Who holds how many hosts until when, kept up fact by fact: the first view of each pass is read off, not counted anew.
+//! Who holds how many nodes until when, kept up fact by fact: the first view of each pass is read off, not counted anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use rms_model::{ClusterId, JobId, NodeId, Request, Time, View};
 
 use super::Nodes;
 use crate::state::job::{Job, Phase, Started};
-use crate::state::node::HostGhost;
+use crate::state::node::NodeGhost;
 
 /// Derived from jobs and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub(crate) struct Occupation {
     untils: BTreeSet<(Time, JobId)>,
     /// When the last one of them began.
     latest: Option<Time>,
-    /// Started jobs until their wall times are over and ghosts until they expire, on hosts that may be planned with.
+    /// Started jobs until their wall times are over and ghosts until they expire, on nodes that may be planned with.
     busy: View,
     /// The same and what queued jobs were promised; nothing while nobody was promised anything.
     with_promises: View,
     n_promised: usize,
-    /// How many usable hosts that running applications have given back are kept until and since then.
+    /// How many usable nodes that running applications have given back are kept until and since then.
     ghosts: BTreeMap<(Time, Time), i64>,
     /// Those that run and whose needs change: what they hold when depends on the time of the pass.
     evolving: BTreeSet<JobId>,
@@ -33,7 +33,7 @@ struct Held {
     from: Time,
     /// When it first lets go of some of them.
     until: Time,
-    hosts: Vec<(ClusterId, Time, i64)>,
+    nodes: Vec<(ClusterId, Time, i64)>,
 }
 
 impl Occupation {
@@ -52,10 +52,10 @@ impl Occupation {
             Phase::Ghost(ghost) => (&ghost.request, ghost.done_at, ghost.until),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
         };
-        let promised: Vec<NodeId> = entry.promised_hosts().collect();
-        let is_whole = entry.nodes().len() == request.n_hosts() as usize && promised.is_empty();
+        let promised: Vec<NodeId> = entry.promised_nodes().collect();
+        let is_whole = entry.nodes().len() == request.n_nodes() as usize && promised.is_empty();
         let counts = if all_usable && is_whole {
-            request.hosts.iter().map(|(cluster, hosts)| (*cluster, i64::from(*hosts))).collect()
+            request.nodes.iter().map(|(cluster, nodes)| (*cluster, i64::from(*nodes))).collect()
         } else {
             usable(entry.nodes().iter().chain(&promised), nodes)
         };
@@ -64,9 +64,9 @@ impl Occupation {
             Phase::Ghost(ghost) => ghost.until_in(cluster),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => until,
         };
-        let hosts: Vec<_> = counts.into_iter().map(|(cluster, hosts)| (cluster, until_in(cluster), hosts)).collect();
-        let until = hosts.iter().map(|(_, until, _)| *until).min().unwrap_or(until);
-        let held = Held { from, until, hosts };
+        let nodes: Vec<_> = counts.into_iter().map(|(cluster, nodes)| (cluster, until_in(cluster), nodes)).collect();
+        let until = nodes.iter().map(|(_, until, _)| *until).min().unwrap_or(until);
+        let held = Held { from, until, nodes };
         self.add(&held, 1);
         self.untils.insert((until, job));
         self.latest = self.latest.max(Some(from));
@@ -94,8 +94,8 @@ impl Occupation {
         match self.n_promised {
             0 => self.with_promises.clear(),
             _ => {
-                for (cluster, hosts) in &request.hosts {
-                    let block = Block { from: at, until: at + request.wall, hosts: sign * i64::from(*hosts) };
+                for (cluster, nodes) in &request.nodes {
+                    let block = Block { from: at, until: at + request.wall, nodes: sign * i64::from(*nodes) };
                     add_block(&mut self.with_promises, *cluster, block);
                 }
             }
@@ -109,13 +109,13 @@ impl Occupation {
         }
     }
 
-    /// A usable host that a running application has given back is kept; or, with a `sign` of -1, it no longer is.
-    pub(super) fn keep_host(&mut self, cluster: ClusterId, ghost: &HostGhost, sign: i64) {
-        let HostGhost { job: _, from, until } = *ghost;
-        self.add(&Held { from, until, hosts: vec![(cluster, until, 1)] }, sign);
-        let n_hosts = self.ghosts.entry((until, from)).or_default();
-        *n_hosts += sign;
-        if *n_hosts == 0 {
+    /// A usable node that a running application has given back is kept; or, with a `sign` of -1, it no longer is.
+    pub(super) fn keep_node(&mut self, cluster: ClusterId, ghost: &NodeGhost, sign: i64) {
+        let NodeGhost { job: _, from, until } = *ghost;
+        self.add(&Held { from, until, nodes: vec![(cluster, until, 1)] }, sign);
+        let n_nodes = self.ghosts.entry((until, from)).or_default();
+        *n_nodes += sign;
+        if *n_nodes == 0 {
             self.ghosts.remove(&(until, from));
         }
     }
@@ -140,8 +140,8 @@ impl Occupation {
 
 impl Held {
     fn add(&self, view: &mut View, sign: i64) {
-        for (cluster, until, hosts) in &self.hosts {
-            add_block(view, *cluster, Block { from: self.from, until: *until, hosts: sign * hosts });
+        for (cluster, until, nodes) in &self.nodes {
+            add_block(view, *cluster, Block { from: self.from, until: *until, nodes: sign * nodes });
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn work_bytes(work: &Work) -> u64 {
     match work {
         Work::Script { script, args } => script.len() as u64 + texts(args),
         Work::Tasks { argv } => texts(argv),
-        Work::Hosts => 0,
+        Work::Nodes => 0,
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use rms_model::{ClusterId, JobId, Request, Span, Time};
 
-use super::takes_any_hosts;
+use super::takes_any_nodes;
 use crate::state::job::Job;
 
 /// The order of the queue: priority, then first request, then id.
@@ -28,43 +28,43 @@ impl QueueKey {
 
 /// What a pass must know of a queued job to pass it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct Demand {
     /// Of its smallest size, over all clusters.
-    pub(crate) least_hosts: u32,
-    /// Its one size, if it has only one and any hosts of one cluster will do.
-    pub(crate) plain: Option<PlainWish>,
+    pub(crate) least_nodes: u32,
+    /// Its one size, if it has only one and any nodes of one cluster will do.
+    pub(crate) plain: Option<PlainDemand>,
     pub(crate) promised: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PlainWish {
+pub(crate) struct PlainDemand {
     pub(crate) cluster: ClusterId,
     pub(crate) wall: Span,
 }
 
-impl Wish {
-    pub(super) fn of(entry: &Job) -> Wish {
+impl Demand {
+    pub(super) fn of(entry: &Job) -> Demand {
         // An evolving application starts with what its first stage needs.
         let first_stage = entry.spec.evolving.as_ref().and_then(|evolving| evolving.stages.stages().first());
-        let sizes = entry.spec.options.iter().map(Request::n_hosts).chain(first_stage.map(|stage| stage.hosts));
-        let least_hosts = sizes.min().unwrap_or(0);
+        let sizes = entry.spec.options.iter().map(Request::n_nodes).chain(first_stage.map(|stage| stage.nodes));
+        let least_nodes = sizes.min().unwrap_or(0);
         let plain = match entry.spec.options.as_slice() {
-            [only] if entry.spec.evolving.is_none() && takes_any_hosts(&entry.spec) => only_cluster(only),
+            [only] if entry.spec.evolving.is_none() && takes_any_nodes(&entry.spec) => only_cluster(only),
             _ => None,
         };
-        Wish { least_hosts, plain, promised: entry.promised.map(|promise| promise.at) }
+        Demand { least_nodes, plain, promised: entry.promised.map(|promise| promise.at) }
     }
 
-    /// It wants hosts for so long or for longer.
+    /// It wants nodes for so long or for longer.
     fn shortest(&self) -> Span {
         self.plain.map_or(Span::ZERO, |plain| plain.wall)
     }
 }
 
-fn only_cluster(request: &Request) -> Option<PlainWish> {
-    let mut hosts = request.hosts.iter();
-    match (hosts.next(), hosts.next()) {
-        (Some((cluster, _)), None) => Some(PlainWish { cluster: *cluster, wall: request.wall }),
+fn only_cluster(request: &Request) -> Option<PlainDemand> {
+    let mut nodes = request.nodes.iter();
+    match (nodes.next(), nodes.next()) {
+        (Some((cluster, _)), None) => Some(PlainDemand { cluster: *cluster, wall: request.wall }),
         (Some(_), Some(_)) | (None, _) => None,
     }
 }
@@ -79,27 +79,27 @@ pub(crate) struct Waiting {
 
 #[derive(Clone, Debug, Default)]
 struct Block {
-    entries: Vec<(QueueKey, Wish)>,
-    /// The shortest time that is wanted, by how many hosts: none of the block is shorter, and one is as short.
+    entries: Vec<(QueueKey, Demand)>,
+    /// The shortest time that is wanted, by how many nodes: none of the block is shorter, and one is as short.
     shortest: [Option<Span>; N_CLASSES],
 }
 
-/// For how long some hosts stay free from now on, by how many: what a search through the queue is for.
+/// For how long some nodes stay free from now on, by how many: what a search through the queue is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     n_free: u32,
-    /// By class, for the fewest hosts of the class; `None` if so many are not free at all.
+    /// By class, for the fewest nodes of the class; `None` if so many are not free at all.
     longest: [Option<Span>; N_CLASSES],
 }
 
-/// Numbers of hosts that lie between two powers of two are of one class; all from the highest power on are.
+/// Numbers of nodes that lie between two powers of two are of one class; all from the highest power on are.
 const N_CLASSES: usize = 21;
 
 /// Few enough to be looked at one by one, and many enough to make passing over them worth while.
 const MOST_JOBS: usize = 64;
 
-fn class(hosts: u32) -> usize {
-    (hosts.max(1).ilog2() as usize).min(N_CLASSES - 1)
+fn class(nodes: u32) -> usize {
+    (nodes.max(1).ilog2() as usize).min(N_CLASSES - 1)
 }
 
 impl Waiting {
@@ -108,17 +108,17 @@ impl Waiting {
     }
 
     /// In the order of the queue.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (QueueKey, &Wish)> + Clone + '_ {
-        self.blocks.iter().flat_map(|block| &block.entries).map(|(key, wish)| (*key, wish))
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (QueueKey, &Demand)> + Clone + '_ {
+        self.blocks.iter().flat_map(|block| &block.entries).map(|(key, demand)| (*key, demand))
     }
 
-    pub(super) fn get(&self, key: QueueKey) -> Option<&Wish> {
+    pub(super) fn get(&self, key: QueueKey) -> Option<&Demand> {
         let block = self.blocks.get(self.block_of(key))?;
         block.place(key).ok().map(|idx| &block.entries[idx].1)
     }
 
-    /// Its time and its hosts must stay what they are.
-    pub(super) fn get_mut(&mut self, key: QueueKey) -> Option<&mut Wish> {
+    /// Its time and its nodes must stay what they are.
+    pub(super) fn get_mut(&mut self, key: QueueKey) -> Option<&mut Demand> {
         let block_idx = self.block_of(key);
         let block = self.blocks.get_mut(block_idx)?;
         block.place(key).ok().map(|idx| &mut block.entries[idx].1)
@@ -136,7 +136,7 @@ impl Waiting {
         None
     }
 
-    pub(super) fn insert(&mut self, key: QueueKey, wish: Wish) {
+    pub(super) fn insert(&mut self, key: QueueKey, demand: Demand) {
         if self.blocks.is_empty() {
             self.blocks.push(Block::default());
         }
@@ -144,12 +144,12 @@ impl Waiting {
         let block = &mut self.blocks[block_idx];
         match block.place(key) {
             Ok(idx) => {
-                block.entries[idx].1 = wish;
+                block.entries[idx].1 = demand;
                 block.summarise();
             }
             Err(idx) => {
-                block.entries.insert(idx, (key, wish));
-                block.count(&wish);
+                block.entries.insert(idx, (key, demand));
+                block.count(&demand);
                 self.n_jobs += 1;
             }
         }
@@ -165,21 +165,21 @@ impl Waiting {
         }
     }
 
-    pub(super) fn remove(&mut self, key: QueueKey) -> Option<Wish> {
+    pub(super) fn remove(&mut self, key: QueueKey) -> Option<Demand> {
         let block_idx = self.block_of(key);
         let block = self.blocks.get_mut(block_idx)?;
-        let (_, wish) = block.entries.remove(block.place(key).ok()?);
+        let (_, demand) = block.entries.remove(block.place(key).ok()?);
         self.n_jobs -= 1;
         if block.entries.is_empty() {
             self.blocks.remove(block_idx);
-        } else if block.shortest[class(wish.least_hosts)] == Some(wish.shortest()) {
+        } else if block.shortest[class(demand.least_nodes)] == Some(demand.shortest()) {
             block.summarise();
         }
-        Some(wish)
+        Some(demand)
     }
 
     /// The first behind another one for whom there may be room: for everybody between them there is none.
-    pub(super) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Wish)> {
+    pub(super) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Demand)> {
         let first_idx = self.block_of(behind);
         for (block_idx, block) in self.blocks.iter().enumerate().skip(first_idx) {
             if !room.may_hold_any(&block.shortest) {
@@ -187,9 +187,9 @@ impl Waiting {
             }
             let n_before =
                 if block_idx == first_idx { block.entries.partition_point(|(key, _)| *key <= behind) } else { 0 };
-            let found = block.entries[n_before..].iter().find(|(_, wish)| room.may_hold(wish));
-            if let Some((key, wish)) = found {
-                return Some((*key, wish));
+            let found = block.entries[n_before..].iter().find(|(_, demand)| room.may_hold(demand));
+            if let Some((key, demand)) = found {
+                return Some((*key, demand));
             }
         }
         None
@@ -216,22 +216,22 @@ impl Block {
         self.entries.binary_search_by_key(&key, |(known, _)| *known)
     }
 
-    fn count(&mut self, wish: &Wish) {
-        let shortest = &mut self.shortest[class(wish.least_hosts)];
-        *shortest = Some(shortest.map_or(wish.shortest(), |known| known.min(wish.shortest())));
+    fn count(&mut self, demand: &Demand) {
+        let shortest = &mut self.shortest[class(demand.least_nodes)];
+        *shortest = Some(shortest.map_or(demand.shortest(), |known| known.min(demand.shortest())));
     }
 
     fn summarise(&mut self) {
         self.shortest = [None; N_CLASSES];
         for idx in 0..self.entries.len() {
-            let wish = self.entries[idx].1;
-            self.count(&wish);
+            let demand = self.entries[idx].1;
+            self.count(&demand);
         }
     }
 }
 
 impl Room {
-    /// `longest` tells for how long so many hosts of one cluster stay free, where that is known best.
+    /// `longest` tells for how long so many nodes of one cluster stay free, where that is known best.
     pub(crate) fn new(n_free: usize, mut longest: impl FnMut(u32) -> Span) -> Room {
         let n_free = u32::try_from(n_free).unwrap_or(u32::MAX);
         let mut room = Room { n_free, ..Room::default() };
@@ -244,8 +244,8 @@ impl Room {
         room
     }
 
-    fn may_hold(&self, wish: &Wish) -> bool {
-        wish.least_hosts <= self.n_free && self.longest[class(wish.least_hosts)] >= Some(wish.shortest())
+    fn may_hold(&self, demand: &Demand) -> bool {
+        demand.least_nodes <= self.n_free && self.longest[class(demand.least_nodes)] >= Some(demand.shortest())
     }
 
     fn may_hold_any(&self, shortest: &[Option<Span>; N_CLASSES]) -> bool {
@@ -275,12 +275,12 @@ mod tests {
             if comes {
                 let (priority, requested) = (roll(2) as i32, Time::from_secs(number / 4));
                 let key = QueueKey::new(priority, requested, JobId(number as u64));
-                let hosts = 1 + (roll(8) * roll(8)) as u32;
-                let plain = PlainWish { cluster: ClusterId(0), wall: Span::from_secs(1 + roll(500) as i64) };
+                let nodes = 1 + (roll(8) * roll(8)) as u32;
+                let plain = PlainDemand { cluster: ClusterId(0), wall: Span::from_secs(1 + roll(500) as i64) };
                 let plain = (roll(9) > 0).then_some(plain);
-                let wish = Wish { least_hosts: hosts, plain, promised: None };
-                waiting.insert(key, wish);
-                expected.insert(key, wish);
+                let demand = Demand { least_nodes: nodes, plain, promised: None };
+                waiting.insert(key, demand);
+                expected.insert(key, demand);
             } else if let Some(key) = expected.keys().nth(roll(expected.len().max(1) as u64) as usize).copied() {
                 assert_eq!(waiting.remove(key), expected.remove(&key));
             }
@@ -292,17 +292,17 @@ mod tests {
                 assert!((1..=MOST_JOBS).contains(&block.entries.len()) && anew.shortest == block.shortest);
             }
             let (n_free, longest) = (roll(20) as usize, roll(200) as i64);
-            let room = Room::new(n_free, |hosts| Span::from_secs(longest / i64::from(hosts)));
+            let room = Room::new(n_free, |nodes| Span::from_secs(longest / i64::from(nodes)));
             let place = roll(expected.len() as u64 + 1) as usize;
             let behind = expected.keys().nth(place).copied();
             assert_eq!(waiting.nth(place), behind);
             let Some(behind) = behind else { continue };
             let mut later = expected.range(behind..).skip(1);
-            let found = waiting.next_within(behind, &room).map(|(key, wish)| (key, *wish));
-            assert_eq!(found, later.find(|(_, wish)| room.may_hold(wish)).map(|(key, wish)| (*key, *wish)));
+            let found = waiting.next_within(behind, &room).map(|(key, demand)| (key, *demand));
+            assert_eq!(found, later.find(|(_, demand)| room.may_hold(demand)).map(|(key, demand)| (*key, *demand)));
             assert_eq!(waiting.get(behind), expected.get(&behind));
         }
-        assert!(waiting.iter().eq(expected.iter().map(|(key, wish)| (*key, wish))));
+        assert!(waiting.iter().eq(expected.iter().map(|(key, demand)| (*key, demand))));
         assert!(most_blocks > 5, "{most_blocks}");
     }
 }

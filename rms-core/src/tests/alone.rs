@@ -80,11 +80,11 @@ impl Alone {
         self.context.state()
     }
 
-    /// A job of `owner` that waits for so many hosts.
-    pub(crate) fn waiting(&mut self, owner: &str, n_hosts: u32, change: impl FnOnce(&mut JobSpec)) -> JobId {
+    /// A job of `owner` that waits for so many nodes.
+    pub(crate) fn waiting(&mut self, owner: &str, n_nodes: u32, change: impl FnOnce(&mut JobSpec)) -> JobId {
         let job = self.state().last_job.next();
         let work = Work::Tasks { argv: vec!["true".to_owned()] };
-        let options = vec![Request::on_one(ClusterId(1), n_hosts, Span::from_hours(1))];
+        let options = vec![Request::on_one(ClusterId(1), n_nodes, Span::from_hours(1))];
         let mut spec = JobSpec { labels: Labels::named("j"), ..JobSpec::of(Owner(owner.to_owned()), work, options) };
         change(&mut spec);
         self.record(Fact::JobSubmitted { job, at: NOW, spec: Arc::new(spec), held: false });

@@ -1,4 +1,4 @@
-//! Applications that grow and shrink: when their stages begin, with which hosts, and what becomes of late ones.
+//! Applications that grow and shrink: when their stages begin, with which nodes, and what becomes of late ones.
 
 use rms_api::answer::{JobState, Stages};
 use rms_api::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
@@ -130,7 +130,7 @@ fn an_application_grows_and_shrinks_at_the_times_it_announced() {
 
 /// Growth is reserved: what would still run then waits, what ends before is filled in.
 #[test]
-fn nobody_is_started_into_hosts_that_another_will_grow_into() {
+fn nobody_is_started_into_nodes_that_another_will_grow_into() {
     let mut world = World::new();
     world.nodes(4);
     let grows = world.evolving("1x100s,4x50s", ExpandLimit::NONE);
@@ -159,7 +159,7 @@ fn a_waiting_application_is_placed_around_others_and_expanded_within_its_limit()
     assert_eq!(world.starts(stretched), [Some(1), Some(15)], "fourteen seconds instead of eight");
 }
 
-/// The processes of the job before are still there when the stage is due: hosts are free when they are gone.
+/// The processes of the job before are still there when the stage is due: nodes are free when they are gone.
 #[test]
 fn a_late_stage_is_waited_for_and_those_after_it_move_on() {
     let mut world = World::new();
@@ -186,11 +186,11 @@ fn a_stage_that_is_later_than_its_limit_ends_the_application() {
     world.until(25);
     assert_eq!(ending(&world, job), None);
     world.until(26);
-    assert!(world.has_ended(job), "the hosts of its second stage were never free");
+    assert!(world.has_ended(job), "the nodes of its second stage were never free");
 }
 
 #[test]
-fn hosts_are_free_only_when_their_processes_are_gone() {
+fn nodes_are_free_only_when_their_processes_are_gone() {
     let mut world = World::new();
     world.nodes(2);
     let job = world.evolving("2x10s,1x20s", ExpandLimit::NONE);
@@ -276,7 +276,7 @@ fn an_open_profile_ends_at_its_horizon_and_a_waiting_one_is_replaced() {
 }
 
 #[test]
-fn a_host_that_was_freed_and_comes_again_is_another_place() {
+fn a_node_that_was_freed_and_comes_again_is_another_place() {
     let mut world = World::new();
     world.nodes(2);
     let job = world.evolving("2x10s,1x10s,2x10s", ExpandLimit::NONE);
@@ -296,7 +296,7 @@ fn a_host_that_was_freed_and_comes_again_is_another_place() {
     assert_eq!((places[&NodeId(2)].joined, places[&NodeId(2)].first_task), (3, 2), "task numbers are not used twice");
 }
 
-/// Twelve hosts were promised, four of them are lost: without a limit each of the two would wait for the other for ever.
+/// Twelve nodes were promised, four of them are lost: without a limit each of the two would wait for the other for ever.
 #[test]
 fn two_that_wait_for_each_other_after_a_loss_do_not_wait_for_ever() {
     let mut world = World::new();
@@ -309,7 +309,7 @@ fn two_that_wait_for_each_other_after_a_loss_do_not_wait_for_ever() {
         world.event(Event::AgentGone { name: name.to_owned() });
     }
     world.until(109);
-    assert!(!world.has_ended(young), "the hosts may come back");
+    assert!(!world.has_ended(young), "the nodes may come back");
     world.until(115);
     assert!(world.has_ended(young), "the younger one gives way");
     assert_eq!(world.held(old).len(), 3);
@@ -334,7 +334,7 @@ fn a_server_that_dies_in_the_middle_of_a_step_goes_on_with_it() {
 }
 
 #[test]
-fn what_no_cluster_has_hosts_for_is_refused_by_its_stage() {
+fn what_no_cluster_has_nodes_for_is_refused_by_its_stage() {
     let mut world = World::new();
     world.nodes(4);
     let submit = |world: &mut World, text: &str, n_tasks: Option<u32>| {

@@ -15,7 +15,8 @@ use rms_api::desired::AgentHello;
 use rms_api::desired::{Desired, NodeReport};
 use rms_api::refusal::Refusal;
 use rms_api::subscription::{
-    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
+    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag,
+    ViewChange,
 };
 use rms_model::{
     ClusterId, Environment, Execution, Identity, Inventory, JobId, Outcome, Profile, Request, Role, Span, Work,
@@ -26,14 +27,14 @@ use crate::Event;
 use crate::effect::Effect;
 use crate::event::Ticket;
 
-/// For each cluster its capacity, and its new occupation in seconds and hosts.
+/// For each cluster its capacity, and its new occupation in seconds and nodes.
 type Shape = BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)>;
 
 /// The clusters of the stories, in the order in which they join.
 const A: ClusterId = ClusterId(0);
 const B: ClusterId = ClusterId(1);
 
-/// Cluster `a` of 4 hosts and `b` of 2, and what launchers were told since somebody last asked.
+/// Cluster `a` of 4 nodes and `b` of 2, and what launchers were told since somebody last asked.
 struct Launchers {
     world: World,
     told: Vec<(JobId, Notice)>,
@@ -43,8 +44,8 @@ struct Launchers {
 impl Launchers {
     fn new() -> Launchers {
         let mut launchers = Launchers { world: World::new(), told: Vec::new(), desires: Vec::new() };
-        for (cluster, n_hosts) in [("a", 4), ("b", 2)] {
-            (1..=n_hosts).for_each(|idx| launchers.joins(cluster, &format!("{cluster}{idx}"), plain()));
+        for (cluster, n_nodes) in [("a", 4), ("b", 2)] {
+            (1..=n_nodes).for_each(|idx| launchers.joins(cluster, &format!("{cluster}{idx}"), plain()));
         }
         launchers.desires.clear();
         launchers
@@ -95,7 +96,7 @@ impl Launchers {
     }
 
     fn try_request(&mut self, job: JobId, tag: u64, request: Request) -> Result<(), Refusal> {
-        let wish = Wish { tag: Tag(tag), seen: 0, request };
+        let wish = LauncherRequest { tag: Tag(tag), seen: 0, request };
         self.ann(LauncherCall::Request { job, wish }).map(|answer| assert_eq!(answer, LauncherAnswer::Done))
     }
 
@@ -190,10 +191,10 @@ impl Launchers {
 
     fn secs(&self, profile: &Profile) -> Vec<(i64, i64)> {
         let pairs = profile.pairs_from(self.world.now);
-        pairs.into_iter().map(|(span, hosts)| (span.as_millis() / 1000, hosts)).collect()
+        pairs.into_iter().map(|(span, nodes)| (span.as_millis() / 1000, nodes)).collect()
     }
 
-    /// What changed, as capacity and steps of seconds and hosts.
+    /// What changed, as capacity and steps of seconds and nodes.
     fn shape(&self, change: &ViewChange) -> Shape {
         let shape = |cluster: &rms_api::subscription::ClusterChange| {
             (cluster.cluster, (cluster.capacity, cluster.occupied.as_ref().map(|profile| self.secs(profile))))
@@ -206,12 +207,12 @@ fn plain() -> Inventory {
     Inventory { cores: 4, cpus: 4, ..Inventory::default() }
 }
 
-fn on_a(n_hosts: u32, secs: i64) -> Request {
-    Request::on_one(A, n_hosts, Span::from_secs(secs))
+fn on_a(n_nodes: u32, secs: i64) -> Request {
+    Request::on_one(A, n_nodes, Span::from_secs(secs))
 }
 
-fn on_b(n_hosts: u32, secs: i64) -> Request {
-    Request::on_one(B, n_hosts, Span::from_secs(secs))
+fn on_b(n_nodes: u32, secs: i64) -> Request {
+    Request::on_one(B, n_nodes, Span::from_secs(secs))
 }
 
 fn program() -> Box<Launchable> {
@@ -238,16 +239,16 @@ fn an_application_sees_requests_starts_and_is_done() {
         "the whole view, and all is free"
     );
     let infos = launchers.infos(job);
-    let known: Vec<_> = infos.clusters.iter().map(|info| (info.name.as_str(), info.hosts, info.cpus)).collect();
+    let known: Vec<_> = infos.clusters.iter().map(|info| (info.name.as_str(), info.nodes, info.cpus)).collect();
     assert_eq!(known, [("a", 4, 4), ("b", 2, 4)]);
 
-    let request = Request { hosts: BTreeMap::from([(A, 3), (B, 1)]), wall: Span::from_secs(100) };
+    let request = Request { nodes: BTreeMap::from([(A, 3), (B, 1)]), wall: Span::from_secs(100) };
     launchers.request(job, 5, request.clone());
     let grant = launchers.grant(job);
     assert_eq!((grant.tag, &grant.request, grant.at), (Tag(5), &request, launchers.world.now));
     assert_eq!(grant.until, grant.at + Span::from_secs(100));
     assert_eq!(grant.answer_until, grant.at + Span::from_secs(60));
-    let names: Vec<&str> = grant.hosts.iter().map(|host| host.name.as_str()).collect();
+    let names: Vec<&str> = grant.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["a1", "a2", "a3", "b1"], "in the order of the request's clusters");
     assert!(launchers.desires.is_empty(), "the agents are told nothing while the launcher says nothing");
 
@@ -326,7 +327,7 @@ fn a_silent_application_takes_no_place_and_a_new_request_keeps_the_old_one() {
 }
 
 #[test]
-fn the_time_of_its_start_is_over_for_a_launcher_whose_hosts_no_agent_watches() {
+fn the_time_of_its_start_is_over_for_a_launcher_whose_nodes_no_agent_watches() {
     let mut launchers = Launchers::new();
     let job = launchers.waiting(on_a(2, 100));
     launchers.accept(job, 1);
@@ -338,7 +339,7 @@ fn the_time_of_its_start_is_over_for_a_launcher_whose_hosts_no_agent_watches() {
 
 /// What it launches may change its size, within limits that are of use for what it was granted.
 #[test]
-fn limits_that_do_not_fit_the_granted_hosts_are_refused() {
+fn limits_that_do_not_fit_the_granted_nodes_are_refused() {
     let limits = |least, most| rms_model::Malleable {
         least,
         most,
@@ -358,8 +359,8 @@ fn limits_that_do_not_fit_the_granted_hosts_are_refused() {
     };
     assert_eq!(launch(limits(3, 4)), Err(Refusal::MalleableSizes), "it has two");
     assert_eq!(launch(limits(1, 4)), Ok(LauncherAnswer::Done));
-    let both = launchers.waiting(Request { hosts: BTreeMap::from([(A, 1), (B, 1)]), wall: Span::from_secs(9) });
+    let both = launchers.waiting(Request { nodes: BTreeMap::from([(A, 1), (B, 1)]), wall: Span::from_secs(9) });
     let launch = Box::new(Launchable { malleable: Some(limits(1, 4)), ..*program() });
     let refused = launchers.ann(LauncherCall::Launch { job: both, tag: Tag(1), launch });
-    assert!(refused.is_err(), "a job that changes its size has all its hosts on one cluster");
+    assert!(refused.is_err(), "a job that changes its size has all its nodes on one cluster");
 }

@@ -210,10 +210,10 @@ fn what_turns_the_plan_over_is_seen_at_once() {
     let (planned, lines) = world.queue_of(JobFilter::default());
     assert_eq!(planned, world.now);
     assert!(matches!(world.rms.state().nodes().values().next().map(|node| &node.admin), Some(NodeAdmin::Drain { .. })));
-    assert!(matches!(line(&lines, JobId(3)).reason, Some(Reason::TooFewHosts { .. })), "{:?}", line(&lines, JobId(3)));
+    assert!(matches!(line(&lines, JobId(3)).reason, Some(Reason::TooFewNodes { .. })), "{:?}", line(&lines, JobId(3)));
 }
 
-/// What holds the hosts and what is planned on them are of one instant, or they would not fit into the cluster.
+/// What holds the nodes and what is planned on them are of one instant, or they would not fit into the cluster.
 #[test]
 fn the_view_is_of_one_instant() {
     let mut world = two_hundred();

@@ -96,9 +96,9 @@ impl World {
         answer.expect("every call is answered")
     }
 
-    pub(crate) fn submit(&mut self, n_hosts: u32, wall_secs: i64, features: &[&str]) -> JobId {
+    pub(crate) fn submit(&mut self, n_nodes: u32, wall_secs: i64, features: &[&str]) -> JobId {
         self.submit_with(|submission| {
-            submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_secs(wall_secs)) }];
+            submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_secs(wall_secs)) }];
             submission.constraint.features = features.iter().map(|feature| (*feature).to_owned()).collect();
         })
     }

@@ -49,7 +49,7 @@ pub(super) struct Scene {
     deaf: BTreeSet<String>,
     /// Nodes on which no CPU mask can be set.
     stubborn: BTreeSet<String>,
-    /// The generation of each job's hosts that each agent was last told.
+    /// The generation of each job's nodes that each agent was last told.
     told: BTreeMap<(String, JobId), u32>,
     last_ticket: u64,
 }
@@ -58,7 +58,7 @@ pub(super) struct Scene {
 pub(super) struct App {
     pub(super) dialogues: Dialogues,
     run: Run,
-    /// Hosts that it was told to be lost.
+    /// Nodes that it was told to be lost.
     pub(super) lost: Vec<rms_model::NodeId>,
     refused: Vec<String>,
     holding: Option<Holding>,
@@ -103,17 +103,17 @@ pub(super) fn malleable(least: u32, most: u32, on_resize: OnResize) -> Malleable
     Malleable { least, most, sizes: Sizes::Any, on_resize, speedup: Default::default(), survives_loss: None }
 }
 
-/// So many hosts more, or fewer, and at least so many.
-pub(super) fn hosts(direction: Direction, quantity: u64, least: u64) -> Ask {
+/// So many nodes more, or fewer, and at least so many.
+pub(super) fn nodes(direction: Direction, quantity: u64, least: u64) -> Ask {
     Ask {
         direction,
-        what: Asked::Hosts { cluster: None },
+        what: Asked::Nodes { cluster: None },
         quantity,
         least,
         sizes: Sizes::Any,
         price: Default::default(),
         duration: None,
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: Span::ZERO,
     }
 }
@@ -321,13 +321,13 @@ impl Scene {
 
     // ---- jobs
 
-    pub(super) fn submit(&mut self, n_hosts: u32, wall: Span, malleable: Option<Malleable>) -> JobId {
-        self.submit_work(n_hosts, wall, Work::Tasks { argv: vec!["app".to_owned()] }, malleable)
+    pub(super) fn submit(&mut self, n_nodes: u32, wall: Span, malleable: Option<Malleable>) -> JobId {
+        self.submit_work(n_nodes, wall, Work::Tasks { argv: vec!["app".to_owned()] }, malleable)
     }
 
-    pub(super) fn submit_work(&mut self, n_hosts: u32, wall: Span, work: Work, malleable: Option<Malleable>) -> JobId {
+    pub(super) fn submit_work(&mut self, n_nodes: u32, wall: Span, work: Work, malleable: Option<Malleable>) -> JobId {
         let mut submission = self.world.submission();
-        submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(wall) }];
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
         submission.execution.work = work;
         submission.malleable = malleable;
         submission.requeue = Some(true);
@@ -385,7 +385,7 @@ impl Scene {
         self.world.rms.state().jobs()[&job].nodes().iter().map(|NodeId(node)| *node).collect()
     }
 
-    /// Hosts that nobody holds.
+    /// Nodes that nobody holds.
     pub(super) fn n_free(&self) -> usize {
         self.world.rms.state().nodes().values().filter(|node| node.is_free()).count()
     }
@@ -406,8 +406,8 @@ impl Scene {
     }
 
     pub(super) fn phase(&self, job: JobId, id: NegotiationId) -> Phase {
-        let talks = self.world.rms.state().jobs()[&job].talks.as_ref().expect("it negotiates");
-        talks.case(id).expect("it is known").phase()
+        let negotiations = self.world.rms.state().jobs()[&job].negotiations.as_ref().expect("it negotiates");
+        negotiations.get(id).expect("it is known").phase()
     }
 
     // ---- applications
@@ -487,7 +487,7 @@ impl Scene {
             NegotiatorNotice::Ended { outcome } => app.ended = Some(outcome),
             NegotiatorNotice::Replaced => app.is_replaced = true,
             NegotiatorNotice::Counted { n_opened } => app.dialogues.skip_to(n_opened),
-            NegotiatorNotice::HostsLost { hosts } => app.lost.extend(hosts),
+            NegotiatorNotice::NodesLost { nodes } => app.lost.extend(nodes),
         }
     }
 
@@ -506,7 +506,7 @@ impl Scene {
         self.apps.get_mut(&job).expect("it speaks for itself")
     }
 
-    /// The application opens a negotiation about hosts.
+    /// The application opens a negotiation about nodes.
     pub(super) fn app_opens(&mut self, job: JobId, direction: Direction, item: Item) -> NegotiationId {
         self.app_opens_set(job, direction, SetRule::All, vec![item])
     }
@@ -553,8 +553,8 @@ impl Scene {
         self.event(Event::NegotiatorGone { job, run });
     }
 
-    /// Hosts more or fewer than it has, from one up to so many.
+    /// Nodes more or fewer than it has, from one up to so many.
     pub(super) fn item(&self, job: JobId, quantity: u64) -> Item {
-        Item::up_to(Resource::Hosts(ClusterId(0)), self.held(job).len() as u64, quantity)
+        Item::up_to(Resource::Nodes(ClusterId(0)), self.held(job).len() as u64, quantity)
     }
 }

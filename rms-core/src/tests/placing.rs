@@ -1,4 +1,4 @@
-//! Which hosts an application gets, and which are kept for one before it.
+//! Which nodes an application gets, and which are kept for one before it.
 
 use std::collections::BTreeMap;
 
@@ -27,15 +27,15 @@ impl World {
         self.now = Time::from_secs(1_000_000 + secs);
     }
 
-    fn hosts(&self) -> BTreeMap<JobId, Vec<NodeId>> {
+    fn placed(&self) -> BTreeMap<JobId, Vec<NodeId>> {
         self.rms.state().jobs().iter().map(|(job, entry)| (*job, entry.nodes().to_vec())).collect()
     }
 }
 
-/// Two GPU hosts and a plain one. One application waits for both GPUs; the second one is free in ten seconds more.
-/// A long one behind it wants any host: there will be one, but the GPU that is free now is not it.
+/// Two GPU nodes and a plain one. One application waits for both GPUs; the second one is free in ten seconds more.
+/// A long one behind it wants any node: there will be one, but the GPU that is free now is not it.
 #[test]
-fn a_host_that_is_kept_for_an_earlier_application_is_not_given_to_one_that_may_use_any() {
+fn a_node_that_is_kept_for_an_earlier_application_is_not_given_to_one_that_may_use_any() {
     let mut world = World::new();
     let plain = world.node("plain", &[]);
     let gpus = [world.node("gpu1", &["gpu"]), world.node("gpu2", &["gpu"])];
@@ -47,23 +47,23 @@ fn a_host_that_is_kept_for_an_earlier_application_is_not_given_to_one_that_may_u
 
     world.at_secs(10);
     world.finish(on_gpus[0]);
-    assert_eq!(world.hosts()[&long], [], "it would keep the application before it from starting in time");
-    assert_eq!(world.hosts()[&short], [gpus[0]], "it ends before the GPU is needed");
+    assert_eq!(world.placed()[&long], [], "it would keep the application before it from starting in time");
+    assert_eq!(world.placed()[&short], [gpus[0]], "it ends before the GPU is needed");
     assert_eq!(world.line(long).state, JobState::Waiting);
 
     world.at_secs(15);
     world.finish(on_plain);
-    assert_eq!(world.hosts()[&long], [plain]);
+    assert_eq!(world.placed()[&long], [plain]);
     world.finish(short);
 
     world.at_secs(20);
     world.finish(on_gpus[1]);
-    assert_eq!(world.hosts()[&both_gpus], gpus);
+    assert_eq!(world.placed()[&both_gpus], gpus);
 }
 
-/// One of four GPU hosts can be spared, so an application that wants two hosts finds one and waits for another.
+/// One of four GPU nodes can be spared, so an application that wants two nodes finds one and waits for another.
 #[test]
-fn an_application_whose_hosts_are_kept_is_told_of_the_step_that_keeps_them() {
+fn an_application_whose_nodes_are_kept_is_told_of_the_step_that_keeps_them() {
     let mut world = World::new();
     world.node("plain", &[]);
     for name in ["gpu1", "gpu2", "gpu3", "gpu4"] {
@@ -73,18 +73,18 @@ fn an_application_whose_hosts_are_kept_is_told_of_the_step_that_keeps_them() {
     world.submit(2, 20, &["gpu"]);
     let three_gpus = world.submit(3, 100, &["gpu"]);
     let any_two = world.submit(2, 1000, &[]);
-    assert_eq!(world.hosts()[&any_two], []);
+    assert_eq!(world.placed()[&any_two], []);
     let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Explain(Select::Ids(vec![any_two])))) else {
         panic!("no details");
     };
     let Some(Reason::Blocked { by, capacity, .. }) = &jobs[0].line.reason else { panic!("{:?}", jobs[0].line) };
-    assert_eq!(*capacity, 4, "the GPU hosts are what it waits for");
+    assert_eq!(*capacity, 4, "the GPU nodes are what it waits for");
     assert_eq!(by[0].job, three_gpus);
 }
 
 /// The server comes back with a clock that was set right meanwhile, by a day. What had begun "tomorrow" has begun.
 #[test]
-fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_hosts() {
+fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_nodes() {
     let mut world = World::new();
     let (n1, n2) = (world.node("n1", &[]), world.node("n2", &[]));
     world.set("fair_start", "1h");
@@ -93,7 +93,7 @@ fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_hosts() {
     assert_eq!(world.line(done).state, JobState::Ghost);
 
     world.restart(-86_400);
-    assert_eq!(world.hosts(), BTreeMap::from([(running, vec![n2])]), "the ghost would have stayed for a day");
+    assert_eq!(world.placed(), BTreeMap::from([(running, vec![n2])]), "the ghost would have stayed for a day");
     let run = world.rms.state().jobs()[&running].run;
     let status = JobStatus::running(world.now);
     world.joins("n2", Inventory::default(), vec![JobReport { job: running, run, status }]);
@@ -101,12 +101,12 @@ fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_hosts() {
     let line = world.line(next);
     assert!(matches!(line.reason, Some(Reason::AgentsExpected { n_nodes: 1, .. })), "{line:?}");
     world.joins("n1", Inventory::default(), Vec::new());
-    assert_eq!(world.hosts()[&next], [n1]);
+    assert_eq!(world.placed()[&next], [n1]);
 }
 
-/// Two sizes, of which each needs other hosts: the reason speaks of one of them, not of both mixed.
+/// Two sizes, of which each needs other nodes: the reason speaks of one of them, not of both mixed.
 #[test]
-fn the_shortage_of_hosts_is_that_of_the_size_that_it_names() {
+fn the_shortage_of_nodes_is_that_of_the_size_that_it_names() {
     let mut world = World::new();
     for (name, cpus) in [("big", 8), ("small1", 4), ("small2", 4)] {
         world.joins(name, Inventory { cpus, ..Inventory::default() }, Vec::new());
@@ -115,10 +115,10 @@ fn the_shortage_of_hosts_is_that_of_the_size_that_it_names() {
         submission.n_tasks = Some(8);
         submission.cpus_per_task = 1;
         submission.hold = true;
-        submission.shapes = [1, 2].map(|n_hosts| Shape { nodes: Nodes::Count(n_hosts), wall: None }).to_vec();
+        submission.shapes = [1, 2].map(|n_nodes| Shape { nodes: Nodes::Count(n_nodes), wall: None }).to_vec();
     });
     world.ask(Call::Drain { nodes: vec!["big".to_owned(), "small1".to_owned()], reason: "repair".to_owned() });
     world.ask(Call::Release { select: Select::Ids(vec![job]) });
-    let few = Reason::TooFewHosts { cluster: "c".to_owned(), wanted: 2, usable: 1, total: 3 };
+    let few = Reason::TooFewNodes { cluster: "c".to_owned(), wanted: 2, usable: 1, total: 3 };
     assert_eq!(world.line(job).reason, Some(few));
 }

@@ -19,7 +19,7 @@ fn under_easy_an_estimate_starts_nobody_whom_the_pass_does_not() {
     let head = world.submit(4, 300, &[]);
     let long = world.submit(4, 3600, &[]);
     let moldable = world.submit_with(|submission| {
-        let shape = |hosts, mins| Shape { nodes: Nodes::Count(hosts), wall: Some(Span::from_mins(mins)) };
+        let shape = |nodes, mins| Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_mins(mins)) };
         submission.shapes = vec![shape(4, 1), shape(1, 20)];
     });
     let estimates = [head, long, moldable].map(|job| world.line(job));

@@ -35,7 +35,7 @@ impl World {
     fn moldable(&mut self) -> JobId {
         self.submit_with(|submission| {
             let shape =
-                |n_hosts| Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_secs(400 / i64::from(n_hosts))) };
+                |n_nodes| Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_secs(400 / i64::from(n_nodes))) };
             submission.shapes = [1, 2, 4].map(shape).into();
         })
     }
@@ -114,7 +114,7 @@ fn a_node_that_was_lost_before_or_is_lost_meanwhile_is_not_waited_for() {
     world.after(Span::from_secs(5));
     world.restart(1);
     let job = world.submit(4, 100, &[]);
-    assert!(matches!(world.line(job).reason, Some(Reason::TooFewHosts { usable: 3, .. })));
+    assert!(matches!(world.line(job).reason, Some(Reason::TooFewNodes { usable: 3, .. })));
     (1..=2).for_each(|idx| world.comes_back(idx));
     let pair = world.moldable();
     world.after(Span::from_secs(5));
@@ -128,7 +128,7 @@ fn an_agent_that_was_back_and_left_again_is_away_and_a_drained_node_is_not_plann
     world.event(Event::AgentGone { name: "n1".to_owned() });
     let job = world.submit(2, 100, &[]);
     assert!(
-        matches!(world.line(job).reason, Some(Reason::TooFewHosts { usable: 1, .. })),
+        matches!(world.line(job).reason, Some(Reason::TooFewNodes { usable: 1, .. })),
         "{:?}",
         world.line(job).reason
     );

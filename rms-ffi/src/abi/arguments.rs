@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::layout::{self as c, RMS_EXTEND, RMS_FEWER_CORES, RMS_GROW, RMS_MORE_CORES, RMS_SHORTEN, RMS_SHRINK};
 use crate::session::Declaration;
 
-/// For how long answers are awaited, and whether the application goes on without hosts that are lost.
+/// For how long answers are awaited, and whether the application goes on without nodes that are lost.
 pub fn options(options: *const c::Options) -> Result<(Duration, bool), Failure> {
     if options.is_null() {
         return Ok((PATIENCE, false));
@@ -37,11 +37,11 @@ pub fn limits(limits: *const c::Limits) -> Result<Declaration, Failure> {
     }
     let sizes = sizes(limits.shape, limits.sizes, limits.n_sizes)?;
     let points = pointer::array(limits.speedup, limits.n_speedup, "limits: speedup")?;
-    let is_ascending = points.windows(2).all(|pair| pair[0].hosts < pair[1].hosts);
-    if !is_ascending || points.iter().any(|point| point.hosts == 0 || point.milli == 0) {
-        return Err(invalid("limits: speedup must be ascending by hosts, with nothing that is 0"));
+    let is_ascending = points.windows(2).all(|pair| pair[0].nodes < pair[1].nodes);
+    if !is_ascending || points.iter().any(|point| point.nodes == 0 || point.milli == 0) {
+        return Err(invalid("limits: speedup must be ascending by nodes, with nothing that is 0"));
     }
-    let speedup = Speedup(points.iter().map(|point| (point.hosts, point.milli)).collect());
+    let speedup = Speedup(points.iter().map(|point| (point.nodes, point.milli)).collect());
     let (least, most) = (limits.least, limits.most);
     Ok(Declaration { limits: Limits { least, most, sizes, speedup }, is_automatic: limits.automatic != 0 })
 }
@@ -75,8 +75,8 @@ pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
     if let Some(cluster) = pointer::optional_text(terms.cluster, "terms: cluster")? {
         want = want.on(&cluster);
     }
-    if terms.n_hosts > 0 {
-        want = want.hosts(pointer::texts(terms.hosts, terms.n_hosts, "terms: hosts")?);
+    if terms.n_nodes > 0 {
+        want = want.nodes(pointer::texts(terms.nodes, terms.n_nodes, "terms: nodes")?);
     }
     Ok(want)
 }
@@ -95,7 +95,7 @@ pub fn counter(terms: *const c::Terms) -> Result<Counter, Failure> {
         duration: span(terms.duration_ms, "terms: duration_ms must not be negative")?,
         deadline: span(terms.deadline_ms, "terms: deadline_ms must not be negative")?.map(|span| Time::EPOCH + span),
         priority: terms.priority,
-        hosts: pointer::texts(terms.hosts, terms.n_hosts, "terms: hosts")?,
+        nodes: pointer::texts(terms.nodes, terms.n_nodes, "terms: nodes")?,
     })
 }
 

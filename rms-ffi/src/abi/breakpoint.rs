@@ -20,7 +20,7 @@ pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> 
         let Some(found) = session.breakpoint()? else {
             return Ok(RMS_NOTHING);
         };
-        let kept = keep::change(&found.hosts);
+        let kept = keep::change(&found.nodes);
         let kind = match found.direction {
             Direction::Grow => RMS_GROW,
             Direction::Shrink => RMS_SHRINK,
@@ -32,15 +32,15 @@ pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> 
             id: found.id.map_or(0, crate::number::id),
             generation: found.generation,
             n_after: found.n_after,
-            hosts: kept.names,
-            n_hosts: found.hosts.len(),
+            nodes: kept.names,
+            n_nodes: found.nodes.len(),
         };
         pointer::write(change, told, "change")?;
         Ok(RMS_OK)
     })
 }
 
-/// The application has left the hosts that rms_breakpoint() told it to leave. What still runs there after the
+/// The application has left the nodes that rms_breakpoint() told it to leave. What still runs there after the
 /// grace of the RMS is killed.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release_done(session: *mut Session) -> c_int {

@@ -71,6 +71,6 @@ pub extern "C" fn rms_on_event(session: *mut Session, callback: EventCallback, u
 
 /// The event as C sees it; its texts are kept for this thread.
 fn tell(telling: &Telling) -> Event {
-    let kept = keep::event(&telling.hosts, &telling.text);
-    Event { hosts: kept.names, n_hosts: telling.hosts.len(), text: kept.text, ..telling.event }
+    let kept = keep::event(&telling.nodes, &telling.text);
+    Event { nodes: kept.names, n_nodes: telling.nodes.len(), text: kept.text, ..telling.event }
 }

@@ -39,7 +39,7 @@ pub fn event(names: &[String], text: &str) -> Kept {
     EVENT.with(|slot| replace(slot, names, text))
 }
 
-/// Keeps the hosts of a change for this thread, in place of those before.
+/// Keeps the nodes of a change for this thread, in place of those before.
 pub fn change(names: &[String]) -> Kept {
     CHANGE.with(|slot| replace(slot, names, ""))
 }

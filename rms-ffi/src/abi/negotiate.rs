@@ -20,7 +20,7 @@ pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c
     })
 }
 
-/// Opens a negotiation: asks for hosts or time, or offers hosts back. What comes of it are events with this id;
+/// Opens a negotiation: asks for nodes or time, or offers nodes back. What comes of it are events with this id;
 /// of each kind one can be open. Returns when the request is on its way, not when it is answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u64) -> c_int {
@@ -77,19 +77,19 @@ pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
     })
 }
 
-/// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as
+/// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is about to; as
 /// many as agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after
 /// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the id 0, after RMS_EVENT_STAGE_ENDS:
-/// the hosts that are left when the next stage begins; until then they are the application's. Without a profile, the id
+/// the nodes that are left when the next stage begins; until then they are the application's. Without a profile, the id
 /// 0 is no negotiation.
 #[unsafe(no_mangle)]
-pub extern "C" fn rms_release(session: *mut Session, id: u64, hosts: *const *const c_char, n_hosts: usize) -> c_int {
+pub extern "C" fn rms_release(session: *mut Session, id: u64, nodes: *const *const c_char, n_nodes: usize) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        let hosts = pointer::texts(hosts, n_hosts, "hosts")?;
+        let nodes = pointer::texts(nodes, n_nodes, "nodes")?;
         let is_of_stage = id == 0 && session.holding().stages.is_some();
         let id = if is_of_stage { None } else { Some(number::negotiation(id)?) };
-        session.release(id, hosts)?;
+        session.release(id, nodes)?;
         Ok(RMS_OK)
     })
 }

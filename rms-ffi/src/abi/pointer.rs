@@ -10,7 +10,7 @@ use std::slice;
 use crate::failure::Failure;
 use crate::layout::Versioned;
 
-/// Longer arrays are a mistake: no cluster has more hosts.
+/// Longer arrays are a mistake: no cluster has more nodes.
 const MAX_ITEMS: usize = 1 << 20;
 /// Longer texts are a mistake.
 const MAX_TEXT: usize = 4096;

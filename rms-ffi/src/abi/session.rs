@@ -8,7 +8,7 @@ use super::arguments;
 use super::pointer;
 use crate::failure::Failure;
 use crate::guard::guard;
-use crate::layout::{Host, Options, RMS_NAME_SIZE, RMS_NOTHING, RMS_OK, Session, Stage};
+use crate::layout::{Node, Options, RMS_NAME_SIZE, RMS_NOTHING, RMS_OK, Session, Stage};
 use crate::sessions;
 
 /// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this
@@ -26,7 +26,7 @@ pub extern "C" fn rms_connect(options: *const Options, session: *mut *mut Sessio
     })
 }
 
-/// Ends a session; the job goes on with the hosts that it holds. Calls of other threads in this session return
+/// Ends a session; the job goes on with the nodes that it holds. Calls of other threads in this session return
 /// RMS_ESESSION, and so does every later one. Not from its own callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_close(session: *mut Session) -> c_int {
@@ -36,7 +36,7 @@ pub extern "C" fn rms_close(session: *mut Session) -> c_int {
     })
 }
 
-/// Counts the changes of the application's hosts, from 1; the file $RMS_GENERATION_FILE says the same.
+/// Counts the changes of the application's nodes, from 1; the file $RMS_GENERATION_FILE says the same.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_generation(session: *mut Session, generation: *mut u32) -> c_int {
     guard(|| {
@@ -69,8 +69,8 @@ pub extern "C" fn rms_next_stage(session: *mut Session, stage: *mut Stage) -> c_
             size,
             number: stages.number,
             n_stages: stages.n_stages,
-            hosts: stages.legs.first().map_or(0, |leg| leg.hosts),
-            next_hosts: next.map_or(0, |leg| leg.hosts),
+            nodes: stages.legs.first().map_or(0, |leg| leg.nodes),
+            next_nodes: next.map_or(0, |leg| leg.nodes),
             until_ms: next.and_then(|leg| leg.start).unwrap_or(holding.until).as_millis(),
         };
         pointer::write(stage, told, "stage")?;
@@ -78,40 +78,40 @@ pub extern "C" fn rms_next_stage(session: *mut Session, stage: *mut Stage) -> c_
     })
 }
 
-/// The hosts of the application, host 0 first. Fills up to capacity elements, of which the first must have its size
-/// set; all get it. n_hosts becomes the number of hosts. If there are more than fit, returns RMS_ESPACE and fills
+/// The nodes of the application, node 0 first. Fills up to capacity elements, of which the first must have its size
+/// set; all get it. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
 /// nothing; NULL and 0 ask for the number alone, and return RMS_OK.
 #[unsafe(no_mangle)]
-pub extern "C" fn rms_hosts(session: *mut Session, hosts: *mut Host, capacity: usize, n_hosts: *mut usize) -> c_int {
+pub extern "C" fn rms_nodes(session: *mut Session, nodes: *mut Node, capacity: usize, n_nodes: *mut usize) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        let held = session.holding().hosts;
-        pointer::put(n_hosts, held.len(), "n_hosts")?;
-        if hosts.is_null() && capacity == 0 {
+        let held = session.holding().nodes;
+        pointer::put(n_nodes, held.len(), "n_nodes")?;
+        if nodes.is_null() && capacity == 0 {
             return Ok(RMS_OK);
         }
         if held.len() > capacity {
-            return Err(Failure::NoRoom { what: "hosts", room: capacity, needed: held.len() });
+            return Err(Failure::NoRoom { what: "nodes", room: capacity, needed: held.len() });
         }
-        let stride = pointer::size_at(hosts, "hosts")?;
-        for (idx, host) in held.iter().enumerate() {
-            let host = Host {
+        let stride = pointer::size_at(nodes, "nodes")?;
+        for (idx, node) in held.iter().enumerate() {
+            let node = Node {
                 size: stride,
-                node: host.node.0,
-                cpus: host.cpus,
-                is_departing: host.is_departing.into(),
+                node: node.node.0,
+                cpus: node.cpus,
+                is_departing: node.is_departing.into(),
                 reserved: 0,
-                name: name(&host.name),
-                address: name(&host.address),
-                cluster: name(&host.cluster_name),
+                name: name(&node.name),
+                address: name(&node.address),
+                cluster: name(&node.cluster_name),
             };
-            pointer::write_element(hosts, stride, idx, host)?;
+            pointer::write_element(nodes, stride, idx, node)?;
         }
         Ok(RMS_OK)
     })
 }
 
-/// Writes the hosts that the application holds, and is not leaving, as mpirun reads them: one line each, "name
+/// Writes the nodes that the application holds, and is not leaving, as mpirun reads them: one line each, "name
 /// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
 /// readers never see half of it.
 #[unsafe(no_mangle)]

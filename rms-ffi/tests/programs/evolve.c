@@ -1,4 +1,4 @@
-/* An application that negotiates itself: asks for hosts by poll(), gives one back, asks for time by a callback, and
+/* An application that negotiates itself: asks for nodes by poll(), gives one back, asks for time by a callback, and
  * prints what comes of it. */
 #define _POSIX_C_SOURCE 200809L
 #include <poll.h>
@@ -35,25 +35,25 @@ static int wait_for(rms_session *rms, uint64_t id, int32_t kind, rms_event *even
     }
 }
 
-static void print_hosts(const char *what, size_t n_hosts, const char *const *hosts) {
+static void print_nodes(const char *what, size_t n_nodes, const char *const *nodes) {
     printf("%s", what);
-    for (size_t i = 0; i < n_hosts; i++)
-        printf(" %s", hosts[i]);
+    for (size_t i = 0; i < n_nodes; i++)
+        printf(" %s", nodes[i]);
     printf("\n");
     fflush(stdout);
 }
 
 static void print_held(rms_session *rms) {
-    size_t n_hosts;
-    MUST(rms_hosts(rms, NULL, 0, &n_hosts));
-    rms_host *hosts = calloc(n_hosts, sizeof *hosts);
-    const char **names = calloc(n_hosts, sizeof *names);
-    hosts[0].size = sizeof *hosts;
-    MUST(rms_hosts(rms, hosts, n_hosts, &n_hosts));
-    for (size_t i = 0; i < n_hosts; i++)
-        names[i] = hosts[i].name;
-    print_hosts("holds", n_hosts, names);
-    free(hosts), free(names);
+    size_t n_nodes;
+    MUST(rms_nodes(rms, NULL, 0, &n_nodes));
+    rms_node *nodes = calloc(n_nodes, sizeof *nodes);
+    const char **names = calloc(n_nodes, sizeof *names);
+    nodes[0].size = sizeof *nodes;
+    MUST(rms_nodes(rms, nodes, n_nodes, &n_nodes));
+    for (size_t i = 0; i < n_nodes; i++)
+        names[i] = nodes[i].name;
+    print_nodes("holds", n_nodes, names);
+    free(nodes), free(names);
 }
 
 struct heard {
@@ -93,19 +93,19 @@ int main(void) {
     printf("asks %s\n", text);
     if (!wait_for(rms, id, RMS_EVENT_READY, &event))
         return printf("FAILED: no growth: %s\n", event.text), 1;
-    print_hosts("came", event.n_hosts, event.hosts);
+    print_nodes("came", event.n_nodes, event.nodes);
     print_held(rms);
-    MUST(rms_write_hostfile(rms, "hosts"));
+    MUST(rms_write_hostfile(rms, "nodes"));
 
     shrink.kind = RMS_SHRINK, shrink.quantity = 1;
     MUST(rms_ask(rms, &shrink, &id));
     if (!wait_for(rms, id, RMS_EVENT_AGREED, &event))
         return printf("FAILED: no shrink: %s\n", event.text), 1;
-    print_hosts("leaves", event.n_hosts, event.hosts);
-    MUST(rms_release(rms, id, event.hosts, event.n_hosts));
+    print_nodes("leaves", event.n_nodes, event.nodes);
+    MUST(rms_release(rms, id, event.nodes, event.n_nodes));
     if (!wait_for(rms, id, RMS_EVENT_READY, &event))
         return printf("FAILED: not released: %s\n", event.text), 1;
-    print_hosts("left", event.n_hosts, event.hosts);
+    print_nodes("left", event.n_nodes, event.nodes);
     print_held(rms);
 
     struct heard heard = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0};

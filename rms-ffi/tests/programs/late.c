@@ -30,14 +30,14 @@ int main(void) {
     while ((status = rms_breakpoint(rms, &change)) == RMS_NOTHING)
         poll(NULL, 0, 50);
     MUST(RMS_OK, status);
-    printf("came %s\n", change.hosts[0]);
+    printf("came %s\n", change.nodes[0]);
     fflush(stdout);
     while (access("look", F_OK) != 0)
         poll(NULL, 0, 50);
     while ((status = rms_breakpoint(rms, &change)) == RMS_NOTHING)
         poll(NULL, 0, 50);
     MUST(RMS_OK, status);
-    printf("%s %s, %u after it\n", change.is_done ? "lost" : "leaves", change.hosts[0], (unsigned)change.n_after);
+    printf("%s %s, %u after it\n", change.is_done ? "lost" : "leaves", change.nodes[0], (unsigned)change.n_after);
     MUST(RMS_ESTATE, rms_breakpoint(rms, &change));
     MUST(RMS_OK, rms_release_done(rms));
     MUST(RMS_ESTATE, rms_release_done(rms));
@@ -49,7 +49,7 @@ int main(void) {
     MUST(RMS_EENDED, rms_next_event(rms, -1, &event));
     /* What came before is still to be told. */
     while ((status = rms_breakpoint(rms, &change)) == RMS_OK && change.kind == RMS_GROW)
-        printf("came %s again, %u after it\n", change.hosts[0], (unsigned)change.n_after);
+        printf("came %s again, %u after it\n", change.nodes[0], (unsigned)change.n_after);
     must(status, RMS_EENDED, "rms_breakpoint");
     MUST(RMS_EENDED, rms_declare(rms, &limits));
     MUST(RMS_OK, rms_declare(other, &limits));

@@ -30,9 +30,9 @@ static rms_session *no_session(size_t number) { return (rms_session *)number; }
 static void without_a_session(rms_session *none) {
     uint32_t generation;
     int64_t until;
-    size_t n_hosts;
+    size_t n_nodes;
     uint64_t id;
-    rms_host host = RMS_INIT(rms_host);
+    rms_node node = RMS_INIT(rms_node);
     rms_limits limits = RMS_INIT(rms_limits);
     rms_terms terms = RMS_INIT(rms_terms);
     rms_event event = RMS_INIT(rms_event);
@@ -41,9 +41,9 @@ static void without_a_session(rms_session *none) {
     EXPECT(RMS_ESESSION, rms_generation(none, &generation));
     EXPECT(RMS_ESESSION, rms_until(none, &until));
     EXPECT(RMS_ESESSION, rms_next_stage(none, NULL));
-    EXPECT(RMS_ESESSION, rms_hosts(none, &host, 1, &n_hosts));
-    EXPECT(RMS_ESESSION, rms_hosts(none, NULL, 0, NULL));
-    EXPECT(RMS_ESESSION, rms_write_hostfile(none, "/nowhere/hosts"));
+    EXPECT(RMS_ESESSION, rms_nodes(none, &node, 1, &n_nodes));
+    EXPECT(RMS_ESESSION, rms_nodes(none, NULL, 0, NULL));
+    EXPECT(RMS_ESESSION, rms_write_hostfile(none, "/nowhere/nodes"));
     EXPECT(RMS_ESESSION, rms_declare(none, &limits));
     EXPECT(RMS_ESESSION, rms_ask(none, &terms, &id));
     EXPECT(RMS_ESESSION, rms_accept(none, 1));
@@ -97,19 +97,19 @@ static void numbers(rms_session *rms) {
     rms_limits limits = RMS_INIT(rms_limits);
     rms_terms terms = RMS_INIT(rms_terms);
     rms_change change = RMS_INIT(rms_change);
-    rms_host host = {0};
+    rms_node node = {0};
     rms_stage stage = RMS_INIT(rms_stage), unsized = {0};
-    size_t n_hosts;
+    size_t n_nodes;
     uint64_t id = 7;
     EXPECT(RMS_EINVAL, rms_generation(rms, NULL));
     EXPECT(RMS_EINVAL, rms_until(rms, NULL));
     EXPECT(RMS_EINVAL, rms_next_stage(rms, NULL));
     EXPECT(RMS_EVERSION, rms_next_stage(rms, &unsized));
     EXPECT(RMS_NOTHING, rms_next_stage(rms, &stage));
-    EXPECT(RMS_EINVAL, rms_hosts(rms, NULL, 0, NULL));
-    EXPECT(RMS_ESPACE, rms_hosts(rms, &host, 0, &n_hosts));
-    EXPECT(RMS_EINVAL, rms_hosts(rms, NULL, 99, &n_hosts));
-    EXPECT(RMS_EVERSION, rms_hosts(rms, &host, n_hosts, &n_hosts));
+    EXPECT(RMS_EINVAL, rms_nodes(rms, NULL, 0, NULL));
+    EXPECT(RMS_ESPACE, rms_nodes(rms, &node, 0, &n_nodes));
+    EXPECT(RMS_EINVAL, rms_nodes(rms, NULL, 99, &n_nodes));
+    EXPECT(RMS_EVERSION, rms_nodes(rms, &node, n_nodes, &n_nodes));
     EXPECT(RMS_EIO, rms_write_hostfile(rms, "/nowhere/at/all"));
     EXPECT(RMS_EINVAL, rms_write_hostfile(rms, latin1));
     memset(endless, 'x', 9999), endless[9999] = '\0';
@@ -147,10 +147,10 @@ static void numbers(rms_session *rms) {
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
     terms.cluster = NULL, terms.duration_ms = -5;
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
-    terms.duration_ms = 0, terms.kind = RMS_SHRINK, terms.hosts = null_names, terms.n_hosts = 1;
+    terms.duration_ms = 0, terms.kind = RMS_SHRINK, terms.nodes = null_names, terms.n_nodes = 1;
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
 
-    terms.hosts = NULL, terms.n_hosts = 0;
+    terms.nodes = NULL, terms.n_nodes = 0;
     const uint64_t ids[] = {0, 1, (uint64_t)1 << 32 | 77, (uint64_t)2 << 32 | 77, UINT64_MAX};
     for (int i = 0; i < 5; i++) {
         EXPECT(RMS_EUNKNOWN, rms_accept(rms, ids[i]));

@@ -4,7 +4,7 @@
 
 int main(void) {
     printf("%zu\n%zu\n%zu\n", sizeof(rms_options), sizeof(rms_limits), sizeof(rms_speedup_point));
-    printf("%zu\n%zu\n%zu\n%zu\n", sizeof(rms_terms), sizeof(rms_event), sizeof(rms_host), sizeof(rms_change));
+    printf("%zu\n%zu\n%zu\n%zu\n", sizeof(rms_terms), sizeof(rms_event), sizeof(rms_node), sizeof(rms_change));
     printf("%zu\n", sizeof(rms_stage));
     return 0;
 }

@@ -1,4 +1,4 @@
-//! How a profile keeps its steps: in order, in chunks that know their least and most hosts.
+//! How a profile keeps its steps: in order, in chunks that know their least and most nodes.
 //!
 //! One sorted vector is fastest while it is short; past some thousand steps an insertion moves too much memory, and
 //! a search reads too much of it. So the vector is cut into chunks. A search skips a chunk by its extremes, and adding
@@ -19,7 +19,7 @@ pub(super) struct Chunks {
 struct Chunk {
     /// Where the first step begins; kept beside the vector so that a search need not follow it.
     first: Time,
-    /// To be added to the hosts of every step, to `least` and to `most`.
+    /// To be added to the nodes of every step, to `least` and to `most`.
     lift: i64,
     least: i64,
     most: i64,
@@ -65,42 +65,42 @@ impl Chunk {
         (self.least, self.most) = self
             .steps
             .iter()
-            .fold((i64::MAX, i64::MIN), |(least, most), step| (least.min(step.hosts), most.max(step.hosts)));
+            .fold((i64::MAX, i64::MIN), |(least, most), step| (least.min(step.nodes), most.max(step.nodes)));
     }
 
     /// Adds to some steps. The extremes are read anew only if one of those steps may have been the one that is left.
-    fn add(&mut self, steps: std::ops::Range<usize>, hosts: i64) {
+    fn add(&mut self, steps: std::ops::Range<usize>, nodes: i64) {
         if steps.len() == self.steps.len() {
             walked::note(1);
-            self.lift += hosts;
+            self.lift += nodes;
             return;
         }
         walked::note(steps.len());
         let (mut least, mut most) = (i64::MAX, i64::MIN);
         for step in &mut self.steps[steps] {
-            least = least.min(step.hosts);
-            most = most.max(step.hosts);
-            step.hosts += hosts;
+            least = least.min(step.nodes);
+            most = most.max(step.nodes);
+            step.nodes += nodes;
         }
         if least > most {
             return;
         }
-        if hosts > 0 {
+        if nodes > 0 {
             self.is_stale |= least == self.least;
-            self.most = self.most.max(most + hosts);
+            self.most = self.most.max(most + nodes);
         } else {
             self.is_stale |= most == self.most;
-            self.least = self.least.min(least + hosts);
+            self.least = self.least.min(least + nodes);
         }
     }
 
     fn step(&self, step_idx: usize) -> Step {
         let step = self.steps[step_idx];
-        Step { from: step.from, hosts: step.hosts + self.lift }
+        Step { from: step.from, nodes: step.nodes + self.lift }
     }
 
     fn steps(&self) -> impl DoubleEndedIterator<Item = Step> + Clone + '_ {
-        self.steps.iter().map(|step| Step { from: step.from, hosts: step.hosts + self.lift })
+        self.steps.iter().map(|step| Step { from: step.from, nodes: step.nodes + self.lift })
     }
 }
 
@@ -202,13 +202,13 @@ impl Chunks {
         Place { chunk_idx, step_idx: first_idx + n_steps - 1 }
     }
 
-    /// The first step from `place` on that has at most `limit` hosts.
+    /// The first step from `place` on that has at most `limit` nodes.
     pub(super) fn next_within(&self, limit: i64, place: Place) -> Option<Place> {
         let mut first_idx = place.step_idx;
         for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
             let limit = limit - chunk.lift;
             if chunk.least <= limit {
-                let found = chunk.steps[first_idx..].iter().position(|step| step.hosts <= limit);
+                let found = chunk.steps[first_idx..].iter().position(|step| step.nodes <= limit);
                 walked::note(found.map_or(chunk.steps.len() - first_idx, |idx| idx + 1));
                 if let Some(idx) = found {
                     return Some(Place { chunk_idx, step_idx: first_idx + idx });
@@ -221,13 +221,13 @@ impl Chunks {
         None
     }
 
-    /// The first step from `place` on that has more than `limit` hosts.
+    /// The first step from `place` on that has more than `limit` nodes.
     pub(super) fn next_above(&self, limit: i64, place: Place) -> Option<Place> {
         let mut first_idx = place.step_idx;
         for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
             let limit = limit - chunk.lift;
             if chunk.most > limit {
-                let found = chunk.steps[first_idx..].iter().position(|step| step.hosts > limit);
+                let found = chunk.steps[first_idx..].iter().position(|step| step.nodes > limit);
                 walked::note(found.map_or(chunk.steps.len() - first_idx, |idx| idx + 1));
                 if let Some(idx) = found {
                     return Some(Place { chunk_idx, step_idx: first_idx + idx });
@@ -240,7 +240,7 @@ impl Chunks {
         None
     }
 
-    /// The last step of those from `first` to `last` that has more than `limit` hosts.
+    /// The last step of those from `first` to `last` that has more than `limit` nodes.
     pub(super) fn last_above(&self, limit: i64, first: Place, last: Place) -> Option<Place> {
         let mut end_idx = last.step_idx + 1;
         for chunk_idx in (first.chunk_idx..=last.chunk_idx).rev() {
@@ -249,7 +249,7 @@ impl Chunks {
             if chunk.most > limit {
                 let begin_idx = if chunk_idx == first.chunk_idx { first.step_idx } else { 0 };
                 let steps = &chunk.steps[begin_idx..end_idx.min(chunk.steps.len())];
-                let found = steps.iter().rposition(|step| step.hosts > limit);
+                let found = steps.iter().rposition(|step| step.nodes > limit);
                 walked::note(steps.len() - found.unwrap_or(0));
                 if let Some(idx) = found {
                     return Some(Place { chunk_idx, step_idx: begin_idx + idx });
@@ -262,7 +262,7 @@ impl Chunks {
         None
     }
 
-    /// The most hosts from `place` on, among the steps that begin before `until`.
+    /// The most nodes from `place` on, among the steps that begin before `until`.
     pub(super) fn most(&self, place: Place, until: Time) -> i64 {
         let mut most = i64::MIN;
         let mut first_idx = place.step_idx;
@@ -273,7 +273,7 @@ impl Chunks {
                 most = most.max(chunk.most + chunk.lift);
             } else {
                 let inside = chunk.steps[first_idx..].iter().take_while(|step| step.from < until);
-                let fold = |(most, n_steps), step: &Step| (i64::max(most, step.hosts + chunk.lift), n_steps + 1);
+                let fold = |(most, n_steps), step: &Step| (i64::max(most, step.nodes + chunk.lift), n_steps + 1);
                 let n_inside;
                 (most, n_inside) = inside.fold((most, 0), fold);
                 walked::note(n_inside);
@@ -286,16 +286,16 @@ impl Chunks {
         most
     }
 
-    /// Adds `hosts` to everything during `[from, until)`. Neighbours that differed and still do stay apart, and
+    /// Adds `nodes` to everything during `[from, until)`. Neighbours that differed and still do stay apart, and
     /// those that have become equal are joined.
-    pub(super) fn add(&mut self, from: Time, until: Time, hosts: i64) {
+    pub(super) fn add(&mut self, from: Time, until: Time, nodes: i64) {
         let first = self.cut(from);
         let last = self.cut(until);
         for chunk_idx in first.chunk_idx..=last.chunk_idx {
             let begin = if chunk_idx == first.chunk_idx { first.step_idx } else { 0 };
             let chunk = &mut self.chunks[chunk_idx];
             let end = if chunk_idx == last.chunk_idx { last.step_idx } else { chunk.steps.len() };
-            chunk.add(begin..end, hosts);
+            chunk.add(begin..end, nodes);
         }
         // Only the two edges can have become equal to what is before them: the inside moved as one.
         self.heal(last);
@@ -313,7 +313,7 @@ impl Chunks {
         let chunk_idx = match self.chunk_at(time) {
             Some(chunk_idx) => chunk_idx,
             None if self.chunks.is_empty() => {
-                self.chunks.push(Chunk::new(vec![Step { from: time, hosts: 0 }]));
+                self.chunks.push(Chunk::new(vec![Step { from: time, nodes: 0 }]));
                 return Place { chunk_idx: 0, step_idx: 0 };
             }
             None => 0,
@@ -323,22 +323,22 @@ impl Chunks {
         let begins_here = chunk.steps.get(step_idx).is_some_and(|step| step.from == time);
         if !begins_here {
             // Nothing is before the first step of the first chunk; in the others `time` is not before the first step.
-            let hosts = step_idx.checked_sub(1).map_or(-chunk.lift, |before| chunk.steps[before].hosts);
-            chunk.steps.insert(step_idx, Step { from: time, hosts });
+            let nodes = step_idx.checked_sub(1).map_or(-chunk.lift, |before| chunk.steps[before].nodes);
+            chunk.steps.insert(step_idx, Step { from: time, nodes });
             chunk.first = chunk.first.min(time);
-            chunk.least = chunk.least.min(hosts);
-            chunk.most = chunk.most.max(hosts);
+            chunk.least = chunk.least.min(nodes);
+            chunk.most = chunk.most.max(nodes);
         }
         Place { chunk_idx, step_idx }
     }
 
     /// Removes the step at `place` if it continues the one before.
     fn heal(&mut self, place: Place) {
-        let before = self.before(place).map_or(0, |before| self.step(before).hosts);
-        if self.step(place).hosts == before {
+        let before = self.before(place).map_or(0, |before| self.step(before).nodes);
+        if self.step(place).nodes == before {
             let chunk = &mut self.chunks[place.chunk_idx];
             chunk.steps.remove(place.step_idx);
-            // Otherwise a step with as many hosts is left.
+            // Otherwise a step with as many nodes is left.
             chunk.is_stale |= place.step_idx == 0;
         }
     }
@@ -376,7 +376,7 @@ impl Chunks {
             let next = self.chunks.remove(chunk_idx + 1);
             let chunk = &mut self.chunks[chunk_idx];
             let lift = next.lift - chunk.lift;
-            chunk.steps.extend(next.steps.iter().map(|step| Step { from: step.from, hosts: step.hosts + lift }));
+            chunk.steps.extend(next.steps.iter().map(|step| Step { from: step.from, nodes: step.nodes + lift }));
             chunk.is_stale = true;
         }
     }
@@ -398,14 +398,14 @@ mod tests {
             for chunk in &chunks.chunks {
                 assert!((1..=MOST_STEPS).contains(&chunk.steps.len()));
                 assert_eq!(chunk.first, chunk.steps[0].from);
-                assert_eq!(chunk.least, chunk.steps.iter().map(|step| step.hosts).min().expect("not empty"));
-                assert_eq!(chunk.most, chunk.steps.iter().map(|step| step.hosts).max().expect("not empty"));
+                assert_eq!(chunk.least, chunk.steps.iter().map(|step| step.nodes).min().expect("not empty"));
+                assert_eq!(chunk.most, chunk.steps.iter().map(|step| step.nodes).max().expect("not empty"));
                 for step in chunk.steps() {
-                    assert!(before.is_none_or(|before: Step| before.from < step.from && before.hosts != step.hosts));
+                    assert!(before.is_none_or(|before: Step| before.from < step.from && before.nodes != step.nodes));
                     before = Some(step);
                 }
             }
-            assert!(before.is_none_or(|last| last.hosts == 0));
+            assert!(before.is_none_or(|last| last.nodes == 0));
         };
         // Teeth, from the middle outwards, then one block over all, which lifts whole chunks.
         for tooth in 0..500 {

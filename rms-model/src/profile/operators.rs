@@ -7,7 +7,7 @@ use crate::time::Time;
 
 impl Profile {
     /// At each instant what it holds, or what `other` holds beyond `spare`, whichever is more: the occupation of some
-    /// hosts, if `other` is that of all, of which `spare` are none of these.
+    /// nodes, if `other` is that of all, of which `spare` are none of these.
     pub fn or_beyond(&self, other: &Profile, spare: i64) -> Profile {
         merged(self, other, |own, others| own.max(others - spare.max(0)))
     }
@@ -54,10 +54,10 @@ fn merged(left: &Profile, right: &Profile, combine: impl Fn(i64, i64) -> i64) ->
         };
         let Some(at) = at else { break };
         if let Some(step) = lefts.next_if(|step| step.from == at) {
-            here = step.hosts;
+            here = step.nodes;
         }
         if let Some(step) = rights.next_if(|step| step.from == at) {
-            there = step.hosts;
+            there = step.nodes;
         }
         builder.push(at, combine(here, there));
     }

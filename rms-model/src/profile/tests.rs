@@ -7,15 +7,15 @@ use super::*;
 /// Instants of the model; blocks lie within them.
 const N_SLOTS: usize = 400;
 
-/// What one slot and one host of the model are in a profile: beyond 32 bits in some cases.
+/// What one slot and one node of the model are in a profile: beyond 32 bits in some cases.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     origin: i64,
     millis: i64,
-    hosts: i64,
+    nodes: i64,
 }
 
-const SMALL: Scale = Scale { origin: 0, millis: 1000, hosts: 1 };
+const SMALL: Scale = Scale { origin: 0, millis: 1000, nodes: 1 };
 
 impl Scale {
     fn time(self, slot: usize) -> Time {
@@ -26,8 +26,8 @@ impl Scale {
         Span::from_millis(self.millis * n_slots as i64)
     }
 
-    fn block(self, (from, until, hosts): (usize, usize, i64)) -> Block {
-        Block { from: self.time(from), until: self.time(until), hosts: hosts * self.hosts }
+    fn block(self, (from, until, nodes): (usize, usize, i64)) -> Block {
+        Block { from: self.time(from), until: self.time(until), nodes: nodes * self.nodes }
     }
 
     fn slots(self, profile: &Profile) -> Vec<i64> {
@@ -37,9 +37,9 @@ impl Scale {
 
 fn model(scale: Scale, blocks: &[(usize, usize, i64)]) -> Vec<i64> {
     let mut slots = vec![0; N_SLOTS];
-    for (from, until, hosts) in blocks {
+    for (from, until, nodes) in blocks {
         for slot in &mut slots[*from..(*until).max(*from)] {
-            *slot += hosts * scale.hosts;
+            *slot += nodes * scale.nodes;
         }
     }
     slots
@@ -47,21 +47,21 @@ fn model(scale: Scale, blocks: &[(usize, usize, i64)]) -> Vec<i64> {
 
 fn assert_canonical(profile: &Profile) {
     let steps: Vec<Step> = profile.steps().collect();
-    assert!(steps.windows(2).all(|two| two[0].from < two[1].from && two[0].hosts != two[1].hosts), "{steps:?}");
-    assert!(steps.first().is_none_or(|step| step.hosts != 0) && steps.last().is_none_or(|step| step.hosts == 0));
+    assert!(steps.windows(2).all(|two| two[0].from < two[1].from && two[0].nodes != two[1].nodes), "{steps:?}");
+    assert!(steps.first().is_none_or(|step| step.nodes != 0) && steps.last().is_none_or(|step| step.nodes == 0));
     assert_eq!(profile.n_steps(), steps.len());
     assert_eq!(profile.end(), steps.last().map(|step| step.from));
 }
 
 fn scales() -> impl Strategy<Value = Scale> {
-    let big = Scale { origin: -(1 << 41), millis: 7 << 33, hosts: 5 << 33 };
+    let big = Scale { origin: -(1 << 41), millis: 7 << 33, nodes: 5 << 33 };
     prop_oneof![Just(SMALL), Just(Scale { origin: 1_800_000_000_123, ..SMALL }), Just(big)]
 }
 
 /// Blocks of all lengths; enough short ones at times that a profile takes several chunks.
 fn blocks() -> impl Strategy<Value = Vec<(usize, usize, i64)>> {
     let long = (0..N_SLOTS - 1, 0..N_SLOTS, -2_i64..9);
-    let short = (0..N_SLOTS - 4, 0..3_usize, 1_i64..4).prop_map(|(from, n, hosts)| (from, from + n, hosts));
+    let short = (0..N_SLOTS - 4, 0..3_usize, 1_i64..4).prop_map(|(from, n, nodes)| (from, from + n, nodes));
     prop_oneof![
         prop::collection::vec(long.clone(), 0..12),
         prop::collection::vec(short.clone(), 0..300),
@@ -82,12 +82,12 @@ proptest! {
         let expected = model(scale, &blocks);
         prop_assert_eq!(scale.slots(&profile), expected.clone());
         prop_assert_eq!(&Profile::from_blocks(blocks.iter().map(|block| scale.block(*block))), &profile);
-        let pairs = expected.iter().map(|hosts| (scale.span(1), *hosts));
+        let pairs = expected.iter().map(|nodes| (scale.span(1), *nodes));
         prop_assert_eq!(&Profile::from_pairs(scale.time(0), pairs), &profile);
         prop_assert_eq!(&Profile::from_pairs(scale.time(0), profile.pairs_from(scale.time(0))), &profile);
         for block in blocks.iter().rev() {
-            let Block { from, until, hosts } = scale.block(*block);
-            profile.add(Block { from, until, hosts: -hosts });
+            let Block { from, until, nodes } = scale.block(*block);
+            profile.add(Block { from, until, nodes: -nodes });
         }
         prop_assert!(profile.is_empty());
     }
@@ -101,29 +101,29 @@ proptest! {
         let most = inside.iter().copied().max().unwrap_or(0);
         prop_assert_eq!(profile.max(from, until), most);
         prop_assert_eq!(profile.least_free(9, from, until), 9 - most);
-        let located = inside.iter().rposition(|hosts| *hosts == most).map_or(a, |idx| a + idx + 1);
+        let located = inside.iter().rposition(|nodes| *nodes == most).map_or(a, |idx| a + idx + 1);
         prop_assert_eq!(profile.loc(from, until), scale.time(located));
         for limit in [-1, 0, 1, 3, most - 1, most] {
-            let last = inside.iter().rposition(|hosts| *hosts > limit).map(|idx| scale.time(a + idx + 1));
+            let last = inside.iter().rposition(|nodes| *nodes > limit).map(|idx| scale.time(a + idx + 1));
             prop_assert_eq!(profile.last_above(limit, from, until), last, "above {}", limit);
-            let first = slots[a..].iter().position(|hosts| *hosts > limit).map(|idx| scale.time(a + idx));
+            let first = slots[a..].iter().position(|nodes| *nodes > limit).map(|idx| scale.time(a + idx));
             let beyond = (limit < 0).then(|| scale.time(N_SLOTS));
             prop_assert_eq!(profile.first_above(limit, from), first.or(beyond), "above {}", limit);
         }
         let instant = scale.time(a) - Span::from_millis(scale.millis);
         let before = profile.step_before(scale.time(a));
-        prop_assert_eq!(before.map_or(0, |step| step.hosts), profile.at(instant));
+        prop_assert_eq!(before.map_or(0, |step| step.nodes), profile.at(instant));
     }
 
     #[test]
     fn the_first_hole_is_the_earliest_that_holds(
         scale in scales(), blocks in blocks(), wanted in 0_i64..9, n_slots in 0..40_usize, from in 0..N_SLOTS,
     ) {
-        let blocks: Vec<_> = blocks.into_iter().filter(|(_, _, hosts)| *hosts > 0).collect();
+        let blocks: Vec<_> = blocks.into_iter().filter(|(_, _, nodes)| *nodes > 0).collect();
         let profile = Profile::from_blocks(blocks.iter().map(|block| scale.block(*block)));
         let mut slots = model(scale, &blocks);
         slots.extend([0; 50]);
-        let (capacity, wanted) = (8 * scale.hosts, wanted * scale.hosts);
+        let (capacity, wanted) = (8 * scale.nodes, wanted * scale.nodes);
         let hole = profile.first_hole(capacity, wanted, scale.span(n_slots), scale.time(from));
         if wanted > capacity {
             prop_assert_eq!(hole, None);
@@ -135,7 +135,7 @@ proptest! {
             prop_assert_eq!(hole.start, scale.time(expected));
             let blocked_by = if expected > from { profile.step_before(hole.start) } else { None };
             prop_assert_eq!(hole.blocked_by, blocked_by);
-            prop_assert!(blocked_by.is_none_or(|step| step.hosts + wanted > capacity));
+            prop_assert!(blocked_by.is_none_or(|step| step.nodes + wanted > capacity));
         }
     }
 
@@ -161,7 +161,7 @@ proptest! {
         let slots = model(scale, &one);
         let cut = left.cut_before(scale.time(a));
         assert_canonical(&cut);
-        let expected: Vec<i64> = slots.iter().enumerate().map(|(idx, hosts)| if idx < a { 0 } else { *hosts }).collect();
+        let expected: Vec<i64> = slots.iter().enumerate().map(|(idx, nodes)| if idx < a { 0 } else { *nodes }).collect();
         prop_assert_eq!(scale.slots(&cut), expected);
 
         let points: Vec<Time> = left.change_points(scale.time(a)).collect();
@@ -170,10 +170,10 @@ proptest! {
 
         let mirrored = left.mirrored(scale.time(a), scale.time(b));
         assert_canonical(&mirrored);
-        for (slot, hosts) in slots.iter().enumerate() {
+        for (slot, nodes) in slots.iter().enumerate() {
             let inside = a <= slot && slot < b;
             let mirror = Time::from_millis(-scale.time(slot + 1).as_millis());
-            prop_assert_eq!(mirrored.at(mirror), if inside { *hosts } else { 0 });
+            prop_assert_eq!(mirrored.at(mirror), if inside { *nodes } else { 0 });
         }
     }
 }

@@ -21,7 +21,7 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # after a restart; 'rms admin show' prints what is in force.
 [settings]
 
-# How long the hosts of a job that ended stay reserved for the others' next request.
+# How long the nodes of a job that ended stay reserved for the others' next request.
 # fair_start = "0s"
 
 # When they stay reserved so: "always", or "if_wanted", only while an application with an external launcher waits that
@@ -84,15 +84,15 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # How long processes on nodes that their application says it has left have to end by themselves, before TERM.
 # exit_grace = "2s"
 
-# Which running applications are offered hosts that nobody waits for: "never", "equal_share" (all the same, by the shares
+# Which running applications are offered nodes that nobody waits for: "never", "equal_share" (all the same, by the shares
 # of their users), "fewest_above_minimum" or "efficiency" (who gains the most speed, as far as declared).
 # offer_idle = "equal_share"
 
-# For whom running applications are asked to give hosts back: "never", "priority" (the first waiting job, by jobs of lower
+# For whom running applications are asked to give nodes back: "never", "priority" (the first waiting job, by jobs of lower
 # priority) or "queue" (the first waiting job, by all but those of higher priority). For drained nodes they always are.
 # shrink_for = "queue"
 
-# For how long an offer stands, and its hosts are held.
+# For how long an offer stands, and its nodes are held.
 # offer_valid = "30s"
 
 # For which waiting jobs offers that nobody has answered are taken back before: "never", "priority" (for jobs of a
@@ -105,19 +105,19 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # By so much all that running applications gain may make a waiting job start later than it would without.
 # delay_tolerance = "0s"
 
-# What a gained host costs for an hour, in thousandths of your currency, and how far the server goes down in a negotiation,
+# What a gained node costs for an hour, in thousandths of your currency, and how far the server goes down in a negotiation,
 # in percent of it. 'rms admin set price@CLUSTER' for one cluster.
 # price = 0
 # price_floor = 100
 
-# What a user may spend on gained hosts in all, in thousandths, or "none" for no bound. 'rms admin set budget@USER' for one.
+# What a user may spend on gained nodes in all, in thousandths, or "none" for no bound. 'rms admin set budget@USER' for one.
 # budget = "none"
 
-# How many hosts beyond their first ones all jobs of a user may have together, or "none". 'rms admin set growth_limit@USER'
+# How many nodes beyond their first ones all jobs of a user may have together, or "none". 'rms admin set growth_limit@USER'
 # for one.
 # growth_limit = "none"
 
-# The weight of a user where idle hosts are shared. 'rms admin set share@USER' for one.
+# The weight of a user where idle nodes are shared. 'rms admin set share@USER' for one.
 # share = 1
 
 # How long the history keeps jobs that have ended, as "90d", and how many of them, the newest; "none" for no bound. What is

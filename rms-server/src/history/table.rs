@@ -149,7 +149,7 @@ pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
         record.usage.cpu.as_millis(),
         // The column is for selecting; the record keeps what an agent said, however wild it is.
         i64::try_from(record.usage.peak_memory_kib).unwrap_or(i64::MAX),
-        record.request.hosts.keys().map(|cluster| within(*cluster)).collect::<String>(),
+        record.request.nodes.keys().map(|cluster| within(*cluster)).collect::<String>(),
         &body[..],
         &digest(record.job, &body)[..],
     ])?;

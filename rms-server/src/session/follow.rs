@@ -1,4 +1,4 @@
-//! Streams a job to its user: output of all its hosts, its changes, and input the other way.
+//! Streams a job to its user: output of all its nodes, its changes, and input the other way.
 
 use rms_api::Refused;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use super::pull::{Offsets, Pull, Pulled, hold};
 use super::watch::recorded;
 use crate::shared::Shared;
 
-/// Chunks on their way to the follower, over all hosts. When it is full the agents wait: whoever reads slowly
+/// Chunks on their way to the follower, over all nodes. When it is full the agents wait: whoever reads slowly
 /// slows his own job's streams down, which lie in files meanwhile.
 const MAX_CHUNKS: usize = 2;
 
@@ -84,16 +84,16 @@ struct Following {
     /// What all that this identity follows may take, and what of it these offsets do.
     held: Arc<Semaphore>,
     _held_for_offsets: OwnedSemaphorePermit,
-    /// Whether input comes, which goes to host 0.
+    /// Whether input comes, which goes to node 0.
     has_input: bool,
     first: JobChange,
     changes: Option<mpsc::Receiver<JobChange>>,
     input: Arc<Mutex<mpsc::Receiver<Input>>>,
     run: Option<Run>,
     pulls: JoinSet<()>,
-    /// The hosts of this execution that were or are pulled from, by their names, as they came; and those of them that it
+    /// The nodes of this execution that were or are pulled from, by their names, as they came; and those of them that it
     /// has: one that leaves and comes again has new tasks.
-    hosts: BTreeMap<String, u32>,
+    nodes: BTreeMap<String, u32>,
     present: BTreeSet<String>,
     open: BTreeSet<u32>,
     /// Those that came again before all was pulled of the time before.
@@ -139,7 +139,7 @@ impl Following {
             input: Arc::new(Mutex::new(inputs)),
             run: None,
             pulls: JoinSet::new(),
-            hosts: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             present: BTreeSet::new(),
             open: BTreeSet::new(),
             again: BTreeSet::new(),
@@ -168,11 +168,11 @@ impl Following {
                 Next::Pulled(Some(Pulled::Away { node, at_most })) => {
                     sender.send(&Followed::Away { node, secs: at_most.as_secs() }).await?;
                 }
-                Next::Pulled(Some(Pulled::End { host_idx, missing })) => {
+                Next::Pulled(Some(Pulled::End { node_idx, missing })) => {
                     if let Some(missing) = missing {
                         sender.send(&Followed::Missing(missing)).await?;
                     }
-                    self.ended(sender, host_idx, &pulled).await?;
+                    self.ended(sender, node_idx, &pulled).await?;
                 }
                 // We hold a sender ourselves, so it does not end.
                 Next::Pulled(None) => {}
@@ -204,63 +204,63 @@ impl Following {
         Ok(())
     }
 
-    /// Begins to pull from every host of this execution that is new, and drops what was pulled of an earlier one.
+    /// Begins to pull from every node of this execution that is new, and drops what was pulled of an earlier one.
     fn pull_run(&mut self, change: &JobChange, pulled: &mpsc::Sender<Pulled>) {
         if self.run != Some(change.run) {
             self.pulls.abort_all();
             self.open.clear();
-            self.hosts.clear();
+            self.nodes.clear();
             self.present.clear();
             self.again.clear();
             self.run = Some(change.run);
         }
         let before = std::mem::replace(&mut self.present, change.nodes.iter().cloned().collect());
         for node in change.nodes.iter().filter(|node| !before.contains(*node)) {
-            let n_hosts = self.hosts.len() as u32;
-            let host_idx = *self.hosts.entry(node.clone()).or_insert(n_hosts);
-            if self.open.contains(&host_idx) {
-                self.again.insert(host_idx);
+            let n_nodes = self.nodes.len() as u32;
+            let node_idx = *self.nodes.entry(node.clone()).or_insert(n_nodes);
+            if self.open.contains(&node_idx) {
+                self.again.insert(node_idx);
             } else {
-                self.pull(change.run, node.clone(), host_idx, pulled);
+                self.pull(change.run, node.clone(), node_idx, pulled);
             }
         }
     }
 
-    fn pull(&mut self, run: Run, node: String, host_idx: u32, pulled: &mpsc::Sender<Pulled>) {
+    fn pull(&mut self, run: Run, node: String, node_idx: u32, pulled: &mpsc::Sender<Pulled>) {
         let is_known = self.known == Some(run);
-        // Of streams that a host does not know by these, who follows it knows what is new.
-        let of_host = |offset: &&Offset| is_known && offset.host_idx == host_idx;
+        // Of streams that a node does not know by these, who follows it knows what is new.
+        let of_node = |offset: &&Offset| is_known && offset.node_idx == node_idx;
         let offsets: Offsets =
-            self.from.iter().filter(of_host).map(|offset| ((offset.task, offset.stream), offset.offset)).collect();
+            self.from.iter().filter(of_node).map(|offset| ((offset.task, offset.stream), offset.offset)).collect();
         let pull = Pull {
             shared: Arc::clone(&self.shared),
             who: self.who.clone(),
             job: self.job,
             run,
-            host_idx,
+            node_idx,
             node,
             offsets,
             pulled: pulled.clone(),
             held: Arc::clone(&self.held),
             held_for_offsets: Vec::new(),
-            input: (self.has_input && host_idx == 0).then(|| Arc::clone(&self.input)),
+            input: (self.has_input && node_idx == 0).then(|| Arc::clone(&self.input)),
             is_over: self.is_over.subscribe(),
         };
-        self.open.insert(host_idx);
+        self.open.insert(node_idx);
         self.pulls.spawn(pull.run());
     }
 
-    /// All has come from a host that it had.
+    /// All has come from a node that it had.
     async fn ended(
         &mut self,
         sender: &mut Sender,
-        host_idx: u32,
+        node_idx: u32,
         pulled: &mpsc::Sender<Pulled>,
     ) -> Result<(), SessionError> {
-        self.open.remove(&host_idx);
-        let node = self.hosts.iter().find(|(_, idx)| **idx == host_idx).map(|(node, _)| node.clone());
+        self.open.remove(&node_idx);
+        let node = self.nodes.iter().find(|(_, idx)| **idx == node_idx).map(|(node, _)| node.clone());
         match (node, self.run) {
-            (Some(node), Some(run)) if self.again.remove(&host_idx) => self.pull(run, node, host_idx, pulled),
+            (Some(node), Some(run)) if self.again.remove(&node_idx) => self.pull(run, node, node_idx, pulled),
             (Some(node), _) => sender.send(&Followed::Whole { node }).await?,
             (None, _) => {}
         }

@@ -1,4 +1,4 @@
-//! Pulls the output of one host of a job from its agent, through reconnects, until the agent says it was all.
+//! Pulls the output of one node of a job from its agent, through reconnects, until the agent says it was all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::inbox::Answered;
 use crate::shared::Shared;
 
-/// One host's share of a followed job.
+/// One node's share of a followed job.
 #[derive(Debug)]
 pub struct Pull {
     pub shared: Arc<Shared>,
@@ -24,7 +24,7 @@ pub struct Pull {
     pub who: Identity,
     pub job: JobId,
     pub run: Run,
-    pub host_idx: u32,
+    pub node_idx: u32,
     pub node: String,
     pub offsets: Offsets,
     /// What the follower gets. When it is full, the agent waits, and in the end the follower is why.
@@ -32,7 +32,7 @@ pub struct Pull {
     /// What all that this identity follows may take here, in KiB, and what of it the offsets take.
     pub held: Arc<Semaphore>,
     pub held_for_offsets: Vec<OwnedSemaphorePermit>,
-    /// For host 0, whose task 0 gets it; the receiver passes to the next execution of the job.
+    /// For node 0, whose task 0 gets it; the receiver passes to the next execution of the job.
     pub input: Option<Arc<Mutex<mpsc::Receiver<Input>>>>,
     /// Becomes true when the job is over.
     pub is_over: watch::Receiver<bool>,
@@ -46,10 +46,10 @@ pub type Offsets = BTreeMap<(u32, Stream), u64>;
 pub enum Pulled {
     /// With its part of the memory.
     Chunk(Chunk, Held),
-    /// The job is over and the host's agent is away; it is waited for, at most so long.
+    /// The job is over and the node's agent is away; it is waited for, at most so long.
     Away { node: String, at_most: Duration },
-    /// Nothing more will come from this host, and this never will.
-    End { host_idx: u32, missing: Option<Missing> },
+    /// Nothing more will come from this node, and this never will.
+    End { node_idx: u32, missing: Option<Missing> },
 }
 
 /// How one connection to the agent ended.
@@ -77,7 +77,7 @@ impl Pull {
             tracing::info!(job = %self.job, node, reason, n_streams = from.len(), "output is missing");
         }
         // A follower that has left does not care.
-        let _ = self.pulled.send(Pulled::End { host_idx: self.host_idx, missing }).await;
+        let _ = self.pulled.send(Pulled::End { node_idx: self.node_idx, missing }).await;
     }
 
     /// Until everything has come that can. What cannot is returned.
@@ -113,7 +113,7 @@ impl Pull {
 
     /// Of this node, from where its output ends here.
     fn missing(&self, reason: String) -> Missing {
-        let from = from(self.host_idx, &self.offsets).into_iter().take(MAX_LINES).collect();
+        let from = from(self.node_idx, &self.offsets).into_iter().take(MAX_LINES).collect();
         Missing { node: self.node.clone(), reason, from }
     }
 
@@ -144,7 +144,7 @@ impl Pull {
     }
 
     async fn pull_once(&mut self, link: &Link) -> Ended {
-        let order = FollowOrder { job: self.job, run: self.run, from: from(self.host_idx, &self.offsets) };
+        let order = FollowOrder { job: self.job, run: self.run, from: from(self.node_idx, &self.offsets) };
         let opened = async {
             let (mut sender, receiver) = link.open().await?.split();
             sender.send(&order).await?;
@@ -207,8 +207,8 @@ impl Pull {
             Ok(Err(_)) => return Some(Ended::Unwanted),
             Err(_) => return Some(Ended::Stalled),
         };
-        // An agent speaks for its own host alone.
-        let chunk = Chunk { host_idx: self.host_idx, ..chunk };
+        // An agent speaks for its own node alone.
+        let chunk = Chunk { node_idx: self.node_idx, ..chunk };
         let end = chunk.offset.saturating_add(chunk.bytes.len() as u64);
         let n_streams = self.offsets.len();
         let offset = self.offsets.entry((chunk.task, chunk.stream)).or_insert(0);
@@ -239,11 +239,11 @@ const NO_ROOM_FOR: Duration = Duration::from_millis(500);
 /// So many streams are counted together; each is an entry of a map.
 const STREAMS_PER_PART: usize = 512;
 const KIB_OF_STREAMS: u32 = 32;
-/// Two streams for each task of a host; no host has more tasks.
+/// Two streams for each task of a node; no node has more tasks.
 const MAX_STREAMS: usize = 65_536;
 
-fn from(host_idx: u32, offsets: &Offsets) -> Vec<Offset> {
-    let offset = |(&(task, stream), &offset): (&(u32, Stream), &u64)| Offset { host_idx, task, stream, offset };
+fn from(node_idx: u32, offsets: &Offsets) -> Vec<Offset> {
+    let offset = |(&(task, stream), &offset): (&(u32, Stream), &u64)| Offset { node_idx, task, stream, offset };
     offsets.iter().map(offset).collect()
 }
 

@@ -187,8 +187,8 @@ fn examples() -> Vec<Fact> {
         Fact::NodeGenerationRaised { node, generation: Generation(77) },
         Fact::CourseSet { job, at, course: course() },
         Fact::StageEntered { job, at, gained: vec![NodeId(5)], freed: vec![NodeId(4)], course: course() },
-        Fact::HostsFreed { job, nodes: vec![NodeId(4)] },
-        Fact::HostsChosen { job, nodes: vec![NodeId(4)], by: by() },
+        Fact::NodesFreed { job, nodes: vec![NodeId(4)] },
+        Fact::NodesChosen { job, nodes: vec![NodeId(4)], by: by() },
         Fact::ProfileChanged {
             job,
             evolving: Evolving {
@@ -203,7 +203,7 @@ fn examples() -> Vec<Fact> {
 }
 
 fn course() -> Box<Course> {
-    let leg = |hosts, start| Leg { hosts, span: Span::from_mins(5), start: Time::from_secs(start) };
+    let leg = |nodes, start| Leg { nodes, span: Span::from_mins(5), start: Time::from_secs(start) };
     let legs = vec![leg(2, 1_700_000_000), leg(8, 1_700_000_300)];
     Box::new(Course { number: 2, legs, limit: ExpandLimit::Milli(1500), open: false })
 }
@@ -212,7 +212,7 @@ fn course() -> Box<Course> {
 fn filter() -> Filter {
     Filter {
         clusters: BTreeSet::from(["a".to_owned()]),
-        least_hosts: 4,
+        least_nodes: 4,
         constraint: Constraint { memory: Mebibytes(1000), ..Constraint::default() },
     }
 }
@@ -236,7 +236,7 @@ fn link() -> ClusterLink {
 pub fn spec(request: Request) -> JobSpec {
     JobSpec {
         labels: Labels { comment: "a comment".to_owned(), ..Labels::named("cfd") },
-        tasks: TaskCount::PerHost(4),
+        tasks: TaskCount::PerNode(4),
         cpus_per_task: 2,
         constraint: Constraint { features: BTreeSet::from(["ib".to_owned()]), memory: Mebibytes(1000), cpus: 8 },
         requeue: Some(true),

@@ -6,7 +6,7 @@ use negotiation::{
     Dialogue, Dialogues, Direction, Item, NegotiationId, Parties, Price, Resource, Rules, Side, Statement, Template,
 };
 use rms_api::negotiate::{Ask, Asked, Declared, NegotiationRecord};
-use rms_core::state::talks::Asking;
+use rms_core::state::negotiations::Asking;
 use rms_core::{Fact, State};
 use rms_model::{
     ClusterId, Inventory, JobId, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time, Usage,
@@ -20,29 +20,29 @@ pub fn examples() -> Vec<Fact> {
     let lent = NegotiationId { initiator: Side::Application, number: 3 };
     let back = NegotiationId { initiator: Side::Rms, number: 1 };
     vec![
-        Fact::Talked { job, at, dialogue: Box::new(dialogue(at)), asking: Some(Box::new(asking())) },
-        Fact::HostsHeld { job, negotiation: lent, nodes: vec![NodeId(5), NodeId(6)] },
-        Fact::HostsDeparting { job, at, nodes: vec![NodeId(4)] },
-        Fact::HostsStay { job },
+        Fact::DialogueChanged { job, at, dialogue: Box::new(dialogue(at)), asking: Some(Box::new(asking())) },
+        Fact::NodesHeld { job, negotiation: lent, nodes: vec![NodeId(5), NodeId(6)] },
+        Fact::NodesDeparting { job, at, nodes: vec![NodeId(4)] },
+        Fact::NodesStay { job },
         Fact::LimitsDeclared { job, declared: declared() },
         Fact::PromiseWarned { job, negotiation: back, at },
         Fact::LoanCalled { job, negotiation: lent, cluster: None, by: back },
         Fact::LoanEnded { job, negotiation: lent, cluster: None },
         Fact::CoresSet { job, negotiation: lent, cores: vec![(NodeId(4), 3), (NodeId(5), 1)] },
         Fact::CoresInForce { job, node: NodeId(5), generation: 4 },
-        Fact::HostsReleased { job, nodes: vec![NodeId(4)] },
-        Fact::HostsGhosted { job, nodes: vec![NodeId(5)], at, until: at + Span::from_secs(15) },
-        Fact::HostGhostsExpired { nodes: vec![NodeId(5)], at: at + Span::from_secs(15) },
+        Fact::NodesReleased { job, nodes: vec![NodeId(4)] },
+        Fact::NodesGhosted { job, nodes: vec![NodeId(5)], at, until: at + Span::from_secs(15) },
+        Fact::NodeGhostsExpired { nodes: vec![NodeId(5)], at: at + Span::from_secs(15) },
         Fact::LossDeclared { job, survives: true },
     ]
 }
 
-/// The server's end once the application has asked for two hosts more.
+/// The server's end once the application has asked for two nodes more.
 fn dialogue(at: Time) -> Dialogue {
     let (job, run) = (JobId(7), Run(2));
     let id = NegotiationId { initiator: Side::Application, number: 3 };
     let parties = Parties { job, run, initiator: Side::Application };
-    let item = Item::up_to(Resource::Hosts(ClusterId(1)), 2, 2);
+    let item = Item::up_to(Resource::Nodes(ClusterId(1)), 2, 2);
     let template = Template::of_one(parties, Direction::Grow, item).expect("a template");
     let statement = Some(Statement::Propose { round: 1, template, valid_for: Span::from_mins(1) });
     let mut dialogues = Dialogues::new(Side::Rms, job, run, Rules::default());
@@ -53,13 +53,13 @@ fn dialogue(at: Time) -> Dialogue {
 fn asking() -> Asking {
     let ask = Ask {
         direction: Direction::Grow,
-        what: Asked::Hosts { cluster: Some("a".to_owned()) },
+        what: Asked::Nodes { cluster: Some("a".to_owned()) },
         quantity: 2,
         least: 1,
         sizes: Sizes::PowerOfTwo,
         price: Price(2500),
         duration: Some(Span::from_mins(30)),
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: Span::from_secs(5),
     };
     Asking { by: "ann".to_owned(), ask }
@@ -87,11 +87,11 @@ pub fn state_with_negotiations() -> State {
     facts.extend(examples().into_iter().filter(|fact| {
         let needs_course = matches!(
             fact,
-            Fact::HostsDeparting { .. }
-                | Fact::HostsStay { .. }
+            Fact::NodesDeparting { .. }
+                | Fact::NodesStay { .. }
                 | Fact::CoresSet { .. }
                 | Fact::CoresInForce { .. }
-                | Fact::HostsReleased { .. }
+                | Fact::NodesReleased { .. }
         );
         !needs_course
     }));
@@ -108,9 +108,9 @@ fn a_state_with_negotiations_is_read_back_from_its_bytes() {
     let mut read: State = rmp_serde::from_slice(&bytes).expect("a state");
     read.rebuild_index();
     assert_eq!(read, state);
-    let talks = read.jobs()[&JobId(7)].talks.as_ref().expect("it negotiates");
-    assert_eq!(talks.cases.len(), 1);
-    assert_eq!(talks.cases[0].held.len(), 2);
+    let negotiations = read.jobs()[&JobId(7)].negotiations.as_ref().expect("it negotiates");
+    assert_eq!(negotiations.all.len(), 1);
+    assert_eq!(negotiations.all[0].held.len(), 2);
 }
 
 /// What a job has negotiated is kept for the history, however long ago it ended.
@@ -120,9 +120,9 @@ fn the_history_tells_what_a_job_has_negotiated() {
     let path = dir.path().join("journal");
     let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
     let at = Time::from_secs(1_700_000_000);
-    let (direction, rounds, hosts) = (Direction::Grow, Vec::new(), vec!["n5".to_owned()]);
+    let (direction, rounds, nodes) = (Direction::Grow, Vec::new(), vec!["n5".to_owned()]);
     let id = NegotiationId { initiator: Side::Application, number: 3 };
-    let told = NegotiationRecord { id, direction, by: Some("ann".to_owned()), opened: at, rounds, hosts };
+    let told = NegotiationRecord { id, direction, by: Some("ann".to_owned()), opened: at, rounds, nodes };
     let record =
         Box::new(crate::golden::record(Request::on_one(ClusterId(1), 1, Span::from_hours(1)), Usage::default()));
     let job = record.job;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rms_api::Call;
 use rms_api::call::{Nodes, Query, Shape};
-use rms_api::subscription::{LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish};
+use rms_api::subscription::{LauncherAnswer, LauncherCall, LauncherRequest, LauncherView, Notice, Subscription, Tag};
 use rms_model::{ClusterId, JobId, Outcome, Request, Span};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::parts::ViewParts;
@@ -102,12 +102,12 @@ impl Peer {
         }
     }
 
-    async fn request(&mut self, tag: u64, n_hosts: u32) -> Result<LauncherAnswer, String> {
-        self.request_of(tag, Request::on_one(A, n_hosts, Span::from_mins(1))).await
+    async fn request(&mut self, tag: u64, n_nodes: u32) -> Result<LauncherAnswer, String> {
+        self.request_of(tag, Request::on_one(A, n_nodes, Span::from_mins(1))).await
     }
 
     async fn request_of(&mut self, tag: u64, request: Request) -> Result<LauncherAnswer, String> {
-        let wish = Wish { tag: Tag(tag), seen: self.view.version, request };
+        let wish = LauncherRequest { tag: Tag(tag), seen: self.view.version, request };
         self.call(LauncherCall::Request { job: self.job, wish }).await
     }
 
@@ -125,7 +125,7 @@ impl Peer {
         assert_eq!(self.request(1, 1).await, Ok(LauncherAnswer::Done));
         let Notice::Started(grant) = self.notice().await else { panic!("no start") };
         let waited = begun.elapsed();
-        assert_eq!((grant.tag, grant.hosts.len()), (Tag(1), 1));
+        assert_eq!((grant.tag, grant.nodes.len()), (Tag(1), 1));
         assert_eq!(self.accept(1).await, Ok(LauncherAnswer::Done));
         assert_eq!(self.finish(1, 0).await, Ok(LauncherAnswer::Done));
         assert_eq!(self.notice().await, Notice::Ended { outcome: Outcome::Completed });
@@ -182,7 +182,7 @@ fn a_launcher_is_told_its_view_its_start_and_its_end() {
         let Ok(LauncherAnswer::Clusters(infos)) = peer.call(LauncherCall::Clusters { job: peer.job }).await else {
             panic!("no clusters")
         };
-        assert_eq!((infos.clusters[0].name.as_str(), infos.clusters[0].hosts, infos.clusters[0].cpus), ("a", 2, 4));
+        assert_eq!((infos.clusters[0].name.as_str(), infos.clusters[0].nodes, infos.clusters[0].cpus), ("a", 2, 4));
         peer.live().await;
         let record = scene.ann.history_of(peer.job).await;
         assert_eq!((record.outcome, record.nodes.len()), (Outcome::Completed, 1));
@@ -264,7 +264,7 @@ fn whoever_attaches_replaces_the_one_before() {
         assert_eq!(first.notice().await, Notice::Replaced);
         assert!(matches!(first.receiver.recv::<LauncherTold>().await, Ok(None)));
         let Notice::Started(again) = second.notice().await else { panic!("no start") };
-        assert_eq!((again.tag, again.run, again.hosts), (told.tag, told.run, told.hosts));
+        assert_eq!((again.tag, again.run, again.nodes), (told.tag, told.run, told.nodes));
         // The end of the first channel has not made the application lose its launcher.
         drop(first);
         assert_eq!(second.accept(1).await, Ok(LauncherAnswer::Done));
@@ -430,7 +430,7 @@ fn a_launcher_that_never_reads_costs_little_and_sees_the_newest_view_when_it_doe
     tell(async {
         let scene = Scene::of_nodes(5).await;
         let eve = scene.server.user("eve").await;
-        // Jobs of 5 and of 4 hosts cannot run beside each other, so each is a step of the view.
+        // Jobs of 5 and of 4 nodes cannot run beside each other, so each is a step of the view.
         let mut waiting = Vec::new();
         for idx in 0..300_u32 {
             let shape = Shape { nodes: Nodes::Count(5 - idx % 2), wall: Some(Span::from_secs(1000 + i64::from(idx))) };

@@ -56,11 +56,11 @@ impl Scene {
         scene
     }
 
-    /// A job of one to four hosts that runs on so many now.
-    async fn started(&self, n_hosts: u32) -> JobId {
-        let reply = self.ann.call(&Call::Submit(Box::new(malleable(n_hosts)))).await.expect("a possible job");
+    /// A job of one to four nodes that runs on so many now.
+    async fn started(&self, n_nodes: u32) -> JobId {
+        let reply = self.ann.call(&Call::Submit(Box::new(malleable(n_nodes)))).await.expect("a possible job");
         let Answer::Submitted { job } = reply else { panic!("{reply:?}") };
-        while self.nodes.iter().filter(|node| node.has(job)).count() < n_hosts as usize {
+        while self.nodes.iter().filter(|node| node.has(job)).count() < n_nodes as usize {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         job
@@ -78,7 +78,7 @@ impl Scene {
         App::attach(client).await.expect("it may speak")
     }
 
-    /// Somebody else's application gets a host and gives it back, on time, whatever others do.
+    /// Somebody else's application gets a node and gives it back, on time, whatever others do.
     async fn expect_others_are_served(&self) {
         let job = self.started(1).await;
         let mut app = self.attached(job).await;
@@ -109,7 +109,7 @@ impl Scene {
 /// Machines are shared, and still nobody waits for a time-out.
 const ON_TIME: Duration = Duration::from_secs(5);
 
-fn malleable(n_hosts: u32) -> Submission {
+fn malleable(n_nodes: u32) -> Submission {
     let speedup = Speedup::default();
     let malleable = Malleable {
         least: 1,
@@ -119,7 +119,7 @@ fn malleable(n_hosts: u32) -> Submission {
         speedup,
         survives_loss: None,
     };
-    let shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_mins(10)) }];
+    let shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_mins(10)) }];
     Submission { shapes, malleable: Some(malleable), ..job("elastic") }
 }
 
@@ -212,7 +212,7 @@ impl App {
             }
             NegotiatorTold::Notice(NegotiatorNotice::Holding(holding)) => self.holding = *holding,
             NegotiatorTold::Notice(NegotiatorNotice::Counted { n_opened }) => self.dialogues.skip_to(n_opened),
-            NegotiatorTold::Notice(NegotiatorNotice::HostsLost { .. }) => {}
+            NegotiatorTold::Notice(NegotiatorNotice::NodesLost { .. }) => {}
             NegotiatorTold::Notice(notice) => self.notices.push(notice),
         }
     }
@@ -224,12 +224,12 @@ impl App {
         self.notices.remove(0)
     }
 
-    fn item(&self, n_hosts: u64) -> Item {
-        Item::up_to(Resource::Hosts(A), self.holding.hosts.len() as u64, n_hosts)
+    fn item(&self, n_nodes: u64) -> Item {
+        Item::up_to(Resource::Nodes(A), self.holding.nodes.len() as u64, n_nodes)
     }
 
-    async fn propose(&mut self, direction: Direction, n_hosts: u64) -> NegotiationId {
-        let (sets, items) = (vec![SetRule::All], vec![self.item(n_hosts)]);
+    async fn propose(&mut self, direction: Direction, n_nodes: u64) -> NegotiationId {
+        let (sets, items) = (vec![SetRule::All], vec![self.item(n_nodes)]);
         let (id, output) = self.dialogues.open(now(), direction, sets, items, Span::from_secs(20)).expect("a proposal");
         self.send(output).await;
         id
@@ -240,9 +240,9 @@ impl App {
         self.send(output).await;
     }
 
-    /// Lets go of the last of its hosts.
+    /// Lets go of the last of its nodes.
     async fn commit_last(&mut self, id: NegotiationId) {
-        let last = self.holding.hosts.last().expect("it has hosts").node;
+        let last = self.holding.nodes.last().expect("it has nodes").node;
         self.act(id, Action::Commit([last].into())).await;
     }
 
@@ -265,15 +265,15 @@ impl App {
 }
 
 #[test]
-fn an_application_asks_for_a_host_gets_it_and_gives_it_back() {
+fn an_application_asks_for_a_node_gets_it_and_gives_it_back() {
     tell(async {
         let scene = Scene::of_nodes(2).await;
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
-        assert_eq!((app.holding.generation, app.holding.hosts.len()), (1, 1));
+        assert_eq!((app.holding.generation, app.holding.nodes.len()), (1, 1));
         let id = app.propose(Direction::Grow, 1).await;
         app.until_phase(id, Phase::Applied).await;
-        app.until_holding(|holding| holding.hosts.len() == 2).await;
+        app.until_holding(|holding| holding.nodes.len() == 2).await;
         assert_eq!(app.holding.generation, 2);
         assert!(scene.nodes.iter().all(|node| node.has(job)));
 
@@ -281,7 +281,7 @@ fn an_application_asks_for_a_host_gets_it_and_gives_it_back() {
         app.until_phase(id, Phase::Accepted).await;
         app.commit_last(id).await;
         app.until_phase(id, Phase::Applied).await;
-        app.until_holding(|holding| holding.hosts.len() == 1).await;
+        app.until_holding(|holding| holding.nodes.len() == 1).await;
         assert_eq!(app.holding.generation, 3);
 
         scene.end(job).await;
@@ -302,11 +302,11 @@ fn a_process_that_takes_over_keeps_the_promise_of_the_one_before() {
         drop(before);
         let mut after = scene.attached(job).await;
         assert_eq!(after.phase(id), Some(Phase::Accepted), "it is told when it comes");
-        let second = after.holding.hosts[1].node;
+        let second = after.holding.nodes[1].node;
         after.act(id, Action::Commit([second].into())).await;
         after.until_phase(id, Phase::Applied).await;
-        after.until_holding(|holding| holding.hosts.iter().all(|host| host.node != second)).await;
-        assert_eq!(after.holding.hosts.len(), 2);
+        after.until_holding(|holding| holding.nodes.iter().all(|node| node.node != second)).await;
+        assert_eq!(after.holding.nodes.len(), 2);
     });
 }
 
@@ -318,11 +318,11 @@ fn who_negotiates_hears_what_became_of_what_others_have_asked_for() {
         let mut app = scene.attached(job).await;
         let reply = scene.ann.call(&Call::Negotiate { job, ask: ask(1) }).await.expect("she may ask");
         let Answer::Negotiated(AskOutcome::Ready { negotiation, .. }) = reply else { panic!("{reply:?}") };
-        app.until_holding(|holding| holding.hosts.len() == 2).await;
+        app.until_holding(|holding| holding.nodes.len() == 2).await;
         let id = app.propose(Direction::Grow, 1).await;
         assert!(id.number > negotiation.number, "it has heard which number is used");
         app.until_phase(id, Phase::Applied).await;
-        app.until_holding(|holding| holding.hosts.len() == 3).await;
+        app.until_holding(|holding| holding.nodes.len() == 3).await;
     });
 }
 
@@ -354,7 +354,7 @@ fn of_two_processes_the_later_one_speaks_and_the_talk_goes_on() {
         let mut second = scene.attached(job).await;
         assert_eq!(first.notice().await, NegotiatorNotice::Replaced);
         assert!(matches!(first.receiver.recv::<NegotiatorTold>().await, Ok(None)));
-        assert_eq!(second.holding.hosts.len(), 2);
+        assert_eq!(second.holding.nodes.len(), 2);
         // It counts on from where the first was, for no number is used twice.
         let id = second.propose(Direction::Shrink, 1).await;
         assert_eq!(id.number, 2);
@@ -418,16 +418,16 @@ fn a_job_speaks_of_itself_alone() {
     });
 }
 
-fn ask(n_hosts: u64) -> Ask {
+fn ask(n_nodes: u64) -> Ask {
     Ask {
         direction: Direction::Grow,
-        what: Asked::Hosts { cluster: None },
-        quantity: n_hosts,
+        what: Asked::Nodes { cluster: None },
+        quantity: n_nodes,
         least: 1,
         sizes: Sizes::Any,
         price: negotiation::Price(0),
         duration: None,
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: Span::from_secs(5),
     }
 }
@@ -448,7 +448,7 @@ fn an_agent_asks_for_its_ranks_and_nobody_for_a_job_elsewhere() {
         assert_eq!(here[0].certify(job, Run(2)).await.map(drop), Err("not_running".to_owned()));
         let ToAgent::Asked { seq: 2, outcome } = here[0].ask(question(2)).await else { panic!("it may") };
         match outcome {
-            AskOutcome::Ready { quantity: 2, hosts, generation: 2, .. } => assert_eq!(hosts.len(), 2),
+            AskOutcome::Ready { quantity: 2, nodes, generation: 2, .. } => assert_eq!(nodes.len(), 2),
             other => panic!("{other:?}"),
         }
         // What cannot be an ask may be a newer agent's: it is skipped, and the agent served.
@@ -568,7 +568,7 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
                 id: own(1),
                 seq: 2,
                 ack_seq: 0,
-                statement: Some(Statement::Ready { round: 1, hosts: [NodeId(u32::MAX)].into() }),
+                statement: Some(Statement::Ready { round: 1, nodes: [NodeId(u32::MAX)].into() }),
             },
         ];
         for message in says {
@@ -578,7 +578,7 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         app.say_broken(foreign).await;
         let stale = broken(&app, 6, |template| template.parties.run.0 += 1);
         app.say_broken(stale).await;
-        assert_eq!(app.holding.hosts.len(), 1);
+        assert_eq!(app.holding.nodes.len(), 1);
         // And the channel is well.
         app.dialogues.go_on_from(90);
         let id = app.propose(Direction::Grow, 1).await;
@@ -616,7 +616,7 @@ fn replays_and_late_answers_change_nothing() {
         app.say(&NegotiatorCall::Say(Box::new(Message { id, seq: 9, ack_seq: 1, statement: Some(end) }))).await;
         let id = app.propose(Direction::Grow, 1).await;
         app.until_phase(id, Phase::Applied).await;
-        app.until_holding(|holding| holding.hosts.len() == 3).await;
+        app.until_holding(|holding| holding.nodes.len() == 3).await;
         scene.end(job).await;
     });
 }
@@ -649,14 +649,14 @@ fn a_flood_of_one_application_takes_little_memory_and_nobody_elses_time() {
 }
 
 #[test]
-fn a_message_that_names_more_hosts_than_there_are_is_refused() {
+fn a_message_that_names_more_nodes_than_there_are_is_refused() {
     tell(async {
         let scene = Scene::of_nodes(3).await;
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
-        let hosts = (0..70_000).map(NodeId).collect();
+        let nodes = (0..70_000).map(NodeId).collect();
         let message =
-            Message { id: own(1), seq: 1, ack_seq: 0, statement: Some(Statement::Commit { round: 1, hosts }) };
+            Message { id: own(1), seq: 1, ack_seq: 0, statement: Some(Statement::Commit { round: 1, nodes }) };
         app.say(&NegotiatorCall::Say(Box::new(message))).await;
         let reason = app.client.link.closed().await;
         assert!(reason.contains("NegotiatorSays"), "{reason}");
@@ -682,7 +682,7 @@ fn a_server_that_was_killed_goes_on_with_the_talk() {
         }
         let client = Client::connect(&credentials, scene.server.address).await;
         let mut app = App::attach(client).await.expect("the same certificate is good still");
-        assert_eq!((app.holding.generation, app.holding.hosts.len()), (2, 2));
+        assert_eq!((app.holding.generation, app.holding.nodes.len()), (2, 2));
         let id = app.propose(Direction::Shrink, 1).await;
         assert_eq!(id.number, 2, "it remembers which numbers were used");
         app.until_phase(id, Phase::Accepted).await;

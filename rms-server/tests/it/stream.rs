@@ -14,7 +14,7 @@ fn ended(code: i32) -> JobStatus {
 }
 
 fn chunk(offset: u64, text: &str) -> Spooled {
-    Spooled::Chunk(Chunk { host_idx: 0, task: 0, stream: Stream::Out, offset, bytes: text.into() })
+    Spooled::Chunk(Chunk { node_idx: 0, task: 0, stream: Stream::Out, offset, bytes: text.into() })
 }
 
 async fn follow(client: &Client, job: JobId) -> Channel {
@@ -86,7 +86,7 @@ fn output_continues_where_it_was_when_the_agent_comes_back_and_ends_with_the_job
 }
 
 #[test]
-fn input_reaches_the_first_host() {
+fn input_reaches_the_first_node() {
     tell(async {
         let server = Server::start();
         let ann = server.user("ann").await;

@@ -41,10 +41,10 @@ fn to_one(manner: &Manner, theirs: &Template, item: &Item, mine: Option<&Item>) 
         return Action::Reject(reason);
     }
     let own = mine.cloned().unwrap_or_else(|| own_terms(manner, direction, item));
-    let own = Item { quantity, terms: Terms { price, ..own.terms.clone() }, hosts: Default::default(), ..own };
+    let own = Item { quantity, terms: Terms { price, ..own.terms.clone() }, nodes: Default::default(), ..own };
     match theirs.with_items(vec![own]) {
         Ok(template) => Action::Propose { template, valid_for: VALID_FOR },
-        // Hosts that it cannot do without were named, or held has changed meanwhile.
+        // Nodes that it cannot do without were named, or held has changed meanwhile.
         Err(_) => Action::Reject(Reason::Changed),
     }
 }
@@ -61,7 +61,7 @@ pub(super) fn usable(manner: &Manner, direction: Direction, item: &Item) -> Opti
     match item.resource {
         Resource::Time => Some(item.quantity),
         Resource::Cores(_) => None,
-        Resource::Hosts(_) => {
+        Resource::Nodes(_) => {
             let own = own_terms(manner, direction, item);
             match direction {
                 Direction::Grow => own.greatest(direction, item.quantity),
@@ -81,7 +81,7 @@ fn own_terms(manner: &Manner, direction: Direction, item: &Item) -> Item {
     };
     let most = Quantity(most);
     let terms = Terms { most, sizes: manner.sizes.clone(), price: item.terms.price, ..Terms::up_to(most) };
-    Item { terms, hosts: Default::default(), ..item.clone() }
+    Item { terms, nodes: Default::default(), ..item.clone() }
 }
 
 /// What it offers to pay, or wants to be paid.

@@ -1,4 +1,4 @@
-//! What a model application says that is against the rules: foreign ids, replays, hosts that are not its own, more than
+//! What a model application says that is against the rules: foreign ids, replays, nodes that are not its own, more than
 //! it holds, talk of another job.
 
 use std::collections::BTreeSet;
@@ -19,14 +19,14 @@ pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], o
         (0 | 1, Some(message)) => message,
         (2, Some(message)) => Message { ack_seq: message.ack_seq + 1 + dice.number(0, 3), ..message },
         (3, Some(message)) => {
-            let statement = Statement::Commit { round: round(dice), hosts: some_hosts(dice) };
+            let statement = Statement::Commit { round: round(dice), nodes: some_nodes(dice) };
             Message { seq: message.seq + 1, statement: Some(statement), ..message }
         }
         (4, _) => {
             let round = round(dice);
             let statements = [
                 Statement::Accept { round },
-                Statement::Ready { round, hosts: some_hosts(dice) },
+                Statement::Ready { round, nodes: some_nodes(dice) },
                 Statement::End { ending: negotiation::Ending::Failed, reason: Reason::Lost },
             ];
             let statement = dice.pick(&statements).cloned();
@@ -50,11 +50,11 @@ fn proposal(dice: &mut Dice, (job, run): (JobId, Run), id: NegotiationId) -> Sta
     let quantity = Quantity(u64::from(dice.number(1, 50)));
     let held = Quantity(quantity.0 + u64::from(dice.number(0, 1 << 19)));
     let resources =
-        [Resource::Hosts(ClusterId(7)), Resource::Hosts(ClusterId(1)), Resource::Cores(ClusterId(1)), Resource::Time];
+        [Resource::Nodes(ClusterId(7)), Resource::Nodes(ClusterId(1)), Resource::Cores(ClusterId(1)), Resource::Time];
     let resource = *dice.pick(&resources).expect("there are four");
     let terms = Terms { price: Price(u64::from(dice.number(0, 1 << 30))), ..Terms::exactly(quantity) };
     let status = negotiation::ItemStatus::Proposed;
-    let item = Item { set: 0, resource, quantity, held, hosts: BTreeSet::new(), terms, status };
+    let item = Item { set: 0, resource, quantity, held, nodes: BTreeSet::new(), terms, status };
     let template = Template::of_one(Parties { job, run, initiator: id.initiator }, direction, item);
     match template {
         Ok(template) => Statement::Propose { round: round(dice).max(1), template, valid_for: Span::from_mins(5) },
@@ -63,9 +63,9 @@ fn proposal(dice: &mut Dice, (job, run): (JobId, Run), id: NegotiationId) -> Sta
     }
 }
 
-fn some_hosts(dice: &mut Dice) -> BTreeSet<NodeId> {
-    let n_hosts = dice.number(0, 3);
-    (0..n_hosts).map(|_| NodeId(dice.number(0, 8))).collect()
+fn some_nodes(dice: &mut Dice) -> BTreeSet<NodeId> {
+    let n_nodes = dice.number(0, 3);
+    (0..n_nodes).map(|_| NodeId(dice.number(0, 8))).collect()
 }
 
 fn side(dice: &mut Dice) -> Side {

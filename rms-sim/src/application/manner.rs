@@ -6,25 +6,25 @@ use rms_model::{Sizes, Span};
 /// The behaviour of the process that speaks for one application, the same in every execution.
 #[derive(Clone, Debug)]
 pub struct Manner {
-    /// Totals of hosts that it can use, and between which bounds.
+    /// Totals of nodes that it can use, and between which bounds.
     pub least: u32,
     pub most: u32,
     pub sizes: Sizes,
     /// It declares them when it is attached; else those of its submission count.
     pub declares: bool,
-    /// From one breakpoint to the next. It gives hosts, and opens negotiations, at breakpoints only.
+    /// From one breakpoint to the next. It gives nodes, and opens negotiations, at breakpoints only.
     pub breakpoint: Span,
     /// From hearing a proposal until it has chosen an answer.
     pub thinks: Span,
     /// Its answer arrives when the proposal lapses, or a moment before or after.
     pub last_minute: bool,
-    /// The most it pays for a host and hour.
+    /// The most it pays for a node and hour.
     pub ceiling: Price,
     pub answers: Answers,
     pub promises: Promises,
     /// What it wants by itself, in this order.
     pub wants: Vec<Want>,
-    /// Its processes end themselves on hosts that it lets go of, after this time; absent: they are ended.
+    /// Its processes end themselves on nodes that it lets go of, after this time; absent: they are ended.
     pub clears_in: Option<Span>,
     pub absence: Option<Absence>,
     /// In so many of a hundred breakpoints it says what is not true.
@@ -34,7 +34,7 @@ pub struct Manner {
     /// Its clock is wrong by so much.
     pub skew: Span,
     pub weather: Weather,
-    /// It says that it can go on without hosts that are lost.
+    /// It says that it can go on without nodes that are lost.
     pub survives_loss: bool,
 }
 
@@ -52,7 +52,7 @@ pub enum Answers {
     Ignores,
 }
 
-/// What becomes of hosts that it has agreed to give.
+/// What becomes of nodes that it has agreed to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promises {
     /// It lets go of them at its next breakpoint.
@@ -81,9 +81,9 @@ pub struct Want {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Hosts of the cluster on which its first host is.
-    Hosts,
-    /// Hosts of the other one of two clusters.
+    /// Nodes of the cluster on which its first node is.
+    Nodes,
+    /// Nodes of the other one of two clusters.
     Elsewhere,
     /// As many of both, all or nothing.
     OnBoth,
@@ -91,10 +91,10 @@ pub enum Wanted {
     OnEither,
     /// So many seconds of wall time.
     Time,
-    /// So many hosts, or half as many: alternatives.
-    HostsOrHalf,
-    /// Hosts and time, either of which would do.
-    HostsAndTime,
+    /// So many nodes, or half as many: alternatives.
+    NodesOrHalf,
+    /// Nodes and time, either of which would do.
+    NodesAndTime,
 }
 
 /// It is not there for a while, or for ever.
@@ -154,14 +154,14 @@ impl Manner {
         self
     }
 
-    /// It wants so many hosts more, or what it can get of them, so long after it began.
+    /// It wants so many nodes more, or what it can get of them, so long after it began.
     pub fn grows(self, after: Span, quantity: u64) -> Manner {
-        self.wants(Want::hosts(Direction::Grow, after, quantity))
+        self.wants(Want::nodes(Direction::Grow, after, quantity))
     }
 
-    /// It gives so many hosts back, so long after it began.
+    /// It gives so many nodes back, so long after it began.
     pub fn shrinks(self, after: Span, quantity: u64) -> Manner {
-        self.wants(Want::hosts(Direction::Shrink, after, quantity))
+        self.wants(Want::nodes(Direction::Shrink, after, quantity))
     }
 
     pub fn wants(mut self, want: Want) -> Manner {
@@ -188,12 +188,12 @@ impl Manner {
 }
 
 impl Want {
-    /// From one host to so many, for nothing, until its end.
-    pub fn hosts(direction: Direction, after: Span, quantity: u64) -> Want {
+    /// From one node to so many, for nothing, until its end.
+    pub fn nodes(direction: Direction, after: Span, quantity: u64) -> Want {
         Want {
             after,
             direction,
-            what: Wanted::Hosts,
+            what: Wanted::Nodes,
             quantity,
             least: 1,
             price: Price(0),

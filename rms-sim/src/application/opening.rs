@@ -8,17 +8,17 @@ use super::manner::{Manner, Want, Wanted};
 
 /// The sets and items of its first proposal; none if it could use nothing of what it wants.
 pub(super) fn opening(manner: &Manner, want: &Want, holding: &Holding, now: Time) -> Option<(Vec<SetRule>, Vec<Item>)> {
-    let home = holding.hosts.first()?.cluster;
+    let home = holding.nodes.first()?.cluster;
     let on = |cluster: ClusterId| {
-        let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count() as u64;
-        // Its first host stays.
+        let n_held = holding.nodes.iter().filter(|node| node.cluster == cluster).count() as u64;
+        // Its first node stays.
         let n_spare = n_held.saturating_sub(u64::from(cluster == home));
-        of_hosts(manner, want, Resource::Hosts(cluster), (n_held, n_spare), want.quantity, now)
+        of_nodes(manner, want, Resource::Nodes(cluster), (n_held, n_spare), want.quantity, now)
     };
-    let n_held = holding.hosts.iter().filter(|host| host.cluster == home).count() as u64;
-    let hosts = |quantity: u64| {
+    let n_held = holding.nodes.iter().filter(|node| node.cluster == home).count() as u64;
+    let nodes = |quantity: u64| {
         let held = (n_held, n_held.saturating_sub(1));
-        of_hosts(manner, want, Resource::Hosts(home), held, quantity, now)
+        of_nodes(manner, want, Resource::Nodes(home), held, quantity, now)
     };
     let time = || {
         let held = holding.until.since(now).as_millis().unsigned_abs();
@@ -29,20 +29,20 @@ pub(super) fn opening(manner: &Manner, want: &Want, holding: &Holding, now: Time
         }
     };
     Some(match want.what {
-        Wanted::Hosts => (vec![SetRule::All], vec![on(home)?]),
+        Wanted::Nodes => (vec![SetRule::All], vec![on(home)?]),
         Wanted::Elsewhere => (vec![SetRule::All], vec![on(other(home))?]),
         Wanted::OnBoth => (vec![SetRule::All], vec![on(home)?, on(other(home))?]),
         Wanted::OnEither => (vec![SetRule::AnyOf], vec![on(home)?, on(other(home))?]),
         Wanted::Time => (vec![SetRule::All], vec![time()]),
-        Wanted::HostsOrHalf => {
-            let (whole, half) = (hosts(want.quantity)?, hosts((want.quantity / 2).max(1))?);
+        Wanted::NodesOrHalf => {
+            let (whole, half) = (nodes(want.quantity)?, nodes((want.quantity / 2).max(1))?);
             if whole.quantity == half.quantity {
                 (vec![SetRule::All], vec![whole])
             } else {
                 (vec![SetRule::OneOf], vec![whole, half])
             }
         }
-        Wanted::HostsAndTime => (vec![SetRule::AnyOf], vec![hosts(want.quantity)?, time()]),
+        Wanted::NodesAndTime => (vec![SetRule::AnyOf], vec![nodes(want.quantity)?, time()]),
     })
 }
 
@@ -51,8 +51,8 @@ fn other(home: ClusterId) -> ClusterId {
     ClusterId(1 - home.0.min(1))
 }
 
-/// Such a change of its hosts as it can use, up to what it wants; its terms say what of it would do.
-fn of_hosts(
+/// Such a change of its nodes as it can use, up to what it wants; its terms say what of it would do.
+fn of_nodes(
     manner: &Manner,
     want: &Want,
     resource: Resource,

@@ -30,13 +30,13 @@ impl HeatMap {
         let n_columns = n_columns.max(1);
         let first = finished.clone().map(|job| job.submitted).min().unwrap_or(Time::EPOCH);
         let last = finished.clone().map(|job| job.submitted).max().unwrap_or(first);
-        let largest = finished.clone().map(|job| job.n_hosts).max().unwrap_or(1);
+        let largest = finished.clone().map(|job| job.n_nodes).max().unwrap_or(1);
         let n_rows = class(largest) + 1;
         let column = Span::from_millis(last.since(first).as_millis() / n_columns as i64 + 1);
         let mut sums = vec![vec![Cell::default(); n_columns]; n_rows];
         for job in finished {
             let column_idx = (job.submitted.since(first).as_millis() / column.as_millis()) as usize;
-            let cell = &mut sums[class(job.n_hosts)][column_idx.min(n_columns - 1)];
+            let cell = &mut sums[class(job.n_nodes)][column_idx.min(n_columns - 1)];
             cell.jobs += 1;
             cell.mean_wait_s += job.wait().as_secs_f64();
             cell.mean_bounded_slowdown += job.bounded_slowdown();
@@ -55,6 +55,6 @@ impl HeatMap {
 }
 
 /// 1 is class 0, 2 is 1, 3 and 4 are 2, 5 to 8 are 3.
-fn class(n_hosts: u32) -> usize {
-    n_hosts.max(1).next_power_of_two().trailing_zeros() as usize
+fn class(n_nodes: u32) -> usize {
+    n_nodes.max(1).next_power_of_two().trailing_zeros() as usize
 }

@@ -10,10 +10,10 @@ use rms_model::{Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, Role, R
 use serde::Serialize;
 
 use super::trace::submission;
-use super::{Finished, Hosts, Summary, Workload};
+use super::{ClusterNodes, Finished, Summary, Workload};
 
 /// Jobs in the order in which they could first have started. Each keeps the size it ran with, its owner, its priority
-/// and what its hosts must have; it runs for as long as it did.
+/// and what its nodes must have; it runs for as long as it did.
 #[derive(Debug)]
 pub struct JournalJobs {
     jobs: Vec<JournalJob>,
@@ -32,7 +32,7 @@ pub struct Census {
     pub still_running: usize,
     /// They run again for as long as they did until somebody cancelled them.
     pub cancelled_while_running: usize,
-    /// Negotiated, or evolving: they keep the hosts that they had on average.
+    /// Negotiated, or evolving: they keep the nodes that they had on average.
     pub resized: usize,
     /// Their real wait goes from their first request to their last start.
     pub restarted: usize,
@@ -41,7 +41,7 @@ pub struct Census {
 #[derive(Debug)]
 struct JournalJob {
     owner: String,
-    hosts: BTreeMap<String, u32>,
+    nodes: BTreeMap<String, u32>,
     wall: Span,
     run: Span,
     n_tasks: u32,
@@ -65,11 +65,11 @@ impl JournalJobs {
         self.jobs.is_empty()
     }
 
-    /// How those jobs really fared that `replayed` has run, on so many hosts.
-    pub fn past(&self, replayed: &Summary, n_hosts: u32) -> Summary {
+    /// How those jobs really fared that `replayed` has run, on so many nodes.
+    pub fn past(&self, replayed: &Summary, n_nodes: u32) -> Summary {
         let past = |(job, again): (&JournalJob, &Option<Finished>)| again.map(|_| job.past);
         let finished = self.jobs.iter().zip(&replayed.finished).map(past).collect();
-        Summary::new(finished, n_hosts, replayed.figures.refused, Span::ZERO)
+        Summary::new(finished, n_nodes, replayed.figures.refused, Span::ZERO)
     }
 }
 
@@ -85,7 +85,7 @@ impl Census {
                 (Some(_), false) => {}
             }
             if record.started.is_some() {
-                let is_resized = |held: &Evolution| held.stages().iter().any(|stage| stage.hosts != held.peak());
+                let is_resized = |held: &Evolution| held.stages().iter().any(|stage| stage.nodes != held.peak());
                 census.resized += usize::from(record.evolution.as_ref().is_some_and(is_resized));
                 census.restarted += usize::from(record.run > Run(1));
             }
@@ -106,22 +106,22 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
     let started = record.started?;
     let past_run = record.ended.since(started);
     let held = record.evolution.as_ref().filter(|held| held.span() > Span::ZERO);
-    let mut hosts: BTreeMap<String, u32> = BTreeMap::new();
-    for (cluster, count) in record.request.hosts.iter().filter(|(_, count)| **count > 0) {
-        hosts.insert(state.clusters().get(cluster)?.clone(), *count);
+    let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
+    for (cluster, count) in record.request.nodes.iter().filter(|(_, count)| **count > 0) {
+        nodes.insert(state.clusters().get(cluster)?.clone(), *count);
     }
-    // What is remembered of an application whose hosts change is the most that it asked for; how many hosts it had of
+    // What is remembered of an application whose nodes change is the most that it asked for; how many nodes it had of
     // which of several clusters is not.
-    let n_asked = hosts.values().sum::<u32>().max(1);
-    if let (Some(held), 1) = (held, hosts.len()) {
-        hosts.values_mut().for_each(|count| *count = mean_hosts(held));
+    let n_asked = nodes.values().sum::<u32>().max(1);
+    if let (Some(held), 1) = (held, nodes.len()) {
+        nodes.values_mut().for_each(|count| *count = mean_nodes(held));
     }
-    let n_hosts: u32 = hosts.values().sum();
-    let n_tasks = u64::from(record.n_tasks) * u64::from(n_hosts);
+    let n_nodes: u32 = nodes.values().sum();
+    let n_tasks = u64::from(record.n_tasks) * u64::from(n_nodes);
     let n_tasks = u32::try_from(n_tasks.div_ceil(n_asked.into())).unwrap_or(u32::MAX);
-    let host_millis = match held {
+    let node_millis = match held {
         Some(held) => held.area(),
-        None => i128::from(past_run.as_millis()) * i128::from(n_hosts),
+        None => i128::from(past_run.as_millis()) * i128::from(n_nodes),
     };
     // What was ended at its limit took a grace period more, which is not the job's; others may have got more time.
     let asked = record.request.wall;
@@ -129,7 +129,7 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
     let (wall, run) = if is_overrun { (asked, past_run.min(asked)) } else { (asked.max(past_run), past_run) };
     Some(JournalJob {
         owner: record.owner.0.clone(),
-        hosts,
+        nodes,
         wall,
         run: run.max(Span::from_millis(1)),
         n_tasks,
@@ -140,15 +140,15 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
             submitted: record.eligible,
             started,
             ended: record.ended,
-            n_hosts,
-            host_time: Span::from_millis(i64::try_from(host_millis).unwrap_or(i64::MAX)),
+            n_nodes,
+            node_time: Span::from_millis(i64::try_from(node_millis).unwrap_or(i64::MAX)),
             n_changes: held.map_or(0, |held| held.stages().len() as u32 - 1),
         },
     })
 }
 
 /// To the nearest whole one; an application that has paused for most of the time had one, too.
-fn mean_hosts(held: &Evolution) -> u32 {
+fn mean_nodes(held: &Evolution) -> u32 {
     let millis = i128::from(held.span().as_millis());
     u32::try_from((held.area() + millis / 2) / millis).unwrap_or(u32::MAX).max(1)
 }
@@ -166,7 +166,7 @@ impl Workload for JournalJobs {
         let job = &self.jobs[job_idx];
         // What was accepted once is not judged again.
         let who = Identity { role: Role::Admin, name: job.owner.clone() };
-        let shape = Shape { nodes: Nodes::PerCluster(job.hosts.clone()), wall: Some(job.wall) };
+        let shape = Shape { nodes: Nodes::PerCluster(job.nodes.clone()), wall: Some(job.wall) };
         let submission = Submission {
             n_tasks: Some(job.n_tasks.max(1)),
             cpus_per_task: job.cpus_per_task,
@@ -183,15 +183,15 @@ impl Workload for JournalJobs {
 }
 
 /// The nodes that a server knows, as they described themselves.
-pub fn known_hosts(state: &State) -> Vec<Hosts> {
-    let host = |node: &rms_core::state::node::Node| Hosts {
+pub fn known_nodes(state: &State) -> Vec<ClusterNodes> {
+    let node = |node: &rms_core::state::node::Node| ClusterNodes {
         cluster: state.clusters()[&node.cluster].clone(),
         names: vec![node.name.clone()],
         inventory: node.inventory.clone(),
     };
     // Clusters get their ids in the order in which their first nodes join.
     let clusters: BTreeSet<_> = state.clusters().keys().copied().collect();
-    let of = |cluster| state.nodes().values().filter(move |node| node.cluster == cluster).map(host);
+    let of = |cluster| state.nodes().values().filter(move |node| node.cluster == cluster).map(node);
     clusters.into_iter().flat_map(of).collect()
 }
 
@@ -201,24 +201,24 @@ mod tests {
     use rms_model::{Labels, Owner, Request, Settings};
 
     use super::*;
-    use crate::batch::{Batch, TraceJobs, uniform_hosts};
+    use crate::batch::{Batch, TraceJobs, uniform_nodes};
 
     fn secs(secs: i64) -> Time {
         Time::from_secs(secs)
     }
 
-    /// A job of so many hosts that wanted to start at 0; times are when it really started and ended.
-    fn record(state: &State, job: u64, n_hosts: u32, started: Option<i64>, ended: i64) -> JobRecord {
+    /// A job of so many nodes that wanted to start at 0; times are when it really started and ended.
+    fn record(state: &State, job: u64, n_nodes: u32, started: Option<i64>, ended: i64) -> JobRecord {
         let cluster = *state.clusters().keys().next().expect("there is one");
         JobRecord {
             labels: Labels::named(format!("j{job}")),
             started: started.map(secs),
             ended: secs(ended),
-            n_tasks: n_hosts,
+            n_tasks: n_nodes,
             ..JobRecord::of(
                 JobId(job),
                 Owner("ann".to_owned()),
-                Request::on_one(cluster, n_hosts, Span::from_secs(100)),
+                Request::on_one(cluster, n_nodes, Span::from_secs(100)),
                 secs(0),
             )
         }
@@ -226,18 +226,18 @@ mod tests {
 
     #[test]
     fn what_really_happened_stands_beside_a_replay_of_the_same_jobs() {
-        let (settings, hosts, nobody) = (Settings::default(), [uniform_hosts(4, 1)], TraceJobs::new(Vec::new()));
-        let empty = Batch::new(settings.clone(), &hosts, &nobody).expect("nodes join");
+        let (settings, nodes, nobody) = (Settings::default(), [uniform_nodes(4, 1)], TraceJobs::new(Vec::new()));
+        let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
         let state = empty.state();
         let cancelled = || Outcome::Cancelled { by: "ann".to_owned() };
-        let stage = |hosts, secs| Stage { hosts, span: Span::from_secs(secs) };
+        let stage = |nodes, secs| Stage { nodes, span: Span::from_secs(secs) };
         let held = Evolution::new(vec![stage(4, 10), stage(1, 30)]).expect("it is one");
         let records = [
             record(state, 1, 4, Some(2), 12),
             JobRecord { outcome: cancelled(), ..record(state, 2, 4, None, 5) },
             JobRecord { outcome: cancelled(), ..record(state, 3, 1, Some(12), 20) },
             JobRecord { outcome: Outcome::LauncherLost, ..record(state, 4, 1, None, 6) },
-            // It had 4 hosts for 10 s and one for 30 s: 1.75 on average.
+            // It had 4 nodes for 10 s and one for 30 s: 1.75 on average.
             JobRecord { evolution: Some(held), ..record(state, 5, 4, Some(20), 60) },
             JobRecord { run: Run(2), ..record(state, 6, 1, Some(60), 70) },
             // It was given more time than it had asked for.
@@ -255,16 +255,16 @@ mod tests {
             ..Census::default()
         };
         assert_eq!(jobs.census, census);
-        let replayed = Batch::new(settings, &hosts, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+        let replayed = Batch::new(settings, &nodes, &jobs).expect("nodes join").run(|_| {}).expect("all end");
         let again = |idx: usize| replayed.finished[idx].expect("it ran");
-        assert_eq!((again(2).n_hosts, again(2).run()), (2, Span::from_secs(40)), "its mean");
+        assert_eq!((again(2).n_nodes, again(2).run()), (2, Span::from_secs(40)), "its mean");
         assert_eq!((again(4).run(), again(5).run()), (Span::from_secs(200), Span::from_secs(100)), "no grace period");
         assert_eq!(replayed.finished[6], None, "the cluster is smaller now");
         let past = jobs.past(&replayed, 4);
         assert_eq!(past.figures.jobs, replayed.figures.jobs, "means are over the same jobs");
         // Starts at 2, 12, 20, 60, 70 and 70, all for jobs that came at 0.
         assert_eq!(past.figures.mean_wait_s, (2 + 12 + 20 + 60 + 70 + 70) as f64 / 6.0);
-        // Host-seconds: 40, 8, 70, 10, 200 and 105, of 4 hosts for 270 s.
+        // Node-seconds: 40, 8, 70, 10, 200 and 105, of 4 nodes for 270 s.
         assert_eq!(past.figures.utilisation, 433.0 / (4.0 * 270.0));
         assert!(replayed.figures.mean_wait_s < past.figures.mean_wait_s, "nobody waits for what is not replayed");
     }

@@ -1,15 +1,15 @@
-//! How far a job has come whose hosts change while it runs.
+//! How far a job has come whose nodes change while it runs.
 
 use rms_model::{Span, Speedup, Time};
 
-/// The work of a job whose speed depends on its hosts.
+/// The work of a job whose speed depends on its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elastic {
-    /// It runs for the workload's run time with so many hosts.
+    /// It runs for the workload's run time with so many nodes.
     pub size: u32,
     /// How fast it is with others.
     pub speedup: Speedup,
-    /// For so long it does nothing at each change of its hosts, while it redistributes what it has.
+    /// For so long it does nothing at each change of its nodes, while it redistributes what it has.
     pub pause: Span,
     /// It is killed then, wherever it is.
     pub wall: Span,
@@ -19,36 +19,36 @@ pub struct Elastic {
 #[derive(Clone, Debug)]
 pub(super) struct Progress {
     elastic: Elastic,
-    /// Milliseconds times thousandths of the speed of one host.
+    /// Milliseconds times thousandths of the speed of one node.
     left: i128,
     speed: i128,
     /// It works from here on.
     since: Time,
     started: Time,
-    n_hosts: u32,
-    /// When its hosts last changed, and host-milliseconds before that.
+    n_nodes: u32,
+    /// When its nodes last changed, and node-milliseconds before that.
     changed: Time,
-    host_millis: i128,
+    node_millis: i128,
     n_changes: u32,
 }
 
 impl Progress {
-    pub(super) fn new(elastic: Elastic, run: Span, at: Time, n_hosts: u32) -> Progress {
+    pub(super) fn new(elastic: Elastic, run: Span, at: Time, n_nodes: u32) -> Progress {
         let left = i128::from(run.as_millis()) * speed(&elastic, elastic.size);
-        let speed = speed(&elastic, n_hosts);
+        let speed = speed(&elastic, n_nodes);
         let (since, started, changed) = (at, at, at);
-        Progress { elastic, left, speed, since, started, n_hosts, changed, host_millis: 0, n_changes: 0 }
+        Progress { elastic, left, speed, since, started, n_nodes, changed, node_millis: 0, n_changes: 0 }
     }
 
-    /// From now on it has so many hosts.
-    pub(super) fn resize(&mut self, at: Time, n_hosts: u32) {
+    /// From now on it has so many nodes.
+    pub(super) fn resize(&mut self, at: Time, n_nodes: u32) {
         self.left -= i128::from(at.since(self.since).as_millis()) * self.speed;
         // Another change while it redistributes begins the redistribution anew.
         self.since = at + self.elastic.pause;
-        self.speed = speed(&self.elastic, n_hosts);
-        self.host_millis = self.host_millis_until(at);
+        self.speed = speed(&self.elastic, n_nodes);
+        self.node_millis = self.node_millis_until(at);
         self.changed = at;
-        self.n_hosts = n_hosts;
+        self.n_nodes = n_nodes;
         self.n_changes += 1;
     }
 
@@ -61,22 +61,22 @@ impl Progress {
     }
 
     /// What it will have held until then.
-    pub(super) fn host_time(&self, until: Time) -> Span {
-        Span::from_millis(i64::try_from(self.host_millis_until(until)).unwrap_or(i64::MAX))
+    pub(super) fn node_time(&self, until: Time) -> Span {
+        Span::from_millis(i64::try_from(self.node_millis_until(until)).unwrap_or(i64::MAX))
     }
 
     pub(super) fn n_changes(&self) -> u32 {
         self.n_changes
     }
 
-    fn host_millis_until(&self, until: Time) -> i128 {
-        self.host_millis + i128::from(until.since(self.changed).as_millis()) * i128::from(self.n_hosts)
+    fn node_millis_until(&self, until: Time) -> i128 {
+        self.node_millis + i128::from(until.since(self.changed).as_millis()) * i128::from(self.n_nodes)
     }
 }
 
 /// Never 0: whatever was declared, a job comes to its end.
-fn speed(elastic: &Elastic, n_hosts: u32) -> i128 {
-    elastic.speedup.at(n_hosts).map_or_else(|| i128::from(n_hosts) * 1000, i128::from).max(1)
+fn speed(elastic: &Elastic, n_nodes: u32) -> i128 {
+    elastic.speedup.at(n_nodes).map_or_else(|| i128::from(n_nodes) * 1000, i128::from).max(1)
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_keeps_its_hosts_runs_as_long_as_its_size_says() {
+    fn a_job_that_keeps_its_nodes_runs_as_long_as_its_size_says() {
         let run = Span::from_secs(100);
         assert_eq!(Progress::new(elastic(0), run, secs(7), 2).end(), secs(107));
         assert_eq!(Progress::new(elastic(0), run, secs(7), 4).end(), secs(82));
@@ -106,7 +106,7 @@ mod tests {
         progress.resize(secs(40), 4);
         // 60 s of speed 1.5 are left: 45 s of speed 2, after 5 s of nothing.
         assert_eq!(progress.end(), secs(90));
-        assert_eq!(progress.host_time(secs(90)), Span::from_secs(40 * 2 + 50 * 4));
+        assert_eq!(progress.node_time(secs(90)), Span::from_secs(40 * 2 + 50 * 4));
         progress.resize(secs(42), 2);
         assert_eq!(progress.end(), secs(107), "it did nothing between");
         assert_eq!(progress.n_changes(), 2);

@@ -10,10 +10,10 @@ pub struct Finished {
     pub started: Time,
     pub ended: Time,
     /// With which it started.
-    pub n_hosts: u32,
-    /// Hosts, each for as long as it held it.
-    pub host_time: Span,
-    /// How often its hosts changed while it ran.
+    pub n_nodes: u32,
+    /// Nodes, each for as long as it held it.
+    pub node_time: Span,
+    /// How often its nodes changed while it ran.
     pub n_changes: u32,
 }
 
@@ -61,14 +61,14 @@ pub struct Figures {
     pub mean_response_s: f64,
     pub mean_slowdown: f64,
     pub mean_bounded_slowdown: f64,
-    /// Host-seconds that jobs ran, over those that there were until the last end.
+    /// Node-seconds that jobs ran, over those that there were until the last end.
     pub utilisation: f64,
-    /// Host-seconds that ghosts kept idle.
-    pub ghost_host_s: f64,
+    /// Node-seconds that ghosts kept idle.
+    pub ghost_node_s: f64,
 }
 
 impl Summary {
-    pub(super) fn new(finished: Vec<Option<Finished>>, n_hosts: u32, refused: usize, ghosts: Span) -> Summary {
+    pub(super) fn new(finished: Vec<Option<Finished>>, n_nodes: u32, refused: usize, ghosts: Span) -> Summary {
         let ran = || finished.iter().flatten();
         let jobs = ran().count();
         let begin = ran().map(|job| job.submitted).min().unwrap_or(Time::EPOCH);
@@ -76,7 +76,7 @@ impl Summary {
         let makespan_s = end.since(begin).as_secs_f64();
         let mean =
             |of: &dyn Fn(&Finished) -> f64| if jobs == 0 { 0.0 } else { ran().map(of).sum::<f64>() / jobs as f64 };
-        let busy: f64 = ran().map(|job| job.host_time.as_secs_f64()).sum();
+        let busy: f64 = ran().map(|job| job.node_time.as_secs_f64()).sum();
         let figures = Figures {
             jobs,
             refused,
@@ -85,8 +85,8 @@ impl Summary {
             mean_response_s: mean(&|job| job.response().as_secs_f64()),
             mean_slowdown: mean(&Finished::slowdown),
             mean_bounded_slowdown: mean(&Finished::bounded_slowdown),
-            utilisation: if makespan_s > 0.0 { busy / (f64::from(n_hosts) * makespan_s) } else { 0.0 },
-            ghost_host_s: ghosts.as_secs_f64(),
+            utilisation: if makespan_s > 0.0 { busy / (f64::from(n_nodes) * makespan_s) } else { 0.0 },
+            ghost_node_s: ghosts.as_secs_f64(),
         };
         Summary { finished, figures }
     }

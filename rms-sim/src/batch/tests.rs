@@ -12,11 +12,11 @@ use super::*;
 use crate::Dice;
 use crate::workload::swf::TraceJob;
 
-/// Seconds and hosts of one job.
+/// Seconds and nodes of one job.
 #[derive(Clone, Copy, Debug)]
 struct Small {
     submit: i64,
-    n_hosts: u32,
+    n_nodes: u32,
     wall: i64,
     run: i64,
 }
@@ -24,13 +24,13 @@ struct Small {
 /// A machine and its jobs.
 #[derive(Clone, Debug)]
 struct Load {
-    n_hosts: u32,
+    n_nodes: u32,
     jobs: Vec<Small>,
 }
 
 fn load(seed: u64, is_exact: bool) -> Load {
     let mut dice = Dice::new(seed, 7);
-    let n_hosts = dice.number(1, 9);
+    let n_nodes = dice.number(1, 9);
     let n_jobs = dice.number(1, 30);
     let gap = dice.number(0, 12);
     let mut submit = 0;
@@ -38,24 +38,24 @@ fn load(seed: u64, is_exact: bool) -> Load {
         submit += i64::from(dice.number(0, gap));
         let wall = i64::from(dice.number(1, 20));
         let run = if is_exact || dice.chance(30) { wall } else { i64::from(dice.number(1, wall as u32)) };
-        Small { submit, n_hosts: dice.number(1, n_hosts), wall, run }
+        Small { submit, n_nodes: dice.number(1, n_nodes), wall, run }
     });
-    Load { n_hosts, jobs: jobs.collect() }
+    Load { n_nodes, jobs: jobs.collect() }
 }
 
 /// Many wait, and of some sizes several do: passes pass over most of them.
 fn deep_queue(seed: u64) -> Load {
     let mut dice = Dice::new(seed, 9);
-    let n_hosts = dice.number(4, 24);
+    let n_nodes = dice.number(4, 24);
     let walls: Vec<i64> = (0..dice.number(2, 8)).map(|_| i64::from(dice.number(1, 90))).collect();
     let mut submit = 0;
     let jobs = (0..dice.number(90, 130)).map(|_| {
         submit += i64::from(dice.number(0, 3));
         let wall = walls[dice.number(1, walls.len() as u32) as usize - 1];
         let run = if dice.chance(40) { wall } else { i64::from(dice.number(1, wall as u32)) };
-        Small { submit, n_hosts: dice.number(1, n_hosts).min(dice.number(1, n_hosts)), wall, run }
+        Small { submit, n_nodes: dice.number(1, n_nodes).min(dice.number(1, n_nodes)), wall, run }
     });
-    Load { n_hosts, jobs: jobs.collect() }
+    Load { n_nodes, jobs: jobs.collect() }
 }
 
 fn seeds() -> std::ops::Range<u64> {
@@ -69,7 +69,7 @@ fn trace_jobs(load: &Load) -> TraceJobs {
     let job = |(number, job): (usize, &Small)| TraceJob {
         number: number as i64,
         submit: Time::from_secs(job.submit),
-        n_nodes: job.n_hosts,
+        n_nodes: job.n_nodes,
         wall: Span::from_secs(job.wall),
         run: Span::from_secs(job.run),
         user: 1,
@@ -79,7 +79,7 @@ fn trace_jobs(load: &Load) -> TraceJobs {
 
 fn batch<'a>(policy: Policy, load: &Load, jobs: &'a TraceJobs) -> Batch<'a, TraceJobs> {
     let settings = Settings { policy, queue_depth: 0, ..Settings::default() };
-    Batch::new(settings, &[uniform_hosts(load.n_hosts, 1)], jobs).expect("the nodes join")
+    Batch::new(settings, &[uniform_nodes(load.n_nodes, 1)], jobs).expect("the nodes join")
 }
 
 /// When each job starts, by the core.
@@ -126,25 +126,25 @@ impl Bare {
     }
 
     fn n_free(&self) -> u32 {
-        self.load.n_hosts - self.running.iter().map(|(job, _)| self.load.jobs[*job].n_hosts).sum::<u32>()
+        self.load.n_nodes - self.running.iter().map(|(job, _)| self.load.jobs[*job].n_nodes).sum::<u32>()
     }
 
-    /// The second from which on so many hosts are free, and how many there are then; only what runs is looked at.
-    fn shadow(&self, n_hosts: u32) -> (i64, u32) {
+    /// The second from which on so many nodes are free, and how many there are then; only what runs is looked at.
+    fn shadow(&self, n_nodes: u32) -> (i64, u32) {
         let mut ends: Vec<(i64, u32)> = self
             .running
             .iter()
-            .map(|(job, start)| (start + self.load.jobs[*job].wall, self.load.jobs[*job].n_hosts))
+            .map(|(job, start)| (start + self.load.jobs[*job].wall, self.load.jobs[*job].n_nodes))
             .collect();
         ends.sort_unstable();
         let mut n_free = self.n_free();
         let mut at = self.now;
         let mut ends = ends.into_iter().peekable();
-        while let Some((end, hosts)) = ends.next() {
-            n_free += hosts;
+        while let Some((end, nodes)) = ends.next() {
+            n_free += nodes;
             at = end;
             let is_last_of_instant = ends.peek().is_none_or(|(next, _)| *next > end);
-            if is_last_of_instant && n_free >= n_hosts {
+            if is_last_of_instant && n_free >= n_nodes {
                 break;
             }
         }
@@ -153,18 +153,18 @@ impl Bare {
 
     /// The first second at which a job fits into what runs and what others have reserved.
     fn first_fit(&self, wanted: usize) -> i64 {
-        let Small { n_hosts, wall, .. } = self.load.jobs[wanted];
+        let Small { n_nodes, wall, .. } = self.load.jobs[wanted];
         let reserved = self.reserved.iter().enumerate().filter(|(job, _)| *job != wanted);
         let reserved = reserved.filter_map(|(job, start)| start.map(|start| (job, start)));
         let holds: Vec<(i64, i64, u32)> = (self.running.iter().copied().chain(reserved))
-            .map(|(job, start)| (start, start + self.load.jobs[job].wall, self.load.jobs[job].n_hosts))
+            .map(|(job, start)| (start, start + self.load.jobs[job].wall, self.load.jobs[job].n_nodes))
             .collect();
         let busy = |at: i64| -> u32 {
-            holds.iter().filter(|(from, until, _)| *from <= at && at < *until).map(|(.., hosts)| hosts).sum()
+            holds.iter().filter(|(from, until, _)| *from <= at && at < *until).map(|(.., nodes)| nodes).sum()
         };
         let mut n_fits = 0;
         for at in self.now.. {
-            n_fits = if busy(at) + n_hosts <= self.load.n_hosts { n_fits + 1 } else { 0 };
+            n_fits = if busy(at) + n_nodes <= self.load.n_nodes { n_fits + 1 } else { 0 };
             if n_fits == wall {
                 return at + 1 - wall;
             }
@@ -174,25 +174,25 @@ impl Bare {
 
     fn fcfs(&mut self) {
         for job in self.waiting.clone() {
-            if self.load.jobs[job].n_hosts > self.n_free() {
+            if self.load.jobs[job].n_nodes > self.n_free() {
                 break;
             }
             self.start(job);
         }
     }
 
-    /// By the book: the head's shadow time, and the hosts that it leaves over then.
+    /// By the book: the head's shadow time, and the nodes that it leaves over then.
     fn easy(&mut self) {
         self.fcfs();
         let waiting: Vec<usize> = self.waiting.iter().copied().filter(|job| self.starts[*job].is_none()).collect();
         let Some((head, others)) = waiting.split_first() else { return };
-        let (shadow, n_free_then) = self.shadow(self.load.jobs[*head].n_hosts);
-        let mut n_extra = n_free_then - self.load.jobs[*head].n_hosts;
+        let (shadow, n_free_then) = self.shadow(self.load.jobs[*head].n_nodes);
+        let mut n_extra = n_free_then - self.load.jobs[*head].n_nodes;
         for job in others {
-            let Small { n_hosts, wall, .. } = self.load.jobs[*job];
+            let Small { n_nodes, wall, .. } = self.load.jobs[*job];
             let ends_before = self.now + wall <= shadow;
-            if n_hosts <= self.n_free() && (ends_before || n_hosts <= n_extra) {
-                n_extra -= if ends_before { 0 } else { n_hosts };
+            if n_nodes <= self.n_free() && (ends_before || n_nodes <= n_extra) {
+                n_extra -= if ends_before { 0 } else { n_nodes };
                 self.start(*job);
             }
         }
@@ -294,7 +294,7 @@ fn conservative_never_delays_anyone() {
                 let promise = promised.insert(*job, start).unwrap_or(start);
                 assert!(start <= promise, "LIMBER_SEED={seed}: job {job}: {promise:?} becomes {start:?}: {load:?}");
                 if is_exact && entry.started().is_none() {
-                    assert_eq!(start, promise, "LIMBER_SEED={seed}: nothing frees hosts early: {load:?}");
+                    assert_eq!(start, promise, "LIMBER_SEED={seed}: nothing frees nodes early: {load:?}");
                 }
             }
         }
@@ -357,7 +357,7 @@ fn a_pass_leaves_nobody_waiting_who_could_start() {
         let priorities = load.jobs.iter().map(|_| if dice.chance(20) { 1 } else { 0 }).collect();
         let jobs = Ranked { jobs: trace_jobs(&load), priorities };
         let settings = Settings { policy, queue_depth: 0, ..Settings::default() };
-        let mut batch = Batch::new(settings, &[uniform_hosts(load.n_hosts, 1)], &jobs).expect("nodes join");
+        let mut batch = Batch::new(settings, &[uniform_nodes(load.n_nodes, 1)], &jobs).expect("nodes join");
         while batch.turn().expect("every job ends") {
             for scope in [Scope::Starts, Scope::Estimates] {
                 let plan = plan(batch.state(), batch.now(), scope);

@@ -6,7 +6,7 @@ use rms_model::{Identity, Role, Span, Time, Work};
 use super::Workload;
 use crate::workload::swf::TraceJob;
 
-/// Jobs as [`Trace::clean`](crate::workload::swf::Trace::clean) gives them: each wants its hosts for its wall time.
+/// Jobs as [`Trace::clean`](crate::workload::swf::Trace::clean) gives them: each wants its nodes for its wall time.
 #[derive(Debug)]
 pub struct TraceJobs {
     jobs: Vec<TraceJob>,

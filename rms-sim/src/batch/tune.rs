@@ -1,8 +1,8 @@
 //! A sweep over the fair-start delay and the re-scheduling timer: what they cost, whom they protect, and what is chance.
 //!
-//! Cost is simulated: hosts that ghosts keep idle, and what that does to waits. Unfairness is estimated, because the
+//! Cost is simulated: nodes that ghosts keep idle, and what that does to waits. Unfairness is estimated, because the
 //! launchers of a workload that was recorded answer at once: a launcher that needs time to adapt loses its turn at a
-//! hole that opens early if its adaptation takes longer than the hosts are kept (001, Fig. 10). Adaptation times are
+//! hole that opens early if its adaptation takes longer than the nodes are kept (001, Fig. 10). Adaptation times are
 //! taken to be spread evenly from 0 to the longest.
 //!
 //! A past happened once: what looks like a difference between two settings may be that of a single bad day. So each
@@ -15,9 +15,9 @@ mod verdict;
 use rms_model::{Settings, Span};
 use serde::Serialize;
 
-use super::{Batch, BatchError, Figures, Hosts, Workload};
+use super::{Batch, BatchError, ClusterNodes, Figures, Workload};
 pub use resample::{Blocks, LEAST_BLOCKS};
-pub use verdict::{Answer, Interval, Verdict};
+pub use verdict::{Advice, Interval, Verdict};
 
 /// What is tried.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Sweep {
     pub resched_timers: Vec<Span>,
     /// How long the slowest launcher takes to adapt to a new view.
     pub longest_adaptation: Span,
-    /// The most of all host-time that ghosts may waste.
+    /// The most of all node-time that ghosts may waste.
     pub most_waste: f64,
     /// How often the past is drawn anew; at least [`LEAST_RESAMPLES`].
     pub n_resamples: u64,
@@ -74,9 +74,9 @@ impl Launchers {
 pub struct Point {
     pub fair_start_s: f64,
     pub resched_timer_s: f64,
-    /// Host-time that ghosts kept idle, over all there was.
+    /// Node-time that ghosts kept idle, over all there was.
     pub waste: Interval,
-    pub ghost_host_s: f64,
+    pub ghost_node_s: f64,
     /// Estimated: how many of the launchers would lose their turn at a hole that opens early.
     pub unfairness: f64,
     pub mean_wait_s: Interval,
@@ -93,7 +93,7 @@ pub struct Tuned {
     pub points: Vec<Point>,
     pub current: Point,
     pub recommended: Point,
-    pub answer: Answer,
+    pub answer: Advice,
     pub reason: String,
     pub launchers: Launchers,
     pub resamples: u64,
@@ -108,7 +108,7 @@ pub struct Tuned {
 pub struct Study<'a, W> {
     sweep: Sweep,
     settings: &'a Settings,
-    hosts: &'a [Hosts],
+    nodes: &'a [ClusterNodes],
     workload: &'a W,
     launchers: Launchers,
     blocks: Blocks,
@@ -129,7 +129,7 @@ impl<'a, W: Workload> Study<'a, W> {
     pub fn new(
         sweep: Sweep,
         settings: &'a Settings,
-        hosts: &'a [Hosts],
+        nodes: &'a [ClusterNodes],
         workload: &'a W,
         launchers: Launchers,
     ) -> Study<'a, W> {
@@ -144,7 +144,7 @@ impl<'a, W: Workload> Study<'a, W> {
             0
         });
         let blocks = Blocks::new(workload, sweep.block);
-        Study { sweep, settings, hosts, workload, launchers, blocks, pairs, current_idx }
+        Study { sweep, settings, nodes, workload, launchers, blocks, pairs, current_idx }
     }
 
     /// All runs, in the order in which [`Study::conclude`] wants their figures.
@@ -160,8 +160,8 @@ impl<'a, W: Workload> Study<'a, W> {
         let (fair_start, resched_timer) = self.pairs[trial.pair_idx];
         let tried = Settings { fair_start, resched_timer, ..self.settings.clone() };
         let summary = match trial.seed {
-            None => Batch::new(tried, self.hosts, self.workload)?.run(|_| {})?,
-            Some(seed) => Batch::new(tried, self.hosts, &self.blocks.resample(self.workload, seed))?.run(|_| {})?,
+            None => Batch::new(tried, self.nodes, self.workload)?.run(|_| {})?,
+            Some(seed) => Batch::new(tried, self.nodes, &self.blocks.resample(self.workload, seed))?.run(|_| {})?,
         };
         Ok(summary.figures)
     }
@@ -182,7 +182,7 @@ impl<'a, W: Workload> Study<'a, W> {
                 fair_start_s: fair_start.as_secs_f64(),
                 resched_timer_s: resched_timer.as_secs_f64(),
                 waste: Interval::of(&waste),
-                ghost_host_s: first.ghost_host_s,
+                ghost_node_s: first.ghost_node_s,
                 unfairness: self.unfairness(fair_start, resched_timer),
                 mean_wait_s: Interval::of(&waits[pair_idx]),
                 mean_bounded_slowdown: first.mean_bounded_slowdown,
@@ -210,9 +210,9 @@ impl<'a, W: Workload> Study<'a, W> {
     }
 
     fn waste(&self, figures: &Figures) -> f64 {
-        let n_hosts: usize = self.hosts.iter().map(|cluster| cluster.names.len()).sum();
-        let all = figures.makespan_s * n_hosts as f64;
-        if all > 0.0 { figures.ghost_host_s / all } else { 0.0 }
+        let n_nodes: usize = self.nodes.iter().map(|cluster| cluster.names.len()).sum();
+        let all = figures.makespan_s * n_nodes as f64;
+        if all > 0.0 { figures.ghost_node_s / all } else { 0.0 }
     }
 
     fn unfairness(&self, fair_start: Span, resched_timer: Span) -> f64 {

@@ -1,4 +1,4 @@
-//! What the server has offered and the application accepts is agreed, and what is agreed does not fail for want of hosts:
+//! What the server has offered and the application accepts is agreed, and what is agreed does not fail for want of nodes:
 //! only because a node was lost, an admin wanted it so, the time was over, or an end stops.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ impl Accepts {
                 self.phases.retain(|(of, _), _| of != job);
                 Ok(())
             }
-            Fact::Talked { job, dialogue, .. } => {
+            Fact::DialogueChanged { job, dialogue, .. } => {
                 let (id, to) = (dialogue.id(), dialogue.phase());
                 let before = self.phases.insert((*job, id), to);
                 let Some(from) = before else { return Ok(()) };
@@ -120,8 +120,8 @@ pub(crate) fn is_agreed(accepted: &Accepted, durable: &State) -> Result<(), Viol
     let Some(entry) = entry.filter(|entry| entry.started().is_some_and(|started| started.ending.is_none())) else {
         return Ok(());
     };
-    let case = entry.talks.as_ref().and_then(|talks| talks.case(*id));
-    let phase = case.map(|case| (case.phase(), case.dialogue.reason()));
+    let negotiation = entry.negotiations.as_ref().and_then(|negotiations| negotiations.get(*id));
+    let phase = negotiation.map(|negotiation| (negotiation.phase(), negotiation.dialogue.reason()));
     let is_agreed = match phase {
         Some((Phase::Accepted | Phase::Committing | Phase::Applied, _)) => true,
         Some((Phase::Ended(_), Some(Reason::Administrator | Reason::Lost | Reason::Stopping))) => true,
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_agreed_does_not_fail_for_want_of_hosts() {
+    fn what_was_agreed_does_not_fail_for_want_of_nodes() {
         let calm = Accepts::default();
         let stormy = Accepts { has_seen_trouble: true, ..Accepts::default() };
         let fails = |accepts: &Accepts, why| accepts.may_end(Ending::Failed, Some(why), Phase::Accepted);

@@ -23,7 +23,7 @@ impl Agreement {
         if let Fact::JobStarted { job, run, .. } = fact {
             self.runs.insert(*job, *run);
         }
-        if let Fact::Talked { job, dialogue, asking, .. } = fact
+        if let Fact::DialogueChanged { job, dialogue, asking, .. } = fact
             && let Some(run) = self.runs.get(job)
         {
             if asking.is_some() {
@@ -60,10 +60,10 @@ impl Agreement {
         wrong(format!(
             "because of {:?}, on {:?}; the server is {}, because of {:?}, on {:?}",
             application.reason(),
-            application.hosts(),
+            application.nodes(),
             rms.phase(),
             rms.reason(),
-            rms.hosts()
+            rms.nodes()
         ))
     }
 }
@@ -89,7 +89,7 @@ fn agree(to: Phase, rms: &Dialogue, application: &Dialogue) -> bool {
             Phase::Pledged | Phase::Leaving | Phase::Failing => false,
         },
         Phase::Applied => {
-            let is_same = (rms.proposal(), rms.hosts()) == (application.proposal(), application.hosts());
+            let is_same = (rms.proposal(), rms.nodes()) == (application.proposal(), application.nodes());
             rms.phase() == Phase::Applied && is_same
         }
         Phase::Ended(_) => {

@@ -1,4 +1,4 @@
-//! Hosts that are kept for a growth make nobody who waits start later than the tolerance allows: planned anew with and
+//! Nodes that are kept for a growth make nobody who waits start later than the tolerance allows: planned anew with and
 //! without them, by the facts alone.
 
 use std::collections::BTreeMap;
@@ -54,11 +54,13 @@ impl Delays {
         Ok(())
     }
 
-    /// Are more hosts kept than before? What replaces a host that was lost delays whom it delays.
+    /// Are more nodes kept than before? What replaces a node that was lost delays whom it delays.
     fn gains(&self, fact: &Fact) -> bool {
-        let Fact::HostsHeld { job, negotiation, nodes } = fact else { return false };
-        let talks = self.state.jobs().get(job).and_then(|entry| entry.talks.as_ref());
-        let held = talks.and_then(|talks| talks.case(*negotiation)).map_or(0, |case| case.held.len());
+        let Fact::NodesHeld { job, negotiation, nodes } = fact else { return false };
+        let negotiations = self.state.jobs().get(job).and_then(|entry| entry.negotiations.as_ref());
+        let held = negotiations
+            .and_then(|negotiations| negotiations.get(*negotiation))
+            .map_or(0, |negotiation| negotiation.held.len());
         nodes.len() > held
     }
 

@@ -45,7 +45,7 @@ pub(crate) fn results_are_kept(forgotten: &[(String, JobId, Run, u32)], durable:
         let share = entry.started().and_then(|started| started.shares.get(&id?).copied());
         let evolved = entry.started().and_then(|started| started.evolved.as_ref());
         let place = evolved.and_then(|evolved| evolved.places.get(&id?));
-        // An evolving application that has the host again is at another time there.
+        // An evolving application that has the node again is at another time there.
         if place.is_some_and(|place| place.joined > *joined) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! A ghost keeps its hosts for the fair-start delay, so that slow launchers get their chance (001, §5.3.1).
+//! A ghost keeps its nodes for the fair-start delay, so that slow launchers get their chance (001, §5.3.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use rms_model::{ClusterId, JobId, NodeId, NodeLink, Settings, Span, Time};
 
 use super::{Rule, Violation};
 
-/// Who holds which host since when, and until when its ghost must keep it.
+/// Who holds which node since when, and until when its ghost must keep it.
 #[derive(Debug)]
 pub(super) struct Ghosts {
     /// As they were set last.
@@ -18,9 +18,9 @@ pub(super) struct Ghosts {
     home: BTreeMap<NodeId, ClusterId>,
     held: BTreeMap<JobId, Vec<NodeId>>,
     kept: BTreeMap<NodeId, (JobId, Time)>,
-    /// Hosts that running jobs have given back and of which no ghost was told.
+    /// Nodes that running jobs have given back and of which no ghost was told.
     given_back: BTreeMap<NodeId, JobId>,
-    /// Hosts on which no process of a job is left.
+    /// Nodes on which no process of a job is left.
     empty: BTreeSet<(JobId, NodeId)>,
     /// Nobody could ask for these, so they are not kept.
     lost: BTreeSet<NodeId>,
@@ -40,7 +40,7 @@ impl Ghosts {
         }
     }
 
-    /// How long a host is kept after its application is done.
+    /// How long a node is kept after its application is done.
     fn fair_start(&self, node: NodeId) -> Span {
         let cluster = self.home.get(&node).and_then(|cluster| self.clusters.get(cluster));
         cluster.map_or(self.settings.fair_start, |cluster| self.settings.fair_start_of(cluster))
@@ -89,10 +89,10 @@ impl Ghosts {
             self.empty.retain(|(of, node)| of != job || !gained.contains(node));
             let held = self.held.entry(*job).or_default();
             held.extend(gained.iter().copied());
-            // Where no process is left any more, a host that is freed is free at once.
+            // Where no process is left any more, a node that is freed is free at once.
             held.retain(|node| !freed.contains(node) || !self.empty.contains(&(*job, *node)));
         }
-        if let Fact::HostsFreed { job, nodes } = fact {
+        if let Fact::NodesFreed { job, nodes } = fact {
             self.held.entry(*job).or_default().retain(|node| !nodes.contains(node));
             // Next it must be told that a ghost keeps them.
             if self.settings.ghosts == GhostRule::Always {
@@ -101,7 +101,7 @@ impl Ghosts {
                 self.given_back.extend(kept);
             }
         }
-        if let Fact::HostsGhosted { job, nodes, at, until } = fact {
+        if let Fact::NodesGhosted { job, nodes, at, until } = fact {
             for node in nodes {
                 let fair = *at + self.fair_start(*node);
                 if *until != fair {
@@ -118,7 +118,7 @@ impl Ghosts {
         {
             return Err(Rule::Ghost.broken(format!("node {node}, which job {job} has given back, was taken at once")));
         }
-        if let Fact::HostGhostsExpired { nodes, .. } = fact
+        if let Fact::NodeGhostsExpired { nodes, .. } = fact
             && self.settings.ghosts == GhostRule::IfWanted
         {
             self.kept.retain(|node, _| !nodes.contains(node));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_on_a_host_that_a_ghost_keeps_is_seen() {
+    fn a_start_on_a_node_that_a_ghost_keeps_is_seen() {
         let mut ghosts = ghosts();
         assert_eq!(ghosts.durable(&start(1, 0)), Ok(()));
         assert_eq!(ghosts.durable(&done(20)), Ok(()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use negotiation::{Direction, Item, Resource, SetRule, Template};
 use rms_core::State;
-use rms_core::state::talks::Case;
+use rms_core::state::negotiations::Negotiation;
 use rms_model::{ClusterId, JobId, NodeId};
 
 use super::{Rule, Violation};
@@ -14,22 +14,22 @@ pub(crate) fn held_is_promised(state: &State) -> Result<(), Violation> {
     let mut holders: BTreeMap<NodeId, JobId> = BTreeMap::new();
     for (job, entry) in state.jobs() {
         let mine = entry.nodes().iter().chain(&entry.leaving()).copied().collect::<Vec<_>>();
-        let cases = entry.talks.iter().flat_map(|talks| &talks.cases);
-        let held = cases.clone().flat_map(|case| case.held.iter().copied());
+        let all = entry.negotiations.iter().flat_map(|negotiations| &negotiations.all);
+        let held = all.clone().flat_map(|negotiation| negotiation.held.iter().copied());
         for node in mine.into_iter().chain(held) {
             if let Some(other) = holders.insert(node, *job) {
                 return Err(Rule::Holds.broken(format!("node {node} is kept for job {job}, and for job {other}")));
             }
         }
-        for case in cases {
+        for negotiation in all {
             for cluster in state.clusters().keys().copied() {
-                let (least, most) = promised(case, cluster);
+                let (least, most) = promised(negotiation, cluster);
                 let is_here = |node: &&NodeId| state.nodes().get(node).is_some_and(|entry| entry.cluster == cluster);
-                let n_held = case.held.iter().filter(is_here).count() as u64;
+                let n_held = negotiation.held.iter().filter(is_here).count() as u64;
                 if n_held < least || n_held > most {
-                    let (id, phase) = (case.id(), case.phase());
+                    let (id, phase) = (negotiation.id(), negotiation.phase());
                     return Err(Rule::Holds.broken(format!(
-                        "job {job}, {id} is {phase}: {n_held} hosts of cluster {cluster} are held, where {least} to \
+                        "job {job}, {id} is {phase}: {n_held} nodes of cluster {cluster} are held, where {least} to \
                          {most} are promised"
                     )));
                 }
@@ -39,27 +39,27 @@ pub(crate) fn held_is_promised(state: &State) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The fewest and the most hosts of a cluster that must be kept, so that an accept of whatever stands can be kept.
-fn promised(case: &Case, cluster: ClusterId) -> (u64, u64) {
-    let promised = case.dialogue.promised().filter(|template| template.direction() == Direction::Grow);
-    match promised.filter(|_| !case.is_handed_over) {
+/// The fewest and the most nodes of a cluster that must be kept, so that an accept of whatever stands can be kept.
+fn promised(negotiation: &Negotiation, cluster: ClusterId) -> (u64, u64) {
+    let promised = negotiation.dialogue.promised().filter(|template| template.direction() == Direction::Grow);
+    match promised.filter(|_| !negotiation.is_handed_over) {
         Some(template) => (fewest(template, cluster), of_cluster(template.items().iter(), cluster).sum()),
         None => (0, 0),
     }
 }
 
 fn of_cluster<'a>(items: impl Iterator<Item = &'a Item>, cluster: ClusterId) -> impl Iterator<Item = u64> {
-    items.filter(move |item| item.is_live() && item.resource == Resource::Hosts(cluster)).map(|item| item.quantity.0)
+    items.filter(move |item| item.is_live() && item.resource == Resource::Nodes(cluster)).map(|item| item.quantity.0)
 }
 
 /// Of alternatives only one will be taken.
 fn fewest(template: &Template, cluster: ClusterId) -> u64 {
     let of_set = |(set, rule): (usize, &SetRule)| {
         let members = template.items().iter().filter(|item| usize::from(item.set) == set);
-        let hosts = of_cluster(members, cluster);
+        let nodes = of_cluster(members, cluster);
         match rule {
-            SetRule::All | SetRule::AnyOf => hosts.sum::<u64>(),
-            SetRule::OneOf => hosts.max().unwrap_or(0),
+            SetRule::All | SetRule::AnyOf => nodes.sum::<u64>(),
+            SetRule::OneOf => nodes.max().unwrap_or(0),
         }
     };
     template.rules().iter().enumerate().map(of_set).sum()

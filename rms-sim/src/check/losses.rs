@@ -1,4 +1,4 @@
-//! Who can go on without a host that is lost does, with its least at least; nobody else does.
+//! Who can go on without a node that is lost does, with its least at least; nobody else does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::{Rule, Violation};
 pub(super) struct Losses {
     /// The least that each application has declared itself.
     declared: BTreeMap<JobId, u32>,
-    /// What has ended before its host was freed: a host that was lost on its way to a job is no loss of it.
+    /// What has ended before its node was freed: a node that was lost on its way to a job is no loss of it.
     ended: BTreeSet<(JobId, NodeId)>,
 }
 
@@ -48,8 +48,11 @@ impl Losses {
     fn shrinks(&self, job: JobId, freed: &[NodeId], then: &State) -> Result<(), Violation> {
         let malleable = then.jobs().get(&job).and_then(|entry| entry.spec.malleable.as_ref());
         let has_said = |malleable: &Malleable| {
-            let says =
-                then.jobs().get(&job).and_then(|entry| entry.talks.as_ref()).is_some_and(|talks| talks.survives_loss);
+            let says = then
+                .jobs()
+                .get(&job)
+                .and_then(|entry| entry.negotiations.as_ref())
+                .is_some_and(|negotiations| negotiations.survives_loss);
             malleable.survives_loss.unwrap_or(malleable.on_resize == OnResize::Workers || says)
         };
         let Some(malleable) = malleable.filter(|malleable| has_said(malleable)) else {
@@ -59,7 +62,7 @@ impl Losses {
         };
         let (n_left, least) = (n_staying(job, freed, then), self.least(job, malleable));
         match n_left < least {
-            true => Err(Rule::Losses.broken(format!("job {job} goes on with {n_left} hosts, and needs {least}"))),
+            true => Err(Rule::Losses.broken(format!("job {job} goes on with {n_left} nodes, and needs {least}"))),
             false => Ok(()),
         }
     }
@@ -75,7 +78,7 @@ impl Losses {
         let (n_left, least) = (n_staying(job, &[], then), self.least(job, malleable));
         match n_left > least {
             true => {
-                Err(Rule::Losses.broken(format!("job {job} was ended with {n_left} hosts left, and needs {least}")))
+                Err(Rule::Losses.broken(format!("job {job} was ended with {n_left} nodes left, and needs {least}")))
             }
             false => Ok(()),
         }
@@ -86,7 +89,7 @@ impl Losses {
     }
 }
 
-/// Hosts that it has, has not been told to leave, and that are not lost.
+/// Nodes that it has, has not been told to leave, and that are not lost.
 fn n_staying(job: JobId, freed: &[NodeId], then: &State) -> u32 {
     let Some(started) = then.jobs().get(&job).and_then(|entry| entry.started()) else { return 0 };
     let is_going = |node: &NodeId| {

@@ -85,8 +85,8 @@ pub enum Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Rule::Oversubscription => "a host serves one job at a time (001, §5.1)",
-            Rule::Ghost => "a ghost keeps its hosts for the fair-start delay (001, §5.3.1)",
+            Rule::Oversubscription => "a node serves one job at a time (001, §5.1)",
+            Rule::Ghost => "a ghost keeps its nodes for the fair-start delay (001, §5.3.1)",
             Rule::Fcfs => "a later request changes nothing for an earlier application (001, §5.3.2)",
             Rule::Ends => "every job ends, exactly once (001, Fig. 4)",
             Rule::Runs => "nothing runs twice",
@@ -97,13 +97,13 @@ impl fmt::Display for Rule {
             Rule::Agreement => "both ends of a negotiation say alike how it ended (002, §5)",
             Rule::Holds => "what is offered is held, once, and nothing else is",
             Rule::Timely => "every negotiation ends in its time",
-            Rule::Accepts => "what was offered and is accepted does not fail for want of hosts",
-            Rule::Releases => "hosts that were given back are free when their processes are gone",
+            Rule::Accepts => "what was offered and is accepted does not fail for want of nodes",
+            Rule::Releases => "nodes that were given back are free when their processes are gone",
             Rule::Promises => "a broken promise is enforced",
             Rule::Sizes => "an application gets what was agreed, and nothing that it cannot use",
             Rule::Delays => "growth delays nobody who waits beyond the tolerance",
             Rule::Cores => "cores that are given back are used until the agents say that they are not",
-            Rule::Losses => "a lost host is a shrink for who can go on without it, and for nobody else",
+            Rule::Losses => "a lost node is a shrink for who can go on without it, and for nobody else",
             Rule::Answers => "whoever asks is answered once, with what is durable",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",

@@ -1,4 +1,4 @@
-//! No host has processes of two jobs at once (001, §5.1: hosts are allocated exclusively), not even ending ones.
+//! No node has processes of two jobs at once (001, §5.1: nodes are allocated exclusively), not even ending ones.
 
 use std::collections::BTreeMap;
 

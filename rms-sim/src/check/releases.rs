@@ -1,4 +1,4 @@
-//! Hosts that were given back are free only when their processes are gone, and they do go: who stays is killed.
+//! Nodes that were given back are free only when their processes are gone, and they do go: who stays is killed.
 
 use rms_core::{Fact, State};
 use rms_model::{JobId, NodeId, Span, Time};
@@ -6,9 +6,9 @@ use rms_model::{JobId, NodeId, Span, Time};
 use super::{Rule, Violation};
 use crate::node::ModelNode;
 
-/// The books say that hosts are free of a job: so they are.
+/// The books say that nodes are free of a job: so they are.
 pub(super) fn are_clear(fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
-    let Fact::HostsFreed { job, nodes: freed } = fact else { return Ok(()) };
+    let Fact::NodesFreed { job, nodes: freed } = fact else { return Ok(()) };
     let Some(run) = state.jobs().get(job).map(|entry| entry.run) else { return Ok(()) };
     for node in freed {
         // What happens on a node that cannot be reached nobody knows; it is fenced when it comes back.
@@ -25,7 +25,7 @@ pub(super) fn are_clear(fact: &Fact, state: &State, nodes: &[ModelNode]) -> Resu
     Ok(())
 }
 
-/// When nothing breaks any more: nobody stays on hosts that it was asked to leave, or has left, for longer than settings
+/// When nothing breaks any more: nobody stays on nodes that it was asked to leave, or has left, for longer than settings
 /// allow.
 pub(crate) fn nobody_overstays(state: &State, now: Time) -> Result<(), Violation> {
     let settings = state.settings();

@@ -1,4 +1,4 @@
-//! Nothing runs twice: an execution starts once on each of its hosts, and a new one only when the old is fenced.
+//! Nothing runs twice: an execution starts once on each of its nodes, and a new one only when the old is fenced.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ impl Runs {
         self.starts_once(now, node, wanted.job, wanted.run, wanted.joined())
     }
 
-    /// A host that an evolving application freed may come again, as of a later generation of its hosts.
+    /// A node that an evolving application freed may come again, as of a later generation of its nodes.
     fn starts_once(&mut self, now: Time, node: &str, job: JobId, run: Run, joined: u32) -> Result<(), Violation> {
         match self.starts.insert((job, run, node.to_owned(), joined), now) {
             Some(before) => Err(Rule::Runs.broken(format!(

@@ -1,4 +1,4 @@
-//! Evolving applications get what they were promised: each stage in its order, with its hosts, for at least its time, and
+//! Evolving applications get what they were promised: each stage in its order, with its nodes, for at least its time, and
 //! no later than its expand limit and the documented grace allow.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(super) struct Stages {
     limits: BTreeMap<JobId, Time>,
     /// When the server last could not do what was due: it was down, or its disk was.
     hindered: Option<Time>,
-    /// The longest that those may have taken who left the hosts.
+    /// The longest that those may have taken who left the nodes.
     longest_grace: Span,
     /// The longest that a server waits for the agents when it was started: until then it gives nobody up.
     longest_absence: Span,
@@ -109,11 +109,11 @@ impl Stages {
             Err(Rule::Stages
                 .broken(format!("job {job}, stage {}, at {at:?}: {what}: {before:?}, {after:?}", after.number)))
         };
-        if before.next().map(|next| next.hosts) != Some(to.hosts) || after.number != before.number + 1 {
+        if before.next().map(|next| next.nodes) != Some(to.nodes) || after.number != before.number + 1 {
             return wrong("it is not the next one");
         }
-        if i64::from(to.hosts) - i64::from(from.hosts) != n_gained as i64 - n_freed as i64 {
-            return wrong("its hosts are not as many as it needs");
+        if i64::from(to.nodes) - i64::from(from.nodes) != n_gained as i64 - n_freed as i64 {
+            return wrong("its nodes are not as many as it needs");
         }
         if to.start < from.start + from.span {
             return wrong("the stage before it was cut short");
@@ -139,8 +139,8 @@ mod tests {
     use super::*;
 
     fn course(number: u32, legs: &[(u32, i64, i64)]) -> Course {
-        let leg = |(hosts, start, secs): &(u32, i64, i64)| Leg {
-            hosts: *hosts,
+        let leg = |(nodes, start, secs): &(u32, i64, i64)| Leg {
+            nodes: *nodes,
             start: Time::from_secs(*start),
             span: Span::from_secs(*secs),
         };

@@ -6,7 +6,7 @@ use rms_model::{JobRecord, Labels, NodeId, Outcome, Owner, Request, Span};
 
 use super::*;
 
-/// Run 1 of a job that ends on the host `a1`.
+/// Run 1 of a job that ends on the node `a1`.
 pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
     JobRecord {
         labels: Labels::named("model"),

@@ -8,15 +8,15 @@ use super::{Rule, Violation};
 /// The server has just done all that it wanted to do now. `next` is when it wants to be asked again.
 pub(crate) fn nothing_is_overdue(state: &State, now: Time, next: Option<Time>) -> Result<(), Violation> {
     for (job, entry) in state.jobs() {
-        for case in entry.talks.iter().flat_map(|talks| talks.open()) {
-            let ends = case.dialogue.lapses().or(case.dialogue.due());
+        for negotiation in entry.negotiations.iter().flat_map(|negotiations| negotiations.open()) {
+            let ends = negotiation.dialogue.lapses().or(negotiation.dialogue.due());
             let Some(ends) = ends else {
-                let (id, phase) = (case.id(), case.phase());
+                let (id, phase) = (negotiation.id(), negotiation.phase());
                 return Err(Rule::Timely.broken(format!("job {job}, {id} is {phase} and has no end")));
             };
             let wakes_in_time = next.is_some_and(|next| next <= ends);
             if ends <= now || !wakes_in_time {
-                let (id, phase) = (case.id(), case.phase());
+                let (id, phase) = (negotiation.id(), negotiation.phase());
                 return Err(Rule::Timely.broken(format!(
                     "job {job}, {id} is {phase} at {now:?} and should end at {ends:?}; the server wakes at {next:?}"
                 )));

@@ -14,9 +14,9 @@ pub(super) struct Truth {
     exits: BTreeMap<(JobId, Run), BTreeMap<String, NodeExit>>,
     /// Somebody wanted these cancelled.
     cancels: BTreeSet<JobId>,
-    /// Jobs whose hosts have changed, or are going to: the server ends them when their course is over, or a stage too late.
+    /// Jobs whose nodes have changed, or are going to: the server ends them when their course is over, or a stage too late.
     evolving: BTreeSet<JobId>,
-    /// Jobs whose hosts change by negotiation: those that came late are ended with the first ones.
+    /// Jobs whose nodes change by negotiation: those that came late are ended with the first ones.
     malleable: BTreeSet<JobId>,
     /// Jobs that have announced their stages.
     with_profile: BTreeSet<JobId>,
@@ -24,7 +24,7 @@ pub(super) struct Truth {
     ends: BTreeMap<JobId, Time>,
     /// Jobs whose work is a script.
     scripts: BTreeSet<JobId>,
-    /// What launchers do with their hosts: nothing through the agents, at first.
+    /// What launchers do with their nodes: nothing through the agents, at first.
     by_launcher: BTreeMap<JobId, Launched>,
     names: BTreeMap<NodeId, String>,
     /// Nodes that were given up at some time.
@@ -97,7 +97,7 @@ impl Truth {
                 self.with_profile.insert(*job);
             }
         }
-        // Somebody has asked for hosts for it.
+        // Somebody has asked for nodes for it.
         if let Fact::StageEntered { job, .. } = fact
             && !self.with_profile.contains(job)
         {
@@ -186,7 +186,7 @@ impl Truth {
     }
 }
 
-/// How it may end on a host of a malleable application that was done on its first one.
+/// How it may end on a node of a malleable application that was done on its first one.
 fn may_come_late(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::Exited { code } => *code == 0,

@@ -15,7 +15,7 @@ pub(crate) fn held_as_planned<'v>(
     now: Time,
     held: impl Iterator<Item = (JobId, &'v LauncherView)>,
 ) -> Result<usize, Violation> {
-    // A job that is ended for its wall time is seen a little longer than now, whenever that is; so are hosts that an
+    // A job that is ended for its wall time is seen a little longer than now, whenever that is; so are nodes that an
     // evolving application is leaving, and a stage that is late is seen from now on.
     let is_overdue = |started: &Started| {
         let evolved = started.evolved.as_ref();
@@ -52,7 +52,7 @@ fn same_cluster(
     let is_known = held.capacity.contains_key(&cluster);
     let exists = state.nodes().values().any(|node| node.cluster == cluster);
     if is_known != exists {
-        let what = format!("job {job} is shown cluster {cluster}: {is_known}; it has hosts: {exists}");
+        let what = format!("job {job} is shown cluster {cluster}: {is_known}; it has nodes: {exists}");
         return Err(Rule::Views.broken(what));
     }
     let seen = held.occupied.get(&cluster).map_or(&free, |occupied| &**occupied).cut_before(now);
@@ -61,7 +61,7 @@ fn same_cluster(
     let capacity = held.capacity.get(&cluster).copied().unwrap_or(0);
     if seen != expected || capacity != usable {
         return Err(Rule::Views.broken(format!(
-            "job {job} sees {capacity} hosts of cluster {cluster}, busy {:?}, where the plan has {usable} and {:?}",
+            "job {job} sees {capacity} nodes of cluster {cluster}, busy {:?}, where the plan has {usable} and {:?}",
             seen.pairs_from(now),
             expected.pairs_from(now)
         )));

@@ -11,16 +11,16 @@ use crate::people::{admin, user};
 use crate::work::{ModelJob, rigid};
 use crate::world::World;
 
-/// A job whose hosts may change while it runs.
-pub(super) fn job(dice: &mut Dice, n_hosts: u32) -> ModelJob {
-    let most = dice.number(1, n_hosts);
+/// A job whose nodes may change while it runs.
+pub(super) fn job(dice: &mut Dice, n_nodes: u32) -> ModelJob {
+    let most = dice.number(1, n_nodes);
     let least = dice.number(1, most);
     let begins_with = dice.number(least, most);
     let wall = secs(dice, 20, 240);
     let job = rigid(begins_with, wall).runs(secs(dice, 5, 260));
     let job = if dice.chance(50) { job.as_script() } else { job };
     if dice.chance(75) {
-        return job.negotiates(manner(dice, (least, most), n_hosts));
+        return job.negotiates(manner(dice, (least, most), n_nodes));
     }
     let ways = [OnResize::Signal(10), OnResize::Hook("adapt".to_owned()), OnResize::Workers, OnResize::Negotiates];
     let on_resize = dice.pick(&ways).expect("there are four").clone();
@@ -30,7 +30,7 @@ pub(super) fn job(dice: &mut Dice, n_hosts: u32) -> ModelJob {
     if dice.chance(80) { job.confirms_in(secs(dice, 0, 20)) } else { job }
 }
 
-/// Whether it can go on without hosts that are lost.
+/// Whether it can go on without nodes that are lost.
 pub(super) fn with_losses(dice: &mut Dice, mut job: ModelJob) -> ModelJob {
     let survives = *dice.pick(&[None, None, Some(true), Some(false)]).expect("there are four");
     match &mut job.manner {
@@ -40,7 +40,7 @@ pub(super) fn with_losses(dice: &mut Dice, mut job: ModelJob) -> ModelJob {
     job
 }
 
-fn manner(dice: &mut Dice, (least, most): (u32, u32), n_hosts: u32) -> Manner {
+fn manner(dice: &mut Dice, (least, most): (u32, u32), n_nodes: u32) -> Manner {
     let n_wants = dice.number(0, 4);
     let answers = [
         Answers::ByItsSizes,
@@ -64,7 +64,7 @@ fn manner(dice: &mut Dice, (least, most): (u32, u32), n_hosts: u32) -> Manner {
         ceiling: Price(u64::from(dice.number(0, 60))),
         answers: *dice.pick(&answers).expect("there are six"),
         promises,
-        wants: (0..n_wants).map(|_| want(dice, n_hosts)).collect(),
+        wants: (0..n_wants).map(|_| want(dice, n_nodes)).collect(),
         clears_in: dice.chance(40).then(|| secs(dice, 0, 3)),
         absence: dice.chance(15).then(|| absence(dice)),
         lies: if dice.chance(15) { 40 } else { 0 },
@@ -75,19 +75,19 @@ fn manner(dice: &mut Dice, (least, most): (u32, u32), n_hosts: u32) -> Manner {
     }
 }
 
-fn want(dice: &mut Dice, n_hosts: u32) -> Want {
+fn want(dice: &mut Dice, n_nodes: u32) -> Want {
     let direction = if dice.chance(65) { Direction::Grow } else { Direction::Shrink };
     let what = match (direction, dice.number(0, 9)) {
-        (_, 0..=3) => Wanted::Hosts,
+        (_, 0..=3) => Wanted::Nodes,
         (_, 4) => Wanted::Elsewhere,
         (_, 5) => Wanted::OnBoth,
         (_, 6) => Wanted::OnEither,
         (Direction::Grow, 7) => Wanted::Time,
-        (Direction::Grow, 8) => Wanted::HostsOrHalf,
-        (Direction::Grow, _) => Wanted::HostsAndTime,
+        (Direction::Grow, 8) => Wanted::NodesOrHalf,
+        (Direction::Grow, _) => Wanted::NodesAndTime,
         (Direction::Shrink, _) => Wanted::Elsewhere,
     };
-    let quantity = u64::from(dice.number(1, n_hosts + 2));
+    let quantity = u64::from(dice.number(1, n_nodes + 2));
     Want {
         what,
         quantity,
@@ -96,7 +96,7 @@ fn want(dice: &mut Dice, n_hosts: u32) -> Want {
         duration: dice.chance(20).then(|| secs(dice, 5, 60)),
         within: dice.chance(20).then(|| secs(dice, 1, 60)),
         valid_for: secs(dice, 1, 90),
-        ..Want::hosts(direction, secs(dice, 0, 120), quantity)
+        ..Want::nodes(direction, secs(dice, 0, 120), quantity)
     }
 }
 
@@ -149,7 +149,7 @@ const SETTINGS: [(&str, &str); 25] = [
 ];
 
 /// Somebody asks for a job, takes a hand in a negotiation, or confirms what he does not know.
-pub(super) fn act(dice: &mut Dice, world: &mut World, n_hosts: u32) {
+pub(super) fn act(dice: &mut Dice, world: &mut World, n_nodes: u32) {
     let in_system: Vec<JobId> = world.journal.shadow().jobs().keys().copied().collect();
     let some_job = dice.pick(&in_system).copied().unwrap_or(JobId(1));
     let known = world.journal.shadow().jobs().get(&some_job);
@@ -162,18 +162,19 @@ pub(super) fn act(dice: &mut Dice, world: &mut World, n_hosts: u32) {
     let by = if dice.chance(50) { admin() } else { user(dice.pick(&["ann", "bob", "cid"]).expect("there are three")) };
     match (dice.number(0, 9), run) {
         (0..=4, _) => {
-            let ask = ask(dice, n_hosts);
+            let ask = ask(dice, n_nodes);
             world.negotiate(&by, some_job, ask);
         }
         (5, Some(run)) => {
             let names: Vec<String> = world.nodes.iter().map(|node| node.name.clone()).collect();
             let node = dice.pick(&names).expect("a world has nodes").clone();
-            let ask = ask(dice, n_hosts);
+            let ask = ask(dice, n_nodes);
             world.agent_asks((some_job, run), &node, ask);
         }
         (6..=8, _) => {
-            let cases = known.and_then(|entry| entry.talks.as_ref()).map(|talks| talks.cases.as_slice());
-            let ids: Vec<NegotiationId> = cases.unwrap_or_default().iter().map(|case| case.id()).collect();
+            let all =
+                known.and_then(|entry| entry.negotiations.as_ref()).map(|negotiations| negotiations.all.as_slice());
+            let ids: Vec<NegotiationId> = all.unwrap_or_default().iter().map(|negotiation| negotiation.id()).collect();
             let none = NegotiationId { initiator: Side::Rms, number: 9 };
             let negotiation = dice.pick(&ids).copied().unwrap_or(none);
             let order = if dice.chance(50) { Order::Withdraw } else { Order::Force };
@@ -186,12 +187,12 @@ pub(super) fn act(dice: &mut Dice, world: &mut World, n_hosts: u32) {
     }
 }
 
-fn ask(dice: &mut Dice, n_hosts: u32) -> Ask {
+fn ask(dice: &mut Dice, n_nodes: u32) -> Ask {
     let cluster = dice.pick(&CLUSTERS).copied().flatten().map(str::to_owned);
     let (what, quantity) = match dice.number(1, 20) {
         1..=3 => (Asked::Time, u64::from(dice.number(1, 60)) * 1000),
         4..=7 => (Asked::Cores { cluster }, u64::from(dice.number(1, 4))),
-        _ => (Asked::Hosts { cluster }, u64::from(dice.number(1, n_hosts + 1))),
+        _ => (Asked::Nodes { cluster }, u64::from(dice.number(1, n_nodes + 1))),
     };
     Ask {
         direction: if dice.chance(65) { Direction::Grow } else { Direction::Shrink },
@@ -201,12 +202,12 @@ fn ask(dice: &mut Dice, n_hosts: u32) -> Ask {
         sizes: sizes(dice),
         price: Price(u64::from(if dice.chance(60) { 0 } else { dice.number(0, 60) })),
         duration: dice.chance(20).then(|| secs(dice, 5, 60)),
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: if dice.chance(50) { Span::ZERO } else { secs(dice, 0, 40) },
     }
 }
 
-/// Whose hosts are asked for by name.
+/// Whose nodes are asked for by name.
 const CLUSTERS: [Option<&str>; 5] = [None, None, None, Some("a"), Some("b")];
 
 fn secs(dice: &mut Dice, least: u32, most: u32) -> Span {

@@ -28,17 +28,17 @@ pub(crate) struct Ambush {
 enum Moment {
     /// Something was proposed, by either side.
     Proposed,
-    /// It is agreed; hosts come, or go.
+    /// It is agreed; nodes come, or go.
     Agreed,
     Over,
-    /// Hosts change hands.
+    /// Nodes change hands.
     Changes,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Blow {
     ServerDies(CrashPoint),
-    /// Of a host that is about to come, or to go.
+    /// Of a node that is about to come, or to go.
     AgentDies,
     NodeGoesDown,
     NodeIsCutOff,
@@ -84,8 +84,8 @@ impl Ambush {
     /// Is this the moment? Then for whom.
     fn is_for(&self, fact: &Fact) -> Option<(JobId, Option<NegotiationId>)> {
         match (self.at, fact) {
-            (Moment::Changes, Fact::StageEntered { job, .. } | Fact::HostsDeparting { job, .. }) => Some((*job, None)),
-            (moment, Fact::Talked { job, dialogue, .. }) => {
+            (Moment::Changes, Fact::StageEntered { job, .. } | Fact::NodesDeparting { job, .. }) => Some((*job, None)),
+            (moment, Fact::DialogueChanged { job, dialogue, .. }) => {
                 let has_come = match dialogue.phase() {
                     Phase::Offered(_) | Phase::Countered(_) => matches!(moment, Moment::Proposed),
                     Phase::Accepted | Phase::Committing => matches!(moment, Moment::Agreed),
@@ -110,7 +110,7 @@ impl World {
     }
 
     pub(super) fn strikes(&mut self, job: JobId, id: Option<NegotiationId>, blow: Blow) -> Result<(), Violation> {
-        let Some(node) = self.host_between(job) else { return Ok(()) };
+        let Some(node) = self.node_between(job) else { return Ok(()) };
         self.trace.note(self.now, format_args!("an ambush for job {job}: {blow:?}"));
         self.n_ambushes += 1;
         let name = || vec![self.nodes[node].name.clone()];
@@ -165,21 +165,25 @@ impl World {
         Ok(())
     }
 
-    /// A host of the job: one that is about to come or to go, if there is one.
-    fn host_between(&mut self, job: JobId) -> Option<usize> {
+    /// A node of the job: one that is about to come or to go, if there is one.
+    fn node_between(&mut self, job: JobId) -> Option<usize> {
         let state = self.journal.shadow();
         let entry = state.jobs().get(&job)?;
         let starts = |node: &&_| {
             let share = entry.started().and_then(|started| started.shares.get(node));
             matches!(share, Some(rms_core::state::job::Share::Ordered))
         };
-        let held = entry.talks.iter().flat_map(|talks| &talks.cases).flat_map(|case| case.held.iter().copied());
-        let mut hosts: Vec<_> = held.chain(entry.leaving()).collect();
-        hosts.extend(entry.nodes().iter().filter(starts));
-        if hosts.is_empty() {
-            hosts.extend(entry.nodes());
+        let held = entry
+            .negotiations
+            .iter()
+            .flat_map(|negotiations| &negotiations.all)
+            .flat_map(|negotiation| negotiation.held.iter().copied());
+        let mut nodes: Vec<_> = held.chain(entry.leaving()).collect();
+        nodes.extend(entry.nodes().iter().filter(starts));
+        if nodes.is_empty() {
+            nodes.extend(entry.nodes());
         }
-        let names: Vec<&str> = hosts.iter().filter_map(|node| Some(state.nodes().get(node)?.name.as_str())).collect();
+        let names: Vec<&str> = nodes.iter().filter_map(|node| Some(state.nodes().get(node)?.name.as_str())).collect();
         let name = *self.dice.pick(&names)?;
         self.nodes.iter().position(|node| node.name == name)
     }

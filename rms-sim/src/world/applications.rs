@@ -28,7 +28,7 @@ pub(crate) struct Applications {
     calls: BTreeMap<Ticket, (Execution, u64)>,
 }
 
-/// The process of one execution, on its first host.
+/// The process of one execution, on its first node.
 #[derive(Debug)]
 struct Seat {
     model: ModelApplication,
@@ -58,7 +58,7 @@ pub(crate) enum Doing {
         epoch: u64,
         told: Box<Told>,
     },
-    /// Its processes on these hosts end by themselves.
+    /// Its processes on these nodes end by themselves.
     Clears {
         nodes: BTreeSet<NodeId>,
     },
@@ -306,8 +306,8 @@ impl World {
         let Some(Statement::Accept { round }) = &message.statement else { return };
         let Some(server) = self.server.as_ref().filter(|server| server.is_well()) else { return };
         let entry = server.state().jobs().get(&job).filter(|entry| entry.run == run);
-        let case = entry.and_then(|entry| entry.talks.as_ref()?.case(message.id));
-        let Some(dialogue) = case.map(|case| &case.dialogue) else { return };
+        let negotiation = entry.and_then(|entry| entry.negotiations.as_ref()?.get(message.id));
+        let Some(dialogue) = negotiation.map(|negotiation| &negotiation.dialogue) else { return };
         let stands = dialogue.phase().proposer() == Some(Side::Rms) && dialogue.round() == *round;
         let is_in_time = dialogue.lapses().is_some_and(|lapses| lapses > self.now);
         let is_new = message.seq > dialogue.heard() && message.ack_seq <= dialogue.said();

@@ -1,4 +1,4 @@
-//! Who asks for an application instead of it, and hooks that confirm a change of its hosts: users, agents, scripts.
+//! Who asks for an application instead of it, and hooks that confirm a change of its nodes: users, agents, scripts.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Askers {
     asks: BTreeMap<Ticket, (JobId, Ask)>,
     /// What came of them, the latest of each job.
     outcomes: BTreeMap<JobId, AskOutcome>,
-    /// The last generation of its hosts that the first host of each execution was told of.
+    /// The last generation of its nodes that the first node of each execution was told of.
     told: BTreeMap<Execution, u32>,
     n_answered: usize,
 }
@@ -102,7 +102,7 @@ impl World {
         self.askers.asks.clear();
     }
 
-    /// Hooks run on the first host when the hosts of their job have changed.
+    /// Hooks run on the first node when the nodes of their job have changed.
     pub(super) fn run_hooks(&mut self, node: usize) {
         let changed: Vec<(Execution, u32)> = self.nodes[node]
             .supervisors()

@@ -399,7 +399,7 @@ fn bind(listen: SocketAddr) -> Result<Arc<dyn AsyncUdpSocket>, EndpointError> {
 /// The first address that `host:port` stands for.
 ///
 /// # Errors
-/// An unknown host, or text of another form.
+/// An unknown node, or text of another form.
 pub async fn resolve(address: &str) -> Result<SocketAddr, LinkError> {
     let mut found = tokio::net::lookup_host(address)
         .await

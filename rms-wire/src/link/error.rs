@@ -27,10 +27,10 @@ pub enum LinkError {
     /// The connection has ended, or never began.
     #[error("{reason}")]
     Closed { reason: String },
-    /// The host is there, and says that nobody listens.
+    /// The node is there, and says that nobody listens.
     #[error("nothing listens on this UDP port there (refused): is the server running, and is the port its own?")]
     Refused,
-    /// Not even the host has said anything.
+    /// Not even the node has said anything.
     #[error(
         "no answer within {secs} s: is this the server's address, and do the networks between pass UDP on this port?"
     )]

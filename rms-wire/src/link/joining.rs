@@ -71,7 +71,7 @@ impl JoinChannel {
     }
 }
 
-/// Ends when the host says that nobody listens there, which QUIC does not pass on; else never.
+/// Ends when the node says that nobody listens there, which QUIC does not pass on; else never.
 async fn refusal(address: SocketAddr) {
     let probe = async {
         let any: SocketAddr = match address {

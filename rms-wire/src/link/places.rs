@@ -108,7 +108,7 @@ impl<K: Clone + Eq + Hash> Drop for Place<K> {
     }
 }
 
-/// Those who share an address as far as anybody can tell: one host of IPv4, one network of IPv6, of which a host has
+/// Those who share an address as far as anybody can tell: one node of IPv4, one network of IPv6, of which a node has
 /// all addresses.
 pub(super) fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_ipv6_are_told_apart_by_their_network() {
+    fn nodes_of_ipv6_are_told_apart_by_their_network() {
         let ip = |text: &str| network(text.parse().expect("an address"));
         assert_eq!(ip("2001:db8:1:2::7"), ip("2001:db8:1:2:ffff::1"));
         assert_ne!(ip("2001:db8:1:2::7"), ip("2001:db8:1:3::7"));

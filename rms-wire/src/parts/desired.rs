@@ -31,7 +31,7 @@ impl DesiredParts {
     /// Takes the next frame; returns the whole with the last one.
     ///
     /// # Errors
-    /// A frame that belongs to another generation than those before it, or a job on a host that it does not have.
+    /// A frame that belongs to another generation than those before it, or a job on a node that it does not have.
     pub fn push(&mut self, part: DesirePart) -> Result<Option<Desired>, Malformed> {
         let generation = part.generation;
         let is_first = self.so_far.is_none();
@@ -42,9 +42,9 @@ impl DesiredParts {
         }
         match part.job {
             Some(job) => {
-                let (idx, n_hosts) = (job.host_idx, job.launch.hosts.len());
-                if idx as usize >= n_hosts {
-                    return Err(Malformed::NoSuchHost { idx, n_hosts });
+                let (idx, n_nodes) = (job.node_idx, job.launch.nodes.len());
+                if idx as usize >= n_nodes {
+                    return Err(Malformed::NoSuchNode { idx, n_nodes });
                 }
                 desired.jobs.push(*job);
             }

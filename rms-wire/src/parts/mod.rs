@@ -29,6 +29,6 @@ pub enum Malformed {
     MixedParts,
     #[error("a part is empty but is not the only one")]
     EmptyPart,
-    #[error("a job is to run on host {idx} of {n_hosts}")]
-    NoSuchHost { idx: u32, n_hosts: usize },
+    #[error("a job is to run on node {idx} of {n_nodes}")]
+    NoSuchNode { idx: u32, n_nodes: usize },
 }

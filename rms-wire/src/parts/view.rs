@@ -6,7 +6,7 @@ use rms_api::subscription::{ClusterChange, Notice, ViewChange};
 use rms_model::{ClusterId, Profile, Span, Time};
 
 use super::{MAX_LINES, Malformed};
-use crate::launcher::{ClusterPart, HostSpan, LauncherTold, MAX_PAIRS, Occupied, ViewPart};
+use crate::launcher::{ClusterPart, LauncherTold, MAX_PAIRS, NodeSpan, Occupied, ViewPart};
 
 /// The frames of a notice, in order; never none.
 pub fn notice_parts(notice: &Notice) -> Vec<LauncherTold> {
@@ -71,7 +71,7 @@ fn compact(profile: &Profile, at: Time) -> Occupied {
     let after = steps.peek().map_or(0, |first| first.from.as_millis().saturating_sub(at.as_millis()));
     let mut pairs = Vec::with_capacity(profile.n_steps().saturating_sub(1));
     while let (Some(step), Some(next)) = (steps.next(), steps.peek()) {
-        pairs.push(HostSpan { millis: next.from.since(step.from).as_millis().unsigned_abs(), hosts: step.hosts });
+        pairs.push(NodeSpan { millis: next.from.since(step.from).as_millis().unsigned_abs(), nodes: step.nodes });
     }
     Occupied { after, pairs }
 }
@@ -91,7 +91,7 @@ struct Gathering {
     cluster: ClusterId,
     info: bool,
     capacity: u32,
-    occupied: Option<(i64, Vec<HostSpan>)>,
+    occupied: Option<(i64, Vec<NodeSpan>)>,
 }
 
 impl ViewParts {
@@ -157,20 +157,20 @@ impl Gathering {
 }
 
 /// The profile that compact pairs stand for.
-fn profile(at: Time, after: i64, pairs: &[HostSpan]) -> Result<Profile, Malformed> {
+fn profile(at: Time, after: i64, pairs: &[NodeSpan]) -> Result<Profile, Malformed> {
     let fail = || Malformed::Profile { field: "the occupation of a cluster" };
-    let ends_busy = pairs.first().zip(pairs.last()).is_none_or(|(first, last)| first.hosts != 0 && last.hosts != 0);
-    let differ = pairs.windows(2).all(|two| two[0].hosts != two[1].hosts);
+    let ends_busy = pairs.first().zip(pairs.last()).is_none_or(|(first, last)| first.nodes != 0 && last.nodes != 0);
+    let differ = pairs.windows(2).all(|two| two[0].nodes != two[1].nodes);
     if !ends_busy || !differ || (pairs.is_empty() && after != 0) {
         return Err(fail());
     }
     let begin = at.as_millis().checked_add(after).ok_or_else(fail)?;
     let mut end = begin;
     let mut spans = Vec::with_capacity(pairs.len());
-    for HostSpan { millis, hosts } in pairs {
+    for NodeSpan { millis, nodes } in pairs {
         end = end.checked_add_unsigned(*millis).filter(|_| *millis > 0).ok_or_else(fail)?;
         let millis = i64::try_from(*millis).map_err(|_| fail())?;
-        spans.push((Span::from_millis(millis), *hosts));
+        spans.push((Span::from_millis(millis), *nodes));
     }
     Ok(Profile::from_pairs(Time::from_millis(begin), spans))
 }

@@ -134,7 +134,7 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// Checks who answers. Names of hosts play no part: the role and the name in the URI do.
+/// Checks who answers. Names of nodes play no part: the role and the name in the URI do.
 #[derive(Debug)]
 pub struct ServerVerifier {
     pub trust: Trust,

@@ -10,7 +10,7 @@ use rms_api::answer::{
 use rms_api::audit::AuditEntry;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, Nodes, Query, Select, Shape, Submission, TokenOrder};
 use rms_api::desired::AgentHello;
-use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
+use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, Launch, LaunchNode, NodeExit, NodeReport};
 use rms_api::filter::{Column as _, JobColumn, JobFilter, NodeColumn, NodeFilter, Way};
 use rms_api::{Answer, Call, Refusal, Refused};
 use rms_model::job::{Constraint, TaskCount};
@@ -62,7 +62,7 @@ fn script() -> Work {
 }
 
 fn request() -> Request {
-    Request { hosts: BTreeMap::from([(ClusterId(0), 2), (ClusterId(3), 300)]), wall: Span::from_hours(2) }
+    Request { nodes: BTreeMap::from([(ClusterId(0), 2), (ClusterId(3), 300)]), wall: Span::from_hours(2) }
 }
 
 fn execution() -> Execution {
@@ -220,8 +220,8 @@ fn more_answers() -> Vec<Answer> {
     answers
 }
 
-fn host(idx: u32) -> Host {
-    Host {
+fn node(idx: u32) -> LaunchNode {
+    LaunchNode {
         node: NodeId(idx + 7),
         name: format!("n{idx}"),
         cluster: "a".to_owned(),
@@ -243,7 +243,7 @@ pub fn desired() -> Desired {
         cpus_per_task: 2,
         wall: Span::from_hours(1),
         grace: Span::from_secs(10),
-        hosts: vec![host(0), host(1)],
+        nodes: vec![node(0), node(1)],
         generation: 2,
         on_resize: None,
         least: 2,
@@ -251,12 +251,12 @@ pub fn desired() -> Desired {
         memory: Mebibytes(64),
     });
     let job =
-        |job, aim, host_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), host_idx };
+        |job, aim, node_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), node_idx };
     let mut jobs =
         vec![job(5, Aim::Run, 0), job(6, Aim::End { patience: Span::from_secs(2), grace: Span::from_secs(3) }, 1)];
     for (idx, on_resize) in (7..).zip(negotiating::on_resizes()) {
         let launch = Arc::new(Launch { on_resize: Some(on_resize), ..launch.as_ref().clone() });
-        jobs.push(DesiredJob { job: JobId(idx), run: Run(1), aim: Aim::Run, launch, host_idx: 0 });
+        jobs.push(DesiredJob { job: JobId(idx), run: Run(1), aim: Aim::Run, launch, node_idx: 0 });
     }
     Desired { generation: Generation(77), jobs }
 }
@@ -315,7 +315,7 @@ fn reasons() -> Vec<Reason> {
         Reason::NotBefore { at: secs(1) },
         Reason::NotPlanned { next_pass: secs(2) },
         Reason::BeyondDepth { depth: 1000, position: 1001 },
-        Reason::TooFewHosts { cluster: cluster(), wanted: 8, usable: 3, total: 9 },
+        Reason::TooFewNodes { cluster: cluster(), wanted: 8, usable: 3, total: 9 },
         Reason::Blocked {
             cluster: cluster(),
             wanted: 4,
@@ -326,7 +326,7 @@ fn reasons() -> Vec<Reason> {
             by: vec![Blocker {
                 job: JobId(4),
                 state: JobState::Ghost,
-                hosts: 6,
+                nodes: 6,
                 from: secs(1),
                 until: secs(5),
                 is_offer: false,
@@ -401,7 +401,7 @@ pub fn job_line(job: u64) -> JobLine {
 }
 
 pub fn stages() -> Stages {
-    let leg = |hosts, start| StageLine { hosts, span: Span::from_mins(5), start };
+    let leg = |nodes, start| StageLine { nodes, span: Span::from_mins(5), start };
     Stages {
         number: 2,
         n_stages: 3,
@@ -430,7 +430,7 @@ fn spec(tasks: TaskCount) -> JobSpec {
 }
 
 fn profile() -> Profile {
-    let block = |from, until, hosts| Block { from: secs(from), until: secs(until), hosts };
+    let block = |from, until, nodes| Block { from: secs(from), until: secs(until), nodes };
     Profile::from_blocks([block(1, 5, 3), block(3, 9, 2), block(20, 30, 1)])
 }
 
@@ -538,7 +538,7 @@ fn first_answers() -> Vec<Answer> {
         Answer::Detail {
             now,
             planned: now,
-            jobs: vec![detail(1, TaskCount::PerHost(4)), detail(2, TaskCount::Total(9))],
+            jobs: vec![detail(1, TaskCount::PerNode(4)), detail(2, TaskCount::Total(9))],
         },
         Answer::Nodes {
             now,
@@ -564,7 +564,7 @@ fn first_answers() -> Vec<Answer> {
             n_submitted: 99,
             n_passes: 1000,
             last_pass: Some(secs(999)),
-            ghost_host_time: Span::from_secs(60),
+            ghost_node_time: Span::from_secs(60),
             launchers: LauncherStatus::default(),
         }),
         Answer::Negotiated(negotiating::outcomes().swap_remove(0)),

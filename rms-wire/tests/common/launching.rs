@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rms_api::answer::LauncherStatus;
 use rms_api::subscription::{
-    AdaptationDelays, ClusterChange, ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable,
-    LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
+    AdaptationDelays, ClusterChange, ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedNode, Launchable,
+    LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag, ViewChange,
 };
 use rms_model::job::Constraint;
 use rms_model::{
@@ -25,12 +25,12 @@ pub fn now() -> Time {
 }
 
 fn request() -> Request {
-    Request { hosts: BTreeMap::from([(ClusterId(0), 2), (ClusterId(3), 300)]), wall: Span::from_hours(2) }
+    Request { nodes: BTreeMap::from([(ClusterId(0), 2), (ClusterId(3), 300)]), wall: Span::from_hours(2) }
 }
 
 pub fn calls() -> Vec<LauncherCall> {
     let constraint = Constraint { features: BTreeSet::from(["gpu".to_owned()]), memory: Mebibytes(4096), cpus: 8 };
-    let filter = Filter { clusters: BTreeSet::from(["a".to_owned(), "b".to_owned()]), least_hosts: 3, constraint };
+    let filter = Filter { clusters: BTreeSet::from(["a".to_owned(), "b".to_owned()]), least_nodes: 3, constraint };
     let labels = Labels { comment: "of ann".to_owned(), ..Labels::named("nbody") };
     let named = Subscription { labels, filter, priority: -3, malleable: None };
     let any = Subscription::named("any");
@@ -42,7 +42,7 @@ pub fn calls() -> Vec<LauncherCall> {
         stdio: Stdio { output: Some("out-%j".to_owned()), append: true, ..Stdio::default() },
         limits: Limits { open_files: Some(1024), ..Limits::default() },
     };
-    let hosts = Launchable::of(Execution { work: Work::Hosts, ..execution.clone() });
+    let nodes = Launchable::of(Execution { work: Work::Nodes, ..execution.clone() });
     let launch = Launchable { n_tasks: Some(64), cpus_per_task: 2, ..Launchable::of(execution) };
     let limits = || Malleable {
         least: 2,
@@ -60,9 +60,9 @@ pub fn calls() -> Vec<LauncherCall> {
         LauncherCall::Subscribe(Box::new(any)),
         LauncherCall::Attach { job: JOB },
         LauncherCall::Clusters { job: JOB },
-        LauncherCall::Request { job: JOB, wish: Wish { tag, seen: 12, request: request() } },
+        LauncherCall::Request { job: JOB, wish: LauncherRequest { tag, seen: 12, request: request() } },
         LauncherCall::Launch { job: JOB, tag, launch: Box::new(launch) },
-        LauncherCall::Launch { job: JOB, tag, launch: Box::new(hosts) },
+        LauncherCall::Launch { job: JOB, tag, launch: Box::new(nodes) },
         LauncherCall::Accept { job: JOB, tag },
         LauncherCall::Finish { job: JOB, tag, code: -1 },
         LauncherCall::Subscribe(Box::new(grows)),
@@ -74,7 +74,7 @@ pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
     let cluster = |id, name: &str, features: &[&str]| ClusterInfo {
         cluster: ClusterId(id),
         name: name.to_owned(),
-        hosts: 128,
+        nodes: 128,
         cpus: 24,
         memory: Mebibytes(65_536),
         features: features.iter().map(|feature| (*feature).to_owned()).collect(),
@@ -111,7 +111,7 @@ pub fn changed(clusters: Vec<(u16, Option<Profile>)>) -> ViewChange {
 pub fn notices() -> Vec<Notice> {
     let earlier = Profile::from_pairs(now() - Span::from_hours(1), [(Span::from_hours(2), 5)]);
     let gone = ClusterChange { cluster: ClusterId(5), info: true, capacity: 0, occupied: None };
-    let host = |name: &str, cluster| GrantedHost {
+    let node = |name: &str, cluster| GrantedNode {
         name: name.to_owned(),
         cluster: ClusterId(cluster),
         address: "10.0.0.1:6819".to_owned(),
@@ -124,7 +124,7 @@ pub fn notices() -> Vec<Notice> {
         request: request(),
         until: now() + Span::from_hours(2),
         answer_until: now() + Span::from_secs(30),
-        hosts: vec![host("n1", 0), host("n2", 3)],
+        nodes: vec![node("n1", 0), node("n2", 3)],
     };
     vec![
         Notice::Changed(changed(vec![(0, Some(profile(5))), (1, None), (2, Some(Profile::new()))])),
@@ -149,7 +149,7 @@ pub fn launcher_report() -> LauncherReport {
         request_bytes: 360,
         n_refused: 1,
         adaptations: AdaptationDelays { count: 5, total, longest, buckets },
-        ghost_host_time: vec![("a".to_owned(), Span::from_secs(7))],
+        ghost_node_time: vec![("a".to_owned(), Span::from_secs(7))],
     };
     let traffic = LauncherTraffic { n_open: 2, n_opened: 9, bytes_up: 4000, bytes_down: 90_000 };
     LauncherReport { status, traffic }

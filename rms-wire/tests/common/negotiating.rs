@@ -9,7 +9,7 @@ use negotiation::{
 use rms_api::Call;
 use rms_api::Refused;
 use rms_api::negotiate::{
-    Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldHost, Holding, Keeps, Manner, NegotiationLine,
+    Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldNode, Holding, Keeps, Manner, NegotiationLine,
     NegotiationRecord, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
 };
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Span, Speedup, Time};
@@ -65,8 +65,8 @@ pub fn id(initiator: Side, number: u32) -> NegotiationId {
     NegotiationId { initiator, number }
 }
 
-/// Hosts by name, with all the terms there are.
-fn hosts_with_terms() -> Item {
+/// Nodes by name, with all the terms there are.
+fn nodes_with_terms() -> Item {
     let terms = Terms {
         sizes: Sizes::Listed(vec![6, 8]),
         duration: Some(Span::from_hours(2)),
@@ -76,19 +76,19 @@ fn hosts_with_terms() -> Item {
         priority: -3,
         ..Terms::up_to(Quantity(2))
     };
-    let hosts = BTreeSet::from([NodeId(3), NodeId(300)]);
-    Item { hosts, terms, ..Item::up_to(Resource::Hosts(ClusterId(1)), 4, 2) }
+    let nodes = BTreeSet::from([NodeId(3), NodeId(300)]);
+    Item { nodes, terms, ..Item::up_to(Resource::Nodes(ClusterId(1)), 4, 2) }
 }
 
 /// All resources, sets and shapes.
 pub fn template(direction: Direction) -> Template {
     let parties = Parties { job: JOB, run: RUN, initiator: Side::Rms };
     let either = |sizes: Sizes, quantity| {
-        let item = Item::up_to(Resource::Hosts(ClusterId(2)), 8, quantity);
+        let item = Item::up_to(Resource::Nodes(ClusterId(2)), 8, quantity);
         Item { set: 2, terms: Terms { sizes, ..item.terms.clone() }, ..item }
     };
     let items = vec![
-        hosts_with_terms().of(direction),
+        nodes_with_terms().of(direction),
         Item { set: 1, ..Item::up_to(Resource::Cores(ClusterId(0)), 8, 4) },
         Item { set: 1, status: negotiation::ItemStatus::Refused, ..Item::up_to(Resource::Time, 3_600_000, 60_000) },
         either(Sizes::MultipleOf(4), 4),
@@ -115,16 +115,16 @@ impl Of for Item {
 }
 
 pub fn messages() -> Vec<Message> {
-    let hosts = || BTreeSet::from([NodeId(0), NodeId(70_000)]);
+    let nodes = || BTreeSet::from([NodeId(0), NodeId(70_000)]);
     let propose =
         |round, direction| Statement::Propose { round, template: template(direction), valid_for: Span::from_secs(30) };
     let mut statements = vec![
         propose(1, Direction::Grow),
         propose(300, Direction::Shrink),
         Statement::Accept { round: 2 },
-        Statement::Commit { round: 2, hosts: hosts() },
-        Statement::Commit { round: 2, hosts: BTreeSet::new() },
-        Statement::Ready { round: 2, hosts: hosts() },
+        Statement::Commit { round: 2, nodes: nodes() },
+        Statement::Commit { round: 2, nodes: BTreeSet::new() },
+        Statement::Ready { round: 2, nodes: nodes() },
     ];
     let ends = REASONS.iter().zip(ENDINGS.iter().cycle());
     statements.extend(ends.map(|(reason, ending)| Statement::End { ending: *ending, reason: *reason }));
@@ -154,7 +154,7 @@ pub fn calls() -> Vec<NegotiatorCall> {
     calls.extend(messages().into_iter().map(|message| NegotiatorCall::Say(Box::new(message))));
     calls.push(NegotiatorCall::Say(Box::new(recalled())));
     let of = |keeps| NegotiatorCall::Attach(Manner { survives_loss: keeps == Keeps::All, keeps });
-    calls.extend([of(Keeps::All), of(Keeps::Hosts(vec!["n1".to_owned(), "n2".to_owned()]))]);
+    calls.extend([of(Keeps::All), of(Keeps::Nodes(vec!["n1".to_owned(), "n2".to_owned()]))]);
     let statement = Statement::End { ending: Ending::Rejected, reason: Reason::KeepsRanks };
     let refused = Message { id: id(Side::Application, 2), seq: 2, ack_seq: 1, statement: Some(statement) };
     calls.push(NegotiatorCall::Say(Box::new(refused)));
@@ -163,7 +163,7 @@ pub fn calls() -> Vec<NegotiatorCall> {
 }
 
 pub fn holding() -> Holding {
-    let host = |node: u32, is_departing| HeldHost {
+    let node = |node: u32, is_departing| HeldNode {
         node: NodeId(node),
         name: format!("n{node}"),
         cluster: ClusterId(1),
@@ -174,7 +174,7 @@ pub fn holding() -> Holding {
     };
     Holding {
         generation: 3,
-        hosts: vec![host(1, false), host(2, true)],
+        nodes: vec![node(1, false), node(2, true)],
         until: Time::from_secs(1_800_000_000),
         stages: None,
     }
@@ -190,7 +190,7 @@ pub fn reminders() -> Vec<Reminder> {
         id: id(Side::Rms, 7),
         phase: Phase::Countered(Side::Rms),
         proposals: vec![proposed(Side::Application, 2, Direction::Grow), proposed(Side::Rms, 3, Direction::Grow)],
-        hosts: None,
+        nodes: None,
         left: Some(Span::from_secs(30)),
         said: 2,
         heard: 300,
@@ -199,7 +199,7 @@ pub fn reminders() -> Vec<Reminder> {
         id: id(Side::Application, 4),
         phase: Phase::Committing,
         proposals: vec![proposed(Side::Application, 1, Direction::Shrink)],
-        hosts: Some(BTreeSet::from([NodeId(0), NodeId(70_000)])),
+        nodes: Some(BTreeSet::from([NodeId(0), NodeId(70_000)])),
         left: None,
         said: 1,
         heard: 2,
@@ -249,38 +249,38 @@ pub fn notices() -> Vec<NegotiatorNotice> {
     notices.extend(messages().into_iter().map(|message| NegotiatorNotice::Said(Box::new(message))));
     notices.push(NegotiatorNotice::Counted { n_opened: 300 });
     notices.push(NegotiatorNotice::Said(Box::new(recalled())));
-    notices.push(NegotiatorNotice::HostsLost { hosts: vec![NodeId(0), NodeId(70_000)] });
+    notices.push(NegotiatorNotice::NodesLost { nodes: vec![NodeId(0), NodeId(70_000)] });
     notices.push(NegotiatorNotice::Holding(Box::new(in_stages())));
     notices
 }
 
 pub fn asks() -> Vec<Ask> {
-    let hosts = Ask {
+    let nodes = Ask {
         direction: Direction::Grow,
-        what: Asked::Hosts { cluster: Some("a".to_owned()) },
+        what: Asked::Nodes { cluster: Some("a".to_owned()) },
         quantity: 4,
         least: 2,
         sizes: Sizes::PowerOfTwo,
         price: Price(1 << 40),
         duration: Some(Span::from_hours(1)),
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: Span::from_mins(5),
     };
     let back = Ask {
         direction: Direction::Shrink,
-        what: Asked::Hosts { cluster: None },
-        hosts: vec!["n1".to_owned(), "n2".to_owned()],
+        what: Asked::Nodes { cluster: None },
+        nodes: vec!["n1".to_owned(), "n2".to_owned()],
         duration: None,
-        ..hosts.clone()
+        ..nodes.clone()
     };
-    let time = Ask { what: Asked::Time, quantity: 3_600_000, least: 60_000, ..hosts.clone() };
+    let time = Ask { what: Asked::Time, quantity: 3_600_000, least: 60_000, ..nodes.clone() };
     let cores = Ask {
         what: Asked::Cores { cluster: Some("a".to_owned()) },
-        hosts: vec!["n1".to_owned()],
+        nodes: vec!["n1".to_owned()],
         duration: None,
-        ..hosts.clone()
+        ..nodes.clone()
     };
-    let of_sizes = sizes().map(|sizes| Ask { sizes, ..hosts.clone() });
+    let of_sizes = sizes().map(|sizes| Ask { sizes, ..nodes.clone() });
     [vec![back, time], of_sizes.to_vec(), vec![cores]].concat()
 }
 
@@ -288,7 +288,7 @@ pub fn outcomes() -> Vec<AskOutcome> {
     let ready = AskOutcome::Ready {
         negotiation: id(Side::Application, 1),
         quantity: 2,
-        hosts: vec!["n3".to_owned(), "n4".to_owned()],
+        nodes: vec!["n3".to_owned(), "n4".to_owned()],
         generation: 2,
         n_rounds: 3,
     };
@@ -345,7 +345,7 @@ pub fn lines() -> Vec<NegotiationLine> {
             by: number.is_multiple_of(2).then(|| "alice".to_owned()),
             opened: at(0),
             rounds: rounds.clone(),
-            hosts: vec!["n1".to_owned()],
+            nodes: vec!["n1".to_owned()],
         },
         phase,
         until: number.is_multiple_of(3).then(|| at(60)),

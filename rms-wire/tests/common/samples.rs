@@ -12,9 +12,7 @@ use rms_wire::parts::{
     AnswerParts, DesiredParts, ReportParts, ViewParts, answer_parts, desire_parts, notice_parts, report_parts,
 };
 use rms_wire::peer::{Exec, StepPart};
-use rms_wire::pmi::{
-    Answer as PmiAnswer, Command, Down, NamedHost, Pair, Part, Placement, Question, RankId, Up, WorldId,
-};
+use rms_wire::pmi::{Command, Down, HubAnswer, NamedNode, Pair, Part, Placement, Question, RankId, Up, WorldId};
 use rms_wire::{
     AnswerPart, Chunk, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, Input, JoinAnswer,
     JoinRequest, Kind, LauncherSays, LauncherTold, Message, Missing, NegotiatorSays, NegotiatorTold, Offset, PeerExec,
@@ -157,7 +155,7 @@ fn of_clients() -> Vec<Sample> {
         limit: 100,
         offset: 200,
     };
-    let offset = Offset { host_idx: 1, task: 2, stream: Stream::Err, offset: 4096 };
+    let offset = Offset { node_idx: 1, task: 2, stream: Stream::Err, offset: 4096 };
     let follow = Follow { job: JobId(5), run: Some(Run(2)), from: vec![offset], input: true };
     calls.push(ClientRequest::History(history));
     calls.push(ClientRequest::Follow(follow));
@@ -201,9 +199,9 @@ fn of_clients() -> Vec<Sample> {
 }
 
 fn of_streams() -> Vec<Sample> {
-    let offset = |stream| Offset { host_idx: 1, task: 2, stream, offset: 1 << 33 };
+    let offset = |stream| Offset { node_idx: 1, task: 2, stream, offset: 1 << 33 };
     let from = vec![offset(Stream::Out), offset(Stream::Err)];
-    let chunk = Chunk { host_idx: 1, task: 2, stream: Stream::Out, offset: 300, bytes: b"hello\n".to_vec() };
+    let chunk = Chunk { node_idx: 1, task: 2, stream: Stream::Out, offset: 300, bytes: b"hello\n".to_vec() };
     let mut samples = plain([("follow_order", FollowOrder { job: JobId(5), run: Run(2), from: from.clone() })]);
     samples.extend(plain([
         ("spooled_chunk", Spooled::Chunk(chunk.clone())),
@@ -261,8 +259,8 @@ fn of_peers() -> Vec<Sample> {
     let ask = |id, question| Up::Ask { from: rank, id, question };
     let answer = |id, answer| Down::Answer { to: rank, id, answer };
     let argv = || vec![text("md"), text("-n 2")];
-    let hosts = vec![NamedHost { node: text("n1"), slots: Some(2) }, NamedHost { node: text("n2"), slots: None }];
-    let command = Command { argv: argv(), n_ranks: 2, hosts, wdir: Some(text("/tmp")), path: None };
+    let nodes = vec![NamedNode { node: text("n1"), slots: Some(2) }, NamedNode { node: text("n2"), slots: None }];
+    let command = Command { argv: argv(), n_ranks: 2, nodes, wdir: Some(text("/tmp")), path: None };
     let part = Part { first_rank: 0, n_ranks: 2, appnum: 0, argv: argv(), wdir: None, path: Some(text("/opt/bin")) };
     let placement = Placement {
         world: WorldId(2),
@@ -333,11 +331,11 @@ fn of_peers() -> Vec<Sample> {
     ]));
     samples.extend(plain([
         ("down_fence_done", PmiDown::Say(Down::FenceDone { world: WorldId(0), seq: 3, pairs: pairs() })),
-        ("down_published", PmiDown::Say(answer(1, PmiAnswer::Published { ok: true }))),
-        ("down_unpublished", PmiDown::Say(answer(2, PmiAnswer::Unpublished { ok: false }))),
-        ("down_found", PmiDown::Say(answer(3, PmiAnswer::Found { port: Some(port()) }))),
-        ("down_spawned", PmiDown::Say(answer(4, PmiAnswer::Spawned { n_ranks: 2 }))),
-        ("down_not_spawned", PmiDown::Say(answer(5, PmiAnswer::NotSpawned { reason: text("no room") }))),
+        ("down_published", PmiDown::Say(answer(1, HubAnswer::Published { ok: true }))),
+        ("down_unpublished", PmiDown::Say(answer(2, HubAnswer::Unpublished { ok: false }))),
+        ("down_found", PmiDown::Say(answer(3, HubAnswer::Found { port: Some(port()) }))),
+        ("down_spawned", PmiDown::Say(answer(4, HubAnswer::Spawned { n_ranks: 2 }))),
+        ("down_not_spawned", PmiDown::Say(answer(5, HubAnswer::NotSpawned { reason: text("no room") }))),
         ("down_place", PmiDown::Say(Down::Place(placement))),
         ("down_cancel", PmiDown::Say(Down::Cancel { world: WorldId(2) })),
         ("down_noted", PmiDown::Say(Down::Noted { world: WorldId(2), n_ranks: 0 })),

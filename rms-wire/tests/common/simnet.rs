@@ -96,7 +96,7 @@ impl Network {
         self.state().cut_off.remove(&address);
     }
 
-    /// The socket of host `n`. A former one of the same host falls silent.
+    /// The socket of node `n`. A former one of the same node falls silent.
     pub fn socket(&self, n: u8) -> Arc<SimSocket> {
         let address = SocketAddr::from((Ipv4Addr::new(10, 0, 0, n), 6818));
         let mut state = self.state();
@@ -132,7 +132,7 @@ impl State {
     }
 }
 
-/// One host's UDP socket.
+/// One node's UDP socket.
 #[derive(Debug)]
 pub struct SimSocket {
     network: Network,

@@ -37,7 +37,7 @@ impl Limit {
 pub fn evolution(pairs: &Pairs) -> Result<Evolution, String> {
     let stage = |(secs, hosts): &(i64, i64)| {
         let hosts = u32::try_from(*hosts).map_err(|error| error.to_string())?;
-        Ok(Stage { hosts, span: Span::from_secs(*secs) })
+        Ok(Stage { nodes: hosts, span: Span::from_secs(*secs) })
     };
     let stages = pairs.iter().map(stage).collect::<Result<_, String>>()?;
     Evolution::new(stages).map_err(|error| error.to_string())
@@ -49,7 +49,7 @@ pub fn profile(origin: i64, pairs: &Pairs) -> Profile {
 }
 
 pub fn expect_placed(what: &str, fit: &Fit, expected: &Placement) -> Result<(), String> {
-    let stage = |stage: &Stage| (stage.span.as_millis() / 1000, i64::from(stage.hosts));
+    let stage = |stage: &Stage| (stage.span.as_millis() / 1000, i64::from(stage.nodes));
     let actual = Placement {
         start: fit.start.as_secs(),
         ep: fit.expanded.stages().iter().map(stage).collect(),

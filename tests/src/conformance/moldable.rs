@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use launcher_sdk::schedule::cem::{self, FastestFirst, Hosts};
+use launcher_sdk::schedule::cem::{self, FastestFirst, NodeCounts};
 use launcher_sdk::schedule::moldable::{self, Amdahl, Sizes, WallTime};
 use launcher_sdk::schedule::{Proposal, Sight, rigid};
 use rms_model::{ClusterId, Span, Time, View};
@@ -89,7 +89,7 @@ pub fn check(line: &str) -> Result<(), String> {
     let vector: Vector = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let view: View =
         vector.clusters.iter().map(|cluster| (ClusterId(cluster.cid), profile(vector.origin, &cluster.cop))).collect();
-    let hosts: Hosts = vector.clusters.iter().map(|cluster| (ClusterId(cluster.cid), cluster.hosts)).collect();
+    let hosts: NodeCounts = vector.clusters.iter().map(|cluster| (ClusterId(cluster.cid), cluster.hosts)).collect();
     let sight = Sight::new(&hosts, &view);
     let now = Time::from_secs(vector.now);
     match vector.kind.as_str() {
@@ -125,14 +125,14 @@ pub fn check(line: &str) -> Result<(), String> {
 }
 
 fn on_one(proposal: &Proposal) -> OnOne {
-    let (cluster, hosts) = proposal.request.hosts.iter().next().expect("a request names a cluster");
+    let (cluster, hosts) = proposal.request.nodes.iter().next().expect("a request names a cluster");
     let OnMany { wall, start, completion, .. } = on_many(proposal);
     OnOne { cid: cluster.0, hosts: *hosts, wall, start, completion }
 }
 
 fn on_many(proposal: &Proposal) -> OnMany {
     OnMany {
-        hosts: proposal.request.hosts.iter().map(|(cluster, hosts)| (cluster.0, *hosts)).collect(),
+        hosts: proposal.request.nodes.iter().map(|(cluster, hosts)| (cluster.0, *hosts)).collect(),
         wall: proposal.request.wall.as_millis() / 1000,
         start: proposal.start.as_secs(),
         completion: proposal.completion().as_secs(),

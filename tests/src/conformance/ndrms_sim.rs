@@ -153,7 +153,7 @@ fn by_cluster<T, V>(values: &BTreeMap<String, T>, value: impl Fn(&T) -> V) -> Re
 
 fn check_runs(system: &str, outcome: &Outcome, expected: &Expected) -> Result<(), String> {
     for (idx, ran) in outcome.ran.iter().enumerate() {
-        let hosts = ran.request.hosts.iter().filter(|(_, hosts)| **hosts > 0);
+        let hosts = ran.request.nodes.iter().filter(|(_, hosts)| **hosts > 0);
         let hosts = hosts.map(|(cluster, hosts)| (cluster.0.to_string(), *hosts)).collect();
         let asked = Asked { hosts, wall: ran.request.wall.as_millis() / 1000 };
         let expected = (expected.start.get(idx), expected.end.get(idx), expected.request.get(idx));

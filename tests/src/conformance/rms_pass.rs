@@ -159,7 +159,7 @@ fn app_facts(vector: &Vector, place: usize, app: &App, free: &mut BTreeMap<u16, 
     // R1: the order given is the order of first requests.
     let at = Time::from_millis(place as i64);
     let request = Request {
-        hosts: app.hosts.iter().map(|(cid, hosts)| (ClusterId(*cid), *hosts)).collect(),
+        nodes: app.hosts.iter().map(|(cid, hosts)| (ClusterId(*cid), *hosts)).collect(),
         wall: Span::from_secs(app.wall),
     };
     let spec = Arc::new(spec(request.clone()));
@@ -212,7 +212,7 @@ fn record(job: JobId, started: Time, ended: Time, request: Request) -> JobRecord
         labels: Labels::named("app"),
         started: Some(started),
         ended,
-        n_tasks: request.n_hosts(),
+        n_tasks: request.n_nodes(),
         ..JobRecord::of(job, Owner("user".to_owned()), request, started)
     }
 }

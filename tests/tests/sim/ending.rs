@@ -56,7 +56,7 @@ fn a_program_that_ignores_term_is_killed_after_the_grace() {
 }
 
 #[test]
-fn when_the_script_ends_its_other_hosts_are_ended() {
+fn when_the_script_ends_its_other_nodes_are_ended() {
     let mut world = cluster_of(3);
     let job = world.submit(script(3, hours(1)).runs(mins(1)).exits(4));
     world.after(secs(30));
@@ -70,7 +70,7 @@ fn when_the_script_ends_its_other_hosts_are_ended() {
 fn the_worst_exit_code_of_all_tasks_counts() {
     let mut world = cluster_of(3);
     let exit = |code| NodeExit::Exited { code };
-    let job = rigid(3, hours(1)).runs(mins(1)).on_host(1, secs(10), exit(9)).on_host(2, mins(2), exit(3));
+    let job = rigid(3, hours(1)).runs(mins(1)).on_node(1, secs(10), exit(9)).on_node(2, mins(2), exit(3));
     let job = world.submit(job);
     world.after(secs(90));
     // A task that failed does not end the others.
@@ -82,7 +82,7 @@ fn the_worst_exit_code_of_all_tasks_counts() {
 #[test]
 fn one_task_that_is_killed_by_a_signal_ends_all() {
     let mut world = cluster_of(3);
-    let job = world.submit(rigid(3, hours(1)).on_host(2, secs(10), NodeExit::Signaled { signal: 11 }));
+    let job = world.submit(rigid(3, hours(1)).on_node(2, secs(10), NodeExit::Signaled { signal: 11 }));
     world.after(secs(20));
     world.expect(ended(job, Outcome::Signaled { signal: 11 }));
     world.expect_all_ended();
@@ -91,25 +91,25 @@ fn one_task_that_is_killed_by_a_signal_ends_all() {
 #[test]
 fn a_rank_that_aborts_ends_all() {
     let mut world = cluster_of(2);
-    let job = world.submit(rigid(2, hours(1)).on_host(1, secs(10), NodeExit::Aborted { code: 6 }));
+    let job = world.submit(rigid(2, hours(1)).on_node(1, secs(10), NodeExit::Aborted { code: 6 }));
     world.after(secs(20));
     world.expect(ended(job, Outcome::Failed { code: 6 }));
     world.expect_all_ended();
 }
 
 #[test]
-fn a_job_that_cannot_start_on_one_host_says_where_and_why_and_runs_on_none() {
+fn a_job_that_cannot_start_on_one_node_says_where_and_why_and_runs_on_none() {
     let mut world = cluster_of(2);
     let reason = "no such directory: /data".to_owned();
     let exit = NodeExit::NotStarted { reason: reason.clone() };
-    let job = world.submit(rigid(2, hours(1)).on_host(1, Span::ZERO, exit));
+    let job = world.submit(rigid(2, hours(1)).on_node(1, Span::ZERO, exit));
     world.after(secs(20));
     world.expect(ended(job, Outcome::NotStarted { node: "a2".to_owned(), reason }));
     world.expect_all_ended();
 }
 
 #[test]
-fn a_users_signal_reaches_every_host() {
+fn a_users_signal_reaches_every_node() {
     let mut world = cluster_of(2);
     let job = world.submit(rigid(2, hours(1)));
     world.after(secs(1));
@@ -234,7 +234,7 @@ fn an_agent_that_restarts_takes_its_jobs_over_and_starts_nothing_twice() {
 }
 
 #[test]
-fn history_adds_up_what_all_hosts_used() {
+fn history_adds_up_what_all_nodes_used() {
     let mut world = cluster_of(3);
     let job = world.submit(rigid(3, hours(1)).runs(mins(2)));
     world.after(mins(3));

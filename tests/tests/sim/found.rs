@@ -9,7 +9,7 @@ use rms_sim::story::{completed, ended, hours, mins, secs};
 use rms_sim::work::evolving;
 use rms_sim::{WorldBuilder, rigid, user};
 
-use super::negotiation::{cluster_of, grow, n_hosts, phase_of, r, shrink};
+use super::negotiation::{cluster_of, grow, n_nodes, phase_of, r, shrink};
 
 /// Seed 3280 of the negotiations.
 #[test]
@@ -36,15 +36,15 @@ fn what_was_lent_is_taken_back_from_one_that_needs_it() {
     world.after(secs(2));
     world.negotiate(&user("ann"), job, shrink(5));
     world.after(secs(5));
-    assert_eq!(n_hosts(&mut world, job), 1, "its user may ask for less than it would keep by itself");
+    assert_eq!(n_nodes(&mut world, job), 1, "its user may ask for less than it would keep by itself");
     world.negotiate(&user("ann"), job, Ask { duration: Some(secs(10)), ..grow(6, 2) });
     world.after(secs(5));
-    assert_eq!(n_hosts(&mut world, job), 7);
+    assert_eq!(n_nodes(&mut world, job), 7);
     world.after(mins(1));
-    assert_eq!(n_hosts(&mut world, job), 1);
+    assert_eq!(n_nodes(&mut world, job), 1);
 }
 
-/// Seed 2232 of the faults: whoever waits for hosts is not given up before the agents could connect to a new server.
+/// Seed 2232 of the faults: whoever waits for nodes is not given up before the agents could connect to a new server.
 #[test]
 fn a_stage_that_is_late_soon_after_the_server_was_started_still_begins() {
     let mut world = WorldBuilder::default().cluster("a", 3).build();
@@ -61,7 +61,7 @@ fn a_stage_that_is_late_soon_after_the_server_was_started_still_begins() {
     world.heal();
     world.after(secs(2));
     world.expect(ended(fills, Outcome::WallTime));
-    assert_eq!(n_hosts(&mut world, grows), 3);
+    assert_eq!(n_nodes(&mut world, grows), 3);
     world.after(mins(1));
     world.expect(ended(grows, Outcome::WallTime));
     world.expect_all_ended();
@@ -83,17 +83,17 @@ fn what_is_accepted_while_the_disk_is_full_comes_about_when_it_is_not() {
     assert_eq!(phase_of(&world, job, r(1)), Some((Phase::Offered(Side::Rms), None)));
     world.fill_disk(false);
     world.after(secs(30));
-    assert_eq!(n_hosts(&mut world, job), 2);
+    assert_eq!(n_nodes(&mut world, job), 2);
     world.expect(completed(next));
 }
 
-/// Seed 1623 of the negotiations: two hosts are held until the application's end, and delay nobody. What was said about them
+/// Seed 1623 of the negotiations: two nodes are held until the application's end, and delay nobody. What was said about them
 /// is written long before it is synced, and by then that end is over.
 #[test]
 fn what_is_held_delays_nobody_by_the_plan_of_its_time() {
     for fills_disk in [false, true] {
         let mut world = cluster_of(7);
-        let wants = Want { valid_for: secs(20), ..Want::hosts(Direction::Grow, secs(30), 6) };
+        let wants = Want { valid_for: secs(20), ..Want::nodes(Direction::Grow, secs(30), 6) };
         let thinks = Manner { thinks: mins(5), ..Manner::between(1, 8).wants(wants) };
         let grows = world.submit(rigid(2, secs(40)).negotiates(thinks));
         world.submit(rigid(2, secs(43)));
@@ -103,7 +103,7 @@ fn what_is_held_delays_nobody_by_the_plan_of_its_time() {
         world.after(Span::from_millis(15_500));
         world.fill_disk(false);
         world.after(secs(1));
-        assert!(world.facts().iter().any(|fact| matches!(fact, Fact::HostsHeld { nodes, .. } if nodes.len() == 3)));
+        assert!(world.facts().iter().any(|fact| matches!(fact, Fact::NodesHeld { nodes, .. } if nodes.len() == 3)));
         world.after(mins(2));
         world.expect(ended(grows, Outcome::WallTime));
         world.expect(completed(waits));

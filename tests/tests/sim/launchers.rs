@@ -38,10 +38,10 @@ fn a_launcher_launches_and_its_application_is_done_when_its_program_has_ended() 
     world.expect_all_ended();
 }
 
-/// All four hosts are held for ten hours, as it seems, so the launcher asks for them after that. They are free after a
+/// All four nodes are held for ten hours, as it seems, so the launcher asks for them after that. They are free after a
 /// minute. It needs three seconds to see that; the ghost waits for it, and it is ahead of a batch job that needs three.
 #[test]
-fn a_slow_launcher_adapts_while_the_ghost_keeps_the_hosts() {
+fn a_slow_launcher_adapts_while_the_ghost_keeps_the_nodes() {
     let mut world = cluster_of(4);
     world.set("fair_start", "5s");
     let holder = world.submit(rigid(3, hours(10)).runs(secs(60)));
@@ -52,14 +52,14 @@ fn a_slow_launcher_adapts_while_the_ghost_keeps_the_hosts() {
     world.after(secs(10));
     let job = known(&world, launcher);
     world.expect(waiting(job));
-    let before = world.line(job).expect("it waits").request.n_hosts();
-    assert_eq!(before, 1, "one host, when the other job should have left");
+    let before = world.line(job).expect("it waits").request.n_nodes();
+    assert_eq!(before, 1, "one node, when the other job should have left");
     world.after(secs(53));
     world.expect(completed(holder));
     world.expect(waiting(job));
     world.after(secs(5));
     world.expect(started(job));
-    assert_eq!(world.line(job).expect("it runs").request.n_hosts(), 3, "it saw the ghost and what comes after it");
+    assert_eq!(world.line(job).expect("it runs").request.n_nodes(), 3, "it saw the ghost and what comes after it");
     world.expect(started(other));
 }
 
@@ -101,7 +101,7 @@ fn the_death_of_the_server_at_any_step_of_a_launcher_is_healed_when_it_attaches(
 }
 
 #[test]
-fn a_launcher_that_vanishes_gives_its_hosts_back_after_the_grace() {
+fn a_launcher_that_vanishes_gives_its_nodes_back_after_the_grace() {
     let mut world = cluster_of(2);
     let launcher = world.launcher(manner(2, 2, Then::Vanishes), Program::default());
     world.after(secs(1));

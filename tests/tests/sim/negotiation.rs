@@ -27,21 +27,21 @@ pub(super) fn r(number: u32) -> NegotiationId {
     NegotiationId { initiator: Side::Rms, number }
 }
 
-/// How many hosts it has.
-pub(super) fn n_hosts(world: &mut World, job: JobId) -> usize {
+/// How many nodes it has.
+pub(super) fn n_nodes(world: &mut World, job: JobId) -> usize {
     world.line(job).expect("it runs").nodes.len()
 }
 
-/// The phases that the server's end of a negotiation went through, with the hosts of each proposal.
+/// The phases that the server's end of a negotiation went through, with the nodes of each proposal.
 fn rounds(world: &World, of: JobId, id: NegotiationId) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for fact in world.facts() {
-        let Fact::Talked { job, dialogue, .. } = fact else { continue };
+        let Fact::DialogueChanged { job, dialogue, .. } = fact else { continue };
         if *job != of || dialogue.id() != id {
             continue;
         }
         let line = match dialogue.phase().proposer() {
-            Some(by) => format!("{by} {}", dialogue.proposal().map_or(0, |template| template.n_hosts())),
+            Some(by) => format!("{by} {}", dialogue.proposal().map_or(0, |template| template.n_nodes())),
             None => dialogue.phase().to_string(),
         };
         if told.last() != Some(&line) {
@@ -53,7 +53,7 @@ fn rounds(world: &World, of: JobId, id: NegotiationId) -> Vec<String> {
 
 pub(super) fn phase_of(world: &World, of: JobId, id: NegotiationId) -> Option<(Phase, Option<Reason>)> {
     world.facts().iter().rev().find_map(|fact| match fact {
-        Fact::Talked { job, dialogue, .. } if *job == of && dialogue.id() == id => {
+        Fact::DialogueChanged { job, dialogue, .. } if *job == of && dialogue.id() == id => {
             Some((dialogue.phase(), dialogue.reason()))
         }
         _ => None,
@@ -63,13 +63,13 @@ pub(super) fn phase_of(world: &World, of: JobId, id: NegotiationId) -> Option<(P
 pub(super) fn grow(quantity: u64, least: u64) -> Ask {
     Ask {
         direction: Direction::Grow,
-        what: Asked::Hosts { cluster: None },
+        what: Asked::Nodes { cluster: None },
         quantity,
         least,
         sizes: Sizes::Any,
         price: Price(0),
         duration: None,
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: Span::ZERO,
     }
 }
@@ -83,9 +83,9 @@ fn a_on_2_processors_it_asks_for_2_more_and_has_4() {
     let mut world = cluster_of(8);
     let job = world.submit(rigid(2, hours(1)).runs(mins(10)).negotiates(Manner::between(1, 8).grows(secs(5), 2)));
     world.after(secs(4));
-    assert_eq!(n_hosts(&mut world, job), 2);
+    assert_eq!(n_nodes(&mut world, job), 2);
     world.after(secs(4));
-    assert_eq!(n_hosts(&mut world, job), 4);
+    assert_eq!(n_nodes(&mut world, job), 4);
     assert_eq!(rounds(&world, job, a(1)).last().map(String::as_str), Some("applied"));
     assert_eq!((3..=4).map(|idx| world.alive_on(&format!("a{idx}"))).sum::<usize>(), 2, "processes are there");
     world.after(mins(11));
@@ -98,7 +98,7 @@ fn b_it_asks_for_14_is_offered_6_accepts_and_has_8() {
     let mut world = cluster_of(8);
     let job = world.submit(rigid(2, hours(1)).negotiates(Manner::between(1, 8).grows(secs(5), 14)));
     world.after(secs(10));
-    assert_eq!(n_hosts(&mut world, job), 8);
+    assert_eq!(n_nodes(&mut world, job), 8);
     assert_eq!(rounds(&world, job, a(1))[..2], ["application 14", "RMS 6"]);
     assert_eq!(phase_of(&world, job, a(1)), Some((Phase::Applied, None)));
 }
@@ -110,11 +110,11 @@ fn c_a_malleable_one_on_4_is_offered_4_when_a_rigid_job_ends_and_takes_them_beca
     let rigid_one = world.submit(rigid(4, mins(2)).runs(mins(1)));
     let malleable = world.submit(rigid(4, hours(1)).negotiates(Manner::between(4, 8).in_powers_of_two()));
     world.after(secs(55));
-    assert_eq!(n_hosts(&mut world, malleable), 4);
+    assert_eq!(n_nodes(&mut world, malleable), 4);
     world.after(secs(15));
     world.expect(completed(rigid_one));
     assert_eq!(rounds(&world, malleable, r(1)).first().map(String::as_str), Some("RMS 4"));
-    assert_eq!(n_hosts(&mut world, malleable), 8);
+    assert_eq!(n_nodes(&mut world, malleable), 8);
     assert_eq!(phase_of(&world, malleable, r(1)), Some((Phase::Applied, None)));
 }
 
@@ -126,7 +126,7 @@ fn d_on_8_it_asks_for_24_is_offered_15_and_takes_8() {
     world.after(secs(20));
     let told = rounds(&world, job, a(1));
     assert_eq!(told[0], "application 24");
-    assert_eq!(n_hosts(&mut world, job), 16, "{told:?}");
+    assert_eq!(n_nodes(&mut world, job), 16, "{told:?}");
     let is_free = |node: u32| {
         world.state().nodes().values().any(|entry| entry.name == format!("a{node}") && entry.holders.is_empty())
     };
@@ -136,14 +136,14 @@ fn d_on_8_it_asks_for_24_is_offered_15_and_takes_8() {
 #[test]
 fn two_that_each_want_the_rest_do_not_block_each_other() {
     let mut world = cluster_of(8);
-    // Two hosts are free, and each wants six more at least: none gets them, and none keeps the two from the other.
-    let wants_six = Want { least: 4, ..Want::hosts(Direction::Grow, secs(5), 6) };
+    // Two nodes are free, and each wants six more at least: none gets them, and none keeps the two from the other.
+    let wants_six = Want { least: 4, ..Want::nodes(Direction::Grow, secs(5), 6) };
     let patient = Manner::between(1, 8).wants(wants_six.clone());
     let one = world.submit(rigid(3, hours(1)).runs(mins(5)).negotiates(patient.clone()));
     let other = world.submit(rigid(3, hours(1)).runs(mins(20)).negotiates(patient));
     world.after(secs(30));
-    assert_eq!((n_hosts(&mut world, one), n_hosts(&mut world, other)), (3, 3));
-    let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_hosts()).count();
+    assert_eq!((n_nodes(&mut world, one), n_nodes(&mut world, other)), (3, 3));
+    let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_nodes()).count();
     assert_eq!(held, 0, "what is not enough for anybody is kept for nobody");
     // The time of their proposals is over.
     world.after(mins(2));
@@ -158,16 +158,16 @@ fn two_that_each_want_the_rest_do_not_block_each_other() {
 }
 
 #[test]
-fn who_waits_for_hosts_gets_them_when_another_leaves() {
+fn who_waits_for_nodes_gets_them_when_another_leaves() {
     let mut world = cluster_of(8);
-    let wants_four = Want { least: 4, valid_for: mins(5), ..Want::hosts(Direction::Grow, secs(5), 4) };
+    let wants_four = Want { least: 4, valid_for: mins(5), ..Want::nodes(Direction::Grow, secs(5), 4) };
     let waits = world.submit(rigid(3, hours(1)).negotiates(Manner::between(1, 8).wants(wants_four)));
     let leaves = world.submit(rigid(3, hours(1)).runs(mins(2)));
     world.after(mins(1));
-    assert_eq!(n_hosts(&mut world, waits), 3);
+    assert_eq!(n_nodes(&mut world, waits), 3);
     world.after(secs(70));
     world.expect(completed(leaves));
-    assert_eq!(n_hosts(&mut world, waits), 7);
+    assert_eq!(n_nodes(&mut world, waits), 7);
 }
 
 #[test]
@@ -181,20 +181,20 @@ fn what_is_offered_is_held_from_a_job_that_waits_for_it() {
     world.after(secs(1));
     world.expect(waiting(late));
     world.after(secs(8));
-    assert_eq!(n_hosts(&mut world, job), 8, "an accept does not fail for want of hosts");
+    assert_eq!(n_nodes(&mut world, job), 8, "an accept does not fail for want of nodes");
     world.after(mins(1));
     world.expect(completed(job));
     world.expect(completed(late));
 }
 
 #[test]
-fn hosts_that_are_given_back_are_free_when_their_processes_are_gone() {
+fn nodes_that_are_given_back_are_free_when_their_processes_are_gone() {
     let mut world = cluster_of(4);
     let job = rigid(4, hours(1)).ignores_term().negotiates(Manner::between(1, 4).shrinks(secs(5), 2));
     let job = world.submit(job);
     let next = world.submit(rigid(2, mins(1)).runs(secs(10)));
     world.after(secs(9));
-    assert_eq!(n_hosts(&mut world, job), 2, "it has let go of two");
+    assert_eq!(n_nodes(&mut world, job), 2, "it has let go of two");
     world.expect(waiting(next));
     assert_eq!(world.alive_on("a4"), 1, "but its processes do not heed TERM");
     world.after(secs(10));
@@ -203,32 +203,32 @@ fn hosts_that_are_given_back_are_free_when_their_processes_are_gone() {
 }
 
 #[test]
-fn who_breaks_a_promise_is_warned_and_loses_the_hosts() {
+fn who_breaks_a_promise_is_warned_and_loses_the_nodes() {
     let mut world = cluster_of(4);
     world.set("release_grace", "10s");
     let manner = Manner::between(1, 4).shrinks(secs(5), 2).promises(Promises::Breaks);
     let job = world.submit(rigid(4, hours(1)).negotiates(manner));
     world.after(secs(12));
-    assert_eq!(n_hosts(&mut world, job), 4, "it has promised, and does not give");
+    assert_eq!(n_nodes(&mut world, job), 4, "it has promised, and does not give");
     world.after(secs(10));
     let is_warned = |fact: &Fact| matches!(fact, Fact::PromiseWarned { .. });
     assert!(world.facts().iter().any(is_warned));
     world.after(secs(25));
-    assert_eq!(n_hosts(&mut world, job), 2, "they are taken");
+    assert_eq!(n_nodes(&mut world, job), 2, "they are taken");
     world.expect(started(job));
     let (phase, _) = phase_of(&world, job, a(1)).expect("it has asked");
     assert!(phase.is_over(), "{phase}");
 }
 
 #[test]
-fn hosts_for_a_time_are_asked_back_when_it_is_over() {
+fn nodes_for_a_time_are_asked_back_when_it_is_over() {
     let mut world = cluster_of(4);
-    let borrows = Want { duration: Some(secs(30)), ..Want::hosts(Direction::Grow, secs(5), 2) };
+    let borrows = Want { duration: Some(secs(30)), ..Want::nodes(Direction::Grow, secs(5), 2) };
     let job = world.submit(rigid(2, hours(1)).negotiates(Manner::between(1, 4).wants(borrows)));
     world.after(secs(15));
-    assert_eq!(n_hosts(&mut world, job), 4);
+    assert_eq!(n_nodes(&mut world, job), 4);
     world.after(secs(60));
-    assert_eq!(n_hosts(&mut world, job), 2);
+    assert_eq!(n_nodes(&mut world, job), 2);
     world.expect(started(job));
 }
 
@@ -240,7 +240,7 @@ fn a_process_that_vanishes_in_the_middle_leaks_nothing() {
         let manner = Manner { thinks: secs(4), absence: Some(absence), ..Manner::between(1, 8).grows(secs(5), 14) };
         let job = world.submit(rigid(2, hours(1)).runs(mins(5)).negotiates(manner));
         world.after(mins(4));
-        let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_hosts()).count();
+        let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_nodes()).count();
         assert_eq!(held, 0, "{absence:?}");
         let (phase, _) = phase_of(&world, job, a(1)).expect("it has asked");
         assert!(phase.is_over(), "{absence:?}: {phase}");
@@ -274,7 +274,7 @@ fn the_death_of_the_server_at_any_step_of_a_negotiation_is_healed() {
             world.restart_server();
             world.after(secs(25));
             world.after(secs(75));
-            assert_eq!(n_hosts(&mut world, job), 4, "{point:?} after {crash_after} ms");
+            assert_eq!(n_nodes(&mut world, job), 4, "{point:?} after {crash_after} ms");
             world.after(mins(5));
             world.expect(completed(job));
             world.expect_all_ended();
@@ -290,13 +290,13 @@ fn over_a_bad_channel_it_takes_longer_and_ends_alike() {
         world.after(secs(1));
         let weather = Weather { loss: 50, twice: 30, slowest: secs(4) };
         let manner = Manner { weather, ..Manner::between(1, 8) };
-        let want = Want { valid_for: mins(10), ..Want::hosts(Direction::Grow, secs(5), 14) };
+        let want = Want { valid_for: mins(10), ..Want::nodes(Direction::Grow, secs(5), 14) };
         let job = world.submit(rigid(2, hours(1)).runs(mins(30)).negotiates(manner.wants(want)));
         world.after(mins(15));
         let (phase, reason) = phase_of(&world, job, a(1)).expect("it has asked");
         assert!(phase.is_over(), "seed {seed}: {phase}");
         let expected = if phase == Phase::Applied { 8 } else { 2 };
-        assert_eq!(n_hosts(&mut world, job), expected, "seed {seed}: {phase} {reason:?}");
+        assert_eq!(n_nodes(&mut world, job), expected, "seed {seed}: {phase} {reason:?}");
     }
 }
 
@@ -309,14 +309,14 @@ fn a_user_asks_for_a_task_farm_and_workers_come_and_go() {
     let ann = user("ann");
     world.negotiate(&ann, job, grow(4, 2));
     world.after(secs(5));
-    assert_eq!(n_hosts(&mut world, job), 6);
-    let Some(AskOutcome::Ready { quantity: 4, hosts, .. }) = world.outcome_of_ask(job) else {
+    assert_eq!(n_nodes(&mut world, job), 6);
+    let Some(AskOutcome::Ready { quantity: 4, nodes, .. }) = world.outcome_of_ask(job) else {
         panic!("{:?}", world.outcome_of_ask(job))
     };
-    assert_eq!(hosts.len(), 4);
+    assert_eq!(nodes.len(), 4);
     world.negotiate(&ann, job, shrink(5));
     world.after(secs(5));
-    assert_eq!(n_hosts(&mut world, job), 1);
+    assert_eq!(n_nodes(&mut world, job), 1);
     assert_eq!((2..=8).map(|idx| world.alive_on(&format!("a{idx}"))).sum::<usize>(), 0, "the workers are gone");
 }
 
@@ -336,7 +336,7 @@ fn a_hook_that_confirms_keeps_its_time_and_one_that_does_not_is_cut_short() {
         let is_gone = world.alive_on("a4") == 0;
         assert_eq!(is_gone, confirms);
         world.after(secs(60));
-        assert_eq!(n_hosts(&mut world, job), 2);
+        assert_eq!(n_nodes(&mut world, job), 2);
         assert_eq!(world.alive_on("a4"), 0, "its time is over");
         world.expect(started(job));
     }
@@ -353,17 +353,17 @@ fn an_admin_withdraws_an_offer_and_forces_a_promise() {
     world.after(secs(1));
     let expected = (Phase::Ended(Ending::Withdrawn), Some(Reason::Administrator));
     assert_eq!(phase_of(&world, job, a(1)), Some(expected));
-    let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_hosts()).count();
+    let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_nodes()).count();
     assert_eq!(held, 0);
 
     let mut world = cluster_of(4);
     let breaks = Manner::between(1, 4).shrinks(secs(5), 2).promises(Promises::Breaks);
     let job = world.submit(rigid(4, hours(1)).negotiates(breaks));
     world.after(secs(8));
-    assert_eq!(n_hosts(&mut world, job), 4);
+    assert_eq!(n_nodes(&mut world, job), 4);
     world.admin(Call::OrderNegotiation { job, negotiation: a(1), order: Order::Force });
     world.after(secs(2));
-    assert_eq!(n_hosts(&mut world, job), 2);
+    assert_eq!(n_nodes(&mut world, job), 2);
     assert!(world.ask(&admin(), Call::OrderNegotiation { job, negotiation: a(1), order: Order::Force }).is_err());
 }
 
@@ -372,7 +372,7 @@ fn a_node_that_is_lost_while_it_is_offered_fails_the_offer_or_is_replaced() {
     let mut world = cluster_of(8);
     world.set("node_lost_after", "2s");
     let thinks = Manner { thinks: secs(30), ..Manner::between(1, 8) };
-    let want = Want { least: 2, valid_for: mins(5), ..Want::hosts(Direction::Grow, secs(5), 14) };
+    let want = Want { least: 2, valid_for: mins(5), ..Want::nodes(Direction::Grow, secs(5), 14) };
     let job = world.submit(rigid(2, hours(1)).negotiates(thinks.wants(want)));
     world.after(secs(10));
     world.kill_node("a7");
@@ -384,11 +384,11 @@ fn a_node_that_is_lost_while_it_is_offered_fails_the_offer_or_is_replaced() {
 }
 
 #[test]
-fn an_agent_that_dies_while_a_host_that_came_late_is_ended_still_tells_of_it() {
+fn an_agent_that_dies_while_a_node_that_came_late_is_ended_still_tells_of_it() {
     let mut world = cluster_of(3);
     let job = world.submit(rigid(2, hours(1)).negotiates(Manner::between(1, 3).grows(secs(2), 1)));
     world.after(secs(5));
-    assert_eq!(n_hosts(&mut world, job), 3);
+    assert_eq!(n_nodes(&mut world, job), 3);
     world.cancel(job);
     world.after(Span::from_millis(3));
     world.kill_agent("a3");
@@ -400,7 +400,7 @@ fn an_agent_that_dies_while_a_host_that_came_late_is_ended_still_tells_of_it() {
 }
 
 #[test]
-fn a_job_that_is_done_while_it_waits_for_a_host_that_is_lost_is_done() {
+fn a_job_that_is_done_while_it_waits_for_a_node_that_is_lost_is_done() {
     let mut world = cluster_of(2);
     world.set("node_lost_after", "20s");
     let farm = rigid(1, hours(1)).runs(secs(5)).malleable((1, 2), Sizes::Any, OnResize::Workers);
@@ -409,7 +409,7 @@ fn a_job_that_is_done_while_it_waits_for_a_host_that_is_lost_is_done() {
     world.partition(&["a2"]);
     world.negotiate(&user("ann"), job, grow(1, 1));
     world.after(secs(1));
-    assert_eq!(n_hosts(&mut world, job), 2, "nobody has noticed yet that it cannot be reached");
+    assert_eq!(n_nodes(&mut world, job), 2, "nobody has noticed yet that it cannot be reached");
     world.after(mins(1));
     world.expect(completed(job));
     world.heal();
@@ -431,22 +431,22 @@ fn e_a_priced_offer_is_haggled_over_until_they_meet_or_do_not() {
         world.after(secs(30));
         let told = rounds(&world, job, r(1));
         assert!(told.len() > 3 && told[0] == "RMS 4", "an offer, bids and asks: {told:?}");
-        let (phase, reason) = phase_of(&world, job, r(1)).expect("it was offered hosts");
+        let (phase, reason) = phase_of(&world, job, r(1)).expect("it was offered nodes");
         if meets {
             assert_eq!(phase, Phase::Applied, "{told:?}");
-            assert_eq!(n_hosts(&mut world, job), 8);
+            assert_eq!(n_nodes(&mut world, job), 8);
             let price = agreed_price(&world, job, r(1));
             assert!((50..=70).contains(&price), "{price}");
         } else {
             assert_eq!((phase, reason), (Phase::Ended(Ending::Rejected), Some(Reason::Price)), "{told:?}");
-            assert_eq!(n_hosts(&mut world, job), 4);
+            assert_eq!(n_nodes(&mut world, job), 4);
         }
     }
 }
 
 fn agreed_price(world: &World, of: JobId, id: NegotiationId) -> u64 {
     let agreed = world.facts().iter().rev().find_map(|fact| match fact {
-        Fact::Talked { job, dialogue, .. } if *job == of && dialogue.id() == id => dialogue.proposal(),
+        Fact::DialogueChanged { job, dialogue, .. } if *job == of && dialogue.id() == id => dialogue.proposal(),
         _ => None,
     });
     agreed.expect("there was a proposal").items()[0].terms.price.0
@@ -459,22 +459,22 @@ fn f_a_malleable_one_shrinks_for_a_job_of_higher_priority() {
     let manner = Manner { breakpoint: secs(3), ..Manner::between(2, 8).in_powers_of_two() };
     let malleable = world.submit(rigid(8, hours(2)).negotiates(manner));
     world.after(secs(5));
-    assert_eq!(n_hosts(&mut world, malleable), 8);
+    assert_eq!(n_nodes(&mut world, malleable), 8);
     let urgent = world.submit(rigid(3, mins(10)).runs(mins(1)));
     world.after(secs(15));
     world.expect(waiting(urgent));
-    assert_eq!(n_hosts(&mut world, malleable), 8, "it is no more urgent than the other");
+    assert_eq!(n_nodes(&mut world, malleable), 8, "it is no more urgent than the other");
     let raised = world.on_job(&admin(), urgent, |select| Call::set_priority(select, 10));
     raised.expect("an admin may");
     world.after(secs(10));
     world.expect(started(urgent));
-    assert_eq!(n_hosts(&mut world, malleable), 4, "it needs a power of two, so it gives four where three are asked");
+    assert_eq!(n_nodes(&mut world, malleable), 4, "it needs a power of two, so it gives four where three are asked");
     assert_eq!(phase_of(&world, malleable, r(1)), Some((Phase::Applied, None)));
     // Somebody who is not more urgent asks in vain.
     let other = world.submit(rigid(4, mins(10)));
     world.after(secs(20));
     world.expect(waiting(other));
-    assert_eq!(n_hosts(&mut world, malleable), 4);
+    assert_eq!(n_nodes(&mut world, malleable), 4);
 }
 
 #[test]
@@ -484,13 +484,13 @@ fn offers_that_cross_resolve_to_the_one_of_the_server() {
     // What both say is on its way when the other one says it.
     let weather = Weather { loss: 0, twice: 0, slowest: secs(3) };
     let manner = Manner { weather, ..Manner::between(2, 8) };
-    let want = Want { least: 4, ..Want::hosts(Direction::Grow, secs(9), 4) };
+    let want = Want { least: 4, ..Want::nodes(Direction::Grow, secs(9), 4) };
     let job = world.submit(rigid(4, hours(1)).negotiates(manner.wants(want)));
     world.after(secs(9));
     world.set("offer_idle", "equal_share");
     world.after(secs(50));
     world.expect(completed(rigid_one));
-    assert_eq!(n_hosts(&mut world, job), 8, "{:?} {:?}", rounds(&world, job, a(1)), rounds(&world, job, r(1)));
+    assert_eq!(n_nodes(&mut world, job), 8, "{:?} {:?}", rounds(&world, job, a(1)), rounds(&world, job, r(1)));
 }
 
 #[test]
@@ -517,8 +517,7 @@ fn who_declines_is_not_asked_again_at_once_whatever_is_set() {
     world.set("offer_again", "0s");
     world.submit(rigid(2, hours(1)).negotiates(Manner::between(2, 4).answers(Answers::Declines)));
     world.after(mins(1));
-    let is_offer =
-        |fact: &&Fact| matches!(fact, Fact::Talked { dialogue, .. } if dialogue.phase() == Phase::Offered(Side::Rms));
+    let is_offer = |fact: &&Fact| matches!(fact, Fact::DialogueChanged { dialogue, .. } if dialogue.phase() == Phase::Offered(Side::Rms));
     let n_offers = world.facts().iter().filter(is_offer).count();
     assert!((2..=61).contains(&n_offers), "{n_offers} offers in a minute");
 }

@@ -83,7 +83,7 @@ fn a_partition_shorter_than_the_idle_time_does_not_even_cost_the_link() {
 }
 
 #[test]
-fn a_job_on_a_node_that_stays_away_fails_and_its_other_hosts_are_ended() {
+fn a_job_on_a_node_that_stays_away_fails_and_its_other_nodes_are_ended() {
     let mut world = cluster_of(2);
     let job = world.submit(rigid(2, hours(1)));
     world.after(mins(1));

@@ -21,7 +21,7 @@ fn order(world: &mut World) -> Vec<JobId> {
 }
 
 #[test]
-fn a_ghost_keeps_the_hosts_for_the_fair_start_delay() {
+fn a_ghost_keeps_the_nodes_for_the_fair_start_delay() {
     let mut world = cluster_of(2);
     world.set("fair_start", "10s");
     let first = world.submit(rigid(2, hours(1)).runs(mins(1)));

@@ -64,7 +64,7 @@ fn a_backfilled_job_never_delays_the_one_before_it() {
 fn of_several_sizes_the_one_that_completes_first_is_taken() {
     let mut world = cluster_of(4);
     world.submit(rigid(3, hours(2)));
-    // Four hosts in two hours would end in three, one host now ends in two and a half.
+    // Four nodes in two hours would end in three, one node now ends in two and a half.
     let job = world.submit(moldable(&[(4, hours(1)), (1, mins(150))]));
     world.after(secs(1));
     world.expect(started(job));
@@ -125,7 +125,7 @@ fn with_a_special_node() -> World {
 }
 
 #[test]
-fn a_plain_job_leaves_the_special_host_to_those_who_need_it() {
+fn a_plain_job_leaves_the_special_node_to_those_who_need_it() {
     let mut world = with_a_special_node();
     let plain = world.submit(rigid(1, hours(1)));
     let needs_gpu = world.submit(rigid(1, hours(1)).feature("gpu"));
@@ -135,7 +135,7 @@ fn a_plain_job_leaves_the_special_host_to_those_who_need_it() {
 }
 
 #[test]
-fn a_job_waits_for_the_host_with_enough_memory_while_others_pass() {
+fn a_job_waits_for_the_node_with_enough_memory_while_others_pass() {
     let mut world = with_a_special_node();
     let first = world.submit(rigid(1, hours(1)).memory(Mebibytes(5000)));
     let second = world.submit(rigid(1, hours(1)).memory(Mebibytes(5000)));
@@ -165,10 +165,10 @@ fn an_explanation_names_the_blocking_step_and_who_holds_it() {
         by,
         total: 4,
     };
-    let holds = |job, state, hosts, from, until| Blocker {
+    let holds = |job, state, nodes, from, until| Blocker {
         job,
         state,
-        hosts,
+        nodes,
         from,
         until,
         is_offer: false,
@@ -193,7 +193,7 @@ fn an_explanation_names_the_policy_where_that_keeps_a_job_waiting() {
     world.after(mins(1));
     world.expect(started(running));
     let until = Time::from_secs(1) + hours(2);
-    // A host is free for it, and would be for as long as it needs one.
+    // A node is free for it, and would be for as long as it needs one.
     assert_eq!(world.explain(small), Some(Reason::Behind { policy: Policy::Fcfs, job: wide, until }));
     assert!(matches!(world.explain(wide), Some(Reason::Blocked { .. })));
     world.set("policy", "easy");
@@ -204,7 +204,7 @@ fn an_explanation_names_the_policy_where_that_keeps_a_job_waiting() {
     world.after(mins(20));
     let Some(Reason::Blocked { by, from, .. }) = world.explain(long) else { panic!("{:?}", world.explain(long)) };
     assert_eq!((by[0].job, by[0].state, from), (wide, JobState::Waiting, until));
-    assert_eq!(by.len(), 1, "the one that runs leaves a host for it: {by:?}");
+    assert_eq!(by.len(), 1, "the one that runs leaves a node for it: {by:?}");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_job_that_is_too_large_for_today_says_so_and_starts_when_nodes_are_back() {
     world.drain("a4");
     let job = world.submit(rigid(4, hours(1)));
     world.after(secs(1));
-    let reason = Reason::TooFewHosts { cluster: "a".to_owned(), wanted: 4, usable: 3, total: 4 };
+    let reason = Reason::TooFewNodes { cluster: "a".to_owned(), wanted: 4, usable: 3, total: 4 };
     assert_eq!(world.explain(job), Some(reason));
     // It keeps nobody from starting.
     let small = world.submit(rigid(3, mins(5)).runs(secs(5)));
@@ -243,7 +243,7 @@ fn a_test_says_when_a_job_would_start_and_submits_nothing() {
     let mut world = cluster_of(2);
     world.submit(rigid(1, hours(1)));
     world.after(secs(1));
-    let would = |world: &mut World, n_hosts: u32| match world.try_submit(rigid(n_hosts, mins(5)).test_only()) {
+    let would = |world: &mut World, n_nodes: u32| match world.try_submit(rigid(n_nodes, mins(5)).test_only()) {
         Ok(Answer::WouldStart { at, .. }) => at,
         other => panic!("not an estimate: {other:?}"),
     };

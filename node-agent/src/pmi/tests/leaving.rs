@@ -1,21 +1,21 @@
-//! Ranks on hosts that a job gives back: they finalize while others of their world go on, or are ended.
+//! Ranks on nodes that a job gives back: they finalize while others of their world go on, or are ended.
 
 use super::*;
 use crate::pmi::hub::Need;
 use crate::pmi::ranks::Ending;
 
 impl Job {
-    /// The order to end what runs on a host.
+    /// The order to end what runs on a node.
     fn end(&mut self, idx: usize, ending: Ending) {
-        let outs = self.host(&host(idx)).end(ending);
-        self.take(&host(idx), outs);
+        let outs = self.node(&node(idx)).end(ending);
+        self.take(&node(idx), outs);
         self.carry_all();
     }
 
-    /// The hosts of the job are these from now on.
-    fn keep(&mut self, hosts: &[usize], generation: u32) {
-        let member = |idx: &usize| Member { host: host(*idx), capacity: 1, is_departing: false };
-        let outs = self.hub.update(hosts.iter().map(member).collect(), generation);
+    /// The nodes of the job are these from now on.
+    fn keep(&mut self, nodes: &[usize], generation: u32) {
+        let member = |idx: &usize| Member { node: node(*idx), capacity: 1, is_departing: false };
+        let outs = self.hub.update(nodes.iter().map(member).collect(), generation);
         self.hub_wants(outs);
         self.carry_all();
     }
@@ -25,8 +25,8 @@ impl Job {
     }
 }
 
-/// Three hosts of two ranks, and all are up.
-fn three_hosts() -> Job {
+/// Three nodes of two ranks, and all are up.
+fn three_nodes() -> Job {
     let mut job = Job::new("k", &[2, 2, 2]);
     (0..6).for_each(|task| job.init(task));
     job
@@ -34,7 +34,7 @@ fn three_hosts() -> Job {
 
 #[test]
 fn ranks_of_the_start_that_leave_come_out_of_the_barrier_of_finalize() {
-    let mut job = three_hosts();
+    let mut job = three_nodes();
     job.say(4, "cmd=barrier_in");
     assert!(job.hears_nothing(4), "the others of its world go on");
     job.end(2, Ending::Leaving);
@@ -74,7 +74,7 @@ fn ranks_of_a_spawned_group_leave_while_others_of_it_stay() {
 #[test]
 fn what_the_order_to_leave_ends_is_no_crash() {
     for (ending, end) in [(Ending::Leaving, End::Signaled(15)), (Ending::Ordered, End::Exited(143))] {
-        let mut job = three_hosts();
+        let mut job = three_nodes();
         job.say(4, "cmd=barrier_in");
         job.end(2, ending);
         job.left(4, end);
@@ -87,30 +87,30 @@ fn what_the_order_to_leave_ends_is_no_crash() {
 }
 
 #[test]
-fn a_crash_on_a_host_that_stays_is_one_though_another_host_leaves() {
-    let mut job = three_hosts();
+fn a_crash_on_a_node_that_stays_is_one_though_another_node_leaves() {
+    let mut job = three_nodes();
     job.end(2, Ending::Leaving);
     job.left(0, End::Signaled(11));
     assert_eq!(job.aborted().0, 139);
 }
 
 #[test]
-fn nobody_waits_for_ranks_of_a_host_that_is_lost() {
-    let mut job = three_hosts();
+fn nobody_waits_for_ranks_of_a_node_that_is_lost() {
+    let mut job = three_nodes();
     (0..4).for_each(|task| job.say(task, "cmd=barrier_in"));
     assert!(job.hears_nothing(0));
     // No word will come from the third.
-    job.hosts.remove(&host(2));
+    job.nodes.remove(&node(2));
     job.keep(&[0, 1], 2);
     (0..4).for_each(|task| job.is_let_through(task));
     (0..4).for_each(|task| job.finish(task));
     assert_eq!((job.hub.need(), job.aborted.clone()), (Need::Nobody, None), "its last word is not waited for");
-    assert!(!job.host(&host(1)).is_kept(), "the other host has heard that it is over");
+    assert!(!job.node(&node(1)).is_kept(), "the other node has heard that it is over");
 }
 
 #[test]
 fn who_is_told_later_than_the_hub_is_let_through_by_the_hub() {
-    let mut job = three_hosts();
+    let mut job = three_nodes();
     (4..6).for_each(|task| job.say(task, "cmd=barrier_in"));
     job.keep(&[0, 1], 2);
     (4..6).for_each(|task| job.is_let_through(task));
@@ -119,10 +119,10 @@ fn who_is_told_later_than_the_hub_is_let_through_by_the_hub() {
 }
 
 #[test]
-fn the_first_host_may_be_gone_before_those_that_leave() {
-    let mut job = three_hosts();
+fn the_first_node_may_be_gone_before_those_that_leave() {
+    let mut job = three_nodes();
     job.end(2, Ending::Leaving);
-    let outs = job.host(&host(2)).hear(Down::Over);
-    job.take(&host(2), outs);
+    let outs = job.node(&node(2)).hear(Down::Over);
+    job.take(&node(2), outs);
     assert_eq!(job.aborted, None);
 }

@@ -1,4 +1,4 @@
-//! Spawning jobs whose ways between hosts break at random: nothing is lost for good, nothing happens twice.
+//! Spawning jobs whose ways between nodes break at random: nothing is lost for good, nothing happens twice.
 
 use super::*;
 use crate::pmi::hub::Need;
@@ -55,8 +55,8 @@ struct Story {
 impl Story {
     fn new(seed: u64) -> Story {
         let mut job = Job::with_room("k", &[2, 1, 0], &[3, 2, 2]);
-        let opening = job.host(&host(2)).opening().map(Out::Hub);
-        job.take(&host(2), opening.into_iter().collect());
+        let opening = job.node(&node(2)).opening().map(Out::Hub);
+        job.take(&node(2), opening.into_iter().collect());
         let actors = (0..3).map(|rank| (rank, script("k", rank, 3, if rank == 2 { 4 } else { 3 }))).collect();
         Story { job, dice: Dice(seed), actors, n_actors: 3, n_refused: 0 }
     }
@@ -77,7 +77,7 @@ impl Story {
             2 if may_break => self.job.problem = Some(("no more processes".to_owned(), self.dice.roll(2))),
             3 => self.answer_growth(),
             _ if is_quiet => self.job.hub.paused().into_iter().for_each(|out| self.job.hub_wants(vec![out])),
-            // The order of what goes to or comes from one host is kept.
+            // The order of what goes to or comes from one node is kept.
             4..=7 => self.carry_one_up(),
             8..=12 => self.carry_one_down(),
             _ => {
@@ -90,53 +90,53 @@ impl Story {
         true
     }
 
-    fn any_host(&mut self) -> HostId {
-        host(self.dice.roll(3))
+    fn any_node(&mut self) -> JobNode {
+        node(self.dice.roll(3))
     }
 
     fn carry_one_up(&mut self) {
-        let from = self.any_host();
-        if let Some(at) = self.job.ups.iter().position(|(host, _)| *host == from) {
+        let from = self.any_node();
+        if let Some(at) = self.job.ups.iter().position(|(node, _)| *node == from) {
             let (_, up) = self.job.ups.remove(at).expect("just found");
             self.job.carry_up(&from, up);
         }
     }
 
     fn carry_one_down(&mut self) {
-        let to = self.any_host();
-        if let Some(at) = self.job.downs.iter().position(|(host, _)| *host == to) {
+        let to = self.any_node();
+        if let Some(at) = self.job.downs.iter().position(|(node, _)| *node == to) {
             let (_, down) = self.job.downs.remove(at).expect("just found");
             self.job.carry_down(&to, down);
         }
     }
 
-    /// What is on the way to or from a host is lost; the way is there again.
+    /// What is on the way to or from a node is lost; the way is there again.
     fn break_way(&mut self) {
-        let lost = self.any_host();
-        // The hub's own host needs no way.
+        let lost = self.any_node();
+        // The hub's own node needs no way.
         if lost == self.job.first {
             return;
         }
-        self.job.ups.retain(|(host, _)| *host != lost);
-        self.job.downs.retain(|(host, _)| *host != lost);
-        let again = self.job.host(&lost).relinked();
+        self.job.ups.retain(|(node, _)| *node != lost);
+        self.job.downs.retain(|(node, _)| *node != lost);
+        let again = self.job.node(&lost).relinked();
         self.job.ups.extend(again.into_iter().map(|up| (lost.clone(), up)));
     }
 
     /// The oldest frame of a way comes twice.
     fn repeat(&mut self) {
-        let twice = self.any_host();
-        if let Some((_, up)) = self.job.ups.iter().find(|(host, _)| *host == twice).cloned() {
+        let twice = self.any_node();
+        if let Some((_, up)) = self.job.ups.iter().find(|(node, _)| *node == twice).cloned() {
             self.job.ups.push_front((twice.clone(), up));
         }
-        if let Some((_, down)) = self.job.downs.iter().find(|(host, _)| *host == twice).cloned() {
+        if let Some((_, down)) = self.job.downs.iter().find(|(node, _)| *node == twice).cloned() {
             self.job.downs.push_front((twice, down));
         }
     }
 
     fn answer_growth(&mut self) {
         if let Some(growth) = self.job.hub.unanswered() {
-            let reason = "no hosts are free".to_owned();
+            let reason = "no nodes are free".to_owned();
             let outs = self.job.hub.grown(growth.seq, crate::pmi::hub::Grown::Refused { reason });
             self.job.hub_wants(outs);
         }
@@ -160,7 +160,7 @@ impl Story {
     fn hear(&mut self) {
         // Who was killed in vain says no more; who was started begins to speak.
         let killed: Vec<u32> = self.job.killed.drain(..).collect();
-        let started: Vec<(HostId, Placement)> = self.job.started.drain(..).collect();
+        let started: Vec<(JobNode, Placement)> = self.job.started.drain(..).collect();
         for (_, placement) in started {
             let ranks = placement.parts.iter().flat_map(|part| part.first_rank..part.first_rank + part.n_ranks);
             for (task, rank) in (placement.first_task..).zip(ranks) {
@@ -192,8 +192,8 @@ fn tell(seed: u64) -> (usize, usize) {
     let mut n_steps = 0;
     // What was lost last is repeated by nobody, as long as no way breaks.
     for idx in 1..3 {
-        let again = story.job.host(&host(idx)).relinked();
-        story.job.ups.extend(again.into_iter().map(|up| (host(idx), up)));
+        let again = story.job.node(&node(idx)).relinked();
+        story.job.ups.extend(again.into_iter().map(|up| (node(idx), up)));
     }
     while story.step(false) {
         n_steps += 1;
@@ -202,7 +202,7 @@ fn tell(seed: u64) -> (usize, usize) {
     assert_eq!(story.job.aborted, None);
     assert!(story.actors.is_empty(), "ranks hang: {:?}", story.actors.keys());
     assert_eq!(story.job.hub.need(), Need::Nobody);
-    assert!((1..3).all(|idx| !story.job.host(&host(idx)).is_kept()), "every host knows that it is over");
+    assert!((1..3).all(|idx| !story.job.node(&node(idx)).is_kept()), "every node knows that it is over");
     (story.n_actors, story.n_refused)
 }
 

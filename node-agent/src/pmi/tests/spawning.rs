@@ -6,10 +6,10 @@ use crate::pmi::hub::{Grown, Need};
 
 const REFUSED: &str = "cmd=spawn_result rc=-1 msg=";
 
-/// The hosts that were given ranks, and how many each.
+/// The nodes that were given ranks, and how many each.
 fn places(job: &Job) -> Vec<(String, u32)> {
     let n_ranks = |placement: &Placement| placement.parts.iter().map(|part| part.n_ranks).sum();
-    job.started.iter().map(|(host, placement)| (host.node.clone(), n_ranks(placement))).collect()
+    job.started.iter().map(|(node, placement)| (node.node.clone(), n_ranks(placement))).collect()
 }
 
 fn placed(expected: &[(&str, u32)]) -> Vec<(String, u32)> {
@@ -61,14 +61,14 @@ fn who_spawned_may_leave_while_the_others_go_on() {
     (1..=2).for_each(|task| job.init(task));
     job.finish(0);
     assert_eq!(job.hub.need(), Need::Ranks, "the job goes on without its first rank");
-    assert!(job.host(&host(1)).is_kept());
+    assert!(job.node(&node(1)).is_kept());
     job.say(1, "cmd=barrier_in");
     assert!(job.hears_nothing(1));
     job.finish(2);
     assert_eq!(job.hears(1), "cmd=barrier_out", "one that has left is not waited for");
     job.finish(1);
     assert_eq!((job.hub.need(), job.aborted.clone()), (Need::Nobody, None));
-    assert!(!job.host(&host(1)).is_kept(), "it has heard that it is over");
+    assert!(!job.node(&node(1)).is_kept(), "it has heard that it is over");
 }
 
 #[test]
@@ -112,19 +112,19 @@ fn several_programs_are_one_world() {
 }
 
 #[test]
-fn named_hosts_must_be_the_jobs_and_are_not_too_small() {
+fn named_nodes_must_be_the_jobs_and_are_not_too_small() {
     let mut job = Job::new("k", &[1, 1]);
     job.init(0);
     job.say(0, &spawn_lines(3, &[("hosts", "b"), ("rms_grant", "a1")]));
     assert!(job.hears(0).contains("rc=0"));
     assert_eq!(places(&job), placed(&[("b", 3)]));
     job.say(0, &spawn_lines(1, &[("hosts", "z")]));
-    assert_eq!(job.hears(0), format!("{REFUSED}host_z_is_none_of_the_job's"));
+    assert_eq!(job.hears(0), format!("{REFUSED}node_z_is_none_of_the_job's"));
     job.say(0, &spawn_lines(1, &[("hostfile", "hosts")]));
     let (from, paths) = job.read.pop().expect("somebody reads it");
     assert_eq!(paths, ["hosts"]);
-    let outs = job.host(&host(0)).hostfiles_read(from, vec![Ok("a:2\n".to_owned())]);
-    job.take(&host(0), outs);
+    let outs = job.node(&node(0)).hostfiles_read(from, vec![Ok("a:2\n".to_owned())]);
+    job.take(&node(0), outs);
     job.carry_all();
     assert!(job.hears(0).contains("rc=0"));
     assert_eq!(places(&job).last(), Some(&("a".to_owned(), 1)));
@@ -134,14 +134,14 @@ fn named_hosts_must_be_the_jobs_and_are_not_too_small() {
 fn what_cannot_be_started_is_refused_and_nothing_of_it_is_left() {
     let mut job = Job::with_room("k", &[1, 0], &[2, 3]);
     job.init(0);
-    // The first host starts its rank; the second starts two of three.
+    // The first node starts its rank; the second starts two of three.
     job.problem = None;
     job.say(0, "cmd=get_appnum");
     job.hears(0);
     job.problem = Some(("cannot execute './md'".to_owned(), 0));
     job.say(0, &spawn_lines(4, &[]));
     assert_eq!(job.hears(0), format!("{REFUSED}cannot_execute_'./md'"));
-    assert_eq!(job.killed, [2, 3, 4], "those of the other host");
+    assert_eq!(job.killed, [2, 3, 4], "those of the other node");
     assert_eq!(job.aborted, None);
     job.killed.clear();
     job.problem = Some(("too many processes".to_owned(), 1));
@@ -153,22 +153,22 @@ fn what_cannot_be_started_is_refused_and_nothing_of_it_is_left() {
 }
 
 #[test]
-fn without_room_more_hosts_are_asked_for_and_waited_for() {
+fn without_room_more_nodes_are_asked_for_and_waited_for() {
     let mut job = Job::new("k", &[1]);
     job.init(0);
     job.say(0, &spawn_lines(3, &[]));
     job.pause();
-    assert_eq!(job.asked, [Growth { seq: 1, hosts: 2, least: 2 }], "a host has room for two");
+    assert_eq!(job.asked, [Growth { seq: 1, nodes: 2, least: 2 }], "a node has room for two");
     assert_eq!(job.hub.unanswered(), Some(job.asked[0]), "an agent that was restarted is asked again");
     let outs = job.hub.grown(1, Grown::Granted { generation: 2 });
     job.hub_wants(outs);
     assert!(job.hears_nothing(0), "they have not come yet");
-    let new = |node: &str| HostId { node: node.to_owned(), joined: 2 };
+    let new = |node: &str| JobNode { node: node.to_owned(), joined: 2 };
     let mut members = members(&[1]);
-    members.extend(["x", "y"].map(|node| Member { host: new(node), capacity: 2, is_departing: false }));
+    members.extend(["x", "y"].map(|node| Member { node: new(node), capacity: 2, is_departing: false }));
     for node in ["x", "y"] {
         let birth = first_birth("k", 1, 1, String::new(), 0, 0);
-        job.hosts.insert(new(node), HostRanks::new(birth));
+        job.nodes.insert(new(node), NodeRanks::new(birth));
     }
     let outs = job.hub.update(members.clone(), 2);
     job.hub_wants(outs);
@@ -176,7 +176,7 @@ fn without_room_more_hosts_are_asked_for_and_waited_for() {
     assert_eq!(job.hears(0), "cmd=spawn_result rc=0 errcodes=0,0,0");
     assert_eq!(places(&job), placed(&[("x", 2), ("y", 1)]));
 
-    // They leave, the hosts are given back, and nobody minds.
+    // They leave, the nodes are given back, and nobody minds.
     (1..=3).for_each(|task| job.init(task));
     (1..=3).for_each(|task| job.finish(task));
     members.truncate(1);
@@ -188,7 +188,7 @@ fn without_room_more_hosts_are_asked_for_and_waited_for() {
 }
 
 #[test]
-fn ranks_that_are_about_to_leave_are_waited_for_before_hosts_are_asked_for() {
+fn ranks_that_are_about_to_leave_are_waited_for_before_nodes_are_asked_for() {
     let mut job = Job::new("k", &[1, 1]);
     (0..2).for_each(|task| job.init(task));
     job.say(0, &spawn_lines(1, &[]));
@@ -209,14 +209,14 @@ fn a_refused_growth_refuses_the_spawn_and_no_other() {
     assert_eq!(job.asked.len(), 1, "one question at a time");
     job.finish(2);
     assert!(job.hears_nothing(0) && job.hears_nothing(1));
-    let outs = job.hub.grown(1, Grown::Refused { reason: "no hosts are free".to_owned() });
+    let outs = job.hub.grown(1, Grown::Refused { reason: "no nodes are free".to_owned() });
     job.hub_wants(outs);
     job.carry_all();
-    assert_eq!(job.hears(0), format!("{REFUSED}asked_for_1_node,_no_hosts_are_free"));
-    assert_eq!(job.told, ["a spawn by rank 0 has failed: asked for 1 node, no hosts are free"]);
+    assert_eq!(job.hears(0), format!("{REFUSED}asked_for_1_node,_no_nodes_are_free"));
+    assert_eq!(job.told, ["a spawn by rank 0 has failed: asked for 1 node, no nodes are free"]);
     job.pause();
     assert_eq!(job.asked.len(), 2, "now for the other");
-    assert_eq!(job.asked[1], Growth { seq: 2, hosts: 2, least: 2 });
+    assert_eq!(job.asked[1], Growth { seq: 2, nodes: 2, least: 2 });
     let outs = job.hub.grown(1, Grown::Granted { generation: 9 });
     assert_eq!(outs, [], "an answer that comes twice");
     let outs = job.hub.grown(2, Grown::Refused { reason: "the server is out of reach".to_owned() });
@@ -259,17 +259,17 @@ fn a_child_that_dies_ends_the_ranks_of_every_world() {
     job.say(0, &spawn_lines(1, &[]));
     job.init(2);
     job.ups.clear();
-    let outs = job.host(&host(1)).left(2, End::Signaled(11));
+    let outs = job.node(&node(1)).left(2, End::Signaled(11));
     assert!(outs.iter().any(|out| matches!(out, Out::Abort { code: 139, .. })), "{outs:?}");
-    job.take(&host(1), outs);
+    job.take(&node(1), outs);
     job.aborted = None;
     job.carry_all();
-    assert_eq!(job.aborted(), (139, "the ranks on another host aborted"));
+    assert_eq!(job.aborted(), (139, "the ranks on another node aborted"));
     assert_eq!(job.told, ["rank 0 of world 1 was killed by signal 11 without finalizing"]);
 }
 
 #[test]
-fn a_host_that_is_taken_away_before_its_ranks_run_refuses_the_spawn() {
+fn a_node_that_is_taken_away_before_its_ranks_run_refuses_the_spawn() {
     let mut job = Job::with_room("k", &[1, 0], &[1, 1]);
     job.init(0);
     job.send(0, format!("{}\n", spawn_lines(1, &[])).as_bytes());
@@ -289,9 +289,9 @@ fn a_host_that_is_taken_away_before_its_ranks_run_refuses_the_spawn() {
 #[test]
 fn an_order_that_comes_after_its_cancellation_starts_nothing() {
     let mut job = Job::with_room("k", &[1, 0], &[1, 1]);
-    let b = host(1);
+    let b = node(1);
     let world = WorldId(7);
-    let outs = job.host(&b).hear(Down::Cancel { world });
+    let outs = job.node(&b).hear(Down::Cancel { world });
     assert_eq!(outs, [Out::Hub(Up::Remaining { world, n_ranks: 0 })]);
     let placement = Placement {
         world,
@@ -302,6 +302,6 @@ fn an_order_that_comes_after_its_cancellation_starts_nothing() {
         parts: Vec::new(),
         pairs: Vec::new(),
     };
-    let outs = job.host(&b).hear(Down::Place(placement));
+    let outs = job.node(&b).hear(Down::Place(placement));
     assert_eq!(outs, [Out::Hub(Up::Placed { world, problem: None })]);
 }

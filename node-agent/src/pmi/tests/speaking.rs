@@ -44,8 +44,8 @@ fn a_spawn_of_mpich_5_is_served_as_it_was_then() {
     // One name for all worlds of a job, and a number for each.
     let renamed = transcript.replace("kvs_8124_0", "kvs_8124");
     let mut job = replay(&renamed, Job::with_room("kvs_8124", &[1, 0], &[1, 1]), task, str::to_owned);
-    let (host, placement) = &job.started[0];
-    assert_eq!((host.node.as_str(), placement.parts[0].argv.join(" ")), ("b", "out/md.m5 2 1".to_owned()));
+    let (node, placement) = &job.started[0];
+    assert_eq!((node.node.as_str(), placement.parts[0].argv.join(" ")), ("b", "out/md.m5 2 1".to_owned()));
     job.left(1, End::Exited(0));
     job.left(0, End::Exited(0));
     assert_eq!(job.aborted, None);
@@ -80,7 +80,7 @@ fn what_one_rank_puts_another_gets_after_the_fence() {
 }
 
 #[test]
-fn names_are_published_across_hosts() {
+fn names_are_published_across_nodes() {
     let mut job = Job::new("k", &[1, 1]);
     (0..2).for_each(|rank| job.init(rank));
     job.say(1, "cmd=lookup_name service=s");
@@ -98,7 +98,7 @@ fn a_question_whose_answer_got_lost_is_asked_again() {
     let mut job = Job::new("k", &[1, 1]);
     job.init(1);
     job.say(1, "cmd=put kvsname=k key=a value=1");
-    let rank = job.host(&host(1));
+    let rank = job.node(&node(1));
     let outs = rank.bytes(1, b"cmd=barrier_in\n");
     let [Out::Hub(fence)] = outs.as_slice() else { panic!("{outs:?}") };
     assert_eq!(rank.relinked(), [Up::Hello, fence.clone()]);

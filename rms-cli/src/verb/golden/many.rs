@@ -50,11 +50,11 @@ fn nodes() -> NodeList {
 }
 
 /// The job of the talks has scattered nodes, and is offered others.
-fn many_talks() -> Vec<NegotiationLine> {
-    let mut talks = talks();
-    talks[0].record.hosts = names(3);
-    talks[2].held = names(4);
-    talks
+fn many_negotiations() -> Vec<NegotiationLine> {
+    let mut negotiations = negotiations();
+    negotiations[0].record.nodes = names(3);
+    negotiations[2].held = names(4);
+    negotiations
 }
 
 fn on_eighty_columns(answer: &impl Show, n_lines: usize) -> String {
@@ -78,7 +78,7 @@ fn nodes_that_are_alike_are_one_line() {
     let answer = |each| nodes::NodesAnswer { list: nodes(), negotiations: Vec::new(), each, is_all: true };
     check("nodes", &answer(false), 5);
     on_eighty_columns(&answer(true), N_NODES + 1);
-    let offered = nodes::NodesAnswer { negotiations: many_talks(), ..answer(false) };
+    let offered = nodes::NodesAnswer { negotiations: many_negotiations(), ..answer(false) };
     check("nodes_offered", &offered, 7);
 }
 
@@ -86,7 +86,7 @@ fn nodes_that_are_alike_are_one_line() {
 fn jobs_on_many_nodes() {
     let jobs = || vec![scattered(started()), scattered(malleable()), scattered(ghost()), blocked(), held()];
     let queue = Queue { now: NOW, planned: NOW, jobs: jobs() };
-    check("queue", &queue::QueueAnswer { queue, clusters: clusters(), negotiations: many_talks() }, 6);
+    check("queue", &queue::QueueAnswer { queue, clusters: clusters(), negotiations: many_negotiations() }, 6);
 
     let mut wide = detail(scattered(malleable()));
     wide.line.stages.as_mut().expect("it has changed").leaving = names(5);
@@ -94,7 +94,7 @@ fn jobs_on_many_nodes() {
     let ended = JobRecord { nodes: names(2), ..record() };
     let found = || Found { now: NOW, live: vec![wide.clone()], ended: vec![ended.clone()] };
     check("show", &show::ShowAnswer { found: found(), clusters: clusters(), with_script: true, is_one: false }, 60);
-    let (negotiations, allowed) = (many_talks(), Allowed::default());
+    let (negotiations, allowed) = (many_negotiations(), Allowed::default());
     check("explain", &explain::ExplainAnswer { found: found(), clusters: clusters(), negotiations, allowed }, 30);
     on_eighty_columns(&history::HistoryAnswer { records: vec![ended.clone()], clusters: clusters() }, 2);
     let done =
@@ -106,7 +106,13 @@ fn jobs_on_many_nodes() {
 fn negotiations_about_many_nodes() {
     let answer = |as_stories| {
         let allowed = Allowed::default();
-        negotiations::NegotiationsAnswer { now: NOW, lines: many_talks(), clusters: clusters(), allowed, as_stories }
+        negotiations::NegotiationsAnswer {
+            now: NOW,
+            lines: many_negotiations(),
+            clusters: clusters(),
+            allowed,
+            as_stories,
+        }
     };
     check("negotiations", &answer(false), 4);
     check("negotiations_of_a_job", &answer(true), 40);

@@ -23,7 +23,7 @@ pub(super) struct RunAnswer {
     pub(super) wall_s: f64,
     pub(super) cost: Cost,
     pub(super) title: String,
-    /// Are the host-seconds that ghosts kept idle of interest?
+    /// Are the node-seconds that ghosts kept idle of interest?
     pub(super) has_ghosts: bool,
 }
 
@@ -58,7 +58,7 @@ impl RunAnswer {
             ("peak_rss_mib", self.cost.peak_rss_mib),
         ]);
         if self.has_ghosts {
-            figures.push(("ghost_host_s", self.summary.figures.ghost_host_s));
+            figures.push(("ghost_node_s", self.summary.figures.ghost_node_s));
         }
         figures
     }
@@ -75,7 +75,7 @@ pub(super) fn measures(figures: &Figures) -> Vec<(&'static str, f64)> {
         mean_slowdown,
         mean_bounded_slowdown,
         utilisation,
-        ghost_host_s: _,
+        ghost_node_s: _,
     } = *figures;
     vec![
         ("jobs", jobs as f64),

@@ -38,7 +38,7 @@ pub(super) fn svg(tuned: &Tuned) -> String {
     let legend =
         "numbers: fair_start; bars: 95 % intervals; filled: in force; ring: recommended; * waits differ from it";
     label(w, (LEFT, bottom + 56.0), "start", INK, legend);
-    label(w, (LEFT, TOP - 14.0), "start", INK, "host-time that ghosts waste");
+    label(w, (LEFT, TOP - 14.0), "start", INK, "node-time that ghosts waste");
     let mut lines: BTreeMap<i64, Vec<&Point>> = BTreeMap::new();
     for point in &tuned.points {
         lines.entry((point.resched_timer_s * 1000.0) as i64).or_default().push(point);

@@ -203,17 +203,17 @@ impl Show for GainAnswer {
         let names: Vec<&str> = ["malleable"]
             .into_iter()
             .chain(Metric::ALL.map(Metric::name))
-            .chain(["host-time", "changes", "killed"])
+            .chain(["node-time", "changes", "killed"])
             .collect();
         let mut table = Table::new(&names);
         for row in &self.rows {
             let n_runs = row.runs.len().max(1) as f64;
-            let host_time = row.runs.iter().map(|run| run.host_time).sum::<f64>() / n_runs;
+            let node_time = row.runs.iter().map(|run| run.node_time).sum::<f64>() / n_runs;
             let changes = row.runs.iter().map(|run| run.mean_changes).sum::<f64>() / n_runs;
             let killed: usize = row.runs.iter().map(|run| run.killed).sum();
             let mut cells = vec![format!("{} %", row.malleable_pct)];
             cells.extend(Metric::ALL.map(|metric| self.cell(row, metric)));
-            cells.extend([format!("{host_time:.2}"), format!("{changes:.1}"), killed.to_string()]);
+            cells.extend([format!("{node_time:.2}"), format!("{changes:.1}"), killed.to_string()]);
             table.row(cells);
         }
         Some(table)

@@ -6,7 +6,7 @@ use rms_model::Settings;
 use rms_model::error::chain;
 use rms_server::journal::Past;
 use rms_sim::batch::tune::Launchers;
-use rms_sim::batch::{Hosts, JournalJobs, known_hosts};
+use rms_sim::batch::{ClusterNodes, JournalJobs, known_nodes};
 
 use crate::failure::Failure;
 use crate::place;
@@ -14,7 +14,7 @@ use crate::place;
 /// What is needed to run it again.
 pub(super) struct Journal {
     pub(super) jobs: JournalJobs,
-    pub(super) hosts: Vec<Hosts>,
+    pub(super) nodes: Vec<ClusterNodes>,
     pub(super) settings: Settings,
     pub(super) launchers: Launchers,
 }
@@ -28,8 +28,8 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
     let journal = within.iter().find(|dir| dir.is_dir()).map_or(path, PathBuf::as_path);
     let past = Past::read(journal).map_err(|error| Failure::new("journal", chain(&error)))?;
     let jobs = JournalJobs::new(&past.records, &past.specs, &past.state);
-    let hosts = known_hosts(&past.state);
-    if jobs.is_empty() || hosts.is_empty() {
+    let nodes = known_nodes(&past.state);
+    if jobs.is_empty() || nodes.is_empty() {
         let failure = Failure::new("journal", format!("{} knows of no job that ran, or of no node", journal.display()));
         return Err(failure.hint("jobs that never started, or that have not ended yet, can not be run again"));
     }
@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
         known: past.launchers.len(),
         unknown: past.records.iter().filter(|record| !past.specs.contains_key(&record.job)).count(),
     };
-    Ok(Journal { jobs, hosts, settings: past.state.settings().clone(), launchers })
+    Ok(Journal { jobs, nodes, settings: past.state.settings().clone(), launchers })
 }
 
 const JOURNAL: &str = "journal";

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().stage_secs)]
     stage_seconds: Range,
     /// How many nodes a stage needs
-    #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().stage_hosts)]
+    #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().stage_nodes)]
     stage_nodes: Range,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         n_apps: args.applications,
         n_stages: args.stages,
         stage_secs: args.stage_seconds,
-        stage_hosts: args.stage_nodes,
+        stage_nodes: args.stage_nodes,
     };
     let experiment = Experiment { n_tests: args.tests, seed: args.seed, capacity: args.nodes, ranges };
     let begun = Instant::now();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use rms_model::error::chain;
-use rms_sim::batch::{Batch, Hosts, Workload};
+use rms_sim::batch::{Batch, ClusterNodes, Workload};
 
 use super::against_past::ReplayAnswer;
 use super::answer::{RunAnswer, write_heat};
@@ -49,11 +49,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     journal_file::apply(&mut journal.settings, &args.set)?;
     let failed = |error: &dyn std::error::Error| Failure::new("simulation", chain(error));
     let mut progress = Progress::new(journal.jobs.n_jobs());
-    let batch = Batch::new(journal.settings, &journal.hosts, &journal.jobs).map_err(|error| failed(&error))?;
+    let batch = Batch::new(journal.settings, &journal.nodes, &journal.jobs).map_err(|error| failed(&error))?;
     let summary = batch.run(|n_done| progress.at(n_done)).map_err(|error| failed(&error))?;
     drop(progress);
-    let n_hosts = journal.hosts.iter().map(|hosts: &Hosts| hosts.names.len() as u32).sum();
-    let past = journal.jobs.past(&summary, n_hosts);
+    let n_nodes = journal.nodes.iter().map(|nodes: &ClusterNodes| nodes.names.len() as u32).sum();
+    let past = journal.jobs.past(&summary, n_nodes);
     let census = journal.jobs.census;
     let run = RunAnswer {
         n_dropped: census.cancelled_before_start + census.never_started + summary.figures.refused,

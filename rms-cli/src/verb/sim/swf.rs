@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rms_model::error::chain;
 use rms_model::{Policy, Settings, Span};
-use rms_sim::batch::{Batch, Summary, TraceJobs, Workload, uniform_hosts};
+use rms_sim::batch::{Batch, Summary, TraceJobs, Workload, uniform_nodes};
 
 use super::answer::{ComparedAnswer, RunAnswer, write_heat};
 use super::cost::Cost;
@@ -107,9 +107,9 @@ fn simulate(args: &Args, jobs: &TraceJobs, policy: Policy, progress: impl FnMut(
         max_jobs: u32::MAX,
         ..Settings::default()
     };
-    let hosts = uniform_hosts(args.trace.nodes, args.trace.cleaning.cores_per_node);
+    let nodes = uniform_nodes(args.trace.nodes, args.trace.cleaning.cores_per_node);
     let failed = |error: &dyn std::error::Error| Failure::new("simulation", format!("{policy}: {}", chain(error)));
-    let batch = Batch::new(settings, &[hosts], jobs).map_err(|error| failed(&error))?;
+    let batch = Batch::new(settings, &[nodes], jobs).map_err(|error| failed(&error))?;
     batch.run(progress).map_err(|error| failed(&error))
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use rms_model::error::chain;
 use rms_model::{Policy, Settings, Span};
-use rms_sim::batch::tune::{Answer, Interval, LEAST_RESAMPLES, Launchers, Point, Study, Sweep, Tuned};
-use rms_sim::batch::{Hosts, TraceJobs, Workload, uniform_hosts};
+use rms_sim::batch::tune::{Advice, Interval, LEAST_RESAMPLES, Launchers, Point, Study, Sweep, Tuned};
+use rms_sim::batch::{ClusterNodes, TraceJobs, Workload, uniform_nodes};
 use serde_json::{Value, json};
 
 use super::curve;
@@ -22,7 +22,7 @@ use crate::table::{Table, wrapped};
 #[command(after_help = "\
 Runs the workload under each pair of a fair-start delay and a re-scheduling
 timer. Waste is what ghosts keep idle, as simulated. Unfairness is estimated:
-the share of launchers that need longer to adapt than freed hosts are kept for
+the share of launchers that need longer to adapt than freed nodes are kept for
 them; without launchers nobody needs the delay, and it does not count.
 
 What differs may be chance, as a past happened only once. So the past is cut
@@ -58,7 +58,7 @@ pub struct Args {
     /// How long the slowest launcher takes to adapt to a new view
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     adaptation: Span,
-    /// The most of all host-time that ghosts may waste, in percent
+    /// The most of all node-time that ghosts may waste, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     most_waste: f64,
     /// How often the past is drawn anew; more give narrower guesses of what is chance
@@ -103,13 +103,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
                 max_jobs: u32::MAX,
                 ..Settings::default()
             };
-            let hosts = [uniform_hosts(nodes, args.cleaning.cores_per_node)];
-            sweep_over(args, sweep, base, &hosts, &jobs, Launchers::default())?
+            let nodes = [uniform_nodes(nodes, args.cleaning.cores_per_node)];
+            sweep_over(args, sweep, base, &nodes, &jobs, Launchers::default())?
         }
         None => {
             let journal = journal_file::read(&args.workload)
                 .map_err(|failure| failure.hint("a trace needs --nodes: how large the cluster is that runs it"))?;
-            sweep_over(args, sweep, journal.settings, &journal.hosts, &journal.jobs, journal.launchers)?
+            sweep_over(args, sweep, journal.settings, &journal.nodes, &journal.jobs, journal.launchers)?
         }
     };
     if let Some(file) = &args.svg {
@@ -125,13 +125,13 @@ fn sweep_over<W: Workload + Sync>(
     args: &Args,
     sweep: Sweep,
     mut settings: Settings,
-    hosts: &[Hosts],
+    nodes: &[ClusterNodes],
     workload: &W,
     launchers: Launchers,
 ) -> Result<Tuned, Failure> {
     journal_file::apply(&mut settings, &args.set)?;
-    let study = Study::new(sweep, &settings, hosts, workload, launchers);
-    let n_nodes = hosts.iter().map(|cluster| cluster.names.len()).sum();
+    let study = Study::new(sweep, &settings, nodes, workload, launchers);
+    let n_nodes = nodes.iter().map(|cluster| cluster.names.len()).sum();
     let n_threads = side_by_side::n_threads(workload.n_jobs(), n_nodes);
     let ran = side_by_side::map(&study.trials(), n_threads, |trial| study.run(trial));
     let figures = ran.into_iter().collect::<Result<Vec<_>, _>>();
@@ -204,10 +204,10 @@ impl TuneAnswer {
         let pair = format!("fair_start={fair_start_s}s resched_timer={resched_timer_s}s");
         let reason = &self.0.reason;
         match self.0.answer {
-            Answer::Change => format!("recommended: {pair}: {reason}"),
-            Answer::Keep => format!("keep {pair}: {reason}"),
-            Answer::NoDifference => format!("no difference: keep {pair}; {reason}"),
-            Answer::TooLittle => format!("too little past: keep {pair}; {reason}"),
+            Advice::Change => format!("recommended: {pair}: {reason}"),
+            Advice::Keep => format!("keep {pair}: {reason}"),
+            Advice::NoDifference => format!("no difference: keep {pair}; {reason}"),
+            Advice::TooLittle => format!("too little past: keep {pair}; {reason}"),
         }
     }
 }
@@ -264,7 +264,7 @@ fn point(point: &Point) -> Value {
         fair_start_s,
         resched_timer_s,
         waste,
-        ghost_host_s,
+        ghost_node_s,
         unfairness,
         mean_wait_s,
         mean_bounded_slowdown,
@@ -277,7 +277,7 @@ fn point(point: &Point) -> Value {
         "resched_timer_s": resched_timer_s,
         "waste": waste.value,
         "waste_95": ends(waste),
-        "ghost_host_s": ghost_host_s,
+        "ghost_node_s": ghost_node_s,
         "unfairness": unfairness,
         "mean_wait_s": mean_wait_s.value,
         "mean_wait_s_95": ends(mean_wait_s),

@@ -1,11 +1,11 @@
-//! What users spend on hosts: reserved when it is agreed, charged for host-hours that were really held.
+//! What users spend on nodes: reserved when it is agreed, charged for node-hours that were really held.
 
 use negotiation::Price;
 use rms_model::Span;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a user has spent, and what is set aside for hosts that are held, in thousandths.
+/// What a user has spent, and what is set aside for nodes that are held, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Charged so far.
@@ -49,7 +49,7 @@ impl Account {
     }
 }
 
-/// How many hosts can be paid for so long with what is left; `None`: any number.
+/// How many nodes can be paid for so long with what is left; `None`: any number.
 pub fn affordable(left: Option<u64>, price: Price, held: Span) -> Option<u32> {
     let left = u128::from(left?);
     let millis = u128::from(held.as_millis().max(0).unsigned_abs());
@@ -58,8 +58,8 @@ pub fn affordable(left: Option<u64>, price: Price, held: Span) -> Option<u32> {
         return None;
     }
     // Rounding up costs less than a thousandth more than that.
-    let hosts = (left * MILLIS_AN_HOUR) / one;
-    Some(u32::try_from(hosts).unwrap_or(u32::MAX))
+    let nodes = (left * MILLIS_AN_HOUR) / one;
+    Some(u32::try_from(nodes).unwrap_or(u32::MAX))
 }
 
 const MILLIS_AN_HOUR: u128 = 3_600_000;

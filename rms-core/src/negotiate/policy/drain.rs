@@ -1,16 +1,16 @@
-//! Which hosts an application leaves when some of them are to be used no more.
+//! Which nodes an application leaves when some of them are to be used no more.
 
 use std::collections::BTreeSet;
 
 use rms_api::negotiate::Declared;
 use rms_model::NodeId;
 
-/// The hosts of a cluster that an application with `held` hosts is asked to leave so that it is off as many of the `named`
-/// ones as possible; none if its limits do not allow it. `others` are all that it has there, but host 0, which always
+/// The nodes of a cluster that an application with `held` nodes is asked to leave so that it is off as many of the `named`
+/// ones as possible; none if its limits do not allow it. `others` are all that it has there, but node 0, which always
 /// stays: it runs the script. Where its sizes do not allow just these, its last others go with them.
-pub fn hosts_to_leave(held: u32, others: &[NodeId], named: &BTreeSet<NodeId>, declared: &Declared) -> Vec<NodeId> {
+pub fn nodes_to_leave(held: u32, others: &[NodeId], named: &BTreeSet<NodeId>, declared: &Declared) -> Vec<NodeId> {
     let held = held as usize;
-    let mut leaving: Vec<NodeId> = others.iter().copied().filter(|host| named.contains(host)).collect();
+    let mut leaving: Vec<NodeId> = others.iter().copied().filter(|node| named.contains(node)).collect();
     if leaving.is_empty() {
         return leaving;
     }
@@ -22,7 +22,7 @@ pub fn hosts_to_leave(held: u32, others: &[NodeId], named: &BTreeSet<NodeId>, de
     let Some(n_leaving) = total.and_then(|total| held.checked_sub(usize::try_from(total).ok()?)) else {
         return Vec::new();
     };
-    let last_others = others.iter().rev().copied().filter(|host| !named.contains(host));
+    let last_others = others.iter().rev().copied().filter(|node| !named.contains(node));
     let n_more = n_leaving.saturating_sub(leaving.len());
     leaving.truncate(n_leaving);
     leaving.extend(last_others.take(n_more));
@@ -36,23 +36,23 @@ mod tests {
 
     use super::*;
 
-    fn check(n_hosts: u32, named: &[u32], (least, sizes): (u32, Sizes), expected: &[u32]) {
-        let hosts: Vec<NodeId> = (0..n_hosts).map(NodeId).collect();
+    fn check(n_nodes: u32, named: &[u32], (least, sizes): (u32, Sizes), expected: &[u32]) {
+        let nodes: Vec<NodeId> = (0..n_nodes).map(NodeId).collect();
         let named = named.iter().copied().map(NodeId).collect();
-        let declared = Declared { least, most: n_hosts, sizes, speedup: Speedup::default() };
+        let declared = Declared { least, most: n_nodes, sizes, speedup: Speedup::default() };
         let expected: Vec<NodeId> = expected.iter().copied().map(NodeId).collect();
-        let others = hosts.get(1..).unwrap_or_default();
-        assert_eq!(hosts_to_leave(n_hosts, others, &named, &declared), expected);
+        let others = nodes.get(1..).unwrap_or_default();
+        assert_eq!(nodes_to_leave(n_nodes, others, &named, &declared), expected);
     }
 
     #[test]
-    fn the_named_hosts_go_and_only_these() {
+    fn the_named_nodes_go_and_only_these() {
         check(4, &[2], (1, Sizes::Any), &[2]);
         check(4, &[1, 3, 9], (1, Sizes::Any), &[1, 3]);
     }
 
     #[test]
-    fn host_0_stays() {
+    fn node_0_stays() {
         check(4, &[0], (1, Sizes::Any), &[]);
         check(2, &[0, 1], (1, Sizes::Any), &[1]);
         check(0, &[0], (1, Sizes::Any), &[]);

@@ -1,6 +1,6 @@
-//! How many hosts more the applications of one user may have.
+//! How many nodes more the applications of one user may have.
 
-/// What is left of a user's limit when its jobs have grown to so many hosts from so many: pairs of what is held and what
+/// What is left of a user's limit when its jobs have grown to so many nodes from so many: pairs of what is held and what
 /// each started with. What one job gave back below its start is not another's to take.
 pub fn may_gain(limit: Option<u32>, jobs: impl IntoIterator<Item = (u32, u32)>) -> Option<u32> {
     let limit = u64::from(limit?);

@@ -1,8 +1,8 @@
-//! When running applications may be asked to give hosts back, and which of them.
+//! When running applications may be asked to give nodes back, and which of them.
 
 use rms_model::ShrinkRule;
 
-/// Why hosts are wanted.
+/// Why nodes are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
     /// The first job of the queue cannot start.

@@ -1,4 +1,4 @@
-//! Who is offered idle hosts, and how many.
+//! Who is offered idle nodes, and how many.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use rms_model::{JobId, OfferRule};
 use super::{Candidate, Change};
 use crate::plan::slowdown::Fraction;
 
-/// What counts of a user where hosts are shared.
+/// What counts of a user where nodes are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserWeight {
     /// Against those of other users; 0 counts as 1.
     pub share: u32,
-    /// How many more hosts all jobs of the user may get; `None`: any number.
+    /// How many more nodes all jobs of the user may get; `None`: any number.
     pub may_gain: Option<u32>,
 }
 
-/// What each application is offered of so many idle hosts of one cluster; together never more than these.
+/// What each application is offered of so many idle nodes of one cluster; together never more than these.
 ///
-/// Hosts are dealt out in steps, each from one size that an application can use to the next one, to whoever the rule
+/// Nodes are dealt out in steps, each from one size that an application can use to the next one, to whoever the rule
 /// puts first:
 /// - *equal share*: who has after the step gained the least since its start, for the share of its user, which the jobs
 ///   of that user divide among them (equi-sharing);
 /// - *fewest above minimum*: who is the least above its minimum before the step (the agreement policies' leftovers);
-/// - *efficiency*: whose declared speed grows the most for each host of the step; who gains nothing gets nothing, and
-///   who has declared nothing comes last, the fewest hosts first.
+/// - *efficiency*: whose declared speed grows the most for each node of the step; who gains nothing gets nothing, and
+///   who has declared nothing comes last, the fewest nodes first.
 ///
 /// Of equals, the higher priority goes first, then the older job. A step for which not enough is left is passed over, so
 /// that others may use the rest. Who has declined not long ago is offered more than that, or nothing.
@@ -38,7 +38,7 @@ pub fn offers(
     candidates.iter().for_each(|candidate| *n_jobs.entry(candidate.user).or_default() += 1);
     let mut takers: Vec<Taker<'_>> = candidates
         .iter()
-        .filter(|candidate| !candidate.is_talking)
+        .filter(|candidate| !candidate.is_negotiating)
         .map(|candidate| {
             let share = users.get(candidate.user).map_or(1, |user| user.share.max(1));
             Taker { candidate, share, n_siblings: n_jobs[candidate.user], gained: 0 }
@@ -47,7 +47,7 @@ pub fn offers(
     let mut left = idle;
     let mut allowances: BTreeMap<&str, u32> = BTreeMap::new();
     for (name, user) in users {
-        user.may_gain.and_then(|hosts| allowances.insert(name, hosts));
+        user.may_gain.and_then(|nodes| allowances.insert(name, nodes));
     }
     let mut turns: BTreeSet<Turn> =
         takers.iter().enumerate().filter_map(|(idx, taker)| taker.turn(idx, rule)).collect();
@@ -65,10 +65,10 @@ pub fn offers(
         turns.extend(taker.turn(turn.idx, rule));
     }
     let gained = takers.iter().filter(|taker| taker.gained > 0);
-    gained.map(|taker| Change { job: taker.candidate.job, hosts: taker.gained }).collect()
+    gained.map(|taker| Change { job: taker.candidate.job, nodes: taker.gained }).collect()
 }
 
-/// A candidate while hosts are dealt out.
+/// A candidate while nodes are dealt out.
 struct Taker<'a> {
     candidate: &'a Candidate<'a>,
     share: u32,

@@ -1,4 +1,4 @@
-//! How the server bargains about the price of hosts that it gives (002, §6: an offer is countered at a lower price).
+//! How the server bargains about the price of nodes that it gives (002, §6: an offer is countered at a lower price).
 
 use negotiation::{Price, Rules, Side};
 use rms_model::settings::MAX_PRICE;
@@ -28,7 +28,7 @@ pub enum Reply {
 }
 
 impl Bargain {
-    /// A talk that `initiator` opened, about hosts with a list price and a floor in percent of it.
+    /// A talk that `initiator` opened, about nodes with a list price and a floor in percent of it.
     pub fn new(list: u64, floor_percent: u32, initiator: Side, rules: &Rules) -> Bargain {
         let list = list.min(MAX_PRICE);
         // Rounded up: never below what was set.

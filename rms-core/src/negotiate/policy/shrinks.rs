@@ -1,4 +1,4 @@
-//! Who is asked to give hosts back, and how many.
+//! Who is asked to give nodes back, and how many.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use rms_model::ShrinkRule;
 
 use super::{Candidate, Change, Occasion};
 
-/// Who gives back how many, so that at least `needed` hosts of one cluster come together for a waiting job; `None` if
+/// Who gives back how many, so that at least `needed` nodes of one cluster come together for a waiting job; `None` if
 /// the rule forbids it, or if all together do not have so many to give. "Only when that suffices" is what makes it an
 /// agreement policy: nobody shrinks in vain.
 ///
@@ -15,7 +15,7 @@ use super::{Candidate, Change, Occasion};
 /// first; where sizes do not allow exactly as many, it is the least that they allow.
 pub fn shrinks(needed: u32, occasion: Occasion, candidates: &[Candidate<'_>], rule: ShrinkRule) -> Option<Vec<Change>> {
     let may_be_asked =
-        |candidate: &&Candidate<'_>| !candidate.is_talking && occasion.may_disturb(rule, candidate.priority);
+        |candidate: &&Candidate<'_>| !candidate.is_negotiating && occasion.may_disturb(rule, candidate.priority);
     let mut givers: Vec<Giver<'_>> = candidates.iter().filter(may_be_asked).filter_map(Giver::new).collect();
     givers.sort_by_key(|giver| (giver.candidate.priority, Reverse(giver.most), giver.candidate.job));
     let mut sum: u64 = 0;
@@ -33,7 +33,7 @@ pub fn shrinks(needed: u32, occasion: Occasion, candidates: &[Candidate<'_>], ru
         let given = giver.at_least(u32::try_from(missing).unwrap_or(u32::MAX)).unwrap_or(giver.most);
         sum = others + u64::from(given);
         if given > 0 {
-            changes.push(Change { job: giver.candidate.job, hosts: given });
+            changes.push(Change { job: giver.candidate.job, nodes: given });
         }
     }
     changes.reverse();
@@ -62,7 +62,7 @@ impl<'a> Giver<'a> {
         Some(giver)
     }
 
-    /// Host 0 runs the script, so one is always left.
+    /// Node 0 runs the script, so one is always left.
     fn floor(&self) -> u32 {
         self.candidate.declared.least.max(1)
     }

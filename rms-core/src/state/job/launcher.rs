@@ -15,7 +15,7 @@ pub struct Launcher {
     pub expected_since: Time,
     /// Of the newest request; once the application has started, of the one that was granted.
     pub tag: Option<Tag>,
-    /// What it does with the hosts of the present start.
+    /// What it does with the nodes of the present start.
     pub answer: Option<StartAnswer>,
 }
 
@@ -38,7 +38,7 @@ pub enum LauncherLink {
 /// How a launcher answered the start of its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartAnswer {
-    /// It uses the hosts by its own means.
+    /// It uses the nodes by its own means.
     Accepted { at: Time },
     /// The agents start its processes.
     Launched { at: Time },
@@ -53,7 +53,7 @@ pub(crate) struct Awaited {
     pub(crate) answer: Option<Time>,
     /// That it connects again.
     pub(crate) attach: Option<Time>,
-    /// The end of the wall time of hosts on which no agent counts it.
+    /// The end of the wall time of nodes on which no agent counts it.
     pub(crate) wall: Option<Time>,
 }
 

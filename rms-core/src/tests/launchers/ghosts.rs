@@ -1,4 +1,4 @@
-//! Ghosts that are kept only while a launcher waits that could use their hosts.
+//! Ghosts that are kept only while a launcher waits that could use their nodes.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn a_ghost_that_nobody_wants_is_none_and_one_that_a_launcher_waits_for_stays() {
 #[test]
 fn a_ghost_leaves_when_the_last_launcher_that_could_use_it_has_left() {
     let mut launchers = fair("if_wanted");
-    let ends = launchers.waiting(Request { hosts: BTreeMap::from([(A, 4), (B, 2)]), wall: hour() });
+    let ends = launchers.waiting(Request { nodes: BTreeMap::from([(A, 4), (B, 2)]), wall: hour() });
     launchers.accept(ends, 1);
     let on_b_alone = Filter { clusters: BTreeSet::from(["b".to_owned()]), ..Filter::default() };
     let filtered = launchers.subscribe_with(on_b_alone).expect("it may");

@@ -6,7 +6,7 @@ use super::*;
 use crate::Event;
 use crate::plan::{Placed, Scope, plan};
 
-/// Applications come, ask for something else, leave; hosts are drained and used again.
+/// Applications come, ask for something else, leave; nodes are drained and used again.
 struct Turmoil {
     launchers: Launchers,
     held: BTreeMap<JobId, LauncherView>,
@@ -131,8 +131,8 @@ impl Turmoil {
                 self.tags.insert(job, tag);
                 let (on_a, on_b) = (self.roll(5) as u32, self.roll(3) as u32);
                 let wall = Span::from_secs(50_000 + self.roll(20) as i64);
-                let request = Request { hosts: BTreeMap::from([(A, on_a), (B, on_b)]), wall };
-                self.say(LauncherCall::Request { job, wish: Wish { tag: Tag(tag), seen: 0, request } });
+                let request = Request { nodes: BTreeMap::from([(A, on_a), (B, on_b)]), wall };
+                self.say(LauncherCall::Request { job, wish: LauncherRequest { tag: Tag(tag), seen: 0, request } });
             }
             5 | 6 => {
                 let Some(job) = self.some_job() else { return };

@@ -88,14 +88,14 @@ fn the_started_are_told_of_the_start_alone() {
 }
 
 #[test]
-fn hosts_that_come_and_go_are_news() {
+fn nodes_that_come_and_go_are_news() {
     let mut launchers = Launchers::new();
     let job = launchers.subscribe();
     launchers.told.clear();
     launchers.admin(Call::Drain { nodes: vec!["a1".to_owned()], reason: "fan".to_owned() });
     let change = launchers.change(job);
     assert_eq!(launchers.shape(&change), BTreeMap::from([(A, (3, None))]), "the occupation has not changed");
-    assert!(!change.clusters[0].info, "the host still exists");
+    assert!(!change.clusters[0].info, "the node still exists");
     let drain_all = Call::Drain { nodes: vec!["b1".to_owned(), "b2".to_owned()], reason: "fire".to_owned() };
     launchers.admin(drain_all);
     let change = launchers.change(job);
@@ -104,12 +104,12 @@ fn hosts_that_come_and_go_are_news() {
     let change = launchers.change(job);
     assert_eq!(launchers.shape(&change), BTreeMap::from([(B, (1, None))]));
     assert!(change.clusters[0].info, "one more is another information");
-    assert_eq!(launchers.infos(job).clusters[1].hosts, 3);
+    assert_eq!(launchers.infos(job).clusters[1].nodes, 3);
 }
 
-/// Two GPUs among four hosts: who filters for them sees their occupation, and asks for no more than there are.
+/// Two GPUs among four nodes: who filters for them sees their occupation, and asks for no more than there are.
 #[test]
-fn a_filter_shows_only_the_hosts_that_meet_it() {
+fn a_filter_shows_only_the_nodes_that_meet_it() {
     let mut launchers = Launchers::new();
     for name in ["g1", "g2"] {
         let features = BTreeSet::from(["gpu".to_owned()]);
@@ -121,7 +121,7 @@ fn a_filter_shows_only_the_hosts_that_meet_it() {
     let change = launchers.change(gpu);
     assert_eq!(launchers.shape(&change), BTreeMap::from([(A, (2, Some(vec![])))]), "cluster b has none");
     assert_eq!(launchers.infos(gpu).clusters[0].features, BTreeSet::from(["gpu".to_owned()]));
-    // Plain hosts are taken first: the fifth and the sixth are GPUs.
+    // Plain nodes are taken first: the fifth and the sixth are GPUs.
     let plain = launchers.waiting(on_a(5, 100));
     launchers.accept(plain, 1);
     let change = launchers.change(gpu);
@@ -130,7 +130,7 @@ fn a_filter_shows_only_the_hosts_that_meet_it() {
     assert_eq!(refused.to_string(), "3 nodes were asked for with gpu, but cluster a has 2, cluster b has 0");
     launchers.request(gpu, 2, on_a(2, 10));
     assert_eq!(launchers.state(gpu), Some(JobState::Waiting));
-    filter.least_hosts = 3;
+    filter.least_nodes = 3;
     assert!(launchers.subscribe_with(filter).is_err(), "no cluster has three");
 }
 
@@ -212,13 +212,13 @@ fn beyond_the_queue_depth_one_sees_what_is_left() {
     assert_eq!(launchers.changes(behind), [], "what is left was what is before it");
 }
 
-/// Several clusters, each with its own delay: the hosts of the fast one are free at once.
+/// Several clusters, each with its own delay: the nodes of the fast one are free at once.
 #[test]
 fn a_ghost_leaves_each_cluster_when_its_own_delay_is_over() {
     let mut launchers = Launchers::new();
     launchers.set("fair_start", "10s");
     launchers.set("fair_start@b", "3s");
-    let wide = Request { hosts: BTreeMap::from([(A, 4), (B, 2)]), wall: Span::from_secs(100) };
+    let wide = Request { nodes: BTreeMap::from([(A, 4), (B, 2)]), wall: Span::from_secs(100) };
     let holder = launchers.waiting(wide);
     launchers.accept(holder, 1);
     let (on_a, on_b) = (launchers.waiting(on_a(1, 50)), launchers.waiting(on_b(1, 50)));
@@ -233,15 +233,15 @@ fn a_ghost_leaves_each_cluster_when_its_own_delay_is_over() {
     launchers.after(2);
     assert_eq!(launchers.state(on_b), Some(JobState::Waiting));
     launchers.after(1);
-    assert_eq!(launchers.grant(on_b).hosts[0].name, "b1");
+    assert_eq!(launchers.grant(on_b).nodes[0].name, "b1");
     assert_eq!(launchers.state(on_a), Some(JobState::Waiting));
     assert_eq!(launchers.state(holder), Some(JobState::Ghost));
     launchers.after(7);
-    assert_eq!(launchers.grant(on_a).hosts[0].name, "a1");
+    assert_eq!(launchers.grant(on_a).nodes[0].name, "a1");
     assert_eq!(launchers.state(holder), None);
     let status = launchers.world.rms.answers().status(rms_model::Time::EPOCH).launchers;
     let kept = [("a".to_owned(), Span::from_secs(40)), ("b".to_owned(), Span::from_secs(6))];
-    assert_eq!(status.ghost_host_time, kept);
+    assert_eq!(status.ghost_node_time, kept);
     launchers.set("fair_start@b", "default");
     let unknown = Call::Set { key: "fair_start@nowhere".to_owned(), value: "1s".to_owned() };
     let effects = launchers.event(Event::Called {
@@ -258,7 +258,7 @@ fn bytes_and_adaptation_delays_are_counted() {
     let mut launchers = Launchers::new();
     let job = launchers.subscribe();
     launchers.after(2);
-    let wish = Wish { tag: Tag(1), seen: 1, request: on_a(4, 100) };
+    let wish = LauncherRequest { tag: Tag(1), seen: 1, request: on_a(4, 100) };
     launchers.ann(LauncherCall::Request { job, wish }).expect("it is possible");
     let _second = launchers.subscribe();
     let status = launchers.world.rms.answers().status(rms_model::Time::EPOCH).launchers;

@@ -41,7 +41,7 @@ fn nobody_speaks_for_the_application_of_another() {
     let mut bystanders = Bystanders::new();
     let [holder, waits, _] = bystanders.jobs;
     let launchers = &mut bystanders.launchers;
-    let wish = Wish { tag: Tag(9), seen: 0, request: on_a(1, 1) };
+    let wish = LauncherRequest { tag: Tag(9), seen: 0, request: on_a(1, 1) };
     let calls = [
         LauncherCall::Attach { job: waits },
         LauncherCall::Clusters { job: waits },
@@ -117,7 +117,7 @@ fn a_request_for_what_its_filter_does_not_show_is_refused() {
 }
 
 #[test]
-fn what_is_launched_must_fit_the_hosts_that_were_granted() {
+fn what_is_launched_must_fit_the_nodes_that_were_granted() {
     let mut launchers = Launchers::new();
     let job = launchers.waiting(on_b(2, 100));
     let mut try_launch = |change: fn(&mut Launchable)| {
@@ -129,7 +129,7 @@ fn what_is_launched_must_fit_the_hosts_that_were_granted() {
     assert!(try_launch(|launch| launch.cpus_per_task = 5).contains("1 tasks of 5 CPUs"));
     assert!(try_launch(|launch| launch.n_tasks = Some(0)).contains("at least one"));
     assert!(try_launch(|launch| launch.execution.cwd = "here".to_owned()).contains("absolute path"));
-    assert!(try_launch(|launch| launch.execution.work = Work::Hosts).contains("a script or a program"));
+    assert!(try_launch(|launch| launch.execution.work = Work::Nodes).contains("a script or a program"));
     assert!(launchers.desires.is_empty());
 }
 

@@ -73,7 +73,7 @@ fn an_admin_may_let_processes_run_on_without_their_launcher() {
     launchers.event(Event::LauncherGone { job: launched });
     launchers.event(Event::LauncherGone { job: accepted });
     launchers.after(0);
-    assert_eq!(launchers.state(accepted), None, "who knows whether its hosts are used");
+    assert_eq!(launchers.state(accepted), None, "who knows whether its nodes are used");
     assert_eq!(launchers.state(launched), Some(JobState::Started));
     launchers.ann(LauncherCall::Attach { job: launched }).expect("it may come back");
     assert_eq!(launchers.grant(launched).tag, Tag(1));
@@ -88,8 +88,8 @@ fn a_restart_of_the_server_is_not_held_against_launchers() {
     let started = launchers.waiting(on_a(4, 100_000));
     let (waits, silent) = (launchers.waiting(on_a(2, 100)), launchers.subscribe());
     launchers.world.restart(7200);
-    for (cluster, n_hosts) in [("a", 4), ("b", 2)] {
-        (1..=n_hosts).for_each(|idx| launchers.joins(cluster, &format!("{cluster}{idx}"), plain()));
+    for (cluster, n_nodes) in [("a", 4), ("b", 2)] {
+        (1..=n_nodes).for_each(|idx| launchers.joins(cluster, &format!("{cluster}{idx}"), plain()));
     }
     launchers.after(59);
     launchers.told.clear();
@@ -107,7 +107,7 @@ fn a_restart_of_the_server_is_not_held_against_launchers() {
     assert_eq!(launchers.state(silent), Some(JobState::Submitted));
 }
 
-/// Hosts on which no agent watches anything are still lost with their nodes.
+/// Nodes on which no agent watches anything are still lost with their nodes.
 #[test]
 fn an_application_whose_node_is_lost_is_ended_though_nothing_of_it_runs_there() {
     let mut launchers = Launchers::new();

@@ -4,7 +4,7 @@ use negotiation::{Direction, Reason};
 use rms_api::negotiate::{Ask, AskOutcome};
 use rms_model::{OnResize, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 use crate::Event;
 
 fn hour() -> Span {
@@ -13,26 +13,26 @@ fn hour() -> Span {
 
 /// PAPERS §3 (a): on two, it asks for two more, and has four.
 #[test]
-fn a_job_that_asks_for_free_hosts_gets_them() {
+fn a_job_that_asks_for_free_nodes_gets_them() {
     let mut scene = Scene::new(4);
     let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
-    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
-    let Some(AskOutcome::Ready { quantity, hosts, generation, n_rounds, .. }) = scene.outcome(ticket) else {
+    let ticket = scene.ask(job, nodes(Direction::Grow, 2, 2));
+    let Some(AskOutcome::Ready { quantity, nodes, generation, n_rounds, .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
     };
     assert_eq!((quantity, generation, n_rounds), (2, 2, 1));
-    assert_eq!(hosts, ["n3", "n4"]);
+    assert_eq!(nodes, ["n3", "n4"]);
     assert_eq!(scene.held(job), [1, 2, 3, 4]);
     scene.is_durable();
 }
 
-/// Accepted is not ready: the ask is answered when the agents say that the hosts are up.
+/// Accepted is not ready: the ask is answered when the agents say that the nodes are up.
 #[test]
-fn who_asks_hears_nothing_before_the_hosts_are_up() {
+fn who_asks_hears_nothing_before_the_nodes_are_up() {
     let mut scene = Scene::new(3);
     let job = scene.submit(1, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
     scene.deafen(&["n3"]);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 2, 2));
     assert_eq!(scene.held(job), [1, 2, 3], "they are its own");
     assert_eq!(scene.outcome(ticket), None, "but one of them is not up");
     scene.hear_again(&["n3"]);
@@ -44,16 +44,16 @@ fn who_asks_hears_nothing_before_the_hosts_are_up() {
 fn a_job_that_asks_for_too_much_takes_what_there_is_if_that_will_do() {
     let mut scene = Scene::new(8);
     let job = scene.submit(2, hour(), Some(malleable(1, 8, OnResize::Negotiates)));
-    let ticket = scene.ask(job, hosts(Direction::Grow, 14, 4));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 14, 4));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 6, n_rounds: 2, .. })));
-    let ticket = scene.ask(job, hosts(Direction::Grow, 14, 4));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 14, 4));
     let Some(AskOutcome::Failed { reason: Reason::NoResources, free: Some(0), .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
     };
     assert_eq!(scene.held(job).len(), 8);
 }
 
-/// A spawn of 25 ranks, one a host, where six are free.
+/// A spawn of 25 ranks, one a node, where six are free.
 #[test]
 fn who_asks_for_too_much_hears_how_much_there_is() {
     let mut scene = Scene::new(8);
@@ -62,19 +62,19 @@ fn who_asks_for_too_much_hears_how_much_there_is() {
         Some(AskOutcome::Failed { reason: Reason::NoResources, free, .. }) => free,
         other => panic!("{other:?}"),
     };
-    let ticket = scene.ask(job, hosts(Direction::Grow, 25, 25));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 25, 25));
     assert_eq!(free(scene.outcome(ticket)), Some(6));
     scene.submit(4, hour(), None);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 25, 25));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 25, 25));
     assert_eq!(free(scene.outcome(ticket)), Some(2));
 }
 
 #[test]
-fn hosts_are_given_back_and_free_once_nothing_runs_there() {
+fn nodes_are_given_back_and_free_once_nothing_runs_there() {
     let mut scene = Scene::new(4);
     let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Workers)));
     scene.deafen(&["n4"]);
-    let ticket = scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    let ticket = scene.ask(job, nodes(Direction::Shrink, 2, 2));
     assert_eq!(scene.held(job), [1, 2]);
     assert_eq!((scene.n_free(), scene.outcome(ticket)), (1, None), "something still runs on the fourth");
     scene.hear_again(&["n4"]);
@@ -83,7 +83,7 @@ fn hosts_are_given_back_and_free_once_nothing_runs_there() {
     scene.is_durable();
 }
 
-/// The agent of its first host is started again, or loses the server, while ranks wait for hosts.
+/// The agent of its first node is started again, or loses the server, while ranks wait for nodes.
 #[test]
 fn an_agent_that_asks_again_hears_what_comes_of_it() {
     let mut scene = Scene::new(2);
@@ -92,7 +92,7 @@ fn an_agent_that_asks_again_hears_what_comes_of_it() {
     let run = scene.world.rms.state().jobs()[&job].run;
     let ask = |scene: &mut Scene| {
         let ticket = scene.ticket();
-        let ask = Ask { wait: Span::from_secs(30), ..hosts(Direction::Grow, 1, 1) };
+        let ask = Ask { wait: Span::from_secs(30), ..nodes(Direction::Grow, 1, 1) };
         scene.event(Event::AgentAsked { ticket, name: "n1".to_owned(), job, run, ask });
         ticket
     };

@@ -15,7 +15,7 @@ fn an_application_that_speaks_for_itself_grows_and_shrinks() {
     assert_eq!(scene.app_phase(job, grown), Phase::Applied);
     assert_eq!(scene.held(job), [1, 2, 3, 4]);
     let holding = scene.app(job).holding.clone().expect("it was told");
-    assert_eq!((holding.generation, holding.hosts.len()), (2, 4));
+    assert_eq!((holding.generation, holding.nodes.len()), (2, 4));
 
     let item = scene.item(job, 1);
     let shrunk = scene.app_opens(job, Direction::Shrink, item);
@@ -44,5 +44,5 @@ fn what_is_held_is_told_before_that_it_is_ready() {
     let item = scene.item(job, 2);
     scene.app_opens(job, Direction::Grow, item);
     let known = scene.app(job).holding_at_ready.clone().expect("it is ready");
-    assert_eq!(known.hosts.len(), 4);
+    assert_eq!(known.nodes.len(), 4);
 }

@@ -1,4 +1,4 @@
-//! Applications that hold hosts of two clusters: they grow onto the second one, and give back hosts of either.
+//! Applications that hold nodes of two clusters: they grow onto the second one, and give back nodes of either.
 
 use negotiation::{Action, Direction, Ending, Item, NegotiationId, Phase, Price, Reason, Resource, SetRule, Side};
 use rms_api::answer::ClusterView;
@@ -8,7 +8,7 @@ use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_api::{Answer, Call, Query, Refusal};
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 use crate::Event;
 use crate::negotiate;
 use crate::negotiate::open::Wanted;
@@ -21,7 +21,7 @@ fn hour() -> Span {
 }
 
 fn on_d(ask: Ask) -> Ask {
-    Ask { what: Asked::Hosts { cluster: Some("d".to_owned()) }, ..ask }
+    Ask { what: Asked::Nodes { cluster: Some("d".to_owned()) }, ..ask }
 }
 
 impl Scene {
@@ -34,9 +34,9 @@ impl Scene {
         scene
     }
 
-    fn submit_on(&mut self, cluster: &str, n_hosts: u32, malleable: Option<Malleable>) -> JobId {
+    fn submit_on(&mut self, cluster: &str, n_nodes: u32, malleable: Option<Malleable>) -> JobId {
         let mut submission = self.world.submission();
-        submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(hour()) }];
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(hour()) }];
         submission.clusters = vec![cluster.to_owned()];
         submission.malleable = malleable;
         match self.call(Call::Submit(Box::new(submission))) {
@@ -46,29 +46,29 @@ impl Scene {
     }
 
     /// An application on `c` that speaks for itself.
-    fn speaks_on_c(&mut self, n_hosts: u32) -> JobId {
-        let job = self.submit_on("c", n_hosts, Some(malleable(1, 16, OnResize::Negotiates)));
+    fn speaks_on_c(&mut self, n_nodes: u32) -> JobId {
+        let job = self.submit_on("c", n_nodes, Some(malleable(1, 16, OnResize::Negotiates)));
         self.attach(job).expect("it may");
         job
     }
 
-    /// One that has come to as many hosts of `d` as of `c`.
+    /// One that has come to as many nodes of `d` as of `c`.
     fn speaks_on_both(&mut self, n_on_each: u32) -> JobId {
         let job = self.speaks_on_c(n_on_each);
-        let id = self.app_opens(job, Direction::Grow, Item::up_to(Resource::Hosts(D), 0, n_on_each.into()));
+        let id = self.app_opens(job, Direction::Grow, Item::up_to(Resource::Nodes(D), 0, n_on_each.into()));
         assert_eq!(self.app_phase(job, id), Phase::Applied);
         job
     }
 
-    fn wants_back_on(&mut self, job: JobId, cluster: ClusterId, n_hosts: u32) -> Option<NegotiationId> {
+    fn wants_back_on(&mut self, job: JobId, cluster: ClusterId, n_nodes: u32) -> Option<NegotiationId> {
         let mut id = None;
         self.by_itself(|rms, now, step| {
-            id = rms.negotiations().open_shrink(now, step, (job, cluster), &Wanted::Count(n_hosts, n_hosts), None).ok();
+            id = rms.negotiations().open_shrink(now, step, (job, cluster), &Wanted::Count(n_nodes, n_nodes), None).ok();
         });
         id
     }
 
-    /// How many hosts of each cluster the whole system's view shows as busy now.
+    /// How many nodes of each cluster the whole system's view shows as busy now.
     fn busy(&mut self) -> (i64, i64) {
         let now = self.world.now;
         let views = match self.call(Call::Query(Query::View { job: None })) {
@@ -101,7 +101,7 @@ impl Scene {
 }
 
 fn both(n_on_c: (u64, u64), n_on_d: (u64, u64)) -> Vec<Item> {
-    let of = |cluster, (held, quantity)| Item::up_to(Resource::Hosts(cluster), held, quantity);
+    let of = |cluster, (held, quantity)| Item::up_to(Resource::Nodes(cluster), held, quantity);
     vec![of(C, n_on_c), of(D, n_on_d)]
 }
 
@@ -109,11 +109,11 @@ fn both(n_on_c: (u64, u64), n_on_d: (u64, u64)) -> Vec<Item> {
 fn a_job_of_one_cluster_grows_onto_another_one() {
     let mut scene = Scene::of_two(2, 3);
     let job = scene.speaks_on_c(2);
-    let id = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Hosts(D), 0, 2));
+    let id = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Nodes(D), 0, 2));
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
-    assert_eq!(scene.held(job), [1, 2, 3, 4], "host 0 is still the first one");
+    assert_eq!(scene.held(job), [1, 2, 3, 4], "node 0 is still the first one");
     let holding = scene.app(job).holding_at_ready.clone().expect("it was told");
-    let clusters: Vec<&str> = holding.hosts.iter().map(|host| host.cluster_name.as_str()).collect();
+    let clusters: Vec<&str> = holding.nodes.iter().map(|node| node.cluster_name.as_str()).collect();
     assert_eq!(clusters, ["c", "c", "d", "d"]);
     assert_eq!(scene.busy(), (2, 2));
     scene.is_durable();
@@ -122,28 +122,28 @@ fn a_job_of_one_cluster_grows_onto_another_one() {
 }
 
 #[test]
-fn somebody_may_ask_for_hosts_of_another_cluster_of_a_job_that_was_never_told_of_sizes() {
+fn somebody_may_ask_for_nodes_of_another_cluster_of_a_job_that_was_never_told_of_sizes() {
     let mut scene = Scene::of_two(1, 3);
     let job = scene.submit_on("c", 1, None);
-    let ticket = scene.ask(job, on_d(hosts(Direction::Grow, 2, 2)));
-    let Some(AskOutcome::Ready { quantity: 2, hosts: names, .. }) = scene.outcome(ticket) else {
+    let ticket = scene.ask(job, on_d(nodes(Direction::Grow, 2, 2)));
+    let Some(AskOutcome::Ready { quantity: 2, nodes: names, .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
     };
     assert_eq!(names, ["m1", "m2"]);
     // Those that are named are of the cluster that they are of.
-    let back = Ask { hosts: vec!["m1".to_owned()], ..hosts(Direction::Shrink, 1, 1) };
+    let back = Ask { nodes: vec!["m1".to_owned()], ..nodes(Direction::Shrink, 1, 1) };
     let ticket = scene.ask(job, back);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
     assert_eq!(scene.held(job), [1, 3]);
-    let mixed = Ask { hosts: vec!["n1".to_owned(), "m2".to_owned()], ..hosts(Direction::Grow, 2, 2) };
+    let mixed = Ask { nodes: vec!["n1".to_owned(), "m2".to_owned()], ..nodes(Direction::Grow, 2, 2) };
     let ticket = scene.ask(job, mixed);
     assert!(matches!(scene.refusal(ticket), Some(Refusal::Malformed(_))));
     let ticket =
-        scene.ask(job, Ask { what: Asked::Hosts { cluster: Some("e".to_owned()) }, ..hosts(Direction::Grow, 1, 1) });
+        scene.ask(job, Ask { what: Asked::Nodes { cluster: Some("e".to_owned()) }, ..nodes(Direction::Grow, 1, 1) });
     assert!(scene.refusal(ticket).is_some(), "there is no such cluster");
 }
 
-/// A held host is kept from others on its own cluster, and on no other one.
+/// A held node is kept from others on its own cluster, and on no other one.
 #[test]
 fn what_is_offered_on_a_cluster_is_busy_in_the_view_of_that_cluster_only() {
     let mut scene = Scene::of_two(2, 3);
@@ -159,7 +159,7 @@ fn what_is_offered_on_a_cluster_is_busy_in_the_view_of_that_cluster_only() {
     assert!(!scene.is_started(waiting));
     assert_eq!(scene.starts_in(waiting), Some(hour()), "it may have them until its end");
     assert!(
-        scene.app_sees(job, id).is_some_and(|offer| offer.items()[0].resource == Resource::Hosts(D)),
+        scene.app_sees(job, id).is_some_and(|offer| offer.items()[0].resource == Resource::Nodes(D)),
         "it is named"
     );
     scene.app_acts(job, id, Action::Reject(Reason::Declined));
@@ -167,7 +167,7 @@ fn what_is_offered_on_a_cluster_is_busy_in_the_view_of_that_cluster_only() {
 }
 
 #[test]
-fn hosts_of_two_clusters_come_together_or_not_at_all() {
+fn nodes_of_two_clusters_come_together_or_not_at_all() {
     let mut scene = Scene::of_two(3, 2);
     let job = scene.speaks_on_c(1);
     let other = scene.submit_on("d", 1, None);
@@ -222,9 +222,9 @@ fn of_two_alternatives_the_server_gives_one() {
     assert_eq!(scene.free_on(D), 2);
 }
 
-/// All that came with a host that is lost before it is up go again, on whichever cluster they are.
+/// All that came with a node that is lost before it is up go again, on whichever cluster they are.
 #[test]
-fn a_host_of_one_cluster_that_is_lost_on_its_way_takes_those_of_the_other_along() {
+fn a_node_of_one_cluster_that_is_lost_on_its_way_takes_those_of_the_other_along() {
     let mut scene = Scene::of_two(2, 2);
     let job = scene.speaks_on_c(1);
     scene.deafen(&["m2"]);
@@ -244,7 +244,7 @@ fn a_host_of_one_cluster_that_is_lost_on_its_way_takes_those_of_the_other_along(
 
 /// What is offered of both clusters and lost on one is replaced there, or all of it is taken back.
 #[test]
-fn a_host_that_was_offered_is_replaced_by_one_of_its_cluster() {
+fn a_node_that_was_offered_is_replaced_by_one_of_its_cluster() {
     let mut scene = Scene::of_two(4, 3);
     let job = scene.speaks_on_c(1);
     let id = scene.app_opens_set(job, Direction::Grow, SetRule::All, both((1, 9), (0, 2)));
@@ -281,7 +281,7 @@ fn a_restarted_server_goes_on_in_every_phase() {
     restarts(&mut scene);
     assert_eq!((scene.held(job), scene.busy()), (vec![1, 2, 3, 4, 5], (3, 2)));
     // A shrink that is offered, agreed, let go.
-    let back = scene.wants_back_on(job, D, 1).expect("it has hosts there");
+    let back = scene.wants_back_on(job, D, 1).expect("it has nodes there");
     restarts(&mut scene);
     scene.app_acts(job, back, Action::Accept);
     restarts(&mut scene);
@@ -296,34 +296,34 @@ fn a_restarted_server_goes_on_in_every_phase() {
 }
 
 #[test]
-fn a_shrink_takes_hosts_of_the_cluster_that_it_names() {
+fn a_shrink_takes_nodes_of_the_cluster_that_it_names() {
     let mut scene = Scene::of_two(2, 2);
     let job = scene.speaks_on_both(2);
-    let item = Item::up_to(Resource::Hosts(D), 2, 2);
+    let item = Item::up_to(Resource::Nodes(D), 2, 2);
     let id = scene.app_opens(job, Direction::Shrink, item);
     assert_eq!(scene.app_phase(job, id), Phase::Accepted, "on the second cluster all may go");
     // Those of the other cluster are not what was agreed.
     scene.app_acts(job, id, Action::Commit([NodeId(2), NodeId(4)].into()));
     assert_eq!(scene.reason_of(job, id), Some(Reason::BadProposal));
     assert_eq!(scene.held(job), [1, 2, 3, 4]);
-    let id = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Hosts(D), 2, 2));
+    let id = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Nodes(D), 2, 2));
     scene.app_acts(job, id, Action::Commit([NodeId(3), NodeId(4)].into()));
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     assert_eq!((scene.held(job), scene.busy()), (vec![1, 2], (2, 0)));
-    let id = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Hosts(C), 2, 2));
-    assert_eq!(scene.reason_of(job, id), Some(Reason::Policy), "its first host stays to its end");
+    let id = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Nodes(C), 2, 2));
+    assert_eq!(scene.reason_of(job, id), Some(Reason::Policy), "its first node stays to its end");
 }
 
 #[test]
-fn who_breaks_a_promise_loses_the_last_hosts_of_that_cluster() {
+fn who_breaks_a_promise_loses_the_last_nodes_of_that_cluster() {
     let mut scene = Scene::of_two(3, 2);
     scene.set("release_grace", "10s");
     let job = scene.speaks_on_both(2);
     // The last of all came on `c`.
-    let grown = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Hosts(C), 2, 1));
+    let grown = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Nodes(C), 2, 1));
     assert_eq!(scene.app_phase(job, grown), Phase::Applied);
     assert_eq!(scene.held(job), [1, 2, 4, 5, 3]);
-    let id = scene.wants_back_on(job, D, 1).expect("it has hosts there");
+    let id = scene.wants_back_on(job, D, 1).expect("it has nodes there");
     scene.app_acts(job, id, Action::Accept);
     // Others plan with what was promised, on that cluster.
     let waiting = scene.submit_on("d", 1, None);
@@ -374,13 +374,13 @@ fn each_cluster_has_its_price() {
     let owner = scene.world.rms.state().jobs()[&job].spec.owner.0.clone();
     let spent = |scene: &Scene| negotiate::account(scene.world.rms.state(), scene.world.now, &owner, None).spent;
     scene.after(Span::from_mins(10));
-    assert_eq!(spent(&scene), 1200, "two hosts of `d` for ten minutes");
-    // A host of the other cluster that goes is none of those.
-    let back = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Hosts(C), 3, 1));
+    assert_eq!(spent(&scene), 1200, "two nodes of `d` for ten minutes");
+    // A node of the other cluster that goes is none of those.
+    let back = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Nodes(C), 3, 1));
     scene.app_acts(job, back, Action::Commit([NodeId(3)].into()));
     scene.after(Span::from_mins(10));
     assert_eq!(spent(&scene), 2400);
-    let back = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Hosts(D), 2, 2));
+    let back = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Nodes(D), 2, 2));
     scene.app_acts(job, back, Action::Commit([NodeId(4), NodeId(5)].into()));
     scene.after(Span::from_mins(10));
     assert_eq!(spent(&scene), 2400);
@@ -405,22 +405,22 @@ fn a_users_limit_and_budget_are_for_all_clusters_together() {
 
 /// The server does not know whether an application can use a cluster where it has nothing: that one is for it to ask for.
 #[test]
-fn the_server_offers_idle_hosts_of_clusters_where_the_application_has_some() {
+fn the_server_offers_idle_nodes_of_clusters_where_the_application_has_some() {
     let mut scene = Scene::of_two(2, 4);
     let job = scene.speaks_on_c(2);
     scene.set("offer_idle", "equal_share");
     scene.after(Span::from_secs(1));
     assert_eq!(scene.app_hears(job, Direction::Grow), None);
-    let id = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Hosts(D), 0, 1));
+    let id = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Nodes(D), 0, 1));
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     scene.after(Span::from_secs(1));
-    let offer = scene.app_hears(job, Direction::Grow).expect("it has a host there now");
+    let offer = scene.app_hears(job, Direction::Grow).expect("it has a node there now");
     let offered = scene.app_sees(job, offer).expect("an offer");
-    assert_eq!((offered.items()[0].resource, offered.n_hosts()), (Resource::Hosts(D), 3));
+    assert_eq!((offered.items()[0].resource, offered.n_nodes()), (Resource::Nodes(D), 3));
 }
 
 #[test]
-fn for_a_job_that_waits_the_hosts_of_its_cluster_are_asked_back() {
+fn for_a_job_that_waits_the_nodes_of_its_cluster_are_asked_back() {
     let mut scene = Scene::of_two(2, 2);
     let job = scene.speaks_on_both(2);
     scene.set("shrink_for", "queue");
@@ -428,18 +428,18 @@ fn for_a_job_that_waits_the_hosts_of_its_cluster_are_asked_back() {
     scene.after(Span::from_secs(1));
     let id = scene.app_hears(job, Direction::Shrink).expect("it is asked");
     let asked = scene.app_sees(job, id).expect("a wish");
-    assert_eq!((asked.items()[0].resource, asked.n_hosts()), (Resource::Hosts(D), 2));
+    assert_eq!((asked.items()[0].resource, asked.n_nodes()), (Resource::Nodes(D), 2));
     scene.app_acts(job, id, Action::Accept);
     scene.app_acts(job, id, Action::Commit([NodeId(3), NodeId(4)].into()));
     assert!(scene.is_started(waiting));
 }
 
-/// Where the server runs the application's end, the limits are those of all of its hosts.
+/// Where the server runs the application's end, the limits are those of all of its nodes.
 #[test]
 fn a_job_that_is_told_of_its_size_keeps_within_its_limits_over_both_clusters() {
     let mut scene = Scene::of_two(2, 4);
     let job = scene.submit_on("c", 2, Some(malleable(2, 4, OnResize::Workers)));
-    let ticket = scene.ask(job, on_d(hosts(Direction::Grow, 1, 1)));
+    let ticket = scene.ask(job, on_d(nodes(Direction::Grow, 1, 1)));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
     scene.set("offer_idle", "equal_share");
     scene.after(Span::from_secs(1));
@@ -461,7 +461,7 @@ fn a_drained_node_is_left_on_its_own_cluster() {
     scene.after(Span::from_secs(1));
     let id = scene.app_hears(job, Direction::Shrink).expect("it is asked");
     let asked = scene.app_sees(job, id).expect("a wish");
-    assert_eq!((asked.items()[0].resource, asked.items()[0].hosts.clone()), (Resource::Hosts(D), [NodeId(3)].into()));
+    assert_eq!((asked.items()[0].resource, asked.items()[0].nodes.clone()), (Resource::Nodes(D), [NodeId(3)].into()));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Cores on held hosts: given back and got again, ready when the agents say that the job's processes keep to them.
+//! Cores on held nodes: given back and got again, ready when the agents say that the job's processes keep to them.
 
 use negotiation::{Action, Direction, Ending, Item, Phase, Reason, Resource};
 use rms_api::Call;
@@ -6,35 +6,35 @@ use rms_api::call::Select;
 use rms_api::negotiate::{Ask, AskOutcome, Asked, Order};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 
-fn scene_with_job(n_hosts: u32) -> (Scene, JobId) {
+fn scene_with_job(n_nodes: u32) -> (Scene, JobId) {
     let mut scene = Scene::new(3);
-    let job = scene.submit(n_hosts, Span::from_hours(1), Some(malleable(1, 3, OnResize::Negotiates)));
+    let job = scene.submit(n_nodes, Span::from_hours(1), Some(malleable(1, 3, OnResize::Negotiates)));
     (scene, job)
 }
 
-/// So many cores more, or fewer, on each of these hosts; on all if none is named.
+/// So many cores more, or fewer, on each of these nodes; on all if none is named.
 fn cores(direction: Direction, quantity: u64, least: u64, on: &[&str]) -> Ask {
     let on = on.iter().map(|name| (*name).to_owned()).collect();
-    Ask { what: Asked::Cores { cluster: None }, hosts: on, ..hosts(direction, quantity, least) }
+    Ask { what: Asked::Cores { cluster: None }, nodes: on, ..nodes(direction, quantity, least) }
 }
 
-/// An item about cores on all hosts of the job, which has so many now.
+/// An item about cores on all nodes of the job, which has so many now.
 fn item(held: u64, quantity: u64) -> Item {
     Item::up_to(Resource::Cores(ClusterId(0)), held, quantity)
 }
 
 impl Scene {
-    /// What the agents are to give the job, host by host.
+    /// What the agents are to give the job, node by node.
     fn ordered(&mut self, job: JobId) -> Vec<u32> {
         let node = NodeId(self.held(job)[0]);
         let desired = self.world.rms.context.desired(node);
         let launch = &desired.jobs.iter().find(|wanted| wanted.job == job).expect("it runs there").launch;
-        launch.hosts.iter().map(|host| host.cpus).collect()
+        launch.nodes.iter().map(|node| node.cpus).collect()
     }
 
-    /// What an item about cores on all of its hosts says is held.
+    /// What an item about cores on all of its nodes says is held.
     pub(super) fn fewest_cores(&self, job: JobId) -> u32 {
         let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
         started.nodes.iter().map(|node| started.cores_on(*node, 4)).min().unwrap_or(0)
@@ -64,10 +64,10 @@ impl Scene {
 fn cores_are_given_back_and_got_again() {
     let (mut scene, job) = scene_with_job(2);
     let ticket = scene.ask(job, cores(Direction::Shrink, 3, 3, &[]));
-    let Some(AskOutcome::Ready { quantity, hosts, generation, n_rounds, .. }) = scene.outcome(ticket) else {
+    let Some(AskOutcome::Ready { quantity, nodes, generation, n_rounds, .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
     };
-    assert_eq!((quantity, hosts, generation, n_rounds), (3, Vec::new(), 2, 1));
+    assert_eq!((quantity, nodes, generation, n_rounds), (3, Vec::new(), 2, 1));
     assert_eq!((scene.ordered(job), scene.kept(job)), (vec![1, 1], vec![1, 1]));
     // There are three left on each.
     let ticket = scene.ask(job, cores(Direction::Grow, 9, 2, &[]));
@@ -77,7 +77,7 @@ fn cores_are_given_back_and_got_again() {
 }
 
 #[test]
-fn cores_of_one_host_are_named_by_it() {
+fn cores_of_one_node_are_named_by_it() {
     let (mut scene, job) = scene_with_job(2);
     let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &["n2"]));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
@@ -180,7 +180,7 @@ fn who_speaks_for_the_job_knows_its_cores_when_they_are_ready() {
     scene.attach(job).expect("it may");
     let seen = |scene: &mut Scene| {
         let holding = scene.app(job).holding_at_ready.clone().expect("it was told");
-        holding.hosts.iter().map(|host| host.cpus).collect::<Vec<_>>()
+        holding.nodes.iter().map(|node| node.cpus).collect::<Vec<_>>()
     };
     let id = scene.app_opens(job, Direction::Shrink, item(4, 3));
     assert_eq!((scene.app_phase(job, id), seen(&mut scene)), (Phase::Applied, vec![1, 1]));
@@ -213,7 +213,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
     let stale = scene.app_opens(job, Direction::Grow, item(4, 1));
     assert_eq!(scene.app(job).dialogues.get(stale).and_then(|dialogue| dialogue.reason()), Some(Reason::Changed));
     let mut foreign = item(2, 1);
-    foreign.hosts.insert(NodeId(3));
+    foreign.nodes.insert(NodeId(3));
     let foreign = scene.app_opens(job, Direction::Grow, foreign);
     assert_eq!(scene.app(job).dialogues.get(foreign).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
     let mut elsewhere = item(2, 1);
@@ -222,16 +222,16 @@ fn what_cannot_be_is_refused_with_its_reason() {
     assert_eq!(scene.app(job).dialogues.get(elsewhere).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
 }
 
-/// The mask is one thing, the hosts another: both are one negotiation, and ready together.
+/// The mask is one thing, the nodes another: both are one negotiation, and ready together.
 #[test]
-fn hosts_and_cores_come_together_or_not_at_all() {
+fn nodes_and_cores_come_together_or_not_at_all() {
     let (mut scene, job) = scene_with_job(1);
     scene.ask(job, cores(Direction::Shrink, 3, 3, &[]));
     scene.attach(job).expect("it may");
     scene.deafen(&["n2"]);
     let both = |scene: &Scene| {
-        let hosts = scene.item(job, 1);
-        vec![hosts, item(1, 2)]
+        let nodes = scene.item(job, 1);
+        vec![nodes, item(1, 2)]
     };
     let open = |scene: &mut Scene| {
         let (now, items) = (scene.world.now, both(scene));

@@ -1,4 +1,4 @@
-//! Whoever says that it has left hosts has a while for its processes there to end; whoever is made to leave has not.
+//! Whoever says that it has left nodes has a while for its processes there to end; whoever is made to leave has not.
 
 use negotiation::{Action, Direction, Phase};
 use rms_api::Call;
@@ -6,7 +6,7 @@ use rms_api::call::Select;
 use rms_api::desired::Aim;
 use rms_model::{JobId, NodeId, OnResize, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 
 /// What the agent of a node is to do about a job.
 fn aim(scene: &mut Scene, node: u32, job: JobId) -> Aim {
@@ -47,7 +47,7 @@ fn processes_may_end_by_themselves_where_the_application_has_let_go() {
 #[test]
 fn who_confirms_that_it_has_left_has_that_time_too() {
     let (mut scene, job) = on_four(OnResize::Signal(10));
-    scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    scene.ask(job, nodes(Direction::Shrink, 2, 2));
     assert_eq!(aim(&mut scene, 4, job), Aim::Run, "it was only asked to leave");
     scene.call(Call::ResizeDone { job, generation: 2 }).expect("it may");
     assert_eq!(patience(&mut scene, 4, job), Span::from_secs(7));
@@ -56,7 +56,7 @@ fn who_confirms_that_it_has_left_has_that_time_too() {
 #[test]
 fn workers_and_who_breaks_a_promise_are_told_at_once() {
     let (mut scene, job) = on_four(OnResize::Workers);
-    scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    scene.ask(job, nodes(Direction::Shrink, 2, 2));
     assert_eq!(patience(&mut scene, 4, job), Span::ZERO, "workers go when they are told");
 
     let (mut scene, job) = on_four(OnResize::Negotiates);
@@ -65,6 +65,6 @@ fn workers_and_who_breaks_a_promise_are_told_at_once() {
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Shrink, item);
     scene.after(Span::from_secs(30));
-    assert!(matches!(scene.phase(job, id), Phase::Ended(_)), "its last hosts are taken");
+    assert!(matches!(scene.phase(job, id), Phase::Ended(_)), "its last nodes are taken");
     assert_eq!(patience(&mut scene, 4, job), Span::ZERO);
 }

@@ -1,34 +1,34 @@
-//! What agents are told of hosts that come and go, and when a job is over that has some.
+//! What agents are told of nodes that come and go, and when a job is over that has some.
 
 use negotiation::Direction;
 use rms_api::answer::JobState;
-use rms_api::desired::{Host, JobStatus, NodeExit};
+use rms_api::desired::{JobStatus, LaunchNode, NodeExit};
 use rms_api::negotiate::AskOutcome;
 use rms_model::{OnResize, Outcome, Span, Work};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 
 fn hour() -> Span {
     Span::from_hours(1)
 }
 
 impl Scene {
-    /// The hosts of the only job that a node has, as its agent is told.
-    fn hosts_told(&mut self, name: &str) -> Vec<Host> {
+    /// The nodes of the only job that a node has, as its agent is told.
+    fn nodes_told(&mut self, name: &str) -> Vec<LaunchNode> {
         let node = self.world.rms.state().node_named(name).expect("it has joined");
         let desired = self.world.rms.context.desired(node);
-        desired.jobs.first().expect("it has a job").launch.hosts.clone()
+        desired.jobs.first().expect("it has a job").launch.nodes.clone()
     }
 }
 
-/// Ranks know each other: on hosts that come later they spawn others, nothing starts by itself.
+/// Ranks know each other: on nodes that come later they spawn others, nothing starts by itself.
 #[test]
-fn tasks_that_know_each_other_get_idle_hosts() {
+fn tasks_that_know_each_other_get_idle_nodes() {
     let mut scene = Scene::new(4);
     let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
-    scene.ask(job, hosts(Direction::Grow, 2, 2));
-    let told = scene.hosts_told("n1");
-    let tasks: Vec<(u32, u32, u32)> = told.iter().map(|host| (host.first_task, host.n_tasks, host.joined)).collect();
+    scene.ask(job, nodes(Direction::Grow, 2, 2));
+    let told = scene.nodes_told("n1");
+    let tasks: Vec<(u32, u32, u32)> = told.iter().map(|node| (node.first_task, node.n_tasks, node.joined)).collect();
     assert_eq!(tasks, [(0, 1, 1), (1, 1, 1), (2, 0, 2), (2, 0, 2)]);
     // They do not keep the job once its own tasks have ended.
     scene.ended("n1", job, NodeExit::Exited { code: 0 });
@@ -43,9 +43,9 @@ fn tasks_that_know_each_other_get_idle_hosts() {
     assert_eq!(scene.n_free(), 4);
 }
 
-/// Workers need nothing from each other: as many run on a host that comes as on the first.
+/// Workers need nothing from each other: as many run on a node that comes as on the first.
 #[test]
-fn workers_are_started_on_hosts_that_come() {
+fn workers_are_started_on_nodes_that_come() {
     let mut scene = Scene::new(3);
     let mut submission = scene.world.submission();
     submission.execution.work = Work::Tasks { argv: vec!["worker".to_owned()] };
@@ -55,60 +55,60 @@ fn workers_are_started_on_hosts_that_come() {
     let Ok(rms_api::Answer::Submitted { job }) = scene.call(rms_api::Call::Submit(Box::new(submission))) else {
         panic!("not submitted");
     };
-    scene.ask(job, hosts(Direction::Grow, 1, 1));
-    let tasks: Vec<(u32, u32)> = scene.hosts_told("n3").iter().map(|host| (host.first_task, host.n_tasks)).collect();
+    scene.ask(job, nodes(Direction::Grow, 1, 1));
+    let tasks: Vec<(u32, u32)> = scene.nodes_told("n3").iter().map(|node| (node.first_task, node.n_tasks)).collect();
     assert_eq!(tasks, [(0, 2), (2, 2), (4, 2)]);
-    scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    scene.ask(job, nodes(Direction::Shrink, 2, 2));
     assert_eq!(scene.held(job), [1]);
     scene.ended("n1", job, NodeExit::Exited { code: 0 });
     assert!(scene.has_left(job));
 }
 
-/// A script ends the job, whatever is left on its other hosts.
+/// A script ends the job, whatever is left on its other nodes.
 #[test]
 fn a_job_with_a_script_ends_with_it() {
     let mut scene = Scene::new(3);
     let work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
     let job = scene.submit_work(1, hour(), work, Some(malleable(1, 3, OnResize::Hook("./resize".to_owned()))));
-    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 2, 2));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { generation: 2, .. })));
     scene.ended("n1", job, NodeExit::Exited { code: 0 });
     assert!(scene.has_left(job));
     assert_eq!(scene.n_free(), 3);
 }
 
-/// Hosts that the job was asked to leave are marked, and their processes are not ended.
+/// Nodes that the job was asked to leave are marked, and their processes are not ended.
 #[test]
-fn hosts_that_are_to_be_left_are_marked() {
+fn nodes_that_are_to_be_left_are_marked() {
     let mut scene = Scene::new(3);
     let job = scene.submit(3, hour(), Some(malleable(1, 3, OnResize::Signal(12))));
-    scene.ask(job, hosts(Direction::Shrink, 1, 1));
-    let departing: Vec<bool> = scene.hosts_told("n3").iter().map(|host| host.departing).collect();
+    scene.ask(job, nodes(Direction::Shrink, 1, 1));
+    let departing: Vec<bool> = scene.nodes_told("n3").iter().map(|node| node.departing).collect();
     assert_eq!(departing, [false, false, true]);
     let node = scene.world.rms.state().node_named("n3").expect("it has joined");
     let aim = scene.world.rms.context.desired(node).jobs[0].aim;
     assert_eq!(aim, rms_api::desired::Aim::Run);
 }
 
-/// A host is up when its agent says so, were it only to say that it has ended well already.
+/// A node is up when its agent says so, were it only to say that it has ended well already.
 #[test]
 fn a_worker_that_is_done_at_once_was_there() {
     let mut scene = Scene::new(2);
     let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Workers)));
     scene.deafen(&["n2"]);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     scene.share("n2", job, JobStatus::Starting);
     assert_eq!(scene.outcome(ticket), None);
     scene.ended("n2", job, NodeExit::Exited { code: 0 });
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
 }
 
-/// One leg of hosts until the end is nothing that a pass must look at each time.
+/// One leg of nodes until the end is nothing that a pass must look at each time.
 #[test]
 fn a_job_that_was_resized_does_not_slow_each_pass() {
     let mut scene = Scene::new(4);
     let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
-    scene.ask(job, hosts(Direction::Grow, 1, 1));
+    scene.ask(job, nodes(Direction::Grow, 1, 1));
     let now = scene.world.now;
     assert!(scene.world.rms.state().occupation().is_regular(now));
 }

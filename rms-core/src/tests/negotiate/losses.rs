@@ -1,4 +1,4 @@
-//! Hosts of malleable applications are lost: who can go on shrinks by force, as long as enough are left.
+//! Nodes of malleable applications are lost: who can go on shrinks by force, as long as enough are left.
 
 use rms_model::{Malleable, NodeId, OnResize, Sizes, Span};
 
@@ -79,7 +79,7 @@ fn whose_negotiator_can_go_on_does_and_is_told_what_it_lost() {
     scene.loses("n3");
     scene.has_survived(job, &[1, 2, 4]);
     assert_eq!(scene.app(job).lost, [NodeId(3)]);
-    assert_eq!(scene.generation(job), 2, "its host file follows");
+    assert_eq!(scene.generation(job), 2, "its hostfile follows");
     // Between two connections it is still the same program.
     scene.hangs_up(job);
     scene.loses("n4");
@@ -89,7 +89,7 @@ fn whose_negotiator_can_go_on_does_and_is_told_what_it_lost() {
 }
 
 #[test]
-fn who_has_not_said_that_it_can_go_on_ends_with_its_host() {
+fn who_has_not_said_that_it_can_go_on_ends_with_its_node() {
     for on_resize in [OnResize::Negotiates, OnResize::Signal(10), OnResize::Hook("adapt".to_owned())] {
         let mut scene = Scene::new(3);
         let job = scene.submit(3, HOUR, Some(malleable(1, 3, on_resize.clone())));
@@ -125,7 +125,7 @@ fn what_was_submitted_counts_before_what_it_is_or_says() {
 
 /// From an application that arranges itself, no more is taken than was lost: it gives the rest when it can.
 #[test]
-fn a_size_that_is_of_no_use_costs_an_application_no_other_host() {
+fn a_size_that_is_of_no_use_costs_an_application_no_other_node() {
     let mut scene = Scene::new(4);
     let powers = Malleable { sizes: Sizes::PowerOfTwo, ..malleable(1, 4, OnResize::Negotiates) };
     let job = scene.submit(4, HOUR, Some(powers));

@@ -1,4 +1,4 @@
-//! Things that happen at the same time: crossing offers, hosts that are lost on the way, ends in the middle.
+//! Things that happen at the same time: crossing offers, nodes that are lost on the way, ends in the middle.
 
 use negotiation::{Action, Direction, Ending, NegotiationId, Phase, Reason, Side};
 use rms_api::Call;
@@ -7,7 +7,7 @@ use rms_api::desired::NodeExit;
 use rms_api::negotiate::AskOutcome;
 use rms_model::{ClusterId, JobId, OnResize, Outcome, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 use crate::event::Event;
 use crate::negotiate::open::Wanted;
 
@@ -15,20 +15,20 @@ fn hour() -> Span {
     Span::from_hours(1)
 }
 
-/// An application that speaks for itself, with so many hosts of so many.
-fn attached(n_hosts: u32, n_nodes: u32) -> (Scene, JobId) {
+/// An application that speaks for itself, with so many nodes of so many.
+fn attached(n_held: u32, n_nodes: u32) -> (Scene, JobId) {
     let mut scene = Scene::new(n_nodes);
-    let job = scene.submit(n_hosts, hour(), Some(malleable(1, n_nodes, OnResize::Negotiates)));
+    let job = scene.submit(n_held, hour(), Some(malleable(1, n_nodes, OnResize::Negotiates)));
     scene.attach(job).expect("it may");
     (scene, job)
 }
 
-fn offers(scene: &mut Scene, job: JobId, n_hosts: u32) -> NegotiationId {
+fn offers(scene: &mut Scene, job: JobId, n_nodes: u32) -> NegotiationId {
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.negotiations().open_growth_offer(now, step, (job, ClusterId(0)), n_hosts, Default::default()).ok();
+        id = rms.negotiations().open_growth_offer(now, step, (job, ClusterId(0)), n_nodes, Default::default()).ok();
     });
-    id.expect("there are hosts for it")
+    id.expect("there are nodes for it")
 }
 
 fn failed(phase: Phase) -> bool {
@@ -80,7 +80,7 @@ fn a_second_opening_for_the_same_direction_is_refused() {
 }
 
 #[test]
-fn a_host_that_is_lost_while_it_is_kept_is_replaced() {
+fn a_node_that_is_lost_while_it_is_kept_is_replaced() {
     let (mut scene, job) = attached(1, 4);
     let id = offers(&mut scene, job, 2);
     assert_eq!(scene.lines(job)[0].held, ["n2", "n3"]);
@@ -113,11 +113,11 @@ fn what_cannot_be_kept_is_taken_back() {
 }
 
 #[test]
-fn a_host_that_does_not_come_up_fails_the_growth_and_all_go_again() {
+fn a_node_that_does_not_come_up_fails_the_growth_and_all_go_again() {
     let mut scene = Scene::new(4);
     let job = scene.submit(1, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
     scene.deafen(&["n3"]);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 3, 3));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 3, 3));
     assert_eq!(scene.held(job).len(), 4);
     scene.ended("n3", job, NodeExit::NotStarted { reason: "no space".to_owned() });
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Lost, .. })));
@@ -127,11 +127,11 @@ fn a_host_that_does_not_come_up_fails_the_growth_and_all_go_again() {
 }
 
 #[test]
-fn a_host_that_is_lost_before_it_is_up_fails_the_growth_and_not_the_job() {
+fn a_node_that_is_lost_before_it_is_up_fails_the_growth_and_not_the_job() {
     let mut scene = Scene::new(3);
     let job = scene.submit(1, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
     scene.deafen(&["n3"]);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 2, 2));
     scene.event(Event::AgentGone { name: "n3".to_owned() });
     scene.after(Span::from_secs(61));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Lost, .. })));
@@ -140,11 +140,11 @@ fn a_host_that_is_lost_before_it_is_up_fails_the_growth_and_not_the_job() {
 }
 
 #[test]
-fn a_host_that_an_admin_takes_down_before_it_is_up_fails_the_growth_and_not_the_job() {
+fn a_node_that_an_admin_takes_down_before_it_is_up_fails_the_growth_and_not_the_job() {
     let mut scene = Scene::new(2);
     let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Negotiates)));
     scene.deafen(&["n2"]);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     scene.call(Call::Down { nodes: vec!["n2".to_owned()], reason: "fire".to_owned() }).expect("an admin may");
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Lost, .. })));
     assert!(scene.is_started(job));
@@ -219,7 +219,7 @@ fn what_was_agreed_is_finished_though_nobody_listens() {
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
 }
 
-/// The job ends in each phase: its dialogues end, and all of its hosts are free.
+/// The job ends in each phase: its dialogues end, and all of its nodes are free.
 #[test]
 fn the_end_of_a_job_ends_its_negotiations() {
     for phase in [Phase::Offered(Side::Rms), Phase::Committing, Phase::Accepted] {
@@ -252,7 +252,7 @@ fn who_asked_hears_that_the_job_has_ended() {
     let mut scene = Scene::new(2);
     let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Negotiates)));
     scene.deafen(&["n2"]);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Stopping, .. })));
 }
@@ -295,9 +295,9 @@ fn an_answer_after_the_offer_lapsed_changes_nothing() {
     assert_eq!(scene.held(job), [1]);
 }
 
-/// One grows while it shrinks: a host that it gives back is not one that is on its way to it.
+/// One grows while it shrinks: a node that it gives back is not one that is on its way to it.
 #[test]
-fn a_host_that_is_on_its_way_cannot_be_given_back() {
+fn a_node_that_is_on_its_way_cannot_be_given_back() {
     let (mut scene, job) = attached(2, 3);
     scene.deafen(&["n3"]);
     let item = scene.item(job, 1);
@@ -311,21 +311,21 @@ fn a_host_that_is_on_its_way_cannot_be_given_back() {
     assert_eq!(scene.app_phase(job, grows), Phase::Applied);
 }
 
-/// A host that left and comes again is another place: the report of its first end does not end it.
+/// A node that left and comes again is another place: the report of its first end does not end it.
 #[test]
-fn a_host_comes_again_after_it_was_given_back() {
+fn a_node_comes_again_after_it_was_given_back() {
     let mut scene = Scene::new(2);
     let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Workers)));
     for _ in 0..3 {
-        let grown = scene.ask(job, hosts(Direction::Grow, 1, 1));
+        let grown = scene.ask(job, nodes(Direction::Grow, 1, 1));
         assert!(matches!(scene.outcome(grown), Some(AskOutcome::Ready { .. })));
-        let shrunk = scene.ask(job, hosts(Direction::Shrink, 1, 1));
+        let shrunk = scene.ask(job, nodes(Direction::Shrink, 1, 1));
         assert!(matches!(scene.outcome(shrunk), Some(AskOutcome::Ready { .. })));
     }
     assert_eq!(scene.lines(job).len(), 6);
 }
 
-/// The server asks for hosts that another shrink already names.
+/// The server asks for nodes that another shrink already names.
 #[test]
 fn nobody_is_asked_twice_for_the_same() {
     let (mut scene, job) = attached(4, 4);

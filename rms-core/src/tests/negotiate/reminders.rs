@@ -3,17 +3,17 @@
 use negotiation::{Action, Direction, Phase, Side};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 
-fn attached(n_hosts: u32, n_nodes: u32) -> (Scene, JobId) {
+fn attached(n_held: u32, n_nodes: u32) -> (Scene, JobId) {
     let mut scene = Scene::new(n_nodes);
-    let job = scene.submit(n_hosts, Span::from_hours(1), Some(malleable(1, n_nodes, OnResize::Negotiates)));
+    let job = scene.submit(n_held, Span::from_hours(1), Some(malleable(1, n_nodes, OnResize::Negotiates)));
     scene.attach(job).expect("it may");
     (scene, job)
 }
 
 #[test]
-fn who_comes_back_after_its_shrink_was_accepted_gives_the_hosts_it_chooses() {
+fn who_comes_back_after_its_shrink_was_accepted_gives_the_nodes_it_chooses() {
     let (mut scene, job) = attached(4, 4);
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Shrink, item);
@@ -50,7 +50,7 @@ fn an_offer_to_a_process_that_is_gone_is_answered_by_the_next_one() {
     scene.by_itself(|rms, now, step| {
         rms.negotiations()
             .open_growth_offer(now, step, (job, ClusterId(0)), 2, Default::default())
-            .expect("there are idle hosts");
+            .expect("there are idle nodes");
     });
     let id = scene.app_hears(job, Direction::Grow).expect("it was told");
     scene.hangs_up(job);
@@ -79,7 +79,7 @@ fn what_others_asked_for_is_not_told_as_its_own() {
     let (mut scene, job) = attached(1, 2);
     scene.hangs_up(job);
     scene.deafen(&["n2"]);
-    scene.ask(job, hosts(Direction::Grow, 1, 1));
+    scene.ask(job, nodes(Direction::Grow, 1, 1));
     scene.attach_anew(job).expect("it may");
     assert_eq!(scene.app_hears(job, Direction::Grow), None);
 }

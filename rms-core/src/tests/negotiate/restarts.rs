@@ -4,12 +4,12 @@ use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
 use rms_api::negotiate::AskOutcome;
 use rms_model::{ClusterId, JobId, OnResize, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 
-fn attached(n_hosts: u32, n_nodes: u32) -> (Scene, JobId) {
+fn attached(n_held: u32, n_nodes: u32) -> (Scene, JobId) {
     let mut scene = Scene::new(n_nodes);
     let limits = malleable(1, n_nodes, OnResize::Negotiates);
-    let job = scene.submit(n_hosts, Span::from_hours(1), Some(limits));
+    let job = scene.submit(n_held, Span::from_hours(1), Some(limits));
     scene.attach(job).expect("it may");
     (scene, job)
 }
@@ -68,8 +68,8 @@ fn asks_do_not_outlive_the_server_unless_they_were_agreed() {
     let job = scene.submit(1, Span::from_hours(1), limits());
     let other = scene.submit(1, Span::from_hours(1), limits());
     scene.deafen(&["n3"]);
-    scene.ask(job, hosts(Direction::Grow, 1, 1));
-    let mut ask = hosts(Direction::Grow, 3, 3);
+    scene.ask(job, nodes(Direction::Grow, 1, 1));
+    let mut ask = nodes(Direction::Grow, 3, 3);
     ask.wait = Span::from_mins(30);
     scene.ask(other, ask);
     scene.restart();
@@ -78,7 +78,7 @@ fn asks_do_not_outlive_the_server_unless_they_were_agreed() {
     assert_eq!(phases(&mut scene, job), [Phase::Committing]);
     scene.hear_again(&["n3"]);
     assert_eq!(phases(&mut scene, job), [Phase::Applied]);
-    let ticket = scene.ask(other, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(other, nodes(Direction::Grow, 1, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
 }
 
@@ -107,7 +107,7 @@ fn a_counter_that_was_lost_after_the_opening_is_given_up() {
     scene.by_itself(|rms, now, step| {
         id = rms.negotiations().open_growth_offer(now, step, (job, ClusterId(0)), 1, negotiation::Price(7)).ok();
     });
-    let id = id.expect("there are hosts for it");
+    let id = id.expect("there are nodes for it");
     assert!(scene.facts.noted.is_empty(), "the server's opening is durable before it leaves");
     // A bid that the server counters.
     scene.set("price", "7");
@@ -138,7 +138,7 @@ fn an_accept_is_durable_before_anybody_hears_of_it() {
 fn loans_and_departures_are_remembered() {
     let mut scene = Scene::new(4);
     let job = scene.submit(2, Span::from_hours(1), Some(malleable(1, 4, OnResize::Signal(10))));
-    let mut ask = hosts(Direction::Grow, 2, 2);
+    let mut ask = nodes(Direction::Grow, 2, 2);
     ask.duration = Some(Span::from_mins(10));
     scene.ask(job, ask);
     scene.restart();

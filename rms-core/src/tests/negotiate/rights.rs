@@ -7,7 +7,7 @@ use rms_api::negotiate::{Ask, AskOutcome, Asked, Declared, NegotiatorCall, Order
 use rms_api::{Answer, Refusal};
 use rms_model::{ClusterId, Identity, JobId, OnResize, Role, Run, Sizes, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 use crate::Fact;
 use crate::event::{Event, Ticket};
 
@@ -37,29 +37,29 @@ fn user(name: &str) -> Identity {
 fn only_a_job_that_runs_is_asked_for() {
     let mut scene = Scene::new(2);
     scene.submit(1, hour(), None);
-    let ticket = scene.ask(JobId(99), hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(JobId(99), nodes(Direction::Grow, 1, 1));
     assert_eq!(scene.refusal(ticket), Some(Refusal::NoSuchJob(JobId(99))));
     let waiting = scene.submit(2, hour(), Some(malleable(2, 2, OnResize::Workers)));
-    let ticket = scene.ask(waiting, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(waiting, nodes(Direction::Grow, 1, 1));
     assert_eq!(scene.refusal(ticket), Some(Refusal::NotRunning(waiting)));
 }
 
 /// A rank of an unmodified program spawns others: nobody has said at the submission that it would.
 #[test]
-fn hosts_may_be_asked_for_any_job_that_runs() {
+fn nodes_may_be_asked_for_any_job_that_runs() {
     let mut scene = Scene::new(2);
     let plain = scene.submit(1, hour(), None);
-    let ticket = scene.ask(plain, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(plain, nodes(Direction::Grow, 1, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
-    let ticket = scene.ask(plain, hosts(Direction::Shrink, 1, 1));
+    let ticket = scene.ask(plain, nodes(Direction::Shrink, 1, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
 }
 
 #[test]
-fn nobody_waits_for_more_hosts_than_there_are() {
+fn nobody_waits_for_more_nodes_than_there_are() {
     let mut scene = Scene::new(3);
     let job = scene.submit(1, hour(), None);
-    let patient = Ask { wait: Span::from_mins(1), ..hosts(Direction::Grow, 3, 3) };
+    let patient = Ask { wait: Span::from_mins(1), ..nodes(Direction::Grow, 3, 3) };
     let ticket = scene.ask(job, patient);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
 }
@@ -68,15 +68,15 @@ fn nobody_waits_for_more_hosts_than_there_are() {
 fn while_a_process_speaks_for_it_others_may_ask_and_it_hears_what_comes_of_it() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
-    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     let Some(AskOutcome::Ready { negotiation: asked, .. }) = scene.outcome(ticket) else { panic!("it is ready") };
     let known = scene.app(job).holding.clone().expect("it was told");
-    assert_eq!(known.hosts.len(), scene.held(job).len(), "it does not work from hosts as they were");
+    assert_eq!(known.nodes.len(), scene.held(job).len(), "it does not work from nodes as they were");
     let item = scene.item(job, 1);
     let own = scene.app_opens(job, Direction::Shrink, item);
     assert!(own.number > asked.number, "no number is used twice");
     assert_eq!(scene.app_phase(job, own), Phase::Accepted);
-    let ticket = scene.ask(job, hosts(Direction::Shrink, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Shrink, 1, 1));
     assert_eq!(scene.refusal(ticket), Some(Refusal::AlreadyNegotiating { job, id: own }));
     scene.is_durable();
 }
@@ -89,7 +89,7 @@ fn what_it_opens_while_somebody_else_asks_it_may_open_again() {
     scene.app(job).is_mute = true;
     let item = scene.item(job, 1);
     let own = scene.app_opens(job, Direction::Shrink, item);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     let Some(AskOutcome::Ready { negotiation: asked, .. }) = scene.outcome(ticket) else { panic!("it is ready") };
     assert_eq!(asked, own, "both have counted alike");
     scene.app(job).is_mute = false;
@@ -104,8 +104,8 @@ fn what_it_opens_while_somebody_else_asks_it_may_open_again() {
 fn one_asks_for_one_direction_at_a_time() {
     let (mut scene, job) = scene_with_job();
     scene.deafen(&["n3"]);
-    scene.ask(job, hosts(Direction::Grow, 1, 1));
-    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    scene.ask(job, nodes(Direction::Grow, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     assert!(matches!(scene.refusal(ticket), Some(Refusal::AlreadyNegotiating { .. })));
 }
 
@@ -116,20 +116,20 @@ fn impossible_asks_are_refused_with_a_reason() {
         let ticket = scene.ask(job, ask);
         scene.refusal(ticket)
     };
-    for ask in [hosts(Direction::Grow, 0, 0), hosts(Direction::Grow, u64::MAX, 1), hosts(Direction::Shrink, 9, 9)] {
+    for ask in [nodes(Direction::Grow, 0, 0), nodes(Direction::Grow, u64::MAX, 1), nodes(Direction::Shrink, 9, 9)] {
         assert!(matches!(refused(&mut scene, ask), Some(Refusal::Template(_))));
     }
-    let mut ask = hosts(Direction::Grow, 1, 1);
-    ask.what = Asked::Hosts { cluster: Some("nowhere".to_owned()) };
+    let mut ask = nodes(Direction::Grow, 1, 1);
+    ask.what = Asked::Nodes { cluster: Some("nowhere".to_owned()) };
     assert!(matches!(refused(&mut scene, ask), Some(Refusal::NoSuchCluster { .. })));
-    let mut ask = hosts(Direction::Shrink, 1, 1);
-    ask.hosts = vec!["n1".to_owned()];
-    assert!(matches!(refused(&mut scene, ask), Some(Refusal::WrongState { .. })), "its first host stays");
-    let mut ask = hosts(Direction::Grow, 1, 1);
+    let mut ask = nodes(Direction::Shrink, 1, 1);
+    ask.nodes = vec!["n1".to_owned()];
+    assert!(matches!(refused(&mut scene, ask), Some(Refusal::WrongState { .. })), "its first node stays");
+    let mut ask = nodes(Direction::Grow, 1, 1);
     ask.sizes = Sizes::MultipleOf(0);
     assert!(matches!(refused(&mut scene, ask), Some(Refusal::Template(_))));
-    // Both hosts cannot be given back: the first stays.
-    let ticket = scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    // Both nodes cannot be given back: the first stays.
+    let ticket = scene.ask(job, nodes(Direction::Shrink, 2, 2));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Policy, .. })));
 }
 
@@ -163,7 +163,7 @@ fn an_agent_asks_only_for_jobs_that_it_has() {
     let (mut scene, job) = scene_with_job();
     let asked = |scene: &mut Scene, name: &str, run| {
         let ticket = scene.ticket();
-        let ask = hosts(Direction::Grow, 1, 1);
+        let ask = nodes(Direction::Grow, 1, 1);
         scene.event(Event::AgentAsked { ticket, name: name.to_owned(), job, run, ask });
         ticket
     };
@@ -179,7 +179,7 @@ fn an_agent_asks_only_for_jobs_that_it_has() {
 #[test]
 fn negotiations_are_shown_to_the_owner_and_to_admins() {
     let (mut scene, job) = scene_with_job();
-    scene.ask(job, hosts(Direction::Grow, 1, 1));
+    scene.ask(job, nodes(Direction::Grow, 1, 1));
     let query = || Call::Query(Query::Negotiations { job: Some(job) });
     assert!(matches!(scene.call_as(user("eve"), query()), Err(Refusal::NotYourJob { .. })));
     let all = Call::Query(Query::Negotiations { job: None });
@@ -208,7 +208,7 @@ fn an_owner_withdraws_and_only_an_admin_forces() {
     scene.by_itself(|rms, now, step| {
         id = rms.negotiations().open_growth_offer(now, step, (job, ClusterId(0)), 1, Default::default()).ok();
     });
-    let id = id.expect("there is a host for it");
+    let id = id.expect("there is a node for it");
     let withdraw = Call::OrderNegotiation { job, negotiation: id, order: Order::Withdraw };
     scene.call_as(user("root"), withdraw).expect("its owner may");
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Withdrawn));
@@ -223,14 +223,14 @@ fn declared_limits_are_checked_and_kept() {
     let declare = |scene: &mut Scene, limits| scene.negotiator_call(job, NegotiatorCall::Declare(limits));
     assert_eq!(declare(&mut scene, declared(3, 2)), Err(Refusal::MalleableSizes));
     declare(&mut scene, declared(2, 4)).expect("it may");
-    let talks = scene.world.rms.state().jobs()[&job].talks.as_ref().expect("it was written down");
-    assert_eq!(talks.declared, Some(declared(2, 4)));
+    let negotiations = scene.world.rms.state().jobs()[&job].negotiations.as_ref().expect("it was written down");
+    assert_eq!(negotiations.declared, Some(declared(2, 4)));
     scene.is_durable();
 }
 
 /// What breaks the rules of a dialogue ends that dialogue, and nothing else.
 #[test]
-fn a_proposal_about_hosts_that_it_does_not_have_is_rejected() {
+fn a_proposal_about_nodes_that_it_does_not_have_is_rejected() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
     let mut item = scene.item(job, 1);
@@ -244,7 +244,7 @@ fn a_proposal_about_hosts_that_it_does_not_have_is_rejected() {
     // Out of turn: it is told, and the dialogue goes on.
     let item = scene.item(job, 9);
     let id = scene.app_opens(job, Direction::Grow, item);
-    let statement = Some(negotiation::Statement::Commit { round: 2, hosts: Default::default() });
+    let statement = Some(negotiation::Statement::Commit { round: 2, nodes: Default::default() });
     scene.send(job, negotiation::Message { id, seq: 2, ack_seq: 1, statement });
     assert_eq!(scene.app(job).refused.len(), 1);
     assert_eq!(scene.phase(job, id), Phase::Countered(Side::Rms));
@@ -310,10 +310,10 @@ fn the_audit_has_what_an_admin_asked_for_others_and_not_what_was_refused() {
         let is_of_asks = |fact: &&Fact| matches!(fact, Fact::Audited { entry } if entry.action == "negotiate");
         scene.facts().iter().filter(is_of_asks).count()
     };
-    let ticket = scene.ask(job, Ask { hosts: vec!["n9".to_owned()], ..hosts(Direction::Shrink, 1, 1) });
+    let ticket = scene.ask(job, Ask { nodes: vec!["n9".to_owned()], ..nodes(Direction::Shrink, 1, 1) });
     assert!(scene.refusal(ticket).is_some(), "there is no such node");
     let n_before = n_audited(&scene);
-    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
     assert_eq!((n_before, n_audited(&scene)), (0, 1));
 }

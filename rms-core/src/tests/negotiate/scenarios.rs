@@ -4,7 +4,7 @@ use negotiation::{Action, Direction, Phase, Price, Quantity, Reason, Side, Sizes
 use rms_api::negotiate::{AskOutcome, Said};
 use rms_model::{OnResize, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -29,9 +29,9 @@ fn an_application_is_offered_what_there_is_and_the_offer_is_kept_for_it() {
     assert_eq!(scene.held(job).len(), 8);
 }
 
-/// (c): when the short job ends, the malleable one is offered its hosts, and takes them because eight is a power of two.
+/// (c): when the short job ends, the malleable one is offered its nodes, and takes them because eight is a power of two.
 #[test]
-fn a_malleable_application_is_offered_the_hosts_of_a_job_that_has_ended() {
+fn a_malleable_application_is_offered_the_nodes_of_a_job_that_has_ended() {
     let mut scene = Scene::new(8);
     scene.set("offer_idle", "equal_share");
     let mut limits = malleable(4, 8, OnResize::Workers);
@@ -71,7 +71,7 @@ fn an_application_that_needs_a_power_of_two_takes_a_part_of_what_is_offered() {
 fn the_server_offers_the_greatest_size_that_is_of_use() {
     let mut scene = Scene::new(23);
     let job = scene.submit(8, hour(), Some(malleable(1, 23, OnResize::Negotiates)));
-    let mut ask = hosts(Direction::Grow, 24, 4);
+    let mut ask = nodes(Direction::Grow, 24, 4);
     ask.sizes = Sizes::PowerOfTwo;
     let ticket = scene.ask(job, ask);
     assert!(
@@ -82,14 +82,14 @@ fn the_server_offers_the_greatest_size_that_is_of_use() {
     assert_eq!(scene.held(job).len(), 16);
 }
 
-/// (e): a host has its price. Who bids less is told what it costs, and pays that or leaves.
+/// (e): a node has its price. Who bids less is told what it costs, and pays that or leaves.
 #[test]
 fn a_bid_below_the_price_is_countered_with_the_price() {
     let mut scene = Scene::new(4);
     scene.set("price", "100");
     let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
     let bid = |price| {
-        let mut ask = hosts(Direction::Grow, 2, 2);
+        let mut ask = nodes(Direction::Grow, 2, 2);
         ask.price = Price(price);
         ask
     };
@@ -142,23 +142,23 @@ fn growth_does_not_delay_who_waits() {
     let waiting = scene.submit(3, Span::from_mins(10), None);
     assert!(scene.is_started(short) && !scene.is_started(waiting));
     // Two are free, and three will be wanted in ten minutes.
-    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 2, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
     // For as long as they are not wanted they can be had: but only until the job ends, which is later.
     scene.set("delay_tolerance", "2h");
-    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 1));
+    let ticket = scene.ask(job, nodes(Direction::Grow, 2, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
 }
 
-/// Who waits for hosts is served when some become free, in the order of asking.
+/// Who waits for nodes is served when some become free, in the order of asking.
 #[test]
-fn growth_that_waits_is_served_when_hosts_become_free() {
+fn growth_that_waits_is_served_when_nodes_become_free() {
     let mut scene = Scene::new(4);
     let first = scene.submit(1, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
     let second = scene.submit(1, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
     let short = scene.submit(2, hour(), None);
     let patient = || {
-        let mut ask = hosts(Direction::Grow, 2, 1);
+        let mut ask = nodes(Direction::Grow, 2, 1);
         ask.wait = Span::from_mins(5);
         ask
     };
@@ -180,7 +180,7 @@ fn two_applications_that_each_want_the_rest_come_to_an_end() {
     let mut scene = Scene::new(6);
     let jobs = [1, 2].map(|_| scene.submit(2, hour(), Some(malleable(1, 6, OnResize::Negotiates))));
     let tickets = jobs.map(|job| {
-        let mut ask = hosts(Direction::Grow, 4, 4);
+        let mut ask = nodes(Direction::Grow, 4, 4);
         ask.wait = Span::from_mins(1);
         scene.ask(job, ask)
     });
@@ -191,7 +191,7 @@ fn two_applications_that_each_want_the_rest_come_to_an_end() {
     assert_eq!(scene.n_free(), 2);
 }
 
-/// Until its hosts are wanted, together with others that are not free before, nobody is delayed.
+/// Until its nodes are wanted, together with others that are not free before, nobody is delayed.
 #[test]
 fn a_job_gets_as_much_time_as_delays_nobody() {
     let mut scene = Scene::new(2);
@@ -200,7 +200,7 @@ fn a_job_gets_as_much_time_as_delays_nobody() {
     let other = scene.submit(1, Span::from_mins(20), None);
     // Both are wanted in twenty minutes.
     let waiting = scene.submit(2, Span::from_mins(1), None);
-    let mut ask = hosts(Direction::Grow, Span::from_mins(60).as_millis() as u64, 1);
+    let mut ask = nodes(Direction::Grow, Span::from_mins(60).as_millis() as u64, 1);
     ask.what = rms_api::negotiate::Asked::Time;
     let ticket = scene.ask(job, ask);
     let Some(AskOutcome::Ready { quantity, .. }) = scene.outcome(ticket) else {
@@ -213,13 +213,13 @@ fn a_job_gets_as_much_time_as_delays_nobody() {
     assert!(scene.is_started(waiting));
 }
 
-/// More wall time is negotiated as hosts are.
+/// More wall time is negotiated as nodes are.
 #[test]
-fn a_job_gets_more_time_where_nobody_waits_for_its_hosts() {
+fn a_job_gets_more_time_where_nobody_waits_for_its_nodes() {
     let mut scene = Scene::new(2);
     let job = scene.submit(2, Span::from_mins(10), Some(malleable(1, 2, OnResize::Negotiates)));
     let more = |minutes: i64| {
-        let mut ask = hosts(Direction::Grow, Span::from_mins(minutes).as_millis() as u64, 1);
+        let mut ask = nodes(Direction::Grow, Span::from_mins(minutes).as_millis() as u64, 1);
         ask.what = rms_api::negotiate::Asked::Time;
         ask
     };

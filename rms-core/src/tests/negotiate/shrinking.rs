@@ -1,11 +1,11 @@
-//! Hosts that are given back: promises that are kept and broken, hosts that are left in order, and loans.
+//! Nodes that are given back: promises that are kept and broken, nodes that are left in order, and loans.
 
 use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
 use rms_api::Call;
 use rms_api::negotiate::{AskOutcome, Holding};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 use crate::negotiate::open::Wanted;
 
 fn hour() -> Span {
@@ -13,13 +13,13 @@ fn hour() -> Span {
 }
 
 impl Scene {
-    /// The server asks for so many hosts.
-    fn wants_back(&mut self, job: JobId, n_hosts: u32) -> NegotiationId {
+    /// The server asks for so many nodes.
+    fn wants_back(&mut self, job: JobId, n_nodes: u32) -> NegotiationId {
         let mut id = None;
         self.by_itself(|rms, now, step| {
             id = rms
                 .negotiations()
-                .open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(n_hosts, n_hosts), None)
+                .open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(n_nodes, n_nodes), None)
                 .ok();
         });
         id.expect("it can be asked")
@@ -53,7 +53,7 @@ fn an_application_lets_go_what_it_has_promised_at_its_breakpoint() {
 }
 
 #[test]
-fn who_breaks_a_promise_is_warned_and_then_its_last_hosts_are_taken() {
+fn who_breaks_a_promise_is_warned_and_then_its_last_nodes_are_taken() {
     let mut scene = Scene::new(4);
     scene.set("release_grace", "10s");
     let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
@@ -61,10 +61,10 @@ fn who_breaks_a_promise_is_warned_and_then_its_last_hosts_are_taken() {
     let id = scene.wants_back(job, 2);
     scene.app_acts(job, id, Action::Accept);
     scene.after(Span::from_secs(10));
-    let talks = scene.world.rms.state().jobs()[&job].talks.as_ref().expect("it negotiates");
-    assert!(talks.case(id).expect("it is known").is_warned);
+    let negotiations = scene.world.rms.state().jobs()[&job].negotiations.as_ref().expect("it negotiates");
+    assert!(negotiations.get(id).expect("it is known").is_warned);
     assert_eq!(scene.held(job).len(), 4);
-    let doomed = |holding: &Holding| holding.hosts.iter().map(|host| host.is_departing).collect::<Vec<_>>();
+    let doomed = |holding: &Holding| holding.nodes.iter().map(|node| node.is_departing).collect::<Vec<_>>();
     assert_eq!(scene.app(job).holding.as_ref().map(doomed), Some(vec![false, false, true, true]), "it is told which");
     scene.after(Span::from_secs(10));
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
@@ -72,11 +72,11 @@ fn who_breaks_a_promise_is_warned_and_then_its_last_hosts_are_taken() {
     let reason = scene.app(job).dialogues.get(id).and_then(|dialogue| dialogue.reason());
     assert_eq!(reason, Some(Reason::BrokenPromise));
     let holding = scene.app(job).holding.clone().expect("it was told");
-    assert_eq!(holding.hosts.len(), 2);
+    assert_eq!(holding.nodes.len(), 2);
 }
 
 #[test]
-fn the_first_host_is_never_given_back() {
+fn the_first_node_is_never_given_back() {
     let mut scene = Scene::new(3);
     let job = scene.submit(2, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
     scene.attach(job).expect("it may");
@@ -87,28 +87,28 @@ fn the_first_host_is_never_given_back() {
     assert_eq!(scene.held(job), [1, 2]);
 }
 
-/// A job that is told by a signal leaves by itself: the host file is without the hosts, its processes run on there.
+/// A job that is told by a signal leaves by itself: the hostfile is without the nodes, its processes run on there.
 #[test]
-fn a_job_that_is_told_leaves_its_hosts_and_says_so() {
+fn a_job_that_is_told_leaves_its_nodes_and_says_so() {
     let mut scene = Scene::new(4);
     let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Signal(10))));
-    let ticket = scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    let ticket = scene.ask(job, nodes(Direction::Shrink, 2, 2));
     assert_eq!((scene.departing(job), scene.generation(job)), (vec![3, 4], 2));
     assert_eq!(scene.held(job).len(), 4, "its processes run on");
     scene.call(Call::ResizeDone { job, generation: 1 }).expect("it may");
     assert_eq!(scene.held(job).len(), 4, "it has not heard of this change");
     scene.call(Call::ResizeDone { job, generation: 2 }).expect("it may");
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
-    assert_eq!(scene.generation(job), 2, "its hosts are those that it knows of");
+    assert_eq!(scene.generation(job), 2, "its nodes are those that it knows of");
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, generation: 2, .. })));
 }
 
 #[test]
-fn a_job_that_is_told_and_does_nothing_loses_its_hosts_all_the_same() {
+fn a_job_that_is_told_and_does_nothing_loses_its_nodes_all_the_same() {
     let mut scene = Scene::new(4);
     scene.set("release_grace", "5s");
     let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Hook("./resize".to_owned()))));
-    let ticket = scene.ask(job, hosts(Direction::Shrink, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Shrink, 1, 1));
     scene.after(Span::from_secs(4));
     assert_eq!(scene.held(job).len(), 4);
     scene.after(Span::from_secs(1));
@@ -121,12 +121,12 @@ fn a_job_that_is_told_and_does_nothing_loses_its_hosts_all_the_same() {
 fn a_loan_is_given_back_in_time() {
     let mut scene = Scene::new(6);
     let job = scene.submit(2, hour(), Some(malleable(1, 6, OnResize::Workers)));
-    let mut ask = hosts(Direction::Grow, 4, 4);
+    let mut ask = nodes(Direction::Grow, 4, 4);
     ask.duration = Some(Span::from_mins(10));
     let ticket = scene.ask(job, ask);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
     scene.after(Span::from_mins(5));
-    scene.ask(job, hosts(Direction::Shrink, 1, 1));
+    scene.ask(job, nodes(Direction::Shrink, 1, 1));
     assert_eq!(scene.held(job).len(), 5);
     scene.after(Span::from_mins(6));
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 4));
@@ -150,13 +150,13 @@ fn who_will_not_give_back_what_was_lent_loses_it() {
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
 }
 
-/// A host that still has processes when the time for all that is over is not free: the ask fails, the host leaves later.
+/// A node that still has processes when the time for all that is over is not free: the ask fails, the node leaves later.
 #[test]
-fn a_host_is_not_free_before_nothing_runs_there() {
+fn a_node_is_not_free_before_nothing_runs_there() {
     let mut scene = Scene::new(2);
     let job = scene.submit(2, hour(), Some(malleable(1, 2, OnResize::Workers)));
     scene.deafen(&["n2"]);
-    let ticket = scene.ask(job, hosts(Direction::Shrink, 1, 1));
+    let ticket = scene.ask(job, nodes(Direction::Shrink, 1, 1));
     let waiting = scene.submit(1, hour(), None);
     scene.after(Span::from_mins(11));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Overdue, .. })));

@@ -27,11 +27,11 @@ fn holding(scene: &mut Scene, job: JobId) -> Holding {
 }
 
 fn sizes(holding: &Holding) -> Vec<u32> {
-    holding.stages.iter().flat_map(|stages| stages.legs.iter().map(|leg| leg.hosts)).collect()
+    holding.stages.iter().flat_map(|stages| stages.legs.iter().map(|leg| leg.nodes)).collect()
 }
 
 fn departing(holding: &Holding) -> Vec<&str> {
-    holding.hosts.iter().filter(|host| host.is_departing).map(|host| host.name.as_str()).collect()
+    holding.nodes.iter().filter(|node| node.is_departing).map(|node| node.name.as_str()).collect()
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn who_attaches_hears_of_each_stage_and_names_what_it_frees() {
     assert!(matches!(free(&mut scene, "n1"), Err(Refusal::WrongState { .. })), "its next stage is not smaller");
     scene.after(Span::from_secs(10));
     let second = holding(&mut scene, job);
-    assert_eq!((second.generation, second.hosts.len(), sizes(&second)), (2, 3, vec![3, 2]));
-    assert!(matches!(free(&mut scene, "n1"), Err(Refusal::WrongState { .. })), "its first host stays");
+    assert_eq!((second.generation, second.nodes.len(), sizes(&second)), (2, 3, vec![3, 2]));
+    assert!(matches!(free(&mut scene, "n1"), Err(Refusal::WrongState { .. })), "its first node stays");
     free(&mut scene, "n2").expect("one is to go");
     assert_eq!(departing(&holding(&mut scene, job)), ["n2"]);
     // What it knows survives the server.
@@ -77,5 +77,5 @@ fn nothing_is_negotiated_outside_the_stages() {
     // A program may be submitted either way: what it declares binds nobody here.
     let declared = Declared { least: 1, most: 4, sizes: Sizes::Any, speedup: Default::default() };
     scene.negotiator_call(job, NegotiatorCall::Declare(declared)).expect("as anywhere");
-    assert!(scene.lines(job).is_empty() && scene.world.rms.state().jobs()[&job].talks.is_none());
+    assert!(scene.lines(job).is_empty() && scene.world.rms.state().jobs()[&job].negotiations.is_none());
 }

@@ -13,7 +13,7 @@ use rms_api::desired::NodeExit;
 use rms_api::negotiate::{Asked, NegotiatorCall, Order};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Run, Sizes, Span, Work};
 
-use super::{Scene, hosts, malleable};
+use super::{Scene, malleable, nodes};
 use crate::Fact;
 use crate::event::Event;
 use crate::negotiate::open::Wanted;
@@ -50,13 +50,13 @@ fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
         walk.heal();
         n_walked += 1;
         for fact in &walk.scene.facts.durable {
-            if let Fact::Talked { dialogue, .. } = fact
+            if let Fact::DialogueChanged { dialogue, .. } = fact
                 && dialogue.phase() == Phase::Applied
             {
                 *n_applied.entry((dialogue.id().initiator, dialogue.direction())).or_default() += 1;
                 let items = dialogue.proposal().into_iter().flat_map(|proposal| proposal.items());
                 let live: Vec<Resource> = items.filter(|item| item.is_live()).map(|item| item.resource).collect();
-                n_elsewhere += u32::from(live.contains(&Resource::Hosts(ClusterId(1))));
+                n_elsewhere += u32::from(live.contains(&Resource::Nodes(ClusterId(1))));
                 n_both += u32::from(live.len() == 2);
                 n_cores += u32::from(live.iter().any(|resource| matches!(resource, Resource::Cores(_))));
             }
@@ -109,7 +109,7 @@ impl Walk<'_> {
         ];
         for _ in 0..3 {
             let way = ways[self.dice.number(0, 4) as usize].clone();
-            let n_hosts = self.dice.number(1, 2);
+            let n_nodes = self.dice.number(1, 2);
             let is_script = self.dice.chance(50) && way != OnResize::Workers;
             let work = match is_script {
                 true => Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() },
@@ -119,7 +119,7 @@ impl Walk<'_> {
             if self.dice.chance(30) {
                 limits.sizes = Sizes::PowerOfTwo;
             }
-            self.scene.submit_work(n_hosts, Span::from_hours(2), work, Some(limits));
+            self.scene.submit_work(n_nodes, Span::from_hours(2), work, Some(limits));
         }
     }
 
@@ -162,8 +162,8 @@ impl Walk<'_> {
                 let _ = self.scene.call(Call::ResizeDone { job, generation });
             }
             28 => {
-                let n_hosts = self.dice_hosts();
-                self.scene.submit(n_hosts, Span::from_mins(20), None);
+                let n_nodes = self.dice_nodes();
+                self.scene.submit(n_nodes, Span::from_mins(20), None);
             }
             29 => self.a_share_fails(job),
             30 => {
@@ -181,26 +181,30 @@ impl Walk<'_> {
         }
     }
 
-    /// The plan as if more hosts were kept for a negotiation is the plan once they are, under every policy. Says how many
+    /// The plan as if more nodes were kept for a negotiation is the plan once they are, under every policy. Says how many
     /// there were with somebody who waits.
     fn compare_plans(&self) -> u32 {
         let (state, now) = (self.scene.world.rms.state(), self.scene.world.now);
         let mut n_compared = 0;
         for (job, entry) in state.jobs() {
-            let open = entry.talks.iter().flat_map(|talks| talks.open()).find(|case| !case.is_handed_over);
-            let Some(case) = open.filter(|_| state.n_queued() > 0) else { continue };
+            let open = entry
+                .negotiations
+                .iter()
+                .flat_map(|negotiations| negotiations.open())
+                .find(|negotiation| !negotiation.is_handed_over);
+            let Some(negotiation) = open.filter(|_| state.n_queued() > 0) else { continue };
             let free = state.clusters().keys().flat_map(|cluster| state.free(*cluster));
             // Not by the dice: the walk goes where it goes without this.
             let more = free
                 .enumerate()
                 .filter(|(idx, _)| !(idx + self.scene.facts.durable.len()).is_multiple_of(3))
                 .map(|(_, node)| node);
-            let nodes: Vec<NodeId> = case.held.iter().copied().chain(more).collect();
-            let kept = Fact::HostsHeld { job: *job, negotiation: case.id(), nodes: nodes.clone() };
+            let nodes: Vec<NodeId> = negotiation.held.iter().copied().chain(more).collect();
+            let kept = Fact::NodesHeld { job: *job, negotiation: negotiation.id(), nodes: nodes.clone() };
             for policy in ["views", "fcfs", "easy", "conservative"] {
                 let mut state = state.clone();
                 state.settings.set("policy", policy).expect("it is one");
-                let supposed = plan::plan_if_kept(&state, now, *job, case.id(), &nodes);
+                let supposed = plan::plan_if_kept(&state, now, *job, negotiation.id(), &nodes);
                 state.apply(&kept).expect("they are free, or kept for it");
                 let real = plan::plan(&state, now, Scope::Estimates);
                 assert_eq!(supposed.placements, real.placements, "{policy}, {kept:?}");
@@ -210,7 +214,7 @@ impl Walk<'_> {
         n_compared
     }
 
-    fn dice_hosts(&mut self) -> u32 {
+    fn dice_nodes(&mut self) -> u32 {
         self.dice.number(1, 3)
     }
 
@@ -233,18 +237,18 @@ impl Walk<'_> {
     fn asks(&mut self, job: JobId) {
         let direction = if self.dice.chance(65) { Direction::Grow } else { Direction::Shrink };
         let quantity = self.dice.number(1, 4);
-        let mut ask = hosts(direction, quantity.into(), self.dice.number(1, quantity).into());
+        let mut ask = nodes(direction, quantity.into(), self.dice.number(1, quantity).into());
         if self.dice.chance(20) {
             ask.what = Asked::Time;
             ask.quantity = u64::from(self.dice.number(1, 3_000_000));
             ask.least = 1;
         } else if self.dice.chance(30) {
-            ask.what = Asked::Hosts { cluster: Some("d".to_owned()) };
+            ask.what = Asked::Nodes { cluster: Some("d".to_owned()) };
         }
         if self.dice.chance(20) {
             ask.what = Asked::Cores { cluster: None };
             if self.dice.chance(30) {
-                ask.hosts = vec![format!("n{}", self.scene.held(job)[0])];
+                ask.nodes = vec![format!("n{}", self.scene.held(job)[0])];
             }
         }
         if self.dice.chance(30) {
@@ -263,7 +267,7 @@ impl Walk<'_> {
         let state = self.scene.world.rms.state();
         let is_here = |node: &&NodeId| state.nodes()[node].cluster == cluster;
         let held = state.jobs()[&job].nodes().iter().filter(is_here).count() as u64;
-        let mut item = Item::up_to(Resource::Hosts(cluster), held, quantity);
+        let mut item = Item::up_to(Resource::Nodes(cluster), held, quantity);
         if self.dice.chance(20) {
             item.terms.duration = Some(Span::from_mins(5));
         }
@@ -282,7 +286,7 @@ impl Walk<'_> {
         let mut items = vec![self.item(job, home)];
         if self.dice.chance(60) {
             items.push(self.item(job, ClusterId(1 - home.0)));
-            // There are few hosts: of much on both, one would always lack.
+            // There are few nodes: of much on both, one would always lack.
             items = items.into_iter().map(|item| Item::up_to(item.resource, item.held.0, 1)).collect();
         } else if self.dice.chance(25) {
             items[0].resource = Resource::Cores(home);
@@ -322,7 +326,7 @@ impl Walk<'_> {
             Phase::Accepted | Phase::Committing if direction == Direction::Grow || self.dice.chance(10) => {
                 Action::Fail(Reason::Lost)
             }
-            Phase::Accepted => Action::Commit(self.some_hosts(job, id)),
+            Phase::Accepted => Action::Commit(self.some_nodes(job, id)),
             Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms) => match self.dice.number(0, 3) {
                 0 | 1 => Action::Accept,
                 2 => self.counter(job, id),
@@ -347,7 +351,7 @@ impl Walk<'_> {
             item.quantity = Quantity(less.into());
             item.terms.least = item.terms.least.min(item.quantity);
             item.terms.price = Price(self.dice.number(0, 2).into());
-            item.hosts.clear();
+            item.nodes.clear();
         }
         match proposal.with_items(items) {
             Ok(template) => Action::Propose { template, valid_for: Span::from_secs(40) },
@@ -355,15 +359,15 @@ impl Walk<'_> {
         }
     }
 
-    /// As many hosts of each cluster as were agreed, mostly ones that it may leave.
-    fn some_hosts(&mut self, job: JobId, id: NegotiationId) -> std::collections::BTreeSet<NodeId> {
+    /// As many nodes of each cluster as were agreed, mostly ones that it may leave.
+    fn some_nodes(&mut self, job: JobId, id: NegotiationId) -> std::collections::BTreeSet<NodeId> {
         let proposal = self.scene.apps[&job].dialogues.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
         let skipped = usize::from(!self.dice.chance(10));
         let state = self.scene.world.rms.state();
         let held = || self.scene.held(job).into_iter().skip(skipped).map(NodeId);
         let items = proposal.iter().flat_map(|proposal| proposal.items()).filter(|item| item.is_live());
         let of_item = |item: &Item| {
-            let is_here = |node: &NodeId| item.resource == Resource::Hosts(state.nodes()[node].cluster);
+            let is_here = |node: &NodeId| item.resource == Resource::Nodes(state.nodes()[node].cluster);
             held().filter(is_here).take(item.quantity.0 as usize).collect::<Vec<_>>()
         };
         items.flat_map(of_item).collect()
@@ -385,10 +389,10 @@ impl Walk<'_> {
     }
 
     fn server_offers(&mut self, job: JobId) {
-        let (n_hosts, price) = (self.dice.number(1, 3), Price(self.dice.number(0, 1).into()));
+        let (n_nodes, price) = (self.dice.number(1, 3), Price(self.dice.number(0, 1).into()));
         let cluster = self.cluster();
         self.scene.by_itself(|rms, now, step| {
-            let _ = rms.negotiations().open_growth_offer(now, step, (job, cluster), n_hosts, price);
+            let _ = rms.negotiations().open_growth_offer(now, step, (job, cluster), n_nodes, price);
         });
     }
 
@@ -452,13 +456,17 @@ impl Walk<'_> {
     }
 
     fn orders(&mut self, job: JobId) {
-        let talks = self.scene.world.rms.state().jobs()[&job].talks.as_ref();
-        let Some(negotiation) = talks.and_then(|talks| talks.open().next()).map(|case| case.id()) else { return };
+        let negotiations = self.scene.world.rms.state().jobs()[&job].negotiations.as_ref();
+        let Some(negotiation) =
+            negotiations.and_then(|negotiations| negotiations.open().next()).map(|negotiation| negotiation.id())
+        else {
+            return;
+        };
         let order = if self.dice.chance(50) { Order::Withdraw } else { Order::Force };
         let _ = self.scene.call(Call::OrderNegotiation { job, negotiation, order });
     }
 
-    /// A host of it has trouble.
+    /// A node of it has trouble.
     fn a_share_fails(&mut self, job: JobId) {
         let held = self.scene.held(job);
         let name = format!("n{}", held[self.dice.number(0, held.len() as u32 - 1) as usize]);
@@ -493,10 +501,10 @@ impl Walk<'_> {
         self.scene.is_durable();
         let state = self.scene.world.rms.state();
         for (job, entry) in state.jobs() {
-            let Some(talks) = &entry.talks else { continue };
-            let open: Vec<_> = talks.open().map(|case| (case.id(), case.phase())).collect();
+            let Some(negotiations) = &entry.negotiations else { continue };
+            let open: Vec<_> = negotiations.open().map(|negotiation| (negotiation.id(), negotiation.phase())).collect();
             assert!(open.is_empty(), "job {job} still negotiates: {open:?}");
-            assert!(entry.promised_hosts().next().is_none(), "job {job} still holds hosts");
+            assert!(entry.promised_nodes().next().is_none(), "job {job} still holds nodes");
             let awaits_cores = entry.started().is_some_and(|started| started.awaits_cores());
             assert!(!awaits_cores, "nobody knows how many cores job {job} has");
         }
@@ -508,8 +516,13 @@ impl Walk<'_> {
             for dialogue in app.dialogues.all() {
                 let (id, phase) = (dialogue.id(), dialogue.phase());
                 assert!(phase.is_over(), "the application {job} waits for ever in {id}: {phase}");
-                let case = entry.talks.as_ref().and_then(|talks| talks.case(id)).filter(|case| case.asking.is_none());
-                let (ready, known) = (phase == Phase::Applied, case.map(|case| case.phase() == Phase::Applied));
+                let negotiation = entry
+                    .negotiations
+                    .as_ref()
+                    .and_then(|negotiations| negotiations.get(id))
+                    .filter(|negotiation| negotiation.asking.is_none());
+                let (ready, known) =
+                    (phase == Phase::Applied, negotiation.map(|negotiation| negotiation.phase() == Phase::Applied));
                 assert!(known.is_none_or(|known| known == ready), "{job} and the server disagree on {id}");
             }
         }

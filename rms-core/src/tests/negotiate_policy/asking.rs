@@ -1,4 +1,4 @@
-//! When running applications are asked to give hosts back, and by whom.
+//! When running applications are asked to give nodes back, and by whom.
 
 use negotiation::{Action, Reason};
 use rms_api::Call;
@@ -8,8 +8,8 @@ use rms_model::{JobId, Sizes, Span};
 use super::{Scene, hour, speaking, told};
 
 impl Scene {
-    fn urgent(&mut self, n_hosts: u32, priority: i32) -> JobId {
-        self.job_of("root", n_hosts, |submission| submission.priority = priority)
+    fn urgent(&mut self, n_nodes: u32, priority: i32) -> JobId {
+        self.job_of("root", n_nodes, |submission| submission.priority = priority)
     }
 
     fn take_out(&mut self, node: &str) {
@@ -41,13 +41,13 @@ fn the_first_of_the_queue_gets_what_it_lacks_and_nobody_else_does() {
     let other = scene.rigid(2, hour());
     assert_eq!((scene.n_held(large), scene.n_held(small)), (2, 3), "who has most above its minimum gives");
     assert!(scene.is_started(head));
-    assert!(!scene.is_started(other), "one host is all that could be given");
+    assert!(!scene.is_started(other), "one node is all that could be given");
     assert_eq!(scene.n_held(small), 3, "which would be in vain");
 }
 
 /// Who made room is the first to have it back, long before it could decline the same again.
 #[test]
-fn hosts_that_were_given_for_others_come_back_once_nobody_waits() {
+fn nodes_that_were_given_for_others_come_back_once_nobody_waits() {
     let mut scene = Scene::offering(8);
     let job = scene.submit(8, hour(), Some(told(2, 8, Sizes::Any)));
     let guest = scene.rigid(5, hour());
@@ -58,7 +58,7 @@ fn hosts_that_were_given_for_others_come_back_once_nobody_waits() {
 }
 
 #[test]
-fn under_every_policy_the_first_of_the_queue_gets_its_hosts() {
+fn under_every_policy_the_first_of_the_queue_gets_its_nodes() {
     for policy in rms_model::Policy::ALL {
         let mut scene = Scene::offering(8);
         scene.set("policy", policy.name());
@@ -210,15 +210,15 @@ fn who_will_not_shrink_is_not_asked_again_and_others_are() {
     assert_eq!(scene.wish_to(stubborn), None);
     let wish = scene.wish_to(other).expect("it has two to give, too");
     scene.accepts(other, wish);
-    let hosts = scene.held(other)[1..].iter().copied().map(rms_model::NodeId).collect();
-    scene.app_acts(other, wish, negotiation::Action::Commit(hosts));
+    let nodes = scene.held(other)[1..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(other, wish, negotiation::Action::Commit(nodes));
     assert_eq!(scene.n_held(other), 1);
     assert!(scene.is_started(waits));
 }
 
-/// While hosts come together for who waits, those that are free already are offered to nobody.
+/// While nodes come together for who waits, those that are free already are offered to nobody.
 #[test]
-fn hosts_that_come_together_are_not_given_away() {
+fn nodes_that_come_together_are_not_given_away() {
     let mut scene = Scene::offering(8);
     scene.set("offer_recall", "queue");
     let job = scene.submit(5, hour(), Some(speaking(1, 8, Sizes::Any)));
@@ -229,17 +229,17 @@ fn hosts_that_come_together_are_not_given_away() {
     scene.set("offer_idle", "equal_share");
     let wish = scene.wish_to(job).expect("three are missing");
     scene.after(Span::from_secs(1));
-    assert_eq!((scene.n_free(), scene.n_held(short)), (1, 2), "the free host is for who waits");
+    assert_eq!((scene.n_free(), scene.n_held(short)), (1, 2), "the free node is for who waits");
     scene.accepts(job, wish);
-    let hosts = scene.held(job)[2..].iter().copied().map(rms_model::NodeId).collect();
-    scene.app_acts(job, wish, negotiation::Action::Commit(hosts));
+    let nodes = scene.held(job)[2..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(job, wish, negotiation::Action::Commit(nodes));
     assert!(scene.is_started(waits));
 }
 
 /// One victim is quick and the other takes its time: what the first one gave is lent only to who is gone before the other
 /// one must have given, too.
 #[test]
-fn hosts_that_were_given_for_one_are_not_lent_to_another_for_long() {
+fn nodes_that_were_given_for_one_are_not_lent_to_another_for_long() {
     let mut scene = Scene::offering(8);
     let [quick, slow] = [1, 2].map(|_| {
         let job = scene.submit(4, hour(), Some(speaking(1, 4, Sizes::Any)));
@@ -253,13 +253,13 @@ fn hosts_that_were_given_for_one_are_not_lent_to_another_for_long() {
         scene.accepts(job, wish);
     }
     let wish = scene.wish_to(quick).expect("it was agreed");
-    let hosts = scene.held(quick)[1..].iter().copied().map(rms_model::NodeId).collect();
-    scene.app_acts(quick, wish, negotiation::Action::Commit(hosts));
+    let nodes = scene.held(quick)[1..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(quick, wish, negotiation::Action::Commit(nodes));
     assert_eq!((scene.n_held(quick), scene.n_free()), (1, 3));
     let long = scene.rigid(2, Span::from_mins(30));
     let short = scene.rigid(2, Span::from_mins(1));
     assert!(!scene.is_started(long), "it would keep the first one waiting");
-    assert!(scene.is_started(short), "it is gone before the hosts of the slow one can be counted on");
+    assert!(scene.is_started(short), "it is gone before the nodes of the slow one can be counted on");
     scene.cancel(short);
     scene.after(Span::from_mins(2));
     assert_eq!(scene.n_held(slow), 1, "who does not keep his word is made to");
@@ -277,7 +277,7 @@ fn a_drained_node_is_left() {
     scene.take_out("n3");
     assert_eq!(scene.held(job), [1, 2, 4]);
     scene.take_out("n1");
-    assert_eq!(scene.held(job), [1, 2, 4], "host 0 runs what leads it");
+    assert_eq!(scene.held(job), [1, 2, 4], "node 0 runs what leads it");
     scene.take_out("n4");
     assert_eq!(scene.held(job), [1, 2]);
     scene.take_out("n2");

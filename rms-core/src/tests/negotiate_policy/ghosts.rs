@@ -6,10 +6,10 @@ use rms_api::answer::{Answer, Reason};
 use rms_api::call::{Query, Select};
 use rms_model::{Sizes, Span};
 
-use super::super::negotiate::hosts;
+use super::super::negotiate::nodes;
 use super::{Scene, hour, told};
 
-/// A job of four hosts that gives two of them back, and one that waits for these.
+/// A job of four nodes that gives two of them back, and one that waits for these.
 fn given_back(settings: &[(&str, &str)]) -> (Scene, rms_model::JobId) {
     let mut scene = Scene::offering(4);
     scene.set("offer_idle", "never");
@@ -19,29 +19,29 @@ fn given_back(settings: &[(&str, &str)]) -> (Scene, rms_model::JobId) {
     }
     let job = scene.submit(4, hour(), Some(told(1, 4, Sizes::Any)));
     let waits = scene.rigid(2, hour());
-    let ticket = scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    let ticket = scene.ask(job, nodes(Direction::Shrink, 2, 2));
     assert!(scene.outcome(ticket).is_some());
     assert_eq!(scene.n_held(job), 2);
     (scene, waits)
 }
 
 #[test]
-fn hosts_that_are_given_back_are_kept_for_the_fair_start_delay() {
+fn nodes_that_are_given_back_are_kept_for_the_fair_start_delay() {
     let (mut scene, waits) = given_back(&[("fair_start", "15s")]);
     assert_eq!(scene.n_free(), 0);
     let explained = scene.call(Call::Query(Query::Explain(Select::Ids(vec![waits]))));
     let Ok(Answer::Detail { jobs, .. }) = explained else { panic!("no detail: {explained:?}") };
     let line = &jobs[0].line;
     let Some(Reason::Blocked { by, .. }) = &line.reason else { panic!("{line:?}") };
-    assert!(by.iter().any(|blocker| blocker.state == rms_api::answer::JobState::Ghost && blocker.hosts == 2), "{by:?}");
+    assert!(by.iter().any(|blocker| blocker.state == rms_api::answer::JobState::Ghost && blocker.nodes == 2), "{by:?}");
     assert_eq!(line.estimate, Some(scene.world.now + Span::from_secs(15)));
     scene.is_durable();
     scene.after(Span::from_millis(14_999));
     assert!(!scene.is_started(waits));
     scene.after(Span::from_millis(1));
     assert!(scene.is_started(waits));
-    let kept = scene.world.rms.state().ghost_host_time();
-    assert_eq!(kept, Span::from_secs(30), "two hosts for 15 seconds");
+    let kept = scene.world.rms.state().ghost_node_time();
+    assert_eq!(kept, Span::from_secs(30), "two nodes for 15 seconds");
     scene.is_durable();
 }
 
@@ -55,7 +55,7 @@ fn without_a_delay_or_anybody_whom_it_is_for_they_are_free_at_once() {
 
 /// Who makes room is not asked for more because what it gave is not free yet.
 #[test]
-fn hosts_that_are_kept_are_on_their_way_to_who_waits() {
+fn nodes_that_are_kept_are_on_their_way_to_who_waits() {
     let mut scene = Scene::offering(8);
     scene.set("offer_idle", "never");
     scene.set("fair_start", "1m");
@@ -71,7 +71,7 @@ fn hosts_that_are_kept_are_on_their_way_to_who_waits() {
 
 /// A farm goes on without it; nobody could ask for it.
 #[test]
-fn a_lost_host_leaves_no_ghost() {
+fn a_lost_node_leaves_no_ghost() {
     let mut scene = Scene::offering(3);
     scene.set("offer_idle", "never");
     scene.set("fair_start", "10m");
@@ -79,7 +79,7 @@ fn a_lost_host_leaves_no_ghost() {
     scene.event(crate::Event::AgentGone { name: "n3".to_owned() });
     scene.after(Span::from_secs(61));
     assert_eq!(scene.n_held(job), 2);
-    assert_eq!(scene.world.rms.state().host_ghosts().count(), 0);
+    assert_eq!(scene.world.rms.state().node_ghosts().count(), 0);
     scene.node_joins("n3");
     assert_eq!(scene.n_free(), 1, "it is back, and may be had");
     scene.is_durable();

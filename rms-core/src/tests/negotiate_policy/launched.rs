@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use negotiation::Direction;
-use rms_api::subscription::{Launchable, LauncherCall, Subscription, Tag, Wish};
+use rms_api::subscription::{Launchable, LauncherCall, LauncherRequest, Subscription, Tag};
 use rms_model::{ClusterId, Identity, JobId, Malleable, Request, Role, Sizes, Work};
 
-use super::super::negotiate::hosts;
+use super::super::negotiate::nodes;
 use super::{Scene, hour, speaking, told};
 use crate::Event;
 
@@ -16,14 +16,14 @@ impl Scene {
         self.event(Event::LauncherCalled { ticket, who, call });
     }
 
-    /// An application that was granted so many hosts.
-    fn granted(&mut self, n_hosts: u32, malleable: Option<Malleable>) -> JobId {
+    /// An application that was granted so many nodes.
+    fn granted(&mut self, n_nodes: u32, malleable: Option<Malleable>) -> JobId {
         let subscription = Subscription { malleable, ..Subscription::named("app") };
         self.launcher(LauncherCall::Subscribe(Box::new(subscription)));
         let job = self.world.rms.state().jobs().keys().next_back().copied().expect("it is there");
-        let request = Request { hosts: BTreeMap::from([(ClusterId(0), n_hosts)]), wall: hour() };
-        self.launcher(LauncherCall::Request { job, wish: Wish { tag: Tag(1), seen: 0, request } });
-        assert_eq!(self.n_held(job), n_hosts as usize);
+        let request = Request { nodes: BTreeMap::from([(ClusterId(0), n_nodes)]), wall: hour() };
+        self.launcher(LauncherCall::Request { job, wish: LauncherRequest { tag: Tag(1), seen: 0, request } });
+        assert_eq!(self.n_held(job), n_nodes as usize);
         job
     }
 
@@ -65,14 +65,14 @@ fn what_a_launcher_has_started_negotiates_by_itself() {
 }
 
 #[test]
-fn who_uses_its_hosts_by_its_own_means_or_said_nothing_is_asked_nothing() {
+fn who_uses_its_nodes_by_its_own_means_or_said_nothing_is_asked_nothing() {
     let mut scene = Scene::offering(8);
     let accepted = scene.granted(2, Some(told(1, 8, Sizes::Any)));
     scene.launcher(LauncherCall::Accept { job: accepted, tag: Tag(1) });
     let rigid = scene.granted(2, None);
     scene.launch(rigid, None);
     for job in [accepted, rigid] {
-        let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+        let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
         assert!(scene.refusal(ticket).is_some(), "its launcher would not hear of it");
         assert_eq!(scene.n_held(job), 2);
     }

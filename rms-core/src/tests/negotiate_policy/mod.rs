@@ -1,4 +1,4 @@
-//! Stories of what the server wants in its negotiations: whom it offers hosts, whom it asks for some, and at what price.
+//! Stories of what the server wants in its negotiations: whom it offers nodes, whom it asks for some, and at what price.
 
 mod asking;
 mod ghosts;
@@ -42,10 +42,10 @@ impl Scene {
         scene
     }
 
-    /// A job of this user that starts with so many hosts, if they are free.
-    fn job_of(&mut self, user: &str, n_hosts: u32, change: impl FnOnce(&mut Submission)) -> JobId {
+    /// A job of this user that starts with so many nodes, if they are free.
+    fn job_of(&mut self, user: &str, n_nodes: u32, change: impl FnOnce(&mut Submission)) -> JobId {
         let mut submission = self.world.submission();
-        submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(hour()) }];
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(hour()) }];
         change(&mut submission);
         let ticket = self.ticket();
         let who = Identity::new(Role::Admin, user).expect("a plain name");
@@ -56,8 +56,8 @@ impl Scene {
         }
     }
 
-    fn rigid(&mut self, n_hosts: u32, wall: Span) -> JobId {
-        self.submit(n_hosts, wall, None)
+    fn rigid(&mut self, n_nodes: u32, wall: Span) -> JobId {
+        self.submit(n_nodes, wall, None)
     }
 
     fn n_held(&self, job: JobId) -> usize {
@@ -76,9 +76,9 @@ impl Scene {
         self.app_hears(job, Direction::Shrink)
     }
 
-    /// How many hosts the proposal that stands is about.
+    /// How many nodes the proposal that stands is about.
     fn n_proposed(&self, job: JobId, id: NegotiationId) -> u64 {
-        self.app_sees(job, id).map_or(0, |template| template.n_hosts())
+        self.app_sees(job, id).map_or(0, |template| template.n_nodes())
     }
 
     fn accepts(&mut self, job: JobId, id: NegotiationId) {

@@ -1,4 +1,4 @@
-//! Whom the server offers hosts that nobody waits for.
+//! Whom the server offers nodes that nobody waits for.
 
 use negotiation::Direction;
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
@@ -6,9 +6,9 @@ use rms_model::{JobId, Sizes, Span, Speedup, Time};
 
 use super::{Scene, hour, speaking, told};
 
-/// 002 (c): when a short job ends, the application that had four of the eight hosts is offered the others.
+/// 002 (c): when a short job ends, the application that had four of the eight nodes is offered the others.
 #[test]
-fn when_a_short_job_ends_its_hosts_are_offered_to_a_malleable_one() {
+fn when_a_short_job_ends_its_nodes_are_offered_to_a_malleable_one() {
     let mut scene = Scene::offering(8);
     let job = scene.submit(4, hour(), Some(speaking(1, 16, Sizes::PowerOfTwo)));
     let short = scene.rigid(4, Span::from_mins(1));
@@ -24,10 +24,10 @@ fn when_a_short_job_ends_its_hosts_are_offered_to_a_malleable_one() {
 
 /// 002 (d): whoever needs a power of two and asks for 24 of which 15 are free gets 8.
 #[test]
-fn of_fifteen_hosts_an_application_takes_the_eight_that_it_can_use() {
+fn of_fifteen_nodes_an_application_takes_the_eight_that_it_can_use() {
     let mut scene = Scene::offering(23);
     let job = scene.submit(8, hour(), Some(super::super::negotiate::malleable(8, 8, rms_model::OnResize::Workers)));
-    let ask = Ask { sizes: Sizes::PowerOfTwo, ..super::super::negotiate::hosts(Direction::Grow, 24, 1) };
+    let ask = Ask { sizes: Sizes::PowerOfTwo, ..super::super::negotiate::nodes(Direction::Grow, 24, 1) };
     let ticket = scene.ask(job, ask);
     let outcome = scene.outcome(ticket).expect("it is ready");
     assert!(matches!(outcome, AskOutcome::Ready { quantity: 8, .. }), "{outcome:?}");
@@ -96,7 +96,7 @@ fn what_was_declined_is_offered_again_later_or_when_there_is_more() {
 }
 
 #[test]
-fn an_offer_that_nobody_answers_lapses_and_its_hosts_are_free_again() {
+fn an_offer_that_nobody_answers_lapses_and_its_nodes_are_free_again() {
     let mut scene = Scene::offering(4);
     let job = scene.submit(2, hour(), Some(speaking(1, 4, Sizes::Any)));
     scene.attach(job).expect("it may");
@@ -117,10 +117,10 @@ fn nothing_is_offered_to_who_does_not_listen_or_is_about_to_end() {
 }
 
 #[test]
-fn who_gives_hosts_back_by_himself_is_not_offered_them_at_once() {
+fn who_gives_nodes_back_by_himself_is_not_offered_them_at_once() {
     let mut scene = Scene::offering(4);
     let job = scene.submit(4, hour(), Some(told(1, 4, Sizes::Any)));
-    let ticket = scene.ask(job, super::super::negotiate::hosts(Direction::Shrink, 2, 1));
+    let ticket = scene.ask(job, super::super::negotiate::nodes(Direction::Shrink, 2, 1));
     assert!(scene.outcome(ticket).is_some());
     assert_eq!(scene.n_held(job), 2);
     scene.after(Span::from_secs(50));
@@ -129,7 +129,7 @@ fn who_gives_hosts_back_by_himself_is_not_offered_them_at_once() {
     assert_eq!(scene.n_held(job), 4);
 }
 
-/// The head of the queue needs six hosts as soon as the rigid job ends; until then two more would be in its way.
+/// The head of the queue needs six nodes as soon as the rigid job ends; until then two more would be in its way.
 #[test]
 fn no_offer_delays_who_waits() {
     let mut scene = Scene::offering(8);
@@ -158,7 +158,7 @@ fn who_ends_before_it_matters_may_have_them_meanwhile() {
     assert_eq!(scene.n_held(short), 4);
 }
 
-/// Each host that is lent for longer delays the one who waits by two minutes or not at all; of these, it tolerates one.
+/// Each node that is lent for longer delays the one who waits by two minutes or not at all; of these, it tolerates one.
 #[test]
 fn many_small_delays_are_tolerated_no_more_than_a_great_one() {
     let mut scene = Scene::offering(12);
@@ -171,7 +171,7 @@ fn many_small_delays_are_tolerated_no_more_than_a_great_one() {
     scene.set("delay_tolerance", "3m");
     let undelayed = starts_at(&mut scene, waits);
     for job in growing {
-        scene.ask(job, super::super::negotiate::hosts(Direction::Grow, 1, 1));
+        scene.ask(job, super::super::negotiate::nodes(Direction::Grow, 1, 1));
         let late = starts_at(&mut scene, waits).since(undelayed);
         assert!(late <= Span::from_mins(3), "{late} after {job}");
     }
@@ -187,7 +187,7 @@ fn who_asks_for_a_little_more_time_again_and_again_gets_no_more_than_at_once() {
     scene.set("delay_tolerance", "5m");
     let undelayed = starts_at(&mut scene, waits);
     let minute = Span::from_mins(1).as_millis().unsigned_abs();
-    let ask = Ask { what: Asked::Time, ..super::super::negotiate::hosts(Direction::Grow, minute, minute) };
+    let ask = Ask { what: Asked::Time, ..super::super::negotiate::nodes(Direction::Grow, minute, minute) };
     let mut granted = 0;
     for _ in 0..12 {
         let ticket = scene.ask(runs, ask.clone());

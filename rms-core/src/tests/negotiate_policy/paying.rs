@@ -6,11 +6,11 @@ use rms_model::{Identity, JobId, Role, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
 use crate::negotiate;
-use crate::tests::negotiate::hosts;
+use crate::tests::negotiate::nodes;
 
 impl Scene {
-    fn paying_job(&mut self, n_hosts: u32) -> JobId {
-        let job = self.job_of("ada", n_hosts, |submission| {
+    fn paying_job(&mut self, n_nodes: u32) -> JobId {
+        let job = self.job_of("ada", n_nodes, |submission| {
             submission.malleable = Some(speaking(1, 16, Sizes::Any));
         });
         self.attach(job).expect("it may");
@@ -84,7 +84,7 @@ fn users_see_what_they_have_paid_and_admins_what_all_have() {
         negotiate::budgets(scene.world.rms.state(), scene.world.now, &Identity { role, name: name.to_owned() })
     };
     let (spent, reserved) = (scene.spent("ada"), scene.reserved("ada"));
-    assert!((1_990..=2_010).contains(&spent) && reserved > 0, "four hosts for half an hour cost {spent}");
+    assert!((1_990..=2_010).contains(&spent) && reserved > 0, "four nodes for half an hour cost {spent}");
     let of_ada = BudgetLine { user: "ada".to_owned(), budget: Some(900_000), spent, reserved };
     let of_bob = BudgetLine { user: "bob".to_owned(), budget: Some(7), spent: 0, reserved: 0 };
     assert_eq!(seen(&scene, Role::Admin, "root"), [of_ada.clone(), of_bob.clone()]);
@@ -125,7 +125,7 @@ fn an_application_that_asks_pays_what_it_bids_if_that_is_the_price() {
     scene.accepts(job, id);
     assert_eq!((scene.n_held(job), scene.app_phase(job, id)), (6, Phase::Applied));
     scene.after(Span::from_mins(30));
-    assert_eq!(scene.spent("ada"), 1000, "two hosts for half an hour");
+    assert_eq!(scene.spent("ada"), 1000, "two nodes for half an hour");
 }
 
 #[test]
@@ -142,10 +142,10 @@ fn what_is_agreed_is_set_aside_and_what_is_not_used_comes_back() {
     scene.after(Span::from_mins(6));
     let item = scene.item(job, 3);
     let back = scene.app_opens(job, Direction::Shrink, item);
-    let hosts = scene.held(job)[5..].iter().copied().map(rms_model::NodeId).collect();
-    scene.app_acts(job, back, Action::Commit(hosts));
+    let nodes = scene.held(job)[5..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(job, back, Action::Commit(nodes));
     assert_eq!(scene.n_held(job), 5);
-    assert_eq!(scene.spent("ada"), 400, "four hosts for six minutes");
+    assert_eq!(scene.spent("ada"), 400, "four nodes for six minutes");
     scene.after(Span::from_mins(6));
     assert_eq!(scene.spent("ada"), 500, "and one for six more");
     scene.cancel(job);
@@ -158,7 +158,7 @@ fn what_is_agreed_is_set_aside_and_what_is_not_used_comes_back() {
 fn a_budget_that_is_exhausted_ends_growth() {
     let mut scene = Scene::offering(8);
     scene.set("price", "1000");
-    // An hour of two hosts and a half.
+    // An hour of two nodes and a half.
     scene.set("budget@ada", "2500");
     let job = scene.paying_job(4);
     let offer = scene.offer_to(job).expect("four are idle");
@@ -198,7 +198,7 @@ fn a_rigid_job_for_which_somebody_asks_pays_and_is_limited_like_any_other() {
     scene.set("growth_limit@ada", "3");
     let job = scene.job_of("ada", 2, |_| {});
     scene.after(Span::from_secs(1));
-    let ask = |quantity| Ask { price: Price(1000), ..hosts(Direction::Grow, quantity, 1) };
+    let ask = |quantity| Ask { price: Price(1000), ..nodes(Direction::Grow, quantity, 1) };
     let ticket = scene.ask(job, ask(2));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
     scene.after(Span::from_mins(30));

@@ -58,8 +58,8 @@ fn live(scene: &mut Scene, dice: &mut Dice, n_nodes: u32) {
             }
             5 => {
                 let limits = speaking(1, 16, sizes(dice));
-                let hosts = u32::try_from(limits.sizes.greatest(dice.number(2, n_nodes.max(2)).into()).unwrap_or(2));
-                let job = scene.submit(hosts.unwrap_or(2), wall(dice), Some(limits));
+                let nodes = u32::try_from(limits.sizes.greatest(dice.number(2, n_nodes.max(2)).into()).unwrap_or(2));
+                let job = scene.submit(nodes.unwrap_or(2), wall(dice), Some(limits));
                 speakers.push(job);
             }
             6 => {
@@ -93,20 +93,20 @@ fn estimates(state: &State, now: Time) -> BTreeMap<JobId, Option<Time>> {
     plan.placements.iter().map(|placement| (placement.job, placement.outcome.estimate(now))).collect()
 }
 
-/// Reads the facts again, one by one: at each offer, the plan with its hosts is held against the plan without.
+/// Reads the facts again, one by one: at each offer, the plan with its nodes is held against the plan without.
 fn check(facts: &[Fact], tolerance: Span) -> usize {
     let mut state = State::new(Settings::default());
     let mut n_offers = 0;
     let mut before = None;
     for fact in facts {
-        if let Fact::Talked { job, at, dialogue, asking: _ } = fact
+        if let Fact::DialogueChanged { job, at, dialogue, asking: _ } = fact
             && dialogue.phase() == Phase::Offered(Side::Rms)
             && dialogue.direction() == Some(Direction::Grow)
         {
             before = Some((*job, *at, estimates(&state, *at)));
         }
         state.apply(fact).expect("they fit");
-        let Fact::HostsHeld { job, .. } = fact else { continue };
+        let Fact::NodesHeld { job, .. } = fact else { continue };
         let Some((_, at, before)) = before.take().filter(|(offered, ..)| offered == job) else { continue };
         n_offers += 1;
         for (job, after) in estimates(&state, at) {

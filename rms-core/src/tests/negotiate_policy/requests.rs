@@ -1,4 +1,4 @@
-//! Growth that waits for hosts is an occasion to ask others for some, as a waiting job is.
+//! Growth that waits for nodes is an occasion to ask others for some, as a waiting job is.
 
 use negotiation::Direction;
 use negotiation::Reason;
@@ -7,7 +7,7 @@ use rms_api::call::Select;
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span};
 
-use super::super::negotiate::hosts;
+use super::super::negotiate::nodes;
 use super::{Scene, hour, speaking, told};
 
 impl Scene {
@@ -15,19 +15,19 @@ impl Scene {
         self.call(Call::set_priority(Select::Ids(vec![job]), priority)).expect("it runs");
     }
 
-    fn evolving(&mut self, n_hosts: u32) -> JobId {
+    fn evolving(&mut self, n_nodes: u32) -> JobId {
         let negotiable = speaking(0, 0, Sizes::Any);
-        self.submit(n_hosts, hour(), Some(negotiable))
+        self.submit(n_nodes, hour(), Some(negotiable))
     }
 }
 
 fn patient(quantity: u64, least: u64) -> Ask {
-    Ask { wait: Span::from_secs(25), ..hosts(Direction::Grow, quantity, least) }
+    Ask { wait: Span::from_secs(25), ..nodes(Direction::Grow, quantity, least) }
 }
 
 /// A farm of 2 to 7 holds everything, and an evolving application wants two.
 #[test]
-fn a_farm_gives_hosts_to_an_application_that_asks_for_them() {
+fn a_farm_gives_nodes_to_an_application_that_asks_for_them() {
     let mut scene = Scene::offering(8);
     let asker = scene.evolving(1);
     let farm = scene.submit(7, hour(), Some(told(2, 7, Sizes::Any)));
@@ -131,7 +131,7 @@ fn several_clusters_give_what_one_request_needs_of_each() {
     let on_b = scene.submit(2, hour(), Some(told(1, 2, Sizes::Any)));
     assert_eq!((scene.n_held(on_a), scene.n_held(on_b), scene.n_free()), (2, 2, 0));
     // One of another cluster, where it has none yet.
-    let there = Ask { what: Asked::Hosts { cluster: Some("b".to_owned()) }, ..patient(1, 1) };
+    let there = Ask { what: Asked::Nodes { cluster: Some("b".to_owned()) }, ..patient(1, 1) };
     let ticket = scene.ask(asker, there);
     scene.after(Span::from_secs(1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })), "{:?}", scene.outcome(ticket));
@@ -156,11 +156,11 @@ fn several_clusters_give_what_one_request_needs_of_each() {
     assert_eq!(scene.n_held(on_b), 1);
 }
 
-/// One host of each cluster.
+/// One node of each cluster.
 fn both(scene: &Scene, job: JobId) -> Vec<negotiation::Item> {
     let one = scene.item(job, 1);
     let on = |cluster: u16, held: u64| negotiation::Item {
-        resource: negotiation::Resource::Hosts(rms_model::ClusterId(cluster)),
+        resource: negotiation::Resource::Nodes(rms_model::ClusterId(cluster)),
         held: negotiation::Quantity(held),
         ..one.clone()
     };

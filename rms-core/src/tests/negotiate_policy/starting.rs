@@ -1,4 +1,4 @@
-//! Malleable jobs that wait: with how many hosts they start, and which limits are refused.
+//! Malleable jobs that wait: with how many nodes they start, and which limits are refused.
 
 use rms_api::call::{Nodes, Shape};
 use rms_model::{Evolving, ExpandLimit, Expansion, JobId, Malleable, OnResize, Sizes, Span, Speedup, Time};
@@ -30,7 +30,7 @@ impl World {
 }
 
 #[test]
-fn a_malleable_job_starts_with_as_many_hosts_as_are_free() {
+fn a_malleable_job_starts_with_as_many_nodes_as_are_free() {
     let mut world = World::new();
     world.nodes_of(8);
     let first = world.malleable_job(limits(2, 5, Sizes::Any), 100);

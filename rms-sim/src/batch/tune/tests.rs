@@ -4,10 +4,10 @@ use rms_model::{Policy, Time};
 
 use super::*;
 use crate::Dice;
-use crate::batch::{TraceJobs, uniform_hosts};
+use crate::batch::{TraceJobs, uniform_nodes};
 use crate::workload::swf::TraceJob;
 
-/// Jobs of one host, as (submit, run) in seconds.
+/// Jobs of one node, as (submit, run) in seconds.
 fn jobs(times: impl Iterator<Item = (i64, i64)>) -> TraceJobs {
     let job = |(number, (submit, run)): (usize, (i64, i64))| TraceJob {
         number: number as i64,
@@ -20,9 +20,9 @@ fn jobs(times: impl Iterator<Item = (i64, i64)>) -> TraceJobs {
     TraceJobs::new(times.enumerate().map(job).collect())
 }
 
-fn tuned(sweep: Sweep, settings: &Settings, n_hosts: u32, jobs: &TraceJobs, launchers: Launchers) -> Tuned {
-    let hosts = [uniform_hosts(n_hosts, 1)];
-    let study = Study::new(sweep, settings, &hosts, jobs, launchers);
+fn tuned(sweep: Sweep, settings: &Settings, n_nodes: u32, jobs: &TraceJobs, launchers: Launchers) -> Tuned {
+    let nodes = [uniform_nodes(n_nodes, 1)];
+    let study = Study::new(sweep, settings, &nodes, jobs, launchers);
     let figures: Vec<Figures> = study.trials().iter().map(|trial| study.run(trial).expect("all jobs end")).collect();
     study.conclude(&figures)
 }
@@ -37,12 +37,12 @@ fn settings(fair_start: i64, timer: i64) -> Settings {
     Settings { policy: Policy::Easy, fair_start, resched_timer, ..Settings::default() }
 }
 
-/// Every five minutes a job that finds more hosts than it needs.
+/// Every five minutes a job that finds more nodes than it needs.
 fn idle() -> TraceJobs {
     jobs((0..200).map(|idx| (300 * idx, 60)))
 }
 
-/// One host, and jobs that queue for it: each pass that comes late makes all of them wait.
+/// One node, and jobs that queue for it: each pass that comes late makes all of them wait.
 fn crowded() -> TraceJobs {
     let mut dice = Dice::new(5, 1);
     jobs((0..200).map(|idx| (60 * idx + i64::from(dice.number(0, 30)), i64::from(dice.number(20, 70)))))
@@ -51,7 +51,7 @@ fn crowded() -> TraceJobs {
 #[test]
 fn where_settings_do_nothing_the_answer_is_no_difference() {
     let found = tuned(small(&[0, 10], &[0, 5]), &settings(0, 0), 50, &idle(), Launchers::default());
-    assert_eq!(found.answer, Answer::NoDifference, "{found:?}");
+    assert_eq!(found.answer, Advice::NoDifference, "{found:?}");
     assert_eq!(found.recommended, found.current);
     assert!(found.points.iter().all(|point| point.difference_s == Interval::default()), "{found:?}");
 }
@@ -59,12 +59,12 @@ fn where_settings_do_nothing_the_answer_is_no_difference() {
 #[test]
 fn where_they_matter_the_better_one_is_found_and_the_current_one_kept_if_it_is_that() {
     let late = tuned(small(&[0], &[0, 30]), &settings(0, 30), 1, &crowded(), Launchers::default());
-    assert_eq!((late.answer, late.recommended.resched_timer_s), (Answer::Change, 0.0), "{}", late.reason);
+    assert_eq!((late.answer, late.recommended.resched_timer_s), (Advice::Change, 0.0), "{}", late.reason);
     assert_eq!(late.recommended.verdict, Verdict::Better);
     let difference = late.recommended.difference_s;
     assert!(difference.low < difference.value && difference.value < difference.high && difference.high < 0.0);
     let prompt = tuned(small(&[0], &[0, 30]), &settings(0, 0), 1, &crowded(), Launchers::default());
-    assert_eq!((prompt.answer, prompt.recommended), (Answer::Keep, prompt.current), "{}", prompt.reason);
+    assert_eq!((prompt.answer, prompt.recommended), (Advice::Keep, prompt.current), "{}", prompt.reason);
     // The same seeds, the same intervals.
     assert_eq!(tuned(small(&[0], &[0, 30]), &settings(0, 0), 1, &crowded(), Launchers::default()), prompt);
 }
@@ -75,7 +75,7 @@ fn the_delay_is_for_launchers_alone() {
     let without = tuned(sweep(), &settings(0, 0), 50, &idle(), Launchers::default());
     assert_eq!(without.recommended.fair_start_s, 0.0, "{}", without.reason);
     let with = tuned(sweep(), &settings(0, 0), 50, &idle(), Launchers { known: 3, unknown: 0 });
-    assert_eq!((with.answer, with.recommended.fair_start_s), (Answer::Change, 10.0), "{}", with.reason);
+    assert_eq!((with.answer, with.recommended.fair_start_s), (Advice::Change, 10.0), "{}", with.reason);
     assert_eq!((with.current.unfairness, with.recommended.unfairness), (1.0, 0.0));
 }
 
@@ -89,7 +89,7 @@ fn the_setting_in_force_is_tried_even_where_nobody_asked() {
 fn a_past_of_few_blocks_says_nothing() {
     let short = jobs((0..40).map(|idx| (idx / 10, 60)));
     let found = tuned(small(&[0], &[0, 30]), &settings(0, 30), 1, &short, Launchers::default());
-    assert_eq!((found.answer, found.recommended), (Answer::TooLittle, found.current), "{found:?}");
+    assert_eq!((found.answer, found.recommended), (Advice::TooLittle, found.current), "{found:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub enum Verdict {
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Advice {
     /// Another setting is better.
     Change,
     /// No other one is better, some are worse.
@@ -135,14 +135,14 @@ pub fn recommend(
     current_idx: usize,
     has_launchers: bool,
     is_enough: bool,
-) -> (usize, Answer, String) {
+) -> (usize, Advice, String) {
     if !is_enough {
         let reason = format!(
             "jobs were submitted in fewer than {} blocks of the past: what differs cannot be told from chance. Run it \
              again with a longer past, or try a shorter --block",
             super::LEAST_BLOCKS
         );
-        return (current_idx, Answer::TooLittle, reason);
+        return (current_idx, Advice::TooLittle, reason);
     }
     let percent = 100.0 * sweep.most_waste;
     let unfairness = |idx: usize| if has_launchers { points[idx].unfairness } else { 0.0 };
@@ -150,11 +150,11 @@ pub fn recommend(
     let Some(fairest) = affordable.iter().map(|idx| unfairness(*idx)).min_by(f64::total_cmp) else {
         let least = (0..points.len()).min_by(|one, two| points[*one].waste.value.total_cmp(&points[*two].waste.value));
         let least = least.unwrap_or(current_idx);
-        let answer = if least == current_idx { Answer::Keep } else { Answer::Change };
+        let answer = if least == current_idx { Advice::Keep } else { Advice::Change };
         return (
             least,
             answer,
-            format!("every setting may waste more than {percent} % of the host-time; this one wastes the least"),
+            format!("every setting may waste more than {percent} % of the node-time; this one wastes the least"),
         );
     };
     let equals: Vec<usize> = affordable.into_iter().filter(|idx| unfairness(*idx) <= fairest).collect();
@@ -193,7 +193,7 @@ pub fn recommend(
             let what = waits_of(reference, &differences[best]);
             (
                 best,
-                Answer::Change,
+                Advice::Change,
                 format!("it wastes at most {percent} %{}, and jobs wait for less: {what}", fair(best)),
             )
         }
@@ -201,19 +201,19 @@ pub fn recommend(
             let what = waits_of(current_idx, &points[reference].difference_s);
             let why = match has_launchers && points[reference].unfairness < current.unfairness {
                 true => format!("it wastes at most {percent} %{}; {what}", fair(reference)),
-                false => format!("the setting in force may waste more than {percent} % of the host-time; {what}"),
+                false => format!("the setting in force may waste more than {percent} % of the node-time; {what}"),
             };
-            (reference, Answer::Change, why)
+            (reference, Advice::Change, why)
         }
         None => {
             let is_alone = others().next().is_none();
             let any_worse = points.iter().any(|point| point.verdict == Verdict::Worse);
             let (answer, why) = if is_alone && points.len() > 1 {
-                (Answer::Keep, format!("no other setting wastes at most {percent} %{}", fair(current_idx)))
+                (Advice::Keep, format!("no other setting wastes at most {percent} %{}", fair(current_idx)))
             } else if any_worse {
-                (Answer::Keep, "no other setting is better beyond chance, and some are worse".to_owned())
+                (Advice::Keep, "no other setting is better beyond chance, and some are worse".to_owned())
             } else {
-                (Answer::NoDifference, "no difference between the settings is more than chance".to_owned())
+                (Advice::NoDifference, "no difference between the settings is more than chance".to_owned())
             };
             (current_idx, answer, why)
         }

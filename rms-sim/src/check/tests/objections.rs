@@ -19,7 +19,7 @@ use crate::work::{evolving, rigid};
 use crate::world::{World, WorldBuilder};
 
 #[test]
-fn processes_of_two_jobs_on_one_host() {
+fn processes_of_two_jobs_on_one_node() {
     let mut world = world_of(2);
     world.submit(rigid(1, hours(1)));
     world.after(secs(1));
@@ -112,9 +112,9 @@ fn an_outcome_that_is_not_how_it_ended() {
     objects(Rule::Truth, failed);
 }
 
-/// The losses of a farm on all of its hosts, told as those of another kind of job.
+/// The losses of a farm on all of its nodes, told as those of another kind of job.
 #[test]
-fn hosts_that_are_lost_and_missed_or_not_missed() {
+fn nodes_that_are_lost_and_missed_or_not_missed() {
     let mut world = world_of(3);
     world.submit(rigid(3, hours(1)).malleable((1, 3), Sizes::Any, OnResize::Workers));
     world.after(secs(10));
@@ -200,7 +200,7 @@ fn ends_that_do_not_say_the_same() {
     objects(Rule::Agreement, agree(|_| false));
     objects(
         Rule::Agreement,
-        agree(|fact| !matches!(fact, Fact::Talked { dialogue, .. } if dialogue.phase() == Phase::Applied)),
+        agree(|fact| !matches!(fact, Fact::DialogueChanged { dialogue, .. } if dialogue.phase() == Phase::Applied)),
     );
 }
 
@@ -209,7 +209,7 @@ fn an_offer_for_which_nothing_is_held() {
     let (world, _) = offered();
     assert_eq!(held_is_promised(world.state()), Ok(()));
     let mut unheld = State::new(Settings::default());
-    for fact in world.facts().iter().filter(|fact| !matches!(fact, Fact::HostsHeld { .. })) {
+    for fact in world.facts().iter().filter(|fact| !matches!(fact, Fact::NodesHeld { .. })) {
         unheld.apply(fact).expect("it fits without");
     }
     objects(Rule::Holds, held_is_promised(&unheld));
@@ -237,11 +237,11 @@ fn an_accept_that_comes_to_nothing() {
     let mut accepts = accepts::Accepts::default();
     for fact in world.facts() {
         assert_eq!(accepts.durable(fact, world.state()), Ok(()));
-        let Fact::Talked { dialogue, at, .. } = fact else { continue };
+        let Fact::DialogueChanged { dialogue, at, .. } = fact else { continue };
         if dialogue.phase() == Phase::Accepted {
             let mut failed = dialogue.clone();
             let _ = failed.act(*at, Action::Fail(Reason::NoResources)).expect("what is agreed may fail");
-            let fact = Fact::Talked { job, at: *at, dialogue: failed, asking: None };
+            let fact = Fact::DialogueChanged { job, at: *at, dialogue: failed, asking: None };
             objects(Rule::Accepts, accepts.durable(&fact, world.state()));
             return;
         }
@@ -250,14 +250,14 @@ fn an_accept_that_comes_to_nothing() {
 }
 
 #[test]
-fn hosts_that_are_called_free_while_processes_are_there_and_one_who_does_not_leave() {
+fn nodes_that_are_called_free_while_processes_are_there_and_one_who_does_not_leave() {
     let mut world = world_of(4);
     let stubborn = rigid(4, hours(1)).ignores_term().negotiates(Manner::between(1, 4).shrinks(secs(5), 2));
     let job = world.submit(stubborn);
     world.after(secs(9));
     let leaving: Vec<NodeId> = world.state().jobs()[&job].leaving();
     assert_eq!((leaving.len(), world.alive_on("a4")), (2, 1), "it has let go of two, and its processes ignore TERM");
-    let is_free = Fact::HostsFreed { job, nodes: leaving };
+    let is_free = Fact::NodesFreed { job, nodes: leaving };
     objects(Rule::Releases, releases::are_clear(&is_free, world.state(), &world.nodes));
     assert_eq!(nobody_overstays(world.state(), world.now()), Ok(()));
     objects(Rule::Promises, nobody_overstays(world.state(), world.now() + mins(10)));
@@ -284,11 +284,11 @@ fn more_than_it_can_use() {
 }
 
 #[test]
-fn hosts_that_are_held_from_one_who_waits_for_them() {
+fn nodes_that_are_held_from_one_who_waits_for_them() {
     let mut world = world_of(4);
     world.submit(rigid(2, mins(2)));
     // What it asks for is not there, so its proposal stands.
-    let wants = Want { least: 2, valid_for: mins(5), ..Want::hosts(Direction::Grow, secs(5), 2) };
+    let wants = Want { least: 2, valid_for: mins(5), ..Want::nodes(Direction::Grow, secs(5), 2) };
     let grows = world.submit(rigid(1, hours(1)).negotiates(Manner::between(1, 4).wants(wants)));
     world.submit(rigid(3, mins(1)));
     world.after(secs(15));
@@ -299,7 +299,7 @@ fn hosts_that_are_held_from_one_who_waits_for_them() {
     }
     delays.at(world.now(), false);
     let nodes = vec![free.expect("one is")];
-    objects(Rule::Delays, delays.durable(&Fact::HostsHeld { job: grows, negotiation: FIRST, nodes }));
+    objects(Rule::Delays, delays.durable(&Fact::NodesHeld { job: grows, negotiation: FIRST, nodes }));
 }
 
 #[test]
@@ -328,13 +328,13 @@ fn gives_cores_back(n_cores: u64) -> Ask {
         sizes: Sizes::Any,
         price: Price(0),
         duration: None,
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: Span::ZERO,
     }
 }
 
 #[test]
-fn a_state_in_which_two_jobs_have_one_host() {
+fn a_state_in_which_two_jobs_have_one_node() {
     let mut world = world_of(1);
     world.submit(rigid(1, hours(1)));
     let waits = world.submit(rigid(1, hours(1)));
@@ -376,7 +376,7 @@ fn an_answer_of_what_is_not_durable_one_too_many_and_one_too_few() {
 fn every_rule_has_its_story() {
     let story = |rule: Rule| -> fn() {
         match rule {
-            Rule::Oversubscription => processes_of_two_jobs_on_one_host,
+            Rule::Oversubscription => processes_of_two_jobs_on_one_node,
             Rule::Ghost => a_ghost_that_leaves_before_its_time,
             Rule::Fcfs => a_request_that_changes_what_others_get_and_passes_that_disagree,
             Rule::Ends => what_is_left_when_everything_should_have_ended,
@@ -390,13 +390,13 @@ fn every_rule_has_its_story() {
             Rule::Timely => a_negotiation_that_nobody_ends,
             Rule::Accepts => an_accept_that_comes_to_nothing,
             Rule::Releases | Rule::Promises => {
-                hosts_that_are_called_free_while_processes_are_there_and_one_who_does_not_leave
+                nodes_that_are_called_free_while_processes_are_there_and_one_who_does_not_leave
             }
             Rule::Sizes => more_than_it_can_use,
-            Rule::Delays => hosts_that_are_held_from_one_who_waits_for_them,
+            Rule::Delays => nodes_that_are_held_from_one_who_waits_for_them,
             Rule::Cores => cores_that_are_called_free_while_processes_use_them,
-            Rule::State => a_state_in_which_two_jobs_have_one_host,
-            Rule::Losses => hosts_that_are_lost_and_missed_or_not_missed,
+            Rule::State => a_state_in_which_two_jobs_have_one_node,
+            Rule::Losses => nodes_that_are_lost_and_missed_or_not_missed,
             Rule::Answers => an_answer_of_what_is_not_durable_one_too_many_and_one_too_few,
             Rule::Spin => more_facts_than_a_small_world_can_have,
         }
@@ -420,7 +420,7 @@ fn world_of(n_nodes: u32) -> World {
     world
 }
 
-/// An application that wanted 14 hosts and thinks about the 6 that it was offered.
+/// An application that wanted 14 nodes and thinks about the 6 that it was offered.
 fn offered() -> (World, JobId) {
     let mut world = world_of(8);
     let thinks = Manner { thinks: mins(5), ..Manner::between(1, 8).grows(secs(5), 14) };
@@ -452,6 +452,6 @@ fn retold(world: &World, change: impl Fn(&mut Fact)) -> Result<(), Violation> {
 
 fn desired(job: JobId) -> DesiredJob {
     let launch =
-        Launch { labels: Labels::named("model"), wall: hours(1), ..Launch::of(Owner("ann".to_owned()), Work::Hosts) };
-    DesiredJob { job, run: Run(1), aim: Aim::Run, launch: Arc::new(launch), host_idx: 0 }
+        Launch { labels: Labels::named("model"), wall: hours(1), ..Launch::of(Owner("ann".to_owned()), Work::Nodes) };
+    DesiredJob { job, run: Run(1), aim: Aim::Run, launch: Arc::new(launch), node_idx: 0 }
 }

@@ -29,7 +29,7 @@ use crate::table::{Table, Target, quantile};
 
 const ROUNDS: [u16; 5] = [1, 2, 5, 10, 20];
 const REPETITIONS: usize = 200;
-/// An agreement takes a host, which has to be given back before the next one.
+/// An agreement takes a node, which has to be given back before the next one.
 const AGREEMENTS: usize = 40;
 const APPLICATIONS: u32 = 1000;
 /// The list price; the floor is a hundredth of it, so there is room for as many bids as rounds are allowed.
@@ -46,17 +46,17 @@ pub fn table() -> Result<Table> {
         let client = server.client().await?;
         let job = submit(&client).await?;
         let mut application = Application::attach(address, &authority, job).await?;
-        application.talk(2, Finish::Withdraw).await?;
+        application.negotiation(2, Finish::Withdraw).await?;
         let echo = Echo::start(&authority).await?;
         let mut tcp = Tcp::start().await?;
         let mut medians: Vec<(u16, f64, f64)> = Vec::new();
         for n_rounds in ROUNDS {
-            let mut talks = Vec::new();
+            let mut negotiations = Vec::new();
             let mut traffic = Traffic::default();
             for _ in 0..REPETITIONS {
                 let begun = Instant::now();
-                traffic = application.talk(n_rounds, Finish::Withdraw).await?;
-                talks.push(millis(begun.elapsed()));
+                traffic = application.negotiation(n_rounds, Finish::Withdraw).await?;
+                negotiations.push(millis(begun.elapsed()));
             }
             let (mut echoes, mut plain) = (Vec::new(), Vec::new());
             for _ in 0..REPETITIONS {
@@ -65,9 +65,9 @@ pub fn table() -> Result<Table> {
             }
             let name = |what: &str| format!("rounds {n_rounds}: {what}");
             let limit = quantile(&mut echoes, 0.5);
-            let median = quantile(&mut talks, 0.5);
+            let median = quantile(&mut negotiations, 0.5);
             table.note(name("p50"), median, "ms");
-            table.note(name("p99"), quantile(&mut talks, 0.99), "ms");
+            table.note(name("p99"), quantile(&mut negotiations, 0.99), "ms");
             table.note(name("the same frames echoed over QUIC, p50"), limit, "ms");
             table.note(name("the same bytes echoed over TCP, p50"), quantile(&mut plain, 0.5), "ms");
             let bound = "the end is synced, and the server's threads are woken";
@@ -86,7 +86,7 @@ pub fn table() -> Result<Table> {
             let mut agreed = Vec::new();
             for _ in 0..AGREEMENTS {
                 let begun = Instant::now();
-                application.talk(n_rounds, Finish::Agree).await?;
+                application.negotiation(n_rounds, Finish::Agree).await?;
                 agreed.push(millis(begun.elapsed()));
                 application.give_back().await?;
             }
@@ -102,19 +102,19 @@ pub fn table() -> Result<Table> {
 /// All that a negotiation takes: connecting, attaching, its rounds, and closing.
 async fn cold(table: &mut Table, address: SocketAddr, credentials: &Credentials) -> Result<()> {
     for n_rounds in ROUNDS {
-        let mut talks = Vec::new();
+        let mut negotiations = Vec::new();
         for _ in 0..AGREEMENTS {
             let begun = Instant::now();
             let mut application = Application::attach_as(address, credentials).await?;
-            application.talk(n_rounds, Finish::Withdraw).await?;
+            application.negotiation(n_rounds, Finish::Withdraw).await?;
             application.close().await;
-            talks.push(millis(begun.elapsed()));
+            negotiations.push(millis(begun.elapsed()));
             // Who attaches more often than some times in a second is refused.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         table.note(
             format!("rounds {n_rounds}: cold, with connecting and closing, p50"),
-            quantile(&mut talks, 0.5),
+            quantile(&mut negotiations, 0.5),
             "ms",
         );
     }
@@ -133,17 +133,17 @@ fn crowd(table: &mut Table, server: &Server, address: SocketAddr, authority: &Au
         }
         const CROWD_ROUNDS: u16 = 5;
         let begun = Instant::now();
-        let mut talks = tokio::task::JoinSet::new();
+        let mut negotiations = tokio::task::JoinSet::new();
         for mut application in applications {
-            talks.spawn(async move {
+            negotiations.spawn(async move {
                 let begun = Instant::now();
-                application.talk(CROWD_ROUNDS, Finish::Withdraw).await?;
+                application.negotiation(CROWD_ROUNDS, Finish::Withdraw).await?;
                 anyhow::Ok(millis(begun.elapsed()))
             });
         }
         let mut each = Vec::new();
-        while let Some(talk) = talks.join_next().await {
-            each.push(talk.context("no task panics")??);
+        while let Some(negotiation) = negotiations.join_next().await {
+            each.push(negotiation.context("no task panics")??);
         }
         let all = begun.elapsed().as_secs_f64();
         let rounds = each.len() as f64 * f64::from(CROWD_ROUNDS);
@@ -213,7 +213,7 @@ impl Application {
     /// Bids ever more, a thousandth at a time, until there were so many proposals; then accepts the server's or declines
     /// it. If the last of them is the application's own, it is as much as the list price, or the server's answer to it is
     /// one more that is declined.
-    async fn talk(&mut self, n_rounds: u16, finish: Finish) -> Result<Traffic> {
+    async fn negotiation(&mut self, n_rounds: u16, finish: Finish) -> Result<Traffic> {
         let mut traffic = Traffic::default();
         // The last proposal is the application's if the number is odd: to be agreed to it is as much as the list price.
         let is_last = |round: u16| round >= n_rounds;
@@ -248,26 +248,26 @@ impl Application {
         }
     }
 
-    /// The host that was agreed last comes back.
+    /// The node that was agreed last comes back.
     async fn give_back(&mut self) -> Result<()> {
         let mut traffic = Traffic::default();
         while self.dialogues.open_for(Direction::Grow).is_some() {
             self.hear(&mut traffic).await?;
         }
-        let held = self.attached.holding.hosts.len() as u64;
-        let item = Item::up_to(self.hosts(), held, 1);
+        let held = self.attached.holding.nodes.len() as u64;
+        let item = Item::up_to(self.nodes(), held, 1);
         let (id, output) =
             self.dialogues.open(now(), Direction::Shrink, vec![SetRule::All], vec![item], Span::from_mins(1))?;
         self.exchange(output, &mut traffic).await?;
         loop {
             match self.dialogues.get(id).context("it is known")?.phase() {
                 Phase::Accepted => {
-                    let last = self.attached.holding.hosts.last().context("it holds hosts")?.node;
+                    let last = self.attached.holding.nodes.last().context("it holds nodes")?.node;
                     let output = self.dialogues.act(now(), id, Action::Commit([last].into()))?;
                     self.exchange(output, &mut traffic).await?;
                 }
                 Phase::Applied => return Ok(()),
-                Phase::Ended(ending) => bail!("the host is not taken back: {ending:?}"),
+                Phase::Ended(ending) => bail!("the node is not taken back: {ending:?}"),
                 Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged => {
                     self.hear(&mut traffic).await?;
                 }
@@ -276,8 +276,8 @@ impl Application {
         }
     }
 
-    fn hosts(&self) -> Resource {
-        Resource::Hosts(self.attached.holding.hosts.first().map(|host| host.cluster).unwrap_or_default())
+    fn nodes(&self) -> Resource {
+        Resource::Nodes(self.attached.holding.nodes.first().map(|node| node.cluster).unwrap_or_default())
     }
 
     fn bid(&self, price: u64) -> Item {
@@ -291,7 +291,7 @@ impl Application {
             give_back_by: None,
             priority: 0,
         };
-        let item = Item::up_to(self.hosts(), 1, 1);
+        let item = Item::up_to(self.nodes(), 1, 1);
         Item { terms, status: ItemStatus::Proposed, ..item }
     }
 
@@ -305,7 +305,7 @@ impl Application {
 
     async fn exchange(&mut self, output: Output, traffic: &mut Traffic) -> Result<()> {
         // What comes late or twice is no offence.
-        if let Some(refused @ negotiation::Refusal::Breach(_)) = output.refused {
+        if let Some(refused @ negotiation::Rejected::Breach(_)) = output.refused {
             bail!("the server broke a rule: {refused}");
         }
         for message in output.messages {
@@ -340,7 +340,7 @@ impl Application {
                 Ok(())
             }
             NegotiatorTold::Answer { .. }
-            | NegotiatorTold::Notice(NegotiatorNotice::Counted { .. } | NegotiatorNotice::HostsLost { .. }) => Ok(()),
+            | NegotiatorTold::Notice(NegotiatorNotice::Counted { .. } | NegotiatorNotice::NodesLost { .. }) => Ok(()),
             NegotiatorTold::Notice(other) => bail!("the server says {other:?}"),
         }
     }

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use experiments::delegated::CLUSTER_HOSTS;
+use experiments::delegated::CLUSTER_NODES;
 use experiments::views::{self, Experiment, FAIR_START, Heard, RESCHED_TIMER, System};
 use rms_model::{ClusterId, Span};
 
@@ -21,7 +21,7 @@ const P_CEM: [f64; 5] = [0.0, 0.2, 0.5, 0.8, 1.0];
 
 pub fn table() -> Result<Table> {
     let mut table = Table::new(
-        "001, Fig. 12: 200 launchers as processes over QUIC, 8 clusters of 128 hosts, beside their simulation",
+        "001, Fig. 12: 200 launchers as processes over QUIC, 8 clusters of 128 nodes, beside their simulation",
     );
     for p_cem in P_CEM {
         let simulated = simulated(p_cem)?;
@@ -59,7 +59,7 @@ struct Simulated {
 
 fn simulated(p_cem: f64) -> Result<Simulated> {
     let applications = model_launcher::applications(p_cem);
-    let clusters: Vec<(ClusterId, u32)> = PLATFORM.clusters().map(|cluster| (cluster, CLUSTER_HOSTS)).collect();
+    let clusters: Vec<(ClusterId, u32)> = PLATFORM.clusters().map(|cluster| (cluster, CLUSTER_NODES)).collect();
     let (system, heard, fair_start, resched_timer) = (System::Views, Heard::ByAll, FAIR_START, RESCHED_TIMER);
     let experiment = Experiment {
         system,
@@ -96,8 +96,8 @@ fn live(p_cem: f64) -> Result<Live> {
     let authority = server.dir().join("ca");
     // One after the other, so that the clusters have the ids of the simulated ones.
     let fleets = PLATFORM.clusters().enumerate().map(|(idx, cluster)| {
-        let first = idx as u32 * CLUSTER_HOSTS;
-        Fleet::start_in(&format!("c{}", cluster.0), address, &authority, first, CLUSTER_HOSTS, Manner::Hold)
+        let first = idx as u32 * CLUSTER_NODES;
+        Fleet::start_in(&format!("c{}", cluster.0), address, &authority, first, CLUSTER_NODES, Manner::Hold)
     });
     let _fleets: Vec<Fleet> = fleets.collect::<Result<_>>()?;
     let dir = server.dir().join("admin");

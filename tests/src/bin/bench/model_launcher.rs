@@ -118,13 +118,13 @@ impl Launcher<'_> {
     fn propose(&self) -> Option<Proposal> {
         let now = self.session.now();
         let view = self.session.view();
-        let slowed = |(cluster, n_hosts): (&ClusterId, &u32)| {
+        let slowed = |(cluster, n_nodes): (&ClusterId, &u32)| {
             let pairs = view.occupied.get(cluster).map(|occupied| occupied.pairs_from(now)).unwrap_or_default();
-            let slow = |(span, hosts): (Span, i64)| (Span::from_millis(span.as_millis() * self.scale), hosts);
-            (*cluster, *n_hosts, Profile::from_pairs(Time::EPOCH, pairs.into_iter().map(slow)))
+            let slow = |(span, nodes): (Span, i64)| (Span::from_millis(span.as_millis() * self.scale), nodes);
+            (*cluster, *n_nodes, Profile::from_pairs(Time::EPOCH, pairs.into_iter().map(slow)))
         };
         let clusters: Vec<(ClusterId, u32, Profile)> = view.capacity.iter().map(slowed).collect();
-        let sight = Sight::of(clusters.iter().map(|(cluster, n_hosts, occupied)| (*cluster, *n_hosts, occupied)));
+        let sight = Sight::of(clusters.iter().map(|(cluster, n_nodes, occupied)| (*cluster, *n_nodes, occupied)));
         match &self.application.model {
             Model::OnOne { sizes, amdahl } => moldable::propose(&sight, Time::EPOCH, *sizes, amdahl),
             complex @ (Model::Iterative(_) | Model::FastestFirst(_)) => {

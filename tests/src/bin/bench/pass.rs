@@ -26,7 +26,7 @@ pub fn table() -> Result<Table> {
         let mut world = World::full(n_waiting)?;
         let mut starts: Vec<f64> = (0..N_PASSES).map(|_| world.end_a_job()).collect::<Result<_>>()?;
         let target = if n_waiting == 20_000 { Target::AtMost(50.0) } else { Target::Reference };
-        let bound = "while a host stays free, every waiting job is placed, in a profile that grows with the queue";
+        let bound = "while a node stays free, every waiting job is placed, in a profile that grows with the queue";
         for (word, share) in [("median", 0.5), ("slowest", 1.0)] {
             let what = format!("{n_waiting} waiting, {word} of {N_PASSES} passes");
             table.measure(what, quantile(&mut starts, share), "ms", target, bound);

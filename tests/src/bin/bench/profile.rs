@@ -21,11 +21,11 @@ pub fn table() -> Result<Table> {
         let (profile, blocks) = busy(n_steps);
         let name = |what: &str| format!("{n_steps} steps: {what}");
         table.note(name("add a block"), adding(profile.clone(), &blocks, Profile::add), "µs");
-        let mut plain = Plain { steps: profile.steps().map(|step| (step.from, step.hosts)).collect() };
+        let mut plain = Plain { steps: profile.steps().map(|step| (step.from, step.nodes)).collect() };
         plain.steps.reserve(4);
         table.note(name("add a block, one sorted vector"), adding(plain, &blocks, Plain::add), "µs");
         let hole = micros(&blocks, |block| {
-            black_box(profile.first_hole(CAPACITY, block.hosts, block.until.since(block.from), block.from));
+            black_box(profile.first_hole(CAPACITY, block.nodes, block.until.since(block.from), block.from));
         });
         table.measure(name("first hole"), hole, "µs", Target::Reference, "");
     }
@@ -40,11 +40,11 @@ fn busy(n_steps: usize) -> (Profile, Vec<Block>) {
     let mut block = || {
         let from = Time::from_secs(random.random_range(0..horizon));
         let span = Span::from_secs(random.random_range(60..3600));
-        Block { from, until: from + span, hosts: random.random_range(1..16) }
+        Block { from, until: from + span, nodes: random.random_range(1..16) }
     };
     while profile.n_steps() < n_steps {
         let block = block();
-        if profile.least_free(CAPACITY, block.from, block.until) >= block.hosts {
+        if profile.least_free(CAPACITY, block.from, block.until) >= block.nodes {
             profile.add(block);
         }
     }
@@ -56,7 +56,7 @@ fn busy(n_steps: usize) -> (Profile, Vec<Block>) {
 fn adding<P>(mut profile: P, blocks: &[Block], add: impl Fn(&mut P, Block)) -> f64 {
     let both = micros(blocks, |block| {
         add(&mut profile, block);
-        add(&mut profile, Block { hosts: -block.hosts, ..block });
+        add(&mut profile, Block { nodes: -block.nodes, ..block });
     });
     black_box(&profile);
     both / 2.0
@@ -79,8 +79,8 @@ impl Plain {
     fn add(&mut self, block: Block) {
         let first = self.cut(block.from);
         let last = self.cut(block.until);
-        for (_, hosts) in &mut self.steps[first..last] {
-            *hosts += block.hosts;
+        for (_, nodes) in &mut self.steps[first..last] {
+            *nodes += block.nodes;
         }
         self.heal(last);
         self.heal(first);

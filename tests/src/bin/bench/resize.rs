@@ -1,5 +1,5 @@
-//! How long a change of hosts takes on real agents: from the agreement to the first instruction on a new host, and from
-//! the order to shrink to the host being free.
+//! How long a change of nodes takes on real agents: from the agreement to the first instruction on a new node, and from
+//! the order to shrink to the node being free.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::table::{Table, quantile};
 const CHANGES: usize = 60;
 
 pub fn table() -> Result<Table> {
-    let mut table = Table::new("A job of workers grows by a host and gives it back, on four agents");
+    let mut table = Table::new("A job of workers grows by a node and gives it back, on four agents");
     let cluster = Cluster::up(4)?;
     cluster.rms(&["admin", "set", "offer_idle", "never"])?;
     let dir = tempfile::Builder::new().prefix("limber-bench-").tempdir().context("no temporary directory")?;
@@ -50,7 +50,7 @@ pub fn table() -> Result<Table> {
         table.note("… p99", quantile(&mut instructed, 0.99), "ms");
         table.note("asked to ready, p50", quantile(&mut ready, 0.5), "ms");
         table.note("… p99", quantile(&mut ready, 0.99), "ms");
-        table.note("order to shrink to the host being free, p50", quantile(&mut freed, 0.5), "ms");
+        table.note("order to shrink to the node being free, p50", quantile(&mut freed, 0.5), "ms");
         table.note("… p99", quantile(&mut freed, 0.99), "ms");
         anyhow::Ok(())
     })?;
@@ -60,13 +60,13 @@ pub fn table() -> Result<Table> {
 async fn ask(client: &Client, job: JobId, direction: Direction) -> Result<NegotiationId> {
     let ask = Ask {
         direction,
-        what: Asked::Hosts { cluster: None },
+        what: Asked::Nodes { cluster: None },
         quantity: 1,
         least: 1,
         sizes: Sizes::Any,
         price: Price(0),
         duration: None,
-        hosts: Vec::new(),
+        nodes: Vec::new(),
         wait: Span::from_secs(10),
     };
     match client.call(&Call::Negotiate { job, ask }).await? {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rms_api::subscription::{LauncherAnswer, LauncherCall, Notice, Subscription, Tag, Wish};
+use rms_api::subscription::{LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms, Ticket};
 use rms_model::{ClusterId, Identity, JobId, Request, Role, Settings, Span, Time};
 
@@ -103,9 +103,9 @@ impl World {
         bail!("a subscription was refused")
     }
 
-    fn request(&mut self, job: JobId, hosts: u32, wall: Span) {
-        let request = Request::on_one(ClusterId(0), hosts, wall);
-        self.call(LauncherCall::Request { job, wish: Wish { tag: Tag(1), seen: 1, request } });
+    fn request(&mut self, job: JobId, nodes: u32, wall: Span) {
+        let request = Request::on_one(ClusterId(0), nodes, wall);
+        self.call(LauncherCall::Request { job, wish: LauncherRequest { tag: Tag(1), seen: 1, request } });
     }
 
     fn call(&mut self, call: LauncherCall) -> Vec<Effect> {

@@ -1,4 +1,4 @@
-//! Times a pass over 20,000 waiting applications on 8 clusters of 10,000 hosts, from facts: nothing else is measured.
+//! Times a pass over 20,000 waiting applications on 8 clusters of 10,000 nodes, from facts: nothing else is measured.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,14 +17,14 @@ use rms_model::{
 use crate::table::{Table, Target};
 
 const N_CLUSTERS: u32 = 8;
-const N_HOSTS: u32 = 10_000;
+const N_NODES: u32 = 10_000;
 const N_RUNNING: u32 = 10;
 const N_WAITING: u64 = 20_000;
 const NOW: Time = Time::from_secs(1_000_000);
 const SEED: u64 = 5;
 
 pub fn table() -> Result<Table> {
-    let mut table = Table::new("One pass over 20,000 waiting applications on 8 clusters of 10,000 hosts, all busy");
+    let mut table = Table::new("One pass over 20,000 waiting applications on 8 clusters of 10,000 nodes, all busy");
     for n_options in [1, N_CLUSTERS] {
         let rms = Rms::restore(Config::default(), None, facts(n_options)).map_err(|misfit| anyhow!("{misfit}"))?;
         let mut best = f64::INFINITY;
@@ -51,13 +51,13 @@ fn facts(n_options: u32) -> Vec<Fact> {
     for cluster_idx in 0..N_CLUSTERS {
         let cluster = ClusterId(cluster_idx as u16);
         facts.push(Fact::ClusterAdded { cluster, name: format!("c{cluster_idx}") });
-        let nodes: Vec<NodeId> = (0..N_HOSTS).map(|idx| NodeId(cluster_idx * N_HOSTS + idx + 1)).collect();
+        let nodes: Vec<NodeId> = (0..N_NODES).map(|idx| NodeId(cluster_idx * N_NODES + idx + 1)).collect();
         for node in &nodes {
             let (name, address, inventory) = (format!("n{node}"), String::new(), Inventory::default());
             facts.push(Fact::NodeJoined { node: *node, cluster, name, inventory, address, at: NOW });
             facts.push(Fact::NodeLinkChanged { node: *node, link: NodeLink::Connected { since: NOW } });
         }
-        for part in nodes.chunks((N_HOSTS / N_RUNNING) as usize) {
+        for part in nodes.chunks((N_NODES / N_RUNNING) as usize) {
             let request = Request::on_one(cluster, part.len() as u32, wall());
             last_job = last_job.next();
             facts.extend(asked(last_job, vec![request.clone()], &environment));
@@ -66,11 +66,11 @@ fn facts(n_options: u32) -> Vec<Fact> {
     }
     let mut random = ChaCha8Rng::seed_from_u64(SEED + 1);
     for _ in 0..N_WAITING {
-        let n_hosts = random.random_range(1..=N_HOSTS / 2);
+        let n_nodes = random.random_range(1..=N_NODES / 2);
         let wall = Span::from_mins(random.random_range(10..1440));
         let first: u32 = random.random_range(0..N_CLUSTERS);
         let cluster = |option: u32| ClusterId(((first + option) % N_CLUSTERS) as u16);
-        let options = (0..n_options).map(|option| Request::on_one(cluster(option), n_hosts, wall)).collect();
+        let options = (0..n_options).map(|option| Request::on_one(cluster(option), n_nodes, wall)).collect();
         last_job = last_job.next();
         facts.extend(asked(last_job, options, &environment));
     }

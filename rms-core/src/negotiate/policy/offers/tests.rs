@@ -6,7 +6,7 @@ use rms_model::{Sizes, Speedup};
 use super::*;
 use crate::tests::dice::{Dice, for_seeds};
 
-/// A job that can have from 1 to 100 hosts, of a user of its own.
+/// A job that can have from 1 to 100 nodes, of a user of its own.
 fn declared(sizes: Sizes) -> Declared {
     Declared { least: 1, most: 100, sizes, speedup: Speedup::default() }
 }
@@ -19,7 +19,7 @@ fn candidate(job: u64, held: u32, declared: &Declared) -> Candidate<'_> {
         started_with: held,
         declared,
         priority: 0,
-        is_talking: false,
+        is_negotiating: false,
         declined: 0,
         room: u32::MAX,
     }
@@ -37,11 +37,11 @@ fn check_for(
     expected: &[(u64, u32)],
 ) {
     let offered = offers(idle, candidates, users, rule);
-    let offered: Vec<(u64, u32)> = offered.iter().map(|change| (change.job.0, change.hosts)).collect();
+    let offered: Vec<(u64, u32)> = offered.iter().map(|change| (change.job.0, change.nodes)).collect();
     assert_eq!(offered, expected, "{rule}");
 }
 
-/// 002 (c): a malleable application on 4 hosts, of which a short job used the other 4.
+/// 002 (c): a malleable application on 4 nodes, of which a short job used the other 4.
 #[test]
 fn who_is_alone_is_offered_all_that_is_idle() {
     let declared = declared(Sizes::PowerOfTwo);
@@ -102,7 +102,7 @@ fn the_fewest_above_its_minimum_goes_first() {
 }
 
 #[test]
-fn the_best_speed_up_takes_hosts_until_another_gains_more() {
+fn the_best_speed_up_takes_nodes_until_another_gains_more() {
     let with = |points: &[(u32, u32)]| Declared { speedup: Speedup(points.to_vec()), ..declared(Sizes::Any) };
     let steep = with(&[(1, 1000), (4, 3700), (8, 4100)]);
     let even = with(&[(1, 1000), (100, 60_400)]);
@@ -133,8 +133,8 @@ fn nobody_is_offered_more_than_there_is_room_for() {
 #[test]
 fn who_negotiates_already_is_passed_over() {
     let declared = declared(Sizes::Any);
-    let talking = Candidate { is_talking: true, ..candidate(1, 4, &declared) };
-    check(3, &[talking, candidate(2, 4, &declared)], OfferRule::EqualShare, &[(2, 3)]);
+    let negotiating = Candidate { is_negotiating: true, ..candidate(1, 4, &declared) };
+    check(3, &[negotiating, candidate(2, 4, &declared)], OfferRule::EqualShare, &[(2, 3)]);
 }
 
 #[test]
@@ -169,14 +169,14 @@ fn random_declared(dice: &mut Dice) -> Declared {
     let least = dice.number(1, 6);
     let mut points: Vec<(u32, u32)> = Vec::new();
     for _ in 0..dice.number(0, 4) {
-        let hosts = points.last().map_or(0, |(hosts, _)| *hosts) + dice.number(1, 5);
-        points.push((hosts, dice.number(0, 9000)));
+        let nodes = points.last().map_or(0, |(nodes, _)| *nodes) + dice.number(1, 5);
+        points.push((nodes, dice.number(0, 9000)));
     }
     Declared { least, most: least + dice.number(0, 20), sizes: random_sizes(dice), speedup: Speedup(points) }
 }
 
 #[test]
-fn no_distribution_breaks_a_limit_or_leaves_a_host_that_somebody_could_use() {
+fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
     for_seeds("no_distribution_breaks_a_limit", 3000, |dice| {
         let all: Vec<Declared> = (0..dice.number(0, 6)).map(|_| random_declared(dice)).collect();
         let names = ["ada", "bob", "cy"];
@@ -191,7 +191,7 @@ fn no_distribution_breaks_a_limit_or_leaves_a_host_that_somebody_could_use() {
                 user: names[dice.number(0, 2) as usize],
                 held: dice.number(1, declared.most),
                 priority: dice.number(0, 2) as i32,
-                is_talking: dice.chance(10),
+                is_negotiating: dice.chance(10),
                 room: if dice.chance(20) { dice.number(0, 6) } else { u32::MAX },
                 declined: if dice.chance(20) { dice.number(1, 8) } else { 0 },
                 ..candidate(job, dice.number(1, declared.most), declared)
@@ -200,29 +200,29 @@ fn no_distribution_breaks_a_limit_or_leaves_a_host_that_somebody_could_use() {
         let idle = dice.number(0, 40);
         let rule = OfferRule::ALL[dice.number(0, 3) as usize];
         let offered = offers(idle, &candidates, &users, rule);
-        let hosts_of = |job| offered.iter().find(|change| change.job == job).map_or(0, |change| change.hosts);
-        let left = idle - offered.iter().map(|change| change.hosts).sum::<u32>();
+        let nodes_of = |job| offered.iter().find(|change| change.job == job).map_or(0, |change| change.nodes);
+        let left = idle - offered.iter().map(|change| change.nodes).sum::<u32>();
         let left_of = |name: &str| {
-            let gained: u32 = candidates.iter().filter(|one| one.user == name).map(|one| hosts_of(one.job)).sum();
+            let gained: u32 = candidates.iter().filter(|one| one.user == name).map(|one| nodes_of(one.job)).sum();
             users[name].may_gain.map(|limit| limit.checked_sub(gained).expect("the limit of the user is kept"))
         };
         for candidate in &candidates {
-            let (hosts, limit) = (hosts_of(candidate.job), left_of(candidate.user));
-            let total = candidate.held + hosts;
+            let (nodes, limit) = (nodes_of(candidate.job), left_of(candidate.user));
+            let total = candidate.held + nodes;
             assert!(offered.len() <= candidates.len());
-            if hosts > 0 {
+            if nodes > 0 {
                 assert!(total <= candidate.declared.most && candidate.declared.sizes.fits(total.into()));
-                assert!(hosts <= candidate.room);
-                assert!(hosts > candidate.declined && !candidate.is_talking && rule != OfferRule::Never);
+                assert!(nodes <= candidate.room);
+                assert!(nodes > candidate.declined && !candidate.is_negotiating && rule != OfferRule::Never);
             }
             // Nothing that somebody could use lies idle, but for the sake of speed.
             let deals_all = matches!(rule, OfferRule::EqualShare | OfferRule::FewestAboveMinimum);
-            if deals_all && !candidate.is_talking {
+            if deals_all && !candidate.is_negotiating {
                 let could_use = |more: &u32| {
                     let next = u64::from(total + more);
                     let is_size = next >= candidate.declared.least.into() && candidate.declared.sizes.fits(next);
                     let is_allowed = limit.is_none_or(|limit| *more <= limit);
-                    let is_new = hosts + more > candidate.declined && hosts + more <= candidate.room;
+                    let is_new = nodes + more > candidate.declined && nodes + more <= candidate.room;
                     is_size && is_allowed && is_new && next <= candidate.declared.most.into()
                 };
                 assert_eq!((1..=left).find(could_use), None, "{rule}: {candidate:?} of {left} left");
@@ -232,29 +232,29 @@ fn no_distribution_breaks_a_limit_or_leaves_a_host_that_somebody_could_use() {
 }
 
 #[test]
-fn equal_shares_of_equal_jobs_differ_by_one_host_at_most() {
+fn equal_shares_of_equal_jobs_differ_by_one_node_at_most() {
     for_seeds("equal_shares_of_equal_jobs", 500, |dice| {
         let declared = declared(Sizes::Any);
         let n_jobs = dice.number(1, 7);
         let jobs: Vec<Candidate<'_>> =
             (1..=n_jobs).map(|job| candidate(job.into(), dice.number(1, 30), &declared)).collect();
         let offered = offers(dice.number(n_jobs, 100), &jobs, &BTreeMap::new(), OfferRule::EqualShare);
-        let counts = || offered.iter().map(|change| change.hosts);
+        let counts = || offered.iter().map(|change| change.nodes);
         assert_eq!(offered.len(), n_jobs as usize);
         assert!(counts().max() <= counts().min().map(|least| least + 1), "{offered:?}");
     });
 }
 
-/// Where each further host gains less than the one before, the best next host each time is the best distribution.
+/// Where each further node gains less than the one before, the best next node each time is the best distribution.
 #[test]
 fn efficiency_finds_the_greatest_speed_of_all_together() {
     for_seeds("efficiency_finds_the_greatest_speed", 300, |dice| {
         let mut all = Vec::new();
         for _ in 0..dice.number(1, 3) {
             let (mut points, mut speed, mut gain) = (Vec::new(), 0, dice.number(500, 1500));
-            for hosts in 1..=8 {
+            for nodes in 1..=8 {
                 speed += gain;
-                points.push((hosts, speed));
+                points.push((nodes, speed));
                 gain -= dice.number(0, gain);
             }
             all.push(Declared { most: 8, speedup: Speedup(points), ..declared(Sizes::Any) });
@@ -263,10 +263,10 @@ fn efficiency_finds_the_greatest_speed_of_all_together() {
             (1..).zip(&all).map(|(job, declared)| candidate(job, dice.number(1, 8), declared)).collect();
         let idle = dice.number(0, 10);
         let offered = offers(idle, &jobs, &BTreeMap::new(), OfferRule::Efficiency);
-        let speed = |idx: usize, hosts: u32| jobs[idx].declared.speedup.at(hosts).expect("declared");
-        let hosts_of = |job| offered.iter().find(|change| change.job == job).map_or(0, |change| change.hosts);
-        let reached: u32 = jobs.iter().enumerate().map(|(idx, job)| speed(idx, job.held + hosts_of(job.job))).sum();
-        // The best sum for each number of hosts, job by job.
+        let speed = |idx: usize, nodes: u32| jobs[idx].declared.speedup.at(nodes).expect("declared");
+        let nodes_of = |job| offered.iter().find(|change| change.job == job).map_or(0, |change| change.nodes);
+        let reached: u32 = jobs.iter().enumerate().map(|(idx, job)| speed(idx, job.held + nodes_of(job.job))).sum();
+        // The best sum for each number of nodes, job by job.
         let mut best = vec![0; idle as usize + 1];
         for (idx, job) in jobs.iter().enumerate() {
             let sum = |given: usize| {

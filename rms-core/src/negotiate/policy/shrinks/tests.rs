@@ -20,7 +20,7 @@ fn candidate(job: u64, held: u32, declared: &Declared) -> Candidate<'_> {
         started_with: held,
         declared,
         priority: 0,
-        is_talking: false,
+        is_negotiating: false,
         declined: 0,
         room: u32::MAX,
     }
@@ -29,7 +29,7 @@ fn candidate(job: u64, held: u32, declared: &Declared) -> Candidate<'_> {
 fn check(needed: u32, candidates: &[Candidate<'_>], expected: Option<&[(u64, u32)]>) {
     let asked = shrinks(needed, QUEUE.0, candidates, QUEUE.1);
     let asked: Option<Vec<(u64, u32)>> =
-        asked.map(|changes| changes.iter().map(|change| (change.job.0, change.hosts)).collect());
+        asked.map(|changes| changes.iter().map(|change| (change.job.0, change.nodes)).collect());
     assert_eq!(asked.as_deref(), expected);
 }
 
@@ -52,7 +52,7 @@ fn nobody_shrinks_in_vain() {
 }
 
 #[test]
-fn host_0_is_never_given_back() {
+fn node_0_is_never_given_back() {
     let none = declared(0, Sizes::Any);
     check(4, &[candidate(1, 4, &none)], None);
     check(3, &[candidate(1, 4, &none)], Some(&[(1, 3)]));
@@ -92,8 +92,8 @@ fn what_was_declined_is_not_asked_for_again() {
     check(3, &[stubborn], Some(&[(1, 3)]));
     let deaf = Candidate { declined: 1, ..candidate(1, 9, &any) };
     check(1, &[deaf], None);
-    let talking = Candidate { is_talking: true, ..candidate(1, 9, &any) };
-    check(1, &[talking], None);
+    let negotiating = Candidate { is_negotiating: true, ..candidate(1, 9, &any) };
+    check(1, &[negotiating], None);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn it_is_found_whenever_it_exists_and_is_as_little_as_can_be() {
             .zip(&all)
             .map(|(job, declared)| Candidate {
                 priority: dice.number(0, 2) as i32,
-                is_talking: dice.chance(10),
+                is_negotiating: dice.chance(10),
                 room: if dice.chance(20) { dice.number(0, 6) } else { u32::MAX },
                 declined: if dice.chance(20) { dice.number(1, 5) } else { 0 },
                 ..candidate(job, dice.number(1, 10), declared)
@@ -126,7 +126,7 @@ fn it_is_found_whenever_it_exists_and_is_as_little_as_can_be() {
                 let total = candidate.held - given;
                 let is_size = total >= candidate.declared.least.max(1) && candidate.declared.sizes.fits(total.into());
                 let is_new = candidate.declined == 0 || *given < candidate.declined;
-                !candidate.is_talking && is_size && is_new && *given <= candidate.room
+                !candidate.is_negotiating && is_size && is_new && *given <= candidate.room
             };
             (1..candidate.held).filter(may).collect()
         };
@@ -136,8 +136,8 @@ fn it_is_found_whenever_it_exists_and_is_as_little_as_can_be() {
         assert_eq!(found.is_some(), most >= needed, "{candidates:?}");
         let Some(found) = found else { return };
         let given =
-            |idx: usize| found.iter().find(|change| change.job == candidates[idx].job).map_or(0, |change| change.hosts);
-        let sum: u32 = found.iter().map(|change| change.hosts).sum();
+            |idx: usize| found.iter().find(|change| change.job == candidates[idx].job).map_or(0, |change| change.nodes);
+        let sum: u32 = found.iter().map(|change| change.nodes).sum();
         assert!(sum >= needed);
         for (idx, gives) in possible.iter().enumerate() {
             let now = given(idx);

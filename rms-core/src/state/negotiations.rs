@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 /// All negotiations of one execution of a job. It comes with the first word, and goes with the execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Talks {
+pub struct JobNegotiations {
     /// The limits that the application has declared itself; before, those of its submission count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<Declared>,
-    /// As a process of it has said last: it can go on without hosts that are lost.
+    /// As a process of it has said last: it can go on without nodes that are lost.
     #[serde(default, skip_serializing_if = "is_unsaid")]
     pub survives_loss: bool,
     /// The number of the last negotiation that the server has opened; none is used twice.
@@ -21,42 +21,42 @@ pub struct Talks {
     /// The highest number under which the application has opened one.
     pub heard_up_to: u32,
     /// Those that go on and the last ones that ended, in the order in which they were opened.
-    pub cases: Vec<Case>,
+    pub all: Vec<Negotiation>,
     /// Of those before them the records, the newest [`MOST_PAST`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<NegotiationRecord>,
-    /// Hosts that it has for a time.
+    /// Nodes that it has for a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loans: Vec<Loan>,
     /// What was agreed at a price.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
-    /// What hosts have cost that were given back, in thousandths.
+    /// What nodes have cost that were given back, in thousandths.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub settled: u64,
 }
 
 /// One negotiation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
+pub struct Negotiation {
     /// The server's end, without its timers of repetition.
     pub dialogue: Dialogue,
     pub opened: Time,
     /// Somebody has asked, and the server runs the application's end by that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asking: Option<Asking>,
-    /// Hosts that are kept free for it.
+    /// Nodes that are kept free for it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub held: BTreeSet<NodeId>,
-    /// The hosts that were agreed have come, or are leaving.
+    /// The nodes that were agreed have come, or are leaving.
     #[serde(default)]
     pub is_handed_over: bool,
     /// It was warned that it has not given what it promised.
     #[serde(default)]
     pub is_warned: bool,
     pub rounds: Vec<RoundRecord>,
-    /// Names of the hosts that come or go, once known.
-    pub hosts: Vec<String>,
+    /// Names of the nodes that come or go, once known.
+    pub nodes: Vec<String>,
 }
 
 /// Who has asked for what.
@@ -66,12 +66,12 @@ pub struct Asking {
     pub ask: Ask,
 }
 
-/// Hosts that are to be given back.
+/// Nodes that are to be given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loan {
     pub id: NegotiationId,
     pub cluster: ClusterId,
-    pub hosts: u64,
+    pub nodes: u64,
     pub until: Time,
     /// The shrink by which they are asked back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,63 +84,63 @@ pub struct Charge {
     pub id: NegotiationId,
     pub cluster: ClusterId,
     pub direction: Direction,
-    pub hosts: u64,
-    /// For each host and hour.
+    pub nodes: u64,
+    /// For each node and hour.
     pub price: Price,
     pub since: Time,
     /// Absent: until the application ends.
     pub until: Option<Time>,
 }
 
-impl Talks {
-    pub fn case(&self, id: NegotiationId) -> Option<&Case> {
-        self.cases.iter().find(|case| case.dialogue.id() == id)
+impl JobNegotiations {
+    pub fn get(&self, id: NegotiationId) -> Option<&Negotiation> {
+        self.all.iter().find(|negotiation| negotiation.dialogue.id() == id)
     }
 
-    pub(crate) fn case_mut(&mut self, id: NegotiationId) -> Option<&mut Case> {
-        self.cases.iter_mut().find(|case| case.dialogue.id() == id)
+    pub(crate) fn get_mut(&mut self, id: NegotiationId) -> Option<&mut Negotiation> {
+        self.all.iter_mut().find(|negotiation| negotiation.dialogue.id() == id)
     }
 
     /// Those that are not over.
-    pub fn open(&self) -> impl Iterator<Item = &Case> {
-        self.cases.iter().filter(|case| !case.phase().is_over())
+    pub fn open(&self) -> impl Iterator<Item = &Negotiation> {
+        self.all.iter().filter(|negotiation| !negotiation.phase().is_over())
     }
 
     /// All that is remembered, the oldest first.
     pub fn records(&self) -> Vec<NegotiationRecord> {
-        self.past.iter().cloned().chain(self.cases.iter().map(Case::record)).collect()
+        self.past.iter().cloned().chain(self.all.iter().map(Negotiation::record)).collect()
     }
 
-    /// Remembers that something was said or has run out. `names` are those of the hosts that the dialogue has.
+    /// Remembers that something was said or has run out. `names` are those of the nodes that the dialogue has.
     pub(crate) fn take_in(&mut self, at: Time, dialogue: &Dialogue, asking: Option<&Asking>, names: Vec<String>) {
         let id = dialogue.id();
         match id.initiator {
             Side::Rms => self.n_opened = self.n_opened.max(id.number),
             Side::Application => self.heard_up_to = self.heard_up_to.max(id.number),
         }
-        if self.case(id).is_none() {
+        if self.get(id).is_none() {
             self.make_room();
-            self.cases.push(Case::new(at, dialogue, asking));
+            self.all.push(Negotiation::new(at, dialogue, asking));
         }
         let mut done = None;
-        if let Some(case) = self.case_mut(id) {
-            let was = case.phase();
-            case.follow(at, dialogue, names);
-            if was != Phase::Applied && case.phase() == Phase::Applied {
-                done = Some(case.clone());
+        if let Some(negotiation) = self.get_mut(id) {
+            let was = negotiation.phase();
+            negotiation.follow(at, dialogue, names);
+            if was != Phase::Applied && negotiation.phase() == Phase::Applied {
+                done = Some(negotiation.clone());
             }
         }
-        if let Some(case) = done {
-            self.count(at, &case);
+        if let Some(negotiation) = done {
+            self.count(at, &negotiation);
         }
     }
 
     /// The oldest of those that are over goes to the records once there are many.
     fn make_room(&mut self) {
-        while self.cases.len() >= MOST_CASES {
-            let Some(idx) = self.cases.iter().position(|case| case.phase().is_over()) else { return };
-            let case = self.cases.remove(idx);
-            self.past.push(case.record());
+        while self.all.len() >= MOST_NEGOTIATIONS {
+            let Some(idx) = self.all.iter().position(|negotiation| negotiation.phase().is_over()) else { return };
+            let negotiation = self.all.remove(idx);
+            self.past.push(negotiation.record());
         }
         // The newest ones are kept that have room together.
         let mut size = 0;
@@ -152,52 +152,52 @@ impl Talks {
         self.past.drain(..self.past.len() - n_kept);
     }
 
-    /// What its hosts have cost until then, in thousandths.
+    /// What its nodes have cost until then, in thousandths.
     pub fn spent(&self, at: Time) -> u64 {
-        let running = self.charges.iter().map(|charge| charge.cost(charge.hosts, at));
+        let running = self.charges.iter().map(|charge| charge.cost(charge.nodes, at));
         running.fold(self.settled, u64::saturating_add)
     }
 
-    /// Hosts leave the application: of those of their cluster that it pays for, the last ones that came go first. What
+    /// Nodes leave the application: of those of their cluster that it pays for, the last ones that came go first. What
     /// came for a growth that failed was never paid for.
-    pub(crate) fn give_back(&mut self, at: Time, hosts: &[(NodeId, ClusterId)]) {
-        let was_paid = |host: &NodeId| {
-            let mut came = self.cases.iter().rev().filter(|case| {
-                let is_growth = case.direction() == Direction::Grow && case.is_handed_over;
-                is_growth && case.dialogue.hosts().is_some_and(|hosts| hosts.contains(host))
+    pub(crate) fn give_back(&mut self, at: Time, nodes: &[(NodeId, ClusterId)]) {
+        let was_paid = |node: &NodeId| {
+            let mut came = self.all.iter().rev().filter(|negotiation| {
+                let is_growth = negotiation.direction() == Direction::Grow && negotiation.is_handed_over;
+                is_growth && negotiation.dialogue.nodes().is_some_and(|nodes| nodes.contains(node))
             });
-            came.next().is_none_or(|case| case.phase() == Phase::Applied)
+            came.next().is_none_or(|negotiation| negotiation.phase() == Phase::Applied)
         };
         let mut left: BTreeMap<ClusterId, u64> = BTreeMap::new();
-        for (_, cluster) in hosts.iter().filter(|(host, _)| was_paid(host)) {
+        for (_, cluster) in nodes.iter().filter(|(node, _)| was_paid(node)) {
             *left.entry(*cluster).or_default() += 1;
         }
         for charge in self.charges.iter_mut().rev().filter(|charge| charge.direction == Direction::Grow) {
             let Some(left) = left.get_mut(&charge.cluster) else { continue };
-            let n_back = charge.hosts.min(*left);
+            let n_back = charge.nodes.min(*left);
             self.settled = self.settled.saturating_add(charge.cost(n_back, at));
-            charge.hosts -= n_back;
+            charge.nodes -= n_back;
             *left -= n_back;
         }
-        self.charges.retain(|charge| charge.hosts > 0);
+        self.charges.retain(|charge| charge.nodes > 0);
     }
 
     /// Something was agreed and is done: what follows from its terms.
-    fn count(&mut self, at: Time, case: &Case) {
-        let Some(template) = case.dialogue.proposal() else { return };
+    fn count(&mut self, at: Time, negotiation: &Negotiation) {
+        let Some(template) = negotiation.dialogue.proposal() else { return };
         for item in template.items().iter().filter(|item| item.is_live()) {
             let after = item.terms.duration.map(|duration| at + duration);
             let until = after.into_iter().chain(item.terms.give_back_by).min();
-            let negotiation::Resource::Hosts(cluster) = item.resource else { continue };
-            let (id, hosts, direction) = (case.dialogue.id(), item.quantity.0, template.direction());
+            let negotiation::Resource::Nodes(cluster) = item.resource else { continue };
+            let (id, nodes, direction) = (negotiation.dialogue.id(), item.quantity.0, template.direction());
             if let (Direction::Grow, Some(until)) = (direction, until) {
-                self.loans.push(Loan { id, cluster, hosts, until, called: None });
+                self.loans.push(Loan { id, cluster, nodes, until, called: None });
             }
             if direction == Direction::Shrink {
-                self.repay(cluster, hosts);
+                self.repay(cluster, nodes);
             }
             if item.terms.price != Price(0) {
-                let charge = Charge { id, cluster, direction, hosts, price: item.terms.price, since: at, until };
+                let charge = Charge { id, cluster, direction, nodes, price: item.terms.price, since: at, until };
                 self.charges.push(charge);
             }
         }
@@ -209,42 +209,42 @@ impl Talks {
             let Some(oldest) = (0..self.loans.len()).find(has_later) else { break };
             let oldest = self.loans.remove(oldest);
             for next in self.loans.iter_mut().filter(|loan| loan.cluster == oldest.cluster).take(1) {
-                next.hosts += oldest.hosts;
+                next.nodes += oldest.nodes;
                 next.until = next.until.min(oldest.until);
             }
         }
         while self.charges.len() > MOST_CHARGES {
             let oldest = self.charges.remove(0);
-            self.settled = self.settled.saturating_add(oldest.cost(oldest.hosts, at));
+            self.settled = self.settled.saturating_add(oldest.cost(oldest.nodes, at));
         }
     }
 
-    /// Hosts of a cluster that are given back are first those that were lent last.
-    fn repay(&mut self, cluster: ClusterId, hosts: u64) {
-        let mut left = hosts;
+    /// Nodes of a cluster that are given back are first those that were lent last.
+    fn repay(&mut self, cluster: ClusterId, nodes: u64) {
+        let mut left = nodes;
         for loan in self.loans.iter_mut().rev().filter(|loan| loan.cluster == cluster) {
-            let repaid = loan.hosts.min(left);
-            loan.hosts -= repaid;
+            let repaid = loan.nodes.min(left);
+            loan.nodes -= repaid;
             left -= repaid;
         }
-        self.loans.retain(|loan| loan.hosts > 0);
+        self.loans.retain(|loan| loan.nodes > 0);
     }
 }
 
 impl Loan {
-    /// Was it lent by this negotiation, and on this cluster? Journals that are older than hosts of several name none.
+    /// Was it lent by this negotiation, and on this cluster? Journals that are older than nodes of several name none.
     pub(crate) fn is_of(&self, id: NegotiationId, cluster: Option<ClusterId>) -> bool {
         self.id == id && cluster.is_none_or(|cluster| self.cluster == cluster)
     }
 }
 
 impl Charge {
-    /// What so many of its hosts have cost until then; who gives hosts back is paid nothing for it.
-    fn cost(&self, hosts: u64, at: Time) -> u64 {
+    /// What so many of its nodes have cost until then; who gives nodes back is paid nothing for it.
+    fn cost(&self, nodes: u64, at: Time) -> u64 {
         match self.direction {
             Direction::Grow => {
                 let until = self.until.map_or(at, |until| until.min(at));
-                self.price.cost(u32::try_from(hosts).unwrap_or(u32::MAX), until.since(self.since))
+                self.price.cost(u32::try_from(nodes).unwrap_or(u32::MAX), until.since(self.since))
             }
             Direction::Shrink => 0,
         }
@@ -259,9 +259,9 @@ fn is_nothing(settled: &u64) -> bool {
     *settled == 0
 }
 
-impl Case {
-    fn new(at: Time, dialogue: &Dialogue, asking: Option<&Asking>) -> Case {
-        Case {
+impl Negotiation {
+    fn new(at: Time, dialogue: &Dialogue, asking: Option<&Asking>) -> Negotiation {
+        Negotiation {
             dialogue: dialogue.clone(),
             opened: at,
             asking: asking.cloned(),
@@ -269,7 +269,7 @@ impl Case {
             is_handed_over: false,
             is_warned: false,
             rounds: Vec::new(),
-            hosts: Vec::new(),
+            nodes: Vec::new(),
         }
     }
 
@@ -286,7 +286,7 @@ impl Case {
         self.dialogue.direction().unwrap_or(Direction::Grow)
     }
 
-    /// How many hosts of which clusters the application has agreed to give back and has not begun to leave, and when it
+    /// How many nodes of which clusters the application has agreed to give back and has not begun to leave, and when it
     /// agreed.
     pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         let is_agreed = match self.phase() {
@@ -294,8 +294,8 @@ impl Case {
             Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => false,
             Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
         };
-        let hosts = self.dialogue.proposal().filter(|_| is_agreed).map(Template::hosts_by_cluster)?;
-        (!hosts.is_empty()).then(|| (self.since(), hosts))
+        let nodes = self.dialogue.proposal().filter(|_| is_agreed).map(Template::nodes_by_cluster)?;
+        (!nodes.is_empty()).then(|| (self.since(), nodes))
     }
 
     pub fn record(&self) -> NegotiationRecord {
@@ -305,7 +305,7 @@ impl Case {
             by: self.asking.as_ref().map(|asking| asking.by.clone()),
             opened: self.opened,
             rounds: self.rounds.clone(),
-            hosts: self.hosts.clone(),
+            nodes: self.nodes.clone(),
         }
     }
 
@@ -330,7 +330,7 @@ impl Case {
         let was = (self.phase(), self.dialogue.round());
         self.dialogue = dialogue.clone();
         if !names.is_empty() {
-            self.hosts = names;
+            self.nodes = names;
         }
         let last = if is_new { 0 } else { was.1 };
         for (by, round, template) in dialogue.proposals().filter(|(_, round, _)| *round > last) {
@@ -361,19 +361,19 @@ fn size_of_item(item: &Item) -> usize {
         Sizes::Any | Sizes::MultipleOf(_) | Sizes::PowerOfTwo => 0,
         Sizes::Listed(sizes) => sizes.len(),
     };
-    16 + n_sizes + item.hosts.len()
+    16 + n_sizes + item.nodes.len()
 }
 
 /// More than a hundred rounds of ordinary size; an application that says very much at once has fewer remembered.
 const MOST_SIZE: usize = 16_384;
 /// As many as the dialogues remember.
-const MOST_CASES: usize = 16;
+const MOST_NEGOTIATIONS: usize = 16;
 /// What is paid for at once; of an application that bargains more often, the oldest is settled before its end.
 const MOST_CHARGES: usize = 1024;
 /// Records of one execution that are kept beside those.
 pub const MOST_PAST: usize = 64;
 
-/// When hosts are free at the latest that an application has agreed to give back: who does not keep to it is made to.
+/// When nodes are free at the latest that an application has agreed to give back: who does not keep to it is made to.
 pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
     agreed + promise_span(settings) + promise_span(settings) + settings.exit_grace + settings.kill_grace
 }

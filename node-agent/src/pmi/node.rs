@@ -1,4 +1,4 @@
-//! All ranks of a job on one host, in whichever worlds: leads each word to its world, and starts and ends worlds.
+//! All ranks of a job on one node, in whichever worlds: leads each word to its world, and starts and ends worlds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::sys::End;
 /// The key that says which ranks live together.
 pub const MAPPING_KEY: &str = "PMI_process_mapping";
 
-/// The ranks of one host of one job.
+/// The ranks of one node of one job.
 #[derive(Debug)]
-pub struct HostRanks {
+pub struct NodeRanks {
     worlds: BTreeMap<WorldId, World>,
     tasks: BTreeMap<u32, (WorldId, usize)>,
     /// Worlds that were ordered here, whatever became of them: an order that comes twice starts nothing.
@@ -23,7 +23,7 @@ pub struct HostRanks {
     cancelled: BTreeSet<WorldId>,
     /// How many ranks still take part, as the hub was told and has not noted.
     unnoted: BTreeMap<WorldId, u32>,
-    /// Has anything here ever had to do with MPI? A host without ranks of its own is there for those to come.
+    /// Has anything here ever had to do with MPI? A node without ranks of its own is there for those to come.
     is_used: bool,
     is_aborted: bool,
     is_over: bool,
@@ -40,10 +40,10 @@ struct World {
     is_cancelled: bool,
 }
 
-impl HostRanks {
+impl NodeRanks {
     /// `own` are the ranks that the job begins with here.
-    pub fn new(own: Birth) -> HostRanks {
-        let mut host = HostRanks {
+    pub fn new(own: Birth) -> NodeRanks {
+        let mut node = NodeRanks {
             worlds: BTreeMap::new(),
             tasks: BTreeMap::new(),
             ordered: BTreeSet::from([own.world]),
@@ -56,9 +56,9 @@ impl HostRanks {
             ending: None,
         };
         if !own.members.is_empty() {
-            host.insert(own);
+            node.insert(own);
         }
-        host
+        node
     }
 
     fn insert(&mut self, birth: Birth) {
@@ -69,7 +69,7 @@ impl HostRanks {
         self.worlds.insert(id, World { ranks: Ranks::new(birth), n_told, is_cancelled: false });
     }
 
-    /// What a host says that has no ranks yet, so that it can be given some.
+    /// What a node says that has no ranks yet, so that it can be given some.
     pub fn opening(&self) -> Option<Up> {
         let is_idle = self.worlds.is_empty() && !self.is_over;
         is_idle.then_some(Up::Hello)
@@ -80,7 +80,7 @@ impl HostRanks {
         self.is_used
     }
 
-    /// May ranks still come to this host, or are some here that others need?
+    /// May ranks still come to this node, or are some here that others need?
     pub fn is_kept(&self) -> bool {
         self.is_used && !self.is_over && !self.is_aborted
     }
@@ -176,12 +176,12 @@ impl HostRanks {
                     self.unnoted.remove(&world);
                 }
             }
-            Down::Aborted { code } => self.abort(code, "the ranks on another host aborted", &mut outs),
+            Down::Aborted { code } => self.abort(code, "the ranks on another node aborted", &mut outs),
             Down::Over => {
                 self.is_over = true;
                 let is_left_alone = self.worlds.values().any(|world| world.ranks.somebody_waits());
                 if is_left_alone && self.ending.is_none() {
-                    self.abort(1, "the first host of the job has left", &mut outs);
+                    self.abort(1, "the first node of the job has left", &mut outs);
                 }
                 outs.push(Out::Hub(Up::Bye));
             }
@@ -269,7 +269,7 @@ impl HostRanks {
     }
 }
 
-/// What the first world's ranks on a host are born with: `first_rank..first_rank + n_local` of all.
+/// What the first world's ranks on a node are born with: `first_rank..first_rank + n_local` of all.
 pub fn first_birth(
     kvsname: &str,
     n_ranks: u32,
