@@ -1,11 +1,14 @@
 //! Commands over the server's local socket: all that they do over the network, as nobody else, and through restarts.
 
 use std::fs::{self, Permissions};
-use std::os::fd::OwnedFd;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rms_tests::harness::{Deployment, wait_until};
@@ -136,23 +139,33 @@ fn another_user_comes_over_the_socket_of_the_machine_and_meets_no_impostor() {
         chown(public.path(), owner, None).expect("we are root");
         fs::set_permissions(public.path(), Permissions::from_mode(mode)).expect("we are root");
         // The server is root, whom everybody believes; an impostor is not.
-        let _impostor = owner.map(|_| impostor(&socket, ADA + 2));
+        let impostor = owner.map(|_| impostor(&socket, ADA + 2));
         let said = status();
         assert!(String::from_utf8_lossy(&said.stderr).contains(NOWHERE), "{said:?}");
+        let n_heard = impostor.map_or(0, |impostor| impostor.join().expect("it has heard all"));
+        assert_eq!(n_heard, 0, "she has shown her certificate to somebody else");
     }
 }
 
-/// Has that user listen there, until the value is dropped.
-fn impostor(socket: &Path, uid: u32) -> OwnedFd {
+/// Has that user listen there, and answers how many bytes the first who comes has said to him.
+fn impostor(socket: &Path, uid: u32) -> JoinHandle<usize> {
     fs::remove_file(socket).expect("we are root");
     let listening = net::socket(net::AddressFamily::UNIX, net::SocketType::STREAM, None).expect("a socket");
     net::bind(&listening, &net::SocketAddrUnix::new(socket).expect("a short path")).expect("we are root");
     fs::set_permissions(socket, Permissions::from_mode(0o666)).expect("we are root");
+    let (ready, listens) = mpsc::channel();
     let listen = move || {
         // The kernel names whoever has called this, of whatever process.
         rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(uid)).expect("we are root");
         net::listen(&listening, 8).expect("it is bound");
-        listening
+        ready.send(()).expect("it is waited for");
+        let (mut who, _) = UnixListener::from(listening).accept().expect("somebody comes");
+        // As the server begins. Who has gone already reads nothing.
+        let _ = who.write_all(&[7; 32]);
+        let mut said = Vec::new();
+        who.read_to_end(&mut said).map_or(0, |_| said.len())
     };
-    std::thread::spawn(listen).join().expect("it listens")
+    let listening = std::thread::spawn(listen);
+    listens.recv().expect("it listens");
+    listening
 }
