@@ -64,7 +64,7 @@ impl Dialogues {
         self.n_opened = self.n_opened.max(n_opened);
     }
 
-    /// Numbers up to this one are used: who speaks for an application is told so by the RMS, which knows what others
+    /// Numbers up to this one are used: the negotiator of an application is told so by the RMS, which knows what others
     /// have asked for it.
     pub fn skip_to(&mut self, n_opened: u32) {
         self.n_opened = self.n_opened.max(n_opened);

@@ -373,7 +373,7 @@ pub struct Status {
 /// What external launchers have cost, since the server started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherStatus {
-    /// Applications that an external launcher speaks for, and how many of those are connected.
+    /// Applications that an external launcher serves, and how many of those are connected.
     pub n_launchers: u32,
     pub n_connected: u32,
     /// Views sent, requests taken, and their bytes by the count of 001, B.1.

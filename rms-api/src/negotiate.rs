@@ -1,6 +1,6 @@
 //! What an application and the server say to each other about its size, beside the dialogue's own messages (002).
 //!
-//! Two ways lead to a negotiation. A process of the job may *speak for the application*: it attaches over a channel of
+//! Two ways lead to a negotiation. A process of the job may *negotiate for the application*: it attaches over a channel of
 //! its own and runs the application's end of the dialogues. Or somebody *asks* once and waits for what comes of it: a
 //! user at a shell, a script, or an agent whose ranks called `MPI_Comm_spawn`; the server then runs the application's
 //! end by what the ask allows.
@@ -70,11 +70,11 @@ pub enum AskOutcome {
     },
 }
 
-/// What who speaks for an application says. The first call is [`NegotiatorCall::Attach`]; who does not attach has no
+/// What the negotiator of an application says. The first call is [`NegotiatorCall::Attach`]; who does not attach has no
 /// say. The caller's certificate names the job and its execution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NegotiatorCall {
-    /// From now on this channel speaks for the application; an older one is told [`NegotiatorNotice::Replaced`].
+    /// From now on this channel negotiates for the application; an older one is told [`NegotiatorNotice::Replaced`].
     /// Answered with [`NegotiatorAnswer::Attached`], which says where all open negotiations stand, and followed by what the
     /// other end has not confirmed.
     Attach(Manner),
@@ -177,7 +177,7 @@ pub struct HeldNode {
     pub is_departing: bool,
 }
 
-/// What who speaks for an application is told without asking.
+/// What the negotiator of an application is told without asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NegotiatorNotice {
     Said(Box<Message>),
@@ -193,7 +193,7 @@ pub enum NegotiatorNotice {
     Ended {
         outcome: Outcome,
     },
-    /// Another channel speaks for it now. Nothing comes after it.
+    /// Another channel serves it now. Nothing comes after it.
     Replaced,
     /// Somebody else has asked for something for the application: numbers up to this one are used.
     Counted {

@@ -117,7 +117,7 @@ pub enum Refusal {
     TasksOfStages { n_tasks: u32, first: u32 },
     #[error("only {expected} speaks here, not {actual}")]
     WrongRole { expected: Role, actual: Role },
-    #[error("job {0} was submitted with its work: no launcher speaks for it")]
+    #[error("job {0} was submitted with its work: no launcher serves it")]
     NoLauncher(JobId),
     #[error("job {job}: request {tag} does not come after {last}; tags rise from request to request")]
     StaleTag { job: JobId, tag: u64, last: u64 },
@@ -135,7 +135,7 @@ pub enum Refusal {
         "job {0} has announced its stages: 'rms evolve' changes them, and 'rms update JOB profile=...' while it waits"
     )]
     HasProfile(JobId),
-    #[error("{who} speaks for another execution than the one that runs")]
+    #[error("{who} is of another execution than the one that runs")]
     AnotherRun { who: Identity },
     #[error("job {job} has no negotiation {id}; 'rms negotiations {job}' lists them")]
     NoSuchNegotiation { job: JobId, id: NegotiationId },

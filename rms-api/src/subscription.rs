@@ -1,6 +1,6 @@
 //! What an external launcher and the server say to each other (001, §4.2 and §5.1).
 //!
-//! A launcher speaks for one application. It subscribes and is told its *view*; it sends requests, each under a tag of
+//! A launcher serves one application. It subscribes and is told its *view*; it sends requests, each under a tag of
 //! its own, and sends another when its view changes; with the start it gets host names; it lets the work be started
 //! there, or uses the nodes by its own means; and it says when it is done.
 

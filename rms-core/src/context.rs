@@ -61,7 +61,7 @@ pub(crate) struct Context {
     pub(crate) call_rates: BTreeMap<JobId, CallRate>,
     /// Jobs of which something has changed that matters to their negotiations.
     pub(crate) noted: BTreeSet<JobId>,
-    /// Those whose holdings have changed, so that who speaks for them must be told.
+    /// Those whose holdings have changed, so that their negotiators must be told.
     pub(crate) moved: BTreeSet<JobId>,
 }
 

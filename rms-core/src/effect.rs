@@ -35,7 +35,7 @@ pub enum Effect {
         ticket: Ticket,
         answer: Result<LauncherAnswer, Refusal>,
     },
-    /// For the launcher that speaks for this application; without one it is dropped, for a launcher that attaches is
+    /// For the launcher that serves this application; without one it is dropped, for a launcher that attaches is
     /// told everything.
     Notify {
         job: JobId,

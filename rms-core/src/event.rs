@@ -55,7 +55,7 @@ pub enum Event {
         run: Run,
         outcome: Outcome,
     },
-    /// Who speaks for an application says something (002). `who` is the job itself.
+    /// The negotiator of an application says something (002). `who` is the job itself.
     NegotiatorCalled {
         ticket: Ticket,
         who: Identity,

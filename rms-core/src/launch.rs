@@ -70,7 +70,7 @@ impl Context {
             grace: self.state().settings().kill_grace,
             nodes,
             generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
-            // Who has announced stages speaks for itself, too (000).
+            // Who has announced stages negotiates for itself, too (000).
             on_resize: spec
                 .malleable
                 .as_ref()

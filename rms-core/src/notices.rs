@@ -66,5 +66,5 @@ impl Context {
 }
 
 pub(crate) fn launcher_of(entry: &Job) -> &Launcher {
-    entry.launcher.as_ref().expect("the caller has seen that a launcher speaks for it")
+    entry.launcher.as_ref().expect("the caller has seen that a launcher serves it")
 }

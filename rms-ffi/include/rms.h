@@ -74,7 +74,7 @@ template <typename T> inline T rms_init() {
 // That is not possible now.
 #define RMS_ESTATE (-9)
 
-// Nothing more can be said: the job is ending, or another process speaks for it.
+// Nothing more can be said: the job is ending, or it has another negotiator.
 #define RMS_EENDED (-10)
 
 // A buffer or an array of the caller is too small.
@@ -146,7 +146,7 @@ template <typename T> inline T rms_init() {
 // The job has ended or is being ended. Nothing comes after it.
 #define RMS_EVENT_ENDED 7
 
-// Another process speaks for the job now. Nothing comes after it.
+// The job has another negotiator now. Nothing comes after it.
 #define RMS_EVENT_REPLACED 8
 
 // The RMS does not negotiate with this job any more. Nothing comes after it.

@@ -150,7 +150,7 @@ pub fn describe(status: c_int) -> &'static CStr {
         c::RMS_EREFUSED => c"the RMS refuses",
         c::RMS_EUNKNOWN => c"that negotiation is not known, or is over",
         c::RMS_ESTATE => c"that is not possible now",
-        c::RMS_EENDED => c"the session is over: the job is ending, or another process speaks for it",
+        c::RMS_EENDED => c"the session is over: the job is ending, or it has another negotiator",
         c::RMS_ESPACE => c"a buffer or an array is too small",
         c::RMS_EBUSY => c"the session is in use in another way, or too many are open",
         c::RMS_EIO => c"a file cannot be written, or the system lacks a resource",

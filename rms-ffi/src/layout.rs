@@ -28,7 +28,7 @@ pub const RMS_EREFUSED: c_int = -7;
 pub const RMS_EUNKNOWN: c_int = -8;
 /// That is not possible now.
 pub const RMS_ESTATE: c_int = -9;
-/// Nothing more can be said: the job is ending, or another process speaks for it.
+/// Nothing more can be said: the job is ending, or it has another negotiator.
 pub const RMS_EENDED: c_int = -10;
 /// A buffer or an array of the caller is too small.
 pub const RMS_ESPACE: c_int = -11;
@@ -80,7 +80,7 @@ pub const RMS_EVENT_NODES: i32 = 5;
 pub const RMS_EVENT_WARNING: i32 = 6;
 /// The job has ended or is being ended. Nothing comes after it.
 pub const RMS_EVENT_ENDED: i32 = 7;
-/// Another process speaks for the job now. Nothing comes after it.
+/// The job has another negotiator now. Nothing comes after it.
 pub const RMS_EVENT_REPLACED: i32 = 8;
 /// The RMS does not negotiate with this job any more. Nothing comes after it.
 pub const RMS_EVENT_LOST: i32 = 9;

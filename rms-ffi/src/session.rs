@@ -294,7 +294,7 @@ impl Shared {
                 () = self.closed.notified() => return,
             };
             let Some(event) = event else {
-                return self.mailbox.end("the job has ended, or another process speaks for it");
+                return self.mailbox.end("the job has ended, or it has another negotiator");
             };
             let last_word = event.is_last().then(|| told::telling(&event, negotiator.now()).text);
             self.state().hear(&event);

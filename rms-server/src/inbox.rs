@@ -65,7 +65,7 @@ pub enum Inbound {
     LauncherGone {
         channel: ChannelId,
     },
-    /// A call of who speaks for its application. Its answer, and whatever it is told from then on, goes into the outbox.
+    /// A call of a negotiator. Its answer, and whatever it is told from then on, goes into the outbox.
     NegotiatorCalled {
         who: Identity,
         call: NegotiatorCall,

@@ -1,4 +1,4 @@
-//! What leaves the driver for who speaks for an application: bounded, and never a wait, however slowly it reads.
+//! What leaves the driver for the negotiator of an application: bounded, and never a wait, however slowly it reads.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

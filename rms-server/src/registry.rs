@@ -65,7 +65,7 @@ pub enum NotAdmitted {
     Full { max: usize },
     #[error("{who} has {max} connections already (limits.links_per_user): close one first")]
     TooMany { who: Identity, max: usize },
-    #[error("{who} has {max} connections already: one process of a job is enough to speak for it")]
+    #[error("{who} has {max} connections already: one process of a job is enough to negotiate for it")]
     TooManyOfJob { who: Identity, max: usize },
     #[error(
         "the jobs of {owner} have {max} connections beside the first of each (limits.links_per_user): close one first"
@@ -73,7 +73,7 @@ pub enum NotAdmitted {
     TooManyOfJobs { owner: String, max: usize },
 }
 
-/// One process of a job speaks for it; beside it there may be commands in its scripts. Ten thousand ranks may not all try.
+/// One process of a job negotiates for it; beside it there may be commands in its scripts. Ten thousand ranks may not all try.
 const MAX_LINKS_OF_JOB: usize = 32;
 
 /// What all links of one identity have together, so that many of them hold no more of the server than one. What a user may

@@ -97,7 +97,7 @@ impl Supervisor {
         self.cpus
     }
 
-    /// Whoever speaks for a job runs on its first node.
+    /// The negotiator of a job runs on its first node.
     pub(crate) fn is_first(&self) -> bool {
         self.node_idx == 0
     }

@@ -87,7 +87,7 @@ pub(crate) fn short_inbound(inbound: &Inbound) -> String {
         Inbound::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),
         Inbound::LauncherGone { channel } => format!("a launcher is gone: {channel:?}"),
         Inbound::NegotiatorCalled { who, call, .. } => format!("{who} {}", short_negotiator_call(call)),
-        Inbound::NegotiatorGone { channel } => format!("who spoke for a job is gone: {channel:?}"),
+        Inbound::NegotiatorGone { channel } => format!("the negotiator of a job is gone: {channel:?}"),
         Inbound::Watch { jobs, .. } => format!("somebody watches {jobs:?}"),
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn short_told(told: &Told) -> String {
     }
 }
 
-/// What who speaks for a job says, on one line.
+/// What the negotiator of a job says, on one line.
 pub(crate) fn short_negotiator_call(call: &NegotiatorCall) -> String {
     match call {
         NegotiatorCall::Attach(_) => "attaches".to_owned(),

@@ -34,7 +34,7 @@ pub enum LauncherTold {
     Ended {
         outcome: Outcome,
     },
-    /// Another channel speaks for the application now; nothing comes after this.
+    /// Another channel serves the application now; nothing comes after this.
     Replaced,
 }
 

@@ -133,7 +133,7 @@ fn a_job_with_a_profile_announces_its_stages_and_frees_its_nodes_by_itself() {
     assert!(log.contains("a process of job"), "another job is none of its business: {log}");
 }
 
-/// 000: a process of the job speaks for it, and is told of each stage; what it asks for beside them is refused.
+/// 000: a process of the job negotiates for it, and is told of each stage; what it asks for beside them is refused.
 #[test]
 fn long_a_program_of_the_sdk_sees_each_stage_though_its_server_is_killed() {
     let mut deployment = Deployment::builder().cluster("a", 4).start();

@@ -202,7 +202,7 @@ pub enum LauncherError {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// Another launcher was attached to the application.
-    #[error("another launcher speaks for application {0} now")]
+    #[error("another launcher serves application {0} now")]
     Replaced(JobId),
     /// The application has ended, and the server does not remember how.
     #[error("application {0} has ended, and its history is gone")]

@@ -248,7 +248,7 @@ impl Session {
         match self.receiver.recv::<LauncherTold>().await {
             Ok(Some(told)) => Ok(told),
             Ok(None) if self.unread.last.is_some() || self.unread.is_over => {
-                let message = "the application has left, or another launcher speaks for it";
+                let message = "the application has left, or another launcher serves it";
                 Err(CallError::Refused(Refused::new("wrong_state", message)))
             }
             Ok(None) => Err(CallError::Interrupted(LinkError::ChannelReset)),

@@ -10,7 +10,7 @@ use rms_wire::{ClientRequest, Endpoint, Expect, Link, LinkError, NegotiatorSays,
 
 use super::environment::JobEnvironment;
 
-/// A channel that speaks for the application.
+/// A channel that negotiates for the application.
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Held so that it lives.

@@ -265,7 +265,7 @@ impl Negotiation {
     /// or a [policy](Negotiator::answer_with). May be cancelled.
     ///
     /// # Errors
-    /// The application has ended, or another process speaks for it.
+    /// The application has ended, or it has another negotiator.
     pub async fn settled(&self) -> Result<Settled, NegotiatorError> {
         let mut standing = self.negotiator.shared.standing.clone();
         let found = standing

@@ -77,7 +77,7 @@ impl Resizing {
     /// What is to be done now, if anything; waits for nothing. Call it until it says `None`.
     ///
     /// # Errors
-    /// The application is being ended, or another process speaks for it.
+    /// The application is being ended, or it has another negotiator.
     pub async fn breakpoint(&mut self) -> Result<Option<Change>, NegotiatorError> {
         while self.waiting.is_empty()
             && let Some(event) = self.negotiator.poll_event()
@@ -216,7 +216,7 @@ impl Leave {
     /// These nodes are left: what still runs there is ended, and they are given to others.
     ///
     /// # Errors
-    /// The application is being ended, or another process speaks for it.
+    /// The application is being ended, or it has another negotiator.
     pub async fn done(self) -> Result<(), NegotiatorError> {
         match self.negotiation {
             Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release_last().await),

@@ -152,14 +152,14 @@ const MAX_ASKS: u32 = 2;
 impl Hub {
     /// `n_ranks` of the first world are on each node, in the order of `members`, of which the first is the hub's own.
     pub fn new(kvsname: String, members: Vec<Member>, n_ranks: &[u32], newcomer: u32, next_task: u32) -> Hub {
-        let seats: BTreeMap<JobNode, u32> = members
+        let ranks: BTreeMap<JobNode, u32> = members
             .iter()
             .zip(n_ranks)
             .filter(|(_, n_ranks)| **n_ranks > 0)
             .map(|(member, n_ranks)| (member.node.clone(), *n_ranks))
             .collect();
-        let fence = Fence::new(WorldId::FIRST, seats.keys().cloned());
-        let first = World { fence, remaining: seats, phase: Phase::Alive };
+        let fence = Fence::new(WorldId::FIRST, ranks.keys().cloned());
+        let first = World { fence, remaining: ranks, phase: Phase::Alive };
         let nowhere = JobNode { node: String::new(), joined: 0 };
         Hub {
             kvsname,

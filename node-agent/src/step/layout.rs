@@ -45,12 +45,12 @@ pub fn lay_out(
     taken: &BTreeMap<String, u32>,
 ) -> Result<Vec<NodeTasks>, LayoutError> {
     let cpus_per_task = step.cpus_per_task.unwrap_or(order.launch.cpus_per_task).max(1);
-    let seats = seats(order, step, taken, cpus_per_task)?;
-    let there = seats.len() as u32;
+    let candidates = nodes_of(order, step, taken, cpus_per_task)?;
+    let there = candidates.len() as u32;
     let n_named = step.named.len() as u32;
     let (least, most) = step.nodes.unwrap_or(if n_named > 0 { (n_named, n_named) } else { (1, there) });
     if least > there || there == 0 {
-        let nodes = names(&seats);
+        let nodes = names(&candidates);
         return Err(LayoutError::TooFewNodes { wanted: least.max(1), there, job: order.job.0, nodes });
     }
     let most = most.min(there).max(n_named).max(least);
@@ -58,35 +58,38 @@ pub fn lay_out(
         Some(n_tasks) => most.min(n_tasks.max(1)),
         None => most,
     };
-    let chosen = choose(seats, step, n_nodes);
-    let own = |seat: &Seat<'_>| step.tasks_per_node.unwrap_or(seat.own);
+    let chosen = choose(candidates, step, n_nodes);
+    let own = |candidate: &Candidate<'_>| step.tasks_per_node.unwrap_or(candidate.own);
     let n_tasks = step.tasks.unwrap_or_else(|| chosen.iter().map(own).fold(0, u32::saturating_add)).max(1);
-    let most_each = |seat: &Seat<'_>| match (step.tasks, step.tasks_per_node) {
-        (None, _) => own(seat),
+    let most_each = |candidate: &Candidate<'_>| match (step.tasks, step.tasks_per_node) {
+        (None, _) => own(candidate),
         (Some(_), Some(most)) => most,
         (Some(_), None) => u32::MAX,
     };
-    let room = |of: fn(&Seat<'_>) -> u32| -> Vec<u32> {
-        chosen.iter().map(|seat| if step.overcommit { u32::MAX } else { of(seat) }.min(most_each(seat))).collect()
+    let room = |of: fn(&Candidate<'_>) -> u32| -> Vec<u32> {
+        chosen
+            .iter()
+            .map(|candidate| if step.overcommit { u32::MAX } else { of(candidate) }.min(most_each(candidate)))
+            .collect()
     };
-    let Some(wanted) = spread(n_tasks, &room(|seat| seat.room)) else {
-        let room = room(|seat| seat.room).iter().fold(0, |sum: u32, room| sum.saturating_add(*room));
+    let Some(wanted) = spread(n_tasks, &room(|candidate| candidate.room)) else {
+        let room = room(|candidate| candidate.room).iter().fold(0, |sum: u32, room| sum.saturating_add(*room));
         return Err(LayoutError::TooManyTasks { n_tasks, cpus: cpus_per_task, room, nodes: names(&chosen) });
     };
     let counts = match step.exclusive {
-        true => spread(n_tasks, &room(|seat| seat.free)).ok_or(LayoutError::Busy)?,
+        true => spread(n_tasks, &room(|candidate| candidate.free)).ok_or(LayoutError::Busy)?,
         false => wanted,
     };
     let most = chosen.iter().zip(&counts).max_by_key(|(_, n_tasks)| **n_tasks);
-    if let Some((seat, n_tasks)) = most.filter(|(_, n_tasks)| **n_tasks > MAX_PER_NODE) {
-        return Err(LayoutError::TooManyOnOne { n_tasks: *n_tasks, node: seat.place.name.clone() });
+    if let Some((candidate, n_tasks)) = most.filter(|(_, n_tasks)| **n_tasks > MAX_PER_NODE) {
+        return Err(LayoutError::TooManyOnOne { n_tasks: *n_tasks, node: candidate.place.name.clone() });
     }
     let layout = chosen.iter().zip(counts).filter(|(_, n_tasks)| *n_tasks > 0);
-    Ok(layout.map(|(seat, n_tasks)| NodeTasks { place: seat.place.clone(), n_tasks }).collect())
+    Ok(layout.map(|(candidate, n_tasks)| NodeTasks { place: candidate.place.clone(), n_tasks }).collect())
 }
 
 /// A node that the step may use.
-struct Seat<'a> {
+struct Candidate<'a> {
     place: &'a LaunchNode,
     /// Tasks that the job itself has there.
     own: u32,
@@ -96,50 +99,50 @@ struct Seat<'a> {
     taken: u32,
 }
 
-fn seats<'a>(
+fn nodes_of<'a>(
     order: &'a Order,
     step: &StepRequest,
     taken: &BTreeMap<String, u32>,
     cpus_per_task: u32,
-) -> Result<Vec<Seat<'a>>, LayoutError> {
+) -> Result<Vec<Candidate<'a>>, LayoutError> {
     let is_usable = |name: &str| order.usable().any(|place| place.name == name);
     if let Some(name) = step.named.iter().find(|name| !is_usable(name)) {
         let places: Vec<&str> = order.usable().map(|place| place.name.as_str()).collect();
         let nodes = hostlist::fold(&places);
         return Err(LayoutError::Stranger { name: name.clone(), job: order.job.0, nodes });
     }
-    let seat = |place: &'a LaunchNode| {
+    let candidate = |place: &'a LaunchNode| {
         let cpus = place.cpus.max(1);
         let taken = taken.get(&place.name).copied().unwrap_or(0);
         // A job that was let have more tasks than CPUs has them in its steps, too.
         let own = if step.cpus_per_task.is_none() { place.n_tasks } else { 0 };
         let room = (cpus / cpus_per_task).max(own);
         let free = room.saturating_sub(taken.div_ceil(cpus_per_task));
-        Seat { place, own: place.n_tasks.max(1), room, free, taken }
+        Candidate { place, own: place.n_tasks.max(1), room, free, taken }
     };
     let may_be = |place: &&LaunchNode| !step.excluded.contains(&place.name);
-    Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(seat).collect())
+    Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(candidate).collect())
 }
 
 /// Those that were named, then those that other steps load least; in the order of the job.
-fn choose<'a>(mut seats: Vec<Seat<'a>>, step: &StepRequest, n_nodes: u32) -> Vec<Seat<'a>> {
+fn choose<'a>(mut candidates: Vec<Candidate<'a>>, step: &StepRequest, n_nodes: u32) -> Vec<Candidate<'a>> {
     let mut ranks: Vec<(bool, bool, u32, usize)> = (0..)
-        .zip(&seats)
-        .map(|(idx, seat)| {
-            let is_named = step.named.contains(&seat.place.name);
-            let is_full = step.exclusive && seat.free == 0;
-            (!is_named, is_full, seat.taken, idx)
+        .zip(&candidates)
+        .map(|(idx, candidate)| {
+            let is_named = step.named.contains(&candidate.place.name);
+            let is_full = step.exclusive && candidate.free == 0;
+            (!is_named, is_full, candidate.taken, idx)
         })
         .collect();
     ranks.sort_unstable();
     let mut chosen: Vec<usize> = ranks.iter().take(n_nodes as usize).map(|(_, _, _, idx)| *idx).collect();
     chosen.sort_unstable();
     let mut idx = 0;
-    seats.retain(|_| {
+    candidates.retain(|_| {
         idx += 1;
         chosen.contains(&(idx - 1))
     });
-    seats
+    candidates
 }
 
 /// So many tasks, as evenly as there is room: how many on each node. None if there is not.
@@ -163,8 +166,8 @@ fn spread(n_tasks: u32, room: &[u32]) -> Option<Vec<u32>> {
     Some(counts)
 }
 
-fn names(seats: &[Seat<'_>]) -> String {
-    let names: Vec<&str> = seats.iter().map(|seat| seat.place.name.as_str()).collect();
+fn names(candidates: &[Candidate<'_>]) -> String {
+    let names: Vec<&str> = candidates.iter().map(|candidate| candidate.place.name.as_str()).collect();
     if names.is_empty() { "none".to_owned() } else { hostlist::fold(&names) }
 }
 

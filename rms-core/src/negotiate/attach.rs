@@ -1,4 +1,4 @@
-//! Who speaks for an application: a process of it, over a channel of its own, and what it is told of its nodes.
+//! The negotiator of an application: a process of it, over a channel of its own, and what it is told of its nodes.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::state::fact::Fact;
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::step::Step;
 
-/// Who speaks for a job did not keep to the rules: it is to be ended.
+/// The negotiator of a job did not keep to the rules: it is to be ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) job: JobId,
@@ -27,7 +27,7 @@ pub(crate) struct Violation {
     pub(crate) reason: String,
 }
 
-/// The calls of who speaks for one execution.
+/// The calls of the negotiator of one execution.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CallRates {
     said: CallRate,
@@ -93,7 +93,7 @@ impl Negotiations<'_> {
         Ok(())
     }
 
-    /// One more call of who speaks for a job; messages are far more than the others. Refused if there are too many.
+    /// One more call of the negotiator of a job; messages are far more than the others. Refused if there are too many.
     ///
     /// # Errors
     /// It goes on so.
@@ -109,7 +109,7 @@ impl Negotiations<'_> {
             Rate::Allowed => Ok(Ok(())),
             Rate::Refused => Ok(Err(Refusal::RateLimit { job, most })),
             Rate::Ended => {
-                let reason = format!("who speaks for it called more than {most} times in each of several seconds");
+                let reason = format!("its negotiator called more than {most} times in each of several seconds");
                 Err(Violation { job, most, reason })
             }
         }

@@ -198,7 +198,7 @@ impl Negotiations<'_> {
 
     fn await_cores(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         if !self.awaits_cores(job) {
-            // Who speaks for it knows what it has before it hears that this is ready.
+            // Its negotiator knows what it has before it hears that this is ready.
             self.tell_moves(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }

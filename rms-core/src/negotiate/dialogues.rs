@@ -90,7 +90,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Sends messages to who speaks for the application; the server hears itself where it speaks for it.
+    /// Sends messages to the negotiator of the application; the server hears itself where it speaks for it.
     pub(super) fn say(&mut self, step: &mut Step, job: JobId, output: Output) {
         for message in output.messages {
             if self.is_in_house(job, message.id) {

@@ -98,7 +98,7 @@ impl Negotiations<'_> {
 
     pub(super) fn set_course(&mut self, now: Time, step: &mut Step, job: JobId, course: Course) {
         self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
-        // Who speaks for it knows its new end before it hears that this is ready.
+        // Its negotiator knows its new end before it hears that this is ready.
         self.tell_moves(now, step);
         self.context.launches.remove(&job);
         self.context.passes.wanted = true;

@@ -30,7 +30,7 @@ pub enum Leak {
 }
 
 impl Negotiators {
-    /// Those of its nodes that who speaks for it has said to be bound to its end.
+    /// Those of its nodes that its negotiator has said to be bound to its end.
     pub(super) fn kept_nodes<'a>(&'a self, state: &'a State, job: JobId) -> impl Iterator<Item = NodeId> + 'a {
         let kept = self.attached.get(&job).into_iter().flatten().copied();
         kept.filter(move |node| state.jobs().get(&job).is_some_and(|entry| entry.nodes().contains(node)))

@@ -52,9 +52,9 @@ pub(crate) struct Negotiators {
     /// When to look at a job again.
     wakes: BTreeSet<(Time, JobId)>,
     wake_of: BTreeMap<JobId, Time>,
-    /// Jobs that a process speaks for, over a channel that is up, and the nodes on which `mpirun` has started ranks.
+    /// Jobs that have a negotiator, over a channel that is up, and the nodes on which `mpirun` has started ranks.
     attached: BTreeMap<JobId, BTreeSet<NodeId>>,
-    /// How often who speaks for an execution calls, over whichever channels.
+    /// How often the negotiator of an execution calls, over whichever channels.
     call_rates: BTreeMap<JobId, CallRates>,
     /// Since when the channels of others are gone.
     gone: BTreeMap<JobId, Time>,

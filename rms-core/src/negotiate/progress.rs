@@ -132,7 +132,7 @@ impl Negotiations<'_> {
         (is_short && n_free < item.terms.least.0).then_some(n_free as u32)
     }
 
-    /// At the end of an event: what it has changed is looked at, and who speaks for an application is told.
+    /// At the end of an event: what it has changed is looked at, and the negotiator of an application is told.
     pub(crate) fn turn_negotiations(&mut self, now: Time, step: &mut Step) {
         // Each look can only finish something, so this comes to an end.
         while let Some(job) = self.context.noted.pop_first() {
@@ -290,7 +290,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The job is being ended, or is gone: nothing is kept for it any more, and who speaks for it is told.
+    /// The job is being ended, or is gone: nothing is kept for it any more, and its negotiator is told.
     pub(crate) fn end_negotiations(&mut self, now: Time, step: &mut Step, job: JobId, outcome: &Outcome) {
         for id in self.open_negotiations(job) {
             let withdrawn = self.act(now, step, job, id, Action::Withdraw(Reason::Stopping));

@@ -282,7 +282,7 @@ impl Negotiations<'_> {
             **held == node || (is_there(**held) && !started.is_leaving(**held) && !entry.is_awaited(**held))
         };
         let n_left = started.nodes.iter().filter(stays).count() as u32 - 1;
-        // From an application that speaks for itself no more is taken than was lost.
+        // From an application that negotiates for itself no more is taken than was lost.
         let of_use = if are_workers(entry) { limits.sizes.greatest(n_left.into()) } else { Some(n_left.into()) };
         let total = of_use.and_then(|total| u32::try_from(total).ok());
         let Some(total) = total.filter(|total| *total >= limits.least.max(1)) else { return false };

@@ -1,4 +1,4 @@
-//! What the negotiation manager promises by itself: who may speak for an application, once, and what asks come to at once.
+//! What the negotiation manager promises by itself: who may negotiate for an application, once, and what asks come to at once.
 
 use negotiation::Direction;
 use rms_api::Refused;

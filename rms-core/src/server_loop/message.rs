@@ -80,7 +80,7 @@ pub enum Inbound {
     LauncherGone {
         channel: ChannelId,
     },
-    /// A call of who speaks for its application.
+    /// A call of a negotiator.
     NegotiatorCalled {
         ticket: Ticket,
         channel: ChannelId,

@@ -343,7 +343,7 @@ pub enum Fact {
         nodes: Vec<NodeId>,
         at: Time,
     },
-    /// Who speaks for the application has said whether it can go on without nodes that are lost.
+    /// The negotiator of the application has said whether it can go on without nodes that are lost.
     LossDeclared {
         job: JobId,
         survives: bool,

@@ -31,7 +31,7 @@ pub struct Job {
     /// While it waits under the conservative policy. Absent in journals that are older than it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<Promise>,
-    /// The external launcher that speaks for it; absent for jobs that were submitted with their work.
+    /// The external launcher that serves it; absent for jobs that were submitted with their work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
     /// What this execution negotiates; nothing before the first word.

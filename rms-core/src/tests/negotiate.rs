@@ -38,7 +38,7 @@ use crate::event::Ticket;
 use crate::negotiate;
 use crate::{Config, Event, Fact, Journal, Rms, State, Step};
 
-/// A server, agents that do at once what they are told, and applications that speak for themselves.
+/// A server, agents that do at once what they are told, and applications that negotiate for themselves.
 pub(super) struct Scene {
     pub(super) world: World,
     facts: Facts,
@@ -54,7 +54,7 @@ pub(super) struct Scene {
     last_ticket: u64,
 }
 
-/// A process of an application that speaks for it.
+/// A process of an application that negotiates for it.
 pub(super) struct App {
     pub(super) dialogues: Dialogues,
     run: Run,
@@ -442,7 +442,7 @@ impl Scene {
         answered
     }
 
-    /// Its process is gone, and another one speaks for it that knows of nothing.
+    /// Its process is gone, and it has another negotiator that knows of nothing.
     pub(super) fn attach_anew(&mut self, job: JobId) -> Result<(), Refusal> {
         self.apps.remove(&job);
         self.attach(job)
@@ -503,7 +503,7 @@ impl Scene {
     }
 
     pub(super) fn app(&mut self, job: JobId) -> &mut App {
-        self.apps.get_mut(&job).expect("it speaks for itself")
+        self.apps.get_mut(&job).expect("it negotiates for itself")
     }
 
     /// The application opens a negotiation about nodes.

@@ -21,7 +21,7 @@ use crate::shared::Shared;
 /// that floods, or does not read its answers, is slowed down by the flow control of its own channel.
 const MAX_CALLS: u32 = 8;
 
-/// Until the application has left, another channel speaks for it, or the launcher goes.
+/// Until the application has left, another channel serves it, or the launcher goes.
 pub async fn serve(
     sender: Sender,
     receiver: Receiver,
@@ -106,7 +106,7 @@ fn check(own: Option<JobId>, call: &LauncherCall) -> Result<(), Refused> {
         (None, None) => Ok(()),
         (Some(own), Some(job)) if own == job => Ok(()),
         (Some(own), Some(job)) => {
-            let message = format_args!("this channel speaks for application {own}, not for {job}");
+            let message = format_args!("this channel serves application {own}, not for {job}");
             Err(Refused::new("not_subscribed", message))
         }
         (None, Some(_)) => {
@@ -114,7 +114,7 @@ fn check(own: Option<JobId>, call: &LauncherCall) -> Result<(), Refused> {
             Err(Refused::new("not_subscribed", message))
         }
         (Some(own), None) => {
-            let message = format_args!("this channel speaks for application {own} already: open another one");
+            let message = format_args!("this channel serves application {own} already: open another one");
             Err(Refused::new("already_subscribed", message))
         }
     }

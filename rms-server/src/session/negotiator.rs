@@ -1,4 +1,4 @@
-//! The channel of a process that speaks for its job (002): its calls go to the driver, what it is told goes to it.
+//! The channel of a process that negotiates for its job (002): its calls go to the driver, what it is told goes to it.
 
 use rms_api::Refused;
 use std::fmt::Display;
@@ -20,7 +20,7 @@ use crate::shared::Shared;
 /// written. Who floods, or does not read its answers, is slowed down by the flow control of its own channel.
 const MAX_CALLS: u32 = 8;
 
-/// Until the application has left, another channel speaks for it, or the process goes.
+/// Until the application has left, another channel serves it, or the process goes.
 pub async fn serve(
     sender: Sender,
     receiver: Receiver,
@@ -89,7 +89,7 @@ impl Reading<'_> {
             (NegotiatorCall::Attach(_), None) => Ok(()),
             (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_) | NegotiatorCall::Free(_), Some(_)) => Ok(()),
             (NegotiatorCall::Attach(_), Some((job, _))) => {
-                let message = format_args!("this channel speaks for job {job} already: open another one");
+                let message = format_args!("this channel negotiates for job {job} already: open another one");
                 Err(Refused::new("already_attached", message))
             }
             (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_) | NegotiatorCall::Free(_), None) => {

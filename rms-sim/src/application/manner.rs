@@ -3,7 +3,7 @@
 use negotiation::{Direction, Price};
 use rms_model::{Sizes, Span};
 
-/// The behaviour of the process that speaks for one application, the same in every execution.
+/// The behaviour of the process that negotiates for one application, the same in every execution.
 #[derive(Clone, Debug)]
 pub struct Manner {
     /// Totals of nodes that it can use, and between which bounds.

@@ -47,7 +47,7 @@ pub(crate) enum Blow {
     NodeIsSetDown,
     JobIsCancelled,
     Ordered(Order),
-    /// The process that speaks for the job crashes, and may come again.
+    /// The process that negotiates for the job crashes, and may come again.
     ApplicationCrashes,
     ChannelBreaks,
 }

@@ -17,12 +17,12 @@ use crate::trace::short_negotiator_told;
 /// One execution of a job.
 pub(crate) type Execution = (JobId, Run);
 
-/// All processes that speak for jobs, with the two ends of each one's channel.
+/// All processes that negotiate for jobs, with the two ends of each one's channel.
 #[derive(Debug, Default)]
 pub(crate) struct Applications {
     /// How the process behaves that speaks for jobs of this name.
     pub(crate) manners: BTreeMap<String, Manner>,
-    seats: BTreeMap<Execution, Seat>,
+    processes: BTreeMap<Execution, Process>,
     /// Whose a channel is, by its number; none is used twice.
     channels: Vec<(Execution, u64)>,
     calls: BTreeMap<Ticket, (Execution, u64)>,
@@ -30,7 +30,7 @@ pub(crate) struct Applications {
 
 /// The process of one execution, on its first node.
 #[derive(Debug)]
-struct Seat {
+struct Process {
     model: ModelApplication,
     node: usize,
     /// Counts channels.
@@ -68,32 +68,32 @@ impl World {
     /// The first process of a job is up: if it is one that negotiates, it begins to.
     pub(super) fn application_starts(&mut self, node: usize, (job, run): Execution) {
         // A supervisor says that it runs also when its processes have got other cores.
-        if self.applications.seats.contains_key(&(job, run)) {
+        if self.applications.processes.contains_key(&(job, run)) {
             return;
         }
         let Some(entry) = self.journal.shadow().jobs().get(&job) else { return };
         let Some(manner) = self.applications.manners.get(&entry.spec.labels.name).cloned() else { return };
         let model = ModelApplication::new(self.seed, (job, run), manner, self.now);
         let channel = ChannelId(0);
-        let seat = Seat { model, node, epoch: 0, channel, is_up: false, is_present: true };
-        self.applications.seats.insert((job, run), seat);
+        let process = Process { model, node, epoch: 0, channel, is_up: false, is_present: true };
+        self.applications.processes.insert((job, run), process);
         self.applications_do(Span::ZERO, (job, run), Doing::Dials);
     }
 
-    /// The first process of a job is gone, and with it whoever spoke for it.
+    /// The first process of a job is gone, and with it its negotiator.
     pub(super) fn application_dies(&mut self, execution: Execution) {
         self.break_application(execution);
-        self.applications.seats.remove(&execution);
+        self.applications.processes.remove(&execution);
     }
 
-    /// Everyone who speaks for a job now.
+    /// Every job that has a negotiator now.
     pub(crate) fn executions(&self) -> Vec<Execution> {
-        self.applications.seats.keys().copied().collect()
+        self.applications.processes.keys().copied().collect()
     }
 
-    /// The process that speaks for an execution, if there is one.
+    /// The process that negotiates for an execution, if there is one.
     pub(crate) fn application(&self, execution: Execution) -> Option<&ModelApplication> {
-        self.applications.seats.get(&execution).map(|seat| &seat.model)
+        self.applications.processes.get(&execution).map(|process| &process.model)
     }
 
     fn applications_do(&mut self, after: Span, who: Execution, what: Doing) {
@@ -114,19 +114,19 @@ impl World {
 
     fn application_dials(&mut self, who: Execution) {
         let is_reachable = self.server.is_some();
-        let Some(seat) = self.applications.seats.get_mut(&who) else { return };
-        if seat.is_up || !seat.is_present || seat.model.is_over() {
+        let Some(process) = self.applications.processes.get_mut(&who) else { return };
+        if process.is_up || !process.is_present || process.model.is_over() {
             return;
         }
-        if !is_reachable || self.links[seat.node].is_cut {
+        if !is_reachable || self.links[process.node].is_cut {
             self.application_dials_later(who);
             return;
         }
-        seat.epoch += 1;
-        seat.is_up = true;
-        seat.channel = ChannelId(self.applications.channels.len() as u64);
-        self.applications.channels.push((who, seat.epoch));
-        let call = seat.model.connects();
+        process.epoch += 1;
+        process.is_up = true;
+        process.channel = ChannelId(self.applications.channels.len() as u64);
+        self.applications.channels.push((who, process.epoch));
+        let call = process.model.connects();
         self.application_says(who, vec![call]);
     }
 
@@ -137,11 +137,11 @@ impl World {
 
     /// Its channel breaks. It notices at once; the server after a while.
     pub(crate) fn break_application(&mut self, who: Execution) {
-        let Some(seat) = self.applications.seats.get_mut(&who).filter(|seat| seat.is_up) else { return };
-        seat.is_up = false;
-        seat.model.loses_connection();
-        let channel = seat.channel;
-        self.trace.note(self.now, format_args!("who speaks for {}.{} loses the channel", who.0, who.1));
+        let Some(process) = self.applications.processes.get_mut(&who).filter(|process| process.is_up) else { return };
+        process.is_up = false;
+        process.model.loses_connection();
+        let channel = process.channel;
+        self.trace.note(self.now, format_args!("the negotiator of {}.{} loses the channel", who.0, who.1));
         let notices = self.dice.span(Span::ZERO, Span::from_secs(10));
         self.agenda.push(self.now + notices, Item::Heard(Box::new(Inbound::NegotiatorGone { channel })));
         self.application_dials_later(who);
@@ -157,7 +157,7 @@ impl World {
 
     /// Nothing passes to or from a node.
     pub(super) fn applications_are_cut_off(&mut self, node: usize) {
-        let there = self.applications.seats.iter().filter(|(_, seat)| seat.node == node);
+        let there = self.applications.processes.iter().filter(|(_, process)| process.node == node);
         for who in there.map(|(who, _)| *who).collect::<Vec<_>>() {
             self.break_application(who);
         }
@@ -165,27 +165,27 @@ impl World {
 
     pub(super) fn application_vanishes(&mut self, who: Execution, absence: Absence) {
         self.break_application(who);
-        if let Some(seat) = self.applications.seats.get_mut(&who) {
-            seat.is_present = false;
+        if let Some(process) = self.applications.processes.get_mut(&who) {
+            process.is_present = false;
         }
-        self.trace.note(self.now, format_args!("who speaks for {}.{} is gone", who.0, who.1));
+        self.trace.note(self.now, format_args!("the negotiator of {}.{} is gone", who.0, who.1));
         if let Some(back_after) = absence.back_after {
             self.applications_do(back_after, who, Doing::Returns { remembers: absence.remembers });
         }
     }
 
     fn application_returns(&mut self, who: Execution, remembers: bool) {
-        let Some(seat) = self.applications.seats.get_mut(&who) else { return };
-        seat.is_present = true;
+        let Some(process) = self.applications.processes.get_mut(&who) else { return };
+        process.is_present = true;
         if !remembers {
-            seat.model.forgets();
+            process.model.forgets();
         }
         self.application_dials(who);
     }
 
     fn application_says(&mut self, who: Execution, calls: Vec<NegotiatorCall>) {
-        let Some(seat) = self.applications.seats.get(&who) else { return };
-        let (epoch, weather) = (seat.epoch, seat.model.manner.weather);
+        let Some(process) = self.applications.processes.get(&who) else { return };
+        let (epoch, weather) = (process.epoch, process.model.manner.weather);
         for call in calls {
             let delays = match &call {
                 NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) | NegotiatorCall::Free(_) => vec![USUAL_DELAY],
@@ -206,8 +206,10 @@ impl World {
     }
 
     fn server_hears_application(&mut self, who: Execution, epoch: u64, call: NegotiatorCall) -> Result<(), Violation> {
-        let seat = self.applications.seats.get(&who).filter(|seat| seat.is_up && seat.epoch == epoch);
-        let Some(channel) = seat.map(|seat| seat.channel).filter(|_| self.server.is_some()) else { return Ok(()) };
+        let process = self.applications.processes.get(&who).filter(|process| process.is_up && process.epoch == epoch);
+        let Some(channel) = process.map(|process| process.channel).filter(|_| self.server.is_some()) else {
+            return Ok(());
+        };
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
         self.applications.calls.insert(ticket, (who, epoch));
@@ -233,7 +235,8 @@ impl World {
     }
 
     fn tell_application(&mut self, who: Execution, epoch: u64, told: Told) {
-        let weather = self.applications.seats.get(&who).map_or(Weather::FINE, |seat| seat.model.manner.weather);
+        let weather =
+            self.applications.processes.get(&who).map_or(Weather::FINE, |process| process.model.manner.weather);
         let delays = match &told {
             Told::Notice(NegotiatorNotice::Said(_)) => self.ways(weather),
             Told::Answer(_) | Told::Failing | Told::Notice(_) => vec![USUAL_DELAY],
@@ -244,8 +247,8 @@ impl World {
     }
 
     fn application_hears(&mut self, who: Execution, epoch: u64, told: Told) -> Result<(), Violation> {
-        let Some(seat) = self.applications.seats.get_mut(&who) else { return Ok(()) };
-        if !seat.is_up || seat.epoch != epoch {
+        let Some(process) = self.applications.processes.get_mut(&who) else { return Ok(()) };
+        if !process.is_up || process.epoch != epoch {
             return Ok(());
         }
         let (job, run) = who;
@@ -254,13 +257,15 @@ impl World {
             self.break_application(who);
             return Ok(());
         }
-        let reaction = seat.model.hears(self.now, told);
+        let reaction = process.model.hears(self.now, told);
         self.application_reacts(who, reaction)
     }
 
     fn application_wakes(&mut self, who: Execution) -> Result<(), Violation> {
-        let Some(seat) = self.applications.seats.get_mut(&who).filter(|seat| seat.is_present) else { return Ok(()) };
-        let reaction = seat.model.wakes(self.now);
+        let Some(process) = self.applications.processes.get_mut(&who).filter(|process| process.is_present) else {
+            return Ok(());
+        };
+        let reaction = process.model.wakes(self.now);
         self.application_reacts(who, reaction)
     }
 
@@ -277,7 +282,7 @@ impl World {
         if let Some(at) = wakes_at {
             self.agenda.push(at.max(self.now), Item::Application { who, what: Doing::Wakes });
         }
-        let manner = self.applications.seats.get(&who).map(|seat| &seat.model.manner);
+        let manner = self.applications.processes.get(&who).map(|process| &process.model.manner);
         if let Some(clears_in) = manner.and_then(|manner| manner.clears_in).filter(|_| !clears.is_empty()) {
             self.applications_do(clears_in, who, Doing::Clears { nodes: clears });
         }

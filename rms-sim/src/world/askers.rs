@@ -71,7 +71,7 @@ impl World {
             return Err(Rule::Ends.broken(format!("who asked for job {job} waits for ever: {ask:?}")));
         }
         if let Some((job, run)) = self.executions().first() {
-            return Err(Rule::Ends.broken(format!("somebody still speaks for job {job}.{run}")));
+            return Err(Rule::Ends.broken(format!("a negotiator is left of job {job}.{run}")));
         }
         Ok(())
     }

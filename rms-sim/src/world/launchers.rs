@@ -43,7 +43,7 @@ impl World {
         launcher
     }
 
-    /// The application that a launcher speaks for, as far as it knows.
+    /// The application that a launcher serves, as far as it knows.
     pub fn application_of(&self, launcher: usize) -> Option<JobId> {
         self.launchers.all[launcher].job
     }

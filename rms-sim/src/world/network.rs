@@ -180,7 +180,7 @@ impl World {
         check::results_are_kept(&forgotten, self.journal.shadow())
     }
 
-    /// Whoever speaks for a job lives and dies with its first process.
+    /// The negotiator of a job lives and dies with its first process.
     fn look_at_first_process(&mut self, node: usize, report: &JobReport) {
         let execution = (report.job, report.run);
         if !self.nodes[node].is_first_of(execution) {

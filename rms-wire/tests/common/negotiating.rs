@@ -207,7 +207,7 @@ pub fn reminders() -> Vec<Reminder> {
     vec![waiting, leaving]
 }
 
-/// What who speaks for an application with a profile is answered.
+/// What the negotiator of an application with a profile is answered.
 pub fn attached_in_stages() -> Result<NegotiatorAnswer, Refused> {
     Ok(NegotiatorAnswer::Attached(Box::new(Attached { holding: in_stages(), ..attached() })))
 }

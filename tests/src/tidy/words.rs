@@ -13,9 +13,61 @@ const RETIRED: &[(&str, &str, &str)] = &[
     ("de", "ed", "statement kind"),
     ("pur", "se", "budget"),
     ("ber", "th", "place"),
+    ("who speaks for ", "it", "its negotiator"),
     ("does not let us ", "in", "access denied by …"),
     ("is not under", "stood", "cannot parse …"),
 ];
+
+/// Where a host is not a node of ours: in addresses, in names of machines, and where others' programs say so.
+const HOSTS: &[&str] = &[
+    "host:port",
+    "host name",
+    "hosts.openmpi",
+    "hosts.mpich",
+    "host_file",
+    "submit_host",
+    "lookup_host",
+    "of_hosts",
+    "info key",
+    "*host*",
+    "`host`",
+    "--host ",
+    "-host ",
+    "host=",
+    "\"host",
+];
+const OF_HOSTS: &[&str] = &[
+    "node-agent/src/pmi/",
+    "node-agent/tests/",
+    "rms-server/src/reach.rs",
+    "rms-wire/src/token.rs",
+    "tests/apps/",
+    "tests/src/conformance/",
+    "tests/src/network.rs",
+    "tests/src/tidy/",
+    "tests/tests/e2e_guide.rs",
+    "xtask/",
+];
+
+#[test]
+fn a_node_is_not_called_a_host() {
+    let is_ours = |name: &String| {
+        let is_text = [".rs", ".md", ".toml", ".h", ".f90", ".3"].iter().any(|end| name.ends_with(end));
+        is_text
+            && name != "CHANGELOG.md"
+            && ![OF_HOSTS, &["tests/data/"]].concat().iter().any(|of| name.starts_with(of))
+    };
+    let mut found = Vec::new();
+    for name in tracked().into_iter().filter(is_ours) {
+        for (line_idx, line) in read(&name).lines().enumerate() {
+            let line = HOSTS.iter().fold(line.to_lowercase(), |line, of| line.replace(of, ""));
+            if words(&line, "host") {
+                found.push(format!("{name}:{}", line_idx + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "a node is called a host:\n  {}", found.join("\n  "));
+}
 
 #[test]
 fn retired_words_stay_away() {

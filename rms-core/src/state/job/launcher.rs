@@ -1,4 +1,4 @@
-//! What is known of an external launcher that speaks for an application (001, §4.2).
+//! What is known of an external launcher that serves an application (001, §4.2).
 
 use rms_api::subscription::{Filter, Tag};
 use rms_model::{JobId, Span, Time};

@@ -1,4 +1,4 @@
-//! A process of the application speaks for it.
+//! A process of the application negotiates for it.
 
 use negotiation::{Action, Direction, Item, Phase, Resource};
 use rms_model::{OnResize, Span, Time};

@@ -45,7 +45,7 @@ impl Scene {
         }
     }
 
-    /// An application on `c` that speaks for itself.
+    /// An application on `c` that negotiates for itself.
     fn speaks_on_c(&mut self, n_nodes: u32) -> JobId {
         let job = self.submit_on("c", n_nodes, Some(malleable(1, 16, OnResize::Negotiates)));
         self.attach(job).expect("it may");

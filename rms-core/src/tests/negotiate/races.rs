@@ -15,7 +15,7 @@ fn hour() -> Span {
     Span::from_hours(1)
 }
 
-/// An application that speaks for itself, with so many nodes of so many.
+/// An application that negotiates for itself, with so many nodes of so many.
 fn attached(n_held: u32, n_nodes: u32) -> (Scene, JobId) {
     let mut scene = Scene::new(n_nodes);
     let job = scene.submit(n_held, hour(), Some(malleable(1, n_nodes, OnResize::Negotiates)));

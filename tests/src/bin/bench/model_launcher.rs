@@ -91,7 +91,7 @@ impl Launcher<'_> {
                     rms_model::Outcome::WallTime => is_late = true,
                     other => bail!("the application {other}"),
                 },
-                News::Replaced => bail!("another launcher speaks for the application"),
+                News::Replaced => bail!("another launcher serves the application"),
             }
         }
         Ok((self.session.traffic(), is_late))
