@@ -108,6 +108,8 @@ pub struct Mix {
     /// The part of the log's jobs that becomes moldable; the others are rigid.
     pub p_mo: f64,
     pub complex: Complex,
+    /// Wall times are those that the log's users asked for, not run times with some slack (001, footnote 3).
+    pub has_walls_of_log: bool,
 }
 
 /// Where complex-moldable applications come in.
@@ -125,7 +127,7 @@ pub enum Complex {
 pub const P_MO: f64 = 0.2;
 
 impl Mix {
-    pub const W0: Mix = Mix { iterations: CEM_ITERATIONS, p_mo: P_MO, complex: Complex::None };
+    pub const W0: Mix = Mix { iterations: CEM_ITERATIONS, p_mo: P_MO, complex: Complex::None, has_walls_of_log: false };
 
     /// The paper shows the one of number 40; the others are alike.
     pub const W1: Mix = Mix { complex: Complex::Inserted { number: 40, adaptation: Span::ZERO }, ..Mix::W0 };
@@ -173,10 +175,11 @@ pub fn applications(jobs: &[TraceJob], mix: Mix, platform: Platform, seed: u64) 
 fn of_job(job: &TraceJob, mix: Mix, platform: Platform, draw: &mut Draw) -> Application {
     let is_moldable = draw.chance(mix.p_mo);
     let class = (draw.uniform() * CLASSES.len() as f64) as usize;
-    let slack = slack(draw);
+    let drawn = slack(draw);
+    let slack = if mix.has_walls_of_log { slack_of_log(job) } else { drawn };
     let place_taken_by = draw.uniform();
     match mix.complex {
-        Complex::Replacing { p_cem } if place_taken_by < p_cem => return complex(mix, platform, slack),
+        Complex::Replacing { p_cem } if place_taken_by < p_cem => return complex(mix, platform, drawn),
         Complex::None | Complex::Inserted { .. } | Complex::Replacing { .. } => {}
     }
     // Microseconds, for the milliseconds of a run by the thousandths of the slack.
@@ -210,6 +213,12 @@ fn application(model: Model, slack: u32) -> Application {
 
 fn slack(draw: &mut Draw) -> u32 {
     draw.between(SLACK_MILLI.0, SLACK_MILLI.1) as u32
+}
+
+/// What a user asked for by the run time, in thousandths: no job runs for longer.
+fn slack_of_log(job: &TraceJob) -> u32 {
+    let (wall, run) = (job.wall.as_millis().max(0) as u128, job.run.as_millis().max(1) as u128);
+    u32::try_from(wall * 1000 / run).unwrap_or(u32::MAX).max(1000)
 }
 
 /// The jobs of a log that 001 would take: those that ran, each processor a node, cut to the size of a cluster.

@@ -66,6 +66,34 @@ fn each_assumption_changes_what_it_is_about_and_nothing_that_it_is_not() {
     let (ours, fitting) = both(Assumption::Uncut, (Figure::Seven, VIEWS, 0));
     // Smaller jobs leave fewer nodes behind.
     assert!(fitting.ghost_node_secs < ours.ghost_node_secs, "{ours:?} {fitting:?}");
+    let (last, first) = both(Assumption::ComplexAt { number: 1 }, (Figure::Nine, 1, 2));
+    assert!(first.complex_end < last.complex_end, "{last:?} {first:?}");
+    // Longer wall times keep more from starting, and ask for more holes.
+    let (ours, asked) = both(Assumption::WallsOfLog, (Figure::Seven, VIEWS, 1));
+    assert!(asked != ours && asked.complex_end.is_none(), "{ours:?} {asked:?}");
+}
+
+/// 001, §6.2: wherever in W1 the complex application comes, the results are alike. Footnote 3: with the log's own wall times
+/// they are of the same order of magnitude.
+#[test]
+fn long_neither_the_place_of_the_complex_application_nor_wall_times_as_asked_change_the_order_of_magnitude() {
+    let effort = Effort { quick: false, ..QUICK };
+    let at = |assumption| assuming(assumption, effort, (Figure::Nine, 1, 3));
+    let figures = |Values { n_configurations, bytes, server_steps, launcher_steps, .. }| {
+        [n_configurations, bytes, server_steps + launcher_steps]
+    };
+    let paper = figures(at(None));
+    for (assumption, most) in [
+        (Assumption::ComplexAt { number: 1 }, 2.5),
+        (Assumption::ComplexAt { number: 200 }, 2.5),
+        (Assumption::WallsOfLog, 10.0),
+    ] {
+        let ours = figures(at(Some(assumption)));
+        for (one, other) in paper.into_iter().zip(ours) {
+            let (one, other) = (one as f64, other as f64);
+            assert!(one.max(other) < most * one.min(other), "{assumption:?}: {paper:?} {ours:?}");
+        }
+    }
 }
 
 /// 001, Fig. 10: a slow launcher keeps its place by the order of subscription, and loses it by that of first requests.

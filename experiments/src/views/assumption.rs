@@ -15,12 +15,17 @@ pub enum Assumption {
     SearchAlone,
     /// Jobs of the log that are larger than a cluster are left out, not cut.
     Uncut,
+    /// The complex application of W1 is the one of this number, from 1 (001, §6.2: n_CEM).
+    ComplexAt { number: u32 },
+    /// Wall times are those that the users of the log asked for (001, footnote 3), not run times with some slack.
+    WallsOfLog,
 }
 
 /// Not an assumption that can be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "'{0}' is no assumption: write complex=PART (0.001 to 100), order=subscription, operations=search or jobs=uncut"
+    "'{0}' is no assumption: write complex=PART (0.001 to 100), complex-at=NUMBER (1 to 201), walls=log, \
+     order=subscription, operations=search or jobs=uncut"
 )]
 pub struct UnknownAssumption(String);
 
@@ -29,7 +34,12 @@ impl FromStr for Assumption {
 
     fn from_str(text: &str) -> Result<Assumption, UnknownAssumption> {
         let unknown = || UnknownAssumption(text.to_owned());
+        if let Some(number) = text.strip_prefix("complex-at=") {
+            let number = number.parse().ok().filter(|number| (1..=201).contains(number)).ok_or_else(unknown)?;
+            return Ok(Assumption::ComplexAt { number });
+        }
         match text {
+            "walls=log" => Ok(Assumption::WallsOfLog),
             "order=subscription" => Ok(Assumption::OrderOfSubscription),
             "operations=search" => Ok(Assumption::SearchAlone),
             "jobs=uncut" => Ok(Assumption::Uncut),
@@ -51,8 +61,20 @@ mod tests {
     #[test]
     fn assumptions_are_read_and_nonsense_is_refused() {
         assert_eq!("complex=0.25".parse(), Ok(Assumption::ComplexSize { thousandths: 250 }));
+        assert_eq!("complex-at=201".parse(), Ok(Assumption::ComplexAt { number: 201 }));
+        assert_eq!("walls=log".parse(), Ok(Assumption::WallsOfLog));
         assert_eq!("order=subscription".parse(), Ok(Assumption::OrderOfSubscription));
-        for wrong in ["complex=0", "complex=nan", "complex=-1", "complex=1e9", "order=", "jobs", ""] {
+        for wrong in [
+            "complex=0",
+            "complex=nan",
+            "complex=-1",
+            "complex=1e9",
+            "order=",
+            "jobs",
+            "complex-at=0",
+            "complex-at=202",
+            "",
+        ] {
             assert_eq!(wrong.parse::<Assumption>(), Err(UnknownAssumption(wrong.to_owned())));
         }
     }

@@ -211,14 +211,27 @@ impl Figure {
                 for (x_idx, x) in xs.iter().enumerate() {
                     let n_jobs = if effort.quick { QUICK_JOBS } else { N_JOBS };
                     let mut setup = Setup { n_jobs, assumption, ..self.setup(series_idx, *x, seed) };
-                    if let Some(Assumption::ComplexSize { thousandths }) = assumption {
-                        setup.mix.iterations = setup.mix.iterations * u64::from(thousandths) / 1000;
-                    }
+                    setup.mix = self.assumed(setup.mix, assumption);
                     cases.push(Case { figure: self, series_idx, x_idx, seed, setup });
                 }
             }
         }
         cases
+    }
+
+    fn assumed(self, mix: Mix, assumption: Option<Assumption>) -> Mix {
+        match (assumption, mix.complex) {
+            (Some(Assumption::ComplexSize { thousandths }), _) => {
+                Mix { iterations: mix.iterations * u64::from(thousandths) / 1000, ..mix }
+            }
+            (Some(Assumption::ComplexAt { number }), Complex::Inserted { number: _, adaptation })
+                if self == Figure::Nine =>
+            {
+                Mix { complex: Complex::Inserted { number: number as usize, adaptation }, ..mix }
+            }
+            (Some(Assumption::WallsOfLog), _) => Mix { has_walls_of_log: true, ..mix },
+            _ => mix,
+        }
     }
 
     fn setup(self, series_idx: usize, x: f64, seed: u64) -> Setup {

@@ -2,7 +2,7 @@
 //!
 //! The programs are those that were built. What another version of one would have written, and would not have
 //! understood, is put in and taken out on the way, by a relay with certificates for both ends of a link
-//! ([`relay`]), and on the socket between an agent and its supervisors ([`spool`]).
+//! (`relay`), and on the socket between an agent and its supervisors (`spool`).
 
 mod relay;
 mod schema;
