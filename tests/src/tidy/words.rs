@@ -31,6 +31,7 @@ const HOSTS: &[&str] = &[
     "info key",
     "*host*",
     "`host`",
+    "`hosts`",
     "--host ",
     "-host ",
     "host=",
@@ -46,6 +47,7 @@ const OF_HOSTS: &[&str] = &[
     "tests/src/network.rs",
     "tests/src/tidy/",
     "tests/tests/e2e_guide.rs",
+    "tests/tests/e2e_mpirun.rs",
     "xtask/",
 ];
 
