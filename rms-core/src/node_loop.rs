@@ -20,8 +20,8 @@ use rms_model::{Span, Time, Usage};
 use crate::agent::{self, Agent, AgentEffect, AgentEvent, Told};
 
 use self::growth::Growths;
-pub use self::growth::{Question, growth};
-pub use self::message::{Disk, ExecutionId, Growth, Inbound, JobOrder, Look, Made, Outbound};
+pub use self::growth::growth;
+pub use self::message::{Disk, ExecutionId, Growth, Inbound, JobOrder, Look, Made, Outbound, Question};
 pub use self::remains::{Entry, Meaning, Remains, Unseen};
 use self::seats::Seats;
 use self::trouble::Trouble;

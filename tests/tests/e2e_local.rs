@@ -147,7 +147,7 @@ fn another_user_comes_over_the_socket_of_the_machine_and_meets_no_impostor() {
     }
 }
 
-/// Has that user listen there, and answers how many bytes the first who comes has said to him.
+/// Has that user listen there, and answers how many bytes the first client has sent to it.
 fn impostor(socket: &Path, uid: u32) -> JoinHandle<usize> {
     fs::remove_file(socket).expect("we are root");
     let listening = net::socket(net::AddressFamily::UNIX, net::SocketType::STREAM, None).expect("a socket");

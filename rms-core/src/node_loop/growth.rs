@@ -6,23 +6,13 @@ use negotiation::{Direction, Price};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Run, Sizes, Span};
 
-use super::message::Growth;
+use super::message::{Growth, Question};
 
 /// What this agent has asked and the server has not answered.
 #[derive(Debug, Default)]
 pub struct Growths {
     last_seq: u64,
     open: BTreeMap<u64, Question>,
-}
-
-/// One question of one supervisor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    pub job: JobId,
-    pub run: Run,
-    /// The supervisor's number of it.
-    pub seq: u64,
-    pub ask: Ask,
 }
 
 /// Each job asks one thing at a time; so many jobs spawn at once nowhere.

@@ -1,10 +1,10 @@
 //! What goes into the loop of a node, and what comes out: supervisors are names, files and processes are somebody else's.
 
 use rms_api::desired::{Desired, DesiredJob, JobReport, NodeReport};
+use rms_api::negotiate::Ask;
 use rms_model::{JobId, Run, Span};
 use serde::{Deserialize, Serialize};
 
-use super::growth::Question;
 use super::remains::{Remains, Unseen};
 
 /// An execution of a job on this node.
@@ -258,4 +258,14 @@ pub enum JobOrder {
     Violated {
         reason: String,
     },
+}
+
+/// What one supervisor asks the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub job: JobId,
+    pub run: Run,
+    /// The supervisor's number of it.
+    pub seq: u64,
+    pub ask: Ask,
 }

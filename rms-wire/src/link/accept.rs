@@ -219,7 +219,7 @@ fn note(agreed: Result<(), LinkError>, remote: &dyn std::fmt::Display) {
 }
 
 impl Porter {
-    /// Lets in who comes over the local socket, too.
+    /// Takes connections over the local socket, too.
     pub fn listen_here(self: &Arc<Porter>, listener: UnixListener) {
         tokio::spawn(accept_here(listener, Arc::clone(self)));
     }
@@ -288,7 +288,7 @@ impl Porter {
         self.hand_over(wire, peer, listed, known).await
     }
 
-    /// One who comes over the local socket: proves who it is, then is a link as any other until it ends.
+    /// A connection over the local socket: the client proves who it is, then it is a link as any other until it ends.
     async fn let_in_here(&self, mut stream: UnixStream, uid: u32) -> Result<(), LinkError> {
         let Admission { tuning, .. } = &self.admission;
         let mut place = self.unproven_here.take(uid);
