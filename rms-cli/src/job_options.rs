@@ -7,7 +7,7 @@ use rms_model::time::parse_wall;
 use rms_model::{ExpandLimit, Mebibytes, Span};
 use thiserror::Error;
 
-use crate::malleable_options::MalleableOptions;
+use crate::malleable_options::{Beside, MalleableOptions};
 use crate::model_options::ModelOptions;
 use crate::profile::ProfileText;
 use crate::size::{NodeCount, Shapes};
@@ -124,6 +124,18 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
+    /// What the flags of a malleable job are read beside; `largest` as in [`Beside::largest`].
+    pub fn beside(&self, largest: u32) -> Beside<'_> {
+        Beside {
+            nodes: self.nodes.as_ref(),
+            has_shapes: self.shapes.is_some(),
+            has_profile: self.profile.is_some(),
+            has_tasks: self.tasks.is_some(),
+            model: &self.model,
+            largest,
+        }
+    }
+
     /// These options, completed by `lower` where they say nothing.
     pub fn over(self, lower: JobOptions) -> JobOptions {
         let names_a_size = self.nodes.is_some() || self.time.is_some() || self.shapes.is_some();

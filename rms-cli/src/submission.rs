@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::export::{self, ExportError};
 use crate::here::Here;
 use crate::job_options::{JobOptions, OpenMode};
-use crate::malleable_options::{Beside, MalleableError};
+use crate::malleable_options::MalleableError;
 use crate::model_options::ModelError;
 use crate::profile::ProfileError;
 use crate::script::Script;
@@ -79,14 +79,7 @@ pub enum SubmissionError {
 /// # Errors
 /// See [`SubmissionError`].
 pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Result<Submission, SubmissionError> {
-    let beside = Beside {
-        nodes: options.nodes.as_ref(),
-        has_shapes: options.shapes.is_some(),
-        has_profile: options.profile.is_some(),
-        has_tasks: options.tasks.is_some(),
-        model: &options.model,
-        largest,
-    };
+    let beside = options.beside(largest);
     let malleable = options.malleable.read(&beside)?;
     let says_whether_again = (options.requeue || options.no_requeue).then_some(options.requeue);
     let requeue = options.malleable.may_run_again(says_whether_again)?;

@@ -16,7 +16,6 @@ use crate::failure::{Exit, Failure};
 use crate::here::Here;
 use crate::job_options::JobOptions;
 use crate::look_up;
-use crate::malleable_options::Beside;
 use crate::select;
 use crate::size::NodeCount;
 use crate::stamp;
@@ -135,14 +134,7 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
     if options.malleable.has_no_end() {
         return Err(Failure::usage("malleable: write the most, too, as malleable=2-8"));
     }
-    let beside = Beside {
-        nodes: options.nodes.as_ref(),
-        has_shapes: options.shapes.is_some(),
-        has_profile: options.profile.is_some(),
-        has_tasks: options.tasks.is_some(),
-        model: &options.model,
-        largest: 0,
-    };
+    let beside = options.beside(0);
     let malleable = options.malleable.read(&beside).map_err(Failure::usage)?;
     changes.requeue = options.malleable.may_run_again(changes.requeue).map_err(Failure::usage)?;
     let is_announced = options.profile.is_some() || options.expand.is_some() || options.compact || options.open;
