@@ -97,3 +97,6 @@ impl Message for JoinAnswer {
     const KIND: Kind = Kind::JoinAnswer;
     const SIZE: Size = Size::Hello;
 }
+
+/// What peers may log of us.
+pub(crate) const SOFTWARE: &str = concat!("limber ", env!("CARGO_PKG_VERSION"));

@@ -13,13 +13,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::connection::Connection;
-use super::endpoint::SOFTWARE;
 use super::error::LinkError;
 use super::local;
 use super::peering::{Bond, Link, Wire};
 use super::tuning::Tuning;
 use crate::codec::{self, HEADER_BYTES, Header};
-use crate::hello::{Hello, HelloAnswer, Proof};
+use crate::hello::{Hello, HelloAnswer, Proof, SOFTWARE};
 use crate::message::Message;
 use crate::tls::{Credentials, Peer, Revoked};
 

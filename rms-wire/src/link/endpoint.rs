@@ -6,23 +6,21 @@ use std::sync::{Arc, Mutex as SyncMutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use quinn::{AsyncUdpSocket, ClientConfig, Connection, Runtime as _, ServerConfig, TokioRuntime, TransportConfig};
-use rms_model::{Identity, Role};
-use rustls_pki_types::CertificateDer;
-use thiserror::Error;
+use rms_model::Role;
 use tokio::sync::{Mutex, mpsc};
 
 use super::accept::{Accepted, Admission, Gate, Porter};
 use super::backoff::Backoff;
 use super::channel::Channel;
 use super::connection;
-use super::error::{CODE_CLOSED, CODE_LEAVING, LinkError};
+use super::error::{CODE_CLOSED, CODE_LEAVING, EndpointError, LinkError};
 use super::knock::{Doorway, Expecting, Knocks};
 use super::lasting::{Lasting, reset_key};
-use super::peering::{Bond, Link, Wire};
+use super::peering::{Bond, Link, Wire, peer_of};
 use super::tuning::Tuning;
 use super::{Expect, door, socket};
-use crate::hello::{Hello, HelloAnswer};
-use crate::tls::{Credentials, Peer, Revoked, TlsError, client_config, server_config};
+use crate::hello::{Hello, HelloAnswer, SOFTWARE};
+use crate::tls::{Credentials, Revoked, client_config, server_config};
 
 /// Whom an endpoint accepts.
 #[derive(Clone, Debug)]
@@ -37,15 +35,6 @@ pub enum Serve {
         /// Serials that are refused.
         revoked: Revoked,
     },
-}
-
-/// Why an endpoint cannot be made or changed.
-#[derive(Debug, Error)]
-pub enum EndpointError {
-    #[error("cannot bind to {address}")]
-    Bind { address: SocketAddr, source: std::io::Error },
-    #[error(transparent)]
-    Tls(#[from] TlsError),
 }
 
 /// One UDP port with our credentials. When the last clone is dropped, nobody is accepted any more, and the port is
@@ -421,23 +410,6 @@ pub(crate) async fn dial_with(
     connecting.await.map_err(|error| LinkError::closed(&error))
 }
 
-/// The identity of the other side; `None` if it showed no certificate.
-pub(super) fn peer_of(connection: &Connection) -> Result<Option<Peer>, LinkError> {
-    let Some(identity) = connection.peer_identity() else { return Ok(None) };
-    let chain = identity.downcast::<Vec<CertificateDer<'static>>>().expect("rustls gives certificates");
-    let certificate = chain.first().ok_or(LinkError::NoCertificate)?;
-    Ok(Some(Peer::of(certificate)?))
-}
-
-/// Says whether a role may have a link.
-pub(super) fn check_role(roles: &[Role], identity: &Identity) -> Result<(), LinkError> {
-    if roles.contains(&identity.role) {
-        return Ok(());
-    }
-    let roles: Vec<String> = roles.iter().map(Role::to_string).collect();
-    Err(LinkError::Role { expected: roles.join(" or "), actual: identity.to_string() })
-}
-
 fn quic_server(
     serve: &Serve,
     credentials: &Credentials,
@@ -462,6 +434,3 @@ const KNOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Who is not back after this has noticed its loss by itself, or is gone.
 const KNOCK_LAST_WAIT: Duration = Duration::from_secs(27);
 const ANSWERED_BY_NOW: Duration = Duration::from_millis(100);
-
-/// What peers may log of us.
-pub(super) const SOFTWARE: &str = concat!("limber ", env!("CARGO_PKG_VERSION"));

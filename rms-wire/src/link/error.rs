@@ -6,10 +6,18 @@ use std::path::PathBuf;
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use thiserror::Error;
 
-use super::endpoint::EndpointError;
 use crate::codec::{DecodeError, EncodeError};
 use crate::parts::Malformed;
-use crate::tls::{PeerError, ProofError};
+use crate::tls::{PeerError, ProofError, TlsError};
+
+/// Why an endpoint cannot be made or changed.
+#[derive(Debug, Error)]
+pub enum EndpointError {
+    #[error("cannot bind to {address}")]
+    Bind { address: SocketAddr, source: std::io::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
 
 /// Why a link could not be made, or why something could not be sent or received on it.
 #[derive(Debug, Error)]

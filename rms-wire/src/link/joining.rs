@@ -9,8 +9,8 @@ use tokio::net::UdpSocket;
 
 use super::channel::Channel;
 use super::connection::Connection;
-use super::endpoint::{EndpointError, dial_with};
-use super::error::{CODE_CLOSED, LinkError};
+use super::endpoint::dial_with;
+use super::error::{CODE_CLOSED, EndpointError, LinkError};
 use super::peering::Wire;
 use super::socket;
 use super::tuning::Tuning;

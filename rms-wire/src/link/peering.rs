@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use quinn::{ConnectionError, VarInt};
 use rms_model::{Identity, Role};
+use rustls_pki_types::CertificateDer;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::channel::{Budget, Channel};
@@ -295,4 +296,21 @@ impl Drop for Life {
         // Nobody can use it any more; closing what is closed changes nothing.
         self.close(CODE_CLOSED, "the peer has let the link go");
     }
+}
+
+/// The identity of the other side; `None` if it showed no certificate.
+pub(super) fn peer_of(connection: &quinn::Connection) -> Result<Option<Peer>, LinkError> {
+    let Some(identity) = connection.peer_identity() else { return Ok(None) };
+    let chain = identity.downcast::<Vec<CertificateDer<'static>>>().expect("rustls gives certificates");
+    let certificate = chain.first().ok_or(LinkError::NoCertificate)?;
+    Ok(Some(Peer::of(certificate)?))
+}
+
+/// Says whether a role may have a link.
+pub(super) fn check_role(roles: &[Role], identity: &Identity) -> Result<(), LinkError> {
+    if roles.contains(&identity.role) {
+        return Ok(());
+    }
+    let roles: Vec<String> = roles.iter().map(Role::to_string).collect();
+    Err(LinkError::Role { expected: roles.join(" or "), actual: identity.to_string() })
 }
