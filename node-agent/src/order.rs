@@ -267,6 +267,7 @@ pub mod tests {
             cpus: 1,
             joined: 1,
             departing: false,
+            grant: None,
         }
     }
 

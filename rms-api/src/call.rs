@@ -8,7 +8,9 @@ use negotiation::NegotiationId;
 use rms_model::checked;
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
-use rms_model::{Evolution, Evolving, Execution, Identity, JobId, Labels, Malleable, Span, Time, Work};
+use rms_model::{
+    Evolution, Evolving, Execution, Identity, JobId, Labels, Malleable, ResourceRequest, Span, Time, Work,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::filter::{JobFilter, NodeFilter, RecordColumn, Way};
@@ -246,6 +248,8 @@ pub struct Submission {
     /// Clusters that may be used; empty means any.
     pub clusters: Vec<String>,
     pub constraint: Constraint,
+    #[serde(default, skip_serializing_if = "ResourceRequest::is_default")]
+    pub resources: ResourceRequest,
     pub priority: i32,
     pub hold: bool,
     /// After a node of it was lost; absent: as the setting says.
@@ -276,6 +280,7 @@ impl Submission {
             shapes,
             clusters: Vec::new(),
             constraint: Constraint::default(),
+            resources: ResourceRequest::default(),
             priority: 0,
             hold: false,
             requeue: None,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rms_model::{
-    Execution, Generation, Inventory, JobId, Labels, Mebibytes, NodeId, OnResize, Owner, Run, Span, Time, Usage,
+    Execution, Generation, Grant, Inventory, JobId, Labels, Mebibytes, NodeId, OnResize, Owner, Run, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +77,9 @@ pub struct Launch {
     /// So much its processes may have on each node, where the node can see to that; 0: all.
     #[serde(default)]
     pub memory: Mebibytes,
+    /// Its CPUs are cores: of each core that it has, the other hardware threads stay idle.
+    #[serde(default)]
+    pub one_thread_a_core: bool,
 }
 
 impl Launch {
@@ -96,6 +99,7 @@ impl Launch {
             least: 0,
             most: 0,
             memory: Mebibytes(0),
+            one_thread_a_core: false,
         }
     }
 }
@@ -125,6 +129,9 @@ pub struct LaunchNode {
     /// The job was asked to leave it; what runs there runs on until it has, or is given up.
     #[serde(default)]
     pub departing: bool,
+    /// What the job has of a node that it shares; absent: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<Grant>,
 }
 
 /// One job as an agent sees it.

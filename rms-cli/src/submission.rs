@@ -7,7 +7,9 @@ use std::sync::Arc;
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
 use rms_model::variables;
-use rms_model::{Environment, Evolving, Execution, Expansion, Labels, Malleable, Mebibytes, OnResize, Stdio, Work};
+use rms_model::{
+    Environment, Evolving, Execution, Expansion, Labels, Malleable, Mebibytes, OnResize, ResourceRequest, Stdio, Work,
+};
 use thiserror::Error;
 
 use crate::export::{self, ExportError};
@@ -150,6 +152,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         shapes,
         clusters: options.clusters.unwrap_or_default(),
         constraint,
+        resources: ResourceRequest::default(),
         priority: options.priority.unwrap_or(0),
         hold: options.hold,
         requeue,

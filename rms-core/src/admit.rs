@@ -35,6 +35,7 @@ pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Re
         options,
         clusters: submission.clusters,
         constraint: submission.constraint,
+        resources: submission.resources,
         priority: submission.priority,
         requeue: submission.requeue,
         begin: submission.begin,

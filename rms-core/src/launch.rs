@@ -79,6 +79,7 @@ impl Context {
             least: spec.malleable.as_ref().map_or(0, |malleable| malleable.least),
             most: spec.malleable.as_ref().map_or(0, |malleable| malleable.most),
             memory: spec.constraint.memory,
+            one_thread_a_core: spec.resources.one_thread_a_core,
         });
         self.launches.insert(job, Arc::clone(&launch));
         launch
@@ -115,6 +116,7 @@ impl Context {
                 cpus: started.cores_on(*node, entry.inventory.cpus),
                 joined: place.map_or(1, |place| place.joined),
                 departing: is_departing,
+                grant: None,
             });
             first_task += n_tasks;
         }

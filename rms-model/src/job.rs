@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::ResourceRequest;
 use crate::evolution::Evolution;
 use crate::evolving::Evolving;
 use crate::execution::{Execution, Work};
@@ -75,6 +76,8 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<String>,
     pub constraint: Constraint,
+    #[serde(default, skip_serializing_if = "ResourceRequest::is_default")]
+    pub resources: ResourceRequest,
     /// Higher goes first.
     pub priority: i32,
     /// May the job start again after its node was lost? Absent: as the setting says.
@@ -101,6 +104,7 @@ impl JobSpec {
             options,
             clusters: Vec::new(),
             constraint: Constraint::default(),
+            resources: ResourceRequest::default(),
             priority: 0,
             requeue: None,
             begin: None,

@@ -4,6 +4,7 @@
 //! are busy as a function of absolute time (001, §5.1), a *view* is one COP per cluster, a *request*
 //! names nodes per cluster and a wall time.
 
+pub mod allocation;
 pub mod checked;
 pub mod error;
 pub mod evolution;
@@ -12,6 +13,7 @@ pub mod execution;
 pub mod hostlist;
 pub mod id;
 pub mod identity;
+pub mod indices;
 pub mod job;
 pub mod labels;
 pub mod malleable;
@@ -29,11 +31,13 @@ pub mod time;
 pub mod token;
 pub mod variables;
 
+pub use allocation::{Allocation, Devices, Grant, Packing, ResourceRequest, Slice};
 pub use evolution::{Evolution, ExpandLimit, Expansion, Stage};
 pub use evolving::Evolving;
 pub use execution::{Environment, Execution, Limits, Stdio, Work};
 pub use id::{ClusterId, Generation, JobId, NodeId, Run};
 pub use identity::{Identity, Role};
+pub use indices::Indices;
 pub use job::{JobRecord, JobSpec, Outcome, Owner, TaskCount, Usage};
 pub use labels::Labels;
 pub use malleable::{Malleable, OnResize, Speedup};

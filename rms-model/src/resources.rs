@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::Devices;
 use crate::time::Time;
 
 /// Memory in MiB.
@@ -35,6 +36,9 @@ pub struct Inventory {
     pub speed_milli: u32,
     #[serde(deserialize_with = "crate::checked::names")]
     pub features: BTreeSet<String>,
+    /// What the agent found, or was told of.
+    #[serde(default, skip_serializing_if = "Devices::is_empty")]
+    pub devices: Devices,
 }
 
 impl Default for Inventory {
@@ -47,7 +51,15 @@ impl Default for Inventory {
             memory: Mebibytes(1024),
             speed_milli: 1000,
             features: BTreeSet::new(),
+            devices: Devices::default(),
         }
+    }
+}
+
+impl Inventory {
+    /// Hardware threads of a core.
+    pub fn threads_per_core(&self) -> u32 {
+        (self.cpus / self.cores.max(1)).max(1)
     }
 }
 

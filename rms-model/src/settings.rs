@@ -5,6 +5,7 @@ mod own;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::allocation::Allocation;
 use crate::policy::Policy;
 use crate::resizing::{OfferRule, ShrinkRule};
 use crate::time::{ParseSpanError, Span};
@@ -130,6 +131,10 @@ pub struct Settings {
     /// The same for users who have their own.
     pub submit_limit_of: Own<Option<u32>>,
     pub ghosts: GhostRule,
+    /// How the nodes of a cluster are given to jobs.
+    pub allocation: Allocation,
+    /// The same for clusters, by name, that have their own.
+    pub allocation_at: Own<Allocation>,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -184,6 +189,8 @@ impl Default for Settings {
             submit_limit: Some(1000),
             submit_limit_of: Own::default(),
             ghosts: GhostRule::Always,
+            allocation: Allocation::Nodes,
+            allocation_at: Own::default(),
         }
     }
 }
@@ -203,7 +210,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 34] = [
+pub const KEYS: [&str; 35] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -238,6 +245,7 @@ pub const KEYS: [&str; 34] = [
     "script_limit",
     "submit_limit",
     "ghosts",
+    "allocation",
 ];
 
 /// A budget or a limit that is none.
@@ -247,6 +255,11 @@ impl Settings {
     /// The fair-start delay of a cluster.
     pub fn fair_start_of(&self, cluster: &str) -> Span {
         self.fair_start_at.get(cluster).copied().unwrap_or(self.fair_start)
+    }
+
+    /// How the nodes of a cluster are given to jobs.
+    pub fn allocation_of(&self, cluster: &str) -> Allocation {
+        self.allocation_at.get(cluster).copied().unwrap_or(self.allocation)
     }
 
     /// What a gained node of a cluster costs for an hour, in thousandths.
@@ -289,6 +302,7 @@ impl Settings {
         let with_names = Keyed::ALL.into_iter().flat_map(|keyed| {
             let names: Vec<&str> = match keyed {
                 Keyed::FairStart => self.fair_start_at.names().collect(),
+                Keyed::Allocation => self.allocation_at.names().collect(),
                 Keyed::Price => self.price_at.names().collect(),
                 Keyed::Budget => self.budget_of.names().collect(),
                 Keyed::GrowthLimit => self.growth_limit_of.names().collect(),
@@ -316,6 +330,7 @@ impl Settings {
         if let Some((keyed, name)) = Keyed::parse(key) {
             return Ok(match keyed {
                 Keyed::FairStart => self.fair_start_at.print(name, Span::to_string),
+                Keyed::Allocation => self.allocation_at.print(name, |allocation| allocation.word().to_owned()),
                 Keyed::Price => self.price_at.print(name, u64::to_string),
                 Keyed::Budget => self.budget_of.print(name, or_none),
                 Keyed::GrowthLimit => self.growth_limit_of.print(name, or_none),
@@ -369,6 +384,7 @@ impl Settings {
                 GhostRule::Always => "always".to_owned(),
                 GhostRule::IfWanted => "if_wanted".to_owned(),
             },
+            "allocation" => self.allocation.word().to_owned(),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -394,6 +410,7 @@ impl Settings {
     pub fn forget_cluster(&mut self, name: &str) {
         self.fair_start_at.forget(name);
         self.price_at.forget(name);
+        self.allocation_at.forget(name);
     }
 
     /// # Errors
@@ -413,6 +430,7 @@ impl Settings {
         if let Some((keyed, name)) = Keyed::parse(key) {
             return match keyed {
                 Keyed::FairStart => self.fair_start_at.set(name, value, |_| span()),
+                Keyed::Allocation => self.allocation_at.set(name, value, |value| allocation(key, value)),
                 Keyed::Price => self.price_at.set(name, value, |value| price(key, value)),
                 Keyed::Budget => self.budget_of.set(name, value, |value| budget(key, value)),
                 Keyed::GrowthLimit => self.growth_limit_of.set(name, value, |value| limit(key, value)),
@@ -469,6 +487,7 @@ impl Settings {
             "offer_recall" => {
                 self.offer_recall = value.parse().map_err(|_| bad(key, value, "never, priority or queue"))?;
             }
+            "allocation" => self.allocation = allocation(key, value)?,
             "history_keep" if value == NONE => self.history_keep = None,
             "history_keep" => self.history_keep = Some(wall()?),
             "history_most" if value == NONE => self.history_most = None,
@@ -537,6 +556,10 @@ fn limit(key: &str, value: &str) -> Result<Option<u32>, SettingError> {
 fn share(key: &str, value: &str) -> Result<u32, SettingError> {
     let share = value.parse().ok().filter(|share| (1..=MAX_SHARE).contains(share));
     share.ok_or_else(|| bad(key, value, "a whole number from 1 to 1000000"))
+}
+
+fn allocation(key: &str, value: &str) -> Result<Allocation, SettingError> {
+    Allocation::ALL.into_iter().find(|known| known.word() == value).ok_or_else(|| bad(key, value, "nodes or cores"))
 }
 
 fn bad(key: &str, value: &str, expected: &'static str) -> SettingError {

@@ -317,7 +317,7 @@ impl Journal for Watch {
 
     fn append(&mut self, facts: &[Fact]) -> Result<(), Infallible> {
         for fact in facts {
-            if let Fact::JobStarted { job, run, at, nodes: _, request: _ } = fact {
+            if let Fact::JobStarted { job, run, at, nodes: _, grants: _, request: _ } = fact {
                 self.started.push((*job, *run, *at));
             }
             if let Fact::StageEntered { job, at, gained, freed, course: _ } = fact {

@@ -61,7 +61,7 @@ fn at<'a>(whole: &'a mut Value, way: &[usize]) -> (&'a mut Value, bool) {
     for idx in way {
         here = match here {
             Value::Map(entries) => {
-                is_of_names = entries[*idx].0.as_str() == Some("PerCluster");
+                is_of_names = matches!(entries[*idx].0.as_str(), Some("PerCluster" | "devices" | "devices_in_all"));
                 &mut entries[*idx].1
             }
             Value::Array(items) => &mut items[*idx],

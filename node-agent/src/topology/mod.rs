@@ -9,7 +9,7 @@ use std::path::Path;
 
 use nix::sched::{CpuSet as KernelCpuSet, sched_getaffinity};
 use nix::unistd::Pid;
-use rms_model::{Inventory, Mebibytes};
+use rms_model::{Devices, Inventory, Mebibytes};
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use cpulist::CpuSet;
@@ -56,7 +56,8 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
     };
     let speed_milli = wishes.speed_milli.unwrap_or(1000);
     let features = wishes.features.clone();
-    let inventory = Inventory { sockets, numa_nodes, cores, cpus, memory, speed_milli, features };
+    let inventory =
+        Inventory { sockets, numa_nodes, cores, cpus, memory, speed_milli, features, devices: Devices::default() };
     Ok(Topology { inventory, mask, cpus: machine.cpus })
 }
 

@@ -138,6 +138,7 @@ impl Cluster {
                 cpus: 4,
                 joined: 1,
                 departing: false,
+                grant: None,
             })
             .collect();
         edit(&mut launch);
@@ -165,6 +166,7 @@ impl Cluster {
                 cpus: 4,
                 joined: launch.generation,
                 departing: false,
+                grant: None,
             });
         }
         self.relaunch(job, launch).await;

@@ -306,6 +306,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         cpus: 2,
         joined: 1,
         departing: false,
+        grant: None,
     };
     Launch {
         labels: Labels::named("story"),

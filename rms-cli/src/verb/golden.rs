@@ -90,6 +90,7 @@ fn the_nodes() {
             memory: Mebibytes(262_144),
             speed_milli: 1250,
             features: BTreeSet::from(["fast".to_owned()]),
+            ..Inventory::default()
         },
         address: "127.0.0.2:4000".into(),
         generation: Generation(9),

@@ -38,7 +38,7 @@ impl Jobs<'_> {
     /// 001: startNotify.
     pub(crate) fn start(&mut self, now: Time, step: &mut Step, job: JobId, request: Request, nodes: Vec<NodeId>) {
         let run = self.state().jobs()[&job].run.next();
-        self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes });
+        self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants: Vec::new() });
         // A launcher less that ghosts are kept for.
         self.context.passes.wanted |= self.state().jobs()[&job].launcher.is_some() && self.context.has_ghosts_to_end();
         self.context.announce(step, job);

@@ -91,7 +91,14 @@ fn a_start_is_answered_under_the_tag_that_was_granted() {
     assert!(matches!(early, Err(Refusal::WrongState { .. })), "it has not started: {early:?}");
     let granted = Request::on_one(ClusterId(1), 1, Span::from_hours(1));
     let run = scene.alone.state().jobs()[&job].run.next();
-    scene.alone.record(Fact::JobStarted { job, run, at: NOW, request: granted, nodes: vec![NodeId(1)] });
+    scene.alone.record(Fact::JobStarted {
+        job,
+        run,
+        at: NOW,
+        request: granted,
+        nodes: vec![NodeId(1)],
+        grants: Vec::new(),
+    });
     let (_, wrong) = scene.call("ann", LauncherCall::Accept { job, tag: Tag(3) });
     assert!(matches!(wrong, Err(Refusal::WrongTag { granted: 4, .. })), "{wrong:?}");
     let (facts, accepted) = scene.call("ann", LauncherCall::Accept { job, tag: Tag(4) });

@@ -156,6 +156,7 @@ fn job(id: u64) -> DesiredJob {
         cpus: 1,
         joined: 1,
         departing: false,
+        grant: None,
     };
     let launch = Launch { nodes: vec![place], ..Launch::of(Owner("ann".to_owned()), Work::Nodes) };
     DesiredJob { job: JobId(id), run: Run(1), aim: Aim::Run, launch: Arc::new(launch), node_idx: 0 }

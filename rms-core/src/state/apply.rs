@@ -179,7 +179,7 @@ impl State {
                     self.index.unseen.remove(job);
                 }
             }
-            Fact::JobStarted { job, run, at, request, nodes } => {
+            Fact::JobStarted { job, run, at, request, nodes, grants } => {
                 let mut has_launcher = false;
                 self.edit_job(*job, |entry| {
                     entry.run = *run;
@@ -194,6 +194,7 @@ impl State {
                         at: *at,
                         request: request.clone(),
                         nodes: nodes.clone(),
+                        grants: grants.clone(),
                         shares: told.iter().map(|node| (*node, Share::Ordered)).collect(),
                         ending: None,
                         worst_code: 0,
@@ -257,6 +258,7 @@ impl State {
                         until: *ghost_until,
                         request: started.request.clone(),
                         nodes: started.nodes.clone(),
+                        grants: started.grants.clone(),
                         outcome: outcome.clone(),
                         parts: Default::default(),
                     };

@@ -10,8 +10,8 @@ use rms_api::negotiate::{Declared, NegotiationRecord};
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
-    ClusterId, Environment, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink,
-    Outcome, Request, Run, Span, Time, Usage,
+    ClusterId, Environment, Evolving, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId,
+    NodeLink, Outcome, Request, Run, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +93,9 @@ pub enum Fact {
         at: Time,
         request: Request,
         nodes: Vec<NodeId>,
+        /// What it has of each of them, in the same order; none where it has them alone.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        grants: Vec<Grant>,
     },
     /// The agent reported the processes up.
     ShareRunning {

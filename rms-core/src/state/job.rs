@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
-use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
+use rms_model::{ClusterId, Grant, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::state::course::{Cores, Evolved};
@@ -76,6 +76,9 @@ pub struct Started {
     pub request: Request,
     /// Node 0 first.
     pub nodes: Vec<NodeId>,
+    /// What it has of each of them, in the same order; none where it has them alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
     /// None while an external launcher has started no processes through the agents.
     pub shares: Shares,
     pub ending: Option<Ending>,
@@ -116,6 +119,9 @@ pub struct Ghost {
     pub until: Time,
     pub request: Request,
     pub nodes: Vec<NodeId>,
+    /// What it keeps of each of them, as when it ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
     pub outcome: Outcome,
     /// Clusters whose own delay is shorter, and when their nodes are free.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -20,6 +20,7 @@ pub enum Subject<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keyed {
     FairStart,
+    Allocation,
     Price,
     Budget,
     GrowthLimit,
@@ -34,8 +35,9 @@ pub const AS_OTHERS: &str = "default";
 
 impl Keyed {
     /// In the order they are shown.
-    pub(super) const ALL: [Keyed; 8] = [
+    pub(super) const ALL: [Keyed; 9] = [
         Keyed::FairStart,
+        Keyed::Allocation,
         Keyed::Price,
         Keyed::Budget,
         Keyed::GrowthLimit,
@@ -48,6 +50,7 @@ impl Keyed {
     pub(super) fn name(self) -> &'static str {
         match self {
             Keyed::FairStart => "fair_start",
+            Keyed::Allocation => "allocation",
             Keyed::Price => "price",
             Keyed::Budget => "budget",
             Keyed::GrowthLimit => "growth_limit",
@@ -67,7 +70,7 @@ impl Keyed {
 
     pub(super) fn subject(self, name: &str) -> Subject<'_> {
         match self {
-            Keyed::FairStart | Keyed::Price => Subject::Cluster(name),
+            Keyed::FairStart | Keyed::Allocation | Keyed::Price => Subject::Cluster(name),
             Keyed::Budget
             | Keyed::GrowthLimit
             | Keyed::Share

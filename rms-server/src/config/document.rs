@@ -28,6 +28,10 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # could use them.
 # ghosts = "always"
 
+# How nodes are given to jobs: "nodes" (each belongs to one job) or "cores" (jobs share nodes, each with cores of its
+# own). A cluster may have its own: rms admin set allocation@CLUSTER cores.
+# allocation = "nodes"
+
 # The least time between two scheduling passes.
 # resched_timer = "0s"
 

@@ -103,6 +103,7 @@ fn examples() -> Vec<Fact> {
         memory: Mebibytes(191_000),
         speed_milli: 1100,
         features: BTreeSet::from(["avx512".to_owned(), "ib".to_owned()]),
+        ..Inventory::default()
     };
     let address = || "10.0.0.3:7118".to_owned();
     let usage = Usage { cpu: Span::from_secs(90), peak_memory_kib: 2048 };
@@ -140,7 +141,7 @@ fn examples() -> Vec<Fact> {
         },
         Fact::RequestSent { job, at },
         Fact::JobsQueued { jobs: vec![JobId(7), JobId(300)] },
-        Fact::JobStarted { job, run, at, request: request(), nodes: vec![NodeId(3), NodeId(4)] },
+        Fact::JobStarted { job, run, at, request: request(), nodes: vec![NodeId(3), NodeId(4)], grants: Vec::new() },
         Fact::ShareRunning { job, node, since: at },
         Fact::ShareEnded { job, node, exit: NodeExit::Exited { code: 3 }, usage },
         Fact::JobEnding { job, at, outcome: Outcome::Cancelled { by: by() }, requeue: false },

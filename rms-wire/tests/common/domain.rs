@@ -17,9 +17,9 @@ use rms_model::job::{Constraint, TaskCount};
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId,
-    JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Profile, Request, Role, Run, Span,
-    Stdio, Time, Usage, Work,
+    ClusterId, Devices, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Grant, Identity,
+    Inventory, JobId, JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Packing,
+    Profile, Request, ResourceRequest, Role, Run, Span, Stdio, Time, Usage, Work,
 };
 
 use super::negotiating;
@@ -92,6 +92,7 @@ pub fn submission() -> Submission {
         ],
         clusters: texts(["a", "b"]),
         constraint: constraint(),
+        resources: ResourceRequest::default(),
         priority: -5,
         hold: true,
         requeue: None,
@@ -231,6 +232,7 @@ fn node(idx: u32) -> LaunchNode {
         cpus: 4,
         joined: idx + 1,
         departing: idx == 1,
+        grant: None,
     }
 }
 
@@ -249,6 +251,7 @@ pub fn desired() -> Desired {
         least: 2,
         most: 8,
         memory: Mebibytes(64),
+        one_thread_a_core: false,
     });
     let job =
         |job, aim, node_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), node_idx };
@@ -274,6 +277,7 @@ fn inventory() -> Inventory {
         memory: Mebibytes(262_144),
         speed_milli: 1250,
         features: features(),
+        devices: Devices::default(),
     }
 }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use rms_api::answer::Reason;
 use rms_api::call::update::{Changes, Resizing, WallChange};
-use rms_api::call::{HistoryQuery, Nodes, Select, Shape};
-use rms_api::desired::{JobReport, JobStatus, NodeReport};
+use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
+use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
 use rms_api::filter::{RecordColumn, Way};
 use rms_api::{Answer, Call};
 use rms_model::{
-    Environment, Evolving, ExpandLimit, Expansion, JobId, JobRecord, Mebibytes, OnResize, Outcome, Run, Span, Time,
+    Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Inventory, JobId, JobRecord, Mebibytes, OnResize,
+    Outcome, Packing, ResourceRequest, Run, Span, Time,
 };
 use rms_wire::ClientRequest;
 
@@ -20,7 +21,25 @@ pub fn calls() -> Vec<ClientRequest> {
     let by_length = HistoryQuery { sort: vec![(RecordColumn::Ran, Way::Up)], ..HistoryQuery::default() };
     let mut calls: Vec<ClientRequest> = changes().map(update).map(ClientRequest::Call).collect();
     calls.push(ClientRequest::History(by_length));
+    let submission = Submission { resources: resources(), ..domain::submission() };
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     calls
+}
+
+fn resources() -> ResourceRequest {
+    ResourceRequest {
+        memory_per_cpu: Mebibytes(512),
+        devices: devices("gpu:2"),
+        devices_in_all: devices("fpga:4"),
+        tasks_per_node: 3,
+        exclusive: true,
+        packing: Packing::Spread,
+        one_thread_a_core: true,
+    }
+}
+
+fn devices(text: &str) -> Devices {
+    text.parse().expect("devices")
 }
 
 fn update(changes: Changes) -> Call {
@@ -72,4 +91,27 @@ pub fn answers() -> Vec<Answer> {
 pub fn report() -> NodeReport {
     let jobs = vec![JobReport { job: JobId(1), run: Run(1), status: JobStatus::Starting }];
     NodeReport { jobs, ..NodeReport::default() }
+}
+
+/// Of a node with devices.
+pub fn hello() -> AgentHello {
+    let hello = domain::hello();
+    AgentHello { inventory: Inventory { devices: devices("gpu:a100:4,fpga:1"), ..hello.inventory }, ..hello }
+}
+
+/// Of a node that is shared.
+pub fn desired() -> Desired {
+    let mut desired = domain::desired();
+    desired.jobs.truncate(1);
+    for job in &mut desired.jobs {
+        let launch = Arc::make_mut(&mut job.launch);
+        launch.one_thread_a_core = true;
+        launch.nodes.iter_mut().skip(1).for_each(|node| node.grant = Some(grant()));
+    }
+    desired
+}
+
+fn grant() -> Grant {
+    let gpus = BTreeMap::from([("gpu:a100".to_owned(), [1, 3].into_iter().collect())]);
+    Grant { cores: [0, 1, 2, 70].into_iter().collect(), memory: Mebibytes(2048), devices: gpus }
 }

@@ -108,6 +108,7 @@ fn of_agents() -> Vec<Sample> {
     to_server.push(ToServer::Trouble { reason: Some("its spool is full".to_owned()) });
     to_server.extend(report_parts(&domain::ends_by_the_node()));
     to_server.extend(report_parts(&later::report()));
+    to_server.push(ToServer::Hello(later::hello()));
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {
@@ -131,6 +132,7 @@ fn of_agents() -> Vec<Sample> {
     to_agent.push(ToAgent::NotAsked { seq: 3, refused: Refused::new("not_negotiable", "no") });
     to_agent.push(ToAgent::Certified { seq: 9, chain: "chain".to_owned(), ca: "ca".to_owned() });
     to_agent.push(ToAgent::NotCertified { seq: 10, refused: Refused::new("another_run", "no") });
+    to_agent.extend(desire_parts(&later::desired()));
     samples.extend(parsed("to_agent", to_agent, |frame| {
         let message = decode_frame::<ToAgent>(frame)?;
         if let ToAgent::Desire(part) = message.clone() {

@@ -39,6 +39,7 @@ fn nodes() -> NodeList {
                 memory: Mebibytes(262_144),
                 speed_milli: 1000,
                 features: BTreeSet::from(["memory-limit".to_owned()]),
+                ..Inventory::default()
             },
             address: "127.0.0.2:4000".into(),
             generation: Generation(9),

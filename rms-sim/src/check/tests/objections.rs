@@ -343,7 +343,8 @@ fn a_state_in_which_two_jobs_have_one_node() {
     assert_eq!(state.check(), Ok(()));
     let request = Request::on_one(ClusterId(0), 1, hours(1));
     let node = *state.nodes().keys().next().expect("there is one");
-    let fact = Fact::JobStarted { job: waits, run: Run(1), at: world.now(), request, nodes: vec![node] };
+    let fact =
+        Fact::JobStarted { job: waits, run: Run(1), at: world.now(), request, nodes: vec![node], grants: Vec::new() };
     state.apply(&fact).expect("facts are not judged");
     assert!(state.check().is_err());
 }

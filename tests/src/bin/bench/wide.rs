@@ -61,7 +61,14 @@ fn facts(n_options: u32) -> Vec<Fact> {
             let request = Request::on_one(cluster, part.len() as u32, wall());
             last_job = last_job.next();
             facts.extend(asked(last_job, vec![request.clone()], &environment));
-            facts.push(Fact::JobStarted { job: last_job, run: Run(1), at: NOW, request, nodes: part.to_vec() });
+            facts.push(Fact::JobStarted {
+                job: last_job,
+                run: Run(1),
+                at: NOW,
+                request,
+                nodes: part.to_vec(),
+                grants: Vec::new(),
+            });
         }
     }
     let mut random = ChaCha8Rng::seed_from_u64(SEED + 1);

@@ -1,0 +1,182 @@
+//! Sets of small numbers: the cores of a node, or its devices of one type.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The highest number that a set may hold: no node has more cores, and a hostile frame cannot ask for more memory.
+pub const MAX_INDEX: u32 = (1 << 16) - 1;
+
+/// One bit a number; the first 64 of them cost no allocation. Written as ranges, both ends included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Indices {
+    first: u64,
+    /// The words behind it; the last is never 0.
+    more: Vec<u64>,
+}
+
+impl Indices {
+    /// Those below `n`.
+    #[must_use]
+    pub fn below(n: u32) -> Indices {
+        (0..n).collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.first == 0 && self.more.is_empty()
+    }
+
+    pub fn len(&self) -> u32 {
+        self.words().map(u64::count_ones).sum()
+    }
+
+    pub fn contains(&self, index: u32) -> bool {
+        self.words().nth(index as usize / 64).is_some_and(|word| word & bit(index) != 0)
+    }
+
+    /// Numbers above [`MAX_INDEX`] are left out.
+    pub fn insert(&mut self, index: u32) {
+        if index > MAX_INDEX {
+            return;
+        }
+        match (index as usize / 64).checked_sub(1) {
+            None => self.first |= bit(index),
+            Some(word_idx) => {
+                if self.more.len() <= word_idx {
+                    self.more.resize(word_idx + 1, 0);
+                }
+                self.more[word_idx] |= bit(index);
+            }
+        }
+    }
+
+    /// Ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.words().enumerate().flat_map(|(word_idx, word)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                (left != 0).then(|| {
+                    let index = word_idx as u32 * 64 + left.trailing_zeros();
+                    left &= left - 1;
+                    index
+                })
+            })
+        })
+    }
+
+    pub fn insert_all(&mut self, others: &Indices) {
+        self.first |= others.first;
+        if self.more.len() < others.more.len() {
+            self.more.resize(others.more.len(), 0);
+        }
+        std::iter::zip(&mut self.more, &others.more).for_each(|(word, other)| *word |= other);
+    }
+
+    pub fn remove_all(&mut self, others: &Indices) {
+        self.first &= !others.first;
+        std::iter::zip(&mut self.more, &others.more).for_each(|(word, other)| *word &= !other);
+        while self.more.last() == Some(&0) {
+            self.more.pop();
+        }
+    }
+
+    pub fn is_disjoint(&self, others: &Indices) -> bool {
+        std::iter::zip(self.words(), others.words()).all(|(word, other)| word & other == 0)
+    }
+
+    /// Neighbours together, both ends included.
+    pub fn ranges(&self) -> Vec<(u32, u32)> {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for index in self.iter() {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == index => *last = index,
+                Some(_) | None => ranges.push((index, index)),
+            }
+        }
+        ranges
+    }
+
+    fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        std::iter::once(self.first).chain(self.more.iter().copied())
+    }
+}
+
+fn bit(index: u32) -> u64 {
+    1 << (index % 64)
+}
+
+impl FromIterator<u32> for Indices {
+    fn from_iter<I: IntoIterator<Item = u32>>(indices: I) -> Indices {
+        let mut set = Indices::default();
+        indices.into_iter().for_each(|index| set.insert(index));
+        set
+    }
+}
+
+/// As the kernel writes lists of CPUs: `0-3,8`.
+impl fmt::Display for Indices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (first, last)) in self.ranges().into_iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}-{last}")? }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Indices {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.ranges().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Indices {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Indices, D::Error> {
+        let ranges: Vec<(u32, u32)> = Vec::deserialize(from)?;
+        // Each of them may be as long as all: only as many as there can be are looked at.
+        let are_rising = ranges.windows(2).all(|two| two[0].1 < two[1].0);
+        let are_right = ranges.iter().all(|(first, last)| first <= last && *last <= MAX_INDEX);
+        if !are_rising || !are_right {
+            return Err(serde::de::Error::custom(format_args!("ranges that do not rise, or pass {MAX_INDEX}")));
+        }
+        Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_set_is_what_a_tree_says() {
+        let mut state = 11_u64;
+        let mut roll = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) % n) as u32
+        };
+        for _ in 0..300 {
+            let top = u64::from(1 + roll(300));
+            let mut draw = |n: u32| (0..n).map(|_| roll(top)).collect::<BTreeSet<u32>>();
+            let (one, other) = (draw(40), draw(40));
+            let set = |tree: &BTreeSet<u32>| tree.iter().copied().collect::<Indices>();
+            let (mut joined, mut left) = (set(&one), set(&one));
+            joined.insert_all(&set(&other));
+            left.remove_all(&set(&other));
+            assert_eq!(joined, set(&one.union(&other).copied().collect()));
+            assert_eq!(left, set(&one.difference(&other).copied().collect()));
+            assert_eq!(set(&one).is_disjoint(&set(&other)), one.is_disjoint(&other));
+            assert_eq!(set(&one).len() as usize, one.len());
+            assert!(set(&one).iter().eq(one.iter().copied()));
+            assert!((0..320).all(|index| set(&one).contains(index) == one.contains(&index)));
+        }
+    }
+
+    #[test]
+    fn a_set_is_printed_as_the_kernel_prints_cpus() {
+        let set: Indices = [0, 1, 2, 9, 70, 71].into_iter().collect();
+        assert_eq!(set.to_string(), "0-2,9,70-71");
+        assert_eq!((Indices::default().to_string(), Indices::below(3).to_string()), (String::new(), "0-2".to_owned()));
+    }
+}
