@@ -123,7 +123,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
             .map(|features| features.0.into_iter().collect::<BTreeSet<_>>())
             .unwrap_or_default(),
         memory: options.mem.map_or(Mebibytes(0), |memory| memory.0),
-        cpus: 0,
+        ..Constraint::default()
     };
     let labels = Labels {
         name: options.name.unwrap_or(order.name),

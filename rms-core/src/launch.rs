@@ -9,7 +9,7 @@ use rms_model::{JobId, NodeId, OnResize, Span};
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::state::job::{Job, Share, Started};
-use crate::state::spread;
+use crate::state::{constraint_of, spread};
 use crate::step::Step;
 
 impl Context {
@@ -78,7 +78,7 @@ impl Context {
                 .or(spec.evolving.as_ref().map(|_| OnResize::Negotiates)),
             least: spec.malleable.as_ref().map_or(0, |malleable| malleable.least),
             most: spec.malleable.as_ref().map_or(0, |malleable| malleable.most),
-            memory: spec.constraint.memory,
+            memory: constraint_of(spec, &started.request).memory,
             one_thread_a_core: spec.resources.one_thread_a_core,
         });
         self.launches.insert(job, Arc::clone(&launch));
@@ -100,10 +100,14 @@ impl Context {
     /// The nodes with their blocks of tasks, the first nodes taking one more where it does not divide.
     fn nodes(&self, entry: &Job, started: &Started) -> Vec<LaunchNode> {
         let mut first_task = 0;
+        let one_thread_a_core = entry.spec.resources.one_thread_a_core;
         let mut nodes = Vec::with_capacity(started.nodes.len());
         for (node, n_tasks) in started.nodes.iter().zip(spread(&entry.spec, started.nodes.len() as u32)) {
             let entry = &self.state().nodes()[node];
             let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
+            let grant = started.grants.get(node).cloned();
+            let threads = if one_thread_a_core { 1 } else { entry.inventory.threads_per_core() };
+            let cpus = grant.as_ref().map_or(entry.inventory.cpus, |grant| grant.cores.len() * threads);
             let n_tasks = place.and_then(|place| place.n_tasks).unwrap_or(n_tasks);
             let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
             nodes.push(LaunchNode {
@@ -113,10 +117,10 @@ impl Context {
                 address: entry.address.clone(),
                 first_task: place.map_or(first_task, |place| place.first_task),
                 n_tasks,
-                cpus: started.cores_on(*node, entry.inventory.cpus),
+                cpus: started.cores_on(*node, cpus),
                 joined: place.map_or(1, |place| place.joined),
                 departing: is_departing,
-                grant: None,
+                grant,
             });
             first_task += n_tasks;
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::ResourceRequest;
+use crate::devices::Devices;
 use crate::evolution::Evolution;
 use crate::evolving::Evolving;
 use crate::execution::{Execution, Work};
@@ -31,6 +32,8 @@ pub struct Constraint {
     pub memory: Mebibytes,
     /// Logical CPUs a node must have to hold its share of the tasks.
     pub cpus: u32,
+    #[serde(default, skip_serializing_if = "Devices::is_empty")]
+    pub devices: Devices,
 }
 
 /// How many tasks a job has.

@@ -6,6 +6,7 @@
 
 pub mod allocation;
 pub mod checked;
+pub mod devices;
 pub mod error;
 pub mod evolution;
 pub mod evolving;
@@ -31,7 +32,8 @@ pub mod time;
 pub mod token;
 pub mod variables;
 
-pub use allocation::{Allocation, Devices, Grant, Packing, ResourceRequest, Slice};
+pub use allocation::{Allocation, Grant, Packing, ResourceRequest, Slice};
+pub use devices::Devices;
 pub use evolution::{Evolution, ExpandLimit, Expansion, Stage};
 pub use evolving::Evolving;
 pub use execution::{Environment, Execution, Limits, Stdio, Work};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::Devices;
+use crate::devices::Devices;
 use crate::time::Time;
 
 /// Memory in MiB.

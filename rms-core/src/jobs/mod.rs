@@ -4,10 +4,12 @@ mod lost;
 mod pass;
 mod stages;
 
+use std::collections::BTreeMap;
+
 use rms_api::answer::{JobChange, JobState};
 use rms_api::desired::NodeExit;
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Time, Usage, Work};
+use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Time, Usage, Work};
 
 use crate::context::Context;
 use crate::effect::Effect;
@@ -36,9 +38,18 @@ impl Jobs<'_> {
 
 impl Jobs<'_> {
     /// 001: startNotify.
-    pub(crate) fn start(&mut self, now: Time, step: &mut Step, job: JobId, request: Request, nodes: Vec<NodeId>) {
+    pub(crate) fn start(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        request: Request,
+        nodes: Vec<NodeId>,
+        slices: &BTreeMap<NodeId, Slice>,
+    ) {
         let run = self.state().jobs()[&job].run.next();
-        self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants: Vec::new() });
+        let grants = self.state().grants(slices);
+        self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
         // A launcher less that ghosts are kept for.
         self.context.passes.wanted |= self.state().jobs()[&job].launcher.is_some() && self.context.has_ghosts_to_end();
         self.context.announce(step, job);

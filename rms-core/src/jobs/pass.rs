@@ -21,18 +21,19 @@ impl Jobs<'_> {
                 // 001, §5.3.1: who is not there cannot be told of a start. What it would start on is kept for it in this
                 // pass, and so its place before those behind it.
                 Placed::Now { .. } if self.state().jobs()[&job].unheard_since().is_some() => {
-                    Some(Promise { at: now + Span::from_secs(1), option_idx: 0 })
+                    Some(Promise { at: now + Span::from_secs(1), option_idx: 0, nodes: Vec::new() })
                 }
-                Placed::Now { request, nodes, fit } => {
-                    self.start(now, step, job, request, nodes);
+                Placed::Now { request, nodes, slices, fit } => {
+                    self.start(now, step, job, request, nodes, &slices);
                     fit.iter().for_each(|fit| self.context.begin_course(now, step, job, fit));
                     continue;
                 }
                 // What is promised is one size for one time: an evolving application is placed anew at each pass.
                 Placed::Later { fit: Some(_), .. } => None,
                 // A promise for now that could not be kept for want of nodes is not worth another pass at once.
-                Placed::Later { option_idx, at, .. } => {
-                    Some(Promise { at: at.max(now + Span::from_secs(1)), option_idx })
+                Placed::Later { option_idx, at, nodes, .. } => {
+                    let at = if at > now { at } else { now + Span::from_secs(1) };
+                    Some(Promise { at, option_idx, nodes })
                 }
                 Placed::Never { .. } => None,
             };

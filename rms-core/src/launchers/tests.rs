@@ -97,7 +97,7 @@ fn a_start_is_answered_under_the_tag_that_was_granted() {
         at: NOW,
         request: granted,
         nodes: vec![NodeId(1)],
-        grants: Vec::new(),
+        grants: Default::default(),
     });
     let (_, wrong) = scene.call("ann", LauncherCall::Accept { job, tag: Tag(3) });
     assert!(matches!(wrong, Err(Refusal::WrongTag { granted: 4, .. })), "{wrong:?}");

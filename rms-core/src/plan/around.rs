@@ -37,6 +37,7 @@ pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Pl
 pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gain]) -> Option<Plan> {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
+    walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
     let gains = gains.iter().map(|gain| as_another_job(state, now, gain)).collect::<Option<Vec<JobSpec>>>()?;
     losses.iter().for_each(|loss| walk.pass.free_up(&loss.nodes, loss.until));
@@ -47,13 +48,14 @@ pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gai
         }
     }
     walk.queue(considered(state), Scope::Estimates);
-    Some(Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() })
+    Some(walk.into_plan(base))
 }
 
 /// The plan with all estimates, if a running application held its nodes for so much longer.
 pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -> Plan {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
+    walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
     let entry = &state.jobs()[&job];
     if let Some(started) = entry.started() {
@@ -61,7 +63,7 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
         walk.pass.keep_busy(entry.nodes(), from, from + more);
     }
     walk.queue(considered(state), Scope::Estimates);
-    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() }
+    walk.into_plan(base)
 }
 
 /// The plan with all estimates, if these nodes, and no others, were kept for what is negotiated with a running
@@ -79,9 +81,10 @@ pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: Negotiation
         walk.pass.free_up(&fewer, until);
         walk.pass.keep_from_others(&more, from, until);
     }
+    walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
     walk.queue(considered(state), Scope::Estimates);
-    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() }
+    walk.into_plan(base)
 }
 
 /// Would a waiting application start at once if these nodes were free, beside those that applications are leaving?
@@ -103,6 +106,9 @@ pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[L
 
 /// How many nodes of a cluster nobody wants from now until then, if everybody starts as the plan says.
 pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) -> u32 {
+    if let Some(clear_until) = plan.shared.clear_until.get(&cluster) {
+        return clear_until.iter().filter(|clear| **clear >= until).count() as u32;
+    }
     let capacity = i64::from(state.n_usable(cluster));
     let wanted = plan.last_view.get(&cluster).map_or(0, |profile: &Profile| profile.max(plan.now, until));
     u32::try_from(capacity - wanted).unwrap_or(0)
@@ -123,12 +129,14 @@ pub(crate) fn room_after(state: &State, plan: &Plan, job: JobId) -> Span {
     let mut n_nodes: BTreeMap<ClusterId, i64> = BTreeMap::new();
     let clusters = entry.nodes().iter().filter_map(|node| Some(state.nodes().get(node)?.cluster));
     clusters.for_each(|cluster| *n_nodes.entry(cluster).or_default() += 1);
-    let full_from = n_nodes.iter().filter_map(|(cluster, n_nodes)| {
-        let most = i64::from(state.n_usable(*cluster)) - n_nodes;
-        let profile = plan.last_view.get(cluster)?;
-        profile.change_points(from).find(|at| profile.at(*at) > most)
-    });
-    full_from.min().map_or(Span::MAX_WALL, |full_from| full_from.since(from))
+    let next_use = entry.nodes().iter().filter_map(|node| plan.shared.next_use.get(node)).min();
+    let full_from =
+        n_nodes.iter().filter(|(cluster, _)| !state.is_shared(**cluster)).filter_map(|(cluster, n_nodes)| {
+            let most = i64::from(state.n_usable(*cluster)) - n_nodes;
+            let profile = plan.last_view.get(cluster)?;
+            profile.change_points(from).find(|at| profile.at(*at) > most)
+        });
+    full_from.chain(next_use.copied()).min().map_or(Span::MAX_WALL, |full_from| full_from.since(from))
 }
 
 /// Who waits and starts later than it would have: when before, and when now, if it still can.

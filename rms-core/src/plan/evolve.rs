@@ -7,6 +7,7 @@ use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, NodeId, Profile,
 use super::fit::{self, TooLarge};
 use super::ledger::{self, Ledger};
 use super::pass::{Found, Pass, Taken};
+use super::shared::WantedBy;
 use super::{Blocked, Shortage};
 use crate::state::State;
 use crate::state::constraint_of;
@@ -196,7 +197,8 @@ impl Pass<'_> {
                         };
                         let start = fit.start;
                         let fit = Some(Box::new(fit));
-                        let found = Found { request, option_idx, constraint, start, blocked, fit };
+                        let found =
+                            Found { request, option_idx, constraint, start, blocked, fit, wanted: WantedBy::new() };
                         best = Some((found, completion));
                     }
                 }

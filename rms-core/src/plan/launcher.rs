@@ -3,9 +3,9 @@
 //! It takes the same path as an external launcher: it subscribes with the submit, sends its first request when
 //! the job is eligible, and adapts the request to each view, here without delay.
 
-use rms_model::{ClusterId, Request, Time};
+use rms_model::{Request, Time};
 
-use super::Blocked;
+use super::{Blocked, Shortage};
 
 /// The request a launcher sends for its view.
 #[derive(Debug)]
@@ -17,22 +17,14 @@ pub(super) struct Choice<'a> {
     pub(super) blocked: Option<Blocked>,
 }
 
-/// A size, where its spec lists it, and where it fits; the error names the cluster that is too small and the nodes wanted there.
-pub(super) type SizedHole<'a> = (usize, &'a Request, Result<(Time, Option<Blocked>), (ClusterId, u32)>);
-
-/// A size that the usable nodes are too few for.
-#[derive(Debug)]
-pub(super) struct TooSmall<'a> {
-    pub(super) request: &'a Request,
-    pub(super) cluster: ClusterId,
-    pub(super) wanted: u32,
-}
+/// A size, where its spec lists it, and where it fits.
+pub(super) type SizedHole<'a> = (usize, &'a Request, Result<(Time, Option<Blocked>), Shortage>);
 
 /// The size that completes first; of equals the one listed first (PAPERS §2: strict <, as OAR does).
 ///
 /// # Errors
-/// No size fits; the last one listed, and which of its clusters is too small for how many nodes.
-pub(super) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, TooSmall<'a>> {
+/// No size fits: of the last one listed, which of its clusters is too small for how many nodes.
+pub(super) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, Shortage> {
     let mut best: Option<Choice<'a>> = None;
     let mut too_small = None;
     for (option_idx, request, hole) in holes {
@@ -44,7 +36,7 @@ pub(super) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<C
                     best = Some(Choice { option_idx: option_idx as u32, request, start, blocked });
                 }
             }
-            Err((cluster, wanted)) => too_small = Some(TooSmall { request, cluster, wanted }),
+            Err(shortage) => too_small = Some(shortage),
         }
     }
     best.ok_or_else(|| too_small.expect("an accepted job has at least one size"))

@@ -149,12 +149,13 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// How many of `nodes` this ledger plans with, by cluster.
+    /// How many of `nodes` this ledger plans with, by cluster; those of clusters that are shared by cores are planned with
+    /// one by one.
     pub(super) fn count(&self, state: &State, nodes: &[NodeId]) -> BTreeMap<ClusterId, i64> {
         let mut counts = BTreeMap::new();
         for node in nodes {
             let entry = &state.nodes()[node];
-            if entry.is_usable() && self.contains(*node) {
+            if entry.is_usable() && self.contains(*node) && !state.is_shared(entry.cluster) {
                 *counts.entry(entry.cluster).or_default() += 1;
             }
         }
@@ -296,13 +297,15 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
     inventory.memory >= constraint.memory
         && inventory.cpus >= constraint.cpus
         && constraint.features.is_subset(&inventory.features)
+        && inventory.devices.cover(&constraint.devices)
 }
 
 /// Usable nodes that running applications have given back and that are still kept.
 fn node_ghosts(state: &State, now: Time) -> impl Iterator<Item = (NodeId, NodeGhost)> + '_ {
     let ghosts = state.node_ghosts().filter(move |(until, _)| *until > now);
-    ghosts.filter_map(|(_, node)| {
-        let entry = state.nodes().get(&node).filter(|entry| entry.is_usable())?;
+    let is_counted = |entry: &&Node| entry.is_usable() && !state.is_shared(entry.cluster);
+    ghosts.filter_map(move |(_, node)| {
+        let entry = state.nodes().get(&node).filter(is_counted)?;
         Some((node, entry.ghost?))
     })
 }

@@ -13,16 +13,21 @@ mod explain;
 pub mod fit;
 mod free;
 mod frontier;
+mod grid;
 mod launcher;
 mod ledger;
 pub mod notify;
 mod pass;
 pub mod place;
 mod policy;
+mod shared;
 pub mod slowdown;
+pub mod timeline;
 pub mod views;
 
-use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
+use std::collections::BTreeMap;
+
+use rms_model::{ClusterId, JobId, NodeId, Request, Slice, Time, View, profile};
 
 pub(crate) use around::{
     Gain, Loss, delayed, plan_after, plan_around, plan_if_kept, plan_if_longer, room, room_after, room_beside,
@@ -60,6 +65,17 @@ pub struct Plan {
     pub base: View,
     /// The last view after the last application. Empty if only starts were wanted.
     pub last_view: View,
+    /// Nodes of clusters that are shared by cores, after the last application.
+    pub(crate) shared: SharedNodes,
+}
+
+/// What a plan leaves of whole nodes in clusters that are shared by cores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SharedNodes {
+    /// For each node that nobody has now, until when nobody has it.
+    pub(crate) clear_until: BTreeMap<ClusterId, Vec<Time>>,
+    /// When the first of those who wait gets something of a node.
+    pub(crate) next_use: BTreeMap<NodeId, Time>,
 }
 
 /// Where one application was placed.
@@ -77,12 +93,22 @@ pub enum Placed {
     Now {
         request: Request,
         nodes: Vec<NodeId>,
+        /// What it takes of those that it shares; the others it has alone.
+        slices: BTreeMap<NodeId, Slice>,
         /// The stages of an evolving application; the request has those nodes that it starts with.
         fit: Option<Box<fit::Fit>>,
     },
     /// It would start then, if nothing changed; the last step that kept it from starting earlier is given.
     /// `option_idx` says which of its sizes that is.
-    Later { request: Request, option_idx: u32, at: Time, blocked: Option<Blocked>, fit: Option<Box<fit::Fit>> },
+    Later {
+        request: Request,
+        option_idx: u32,
+        at: Time,
+        blocked: Option<Blocked>,
+        fit: Option<Box<fit::Fit>>,
+        /// Those of clusters that are shared by cores: it has named nodes there.
+        nodes: Vec<NodeId>,
+    },
     /// No size of it fits the nodes that are usable today.
     Never { shortage: Shortage },
 }
@@ -116,7 +142,7 @@ impl Scope {
 impl Plan {
     /// Nobody starts now, and nothing else was asked.
     fn of_nobody(now: Time) -> Plan {
-        Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() }
+        Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new(), shared: SharedNodes::default() }
     }
 
     pub fn placement(&self, job: JobId) -> Option<&Placement> {

@@ -8,11 +8,14 @@ use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Profile, Request, 
 
 use super::evolve;
 use super::fit::Fit;
-use super::launcher::{self, Choice, SizedHole, TooSmall};
+use super::grid::Place;
+use super::launcher::{self, Choice, SizedHole};
 use super::ledger::{self, Ledger};
+use super::shared::{self, Grids, WantedBy};
 use super::{Blocked, Placed, Shortage};
 use crate::state::State;
 use crate::state::job::{Promise, Started};
+use crate::state::node::Node;
 use crate::state::{constraint_of, takes_any_nodes};
 
 /// Looks at the views as they fill up.
@@ -31,8 +34,9 @@ pub(super) enum Moment {
 
 /// The views as they fill up, application by application.
 pub(super) struct Pass<'a> {
-    state: &'a State,
+    pub(super) state: &'a State,
     pub(super) now: Time,
+    pub(super) grids: Grids<'a>,
     /// Every usable node.
     pub(super) all: Ledger<'a>,
     /// Nodes that meet a constraint, for the constraints met so far that exclude any; of those that the same nodes
@@ -54,7 +58,7 @@ pub(super) struct Pass<'a> {
     freed: BTreeMap<ClusterId, Vec<NodeId>>,
     /// Nodes that are taken for held here, though nobody holds them.
     kept: BTreeSet<NodeId>,
-    /// Free nodes left, over all clusters.
+    /// Free nodes left, over all clusters; of those that are shared by cores, logical CPUs.
     pub(super) n_free: usize,
 }
 
@@ -85,6 +89,8 @@ pub(super) struct Taken {
     nodes: Option<Vec<NodeId>>,
     /// What an evolving application needs from its start on, instead of the nodes of the request.
     stages: Option<Evolution>,
+    /// On clusters that are shared by cores.
+    places: Vec<Place>,
 }
 
 /// Where an application fits; nothing is taken for it yet.
@@ -96,11 +102,13 @@ pub(super) struct Found {
     pub(super) blocked: Option<Blocked>,
     /// The stages of an evolving application; the request has those nodes that it starts with.
     pub(super) fit: Option<Box<Fit>>,
+    /// On clusters that are shared by cores.
+    pub(super) wanted: WantedBy,
 }
 
 /// What came of taking nodes for an application that its profiles let start now.
 enum Take {
-    Nodes(Vec<NodeId>),
+    Nodes(Vec<NodeId>, Vec<Place>),
     /// The profile says that nodes are free which are not.
     NotFree,
     /// Nodes are free, but an application that was placed before needs them, and can use no others.
@@ -112,6 +120,7 @@ impl<'a> Pass<'a> {
         let mut pass = Pass {
             state,
             now,
+            grids: Grids::new(state, now),
             all: Ledger::of_all(state, now, None),
             special: BTreeMap::new(),
             stands_for: BTreeMap::from([(Constraint::default(), None)]),
@@ -134,8 +143,10 @@ impl<'a> Pass<'a> {
     /// As if these nodes, which somebody would hold until then, were free; before anybody is placed.
     pub(super) fn free_up(&mut self, nodes: &[NodeId], until: Time) {
         self.suppose(Supposed { nodes: nodes.to_vec(), from: self.now, until, sign: -1 });
+        self.free_places(nodes, until);
+        let is_counted = |entry: &&Node| entry.is_usable() && !self.state.is_shared(entry.cluster);
         for node in nodes {
-            let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.is_usable()) else { continue };
+            let Some(entry) = self.state.nodes().get(node).filter(is_counted) else { continue };
             self.freed.entry(entry.cluster).or_default().push(*node);
             self.n_free += 1;
         }
@@ -144,13 +155,21 @@ impl<'a> Pass<'a> {
     /// As if these nodes were held from then until then, too; before anybody is placed.
     pub(super) fn keep_busy(&mut self, nodes: &[NodeId], from: Time, until: Time) {
         self.suppose(Supposed { nodes: nodes.to_vec(), from, until, sign: 1 });
+        let places = self.whole_places(nodes);
+        self.take_places(&places, (from, until), 1);
+    }
+
+    fn whole_places(&self, nodes: &[NodeId]) -> Vec<Place> {
+        let known = nodes.iter().filter_map(|node| Some((node, self.state.nodes().get(node)?)));
+        known.filter_map(|(node, entry)| self.grids.whole(entry.cluster, *node)).collect()
     }
 
     /// As if these free nodes were held since then and until then; before anybody is placed.
     pub(super) fn keep_from_others(&mut self, nodes: &[NodeId], from: Time, until: Time) {
         self.keep_busy(nodes, from, until);
         self.kept.extend(nodes);
-        self.n_free -= nodes.len();
+        let places = self.whole_places(nodes);
+        self.n_free -= nodes.len() - places.len() + self.grids.n_cpus(&places);
     }
 
     fn suppose(&mut self, supposed: Supposed) {
@@ -169,7 +188,9 @@ impl<'a> Pass<'a> {
     /// Makes sure that every size of an application can be searched.
     pub(super) fn open_ledgers(&mut self, spec: &JobSpec) {
         for request in &spec.options {
-            self.open_ledger(&constraint_of(spec, request));
+            if self.grids.is_empty() || !self.grids.others(request).nodes.is_empty() {
+                self.open_ledger(&constraint_of(spec, request));
+            }
         }
     }
 
@@ -187,18 +208,18 @@ impl<'a> Pass<'a> {
         if let [only] = spec.options.as_slice()
             && spec.evolving.is_none()
             && takes_any_nodes(spec)
+            && self.grids.is_empty()
         {
             return self.find_anywhere(only, from);
         }
         self.open_ledgers(spec);
-        let constraint = |request: &Request| constraint_of(spec, request);
-        let holes = spec.options.iter().enumerate().map(|(option_idx, request)| {
-            let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
-            let special = special.and_then(|constraint| self.special.get_mut(constraint));
-            let mut ledgers: Vec<&mut Ledger<'_>> = std::iter::once(&mut self.all).chain(special).collect();
-            (option_idx, request, ledger::first_hole(&mut ledgers, request, from))
-        });
-        let mut holes: Vec<SizedHole<'_>> = holes.collect();
+        let mut holes: Vec<SizedHole<'_>> = Vec::with_capacity(spec.options.len());
+        for (option_idx, request) in spec.options.iter().enumerate() {
+            let special = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
+            let wanted = self.grids.wanted(spec, request);
+            let hole = self.first_hole(&wanted, request, special.as_ref(), from);
+            holes.push((option_idx, request, hole));
+        }
         let is_in_time = |hole: &SizedHole<'_>| match (&hole.2, latest) {
             (Ok((start, _)), Some(latest)) => *start <= latest,
             (Ok(_) | Err(_), _) => true,
@@ -207,26 +228,18 @@ impl<'a> Pass<'a> {
         if holes.iter().any(is_in_time) {
             holes.retain(is_in_time);
         }
-        match launcher::choose(holes.into_iter()) {
-            Ok(choice) => {
-                let request = choice.request.clone();
-                let constraint = self.stands_for.get(&constraint(&request)).cloned().flatten();
-                let Choice { option_idx, start, blocked, request: _ } = choice;
-                Ok(Found { request, option_idx, constraint, start, blocked, fit: None })
-            }
-            Err(TooSmall { request, cluster, wanted }) => {
-                let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
-                let ledger = special.map_or(&self.all, |constraint| &self.special[constraint]);
-                Err(Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) })
-            }
-        }
+        let Choice { option_idx, start, blocked, request } = launcher::choose(holes.into_iter())?;
+        let constraint = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
+        let wanted = self.grids.wanted(spec, request);
+        Ok(Found { request: request.clone(), option_idx, constraint, start, blocked, fit: None, wanted })
     }
 
     /// The common case: one size, and any nodes will do.
     fn find_anywhere(&mut self, request: &Request, from: Time) -> Result<Found, Shortage> {
         match ledger::first_hole(&mut [&mut self.all], request, from) {
             Ok((start, blocked)) => {
-                Ok(Found { request: request.clone(), option_idx: 0, constraint: None, start, blocked, fit: None })
+                let (request, wanted) = (request.clone(), WantedBy::new());
+                Ok(Found { request, option_idx: 0, constraint: None, start, blocked, fit: None, wanted })
             }
             Err((cluster, wanted)) => Err(Shortage { cluster, wanted, usable: self.all.capacity_of(cluster) }),
         }
@@ -249,11 +262,14 @@ impl<'a> Pass<'a> {
 
     /// As [`Pass::settle`], and what was taken comes back; where the nodes are not free, the hole at `latest` will do.
     pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
-        let Found { request, option_idx, constraint, start, blocked, mut fit } = found;
-        let take = if start == self.now { self.take_nodes(&request, constraint.as_ref()) } else { Take::NotFree };
+        let Found { request, option_idx, constraint, start, blocked, mut fit, wanted } = found;
+        let take = match start == self.now {
+            true => self.take_all(&request, constraint.as_ref(), &wanted),
+            false => Take::NotFree,
+        };
         let later = latest.filter(|latest| *latest > self.now && start == self.now);
-        let (at, blocked, nodes) = match take {
-            Take::Nodes(nodes) => (start, None, Some(nodes)),
+        let (at, blocked, now) = match take {
+            Take::Nodes(nodes, places) => (start, None, Some((nodes, places))),
             Take::NotFree => (later.unwrap_or(start), blocked, None),
             Take::Kept(blocked) => {
                 let next = self.next_start(&request, constraint.as_ref());
@@ -263,11 +279,17 @@ impl<'a> Pass<'a> {
         // Where nodes are not free after all, the stages move on as they are: it is a guess until the next pass.
         fit.iter_mut().for_each(|fit| fit.start = at);
         let stages = fit.as_ref().map(|fit| fit.expanded.clone());
-        let taken = Taken { constraint, request: request.clone(), at, nodes: nodes.clone(), stages };
+        let (nodes, places) = match now {
+            Some((nodes, places)) => (Some(nodes), places),
+            None => (None, self.grids.choose(&wanted, at).unwrap_or_default()),
+        };
+        let slices = shared::slices(&places);
+        let shared = places.iter().map(|place| place.node).collect();
+        let taken = Taken { constraint, request: request.clone(), at, nodes: nodes.clone(), stages, places };
         self.add_shares(&taken, 1);
         let outcome = match nodes {
-            Some(nodes) => Placed::Now { request, nodes, fit },
-            None => Placed::Later { request, option_idx, at, blocked, fit },
+            Some(nodes) => Placed::Now { request, nodes, slices, fit },
+            None => Placed::Later { request, option_idx, at, blocked, fit, nodes: shared },
         };
         (outcome, taken)
     }
@@ -277,16 +299,33 @@ impl<'a> Pass<'a> {
         if found.start > self.now {
             return None;
         }
-        match self.take_nodes(&found.request, found.constraint.as_ref()) {
-            Take::Nodes(nodes) => {
+        match self.take_all(&found.request, found.constraint.as_ref(), &found.wanted) {
+            Take::Nodes(nodes, places) => {
                 let Found { request, constraint, start: at, fit, .. } = found;
                 let stages = fit.as_ref().map(|fit| fit.expanded.clone());
-                let taken = Taken { constraint, request: request.clone(), at, nodes: Some(nodes.clone()), stages };
-                self.add(taken);
-                Some(Placed::Now { request, nodes, fit })
+                let slices = shared::slices(&places);
+                let nodes_now = Some(nodes.clone());
+                self.add(Taken { constraint, request: request.clone(), at, nodes: nodes_now, stages, places });
+                Some(Placed::Now { request, nodes, slices, fit })
             }
             Take::NotFree | Take::Kept(_) => None,
         }
+    }
+
+    /// Nodes of all clusters of a request, in the order of clusters.
+    fn take_all(&mut self, request: &Request, constraint: Option<&Constraint>, wanted: &WantedBy) -> Take {
+        if wanted.is_empty() {
+            return self.take_nodes(request, constraint);
+        }
+        let Some(places) = self.grids.choose(wanted, self.now) else { return Take::NotFree };
+        let mut nodes = match self.take_nodes(&self.grids.others(request), constraint) {
+            Take::Nodes(nodes, _) => nodes,
+            refused @ (Take::NotFree | Take::Kept(_)) => return refused,
+        };
+        self.n_free = self.n_free.saturating_sub(self.grids.n_cpus(&places));
+        nodes.extend(places.iter().map(|place| place.node));
+        nodes.sort_by_key(|node| self.state.nodes()[node].cluster);
+        Take::Nodes(nodes, places)
     }
 
     /// Takes from the view all that was ever promised, if that is still to come and all of it fits; no ledger but that
@@ -310,14 +349,15 @@ impl<'a> Pass<'a> {
     }
 
     /// What was taken for a promise by [`Pass::take_promises`].
-    pub(super) fn promised(&self, spec: &JobSpec, promise: Option<Promise>) -> Option<Taken> {
-        let Promise { at, option_idx } = promise?;
-        let request = spec.options.get(option_idx as usize)?.clone();
-        Some(Taken { constraint: None, request, at, nodes: None, stages: None })
+    pub(super) fn promised(&self, spec: &JobSpec, promise: Option<&Promise>) -> Option<Taken> {
+        let Promise { at, option_idx, nodes: _ } = promise?;
+        let at = *at;
+        let request = spec.options.get(*option_idx as usize)?.clone();
+        Some(Taken { constraint: None, request, at, nodes: None, stages: None, places: Vec::new() })
     }
 
     /// Takes from the view what was promised, if the nodes are still there; the ledgers of `spec` are open.
-    pub(super) fn keep(&mut self, spec: &JobSpec, promise: Promise) -> Option<Taken> {
+    pub(super) fn keep(&mut self, spec: &JobSpec, promise: &Promise) -> Option<Taken> {
         let request = spec.options.get(promise.option_idx as usize)?;
         let constraint = constraint_of(spec, request);
         let constraint = self.stands_for.get(&constraint).cloned().flatten();
@@ -328,11 +368,13 @@ impl<'a> Pass<'a> {
         if let Some(evolving) = &spec.evolving {
             return self.keep_stages(spec, evolving, at);
         }
-        let fits = ledger::joint_hole(&ledgers, request, (at, None)).is_ok_and(|(start, _)| start == at);
+        let others = self.grids.others(request);
+        let fits = ledger::joint_hole(&ledgers, &others, (at, None)).is_ok_and(|(start, _)| start == at);
         if !fits {
             return None;
         }
-        let taken = Taken { constraint, request: request.clone(), at, nodes: None, stages: None };
+        let places = self.grids.keep(&self.grids.wanted(spec, request), &promise.nodes, at)?;
+        let taken = Taken { constraint, request: request.clone(), at, nodes: None, stages: None, places };
         self.add_shares(&taken, 1);
         Some(taken)
     }
@@ -391,7 +433,7 @@ impl<'a> Pass<'a> {
             }
         }
         self.took(request, &nodes);
-        Take::Nodes(nodes)
+        Take::Nodes(nodes, Vec::new())
     }
 
     /// The common case: all are alike, and free nodes are those that the state says.
@@ -405,7 +447,7 @@ impl<'a> Pass<'a> {
             self.state.take_free(*cluster, n_gone, n_wanted, &mut nodes);
         }
         self.took(request, &nodes);
-        Take::Nodes(nodes)
+        Take::Nodes(nodes, Vec::new())
     }
 
     fn took(&mut self, request: &Request, nodes: &[NodeId]) {
@@ -436,6 +478,7 @@ impl<'a> Pass<'a> {
 
     /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
     fn add_shares(&mut self, taken: &Taken, sign: i64) {
+        self.take_places(&taken.places, (taken.at, taken.at + taken.request.wall), sign);
         for (cluster, block) in taken.blocks() {
             self.all.add(cluster, Block { nodes: sign * block.nodes, ..block });
         }
@@ -511,6 +554,9 @@ impl<'a> Pass<'a> {
                 ledger.keep_digests(self.now);
             }
             self.supposed.iter().for_each(|supposed| supposed.show(self.state, &mut ledger));
+            let shared = self.grids.blocks.iter().flatten().filter(|(place, _)| ledger.contains(place.node));
+            let shared: Vec<_> = shared.map(|(place, block)| (place.cluster, *block)).collect();
+            shared.into_iter().for_each(|(cluster, block)| ledger.add(cluster, block));
             for taken in &self.placed {
                 for (cluster, block) in self.shares(taken, &ledger, &self.special) {
                     ledger.add(cluster, block);
@@ -529,18 +575,20 @@ impl<'a> Pass<'a> {
 impl Taken {
     /// Stages on the cluster of an evolving application.
     pub(super) fn of_stages(constraint: Option<Constraint>, request: Request, fit: &Fit) -> Taken {
-        Taken { constraint, request, at: fit.start, nodes: None, stages: Some(fit.expanded.clone()) }
+        let stages = Some(fit.expanded.clone());
+        Taken { constraint, request, at: fit.start, nodes: None, stages, places: Vec::new() }
     }
 
     pub(super) fn wall(&self) -> Span {
         self.request.wall
     }
 
-    /// What it takes of each cluster, in the order of time.
+    /// What it takes of each cluster that is given away node by node, in the order of time.
     fn blocks(&self) -> impl Iterator<Item = (ClusterId, Block)> + '_ {
         let until = self.at + self.request.wall;
         let rigid = if self.stages.is_none() { Some(&self.request.nodes) } else { None };
-        let rigid = rigid.into_iter().flatten();
+        let is_counted = |(cluster, _): &(&ClusterId, &u32)| self.places.iter().all(|place| place.cluster != **cluster);
+        let rigid = rigid.into_iter().flatten().filter(is_counted);
         let rigid =
             rigid.map(move |(cluster, wanted)| (*cluster, Block { from: self.at, until, nodes: i64::from(*wanted) }));
         let stages = self.stages.iter().flat_map(|stages| stages.blocks(self.at));

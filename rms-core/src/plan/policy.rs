@@ -48,6 +48,9 @@ pub(super) fn run(
     }
     let shows = |_: JobId| scope == Scope::Views;
     let mut walk = Walk::new(state, now, n_free, &shows);
+    if !only_starts || look.is_some() {
+        walk.pass.count_whole_nodes();
+    }
     let base = if only_starts { View::new() } else { View::clone(&walk.pass.all.view) };
     if look.is_some() {
         walk.pass.all.keep_digests(now);
@@ -64,8 +67,10 @@ pub(super) fn run(
         let outcome = walk.pass.place(spec, from);
         walk.placements.push(Placement { job: JobId(0), outcome, view: None });
     }
-    let last_view = if only_starts { View::new() } else { walk.pass.all.view.into_owned() };
-    Plan { now, placements: walk.placements, base, last_view }
+    match only_starts {
+        true => Plan { placements: walk.placements, ..Plan::of_nobody(now) },
+        false => walk.into_plan(base),
+    }
 }
 
 /// The plan up to one application, whose view is the last one; `None` if it is not considered.
@@ -76,6 +81,7 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     let n_before = if is_queued { considered(state).position(|(job, _)| job == seer)? } else { return None };
     let shows = |job: JobId| job == seer;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
+    walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
     match state.settings().policy {
         // What is behind it does not matter to it.
@@ -85,7 +91,7 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     let mut placements = walk.placements;
     let last_view = placements.get_mut(n_before).and_then(|placement| placement.view.take())?;
     placements.truncate(n_before);
-    Some(Plan { now, placements, base, last_view })
+    Some(Plan { placements, base, last_view, ..Plan::of_nobody(now) })
 }
 
 /// The applications of the queue that a pass looks at, in order. Who was promised a start is looked at even if others
@@ -104,8 +110,13 @@ pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Demand)
     state.demands().enumerate().take_while(within).map(|(_, considered)| considered)
 }
 
+/// Free nodes over all clusters; of those that are shared by cores, logical CPUs.
 pub(super) fn n_free(state: &State) -> usize {
-    state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
+    let n_free = |cluster: &ClusterId| match state.shared().get(*cluster) {
+        Some(shared) => shared.n_free_cpus as usize,
+        None => state.n_free(*cluster),
+    };
+    state.clusters().keys().map(n_free).sum()
 }
 
 /// One application under the conservative policy, once it was looked at.
@@ -177,6 +188,13 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
+    /// With the view before the first application.
+    pub(super) fn into_plan(self, base: View) -> Plan {
+        let shared = self.pass.grids.left();
+        let last_view = self.pass.all.view.into_owned();
+        Plan { now: self.now, placements: self.placements, base, last_view, shared }
+    }
+
     pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope) {
         match self.state.settings().policy {
             Policy::Views => self.views(jobs.map(|(job, _)| job), scope),
@@ -238,7 +256,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 if are_many {
                     return self.start_behind_head();
                 }
-                if !self.may_start(demand) {
+                if !self.may_start(demand) || self.pass.has_no_room(self.spec(job)) {
                     continue;
                 }
             }
@@ -301,7 +319,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 break;
             }
             behind = key;
-            if !self.may_start(demand) {
+            if !self.may_start(demand) || self.pass.has_no_room(self.spec(key.job)) {
                 continue;
             }
             let found = self.pass.find(self.spec(key.job), self.now).ok();
@@ -314,8 +332,11 @@ impl<'a, 'l> Walk<'a, 'l> {
 
     fn room(&self) -> Room {
         let clusters = self.state.clusters().keys();
-        let longest =
-            |nodes| clusters.clone().map(|cluster| self.pass.all.longest_free(*cluster, nodes, self.now)).max();
+        let longest_in = |cluster: &ClusterId, nodes| match self.state.is_shared(*cluster) {
+            true => Span::MAX_WALL,
+            false => self.pass.all.longest_free(*cluster, nodes, self.now),
+        };
+        let longest = |nodes| clusters.clone().map(|cluster| longest_in(cluster, nodes)).max();
         Room::new(self.pass.n_free, |nodes| longest(nodes).unwrap_or(Span::ZERO))
     }
 
@@ -388,7 +409,7 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     fn keep(&mut self, job: JobId) -> Option<Taken> {
-        let promise = self.state.jobs()[&job].promised?;
+        let promise = self.state.jobs()[&job].promised.as_ref()?;
         self.pass.keep(self.spec(job), promise)
     }
 
@@ -486,7 +507,7 @@ impl<'a, 'l> Walk<'a, 'l> {
     fn lay_down(&mut self, job: JobId, held: &Held) -> Option<Taken> {
         let held = match held {
             Held::Nothing => None,
-            Held::AsPromised(_) => self.pass.promised(self.spec(job), self.state.jobs()[&job].promised),
+            Held::AsPromised(_) => self.pass.promised(self.spec(job), self.state.jobs()[&job].promised.as_ref()),
             Held::Taken(taken) => Some(taken.clone()),
         };
         if let Some(held) = &held {

@@ -7,7 +7,7 @@ use rms_api::audit::AuditEntry;
 use rms_api::desired::NodeExit;
 use rms_model::settings::SettingError;
 use rms_model::token::TokenState;
-use rms_model::{Generation, JobId, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Run, Span, Time};
+use rms_model::{Allocation, Generation, JobId, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Run, Span, Time};
 use thiserror::Error;
 
 use super::{AUDIT_KEPT, Holders, State};
@@ -61,6 +61,9 @@ impl State {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());
+                if self.settings.allocation_of(name) == Allocation::Cores {
+                    self.index.shared.add_cluster(*cluster);
+                }
                 self.last_cluster = self.last_cluster.max(Some(*cluster));
             }
             Fact::ClusterRemoved { cluster } => {
@@ -69,6 +72,7 @@ impl State {
                 if let Some(name) = self.clusters.remove(cluster) {
                     self.settings.forget_cluster(&name);
                 }
+                self.index.shared.remove_cluster(*cluster);
                 self.links.retain(|(a, b), _| a != cluster && b != cluster);
                 self.ghost_node_time_at.remove(cluster);
             }
@@ -111,8 +115,12 @@ impl State {
             }
             Fact::SettingChanged { change } => {
                 self.settings.set(&change.subject, &change.new)?;
-                if change.subject == "policy" {
+                let (setting, _) = change.subject.split_once('@').unwrap_or((&change.subject, ""));
+                if matches!(setting, "policy" | "allocation") {
                     self.forget_promises()?;
+                }
+                if setting == "allocation" {
+                    self.rebuild_index();
                 }
                 self.keep_audit(change.clone());
             }
@@ -353,13 +361,14 @@ impl State {
             Fact::StartsPromised { starts } => {
                 for (job, promise) in starts {
                     let entry = self.jobs.get(job).ok_or(Misfit::Job(*job))?;
-                    let fits = promise.is_none_or(|promise| (promise.option_idx as usize) < entry.spec.options.len());
+                    let fits =
+                        promise.as_ref().is_none_or(|promise| (promise.option_idx as usize) < entry.spec.options.len());
                     if !entry.is_queued() || !fits {
                         return Err(Misfit::Phase { job: *job, needed: "queued, with the size that is promised" });
                     }
                     if let Some(entry) = self.jobs.get_mut(job) {
-                        self.index.change_promise(*job, entry, *promise);
-                        entry.promised = *promise;
+                        self.index.change_promise(*job, entry, promise.as_ref());
+                        entry.promised.clone_from(promise);
                     }
                 }
             }
@@ -400,7 +409,7 @@ impl State {
 
     pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
         let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
-        self.index.remove_job(job, entry);
+        self.index.remove_job(job, entry, &self.nodes);
         edit(entry);
         self.index.insert_job(job, entry, &self.nodes);
         Ok(())
@@ -412,7 +421,7 @@ impl State {
         self.index.remove_node(node, entry);
         edit(entry);
         self.index.insert_node(node, entry);
-        if entry.is_usable() != was_usable {
+        if entry.is_usable() != was_usable || self.is_shared(self.nodes[&node].cluster) {
             let entry = &self.nodes[&node];
             for job in &entry.holders {
                 if let Some(holder) = self.jobs.get(job) {
@@ -519,7 +528,7 @@ impl State {
 
     fn drop_job(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         let Some(entry) = self.jobs.remove(&job) else { return Ok(()) };
-        self.index.remove_job(job, &entry);
+        self.index.remove_job(job, &entry, &self.nodes);
         self.index.unshare(&entry.spec);
         self.index.disown(job, &entry.spec.owner);
         self.release(job, entry.held(), bumped)

@@ -1,15 +1,18 @@
 //! What must hold after every fact; tests and the simulator ask.
 
-use rms_model::{JobId, NodeId};
+use std::collections::BTreeMap;
+
+use rms_model::{Indices, JobId, NodeId};
 use thiserror::Error;
 
 use super::State;
 use crate::state::job::{Phase, Started};
+use crate::state::node::Node;
 
 /// A rule of the state that is broken: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
-    #[error("node {node} is held by {holders:?}: a node belongs to one job at a time (001, §5.1)")]
+    #[error("{holders:?} have the same part of node {node}, or one of them all of it (001, §5.1)")]
     Oversubscribed { node: NodeId, holders: Vec<JobId> },
     #[error("job {job} and node {node} disagree on who holds whom")]
     HoldersDisagree { job: JobId, node: NodeId },
@@ -26,11 +29,31 @@ pub enum Violation {
 }
 
 impl State {
+    /// Do all who hold a node have parts of their own, which are no more than there is?
+    fn is_shared_fairly(&self, node: NodeId, entry: &Node) -> bool {
+        let mut cores = Indices::default();
+        let mut devices: BTreeMap<&str, Indices> = BTreeMap::new();
+        let mut memory = 0_u64;
+        entry.holders.iter().all(|job| {
+            let Some(grant) = self.jobs.get(job).and_then(|entry| entry.grants().get(&node)) else { return false };
+            let is_apart = cores.is_disjoint(&grant.cores);
+            cores.insert_all(&grant.cores);
+            memory = memory.saturating_add(grant.memory.0);
+            let are_apart = grant.devices.iter().all(|(name, indices)| {
+                let known = devices.entry(name).or_default();
+                let are_apart = known.is_disjoint(indices);
+                known.insert_all(indices);
+                are_apart
+            });
+            is_apart && are_apart && memory <= entry.inventory.memory.0
+        })
+    }
+
     /// # Errors
     /// The first rule found broken.
     pub fn check(&self) -> Result<(), Violation> {
         for (node, entry) in &self.nodes {
-            if entry.holders.len() > 1 {
+            if entry.holders.len() > 1 && !self.is_shared_fairly(*node, entry) {
                 return Err(Violation::Oversubscribed {
                     node: *node,
                     holders: entry.holders.iter().copied().collect(),

@@ -1,18 +1,78 @@
-//! What the nodes of a job must have.
+//! What the nodes of a job must have, and what it takes of them.
 
 use rms_model::job::Constraint;
-use rms_model::{JobSpec, Request};
+use rms_model::{Inventory, JobSpec, Mebibytes, Request, Slice};
+
+/// What a job takes of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    pub slice: Slice,
+    /// Nobody else may have anything of the node.
+    pub is_whole: bool,
+}
+
+impl Piece {
+    pub(crate) fn whole(inventory: &Inventory) -> Piece {
+        Piece { slice: Slice::whole(inventory), is_whole: true }
+    }
+}
 
 /// Will any nodes do, whatever size the job starts with?
 pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
     // Every node has one CPU.
-    let is_one_cpu = |request: &Request| spec.tasks.most_on_a_node(request.n_nodes()) * spec.cpus_per_task <= 1;
-    spec.constraint == Constraint::default() && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
+    let is_one_cpu = |request: &Request| cpus_on_a_node(spec, request) <= 1;
+    let resources = &spec.resources;
+    let is_plain = resources.memory_per_cpu == Mebibytes(0)
+        && resources.devices.is_empty()
+        && resources.devices_in_all.is_empty()
+        && !resources.one_thread_a_core;
+    is_plain
+        && spec.constraint == Constraint::default()
+        && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
 }
 
-/// What every node must have if the job starts with this size: CPUs for its share of the tasks, if it asked.
+/// What every node must have if the job starts with this size: CPUs, memory and devices for its share of the tasks, if
+/// it asked.
 pub(crate) fn constraint_of(spec: &JobSpec, request: &Request) -> Constraint {
-    let tasks_here = spec.tasks.most_on_a_node(request.n_nodes());
-    let cpus = tasks_here.saturating_mul(spec.cpus_per_task).max(spec.constraint.cpus);
-    Constraint { cpus, ..spec.constraint.clone() }
+    let cpus = cpus_on_a_node(spec, request).max(spec.constraint.cpus);
+    let mut devices = spec.constraint.devices.clone();
+    let asked = spec.resources.devices_on_each(request.n_nodes());
+    asked.iter().for_each(|(name, count)| devices.add(name, count));
+    Constraint { cpus, memory: memory_on_a_node(spec, request), devices, ..spec.constraint.clone() }
+}
+
+/// Does the job take whole nodes, however their cluster is shared? So do those whose nodes change while they run, and
+/// those that count no CPUs.
+pub(crate) fn takes_whole_nodes(spec: &JobSpec) -> bool {
+    spec.resources.exclusive || spec.cpus_per_task == 0 || spec.malleable.is_some() || spec.evolving.is_some()
+}
+
+/// What the job takes of each node of this kind if it starts with this size: one of these, the first that is free;
+/// nothing if the node is too small for it.
+pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory) -> Vec<Piece> {
+    let cpus = cpus_on_a_node(spec, request);
+    let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
+    let cores = cpus.div_ceil(threads).max(1);
+    let memory = memory_on_a_node(spec, request);
+    let constraint = &spec.constraint;
+    let has_all = constraint.features.is_subset(&inventory.features) && constraint.cpus <= inventory.cpus;
+    if !has_all || cores > inventory.cores || memory > inventory.memory || cpus > inventory.cpus {
+        return Vec::new();
+    }
+    let asked = spec.resources.devices_on_each(request.n_nodes());
+    let choices = inventory.devices.choices(&asked);
+    if takes_whole_nodes(spec) {
+        return choices.take(1).map(|_| Piece::whole(inventory)).collect();
+    }
+    choices.map(|devices| Piece { slice: Slice { cores, memory, devices }, is_whole: false }).collect()
+}
+
+/// Logical CPUs for the tasks of the node that has the most.
+pub(super) fn cpus_on_a_node(spec: &JobSpec, request: &Request) -> u32 {
+    spec.tasks.most_on_a_node(request.n_nodes()).saturating_mul(spec.cpus_per_task)
+}
+
+fn memory_on_a_node(spec: &JobSpec, request: &Request) -> Mebibytes {
+    let per_cpu = spec.resources.memory_per_cpu.0;
+    Mebibytes(per_cpu.saturating_mul(cpus_on_a_node(spec, request).into())).max(spec.constraint.memory)
 }

@@ -93,9 +93,9 @@ pub enum Fact {
         at: Time,
         request: Request,
         nodes: Vec<NodeId>,
-        /// What it has of each of them, in the same order; none where it has them alone.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        grants: Vec<Grant>,
+        /// What it has of those that it shares; the others it has alone.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        grants: BTreeMap<NodeId, Grant>,
     },
     /// The agent reported the processes up.
     ShareRunning {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{ClusterId, Environment, Execution, Inventory, JobId, JobSpec, NodeId, Owner, Time};
+use rms_model::{Allocation, ClusterId, Environment, Execution, Inventory, JobId, JobSpec, NodeId, Owner, Time};
 
 use super::free::FreeNodes;
 use super::occupation::Occupation;
+use super::shared::Shared;
 use super::usage::{Usage, environment_bytes, work_bytes};
 use super::waiting::{Demand, QueueKey, Waiting};
 use super::{Nodes, State};
@@ -20,6 +21,7 @@ pub(crate) struct Index {
     /// How many wishes in the queue are not plain.
     pub(crate) n_fancy: usize,
     pub(crate) occupation: Occupation,
+    pub(crate) shared: Shared,
     pub(crate) unseen: BTreeSet<JobId>,
     pub(crate) holding: BTreeSet<JobId>,
     /// Running jobs that have a course.
@@ -62,12 +64,12 @@ fn next_stage(started: &Started) -> Option<Time> {
 
 impl Index {
     fn enqueue(&mut self, job: JobId, entry: &Job) {
-        let demand = Demand::of(entry);
+        let demand = Demand::of(entry, &self.shared);
         self.n_fancy += usize::from(demand.plain.is_none());
         self.queue.insert(QueueKey::of(job, entry), demand);
-        if let Some(promise) = entry.promised {
+        if let Some(promise) = &entry.promised {
             self.promises.insert((promise.at, job));
-            self.occupation.promise(&entry.spec.options[promise.option_idx as usize], promise.at, 1);
+            self.occupation.promise(&entry.spec.options[promise.option_idx as usize], promise.at, 1, &self.shared);
         }
     }
 
@@ -75,22 +77,22 @@ impl Index {
         if let Some(demand) = self.queue.remove(QueueKey::of(job, entry)) {
             self.n_fancy -= usize::from(demand.plain.is_none());
         }
-        if let Some(promise) = entry.promised {
+        if let Some(promise) = &entry.promised {
             self.promises.remove(&(promise.at, job));
-            self.occupation.promise(&entry.spec.options[promise.option_idx as usize], promise.at, -1);
+            self.occupation.promise(&entry.spec.options[promise.option_idx as usize], promise.at, -1, &self.shared);
         }
     }
 
     /// Before `entry` is told.
-    pub(super) fn change_promise(&mut self, job: JobId, entry: &Job, promise: Option<Promise>) {
-        let request = |promise: Promise| &entry.spec.options[promise.option_idx as usize];
-        if let Some(old) = entry.promised {
+    pub(super) fn change_promise(&mut self, job: JobId, entry: &Job, promise: Option<&Promise>) {
+        let request = |promise: &Promise| &entry.spec.options[promise.option_idx as usize];
+        if let Some(old) = &entry.promised {
             self.promises.remove(&(old.at, job));
-            self.occupation.promise(request(old), old.at, -1);
+            self.occupation.promise(request(old), old.at, -1, &self.shared);
         }
         if let Some(new) = promise {
             self.promises.insert((new.at, job));
-            self.occupation.promise(request(new), new.at, 1);
+            self.occupation.promise(request(new), new.at, 1, &self.shared);
         }
         if let Some(demand) = self.queue.get_mut(QueueKey::of(job, entry)) {
             demand.promised = promise.map(|promise| promise.at);
@@ -133,7 +135,7 @@ impl Index {
         }
     }
 
-    pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
+    pub(super) fn remove_job(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
         self.awaited.remove(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
@@ -152,14 +154,14 @@ impl Index {
                 self.holding.remove(&job);
                 self.malleable.remove(&job);
                 self.evolved.remove(&job);
-                self.occupation.let_go(job);
+                self.let_go(job, nodes);
                 if let Some(at) = next_stage(started) {
                     self.stages.remove(&(at, job));
                 }
             }
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);
-                self.occupation.let_go(job);
+                self.let_go(job, nodes);
                 self.ghosts.remove(&(ghost.next_until(), job));
             }
         }
@@ -167,12 +169,18 @@ impl Index {
 
     fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
         let all_usable = self.usable.values().sum::<u32>() as usize == nodes.len();
-        self.occupation.hold(job, entry, nodes, all_usable);
+        self.occupation.hold(job, entry, nodes, (all_usable, &self.shared));
+        self.shared.hold(job, entry, nodes);
+    }
+
+    fn let_go(&mut self, job: JobId, nodes: &Nodes) {
+        self.occupation.let_go(job);
+        self.shared.let_go(job, nodes);
     }
 
     /// The nodes of a job may or may not be planned with any more.
     pub(super) fn recount(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
-        self.occupation.let_go(job);
+        self.let_go(job, nodes);
         self.hold(job, entry, nodes);
     }
 
@@ -187,6 +195,7 @@ impl Index {
 
     pub(super) fn insert_node(&mut self, node: NodeId, entry: &Node) {
         self.node_ids.insert(entry.name.clone(), node);
+        self.shared.insert_node(node, entry);
         let kinds = self.kinds.entry(entry.cluster).or_default();
         match kinds.get_mut(&entry.inventory) {
             Some(n_alike) => *n_alike += 1,
@@ -198,7 +207,7 @@ impl Index {
         self.expected.extend(entry.expected_since().map(|since| (since, node)));
         if let Some(ghost) = entry.ghost {
             self.node_ghosts.insert((ghost.until, node));
-            if entry.is_usable() {
+            if entry.is_usable() && self.shared.get(entry.cluster).is_none() {
                 self.occupation.keep_node(entry.cluster, &ghost, 1);
             }
         }
@@ -213,6 +222,7 @@ impl Index {
 
     pub(super) fn remove_node(&mut self, node: NodeId, entry: &Node) {
         self.node_ids.remove(&entry.name);
+        self.shared.remove_node(node, entry);
         if let Some(kinds) = self.kinds.get_mut(&entry.cluster) {
             match kinds.get_mut(&entry.inventory) {
                 Some(n_alike) if *n_alike > 1 => *n_alike -= 1,
@@ -231,7 +241,7 @@ impl Index {
         }
         if let Some(ghost) = entry.ghost {
             self.node_ghosts.remove(&(ghost.until, node));
-            if entry.is_usable() {
+            if entry.is_usable() && self.shared.get(entry.cluster).is_none() {
                 self.occupation.keep_node(entry.cluster, &ghost, -1);
             }
         }
@@ -313,6 +323,9 @@ impl State {
     /// The index as the rest of the state says it should be.
     pub(super) fn derived_index(&self) -> Index {
         let mut index = Index::default();
+        let is_shared = |name: &str| self.settings.allocation_of(name) == Allocation::Cores;
+        let shared = self.clusters.iter().filter(|(_, name)| is_shared(name));
+        shared.for_each(|(cluster, _)| index.shared.add_cluster(*cluster));
         for (node, entry) in &self.nodes {
             index.insert_node(*node, entry);
         }

@@ -40,11 +40,14 @@ pub struct Job {
 }
 
 /// When a waiting job will start at the latest, and in which of its sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
     pub at: Time,
     /// Into the options of its spec.
     pub option_idx: u32,
+    /// Those of clusters that are shared by cores, where not any nodes will do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeId>,
 }
 
 /// The states of 001, Fig. 4. Finished is absent: a finished application leaves the system for the history.
@@ -76,9 +79,9 @@ pub struct Started {
     pub request: Request,
     /// Node 0 first.
     pub nodes: Vec<NodeId>,
-    /// What it has of each of them, in the same order; none where it has them alone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub grants: Vec<Grant>,
+    /// What it has of those that it shares; the others it has alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub grants: BTreeMap<NodeId, Grant>,
     /// None while an external launcher has started no processes through the agents.
     pub shares: Shares,
     pub ending: Option<Ending>,
@@ -119,9 +122,9 @@ pub struct Ghost {
     pub until: Time,
     pub request: Request,
     pub nodes: Vec<NodeId>,
-    /// What it keeps of each of them, as when it ran.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub grants: Vec<Grant>,
+    /// What it keeps of those that it shared.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub grants: BTreeMap<NodeId, Grant>,
     pub outcome: Outcome,
     /// Clusters whose own delay is shorter, and when their nodes are free.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -194,6 +197,16 @@ impl Job {
     pub fn first_request(&self) -> Request {
         let nothing = || Request { nodes: BTreeMap::new(), wall: Span::ZERO };
         self.spec.options.first().cloned().unwrap_or_else(nothing)
+    }
+
+    /// What it has, or its ghost keeps, of nodes that it shares.
+    pub fn grants(&self) -> &BTreeMap<NodeId, Grant> {
+        static NONE: BTreeMap<NodeId, Grant> = BTreeMap::new();
+        match &self.phase {
+            Phase::Started(started) => &started.grants,
+            Phase::Ghost(ghost) => &ghost.grants,
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => &NONE,
+        }
     }
 
     /// Nodes it has freed, but whose processes have not been seen gone.

@@ -19,6 +19,7 @@ pub mod negotiations;
 pub mod node;
 mod nodes;
 mod occupation;
+mod shared;
 mod stored;
 mod usage;
 mod waiting;
@@ -27,19 +28,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, Owner, Settings, Span, Time};
+use rms_model::{ClusterId, Environment, Grant, Inventory, JobId, NodeId, Owner, Settings, Slice, Span, Time};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
-pub(crate) use constraint::{constraint_of, takes_any_nodes};
+pub use constraint::Piece;
+pub(crate) use constraint::{constraint_of, pieces_of, takes_any_nodes};
 pub(crate) use evolving::spread;
 use free::FreeNodes;
 pub use holders::Holders;
 pub use jobs::Jobs;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
+pub(crate) use shared::{Line, Room as NodeRoom, Shared, SharedCluster};
 pub(crate) use usage::{Usage, environment_bytes, work_bytes};
 pub use waiting::QueueKey;
 pub(crate) use waiting::{Demand, PlainDemand, Room};
@@ -185,6 +188,30 @@ impl State {
     /// Does every queued job want any nodes of one cluster, in one size?
     pub(crate) fn wants_are_plain(&self) -> bool {
         self.index.n_fancy == 0
+    }
+
+    /// The clusters that are shared by cores.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.index.shared
+    }
+
+    pub(crate) fn is_shared(&self, cluster: ClusterId) -> bool {
+        self.index.shared.get(cluster).is_some()
+    }
+
+    /// What nobody has of a node that is shared by cores; `None` for other nodes.
+    pub fn left_of(&self, node: NodeId) -> Option<Slice> {
+        let shared = self.index.shared.get(self.nodes.get(&node)?.cluster)?;
+        Some(shared.lines()[shared.line_idx(node).ok()?].1.room.left())
+    }
+
+    /// The very cores and devices that a job gets with its slices of nodes.
+    pub(crate) fn grants(&self, slices: &BTreeMap<NodeId, Slice>) -> BTreeMap<NodeId, Grant> {
+        let grant = |(node, slice): (&NodeId, &Slice)| {
+            let grant = self.index.shared.grant(*node, self.nodes.get(node)?, slice)?;
+            Some((*node, grant))
+        };
+        slices.iter().filter_map(grant).collect()
     }
 
     pub(crate) fn occupation(&self) -> &Occupation {

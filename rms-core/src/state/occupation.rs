@@ -6,8 +6,9 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View};
 
 use super::Nodes;
+use super::shared::Shared;
 use crate::state::job::{Job, Phase, Started};
-use crate::state::node::NodeGhost;
+use crate::state::node::{Node, NodeGhost};
 
 /// Derived from jobs and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,8 @@ struct Held {
 
 impl Occupation {
     /// The job has started or become a ghost; or its nodes have changed.
-    pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes, all_usable: bool) {
+    /// Nodes of clusters that are shared by cores are counted elsewhere.
+    pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes, (all_usable, shared): (bool, &Shared)) {
         let (request, from, until) = match &entry.phase {
             Phase::Started(Started { evolved: Some(evolved), .. }) if !evolved.is_steady() => {
                 self.evolving.insert(job);
@@ -55,9 +57,10 @@ impl Occupation {
         let promised: Vec<NodeId> = entry.promised_nodes().collect();
         let is_whole = entry.nodes().len() == request.n_nodes() as usize && promised.is_empty();
         let counts = if all_usable && is_whole {
-            request.nodes.iter().map(|(cluster, nodes)| (*cluster, i64::from(*nodes))).collect()
+            let counts = request.nodes.iter().filter(|(cluster, _)| shared.get(**cluster).is_none());
+            counts.map(|(cluster, nodes)| (*cluster, i64::from(*nodes))).collect()
         } else {
-            usable(entry.nodes().iter().chain(&promised), nodes)
+            usable(entry.nodes().iter().chain(&promised), nodes, shared)
         };
         // The ghost of an application over several clusters may leave one before the others.
         let until_in = |cluster: ClusterId| match &entry.phase {
@@ -86,7 +89,7 @@ impl Occupation {
     }
 
     /// A queued job was promised its request at this time; or, with a `sign` of -1, it no longer is.
-    pub(super) fn promise(&mut self, request: &Request, at: Time, sign: i64) {
+    pub(super) fn promise(&mut self, request: &Request, at: Time, sign: i64, shared: &Shared) {
         if self.n_promised == 0 {
             self.with_promises.clone_from(&self.busy);
         }
@@ -94,7 +97,8 @@ impl Occupation {
         match self.n_promised {
             0 => self.with_promises.clear(),
             _ => {
-                for (cluster, nodes) in &request.nodes {
+                let counted = request.nodes.iter().filter(|(cluster, _)| shared.get(**cluster).is_none());
+                for (cluster, nodes) in counted {
                     let block = Block { from: at, until: at + request.wall, nodes: sign * i64::from(*nodes) };
                     add_block(&mut self.with_promises, *cluster, block);
                 }
@@ -155,9 +159,10 @@ fn add_block(view: &mut View, cluster: ClusterId, block: Block) {
 }
 
 /// How many of them may be planned with, by cluster.
-fn usable<'a>(held: impl Iterator<Item = &'a NodeId>, nodes: &Nodes) -> Vec<(ClusterId, i64)> {
+fn usable<'a>(held: impl Iterator<Item = &'a NodeId>, nodes: &Nodes, shared: &Shared) -> Vec<(ClusterId, i64)> {
     let mut counts: BTreeMap<ClusterId, i64> = BTreeMap::new();
-    for entry in held.filter_map(|node| nodes.get(node)).filter(|entry| entry.is_usable()) {
+    let is_counted = |entry: &&Node| entry.is_usable() && shared.get(entry.cluster).is_none();
+    for entry in held.filter_map(|node| nodes.get(node)).filter(is_counted) {
         *counts.entry(entry.cluster).or_default() += 1;
     }
     counts.into_iter().collect()

@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 
-use rms_model::{ClusterId, JobId, Request, Span, Time};
+use rms_model::{ClusterId, JobId, JobSpec, Request, Span, Time};
 
+use super::constraint::cpus_on_a_node;
+use super::shared::Shared;
 use super::takes_any_nodes;
 use crate::state::job::Job;
 
@@ -29,7 +31,7 @@ impl QueueKey {
 /// What a pass must know of a queued job to pass it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// Of its smallest size, over all clusters.
+    /// Of its smallest size, over all clusters; where a cluster is shared by cores, logical CPUs are counted.
     pub(crate) least_nodes: u32,
     /// Its one size, if it has only one and any nodes of one cluster will do.
     pub(crate) plain: Option<PlainDemand>,
@@ -43,22 +45,38 @@ pub(crate) struct PlainDemand {
 }
 
 impl Demand {
-    pub(super) fn of(entry: &Job) -> Demand {
+    pub(super) fn of(entry: &Job, shared: &Shared) -> Demand {
         // An evolving application starts with what its first stage needs.
         let first_stage = entry.spec.evolving.as_ref().and_then(|evolving| evolving.stages.stages().first());
-        let sizes = entry.spec.options.iter().map(Request::n_nodes).chain(first_stage.map(|stage| stage.nodes));
-        let least_nodes = sizes.min().unwrap_or(0);
+        let sizes = entry.spec.options.iter().map(|request| least_units(&entry.spec, request, shared));
+        let least_nodes = sizes.chain(first_stage.map(|stage| stage.nodes)).min().unwrap_or(0);
+        let is_shared = |request: &Request| request.nodes.keys().any(|cluster| shared.get(*cluster).is_some());
         let plain = match entry.spec.options.as_slice() {
-            [only] if entry.spec.evolving.is_none() && takes_any_nodes(&entry.spec) => only_cluster(only),
+            [only] if entry.spec.evolving.is_none() && takes_any_nodes(&entry.spec) && !is_shared(only) => {
+                only_cluster(only)
+            }
             _ => None,
         };
-        Demand { least_nodes, plain, promised: entry.promised.map(|promise| promise.at) }
+        Demand { least_nodes, plain, promised: entry.promised.as_ref().map(|promise| promise.at) }
     }
 
     /// It wants nodes for so long or for longer.
     fn shortest(&self) -> Span {
         self.plain.map_or(Span::ZERO, |plain| plain.wall)
     }
+}
+
+/// Nodes, or where they are shared logical CPUs, without which this size cannot start.
+fn least_units(spec: &JobSpec, request: &Request, shared: &Shared) -> u32 {
+    if shared.is_empty() {
+        return request.n_nodes();
+    }
+    let cpus = cpus_on_a_node(spec, request).max(1);
+    let units = |(cluster, nodes): (&ClusterId, &u32)| match shared.get(*cluster) {
+        Some(_) => nodes.saturating_mul(cpus),
+        None => *nodes,
+    };
+    request.nodes.iter().map(units).fold(0, u32::saturating_add)
 }
 
 fn only_cluster(request: &Request) -> Option<PlainDemand> {

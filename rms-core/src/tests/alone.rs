@@ -96,7 +96,7 @@ impl Alone {
     pub(crate) fn start(&mut self, job: JobId, nodes: &[NodeId]) -> Run {
         let entry = &self.state().jobs()[&job];
         let (run, request) = (entry.run.next(), entry.spec.options[0].clone());
-        self.record(Fact::JobStarted { job, run, at: NOW, request, nodes: nodes.to_vec(), grants: Vec::new() });
+        self.record(Fact::JobStarted { job, run, at: NOW, request, nodes: nodes.to_vec(), grants: Default::default() });
         for node in nodes {
             self.record(Fact::ShareRunning { job, node: *node, since: NOW });
         }

@@ -11,6 +11,7 @@ mod negotiate_policy;
 mod placing;
 mod policies;
 mod restart;
+mod sharing;
 mod trouble;
 
 use rms_api::answer::{Answer, JobLine};

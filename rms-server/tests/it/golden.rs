@@ -141,7 +141,14 @@ fn examples() -> Vec<Fact> {
         },
         Fact::RequestSent { job, at },
         Fact::JobsQueued { jobs: vec![JobId(7), JobId(300)] },
-        Fact::JobStarted { job, run, at, request: request(), nodes: vec![NodeId(3), NodeId(4)], grants: Vec::new() },
+        Fact::JobStarted {
+            job,
+            run,
+            at,
+            request: request(),
+            nodes: vec![NodeId(3), NodeId(4)],
+            grants: Default::default(),
+        },
         Fact::ShareRunning { job, node, since: at },
         Fact::ShareEnded { job, node, exit: NodeExit::Exited { code: 3 }, usage },
         Fact::JobEnding { job, at, outcome: Outcome::Cancelled { by: by() }, requeue: false },
@@ -199,7 +206,9 @@ fn examples() -> Vec<Fact> {
             },
             options: vec![request()],
         },
-        Fact::StartsPromised { starts: vec![(job, Some(Promise { at, option_idx: 1 })), (JobId(300), None)] },
+        Fact::StartsPromised {
+            starts: vec![(job, Some(Promise { at, option_idx: 1, nodes: Vec::new() })), (JobId(300), None)],
+        },
     ]
 }
 
@@ -239,7 +248,12 @@ pub fn spec(request: Request) -> JobSpec {
         labels: Labels { comment: "a comment".to_owned(), ..Labels::named("cfd") },
         tasks: TaskCount::PerNode(4),
         cpus_per_task: 2,
-        constraint: Constraint { features: BTreeSet::from(["ib".to_owned()]), memory: Mebibytes(1000), cpus: 8 },
+        constraint: Constraint {
+            features: BTreeSet::from(["ib".to_owned()]),
+            memory: Mebibytes(1000),
+            cpus: 8,
+            ..Constraint::default()
+        },
         requeue: Some(true),
         ..JobSpec::of(
             Owner("ann".to_owned()),

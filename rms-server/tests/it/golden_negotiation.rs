@@ -83,7 +83,7 @@ pub fn state_with_negotiations() -> State {
     }
     facts.push(Fact::JobSubmitted { job, at, spec, held: false });
     facts.push(Fact::RequestSent { job, at });
-    facts.push(Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(4)], grants: Vec::new() });
+    facts.push(Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(4)], grants: Default::default() });
     facts.extend(examples().into_iter().filter(|fact| {
         let needs_course = matches!(
             fact,

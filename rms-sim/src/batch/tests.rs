@@ -289,7 +289,8 @@ fn conservative_never_delays_anyone() {
         while batch.turn().expect("every job ends") {
             batch.state().check().expect("the state is sound");
             for (job, entry) in batch.state().jobs() {
-                let start = entry.started().map(|started| started.at).or(entry.promised.map(|promise| promise.at));
+                let start =
+                    entry.started().map(|started| started.at).or(entry.promised.as_ref().map(|promise| promise.at));
                 let start = start.expect("everyone who waits has a promise");
                 let promise = promised.insert(*job, start).unwrap_or(start);
                 assert!(start <= promise, "LIMBER_SEED={seed}: job {job}: {promise:?} becomes {start:?}: {load:?}");
@@ -340,7 +341,7 @@ fn a_pass_moves_forward_whoever_can_move() {
             let plan = plan(batch.state(), batch.now(), Scope::Estimates);
             for placement in plan.placements {
                 let estimate = placement.outcome.estimate(batch.now()).expect("it is small enough");
-                let promised = batch.state().jobs()[&placement.job].promised.map(|promise| promise.at);
+                let promised = batch.state().jobs()[&placement.job].promised.as_ref().map(|promise| promise.at);
                 let is_right = promised.map_or(estimate > batch.now(), |promised| estimate == promised);
                 assert!(is_right, "LIMBER_SEED={seed}, {policy}: {} {estimate:?}, {promised:?}", placement.job);
             }

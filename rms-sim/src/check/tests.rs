@@ -19,5 +19,5 @@ pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
 }
 
 pub(crate) fn started(job: JobId, run: Run, at: Time, request: Request) -> Fact {
-    Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(1)], grants: Vec::new() }
+    Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(1)], grants: Default::default() }
 }

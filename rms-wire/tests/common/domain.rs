@@ -17,9 +17,9 @@ use rms_model::job::{Constraint, TaskCount};
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Devices, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Grant, Identity,
-    Inventory, JobId, JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Packing,
-    Profile, Request, ResourceRequest, Role, Run, Span, Stdio, Time, Usage, Work,
+    ClusterId, Devices, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Identity, Inventory,
+    JobId, JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Profile, Request,
+    ResourceRequest, Role, Run, Span, Stdio, Time, Usage, Work,
 };
 
 use super::negotiating;
@@ -54,7 +54,7 @@ fn stdio() -> Stdio {
 }
 
 fn constraint() -> Constraint {
-    Constraint { features: features(), memory: Mebibytes(4096), cpus: 8 }
+    Constraint { features: features(), memory: Mebibytes(4096), cpus: 8, ..Constraint::default() }
 }
 
 fn script() -> Work {

@@ -29,7 +29,12 @@ fn request() -> Request {
 }
 
 pub fn calls() -> Vec<LauncherCall> {
-    let constraint = Constraint { features: BTreeSet::from(["gpu".to_owned()]), memory: Mebibytes(4096), cpus: 8 };
+    let constraint = Constraint {
+        features: BTreeSet::from(["gpu".to_owned()]),
+        memory: Mebibytes(4096),
+        cpus: 8,
+        ..Constraint::default()
+    };
     let filter = Filter { clusters: BTreeSet::from(["a".to_owned(), "b".to_owned()]), least_nodes: 3, constraint };
     let labels = Labels { comment: "of ann".to_owned(), ..Labels::named("nbody") };
     let named = Subscription { labels, filter, priority: -3, malleable: None };

@@ -9,3 +9,4 @@ pub mod ndrms_sim;
 pub mod offline;
 pub mod rms_pass;
 pub mod schema;
+pub mod slices;

@@ -174,7 +174,14 @@ fn app_facts(vector: &Vector, place: usize, app: &App, free: &mut BTreeMap<u16, 
         nodes.extend(left.drain(..*hosts as usize));
     }
     let start = Time::from_secs(start);
-    facts.push(Fact::JobStarted { job, run: Run(1), at: start, request: request.clone(), nodes, grants: Vec::new() });
+    facts.push(Fact::JobStarted {
+        job,
+        run: Run(1),
+        at: start,
+        request: request.clone(),
+        nodes,
+        grants: Default::default(),
+    });
     if let Some(done_at) = app.done_at {
         let ended = Time::from_secs(done_at);
         let record = record(job, start, ended, request);

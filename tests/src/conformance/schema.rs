@@ -19,6 +19,7 @@ pub enum Schema {
     RmsPass,
     NdrmsSim,
     Mates,
+    Slices,
 }
 
 /// One file of vectors.
@@ -43,7 +44,7 @@ pub enum VectorError {
 }
 
 impl Schema {
-    pub const ALL: [Schema; 8] = [
+    pub const ALL: [Schema; 9] = [
         Schema::Fit,
         Schema::Offline,
         Schema::OfflineExperiment,
@@ -52,6 +53,7 @@ impl Schema {
         Schema::RmsPass,
         Schema::NdrmsSim,
         Schema::Mates,
+        Schema::Slices,
     ];
 
     /// Keys that a line of this schema has, and no other one has all of them.
@@ -65,6 +67,7 @@ impl Schema {
             Schema::RmsPass => &["now", "fair_start", "apps", "states", "views", "last_view"],
             Schema::NdrmsSim => &["timer", "fair_start", "clusters", "apps", "ndrms"],
             Schema::Mates => &["kind", "input", "output"],
+            Schema::Slices => &["nodes", "busy", "request", "start"],
         }
     }
 
@@ -84,6 +87,7 @@ impl fmt::Display for Schema {
             Schema::RmsPass => "rms_pass",
             Schema::NdrmsSim => "ndrms_sim",
             Schema::Mates => "mates",
+            Schema::Slices => "slices_start",
         })
     }
 }

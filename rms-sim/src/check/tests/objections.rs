@@ -58,7 +58,7 @@ fn a_request_that_changes_what_others_get_and_passes_that_disagree() {
 
     let starts = |node: u32| {
         let request = Request::on_one(ClusterId(0), 1, secs(1));
-        let outcome = Placed::Now { request, nodes: vec![NodeId(node)], fit: None };
+        let outcome = Placed::Now { request, nodes: vec![NodeId(node)], slices: Default::default(), fit: None };
         [Placement { job: JobId(1), outcome, view: None }]
     };
     assert_eq!(fcfs::same_starts(&starts(1), &starts(1)), Ok(()));
@@ -343,8 +343,14 @@ fn a_state_in_which_two_jobs_have_one_node() {
     assert_eq!(state.check(), Ok(()));
     let request = Request::on_one(ClusterId(0), 1, hours(1));
     let node = *state.nodes().keys().next().expect("there is one");
-    let fact =
-        Fact::JobStarted { job: waits, run: Run(1), at: world.now(), request, nodes: vec![node], grants: Vec::new() };
+    let fact = Fact::JobStarted {
+        job: waits,
+        run: Run(1),
+        at: world.now(),
+        request,
+        nodes: vec![node],
+        grants: Default::default(),
+    };
     state.apply(&fact).expect("facts are not judged");
     assert!(state.check().is_err());
 }

@@ -67,7 +67,7 @@ fn facts(n_options: u32) -> Vec<Fact> {
                 at: NOW,
                 request,
                 nodes: part.to_vec(),
-                grants: Vec::new(),
+                grants: Default::default(),
             });
         }
     }

@@ -1,0 +1,208 @@
+//! A pass over clusters that are shared by cores, beside those that are given away node by node.
+
+use std::collections::BTreeMap;
+
+use rms_model::job::Constraint;
+use rms_model::profile::{Block, Step};
+use rms_model::{ClusterId, JobSpec, NodeId, Request, Slice, Span, Time};
+
+use super::SharedNodes;
+use super::grid::{Grid, Place, Wanted};
+use super::ledger::{self, Ledger};
+use super::pass::Pass;
+use super::{Blocked, Shortage};
+use crate::state::{Piece, State};
+
+/// The clusters of a pass that are shared by cores.
+#[derive(Debug, Default)]
+pub(super) struct Grids<'a> {
+    by_cluster: BTreeMap<ClusterId, Grid<'a>>,
+    /// From when until when somebody has something of a node, once whole nodes are counted.
+    pub(super) blocks: Option<Vec<(Place, Block)>>,
+    /// When the first of those who wait gets something of a node.
+    next_use: BTreeMap<NodeId, Time>,
+}
+
+/// What a job wants of clusters that are shared by cores, by cluster.
+pub(super) type WantedBy = BTreeMap<ClusterId, Wanted>;
+
+impl<'a> Grids<'a> {
+    pub(super) fn new(state: &'a State, now: Time) -> Grids<'a> {
+        let overdue = now + state.settings().kill_grace.max(Span::from_secs(1));
+        let grid = |(cluster, shared)| (cluster, Grid::new(cluster, shared, now, overdue));
+        Grids { by_cluster: state.shared().clusters().map(grid).collect(), ..Grids::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_cluster.is_empty()
+    }
+
+    /// What a job wants of them if it starts with this size.
+    pub(super) fn wanted(&self, spec: &JobSpec, request: &Request) -> WantedBy {
+        let grids = request.nodes.iter().filter(|(_, nodes)| **nodes > 0);
+        grids.filter_map(|(cluster, _)| Some((*cluster, self.by_cluster.get(cluster)?.wanted(spec, request)))).collect()
+    }
+
+    /// What of a request is on other clusters.
+    pub(super) fn others(&self, request: &Request) -> Request {
+        let others = request.nodes.iter().filter(|(cluster, _)| !self.by_cluster.contains_key(cluster));
+        Request { nodes: others.map(|(cluster, nodes)| (*cluster, *nodes)).collect(), wall: request.wall }
+    }
+
+    /// Nodes for somebody who starts then; `None` if too few of them have room.
+    pub(super) fn choose(&self, wanted: &WantedBy, at: Time) -> Option<Vec<Place>> {
+        let places = wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].choose(wanted, at));
+        Some(places.collect::<Option<Vec<_>>>()?.concat())
+    }
+
+    /// The same nodes again; `None` if they have no room then.
+    pub(super) fn keep(&self, wanted: &WantedBy, nodes: &[NodeId], at: Time) -> Option<Vec<Place>> {
+        let places = wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].keep(wanted, nodes, at));
+        Some(places.collect::<Option<Vec<_>>>()?.concat())
+    }
+
+    pub(super) fn n_cpus(&self, places: &[Place]) -> usize {
+        places.iter().map(|place| self.by_cluster[&place.cluster].n_cpus(place)).sum()
+    }
+
+    /// For those that can be planned with.
+    pub(super) fn whole(&self, cluster: ClusterId, node: NodeId) -> Option<Place> {
+        self.by_cluster.get(&cluster)?.whole(node)
+    }
+
+    /// Takes places, or gives them back; answers with what that changes for whole nodes.
+    fn take(&mut self, places: &[Place], (from, until): (Time, Time), sign: i64) -> Vec<(Place, Block)> {
+        let mut blocks = Vec::new();
+        for place in places {
+            let Some(grid) = self.by_cluster.get_mut(&place.cluster) else { continue };
+            grid.take(place, (from, until), sign, &mut |from, until| {
+                blocks.push((place.clone(), Block { from, until, nodes: sign }));
+            });
+            if sign > 0 {
+                let first = self.next_use.entry(place.node).or_insert(from);
+                *first = from.min(*first);
+            }
+        }
+        blocks
+    }
+
+    /// What is left of whole nodes.
+    pub(super) fn left(&self) -> SharedNodes {
+        let clear = |(cluster, grid): (&ClusterId, &Grid<'a>)| (*cluster, grid.clear_until().collect());
+        SharedNodes { clear_until: self.by_cluster.iter().map(clear).collect(), next_use: self.next_use.clone() }
+    }
+}
+
+impl Pass<'_> {
+    /// From now on the views count the nodes of shared clusters that somebody has something of.
+    pub(super) fn count_whole_nodes(&mut self) {
+        let mut blocks = Vec::new();
+        for (cluster, grid) in &self.grids.by_cluster {
+            for (node, until) in grid.busy() {
+                let place = Place { cluster: *cluster, node, piece: Piece::default() };
+                blocks.push((place, Block { from: self.now, until, nodes: 1 }));
+            }
+        }
+        self.grids.blocks = Some(Vec::new());
+        self.show_blocks(blocks);
+    }
+
+    fn show_blocks(&mut self, blocks: Vec<(Place, Block)>) {
+        let Some(known) = &mut self.grids.blocks else { return };
+        for (place, block) in &blocks {
+            self.all.add(place.cluster, *block);
+            let special = self.special.values_mut().filter(|ledger| ledger.contains(place.node));
+            special.for_each(|ledger| ledger.add(place.cluster, *block));
+        }
+        known.extend(blocks);
+    }
+
+    /// Takes places on shared clusters from then until then, or with a `sign` of -1 gives them back.
+    pub(super) fn take_places(&mut self, places: &[Place], times: (Time, Time), sign: i64) {
+        if places.is_empty() {
+            return;
+        }
+        let blocks = self.grids.take(places, times, sign);
+        self.show_blocks(blocks);
+    }
+
+    /// As if nobody had these nodes, which somebody has until then.
+    pub(super) fn free_places(&mut self, nodes: &[NodeId], until: Time) {
+        for node in nodes {
+            let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.is_usable()) else { continue };
+            let Some(grid) = self.grids.by_cluster.get_mut(&entry.cluster) else { continue };
+            let Some(place) = grid.whole(*node) else { continue };
+            grid.free_up(*node);
+            self.n_free += grid.n_cpus(&place);
+            self.show_blocks(vec![(place, Block { from: self.now, until, nodes: -1 })]);
+        }
+    }
+
+    /// Is any size of the job on shared clusters alone, and is there no room now for any such one, nor another one?
+    pub(super) fn has_no_room(&self, spec: &JobSpec) -> bool {
+        let has_no_room = |request: &Request| {
+            let wanted = self.grids.wanted(spec, request);
+            wanted.iter().any(|(cluster, wanted)| !self.grids.by_cluster[cluster].has_room_now(wanted))
+        };
+        !self.grids.is_empty() && spec.options.iter().all(has_no_room)
+    }
+
+    /// The first hole for a request on clusters that are given away node by node.
+    fn first_counted_hole(
+        &mut self,
+        request: &Request,
+        special: Option<&Constraint>,
+        from: Time,
+    ) -> Result<(Time, Option<Blocked>), Shortage> {
+        let special = special.and_then(|constraint| self.special.get_mut(constraint));
+        let mut ledgers: Vec<&mut Ledger<'_>> = std::iter::once(&mut self.all).chain(special).collect();
+        ledger::first_hole(&mut ledgers, request, from).map_err(|(cluster, wanted)| {
+            let usable = ledgers.last().map_or(0, |ledger| ledger.capacity_of(cluster));
+            Shortage { cluster, wanted, usable }
+        })
+    }
+
+    /// The first time from `from` on at which the request has room on shared clusters and fits on all others.
+    pub(super) fn first_hole(
+        &mut self,
+        wanted: &WantedBy,
+        request: &Request,
+        special: Option<&Constraint>,
+        from: Time,
+    ) -> Result<(Time, Option<Blocked>), Shortage> {
+        if wanted.is_empty() {
+            return self.first_counted_hole(request, special, from);
+        }
+        let others = self.grids.others(request);
+        let (mut start, mut blocked) = (from, None);
+        loop {
+            let before = start;
+            if others.n_nodes() > 0 {
+                let (at, by) = self.first_counted_hole(&others, special, start)?;
+                if at > start {
+                    (start, blocked) = (at, by);
+                }
+            }
+            for (cluster, wanted) in wanted {
+                let grid = &self.grids.by_cluster[cluster];
+                let usable = grid.n_eligible(wanted);
+                let shortage = || Shortage { cluster: *cluster, wanted: wanted.n_nodes, usable };
+                let found = grid.first_start(wanted, start).ok_or_else(shortage)?;
+                if found.at > start {
+                    let step = Step { from: start, nodes: i64::from(usable) - found.n_now as i64 };
+                    let (until, wanted, capacity) = (found.at, wanted.n_nodes, usable.into());
+                    (start, blocked) = (until, Some(Blocked { cluster: *cluster, step, until, wanted, capacity }));
+                }
+            }
+            if start == before {
+                return Ok((start, blocked));
+            }
+        }
+    }
+}
+
+/// What is taken of nodes that are shared, by node.
+pub(super) fn slices(places: &[Place]) -> BTreeMap<NodeId, Slice> {
+    let shared = places.iter().filter(|place| !place.piece.is_whole);
+    shared.map(|place| (place.node, place.piece.slice.clone())).collect()
+}

@@ -1,0 +1,144 @@
+//! What is free of one node over time, and where a piece of it fits.
+
+use rms_model::{Inventory, Slice, Span, Time};
+
+use crate::state::{Line, NodeRoom, Piece};
+
+/// What is free from each of these times on until the next one; from the last one on for ever.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    steps: Vec<(Time, NodeRoom)>,
+}
+
+impl Timeline {
+    /// Of a node that nobody has, from that time on.
+    pub fn of_free(slice: &Slice, from: Time) -> Timeline {
+        Timeline { steps: vec![(from, NodeRoom::of(slice))] }
+    }
+
+    /// Of a node with all who hold it. Who should have left by now is there until `overdue`.
+    pub(super) fn of(line: &Line, inventory: &Inventory, now: Time, overdue: Time) -> Timeline {
+        let mut timeline = Timeline { steps: vec![(now, line.room.clone())] };
+        for hold in line.holds() {
+            let until = if hold.until > now { hold.until } else { overdue };
+            timeline.take(until, Time::NEVER, &hold.piece, -1);
+        }
+        if let Some(ghost) = line.ghost.filter(|ghost| *ghost > now) {
+            timeline.take(now, ghost, &Piece::whole(inventory), 1);
+        }
+        timeline
+    }
+
+    /// Somebody takes a piece from then until then; with a `sign` of -1 it is given back.
+    pub fn take(&mut self, from: Time, until: Time, piece: &Piece, sign: i64) {
+        if from >= until {
+            return;
+        }
+        let Some(first) = self.cut(from) else { return };
+        let end = self.cut(until).unwrap_or(self.steps.len());
+        self.steps[first..end].iter_mut().for_each(|(_, room)| room.take(piece, sign));
+    }
+
+    /// The step that begins then; one is made where there is none. What was before the first step is nothing.
+    fn cut(&mut self, at: Time) -> Option<usize> {
+        if at == Time::NEVER {
+            return None;
+        }
+        match self.steps.binary_search_by_key(&at, |(from, _)| *from) {
+            Ok(idx) => Some(idx),
+            Err(0) => Some(0),
+            Err(idx) => {
+                let room = self.steps[idx - 1].1.clone();
+                self.steps.insert(idx, (at, room));
+                Some(idx)
+            }
+        }
+    }
+
+    /// The earliest time from `from` on at which there is room for the piece, and stays for so long.
+    pub fn first_fit(&self, piece: &Piece, wall: Span, from: Time) -> Option<Time> {
+        let first = self.steps.partition_point(|(begin, _)| *begin <= from).saturating_sub(1);
+        let mut start = None;
+        for (idx, (begin, room)) in self.steps.iter().enumerate().skip(first) {
+            if !room.holds(piece) {
+                start = None;
+                continue;
+            }
+            let fits_from = *start.get_or_insert((*begin).max(from));
+            let lasts = self.steps.get(idx + 1).is_none_or(|(end, _)| *end >= fits_from + wall);
+            if lasts {
+                return Some(fits_from);
+            }
+        }
+        None
+    }
+
+    /// What is free at that time.
+    pub(super) fn at(&self, at: Time) -> &NodeRoom {
+        let idx = self.steps.partition_point(|(begin, _)| *begin <= at).saturating_sub(1);
+        &self.steps[idx].1
+    }
+
+    /// The times between `from` and `until` at which nobody has anything of the node.
+    pub(super) fn clear(&self, from: Time, until: Time) -> Vec<(Time, Time)> {
+        let mut times: Vec<(Time, Time)> = Vec::new();
+        let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
+        for ((begin, _), end) in self.steps.iter().zip(ends).filter(|((_, room), _)| room.is_clear()) {
+            let (begin, end) = ((*begin).max(from), end.min(until));
+            match times.last_mut() {
+                Some((_, last)) if *last == begin => *last = end,
+                Some(_) | None if begin < end => times.push((begin, end)),
+                Some(_) | None => {}
+            }
+        }
+        times
+    }
+}
+
+/// Where a request for pieces of several nodes fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    pub at: Time,
+    /// How many nodes had room at the time from which it was searched.
+    pub n_now: usize,
+    /// Which nodes have room at the start; at least as many as are wanted.
+    pub lines: Vec<usize>,
+}
+
+/// The earliest time at which so many of `n_lines` nodes have room at once, and which they are (RESOURCES: the same nodes
+/// must have room throughout, so that a count over all of them is not enough). `next_fit` tells from when on a node has
+/// room, not before a time; where it holds for good, `is_for_good` says so.
+pub fn first_start(
+    n_lines: usize,
+    n_wanted: usize,
+    from: Time,
+    next_fit: impl Fn(usize, Time) -> Option<Time>,
+    is_for_good: impl Fn(usize) -> bool,
+) -> Option<Start> {
+    let mut fits: Vec<Time> = (0..n_lines).map(|line| next_fit(line, from).unwrap_or(Time::NEVER)).collect();
+    let n_now = fits.iter().filter(|fit| **fit <= from).count();
+    let Some(last_idx) = n_wanted.checked_sub(1) else { return Some(Start { at: from, n_now, lines: Vec::new() }) };
+    loop {
+        let mut ordered = fits.clone();
+        if last_idx >= ordered.len() {
+            return None;
+        }
+        // No earlier, for none of them has room before its time.
+        let start = *ordered.select_nth_unstable(last_idx).1;
+        if start == Time::NEVER {
+            return None;
+        }
+        let mut has_moved = false;
+        for (line, fit) in fits.iter_mut().enumerate().filter(|(_, fit)| **fit < start) {
+            if !is_for_good(line) {
+                let next = next_fit(line, start).unwrap_or(Time::NEVER);
+                has_moved |= next > start;
+                *fit = next;
+            }
+        }
+        if !has_moved {
+            let lines = fits.iter().enumerate().filter(|(_, fit)| **fit <= start).map(|(line, _)| line);
+            return Some(Start { at: start, n_now, lines: lines.collect() });
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The nodes of clusters that are shared by cores: what is free of each now, and who holds how much of it until when.
+
+use std::collections::BTreeMap;
+
+use rms_model::{ClusterId, Devices, Grant, Indices, Inventory, JobId, Mebibytes, NodeId, Slice, Time};
+
+use super::Nodes;
+use super::constraint::Piece;
+use crate::state::job::{Job, Phase};
+use crate::state::node::Node;
+
+/// What is free of a node at one instant. Less than nothing is free where a job stays longer than it may while others
+/// were promised its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) cores: i64,
+    memory: i64,
+    devices: BTreeMap<String, i64>,
+    /// How many have something of it.
+    n_holders: u32,
+}
+
+/// What one job holds of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) until: Time,
+    job: JobId,
+    pub(crate) piece: Piece,
+    grant: Option<Grant>,
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// What is free now.
+    pub(crate) room: Room,
+    /// By when they end.
+    holds: Vec<Hold>,
+    /// Cores and devices that somebody has.
+    cores: Indices,
+    devices: BTreeMap<String, Indices>,
+    /// May something be planned here?
+    pub(crate) is_usable: bool,
+    /// May something start here, if there is room?
+    pub(crate) is_open: bool,
+    /// Until when nobody gets a node that a running application has given back.
+    pub(crate) ghost: Option<Time>,
+    /// Into the kinds of its cluster.
+    pub(crate) kind: usize,
+}
+
+/// The nodes of all clusters that are shared so; a cluster that is not is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shared {
+    clusters: BTreeMap<ClusterId, SharedCluster>,
+    held: BTreeMap<JobId, Vec<(ClusterId, NodeId)>>,
+}
+
+/// The nodes of one of them, in the order of their ids.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedCluster {
+    lines: Vec<(NodeId, Line)>,
+    /// What its nodes are made of, each once, in the order in which they came.
+    kinds: Vec<Inventory>,
+    /// Logical CPUs of cores that nobody has, over all nodes where something may start.
+    pub(crate) n_free_cpus: u64,
+}
+
+impl Room {
+    pub(crate) fn of(slice: &Slice) -> Room {
+        let devices = slice.devices.iter().map(|(name, count)| (name.to_owned(), i64::from(count))).collect();
+        Room { cores: slice.cores.into(), memory: memory_of(slice.memory), devices, n_holders: 0 }
+    }
+
+    /// Somebody takes a piece; or, with a `sign` of -1, gives it back.
+    pub(crate) fn take(&mut self, piece: &Piece, sign: i64) {
+        self.cores -= sign * i64::from(piece.slice.cores);
+        self.memory -= sign * memory_of(piece.slice.memory);
+        for (name, count) in piece.slice.devices.iter() {
+            if let Some(left) = self.devices.get_mut(name) {
+                *left -= sign * i64::from(count);
+            }
+        }
+        self.n_holders = self.n_holders.saturating_add_signed(sign as i32);
+    }
+
+    pub(crate) fn holds(&self, piece: &Piece) -> bool {
+        if piece.is_whole {
+            return self.n_holders == 0;
+        }
+        let slice = &piece.slice;
+        let has_devices = |(name, count): (&str, u32)| self.devices.get(name).copied().unwrap_or(0) >= i64::from(count);
+        self.cores >= i64::from(slice.cores)
+            && self.memory >= memory_of(slice.memory)
+            && slice.devices.iter().all(has_devices)
+    }
+
+    /// Does nobody have anything of it?
+    pub(crate) fn is_clear(&self) -> bool {
+        self.n_holders == 0
+    }
+
+    /// What is left of it.
+    pub(crate) fn left(&self) -> Slice {
+        let count = |count: i64| u32::try_from(count).unwrap_or(0);
+        let devices: Devices = self.devices.iter().map(|(name, left)| (name.clone(), count(*left))).collect();
+        Slice { cores: count(self.cores), memory: Mebibytes(u64::try_from(self.memory).unwrap_or(0)), devices }
+    }
+}
+
+fn memory_of(memory: Mebibytes) -> i64 {
+    i64::try_from(memory.0).unwrap_or(i64::MAX / 4)
+}
+
+impl Line {
+    fn new(entry: &Node, kind: usize) -> Line {
+        let ghost = entry.ghost.map(|ghost| ghost.until);
+        Line {
+            room: Room::of(&Slice::whole(&entry.inventory)),
+            holds: Vec::new(),
+            cores: Indices::default(),
+            devices: BTreeMap::new(),
+            is_usable: entry.is_usable(),
+            is_open: entry.is_open(),
+            ghost,
+            kind,
+        }
+    }
+
+    /// Who has something of it, by when they end.
+    pub(crate) fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    fn add(&mut self, hold: Hold) {
+        self.room.take(&hold.piece, 1);
+        if let Some(grant) = &hold.grant {
+            self.cores.insert_all(&grant.cores);
+            for (name, indices) in &grant.devices {
+                self.devices.entry(name.clone()).or_default().insert_all(indices);
+            }
+        }
+        let place = self.holds.partition_point(|known| (known.until, known.job) < (hold.until, hold.job));
+        self.holds.insert(place, hold);
+    }
+
+    fn remove(&mut self, job: JobId) {
+        let Some(idx) = self.holds.iter().position(|hold| hold.job == job) else { return };
+        let hold = self.holds.remove(idx);
+        self.room.take(&hold.piece, -1);
+        if let Some(grant) = &hold.grant {
+            self.cores.remove_all(&grant.cores);
+            for (name, indices) in &grant.devices {
+                if let Some(known) = self.devices.get_mut(name) {
+                    known.remove_all(indices);
+                    if known.is_empty() {
+                        self.devices.remove(name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn n_free_cpus(&self, inventory: &Inventory) -> u64 {
+        let n_cores = if self.is_open { u64::try_from(self.room.cores).unwrap_or(0) } else { 0 };
+        n_cores * u64::from(inventory.threads_per_core())
+    }
+
+    /// The very cores and devices for a slice that there is room for: cores of one NUMA domain where that is possible,
+    /// else of neighbouring ones.
+    fn grant(&self, slice: &Slice, inventory: &Inventory) -> Grant {
+        let devices = slice.devices.iter().map(|(name, count)| {
+            let nobody = Indices::default();
+            let taken = self.devices.get(name).unwrap_or(&nobody);
+            let free = (0..inventory.devices.count(name)).filter(|index| !taken.contains(*index));
+            (name.to_owned(), free.take(count as usize).collect())
+        });
+        Grant {
+            cores: pick_cores(&self.cores, slice.cores, inventory),
+            memory: slice.memory,
+            devices: devices.collect(),
+        }
+    }
+}
+
+/// So many cores of a node that are not taken: in the fullest NUMA domain that has room, else in the fullest package,
+/// else in neighbouring ones.
+fn pick_cores(taken: &Indices, wanted: u32, inventory: &Inventory) -> Indices {
+    let free = |domain: u32, n_domains: u32| {
+        let (first, end) = bounds(domain, n_domains, inventory.cores);
+        (first..end).filter(|core| !taken.contains(*core)).collect::<Vec<u32>>()
+    };
+    for n_domains in [inventory.numa_nodes, inventory.sockets] {
+        let domains = (0..n_domains).map(|domain| free(domain, n_domains));
+        let enough = domains.filter(|cores| cores.len() >= wanted as usize);
+        if let Some(fullest) = enough.min_by_key(Vec::len) {
+            return fullest.into_iter().take(wanted as usize).collect();
+        }
+    }
+    free(0, 1).into_iter().take(wanted as usize).collect()
+}
+
+/// The first core of a domain, and the one behind its last: domains are as large as each other, the first ones having
+/// one more where that does not divide.
+fn bounds(domain: u32, n_domains: u32, n_cores: u32) -> (u32, u32) {
+    let n_domains = n_domains.max(1);
+    let (least, n_with_more) = (n_cores / n_domains, n_cores % n_domains);
+    let first = |domain: u32| domain * least + domain.min(n_with_more);
+    (first(domain), first(domain + 1))
+}
+
+/// Kinds are numbered in the order in which they came.
+impl PartialEq for Line {
+    fn eq(&self, other: &Line) -> bool {
+        let Line { room, holds, cores, devices, is_usable, is_open, ghost, kind: _ } = self;
+        let others = (&other.room, &other.holds, &other.cores, &other.devices);
+        (room, holds, cores, devices) == others
+            && (is_usable, is_open, ghost) == (&other.is_usable, &other.is_open, &other.ghost)
+    }
+}
+
+impl Eq for Line {}
+
+impl PartialEq for SharedCluster {
+    fn eq(&self, other: &SharedCluster) -> bool {
+        self.lines == other.lines && self.n_free_cpus == other.n_free_cpus
+    }
+}
+
+impl Eq for SharedCluster {}
+
+impl SharedCluster {
+    pub(crate) fn kinds(&self) -> &[Inventory] {
+        &self.kinds
+    }
+
+    /// In the order of ids.
+    pub(crate) fn lines(&self) -> &[(NodeId, Line)] {
+        &self.lines
+    }
+
+    pub(crate) fn line_idx(&self, node: NodeId) -> Result<usize, usize> {
+        let (first, _) = self.lines.first().ok_or(0_usize)?;
+        let farthest = node.0.saturating_sub(first.0) as usize;
+        match self.lines.get(farthest) {
+            Some((found, _)) if *found == node => Ok(farthest),
+            Some(_) | None => self.lines.binary_search_by_key(&node, |(known, _)| *known),
+        }
+    }
+
+    fn edit(&mut self, node: NodeId, inventory: &Inventory, edit: impl FnOnce(&mut Line)) {
+        if let Ok(idx) = self.line_idx(node) {
+            let line = &mut self.lines[idx].1;
+            self.n_free_cpus -= line.n_free_cpus(inventory);
+            edit(line);
+            self.n_free_cpus += line.n_free_cpus(inventory);
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn add_cluster(&mut self, cluster: ClusterId) {
+        self.clusters.insert(cluster, SharedCluster::default());
+    }
+
+    pub(super) fn remove_cluster(&mut self, cluster: ClusterId) {
+        self.clusters.remove(&cluster);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.clusters.is_empty()
+    }
+
+    pub(crate) fn get(&self, cluster: ClusterId) -> Option<&SharedCluster> {
+        self.clusters.get(&cluster)
+    }
+
+    pub(crate) fn clusters(&self) -> impl Iterator<Item = (ClusterId, &SharedCluster)> {
+        self.clusters.iter().map(|(cluster, shared)| (*cluster, shared))
+    }
+
+    /// Who holds it is told later.
+    pub(super) fn insert_node(&mut self, node: NodeId, entry: &Node) {
+        let Some(shared) = self.clusters.get_mut(&entry.cluster) else { return };
+        let known = shared.kinds.iter().position(|kind| *kind == entry.inventory);
+        let line = Line::new(entry, known.unwrap_or(shared.kinds.len()));
+        if known.is_none() {
+            shared.kinds.push(entry.inventory.clone());
+        }
+        shared.n_free_cpus += line.n_free_cpus(&entry.inventory);
+        if let Err(idx) = shared.line_idx(node) {
+            shared.lines.insert(idx, (node, line));
+        }
+    }
+
+    pub(super) fn remove_node(&mut self, node: NodeId, entry: &Node) {
+        let Some(shared) = self.clusters.get_mut(&entry.cluster) else { return };
+        if let Ok(idx) = shared.line_idx(node) {
+            let (_, line) = shared.lines.remove(idx);
+            shared.n_free_cpus -= line.n_free_cpus(&entry.inventory);
+        }
+    }
+
+    /// The job has started or become a ghost; or its nodes have changed.
+    pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
+        if self.clusters.is_empty() {
+            return;
+        }
+        let grants = entry.grants();
+        let mut held = Vec::new();
+        for node in entry.held() {
+            let Some(known) = nodes.get(&node) else { continue };
+            let Some(shared) = self.clusters.get_mut(&known.cluster) else { continue };
+            let until = match &entry.phase {
+                Phase::Ghost(ghost) => ghost.until_in(known.cluster),
+                Phase::Started(started) => started.at + started.request.wall,
+                Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
+            };
+            let grant = grants.get(&node).cloned();
+            let piece = match &grant {
+                Some(grant) => Piece { slice: grant.amount(), is_whole: false },
+                None => Piece::whole(&known.inventory),
+            };
+            shared.edit(node, &known.inventory, |line| line.add(Hold { until, job, piece, grant }));
+            held.push((known.cluster, node));
+        }
+        if !held.is_empty() {
+            self.held.insert(job, held);
+        }
+    }
+
+    /// It holds them no more.
+    pub(super) fn let_go(&mut self, job: JobId, nodes: &Nodes) {
+        for (cluster, node) in self.held.remove(&job).into_iter().flatten() {
+            if let (Some(shared), Some(known)) = (self.clusters.get_mut(&cluster), nodes.get(&node)) {
+                shared.edit(node, &known.inventory, |line| line.remove(job));
+            }
+        }
+    }
+
+    /// The very cores and devices of a node for a slice that there is room for.
+    pub(crate) fn grant(&self, node: NodeId, entry: &Node, slice: &Slice) -> Option<Grant> {
+        let shared = self.clusters.get(&entry.cluster)?;
+        let (_, line) = &shared.lines[shared.line_idx(node).ok()?];
+        Some(line.grant(slice, &entry.inventory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(sockets: u32, numa_nodes: u32, cores: u32) -> Inventory {
+        Inventory { sockets, numa_nodes, cores, cpus: cores, ..Inventory::default() }
+    }
+
+    fn picked(taken: &[u32], wanted: u32, inventory: &Inventory) -> String {
+        pick_cores(&taken.iter().copied().collect(), wanted, inventory).to_string()
+    }
+
+    #[test]
+    fn cores_come_from_the_fullest_domain_that_has_room() {
+        let inventory = node(2, 4, 16);
+        assert_eq!(picked(&[], 4, &inventory), "0-3");
+        assert_eq!(picked(&[0, 1, 4], 2, &inventory), "2-3");
+        assert_eq!(picked(&[0, 1, 4], 3, &inventory), "5-7");
+        assert_eq!(picked(&[0, 1, 4], 4, &inventory), "8-11");
+    }
+
+    #[test]
+    fn cores_straddle_domains_before_packages_and_packages_only_where_they_must() {
+        let inventory = node(2, 4, 16);
+        assert_eq!(picked(&[0], 6, &inventory), "1-6");
+        assert_eq!(picked(&[0, 8, 9, 10], 5, &inventory), "11-15");
+        assert_eq!(picked(&[0, 1, 2, 8, 9, 10], 9, &inventory), "3-7,11-14");
+    }
+
+    #[test]
+    fn domains_that_do_not_divide_the_cores_are_told_apart() {
+        assert_eq!((0..3).map(|domain| bounds(domain, 3, 10)).collect::<Vec<_>>(), [(0, 4), (4, 7), (7, 10)]);
+        assert_eq!(picked(&[0, 4], 2, &node(3, 3, 10)), "5-6");
+    }
+}

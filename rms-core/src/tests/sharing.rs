@@ -1,0 +1,234 @@
+//! Jobs that share nodes: who gets what of which node when.
+
+use rms_api::answer::JobState;
+use rms_api::call::{Nodes, Shape};
+use rms_model::{Inventory, JobId, Mebibytes, Outcome, Packing, Span};
+
+use super::World;
+use super::dice::{Dice, for_seeds};
+use crate::Event;
+
+/// A cluster shared by cores, with nodes of so many cores, of two packages each, 1000 MiB a core, and so many GPUs.
+fn shared(nodes: &[(u32, u32)]) -> World {
+    let mut world = World::new();
+    world.set("allocation", "cores");
+    for (idx, (cores, gpus)) in nodes.iter().enumerate() {
+        let inventory = Inventory {
+            sockets: 2,
+            numa_nodes: 2,
+            cores: *cores,
+            cpus: *cores,
+            memory: Mebibytes(u64::from(*cores) * 1000),
+            devices: [("gpu:a100".to_owned(), *gpus)].into_iter().collect(),
+            ..Inventory::default()
+        };
+        world.joins(&format!("n{}", idx + 1), inventory, Vec::new());
+    }
+    world
+}
+
+/// What a job asks of each of its nodes.
+#[derive(Clone, Copy, Default)]
+struct Ask {
+    nodes: u32,
+    cores: u32,
+    memory: u64,
+    gpus: u32,
+    wall_millis: i64,
+    exclusive: bool,
+    packing: Packing,
+}
+
+impl World {
+    fn asks(&mut self, ask: Ask) -> JobId {
+        self.submit_with(|submission| {
+            let wall = Some(Span::from_millis(ask.wall_millis));
+            submission.shapes = vec![Shape { nodes: Nodes::Count(ask.nodes), wall }];
+            submission.n_tasks = Some(ask.nodes);
+            submission.cpus_per_task = ask.cores;
+            submission.constraint.memory = Mebibytes(ask.memory);
+            submission.resources.devices = [("gpu".to_owned(), ask.gpus)].into_iter().collect();
+            submission.resources.exclusive = ask.exclusive;
+            submission.resources.packing = ask.packing;
+        })
+    }
+
+    /// Names of its nodes and its cores there, or nothing if it waits.
+    fn cores_of(&self, job: JobId) -> Vec<String> {
+        let state = self.rms.state();
+        let Some(entry) = state.jobs().get(&job) else { return Vec::new() };
+        let part = |node| match entry.grants().get(node) {
+            Some(grant) => format!("{}:{}", state.nodes()[node].name, grant.cores),
+            None => state.nodes()[node].name.clone(),
+        };
+        entry.nodes().iter().map(part).collect()
+    }
+
+    fn ends(&mut self, job: JobId) {
+        let run = self.rms.state().jobs()[&job].run;
+        self.event(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
+    }
+
+    fn waits(&mut self, job: JobId) -> bool {
+        self.line(job).state == JobState::Waiting
+    }
+}
+
+const PLAIN: Ask =
+    Ask { nodes: 1, cores: 1, memory: 0, gpus: 0, wall_millis: 100_000, exclusive: false, packing: Packing::Pack };
+
+#[test]
+fn jobs_share_a_node_each_with_cores_of_its_own() {
+    let mut world = shared(&[(8, 0)]);
+    let jobs: Vec<JobId> = [2, 3, 1, 2].map(|cores| world.asks(Ask { cores, ..PLAIN })).to_vec();
+    let parts: Vec<_> = jobs.iter().map(|job| world.cores_of(*job).join(" ")).collect();
+    assert_eq!(parts, ["n1:0-1", "n1:4-6", "n1:7", "n1:2-3"]);
+    let waits = world.asks(PLAIN);
+    assert!(world.waits(waits));
+    world.ends(jobs[1]);
+    assert_eq!(world.cores_of(waits), ["n1:4"]);
+}
+
+#[test]
+fn memory_and_devices_are_given_once_too() {
+    let mut world = shared(&[(8, 2), (8, 0)]);
+    let first = world.asks(Ask { memory: 6000, ..PLAIN });
+    let second = world.asks(Ask { memory: 6000, gpus: 1, ..PLAIN });
+    let third = world.asks(Ask { gpus: 2, ..PLAIN });
+    // The plain node is taken first; the GPUs stay for those who need them.
+    assert_eq!((world.cores_of(first), world.cores_of(second)), (vec!["n2:0".into()], vec!["n1:0".into()]));
+    assert!(world.waits(third));
+    world.ends(second);
+    let grant = world.rms.state().jobs()[&third].grants().values().next().cloned().expect("it shares");
+    assert_eq!(grant.devices["gpu:a100"].to_string(), "0-1");
+}
+
+#[test]
+fn a_job_that_counts_no_cpus_or_wants_to_be_alone_has_whole_nodes() {
+    for ask in [Ask { cores: 0, ..PLAIN }, Ask { exclusive: true, ..PLAIN }] {
+        let mut world = shared(&[(4, 0), (4, 0)]);
+        let small = world.asks(PLAIN);
+        let whole = world.asks(ask);
+        assert_eq!((world.cores_of(small), world.cores_of(whole)), (vec!["n1:0".into()], vec!["n2".into()]));
+        let behind = world.asks(Ask { nodes: 2, ..PLAIN });
+        assert!(world.waits(behind));
+        world.ends(whole);
+        assert_eq!(world.cores_of(behind), ["n1:1", "n2:0"]);
+    }
+}
+
+#[test]
+fn a_job_goes_where_it_fits_best_or_where_most_is_free() {
+    let mut world = shared(&[(8, 0), (8, 0)]);
+    let first = world.asks(Ask { cores: 3, ..PLAIN });
+    let packed = world.asks(PLAIN);
+    let spread = world.asks(Ask { packing: Packing::Spread, ..PLAIN });
+    assert_eq!([first, packed, spread].map(|job| world.cores_of(job).join("")), ["n1:0-2", "n1:3", "n2:0"]);
+}
+
+/// Twenty free cores on ten nodes are no place for a task of four.
+#[test]
+fn free_cores_of_several_nodes_are_no_place_for_one_task() {
+    let mut world = shared(&[(4, 0); 3]);
+    (0..3).for_each(|_| _ = world.asks(Ask { cores: 2, packing: Packing::Spread, ..PLAIN }));
+    let wide = world.asks(Ask { cores: 4, ..PLAIN });
+    let line = world.line(wide);
+    assert_eq!(line.estimate.map(|at| at.since(world.now)), Some(Span::from_secs(100)), "{line:?}");
+}
+
+fn drawn(dice: &mut Dice) -> Ask {
+    Ask {
+        nodes: dice.number(1, 4).saturating_sub(1).max(1),
+        cores: if dice.chance(10) { 0 } else { dice.number(1, 4) },
+        memory: u64::from(dice.number(0, 4)) * 1500,
+        gpus: dice.number(0, 5).saturating_sub(3),
+        wall_millis: dice.number(1000, 200_000).into(),
+        exclusive: dice.chance(5),
+        packing: if dice.number(0, 1) == 0 { Packing::Pack } else { Packing::Spread },
+    }
+}
+
+/// Under each policy: nothing is given twice, the index is what the state says, and nobody waits in front of whom
+/// there is room for.
+#[test]
+fn whatever_comes_and_goes_nothing_is_given_twice() {
+    let mut n_shared = 0;
+    for_seeds("whatever_comes_and_goes_nothing_is_given_twice", 60, |dice| {
+        let mut world = shared(&[(8, 2), (8, 0), (6, 1), (4, 0)]);
+        world.set("policy", ["views", "fcfs", "easy", "conservative"][dice.number(0, 3) as usize]);
+        world.set("fair_start", ["0s", "5s"][dice.number(0, 1) as usize]);
+        for _ in 0..80 {
+            world.now += Span::from_secs(dice.number(0, 20).into());
+            let running: Vec<JobId> = world.rms.state().holding().map(|(job, _)| job).collect();
+            match dice.number(0, 9) {
+                0..6 => {
+                    let ask = drawn(dice);
+                    let is_possible = ask.gpus == 0 || ask.nodes == 1;
+                    let fits = ask.nodes < 3 || (ask.cores <= 4 && ask.memory <= 4000);
+                    if is_possible && fits && (ask.nodes < 2 || ask.cores <= 6) && ask.memory <= 6000 {
+                        world.asks(ask);
+                    }
+                }
+                6..8 if !running.is_empty() => {
+                    let job = running[dice.number(0, running.len() as u32 - 1) as usize];
+                    if world.rms.state().jobs()[&job].started().is_some() {
+                        world.ends(job);
+                    }
+                }
+                8 => {
+                    let allocation = if dice.chance(80) { "cores" } else { "nodes" };
+                    world.set("allocation", allocation);
+                }
+                _ => world.restart(0),
+            }
+            world.event(Event::Tick);
+            let state = world.rms.state();
+            n_shared += state.nodes().values().filter(|node| node.holders.len() > 1).count();
+        }
+    });
+    assert!(n_shared > 300, "{n_shared}");
+}
+
+/// Under conservative backfilling nobody starts later than was promised once, as long as all leave in time.
+#[test]
+fn a_promise_on_shared_nodes_is_kept() {
+    let mut n_kept = 0;
+    for_seeds("a_promise_on_shared_nodes_is_kept", 20, |dice| {
+        let mut world = shared(&[(8, 1), (8, 0), (4, 0)]);
+        world.set("policy", "conservative");
+        let mut promised = std::collections::BTreeMap::new();
+        let mut ends: Vec<(rms_model::Time, JobId)> = Vec::new();
+        for _ in 0..150 {
+            let next_end = ends.iter().map(|(end, _)| *end).min().unwrap_or(rms_model::Time::NEVER);
+            let next_promise = world.rms.state().next_promise().unwrap_or(rms_model::Time::NEVER);
+            let at_most = world.now + Span::from_secs(dice.number(1, 20).into());
+            world.now = next_end.min(next_promise).clamp(world.now, at_most);
+            let due: Vec<JobId> = ends.iter().filter(|(end, _)| *end <= world.now).map(|(_, job)| *job).collect();
+            ends.retain(|(end, _)| *end > world.now);
+            due.into_iter().for_each(|job| world.ends(job));
+            if dice.chance(40) {
+                let ask = Ask { nodes: dice.number(1, 2), cores: dice.number(1, 4), gpus: 0, ..drawn(dice) };
+                let memory = ask.memory.min(4000);
+                world.asks(Ask { memory, ..ask });
+            }
+            world.event(Event::Tick);
+            let state = world.rms.state();
+            for (job, entry) in state.jobs() {
+                if let Some(promise) = &entry.promised {
+                    let first = *promised.entry(*job).or_insert(promise.at);
+                    assert!(promise.at <= first, "{job} was promised {first:?} and now {:?}", promise.at);
+                }
+                let is_new = entry.started().filter(|_| !ends.iter().any(|(_, known)| known == job));
+                if let Some(started) = is_new {
+                    let first = promised.get(job);
+                    assert!(first.is_none_or(|first| started.at <= *first), "{job}");
+                    n_kept += u32::from(first.is_some());
+                    let wall = dice.number(1, 3);
+                    let run = Span::from_millis(started.request.wall.as_millis() * i64::from(wall) / 3);
+                    ends.push((started.at + run, *job));
+                }
+            }
+        }
+    });
+    assert!(n_kept > 100, "{n_kept}");
+}

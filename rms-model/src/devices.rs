@@ -1,0 +1,177 @@
+//! Devices of a node, counted by their names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use thiserror::Error;
+
+use crate::name::check_name;
+
+/// Counted things of a node by their names: `gpu`, or with a type `gpu:a100`. None of them is counted 0 times.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Devices(BTreeMap<String, u32>);
+
+/// Why a text names no devices.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{text}' does not name devices: write gpu:2, gpu:a100:2, or several with commas between them")]
+pub struct DevicesError {
+    text: String,
+}
+
+/// More of one name than a node has numbers for.
+const MAX_DEVICES: u32 = crate::indices::MAX_INDEX;
+
+impl Devices {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// In the order of names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.0.iter().map(|(name, count)| (name.as_str(), *count))
+    }
+
+    /// Of this very name.
+    pub fn count(&self, name: &str) -> u32 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Those that serve who asks for this name, in the order of names; each with its count.
+    pub fn serving<'a>(&'a self, wanted: &'a str) -> impl Iterator<Item = (&'a str, u32)> {
+        self.iter().filter(move |(name, _)| Devices::serves(name, wanted))
+    }
+
+    /// Are there enough for who asks for all of these? Devices of one name serve one wish: types are not mixed.
+    pub fn cover(&self, wanted: &Devices) -> bool {
+        wanted.is_empty() || self.choices(wanted).next().is_some()
+    }
+
+    /// Each way in which these devices serve a request, by their own names, as if nobody had any of them.
+    pub fn choices<'a>(&'a self, wanted: &'a Devices) -> impl Iterator<Item = Devices> + 'a {
+        let mut ways = vec![Devices::default()];
+        for (name, count) in wanted.iter() {
+            let with = |way: &Devices| {
+                let way = way.clone();
+                let serving = self.serving(name).map(move |(own, n_own)| (own, n_own, way.count(own)));
+                let enough: Vec<_> = serving.filter(|(_, n_own, n_gone)| n_own - n_gone >= count).collect();
+                enough
+            };
+            let next = ways.iter().flat_map(|way| {
+                with(way).into_iter().map(|(own, ..)| {
+                    let mut more = way.clone();
+                    more.add(own, count);
+                    more
+                })
+            });
+            ways = next.take(MAX_CHOICES).collect();
+        }
+        ways.into_iter()
+    }
+
+    /// So many more of a name.
+    pub fn add(&mut self, name: &str, count: u32) {
+        if count > 0 {
+            let known = self.0.entry(name.to_owned()).or_default();
+            *known = known.saturating_add(count).min(MAX_DEVICES);
+        }
+    }
+
+    /// Does one device of the name `has` serve who asks for `wanted`? A type that was not asked for does not matter.
+    pub fn serves(has: &str, wanted: &str) -> bool {
+        has == wanted || has.split_once(':').is_some_and(|(kind, _)| kind == wanted)
+    }
+}
+
+impl FromIterator<(String, u32)> for Devices {
+    fn from_iter<I: IntoIterator<Item = (String, u32)>>(counts: I) -> Devices {
+        let mut devices = Devices::default();
+        counts.into_iter().for_each(|(name, count)| devices.add(&name, count));
+        devices
+    }
+}
+
+/// `gpu:a100:2,fpga:1`; a name without a count is one device.
+impl FromStr for Devices {
+    type Err = DevicesError;
+
+    fn from_str(text: &str) -> Result<Devices, DevicesError> {
+        let fail = || DevicesError { text: text.chars().take(80).collect() };
+        let mut devices = Devices::default();
+        for part in text.split(',') {
+            let (name, count) = match part.rsplit_once(':') {
+                Some((name, count)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    (name, count.parse().map_err(|_| fail())?)
+                }
+                Some(_) | None => (part, 1),
+            };
+            if !is_device_name(name) || count > MAX_DEVICES {
+                return Err(fail());
+            }
+            devices.add(name, count);
+        }
+        Ok(devices)
+    }
+}
+
+fn is_device_name(name: &str) -> bool {
+    let mut parts = name.split(':');
+    let is_name = |part: Option<&str>| part.is_some_and(|part| check_name(part).is_ok());
+    let has_kind = is_name(parts.next());
+    has_kind && parts.next().is_none_or(|kind| check_name(kind).is_ok()) && parts.next().is_none()
+}
+
+impl fmt::Display for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.iter().map(|(name, count)| format!("{name}:{count}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+impl<'de> Deserialize<'de> for Devices {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Devices, D::Error> {
+        let counts: BTreeMap<String, u32> = BTreeMap::deserialize(from)?;
+        let is_right = |(name, count): (&String, &u32)| is_device_name(name) && (1..=MAX_DEVICES).contains(count);
+        match counts.iter().all(is_right) && counts.len() <= MAX_NAMES {
+            true => Ok(Devices(counts)),
+            false => Err(serde::de::Error::custom("devices with names or counts that cannot be")),
+        }
+    }
+}
+
+/// A node whose devices serve a request in more ways than this is looked at in the first ones.
+const MAX_CHOICES: usize = 16;
+
+/// A request names fewer kinds of devices than this.
+const MAX_NAMES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_as_they_are_printed() {
+        for (text, printed) in [
+            ("gpu:2", "gpu:2"),
+            ("gpu", "gpu:1"),
+            ("gpu:a100", "gpu:a100:1"),
+            ("gpu:a100:2,fpga:1", "fpga:1,gpu:a100:2"),
+            ("gpu:1,gpu:2", "gpu:3"),
+            ("gpu:0", ""),
+        ] {
+            assert_eq!(text.parse::<Devices>().map(|devices| devices.to_string()), Ok(printed.to_owned()), "{text}");
+        }
+        for text in ["", ":2", "gpu:a:b:2", "gpu:99999999999", "gpu::2", "gpu:2,", "g pu:1", "gpu:70000"] {
+            assert!(text.parse::<Devices>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_type_that_was_not_asked_for_does_not_matter() {
+        assert!(Devices::serves("gpu:a100", "gpu") && Devices::serves("gpu", "gpu"));
+        assert!(!Devices::serves("gpu", "gpu:a100") && !Devices::serves("gpu:v100", "gpu:a100"));
+        assert!(!Devices::serves("gpus:a100", "gpu"));
+    }
+}
