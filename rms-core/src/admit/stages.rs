@@ -51,7 +51,8 @@ pub(crate) fn evolving_options(state: &State, spec: &JobSpec, evolving: &Evolvin
 /// Its peak for all of its time, on each cluster that has as many nodes.
 ///
 /// # Errors
-/// The first stage that none of the clusters has nodes for.
+/// The first stage that none of the clusters has nodes for, or all clusters are shared by cores: what an application
+/// will need of whole nodes at its later stages is not planned there.
 pub(super) fn options(
     state: &State,
     clusters: &[ClusterId],
@@ -59,6 +60,13 @@ pub(super) fn options(
     evolving: &Evolving,
 ) -> Result<Vec<Request>, Refusal> {
     check_stages(state, evolving)?;
+    let clusters: Vec<ClusterId> = clusters.iter().copied().filter(|cluster| !state.is_shared(*cluster)).collect();
+    if clusters.is_empty() {
+        return Err(Refusal::Malformed(
+            "a job with a profile needs a cluster that is not shared by cores: name one with --cluster, or ask an admin for \
+             'allocation@CLUSTER nodes'",
+        ));
+    }
     let n_eligible = |cluster: &ClusterId| -> u32 {
         let is_eligible = |(inventory, _): &(&Inventory, u32)| meets(inventory, constraint);
         state.kinds(*cluster).filter(is_eligible).map(|(_, n_alike)| n_alike).sum()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
 use rms_model::job::TaskCount;
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, ResourceRequest, Span, Time, View};
 
 use super::evolve::{self, WhichNodes};
 use super::policy::{Walk, considered, n_free};
@@ -159,7 +159,9 @@ fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
     let spec = &*entry.spec;
     let tasks = TaskCount::PerNode(spec.tasks.most_on_a_node(request.n_nodes()));
     let options = vec![Request::on_one(gain.cluster, gain.nodes, wall)];
-    (!wall.is_zero()).then(|| JobSpec { tasks, options, evolving: None, malleable: None, ..spec.clone() })
+    // Who grows gets whole nodes, however they are shared.
+    let resources = ResourceRequest { exclusive: true, ..spec.resources.clone() };
+    (!wall.is_zero()).then(|| JobSpec { tasks, options, resources, evolving: None, malleable: None, ..spec.clone() })
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The nodes of one cluster that is shared by cores, as they fill up in a pass: who is placed here has named nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::{ClusterId, JobSpec, NodeId, Packing, Request, Span, Time};
 
 use super::timeline::{Start, Timeline, first_start};
-use crate::state::{Line, Piece, SharedCluster, pieces_of};
+use crate::state::{Line, Piece, Shared, SharedCluster, pieces_of};
 
 /// A piece of one node, for somebody who was placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +18,15 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Grid<'a> {
     cluster: ClusterId,
+    all: &'a Shared,
     shared: &'a SharedCluster,
     now: Time,
     /// Until when those stay who should have left.
     overdue: Time,
     /// Of nodes that look otherwise than the state says, by their place among all of them.
     timelines: BTreeMap<usize, Timeline>,
+    /// Is anything planned that begins later than now? If not, room that a node has stays.
+    has_plans: bool,
 }
 
 /// What somebody wants of the nodes of a cluster.
@@ -36,9 +39,21 @@ pub(super) struct Wanted {
     packing: Packing,
 }
 
+impl Wanted {
+    /// A node with fewer free cores has no room for it.
+    fn least_cores(&self) -> u32 {
+        self.pieces.iter().flatten().map(|piece| piece.slice.cores).min().unwrap_or(0)
+    }
+}
+
 impl<'a> Grid<'a> {
-    pub(super) fn new(cluster: ClusterId, shared: &'a SharedCluster, now: Time, overdue: Time) -> Grid<'a> {
-        Grid { cluster, shared, now, overdue, timelines: BTreeMap::new() }
+    pub(super) fn new(
+        all: &'a Shared,
+        (cluster, shared): (ClusterId, &'a SharedCluster),
+        now: Time,
+        overdue: Time,
+    ) -> Grid<'a> {
+        Grid { cluster, all, shared, now, overdue, timelines: BTreeMap::new(), has_plans: false }
     }
 
     /// What a job wants here if it starts with this size.
@@ -53,7 +68,8 @@ impl<'a> Grid<'a> {
 
     /// How many nodes that may be planned with are large enough.
     pub(super) fn n_eligible(&self, wanted: &Wanted) -> u32 {
-        self.eligible(wanted).count() as u32
+        let kinds = std::iter::zip(&wanted.pieces, self.shared.n_usable());
+        kinds.filter(|(pieces, _)| !pieces.is_empty()).map(|(_, n_usable)| n_usable).sum()
     }
 
     fn eligible<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (usize, &'w Line)> + 'w {
@@ -61,24 +77,87 @@ impl<'a> Grid<'a> {
         lines.filter(|(_, line)| line.is_usable && !wanted.pieces[line.kind].is_empty())
     }
 
-    /// The earliest time from `from` on at which so many nodes have room; `None` if there are too few of them.
-    pub(super) fn first_start(&self, wanted: &Wanted, from: Time) -> Option<Start> {
+    fn line(&self, idx: usize) -> &Line {
+        &self.shared.lines()[idx].1
+    }
+
+    /// The earliest time from `from` on at which so many nodes have room, and how many have at `from`; `None` if there
+    /// are too few of them.
+    pub(super) fn first_start(&self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
+        let n_wanted = wanted.n_nodes as usize;
+        if (self.n_eligible(wanted) as usize) < n_wanted {
+            return None;
+        }
+        if from == self.now && self.is_simple() {
+            let n_now = self.fit_now(wanted).take(n_wanted).count();
+            if n_now == n_wanted {
+                return Some((self.now, n_now));
+            }
+            let at = self.fit_later(wanted).nth(n_wanted - n_now - 1).map(|(at, _)| at);
+            return at.map(|at| (at, n_now));
+        }
         let lines: Vec<(usize, &Line)> = self.eligible(wanted).collect();
         let next_fit = |place: usize, from: Time| {
             let (idx, line) = lines[place];
             self.next_fit(idx, line, wanted, from)
         };
         let is_for_good = |place: usize| !self.timelines.contains_key(&lines[place].0);
-        first_start(lines.len(), wanted.n_nodes as usize, from, next_fit, is_for_good)
+        let Start { at, n_now, lines: _ } = first_start(lines.len(), n_wanted, from, next_fit, is_for_good)?;
+        Some((at, n_now))
+    }
+
+    /// Does room that a node has from some time on stay, and does everybody leave when he should?
+    fn is_simple(&self) -> bool {
+        let is_overdue = self.all.ends(self.cluster).next().is_some_and(|(until, _)| until <= self.now);
+        !self.has_plans && !is_overdue && self.shared.are_all_open()
+    }
+
+    /// Nodes that have room now; while [`Grid::is_simple`] for good.
+    fn fit_now<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = usize> + 'w {
+        let buckets = self.shared.with_free(wanted.least_cores()).flat_map(|(_, nodes)| nodes);
+        buckets.filter(|idx| self.next_fit(*idx, self.line(*idx), wanted, self.now) == Some(self.now))
+    }
+
+    /// Nodes that have no room now, by when they will; only while [`Grid::is_simple`].
+    fn fit_later<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (Time, usize)> + 'w {
+        let planned = self.timelines.keys().filter_map(|idx| {
+            let fit = self.next_fit(*idx, self.line(*idx), wanted, self.now)?;
+            (fit > self.now).then_some((fit, *idx))
+        });
+        let mut planned: Vec<(Time, usize)> = planned.collect();
+        planned.sort_unstable();
+        let mut planned = planned.into_iter().peekable();
+        let others = self.all.ends(self.cluster).flat_map(move |(until, nodes)| {
+            let is_new = move |idx: &usize| {
+                let line = self.line(*idx);
+                let is_other = line.is_usable && !self.timelines.contains_key(idx);
+                is_other && self.next_fit(*idx, line, wanted, self.now) == Some(until)
+            };
+            nodes.filter(is_new).map(move |idx| (until, idx))
+        });
+        let mut others = others.peekable();
+        let in_order = std::iter::from_fn(move || match (planned.peek(), others.peek()) {
+            (Some((first, _)), Some((second, _))) if first <= second => planned.next(),
+            (Some(_), None) => planned.next(),
+            (_, Some(_)) => others.next(),
+            (None, None) => None,
+        });
+        // Two who leave a node at one time make room together, once.
+        let mut last = (Time::EPOCH, BTreeSet::new());
+        in_order.filter(move |(at, idx)| {
+            if last.0 != *at {
+                last = (*at, BTreeSet::new());
+            }
+            last.1.insert(*idx)
+        })
     }
 
     /// Can it start now, as far as these nodes go?
     pub(super) fn has_room_now(&self, wanted: &Wanted) -> bool {
-        let fitting = self.eligible(wanted).filter(|(idx, line)| {
-            let fit = if line.is_open { self.next_fit(*idx, line, wanted, self.now) } else { None };
-            fit == Some(self.now)
-        });
-        fitting.take(wanted.n_nodes as usize).count() == wanted.n_nodes as usize
+        let n_wanted = wanted.n_nodes as usize;
+        // Who was placed in this pass has only taken some of them.
+        (self.shared.n_with_free(wanted.least_cores()) as usize) >= n_wanted
+            && self.fit_now(wanted).take(n_wanted).count() == n_wanted
     }
 
     /// From when on a node has room for one of the pieces.
@@ -116,10 +195,15 @@ impl<'a> Grid<'a> {
 
     /// Nodes for somebody who starts at a time at which so many have room; `None` if they have not.
     pub(super) fn choose(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
+        if self.is_simple() && self.shared.kinds().len() == 1 {
+            return match at == self.now {
+                true => self.choose_now(wanted),
+                false => self.choose_later(wanted, at),
+            };
+        }
         let fitting = self.eligible(wanted).filter_map(|(idx, line)| {
-            let pieces = wanted.pieces[line.kind].iter();
-            let mut fits = pieces.filter(|piece| self.next_fit_of(idx, line, piece, wanted.wall, at) == Some(at));
-            fits.next().map(|piece| (idx, line, piece))
+            let piece = self.piece_at(idx, wanted, at)?;
+            Some((idx, line, piece))
         });
         let mut ranked: Vec<_> = fitting
             .map(|(idx, line, piece)| {
@@ -135,13 +219,63 @@ impl<'a> Grid<'a> {
             return None;
         }
         ranked.sort_unstable_by_key(|(rank, _)| *rank);
-        let place = |((.., idx), piece): ((usize, usize, i64, usize), &Piece)| {
+        ranked.truncate(n_wanted);
+        Some(self.places(ranked.into_iter().map(|((.., idx), piece)| (idx, piece))))
+    }
+
+    /// The first piece of a node that there is room for then.
+    fn piece_at<'w>(&self, idx: usize, wanted: &'w Wanted, at: Time) -> Option<&'w Piece> {
+        let line = self.line(idx);
+        let mut pieces = wanted.pieces[line.kind].iter();
+        pieces.find(|piece| self.next_fit_of(idx, line, piece, wanted.wall, at) == Some(at))
+    }
+
+    fn places<'p>(&self, chosen: impl Iterator<Item = (usize, &'p Piece)>) -> Vec<Place> {
+        let place = |(idx, piece): (usize, &Piece)| {
             let (node, _) = self.shared.lines()[idx];
             Place { cluster: self.cluster, node, piece: piece.clone() }
         };
-        let mut places: Vec<Place> = ranked.into_iter().take(n_wanted).map(place).collect();
-        places.sort_by_key(|place| place.node);
-        Some(places)
+        let mut places: Vec<Place> = chosen.map(place).collect();
+        places.sort_unstable_by_key(|place| place.node);
+        places
+    }
+
+    /// The same among nodes that are alike, now: those with the fewest free cores, or with the most.
+    fn choose_now(&self, wanted: &Wanted) -> Option<Vec<Place>> {
+        let n_wanted = wanted.n_nodes as usize;
+        let sign = if wanted.packing == Packing::Pack { 1 } else { -1 };
+        let ranked_at = |idx: usize| {
+            let piece = self.piece_at(idx, wanted, self.now)?;
+            let room = &self.line(idx).room;
+            let free = self.timelines.get(&idx).map_or(room.cores, |timeline| timeline.at(self.now).cores);
+            Some((sign * free, idx, piece))
+        };
+        // What was planned on in this pass has less free than its place among the others says.
+        let mut ranked: Vec<(i64, usize, &Piece)> = self.timelines.keys().filter_map(|idx| ranked_at(*idx)).collect();
+        let buckets = self.shared.with_free(wanted.least_cores());
+        let buckets: Vec<_> = match wanted.packing {
+            Packing::Pack => buckets.collect(),
+            Packing::Spread => buckets.rev().collect(),
+        };
+        let others = buckets.into_iter().flat_map(|(_, nodes)| nodes);
+        let others = others.filter(|idx| !self.timelines.contains_key(idx));
+        ranked.extend(others.filter_map(ranked_at).take(n_wanted));
+        ranked.sort_unstable_by_key(|(rank, idx, _)| (*rank, *idx));
+        ranked.truncate(n_wanted);
+        (ranked.len() == n_wanted).then(|| self.places(ranked.into_iter().map(|(_, idx, piece)| (idx, piece))))
+    }
+
+    /// The same, later: those that have room last, so that what is free now is left to others meanwhile.
+    fn choose_later(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
+        let n_wanted = wanted.n_nodes as usize;
+        let later = self.fit_later(wanted).take_while(|(fit, _)| *fit <= at);
+        let mut chosen: Vec<usize> = later.map(|(_, idx)| idx).collect();
+        chosen.reverse();
+        chosen.extend(self.fit_now(wanted).take(n_wanted.saturating_sub(chosen.len())));
+        chosen.truncate(n_wanted);
+        let chosen = chosen.into_iter().filter_map(|idx| Some((idx, self.piece_at(idx, wanted, at)?)));
+        let places = self.places(chosen);
+        (places.len() == n_wanted).then_some(places)
     }
 
     /// The same nodes again, if they still have room then for a job of this size.
@@ -168,6 +302,7 @@ impl<'a> Grid<'a> {
     ) {
         let Ok(idx) = self.shared.line_idx(place.node) else { return };
         let line = &self.shared.lines()[idx].1;
+        self.has_plans |= from > self.now;
         let timeline = self
             .timelines
             .entry(idx)

@@ -202,6 +202,7 @@ impl<'a> Pass<'a> {
     /// The same among the sizes that start by `latest`, one of which does.
     pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
         if let Some(evolving) = &spec.evolving {
+            self.check_unshared(spec)?;
             self.open_ledgers(spec);
             return self.find_stages(spec, evolving, from, latest);
         }

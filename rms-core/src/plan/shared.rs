@@ -11,7 +11,7 @@ use super::grid::{Grid, Place, Wanted};
 use super::ledger::{self, Ledger};
 use super::pass::Pass;
 use super::{Blocked, Shortage};
-use crate::state::{Piece, State};
+use crate::state::{Piece, SharedCluster, State};
 
 /// The clusters of a pass that are shared by cores.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) type WantedBy = BTreeMap<ClusterId, Wanted>;
 impl<'a> Grids<'a> {
     pub(super) fn new(state: &'a State, now: Time) -> Grids<'a> {
         let overdue = now + state.settings().kill_grace.max(Span::from_secs(1));
-        let grid = |(cluster, shared)| (cluster, Grid::new(cluster, shared, now, overdue));
+        let grid = |here: (ClusterId, &'a SharedCluster)| (here.0, Grid::new(state.shared(), here, now, overdue));
         Grids { by_cluster: state.shared().clusters().map(grid).collect(), ..Grids::default() }
     }
 
@@ -138,7 +138,16 @@ impl Pass<'_> {
         }
     }
 
-    /// Is any size of the job on shared clusters alone, and is there no room now for any such one, nor another one?
+    /// An application with stages was admitted to clusters that were not shared by cores then.
+    pub(super) fn check_unshared(&self, spec: &JobSpec) -> Result<(), Shortage> {
+        let wanted = spec.options.iter().flat_map(|request| &request.nodes);
+        let shared = wanted.filter(|(cluster, _)| self.grids.by_cluster.contains_key(*cluster));
+        let shortage =
+            |(cluster, wanted): (&ClusterId, &u32)| Shortage { cluster: *cluster, wanted: *wanted, usable: 0 };
+        shared.map(shortage).next().map_or(Ok(()), Err)
+    }
+
+    /// Does every size of the job need room on a shared cluster that is not there now?
     pub(super) fn has_no_room(&self, spec: &JobSpec) -> bool {
         let has_no_room = |request: &Request| {
             let wanted = self.grids.wanted(spec, request);
@@ -187,10 +196,10 @@ impl Pass<'_> {
                 let grid = &self.grids.by_cluster[cluster];
                 let usable = grid.n_eligible(wanted);
                 let shortage = || Shortage { cluster: *cluster, wanted: wanted.n_nodes, usable };
-                let found = grid.first_start(wanted, start).ok_or_else(shortage)?;
-                if found.at > start {
-                    let step = Step { from: start, nodes: i64::from(usable) - found.n_now as i64 };
-                    let (until, wanted, capacity) = (found.at, wanted.n_nodes, usable.into());
+                let (until, n_now) = grid.first_start(wanted, start).ok_or_else(shortage)?;
+                if until > start {
+                    let step = Step { from: start, nodes: i64::from(usable) - n_now as i64 };
+                    let (wanted, capacity) = (wanted.n_nodes, usable.into());
                     (start, blocked) = (until, Some(Blocked { cluster: *cluster, step, until, wanted, capacity }));
                 }
             }

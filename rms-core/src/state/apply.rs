@@ -409,7 +409,7 @@ impl State {
 
     pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
         let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
-        self.index.remove_job(job, entry, &self.nodes);
+        self.index.remove_job(job, entry);
         edit(entry);
         self.index.insert_job(job, entry, &self.nodes);
         Ok(())
@@ -528,7 +528,7 @@ impl State {
 
     fn drop_job(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         let Some(entry) = self.jobs.remove(&job) else { return Ok(()) };
-        self.index.remove_job(job, &entry, &self.nodes);
+        self.index.remove_job(job, &entry);
         self.index.unshare(&entry.spec);
         self.index.disown(job, &entry.spec.owner);
         self.release(job, entry.held(), bumped)

@@ -64,13 +64,13 @@ impl Eq for FreeNodes {}
 
 /// A set of ids in a bit each: ids are given in turn, so they lie close.
 #[derive(Clone, Debug, Default)]
-struct IdSet {
+pub(super) struct IdSet {
     words: Vec<u64>,
 }
 
 impl IdSet {
     /// Was it absent?
-    fn insert(&mut self, node: NodeId) -> bool {
+    pub(super) fn insert(&mut self, node: NodeId) -> bool {
         let (word_idx, bit) = place(node);
         if word_idx >= self.words.len() {
             self.words.resize(word_idx + 1, 0);
@@ -81,7 +81,7 @@ impl IdSet {
     }
 
     /// Was it there?
-    fn remove(&mut self, node: NodeId) -> bool {
+    pub(super) fn remove(&mut self, node: NodeId) -> bool {
         let (word_idx, bit) = place(node);
         let Some(word) = self.words.get_mut(word_idx) else { return false };
         let was_there = *word & bit != 0;
@@ -110,7 +110,7 @@ impl IdSet {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.words.iter().enumerate().flat_map(|(word_idx, word)| {
             // Each turn takes the lowest bit away.
             let rests = std::iter::successors(Some(*word), |rest| Some(rest & (rest - 1)));

@@ -135,7 +135,7 @@ impl Index {
         }
     }
 
-    pub(super) fn remove_job(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
+    pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
         self.awaited.remove(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
@@ -154,14 +154,14 @@ impl Index {
                 self.holding.remove(&job);
                 self.malleable.remove(&job);
                 self.evolved.remove(&job);
-                self.let_go(job, nodes);
+                self.let_go(job);
                 if let Some(at) = next_stage(started) {
                     self.stages.remove(&(at, job));
                 }
             }
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);
-                self.let_go(job, nodes);
+                self.let_go(job);
                 self.ghosts.remove(&(ghost.next_until(), job));
             }
         }
@@ -173,14 +173,14 @@ impl Index {
         self.shared.hold(job, entry, nodes);
     }
 
-    fn let_go(&mut self, job: JobId, nodes: &Nodes) {
+    fn let_go(&mut self, job: JobId) {
         self.occupation.let_go(job);
-        self.shared.let_go(job, nodes);
+        self.shared.let_go(job);
     }
 
     /// The nodes of a job may or may not be planned with any more.
     pub(super) fn recount(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
-        self.let_go(job, nodes);
+        self.let_go(job);
         self.hold(job, entry, nodes);
     }
 

@@ -1,11 +1,12 @@
 //! The nodes of clusters that are shared by cores: what is free of each now, and who holds how much of it until when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::{ClusterId, Devices, Grant, Indices, Inventory, JobId, Mebibytes, NodeId, Slice, Time};
 
 use super::Nodes;
 use super::constraint::Piece;
+use super::free::IdSet;
 use crate::state::job::{Job, Phase};
 use crate::state::node::Node;
 
@@ -53,7 +54,14 @@ pub(crate) struct Line {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shared {
     clusters: BTreeMap<ClusterId, SharedCluster>,
-    held: BTreeMap<JobId, Vec<(ClusterId, NodeId)>>,
+    held: BTreeMap<JobId, Held>,
+}
+
+/// Where a job holds something, and until when in each cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Held {
+    nodes: Vec<(ClusterId, NodeId)>,
+    ends: BTreeMap<ClusterId, Time>,
 }
 
 /// The nodes of one of them, in the order of their ids.
@@ -62,6 +70,14 @@ pub(crate) struct SharedCluster {
     lines: Vec<(NodeId, Line)>,
     /// What its nodes are made of, each once, in the order in which they came.
     kinds: Vec<Inventory>,
+    /// How many nodes of each kind may be planned with.
+    n_usable: Vec<u32>,
+    /// Usable nodes where nothing may start now.
+    n_shut: u32,
+    /// Nodes where something may start, by how many cores nobody has.
+    by_free: Vec<(u32, IdSet)>,
+    /// Who holds something of them, by until when.
+    ends: BTreeSet<(Time, JobId)>,
     /// Logical CPUs of cores that nobody has, over all nodes where something may start.
     pub(crate) n_free_cpus: u64,
 }
@@ -161,9 +177,9 @@ impl Line {
         }
     }
 
-    fn n_free_cpus(&self, inventory: &Inventory) -> u64 {
-        let n_cores = if self.is_open { u64::try_from(self.room.cores).unwrap_or(0) } else { 0 };
-        n_cores * u64::from(inventory.threads_per_core())
+    /// Cores that somebody may get now.
+    fn n_free(&self) -> u32 {
+        if self.is_open { u32::try_from(self.room.cores).unwrap_or(0) } else { 0 }
     }
 
     /// The very cores and devices for a slice that there is room for: cores of one NUMA domain where that is possible,
@@ -223,7 +239,7 @@ impl Eq for Line {}
 
 impl PartialEq for SharedCluster {
     fn eq(&self, other: &SharedCluster) -> bool {
-        self.lines == other.lines && self.n_free_cpus == other.n_free_cpus
+        self.lines == other.lines && self.n_free_cpus == other.n_free_cpus && self.ends == other.ends
     }
 }
 
@@ -248,13 +264,61 @@ impl SharedCluster {
         }
     }
 
-    fn edit(&mut self, node: NodeId, inventory: &Inventory, edit: impl FnOnce(&mut Line)) {
+    fn edit(&mut self, node: NodeId, edit: impl FnOnce(&mut Line)) {
         if let Ok(idx) = self.line_idx(node) {
-            let line = &mut self.lines[idx].1;
-            self.n_free_cpus -= line.n_free_cpus(inventory);
-            edit(line);
-            self.n_free_cpus += line.n_free_cpus(inventory);
+            self.count(idx, false);
+            edit(&mut self.lines[idx].1);
+            self.count(idx, true);
         }
+    }
+
+    /// What a node has free is counted, or is no more.
+    fn count(&mut self, idx: usize, comes: bool) {
+        let (node, line) = &self.lines[idx];
+        let n_free = line.n_free();
+        let n_cpus = u64::from(n_free) * u64::from(self.kinds[line.kind].threads_per_core());
+        let n_shut = u32::from(line.is_usable && !line.is_open);
+        let n_usable = u32::from(line.is_usable);
+        if line.is_open {
+            while self.by_free.len() <= n_free as usize {
+                self.by_free.push((0, IdSet::default()));
+            }
+            let (n_nodes, nodes) = &mut self.by_free[n_free as usize];
+            match comes {
+                true => *n_nodes += u32::from(nodes.insert(*node)),
+                false => *n_nodes -= u32::from(nodes.remove(*node)),
+            }
+        }
+        let (usable, kind) = (&mut self.n_usable, line.kind);
+        match comes {
+            true => (self.n_free_cpus, self.n_shut) = (self.n_free_cpus + n_cpus, self.n_shut + n_shut),
+            false => (self.n_free_cpus, self.n_shut) = (self.n_free_cpus - n_cpus, self.n_shut - n_shut),
+        }
+        usable[kind] = if comes { usable[kind] + n_usable } else { usable[kind] - n_usable };
+    }
+
+    /// How many nodes of each kind may be planned with.
+    pub(crate) fn n_usable(&self) -> &[u32] {
+        &self.n_usable
+    }
+
+    /// May something start on each node that is planned with?
+    pub(crate) fn are_all_open(&self) -> bool {
+        self.n_shut == 0
+    }
+
+    /// Places of the nodes where something may start, by how many cores nobody has, from `n_cores` on upwards.
+    pub(crate) fn with_free(
+        &self,
+        n_cores: u32,
+    ) -> impl DoubleEndedIterator<Item = (u32, impl Iterator<Item = usize> + '_)> + '_ {
+        let buckets = self.by_free.iter().enumerate().skip(n_cores as usize).filter(|(_, (n_nodes, _))| *n_nodes > 0);
+        buckets.map(|(n_free, (_, nodes))| (n_free as u32, nodes.iter().filter_map(|node| self.line_idx(node).ok())))
+    }
+
+    /// On how many nodes so many cores or more are free.
+    pub(crate) fn n_with_free(&self, n_cores: u32) -> u32 {
+        self.by_free.iter().skip(n_cores as usize).map(|(n_nodes, _)| n_nodes).sum()
     }
 }
 
@@ -286,18 +350,19 @@ impl Shared {
         let line = Line::new(entry, known.unwrap_or(shared.kinds.len()));
         if known.is_none() {
             shared.kinds.push(entry.inventory.clone());
+            shared.n_usable.push(0);
         }
-        shared.n_free_cpus += line.n_free_cpus(&entry.inventory);
         if let Err(idx) = shared.line_idx(node) {
             shared.lines.insert(idx, (node, line));
+            shared.count(idx, true);
         }
     }
 
     pub(super) fn remove_node(&mut self, node: NodeId, entry: &Node) {
         let Some(shared) = self.clusters.get_mut(&entry.cluster) else { return };
         if let Ok(idx) = shared.line_idx(node) {
-            let (_, line) = shared.lines.remove(idx);
-            shared.n_free_cpus -= line.n_free_cpus(&entry.inventory);
+            shared.count(idx, false);
+            shared.lines.remove(idx);
         }
     }
 
@@ -307,7 +372,7 @@ impl Shared {
             return;
         }
         let grants = entry.grants();
-        let mut held = Vec::new();
+        let mut held = Held::default();
         for node in entry.held() {
             let Some(known) = nodes.get(&node) else { continue };
             let Some(shared) = self.clusters.get_mut(&known.cluster) else { continue };
@@ -321,21 +386,44 @@ impl Shared {
                 Some(grant) => Piece { slice: grant.amount(), is_whole: false },
                 None => Piece::whole(&known.inventory),
             };
-            shared.edit(node, &known.inventory, |line| line.add(Hold { until, job, piece, grant }));
-            held.push((known.cluster, node));
+            shared.edit(node, |line| line.add(Hold { until, job, piece, grant }));
+            shared.ends.insert((until, job));
+            held.nodes.push((known.cluster, node));
+            held.ends.insert(known.cluster, until);
         }
-        if !held.is_empty() {
+        if !held.nodes.is_empty() {
             self.held.insert(job, held);
         }
     }
 
     /// It holds them no more.
-    pub(super) fn let_go(&mut self, job: JobId, nodes: &Nodes) {
-        for (cluster, node) in self.held.remove(&job).into_iter().flatten() {
-            if let (Some(shared), Some(known)) = (self.clusters.get_mut(&cluster), nodes.get(&node)) {
-                shared.edit(node, &known.inventory, |line| line.remove(job));
+    pub(super) fn let_go(&mut self, job: JobId) {
+        let Some(Held { nodes, ends }) = self.held.remove(&job) else { return };
+        for (cluster, node) in nodes {
+            if let Some(shared) = self.clusters.get_mut(&cluster) {
+                shared.edit(node, |line| line.remove(job));
             }
         }
+        for (cluster, until) in ends {
+            if let Some(shared) = self.clusters.get_mut(&cluster) {
+                shared.ends.remove(&(until, job));
+            }
+        }
+    }
+
+    /// Who leaves a cluster, by until when, with the places of the nodes.
+    pub(crate) fn ends(
+        &self,
+        cluster: ClusterId,
+    ) -> impl Iterator<Item = (Time, impl Iterator<Item = usize> + '_)> + '_ {
+        let shared = self.clusters.get(&cluster);
+        shared.into_iter().flat_map(move |shared| {
+            shared.ends.iter().map(move |(until, job)| {
+                let nodes = self.held.get(job).map_or(&[][..], |held| &held.nodes);
+                let here = nodes.iter().filter(move |(known, _)| *known == cluster);
+                (*until, here.filter_map(|(_, node)| shared.line_idx(*node).ok()))
+            })
+        })
     }
 
     /// The very cores and devices of a node for a slice that there is room for.

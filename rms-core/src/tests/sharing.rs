@@ -136,6 +136,29 @@ fn free_cores_of_several_nodes_are_no_place_for_one_task() {
     assert_eq!(line.estimate.map(|at| at.since(world.now)), Some(Span::from_secs(100)), "{line:?}");
 }
 
+#[test]
+fn a_job_with_a_profile_needs_whole_nodes_for_itself() {
+    let mut world = shared(&[(4, 0); 4]);
+    let profile = |text: &'static str| {
+        move |submission: &mut rms_api::call::Submission| {
+            let stages = text.parse().expect("a profile");
+            submission.evolving = Some(rms_model::Evolving { stages, expansion: Default::default(), open: false });
+        }
+    };
+    let refusal = world.refused(profile("1x10s"));
+    assert!(refusal.contains("not shared by cores"), "{refusal}");
+    world.set("allocation", "nodes");
+    let job = world.submit_with(profile("1x10s"));
+    assert_eq!(world.cores_of(job), ["n1"]);
+    let waits = world.submit_with(profile("4x10s"));
+    // Who was accepted before waits until his cluster is what it was.
+    world.set("allocation", "cores");
+    world.ends(job);
+    assert!(world.waits(waits));
+    world.set("allocation", "nodes");
+    assert_eq!(world.cores_of(waits).len(), 4);
+}
+
 fn drawn(dice: &mut Dice) -> Ask {
     Ask {
         nodes: dice.number(1, 4).saturating_sub(1).max(1),
