@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rms_api::desired::{JobReport, Launch, LaunchNode};
 use rms_core::node_loop::Growth;
-use rms_model::{JobId, Run, Span};
+use rms_model::{JobId, Mebibytes, Run, Span};
 use rms_wire::peer::StepPart;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,12 @@ impl Order {
     /// This node.
     pub fn place(&self) -> Option<&LaunchNode> {
         self.launch.nodes.get(self.node_idx as usize)
+    }
+
+    /// The limit of the memory of the job here; 0: none.
+    pub fn memory(&self) -> Mebibytes {
+        let granted = self.place().and_then(|place| place.grant.as_ref()).map(|grant| grant.memory);
+        granted.unwrap_or(self.launch.memory)
     }
 
     /// The nodes that the job may use: all but those that it is to leave.

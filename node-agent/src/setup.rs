@@ -14,6 +14,7 @@ use crate::hash::fnv1a;
 use crate::keys::Keys;
 use crate::order::{Negotiates, Order};
 use crate::spool::Spool;
+use crate::topology::cores::Cores;
 use crate::topology::cpulist::CpuSet;
 
 /// One agent's surroundings.
@@ -26,9 +27,7 @@ pub struct Setup {
     pub spool: Spool,
     pub cgroups: Parent,
     pub mask: Option<CpuSet>,
-    /// The CPUs of this machine that jobs may use, and how many the server counts.
-    pub cpus: CpuSet,
-    pub n_cpus: u32,
+    pub cores: Cores,
     /// This program, which is also its own spawner.
     pub program: PathBuf,
     pub rsh: Option<PathBuf>,
@@ -94,13 +93,11 @@ impl Setup {
 }
 
 impl Setup {
-    /// The CPUs of a job on this node: the first ones, if it has not all. Those that are only declared are counted, not
-    /// applied.
+    /// The CPUs of a job on this node.
     fn mask_of(&self, desired: &DesiredJob) -> Option<CpuSet> {
-        let n_cpus = desired.launch.nodes.get(desired.node_idx as usize).map_or(self.n_cpus, |node| node.cpus);
-        let has_all = n_cpus >= self.n_cpus;
-        let some = || self.cpus.iter().copied().take(n_cpus as usize).collect();
-        if has_all { self.mask.clone() } else { Some(some()) }
+        let place = desired.launch.nodes.get(desired.node_idx as usize);
+        let own = place.and_then(|place| self.cores.of(place, desired.launch.one_thread_a_core));
+        own.or_else(|| self.mask.clone())
     }
 }
 

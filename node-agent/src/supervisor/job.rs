@@ -139,7 +139,7 @@ const UNKILLABLE: Duration = Duration::from_secs(60);
 
 impl Job {
     pub fn new(order: Order, baseline: Baseline, cgroup: &Cgroup) -> Job {
-        let n_out_of_memory = if order.launch.memory > Mebibytes(0) { cgroup.n_out_of_memory() } else { 0 };
+        let n_out_of_memory = if order.memory() > Mebibytes(0) { cgroup.n_out_of_memory() } else { 0 };
         // A wall time that no clock can hold never comes.
         let begun = Instant::now();
         let wall_at = begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_away);
@@ -550,7 +550,7 @@ impl Job {
             // It had its time after TERM, and KILL was needed.
             NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
             NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. }
-                if self.order.launch.memory > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
+                if self.order.memory() > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
             {
                 NodeExit::OutOfMemory
             }

@@ -447,13 +447,13 @@ impl Supervisor {
 
     /// Only who asks for memory, and who comes after one, pays for it.
     fn limit_memory(&mut self, order: &Order) -> Result<(), Unstarted> {
-        let is_limited = order.launch.memory > Mebibytes(0);
+        let is_limited = order.memory() > Mebibytes(0);
         let was_limited = std::mem::replace(&mut self.is_limited, is_limited && self.seat.cgroup.kind() != Kind::None);
         if !self.is_limited && !was_limited {
             return Ok(());
         }
-        self.seat.cgroup.limit_memory(order.launch.memory).map_err(|error| {
-            let reason = format!("cannot limit its memory to {}: {error}", order.launch.memory);
+        self.seat.cgroup.limit_memory(order.memory()).map_err(|error| {
+            let reason = format!("cannot limit its memory to {}: {error}", order.memory());
             // What we hold for the job counts for it, too: a large script or environment may be more than it may have.
             Unstarted { reason, is_fault: error.kind() != std::io::ErrorKind::ResourceBusy }
         })

@@ -1,5 +1,6 @@
 //! Describes the node: what it tells the server, and which CPUs its jobs may really use.
 
+pub mod cores;
 pub mod cpulist;
 pub mod declared;
 pub mod sysfs;
@@ -12,6 +13,7 @@ use nix::unistd::Pid;
 use rms_model::{Devices, Inventory, Mebibytes};
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
+use cores::Cores;
 use cpulist::CpuSet;
 use declared::Declared;
 use sysfs::SysfsError;
@@ -23,8 +25,8 @@ pub struct Topology {
     pub inventory: Inventory,
     /// The mask of every job that has all of the node; `None` where no CPU was taken away.
     pub mask: Option<CpuSet>,
-    /// Those that the machine really has of what is declared.
-    pub cpus: CpuSet,
+    /// What the machine really has of what is declared.
+    pub cores: Cores,
 }
 
 /// What the configuration says of the node.
@@ -52,13 +54,16 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
     let (sockets, numa_nodes, cores, cpus) = match wishes.declared {
         // CPUs that the machine does not have are accounted, not applied.
         Some(declared) => (declared.packs, declared.numa_nodes(), declared.cores(), declared.cpus()),
-        None => (machine.sockets, machine.numa_nodes, machine.cores, machine.cpus.len() as u32),
+        None => (machine.sockets, machine.numa_nodes, machine.cores.len() as u32, machine.cpus.len() as u32),
     };
     let speed_milli = wishes.speed_milli.unwrap_or(1000);
     let features = wishes.features.clone();
     let inventory =
         Inventory { sockets, numa_nodes, cores, cpus, memory, speed_milli, features, devices: Devices::default() };
-    Ok(Topology { inventory, mask, cpus: machine.cpus })
+    let threads = inventory.threads_per_core();
+    let real = Cores::new(machine.cores, threads, cpus);
+    let cores = if wishes.declared.is_some() { real.declared(cores, threads) } else { real };
+    Ok(Topology { inventory, mask, cores })
 }
 
 /// The CPUs that this process may run on; jobs inherit no more.

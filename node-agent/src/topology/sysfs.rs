@@ -1,6 +1,6 @@
 //! Reads sockets, NUMA nodes, cores and CPUs from a sysfs tree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,8 @@ use super::cpulist::{self, CpuListError, CpuSet};
 pub struct Machine {
     pub sockets: u32,
     pub numa_nodes: u32,
-    pub cores: u32,
+    /// The logical CPUs of each core; cores follow one another by socket, NUMA node and core.
+    pub cores: Vec<Vec<u32>>,
     pub cpus: CpuSet,
 }
 
@@ -43,7 +44,8 @@ pub fn read(root: &Path, allowed: Option<&CpuSet>) -> Result<Machine, SysfsError
         return Err(SysfsError::NoCpus { wanted, online: cpulist::print(&online) });
     }
     let mut sockets = BTreeSet::new();
-    let mut cores = BTreeSet::new();
+    let mut cores: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    let numa_nodes = numa_nodes(&root.join("devices/system/node"), &cpus);
     for cpu in &cpus {
         let topology = root.join(format!("devices/system/cpu/cpu{cpu}/topology"));
         // Some virtual machines have no topology directories: each CPU is then a core of one socket.
@@ -51,23 +53,23 @@ pub fn read(root: &Path, allowed: Option<&CpuSet>) -> Result<Machine, SysfsError
         let die = read_number(&topology.join("die_id")).unwrap_or(0);
         let core = read_number(&topology.join("core_id")).unwrap_or(i64::from(*cpu));
         sockets.insert(socket);
-        cores.insert((socket, die, core));
+        let numa_node = numa_nodes.iter().find(|(_, list)| list.contains(cpu)).map(|(number, _)| *number);
+        cores.entry((socket, numa_node, die, core)).or_default().push(*cpu);
     }
-    let numa_nodes = count_numa_nodes(&root.join("devices/system/node"), &cpus);
-    Ok(Machine { sockets: sockets.len() as u32, numa_nodes, cores: cores.len() as u32, cpus })
+    let n_numa_nodes = (numa_nodes.len() as u32).max(1);
+    let cores = cores.into_values().collect();
+    Ok(Machine { sockets: sockets.len() as u32, numa_nodes: n_numa_nodes, cores, cpus })
 }
 
-/// NUMA nodes that have at least one of the CPUs; a kernel without NUMA has one node.
-fn count_numa_nodes(dir: &Path, cpus: &CpuSet) -> u32 {
-    let Ok(entries) = dir.read_dir() else { return 1 };
-    let has_cpus = |path: PathBuf| read_list(&path.join("cpulist")).is_ok_and(|list| !list.is_disjoint(cpus));
-    let is_node = |name: &str| name.strip_prefix("node").is_some_and(|digits| digits.parse::<u32>().is_ok());
-    let n_nodes = entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_node))
-        .filter(|entry| has_cpus(entry.path()))
-        .count();
-    (n_nodes as u32).max(1)
+/// NUMA nodes that have at least one of the CPUs, with all of theirs; a kernel without NUMA names none.
+fn numa_nodes(dir: &Path, cpus: &CpuSet) -> BTreeMap<u32, CpuSet> {
+    let Ok(entries) = dir.read_dir() else { return BTreeMap::new() };
+    let node = |entry: std::fs::DirEntry| {
+        let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+        let list = read_list(&entry.path().join("cpulist")).ok()?;
+        (!list.is_disjoint(cpus)).then_some((number, list))
+    };
+    entries.filter_map(Result::ok).filter_map(node).collect()
 }
 
 fn read_list(path: &Path) -> Result<CpuSet, SysfsError> {
@@ -106,14 +108,33 @@ mod tests {
     fn a_tree_is_counted() {
         let dir = fixture();
         let machine = read(dir.path(), None).expect("readable");
-        assert_eq!((machine.sockets, machine.numa_nodes, machine.cores, machine.cpus.len()), (2, 2, 4, 7));
+        assert_eq!((machine.sockets, machine.numa_nodes, machine.cores.len(), machine.cpus.len()), (2, 2, 4, 7));
+    }
+
+    #[test]
+    fn cores_are_numbered_by_socket_and_numa_node() {
+        let dir = fixture();
+        let put = |path: &str, text: &str| {
+            std::fs::write(dir.path().join("devices/system").join(path), text).expect("a file");
+        };
+        // The kernel numbers by threads, and both packages' NUMA nodes the other way round than their cores.
+        for cpu in 0..8 {
+            put(&format!("cpu/cpu{cpu}/topology/physical_package_id"), &format!("{}\n", cpu % 2));
+            put(&format!("cpu/cpu{cpu}/topology/core_id"), &format!("{}\n", cpu / 2 % 2));
+        }
+        std::fs::create_dir_all(dir.path().join("devices/system/node/node2")).expect("a directory");
+        put("node/node0/cpulist", "2,6\n");
+        put("node/node1/cpulist", "0,4\n");
+        put("node/node2/cpulist", "1,3,5,7\n");
+        let machine = read(dir.path(), None).expect("readable");
+        assert_eq!(machine.cores, [vec![2, 6], vec![0, 4], vec![1, 5], vec![3]]);
     }
 
     #[test]
     fn only_allowed_cpus_count() {
         let dir = fixture();
         let machine = read(dir.path(), Some(&CpuSet::from([1, 2, 3, 7]))).expect("readable");
-        assert_eq!((machine.sockets, machine.numa_nodes, machine.cores, machine.cpus.len()), (1, 1, 2, 3));
+        assert_eq!((machine.sockets, machine.numa_nodes, machine.cores.len(), machine.cpus.len()), (1, 1, 2, 3));
         let error = read(dir.path(), Some(&CpuSet::from([7, 9]))).expect_err("offline").to_string();
         assert_eq!(error, "none of the CPUs 7,9 is online; online are 0-6");
     }
@@ -121,6 +142,7 @@ mod tests {
     #[test]
     fn this_machine_can_be_read() {
         let machine = read(Path::new("/sys"), None).expect("a Linux machine");
-        assert!(machine.cores as usize <= machine.cpus.len() && machine.sockets <= machine.cores, "{machine:?}");
+        assert!(machine.cores.len() <= machine.cpus.len(), "{machine:?}");
+        assert!(machine.sockets as usize <= machine.cores.len(), "{machine:?}");
     }
 }

@@ -22,6 +22,7 @@ use node_agent::pmi::frames::HubFrame;
 use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
+use node_agent::topology::cores::Cores;
 use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, Launch, LaunchNode, NodeExit, NodeReport};
 use rms_core::node_loop::{Inbound, Question};
 use rms_model::{Environment, Execution, Generation, JobId, Labels, NodeId, Owner, Run, Span, Usage, Work};
@@ -145,14 +146,14 @@ impl World {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_node-agent"));
         let cgroups = probe(self.wanted, &self.cgroup_name(), self.mask.as_ref());
         let cgroups = cgroups.expect("this kind of cgroup");
+        let cpus = self.mask.clone().or_else(node_agent::topology::own_cpus).expect("an affinity");
         Setup {
             name: "t1".to_owned(),
             instance: self.instance(),
             spool: self.spool(),
             cgroups,
             mask: self.mask.clone(),
-            cpus: self.mask.clone().or_else(node_agent::topology::own_cpus).expect("an affinity"),
-            n_cpus: 2,
+            cores: Cores::new(cpus.into_iter().map(|cpu| vec![cpu]).collect(), 1, 2),
             rsh: setup::rsh_beside(&program),
             program,
             aliases: None,

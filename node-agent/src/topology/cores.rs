@@ -1,0 +1,102 @@
+//! Which logical CPUs the numbered cores of a node are, and which of them a job has.
+
+use rms_api::desired::LaunchNode;
+
+use super::cpulist::CpuSet;
+
+/// The cores of a node as the server numbers them: by package, NUMA domain and core.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cores {
+    /// The logical CPUs of each. A core that is only declared has none.
+    cpus: Vec<Vec<u32>>,
+    /// As the server counts them.
+    threads_per_core: u32,
+    n_cpus: u32,
+}
+
+impl Cores {
+    /// The server counts `n_cpus` in all, and `threads_per_core` for each core that it grants.
+    pub fn new(cpus: Vec<Vec<u32>>, threads_per_core: u32, n_cpus: u32) -> Cores {
+        Cores { cpus, threads_per_core, n_cpus }
+    }
+
+    /// The same CPUs as `n_cores` declared cores of so many threads each.
+    pub fn declared(self, n_cores: u32, threads_per_core: u32) -> Cores {
+        let mut there = self.cpus.into_iter().flatten();
+        let cpus = (0..n_cores).map(|_| there.by_ref().take(threads_per_core as usize).collect()).collect();
+        Cores { cpus, threads_per_core, n_cpus: n_cores.saturating_mul(threads_per_core) }
+    }
+
+    /// The CPUs of a job that has this place; `None`: all of the node's. Of a core that it has in part, or with
+    /// `one_thread_a_core`, it has the first threads. What it has of declared cores only is counted, not applied.
+    pub fn of(&self, place: &LaunchNode, one_thread_a_core: bool) -> Option<CpuSet> {
+        let threads = if one_thread_a_core { 1 } else { self.threads_per_core };
+        let n_cpus = match &place.grant {
+            Some(grant) => grant.cores.len().saturating_mul(threads),
+            None if place.cpus >= self.n_cpus && !one_thread_a_core => return None,
+            None => self.n_cpus,
+        };
+        let is_granted = |core: u32| place.grant.as_ref().is_none_or(|grant| grant.cores.contains(core));
+        let cores = (0..).zip(&self.cpus).filter(|(core, _)| is_granted(*core)).map(|(_, cpus)| cpus);
+        let most_each = if one_thread_a_core { 1 } else { usize::MAX };
+        let cpus = cores.flat_map(|cpus| cpus.iter().copied().take(most_each));
+        // Cores need not have as many threads as each other, so only who gave some back is counted.
+        let most = if place.cpus < n_cpus { place.cpus as usize } else { usize::MAX };
+        let cpus: CpuSet = cpus.take(most).collect();
+        (!cpus.is_empty()).then_some(cpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Grant;
+
+    use super::*;
+    use crate::order::tests::node;
+
+    fn place(cores: Option<&[u32]>, cpus: u32) -> LaunchNode {
+        let grant = cores.map(|cores| Grant { cores: cores.iter().copied().collect(), ..Grant::default() });
+        LaunchNode { cpus, grant, ..node("n1") }
+    }
+
+    fn expect(cores: &Cores, place: &LaunchNode, one_thread_a_core: bool, expected: Option<&[u32]>) {
+        let expected = expected.map(|cpus| cpus.iter().copied().collect());
+        assert_eq!(cores.of(place, one_thread_a_core), expected, "{place:?}");
+    }
+
+    /// Two packages of two cores of two threads each, numbered by the kernel as most are.
+    fn machine() -> Cores {
+        Cores::new(vec![vec![0, 4], vec![2, 6], vec![1, 5], vec![3, 7]], 2, 8)
+    }
+
+    #[test]
+    fn a_job_has_all_threads_of_its_cores_or_the_first_ones() {
+        expect(&machine(), &place(Some(&[1, 2]), 4), false, Some(&[1, 2, 5, 6]));
+        expect(&machine(), &place(Some(&[1, 2]), 2), true, Some(&[1, 2]));
+        expect(&machine(), &place(None, 8), false, None);
+        expect(&machine(), &place(None, 8), true, Some(&[0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn cpus_are_given_back_from_the_end_of_what_was_granted() {
+        expect(&machine(), &place(Some(&[1, 2]), 3), false, Some(&[1, 2, 6]));
+        expect(&machine(), &place(Some(&[1, 2]), 1), true, Some(&[2]));
+        expect(&machine(), &place(None, 3), false, Some(&[0, 2, 4]));
+    }
+
+    #[test]
+    fn a_core_with_more_threads_than_most_is_given_whole() {
+        let uneven = Cores::new(vec![vec![0, 1], vec![2]], 1, 3);
+        expect(&uneven, &place(Some(&[0]), 1), false, Some(&[0, 1]));
+        expect(&uneven, &place(Some(&[1]), 1), false, Some(&[2]));
+    }
+
+    #[test]
+    fn declared_cores_have_the_cpus_that_there_are() {
+        let declared = machine().declared(6, 2);
+        expect(&declared, &place(Some(&[0, 3]), 4), false, Some(&[0, 3, 4, 7]));
+        expect(&declared, &place(Some(&[3, 5]), 4), false, Some(&[3, 7]));
+        expect(&declared, &place(Some(&[4, 5]), 4), false, None);
+        expect(&machine().declared(8, 1), &place(Some(&[1]), 1), false, Some(&[4]));
+    }
+}
