@@ -27,7 +27,7 @@ fn submit(deployment: &Deployment, name: &str, arguments: &[&str]) -> u64 {
         deployment.path().display()
     );
     let script = deployment.script(&format!("{name}.sh"), &text);
-    deployment.submit(&[&["-t", "10m"], arguments, &[&script]].concat())
+    deployment.submit(&[&["-t", "10m", "--slurm-env"], arguments, &[&script]].concat())
 }
 
 struct Seen {
@@ -61,10 +61,9 @@ fn two_jobs_side_by_side_have_cores_of_their_own_and_a_third_waits() {
     let third = submit(&deployment, "three", &["-n", "1"]);
     deployment.kill_agent("a1");
     deployment.restart_agent("a1");
-    deployment.wait_for_nodes();
     for (job, seen) in jobs.iter().zip([&one, &two]) {
         assert_eq!(allowed(seen.pid), seen.cpus);
-        deployment.wait_for_state(*job, "running");
+        deployment.wait_for_state(*job, "started");
     }
     deployment.wait_for_state(third, "waiting");
 
