@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::malleable_options::{Beside, MalleableOptions};
 use crate::model_options::ModelOptions;
 use crate::profile::ProfileText;
+use crate::resource_options::ResourceOptions;
 use crate::size::{NodeCount, Shapes};
 
 // No doc comment: clap would print it as the help of each verb that has these flags.
@@ -59,6 +60,8 @@ pub struct JobOptions {
     pub model: ModelOptions,
     #[command(flatten)]
     pub malleable: MalleableOptions,
+    #[command(flatten)]
+    pub resources: ResourceOptions,
 
     /// Clusters that may be used: a,b; any if absent
     #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',', help_heading = "Where and when")]
@@ -140,6 +143,7 @@ impl JobOptions {
     pub fn over(self, lower: JobOptions) -> JobOptions {
         let names_a_size = self.nodes.is_some() || self.time.is_some() || self.shapes.is_some();
         let is_malleable = self.malleable.is_some();
+        let (names_memory, names_share) = (self.mem.is_some(), self.resources.mem_per_cpu.is_some());
         let says_whether_again = self.requeue || self.no_requeue;
         let profile = self.profile.clone().or(lower.profile.clone().filter(|_| !names_a_size && !is_malleable));
         let lower_malleable =
@@ -160,9 +164,10 @@ impl JobOptions {
             open: self.open || lower.open,
             model: if self.shapes.is_some() { ModelOptions::default() } else { self.model.or(lower.model) },
             malleable: self.malleable.or(lower_malleable),
+            resources: self.resources.over(lower.resources, names_memory),
             clusters: self.clusters.or(lower.clusters),
             constraint: self.constraint.or(lower.constraint),
-            mem: self.mem.or(lower.mem),
+            mem: self.mem.or(lower.mem.filter(|_| !names_share)),
             begin: self.begin.or(lower.begin),
             priority: self.priority.or(lower.priority),
             hold: self.hold || lower.hold,

@@ -38,6 +38,7 @@ mod place;
 mod problem;
 pub mod profile;
 mod request_job;
+mod resource_options;
 mod sbatch;
 mod screen;
 pub mod script;

@@ -34,6 +34,8 @@ enum Meaning {
     Same(&'static str),
     /// This option of ours, which comes nearest; it is said.
     Nearest(&'static str, &'static str),
+    /// This option of ours, whatever its value; that it is left out is said.
+    Flag(&'static str, &'static str),
     /// A remark that changes neither where nor how the job runs; it is said.
     Comment(&'static str),
     /// The same, and the job finds it in this variable.
@@ -42,7 +44,7 @@ enum Meaning {
     Unsupported(&'static str),
 }
 
-use Meaning::{Comment, Nearest, Same, Told, Unsupported};
+use Meaning::{Comment, Flag, Nearest, Same, Told, Unsupported};
 
 /// As getopt_long(3) takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +76,11 @@ const fn flag(short: Option<char>, long: &'static str, meaning: Meaning) -> Slur
 
 const NO_MAIL: &str = "no mail is sent; 'rms wait' waits for jobs";
 const NO_ACCOUNTS: &str = "all users count alike";
-const WHOLE_NODES: &str = "jobs have their nodes to themselves";
+const SHARING: &str = "whether jobs share nodes is set for each cluster";
 const NO_PROFILING: &str = "nothing is sampled";
+const BY_HINT: &str = "--hint=nomultithread uses one thread of each core";
 const BY_TASK: &str = "say the size by -N, -n and -c";
-const NO_GPUS: &str = "name a feature of the nodes by --constraint instead";
+const GPUS_OF_NODES: &str = "say the GPUs of each node by --gpus-per-node, or of all by --gpus";
 const NO_NODE_NAMES: &str = "nodes cannot be picked by name; name a feature by --constraint instead";
 const NO_TOPOLOGY: &str = "there is no network topology";
 const OF_SUBMIT: &str = "it is about the submit command only";
@@ -119,9 +122,9 @@ const OPTIONS: &[Slurm] = &[
     value(None, "mail-type", Comment(NO_MAIL)),
     value(None, "mail-user", Comment(NO_MAIL)),
     value(None, "extra", Comment("nothing reads it")),
-    perhaps(None, "exclusive", Comment(WHOLE_NODES)),
-    flag(Some('s'), "oversubscribe", Comment(WHOLE_NODES)),
-    flag(None, "share", Comment(WHOLE_NODES)),
+    perhaps(None, "exclusive", Flag("--exclusive", "its nodes are shared with nobody")),
+    flag(Some('s'), "oversubscribe", Comment(SHARING)),
+    flag(None, "share", Comment(SHARING)),
     flag(Some('O'), "overcommit", Same("--overcommit")),
     flag(Some('v'), "verbose", Comment(OF_SUBMIT)),
     flag(Some('Q'), "quiet", Comment(OF_SUBMIT)),
@@ -130,7 +133,7 @@ const OPTIONS: &[Slurm] = &[
     perhaps(None, "nice", Comment("--priority moves a job behind others")),
     value(None, "profile", Comment(NO_PROFILING)),
     value(None, "acctg-freq", Comment(NO_PROFILING)),
-    value(None, "hint", Comment("tasks get the CPUs that -c says")),
+    value(None, "hint", Same("--hint")),
     value(None, "mem-bind", Comment("the kernel places memory")),
     value(None, "cpu-freq", Comment("frequencies are left alone")),
     value(None, "power", Comment("power is left alone")),
@@ -138,7 +141,7 @@ const OPTIONS: &[Slurm] = &[
     value(None, "prefer", Comment("any node that meets --constraint will do")),
     value(None, "wait-all-nodes", Comment("the script starts when its nodes are ready")),
     value(None, "kill-on-invalid-dep", Comment("there are no dependencies")),
-    flag(None, "spread-job", Comment("tasks are spread in blocks")),
+    flag(None, "spread-job", Same("--spread")),
     flag(None, "use-min-nodes", Comment("of a range of nodes, the size that ends first is started")),
     flag(None, "stepmgr", Comment("steps need no manager of their own")),
     perhaps(None, "resv-ports", Comment("ports are not counted")),
@@ -152,30 +155,30 @@ const OPTIONS: &[Slurm] = &[
     flag(Some('V'), "version", Unsupported(BY_COMMAND)),
     value(Some('a'), "array", Unsupported("submit one job for each index")),
     value(Some('d'), "dependency", Unsupported("wait for the other job by 'rms wait' before you submit")),
-    value(None, "gres", Unsupported(NO_GPUS)),
-    value(None, "gres-flags", Unsupported(NO_GPUS)),
-    value(Some('G'), "gpus", Unsupported(NO_GPUS)),
-    value(None, "gpus-per-node", Unsupported(NO_GPUS)),
-    value(None, "gpus-per-socket", Unsupported(NO_GPUS)),
-    value(None, "gpus-per-task", Unsupported(NO_GPUS)),
-    value(None, "gpu-bind", Unsupported(NO_GPUS)),
-    value(None, "gpu-freq", Unsupported(NO_GPUS)),
-    value(None, "cpus-per-gpu", Unsupported(NO_GPUS)),
-    value(None, "ntasks-per-gpu", Unsupported(NO_GPUS)),
-    value(None, "tres-bind", Unsupported(NO_GPUS)),
-    value(None, "tres-per-task", Unsupported(NO_GPUS)),
+    value(None, "gres", Same("--gres")),
+    value(None, "gres-flags", Unsupported(GPUS_OF_NODES)),
+    value(Some('G'), "gpus", Same("--gpus")),
+    value(None, "gpus-per-node", Same("--gpus-per-node")),
+    value(None, "gpus-per-socket", Unsupported(GPUS_OF_NODES)),
+    value(None, "gpus-per-task", Unsupported(GPUS_OF_NODES)),
+    value(None, "gpu-bind", Unsupported(GPUS_OF_NODES)),
+    value(None, "gpu-freq", Unsupported(GPUS_OF_NODES)),
+    value(None, "cpus-per-gpu", Unsupported(GPUS_OF_NODES)),
+    value(None, "ntasks-per-gpu", Unsupported(GPUS_OF_NODES)),
+    value(None, "tres-bind", Unsupported(GPUS_OF_NODES)),
+    value(None, "tres-per-task", Unsupported(GPUS_OF_NODES)),
     value(Some('w'), "nodelist", Unsupported(NO_NODE_NAMES)),
     value(Some('x'), "exclude", Unsupported(NO_NODE_NAMES)),
     value(Some('F'), "nodefile", Unsupported(NO_NODE_NAMES)),
     value(None, "batch", Unsupported("the script runs on the first node of the job")),
-    value(None, "mem-per-cpu", Unsupported("say the memory of a node by --mem")),
-    value(None, "mem-per-gpu", Unsupported("say the memory of a node by --mem")),
+    value(None, "mem-per-cpu", Same("--mem-per-cpu")),
+    value(None, "mem-per-gpu", Unsupported("say the memory of a node by --mem, or of a CPU by --mem-per-cpu")),
     value(None, "mincpus", Unsupported(BY_TASK)),
     value(Some('S'), "core-spec", Unsupported(BY_TASK)),
     value(None, "thread-spec", Unsupported(BY_TASK)),
     value(None, "ntasks-per-socket", Unsupported(BY_TASK)),
-    value(None, "ntasks-per-core", Unsupported(BY_TASK)),
-    value(None, "threads-per-core", Unsupported(BY_TASK)),
+    value(None, "ntasks-per-core", Unsupported(BY_HINT)),
+    value(None, "threads-per-core", Unsupported(BY_HINT)),
     value(None, "sockets-per-node", Unsupported(BY_TASK)),
     value(None, "cores-per-socket", Unsupported(BY_TASK)),
     value(Some('B'), "extra-node-info", Unsupported(BY_TASK)),
@@ -231,6 +234,12 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
                 translated.remarks.push(format!("option {said} is read as {nearest}: {why}"));
                 translated.words.push(ours(nearest, given));
             }
+            Flag(flag, why) => {
+                if given.is_some() {
+                    translated.remarks.push(format!("option {said} is read as {flag}: {why}"));
+                }
+                translated.words.push(flag.to_owned());
+            }
             Comment(why) => translated.remarks.push(format!("option {said} is kept as a comment only: {why}")),
             Told(name, why) => {
                 translated.remarks.push(format!("option {said} is kept as a comment only, in ${name}: {why}"));
@@ -246,7 +255,7 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
 pub fn advice(option: &str) -> Option<String> {
     let (slurm, _, _) = find(option).ok()?;
     Some(match slurm.meaning {
-        Same(ours) => format!("write {ours}"),
+        Same(ours) | Flag(ours, _) => format!("write {ours}"),
         Nearest(ours, why) => format!("write {ours}, {why}"),
         Comment(why) | Told(_, why) => format!("leave it out, {why}"),
         Unsupported(advice) => advice.to_owned(),
@@ -297,13 +306,35 @@ mod tests {
     }
 
     #[test]
+    fn what_a_job_takes_of_its_nodes_is_said_in_our_words() {
+        let translated = check(
+            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job",
+        )
+        .unwrap();
+        assert_eq!(
+            translated.words,
+            [
+                "--mem-per-cpu=2G",
+                "--gpus=4",
+                "--gpus-per-node=a100:2",
+                "--gres=gpu:1",
+                "--tasks-per-node=2",
+                "--exclusive",
+                "--hint=nomultithread",
+                "--spread",
+            ]
+        );
+        assert!(translated.remarks.is_empty(), "{:?}", translated.remarks);
+    }
+
+    #[test]
     fn what_is_not_the_same_here_is_said() {
         let translated = check("--exclusive=user -p fast --mail-type=END -q long --nice -v").unwrap();
-        assert_eq!(translated.words, ["--clusters=fast"]);
+        assert_eq!(translated.words, ["--exclusive", "--clusters=fast"]);
         assert_eq!(
             translated.remarks,
             [
-                "option --exclusive user is kept as a comment only: jobs have their nodes to themselves",
+                "option --exclusive user is read as --exclusive: its nodes are shared with nobody",
                 "option -p fast is read as --clusters: partitions are clusters here",
                 "option --mail-type END is kept as a comment only: no mail is sent; 'rms wait' waits for jobs",
                 "option -q long is kept as a comment only, in $SLURM_JOB_QOS: all users count alike",
@@ -326,7 +357,9 @@ mod tests {
 
     #[test]
     fn what_would_change_the_job_is_refused() {
-        for option in ["--gres=gpu:1", "-a 1-4", "-d afterok:1", "-W", "-k", "-w n1", "--reservation=x", "-L matlab"] {
+        for option in
+            ["--gpus-per-task=1", "-a 1-4", "-d afterok:1", "-W", "-k", "-w n1", "--reservation=x", "-L matlab"]
+        {
             assert!(matches!(check(option), Err(SbatchError::Unsupported { .. })), "{option}");
         }
         assert_eq!(check("--tiem=4"), Err(SbatchError::Unknown("--tiem".into())));

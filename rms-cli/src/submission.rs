@@ -7,9 +7,7 @@ use std::sync::Arc;
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
 use rms_model::variables;
-use rms_model::{
-    Environment, Evolving, Execution, Expansion, Labels, Malleable, Mebibytes, OnResize, ResourceRequest, Stdio, Work,
-};
+use rms_model::{Environment, Evolving, Execution, Expansion, Labels, Malleable, Mebibytes, OnResize, Stdio, Work};
 use thiserror::Error;
 
 use crate::export::{self, ExportError};
@@ -18,7 +16,9 @@ use crate::job_options::{JobOptions, OpenMode};
 use crate::malleable_options::MalleableError;
 use crate::model_options::ModelError;
 use crate::profile::ProfileError;
+use crate::resource_options::ResourceError;
 use crate::script::Script;
+use crate::size::NodeCount;
 use crate::stamp::{self, ParseTimeError};
 
 /// What runs and what becomes of its output.
@@ -59,6 +59,8 @@ pub enum SubmissionError {
     Profile(#[from] ProfileError),
     #[error(transparent)]
     Malleable(#[from] MalleableError),
+    #[error(transparent)]
+    Resources(#[from] ResourceError),
     #[error("--{0} says how a profile is planned: write --profile, too")]
     NoProfile(&'static str),
     #[error("--tasks-per-node needs one fixed number of nodes: write -N 4, or say the tasks by -n alone")]
@@ -71,6 +73,10 @@ pub enum SubmissionError {
         n_tasks.div_ceil(*per_node)
     )]
     TasksDoNotFit { n_tasks: u32, per_node: u32, n_nodes: u32 },
+    #[error(
+        "{n_tasks} tasks cannot be on {n_nodes} nodes: ask for at least one task a node (-n {n_nodes}), or for fewer nodes"
+    )]
+    FewerTasksThanNodes { n_tasks: u32, n_nodes: u32 },
     #[error("the directory '{0}' is not text in UTF-8: use --chdir with another one")]
     OddDirectory(String),
 }
@@ -115,6 +121,9 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
     let begin = options.begin.as_deref().map(|text| stamp::parse(text, here.now, stamp::Meant::Next)).transpose()?;
     let environment = environment(&options, here)?;
     let n_tasks = n_tasks(&options, evolving.as_ref())?;
+    let n_nodes = options.nodes.as_ref().and_then(NodeCount::fixed);
+    check_nodes(&options, n_nodes)?;
+    let resources = options.resources.request(options.tasks_per_node, n_nodes)?;
     let stream = order.output == Output::Stream && options.output.is_none();
     let output = if stream { None } else { Some(options.output.unwrap_or_else(|| DEFAULT_OUTPUT.to_owned())) };
     let constraint = Constraint {
@@ -152,7 +161,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         shapes,
         clusters: options.clusters.unwrap_or_default(),
         constraint,
-        resources: ResourceRequest::default(),
+        resources,
         priority: options.priority.unwrap_or(0),
         hold: options.hold,
         requeue,
@@ -186,6 +195,15 @@ pub fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, Str
         }
         if let Some(memory) = options.mem.filter(|memory| memory.0.0 > 0) {
             set("SLURM_MEM_PER_NODE", memory.0.0.to_string());
+        }
+        let resources = &options.resources;
+        if let Some(memory) = resources.mem_per_cpu {
+            set("SLURM_MEM_PER_CPU", memory.0.0.to_string());
+        }
+        for (name, gpus) in [("SLURM_GPUS", &resources.gpus), ("SLURM_GPUS_PER_NODE", &resources.gpus_per_node)] {
+            if let Some(gpus) = gpus {
+                set(name, gpus.to_string());
+            }
         }
         if let Some(account) = &options.account {
             set("SLURM_JOB_ACCOUNT", account.clone());
@@ -245,6 +263,16 @@ fn n_tasks(options: &JobOptions, evolving: Option<&Evolving>) -> Result<Option<u
         Some(n_tasks) if n_tasks > most => Err(SubmissionError::TasksDoNotFit { n_tasks, per_node, n_nodes }),
         Some(n_tasks) => Ok(Some(n_tasks)),
         None => Ok(Some(most)),
+    }
+}
+
+/// Each node has a task at least.
+fn check_nodes(options: &JobOptions, n_nodes: Option<u32>) -> Result<(), SubmissionError> {
+    match (options.tasks, n_nodes) {
+        (Some(n_tasks), Some(n_nodes)) if n_tasks < n_nodes => {
+            Err(SubmissionError::FewerTasksThanNodes { n_tasks, n_nodes })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -333,6 +361,35 @@ mod tests {
         assert_eq!(error, Err(SubmissionError::PerNodeOfRange));
         let error = build(per_node("4000000000"), order(Output::File), &here(), 4);
         assert!(matches!(error, Err(SubmissionError::TooManyTasks { .. })));
+    }
+
+    #[test]
+    fn a_node_without_a_task_is_refused() {
+        let error = |nodes: &str, tasks| {
+            let options = JobOptions { nodes: nodes.parse().ok(), tasks: Some(tasks), ..JobOptions::default() };
+            build(options, order(Output::File), &here(), 4).err()
+        };
+        assert_eq!(error("2", 1), Some(SubmissionError::FewerTasksThanNodes { n_tasks: 1, n_nodes: 2 }));
+        assert_eq!(error("a:2,b:2", 3), Some(SubmissionError::FewerTasksThanNodes { n_tasks: 3, n_nodes: 4 }));
+        assert_eq!((error("2", 2), error("1-2", 1)), (None, None));
+    }
+
+    #[test]
+    fn what_it_takes_of_its_nodes_is_asked_for_and_told_in_slurms_words() {
+        let resources = crate::directive::parse_options(&[
+            "--gpus=a100:4".to_owned(),
+            "--mem-per-cpu=2G".to_owned(),
+            "--slurm-env".to_owned(),
+            "-N2".to_owned(),
+            "--tasks-per-node=3".to_owned(),
+        ]);
+        let submission = submission(resources.expect("they are right"));
+        let asked = &submission.resources;
+        assert_eq!((asked.tasks_per_node, asked.memory_per_cpu), (3, Mebibytes(2048)));
+        assert_eq!(asked.devices_in_all.to_string(), "gpu:a100:4");
+        for (name, value) in [("SLURM_GPUS", "a100:4"), ("SLURM_MEM_PER_CPU", "2048")] {
+            assert!(submission.execution.environment.0.contains(&(name.to_owned(), value.to_owned())), "{name}");
+        }
     }
 
     #[test]

@@ -19,8 +19,10 @@ use crate::srun::{self, Misuse, StepCheck};
 const FOREIGN: [&str; 8] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PBS_", "LSB_", "OAR_"];
 
 /// Slurm, too, sets these only if the user asked for what they tell, or for the processes of a step.
-const EMPTY_THERE_TOO: [&str; 7] = [
+const EMPTY_THERE_TOO: [&str; 9] = [
     "SLURM_CPUS_PER_TASK",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
     "SLURM_JOB_DEPENDENCY",
     "SLURM_JOB_RESERVATION",
     "SLURM_MEM_PER_CPU",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rms_api::call::update::{Changes, Resizing};
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, JobSpec, Request, Role, Span, Time, Work};
+use rms_model::{Identity, JobId, JobSpec, Mebibytes, Request, Role, Span, Time, Work};
 
 use crate::admit;
 use crate::executable;
@@ -182,7 +182,15 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
     let mut constraint = spec.constraint.clone();
     constraint.features = changes.features.clone().unwrap_or(constraint.features);
     constraint.memory = changes.memory.unwrap_or(constraint.memory);
+    let mut resources = changes.resources.of(spec.resources.clone());
+    // Of a node, or of each CPU: what was said last counts.
+    match (changes.memory, changes.resources.memory_per_cpu) {
+        (None, Some(per_cpu)) if per_cpu.0 > 0 => constraint.memory = Mebibytes(0),
+        (Some(memory), None) if memory.0 > 0 => resources.memory_per_cpu = Mebibytes(0),
+        _ => {}
+    }
     let submission = Submission {
+        resources,
         cpus_per_task: changes.cpus_per_task.unwrap_or(spec.cpus_per_task),
         clusters,
         constraint,
@@ -192,7 +200,8 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
     };
     let tasks = admit::tasks(changes.n_tasks)?.unwrap_or(spec.tasks);
     (spec.tasks, spec.options) = admit::sizes(state, &submission, tasks)?;
-    let Submission { cpus_per_task, clusters, constraint, evolving, malleable, .. } = submission;
+    let Submission { cpus_per_task, clusters, constraint, resources, evolving, malleable, .. } = submission;
+    spec.resources = resources;
     (spec.cpus_per_task, spec.clusters, spec.constraint) = (cpus_per_task, clusters, constraint);
     (spec.evolving, spec.malleable) = (evolving, malleable);
     Ok(())

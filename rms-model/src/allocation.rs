@@ -42,6 +42,16 @@ pub enum Packing {
     Spread,
 }
 
+impl Packing {
+    /// As it is asked for and printed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Packing::Pack => "pack",
+            Packing::Spread => "spread",
+        }
+    }
+}
+
 /// What a request takes of each of its nodes, or what a node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Slice {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use rms_model::{Environment, Evolving, Malleable, Mebibytes, Span, Time, checked};
+use rms_model::{Devices, Environment, Evolving, Malleable, Mebibytes, Packing, ResourceRequest, Span, Time, checked};
 use serde::{Deserialize, Serialize};
 
 use super::Shape;
@@ -27,6 +27,8 @@ pub struct Changes {
     pub clusters: Option<Vec<String>>,
     pub features: Option<BTreeSet<String>>,
     pub memory: Option<Mebibytes>,
+    #[serde(skip_serializing_if = "ResourceChanges::is_nothing")]
+    pub resources: ResourceChanges,
     pub priority: Option<i32>,
     pub hold: Option<bool>,
     pub requeue: Option<bool>,
@@ -41,6 +43,56 @@ pub struct Changes {
     pub error: Option<String>,
     /// In place of the whole environment.
     pub environment: Option<Arc<Environment>>,
+}
+
+/// What is said anew of what a job takes of each node: the fields of [`ResourceRequest`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceChanges {
+    /// In place of the memory of a node, too.
+    pub memory_per_cpu: Option<Mebibytes>,
+    /// In place of all of the same kind (`gpu:a100` is one of `gpu`), on each node or in all; none: of no kind any more.
+    pub devices: Option<Devices>,
+    /// The same.
+    pub devices_in_all: Option<Devices>,
+    pub tasks_per_node: Option<u32>,
+    pub exclusive: Option<bool>,
+    pub packing: Option<Packing>,
+    pub one_thread_a_core: Option<bool>,
+}
+
+impl ResourceChanges {
+    pub fn is_nothing(&self) -> bool {
+        *self == ResourceChanges::default()
+    }
+
+    /// What is asked for then.
+    #[must_use]
+    pub fn of(&self, mut asked: ResourceRequest) -> ResourceRequest {
+        for named in [&self.devices, &self.devices_in_all].into_iter().flatten() {
+            let is_named = |name: &str| named.is_empty() || named.iter().any(|(new, _)| kind(new) == kind(name));
+            for known in [&mut asked.devices, &mut asked.devices_in_all] {
+                let others = known.iter().filter(|(name, _)| !is_named(name));
+                *known = others.map(|(name, count)| (name.to_owned(), count)).collect();
+            }
+        }
+        for (known, named) in [(&mut asked.devices, &self.devices), (&mut asked.devices_in_all, &self.devices_in_all)] {
+            named.iter().flat_map(Devices::iter).for_each(|(name, count)| known.add(name, count));
+        }
+        ResourceRequest {
+            memory_per_cpu: self.memory_per_cpu.unwrap_or(asked.memory_per_cpu),
+            tasks_per_node: self.tasks_per_node.unwrap_or(asked.tasks_per_node),
+            exclusive: self.exclusive.unwrap_or(asked.exclusive),
+            packing: self.packing.unwrap_or(asked.packing),
+            one_thread_a_core: self.one_thread_a_core.unwrap_or(asked.one_thread_a_core),
+            ..asked
+        }
+    }
+}
+
+/// Of a device, without its type.
+fn kind(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(kind, _)| kind)
 }
 
 /// How the size of a job may change while it runs, in place of what was said of that.
@@ -95,9 +147,10 @@ impl Changes {
 
     /// Is it about sizes and the nodes that can have them?
     pub fn is_of_size(&self) -> bool {
-        let Changes { wall, shapes, resizing, n_tasks, cpus_per_task, clusters, features, memory, .. } = self;
+        let Changes { wall, shapes, resizing, n_tasks, cpus_per_task, clusters, features, memory, resources, .. } =
+            self;
         let is_of_tasks = n_tasks.is_some() || cpus_per_task.is_some();
-        let is_of_nodes = clusters.is_some() || features.is_some() || memory.is_some();
+        let is_of_nodes = clusters.is_some() || features.is_some() || memory.is_some() || !resources.is_nothing();
         wall.is_some() || shapes.is_some() || resizing.is_some() || is_of_tasks || is_of_nodes
     }
 }
@@ -126,6 +179,13 @@ impl fmt::Display for Changes {
             ("clusters", self.clusters.as_ref().map(|names| list(&mut names.iter()))),
             ("constraint", self.features.as_ref().map(|names| list(&mut names.iter()))),
             ("mem", self.memory.map(|memory| memory.to_string())),
+            ("mem-per-cpu", self.resources.memory_per_cpu.map(|memory| memory.to_string())),
+            ("gres", self.resources.devices.as_ref().map(Devices::to_string)),
+            ("gpus", self.resources.devices_in_all.as_ref().map(Devices::to_string)),
+            ("tasks-per-node", self.resources.tasks_per_node.map(|tasks| tasks.to_string())),
+            ("exclusive", self.resources.exclusive.map(|exclusive| exclusive.to_string())),
+            ("packing", self.resources.packing.map(|packing| packing.word().to_owned())),
+            ("one-thread-a-core", self.resources.one_thread_a_core.map(|one| one.to_string())),
             ("priority", self.priority.map(|priority| priority.to_string())),
             ("hold", self.hold.map(|hold| hold.to_string())),
             ("requeue", self.requeue.map(|requeue| requeue.to_string())),

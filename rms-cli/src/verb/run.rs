@@ -80,9 +80,6 @@ pub struct Args {
     /// Inside a job: on these of its nodes, n1,n[3-4]
     #[arg(short = 'w', long, value_name = "NODES", help_heading = "Inside a job")]
     nodelist: Option<String>,
-    /// Inside a job: wait until no other step has the CPUs
-    #[arg(long, help_heading = "Inside a job")]
-    exclusive: bool,
     /// Say only when it would start; run nothing
     #[arg(long, help_heading = "Where and when")]
     test_only: bool,
@@ -102,10 +99,11 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     if let Some(socket) = socket {
         return step::run(as_step(args)?, &socket, context.output.form()).await;
     }
-    let of_steps = [("--nodelist", args.nodelist.is_some()), ("--exclusive", args.exclusive)];
-    if let Some((option, _)) = of_steps.into_iter().find(|(_, is_there)| *is_there) {
-        return Err(Failure::usage(format!("{option} is for a step inside a job: a job has its nodes to itself, and which ones is for the server to say"))
-            .hint("leave it out; --constraint names what the nodes must have"));
+    if args.nodelist.is_some() {
+        return Err(Failure::usage(
+            "--nodelist is for a step inside a job: which nodes a job has is for the server to say",
+        )
+        .hint("leave it out; --constraint names what the nodes must have"));
     }
     // Before the job exists, so that no signal can fall between.
     let mut interrupts = Interrupts::listen()?;
@@ -142,7 +140,7 @@ pub fn check_step(args: Args) -> Result<(), Failure> {
 
 /// What a step can have of what a job can.
 fn as_step(args: Args) -> Result<Wanted, Failure> {
-    let Args { mut options, label, stdin, no_stdin, new_job: _, nodelist, exclusive, test_only, command } = args;
+    let Args { mut options, label, stdin, no_stdin, new_job: _, nodelist, test_only, command } = args;
     let no = |what: &str| {
         Failure::usage(format!("{what} is not possible for a step inside a job"))
             .hint("leave it out: the step has what the job has; or make a job of its own with --new-job")
@@ -170,7 +168,7 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
         cpus_per_task: options.cpus_per_task.take(),
         named: named.unwrap_or_default(),
         overcommit: std::mem::take(&mut options.overcommit),
-        exclusive,
+        exclusive: std::mem::take(&mut options.resources.exclusive),
         time: options.time.take(),
         label,
         input: if wants_input { Input::First } else { Input::None },
@@ -184,6 +182,10 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
     options.name = None;
     let rest = [
         ("--mem", options.mem.is_some()),
+        (
+            "an option of the job's nodes (--gpus, --gres, --mem-per-cpu, --hint, …)",
+            options.resources != Default::default(),
+        ),
         ("--constraint", options.constraint.is_some()),
         ("--clusters", options.clusters.is_some()),
         ("--begin", options.begin.is_some()),

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use launcher_sdk::Call;
-use rms_api::call::update::{Changes, Resizing, WallChange};
+use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_model::time::parse_wall;
-use rms_model::{Environment, Labels, Time};
+use rms_model::{Environment, Labels, Packing, Time};
 
 use super::jobs_done::JobsDone;
 use crate::context::Context;
@@ -30,10 +30,12 @@ Examples:
   rms update 7 malleable=2-8 on-resize=signal:USR1
   rms update 7 profile=2x500s,8x1h export=ALL,LEVEL=2
 While a job runs: time, name, account, comment, priority. While it waits also
-nodes, shapes, tasks, cpus-per-task, clusters, constraint, mem, hold, requeue,
+nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint, mem,
+mem-per-cpu, gpus, gpus-per-node, gres, exclusive, spread, hint, hold, requeue,
 begin, chdir, output, error, input, export, profile, expand, compact, open,
 malleable, on-resize, workers, negotiable, speedup and on-node-loss, as 'rms
-submit' takes them; 'compact=yes' stands for a flag without a value.
+submit' takes them; 'compact=yes' stands for a flag without a value. 'gpus=' and
+its like take the place of all GPUs, 'gres=none' of all devices.
 'clusters=' and 'constraint=' allow any; 'malleable=' and 'profile=' end
 changes of its size while it runs; 'export' is in place of the whole
 environment. Words of scontrol (TimeLimit, JobName) are read.")]
@@ -79,6 +81,13 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             }
             "hold" => changes.hold = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?),
             "requeue" => changes.requeue = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?),
+            "exclusive" => {
+                changes.resources.exclusive = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?);
+            }
+            "spread" => {
+                let spreads = yes(value).ok_or_else(|| fail(&"write yes or no"))?;
+                changes.resources.packing = Some(if spreads { Packing::Spread } else { Packing::Pack });
+            }
             "begin" => {
                 let begin = stamp::parse(value, now, stamp::Meant::Next).map_err(|error| fail(&error))?;
                 changes.begin = Some(begin);
@@ -99,7 +108,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 let labels = Labels::default();
                 let labels = labels.all().map(|label| label.key).join(", ");
                 let known = [FLAGS.as_slice(), SWITCHES.as_slice()].concat().join(", ");
-                let known = format!("time, hold, requeue, begin, {labels}, {known}");
+                let known = format!("time, hold, requeue, begin, exclusive, spread, {labels}, {known}");
                 return Err(fail(&format!("nothing of that name can be changed; there are {known}")));
             }
         }
@@ -114,6 +123,10 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
         let environment = submission::environment(&options, &Here::look()?).map_err(Failure::usage)?;
         changes.environment = Some(Arc::new(Environment(environment)));
     }
+    let n_nodes = options.nodes.as_ref().and_then(NodeCount::fixed);
+    let asked = options.resources.changes(options.tasks_per_node, n_nodes).map_err(Failure::usage)?;
+    let Changes { resources: said, .. } = &changes;
+    changes.resources = ResourceChanges { exclusive: said.exclusive, packing: said.packing, ..asked };
     let shapes = options.shapes.map(|shapes| shapes.0);
     changes.shapes = shapes.or(options.nodes.map(|nodes| nodes.shapes(None, || 0)));
     changes.n_tasks = options.tasks;
@@ -151,7 +164,13 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
 }
 
 /// What is written as the flag of 'rms submit' is.
-const FLAGS: [&str; 19] = [
+const FLAGS: [&str; 25] = [
+    "gpus",
+    "gpus-per-node",
+    "gres",
+    "hint",
+    "mem-per-cpu",
+    "tasks-per-node",
     "nodes",
     "shapes",
     "tasks",
@@ -177,7 +196,10 @@ const FLAGS: [&str; 19] = [
 const SWITCHES: [&str; 4] = ["workers", "negotiable", "compact", "open"];
 
 /// Words of scontrol, and ours.
-const SCONTROL: [(&str, &str); 12] = [
+const SCONTROL: [(&str, &str); 15] = [
+    ("minmemorycpu", "mem-per-cpu"),
+    ("gres", "gres"),
+    ("ntaskspernode", "tasks-per-node"),
     ("timelimit", "time"),
     ("jobname", "name"),
     ("numnodes", "nodes"),
@@ -206,7 +228,7 @@ fn shorten(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rms_model::Span;
+    use rms_model::{Devices, Mebibytes, Span};
 
     use super::*;
 
@@ -237,6 +259,36 @@ mod tests {
             "malleable=2-8",
             "open=maybe",
         ] {
+            assert!(changes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_a_job_takes_of_its_nodes_is_read_as_submit_has_it() {
+        let resources = |words| changes(words).unwrap_or_else(|_| panic!("{words}")).resources;
+        let devices = |text: &str| text.parse::<Devices>().ok();
+        let nothing = ResourceChanges::default;
+        for (words, read) in [
+            ("mem=4G", nothing()),
+            ("MinMemoryCPU=1G", ResourceChanges { memory_per_cpu: Some(Mebibytes(1024)), ..nothing() }),
+            ("gpus=4", ResourceChanges { devices_in_all: devices("gpu:4"), ..nothing() }),
+            ("gpus-per-node=a100:1", ResourceChanges { devices: devices("gpu:a100:1"), ..nothing() }),
+            ("gres=none", ResourceChanges { devices: Some(Devices::default()), ..nothing() }),
+            ("gres=gpu:2,fpga", ResourceChanges { devices: devices("gpu:2,fpga:1"), ..nothing() }),
+            (
+                "exclusive=yes spread=no",
+                ResourceChanges { exclusive: Some(true), packing: Some(Packing::Pack), ..nothing() },
+            ),
+            (
+                "exclusive=no spread=yes",
+                ResourceChanges { exclusive: Some(false), packing: Some(Packing::Spread), ..nothing() },
+            ),
+            ("hint=multithread", ResourceChanges { one_thread_a_core: Some(false), ..nothing() }),
+            ("tasks-per-node=2", ResourceChanges { tasks_per_node: Some(2), ..nothing() }),
+        ] {
+            assert_eq!(resources(words), read, "{words}");
+        }
+        for wrong in ["mem=1G mem-per-cpu=1G", "gpus=3 nodes=2", "gpus=1 gres=gpu:1", "spread=maybe", "hint=fast"] {
             assert!(changes(wrong).is_err(), "{wrong}");
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_api::answer::Reason;
-use rms_api::call::update::{Changes, Resizing, WallChange};
+use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
 use rms_api::filter::{RecordColumn, Way};
@@ -23,6 +23,8 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::History(by_length));
     let submission = Submission { resources: resources(), ..domain::submission() };
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
+    let resources = resource_changes();
+    calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
     calls
 }
 
@@ -35,6 +37,20 @@ fn resources() -> ResourceRequest {
         exclusive: true,
         packing: Packing::Spread,
         one_thread_a_core: true,
+    }
+}
+
+fn resource_changes() -> ResourceChanges {
+    let ResourceRequest { memory_per_cpu, devices, devices_in_all, tasks_per_node, exclusive, packing, .. } =
+        resources();
+    ResourceChanges {
+        memory_per_cpu: Some(memory_per_cpu),
+        devices: Some(devices),
+        devices_in_all: Some(devices_in_all),
+        tasks_per_node: Some(tasks_per_node),
+        exclusive: Some(exclusive),
+        packing: Some(packing),
+        one_thread_a_core: Some(true),
     }
 }
 
@@ -58,6 +74,7 @@ fn changes() -> impl Iterator<Item = Changes> {
         clusters: Some(vec!["a".to_owned()]),
         features: Some(["fast".to_owned()].into()),
         memory: Some(Mebibytes(1024)),
+        resources: ResourceChanges::default(),
         priority: Some(-3),
         hold: Some(true),
         requeue: Some(false),
