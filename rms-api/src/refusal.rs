@@ -6,7 +6,7 @@ use negotiation::NegotiationId;
 use rms_model::identity::NameError;
 use rms_model::pattern::PatternError;
 use rms_model::settings::SettingError;
-use rms_model::{Identity, JobId, Role, Span};
+use rms_model::{Devices, Identity, JobId, Mebibytes, Role, Span};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -40,6 +40,26 @@ pub enum Refusal {
         "a node would have to hold {tasks} tasks of {cpus_per_task} CPUs, but the largest node{place} has {cpus} CPUs: ask for more nodes (-N), fewer tasks or fewer CPUs, or let tasks share CPUs (--overcommit)"
     )]
     TooManyCpus { tasks: u32, cpus_per_task: u32, cpus: u32, place: String },
+    #[error(
+        "a node would have to hold {tasks} tasks of {cpus_per_task} cores (--hint=nomultithread), but the largest node{place} has {cores} cores: ask for more nodes (-N), fewer tasks or fewer cores (-c), or let tasks use all threads"
+    )]
+    TooManyCores { tasks: u32, cpus_per_task: u32, cores: u32, place: String },
+    #[error(
+        "each of {wanted} nodes would have to have {memory}, but {n_nodes} of cluster {cluster} have as much, and the largest has {largest}: ask for less memory (--mem, --mem-per-cpu), or for fewer tasks on a node"
+    )]
+    TooMuchMemory { wanted: u32, memory: Mebibytes, n_nodes: u32, cluster: String, largest: Mebibytes },
+    #[error("no node has a device '{name}'; known devices: {known}")]
+    NoSuchDevice { name: String, known: String },
+    #[error(
+        "each of {wanted} nodes would have to have {devices}, but {n_nodes} of cluster {cluster} have them; its nodes have {known}: ask for fewer on each node"
+    )]
+    TooManyDevices { wanted: u32, devices: Devices, n_nodes: u32, cluster: String, known: String },
+    #[error(
+        "{count} {name} over all of {n_nodes} nodes are not as many on each: ask for a number of nodes by which they divide, or say how many each node must have"
+    )]
+    UnevenDevices { name: String, count: u32, n_nodes: u32 },
+    #[error("{n_tasks} tasks are more than {per_node} on each of {n_nodes} nodes: ask for {} nodes, or for more tasks on a node", n_tasks.div_ceil(*per_node))]
+    TasksPerNode { n_tasks: u32, per_node: u32, n_nodes: u32 },
     #[error("the wall time must be longer than zero")]
     NoWall,
     #[error("a wall time of {wall} is longer than the longest allowed, {max}")]
@@ -183,7 +203,12 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TooManyNodes { .. } => "too_many_nodes",
         Refusal::NothingAsked => "nothing_asked",
         Refusal::FewerTasksThanNodes { .. } => "fewer_tasks_than_nodes",
-        Refusal::TooManyCpus { .. } => "too_many_cpus",
+        Refusal::TooManyCpus { .. } | Refusal::TooManyCores { .. } => "too_many_cpus",
+        Refusal::TooMuchMemory { .. } => "too_much_memory",
+        Refusal::NoSuchDevice { .. } => "no_such_device",
+        Refusal::TooManyDevices { .. } => "too_many_devices",
+        Refusal::UnevenDevices { .. } => "uneven_devices",
+        Refusal::TasksPerNode { .. } => "tasks_per_node",
         Refusal::NoWall => "no_wall",
         Refusal::WallTooLong { .. } => "wall_too_long",
         Refusal::WallPassed { .. } => "wall_passed",

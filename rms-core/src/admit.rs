@@ -1,6 +1,7 @@
 //! Turns a submission into a job that is possible here, or says what would be.
 
 mod malleable;
+mod needs;
 mod stages;
 
 use std::collections::BTreeMap;
@@ -9,12 +10,16 @@ use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
-use rms_model::{ClusterId, Evolving, Identity, Inventory, JobSpec, Labels, Owner, Request, Span};
+use rms_model::{
+    Allocation, ClusterId, Devices, Evolving, Identity, Inventory, JobSpec, Labels, Mebibytes, Owner, Packing, Request,
+    ResourceRequest, Span, Work,
+};
 
 use crate::executable::{self, too_large};
 use crate::plan::meets;
 use crate::state::State;
 pub(crate) use malleable::{check as check_limits, check_declared, check_launched};
+use needs::{Asked, cpus, thinned};
 pub(crate) use stages::{check_stages, evolving_options};
 
 /// # Errors
@@ -63,7 +68,14 @@ pub(crate) fn sizes(
     check_lists(submission.clusters.len(), &submission.constraint)?;
     submission.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
     check_features(state, &submission.constraint)?;
+    check_devices(state, &submission.resources)?;
     let clusters = &clusters(state, &submission.clusters)?;
+    let changes_size = submission.evolving.is_some() || submission.malleable.is_some();
+    if changes_size && !submission.resources.devices_in_all.is_empty() {
+        return Err(Refusal::Malformed(
+            "a job that changes its size has devices on each node, not in all: say how many each node must have (--gpus-per-node)",
+        ));
+    }
     let sizes = |tasks, shapes| Sizes { state, submission, shapes, clusters, tasks };
     match (&submission.evolving, &submission.malleable) {
         (Some(_), Some(_)) => {
@@ -126,10 +138,8 @@ impl Sizes<'_> {
     }
 
     fn options_of_stages(&self, evolving: &Evolving) -> Result<Vec<Request>, Refusal> {
-        let (constraint, tasks) = (&self.submission.constraint, self.tasks.most_on_a_node(1));
         executable::check_spread(&self.submission.execution.work, self.tasks, 1)?;
-        let cpus = tasks.saturating_mul(self.submission.cpus_per_task).max(constraint.cpus);
-        stages::options(self.state, self.clusters, &Constraint { cpus, ..constraint.clone() }, evolving)
+        stages::options(self.state, self.clusters, &self.asked(), evolving)
     }
 
     fn wall(&self, shape: &Shape) -> Result<Span, Refusal> {
@@ -147,8 +157,16 @@ impl Sizes<'_> {
     fn candidates(&self, shape: &Shape, wall: Span) -> Result<Vec<Request>, Refusal> {
         match &shape.nodes {
             Nodes::Count(0) => Err(Refusal::NothingAsked),
-            Nodes::Count(n_nodes) => Ok(self.on_each_cluster(wall, |_| *n_nodes)),
-            Nodes::FromTasks => Ok(self.on_each_cluster(wall, |cluster| self.nodes_for_tasks(cluster))),
+            Nodes::Count(n_nodes) => {
+                Ok(self.clusters.iter().map(|cluster| Request::on_one(*cluster, *n_nodes, wall)).collect())
+            }
+            Nodes::FromTasks => {
+                let requests = |cluster: &ClusterId| {
+                    let counts = self.node_counts(*cluster).into_iter();
+                    counts.map(|n_nodes| Request::on_one(*cluster, n_nodes, wall)).collect::<Vec<_>>()
+                };
+                Ok(self.clusters.iter().flat_map(requests).collect())
+            }
             Nodes::PerCluster(counts) => {
                 let mut nodes = BTreeMap::new();
                 for (name, n_nodes) in counts {
@@ -165,48 +183,121 @@ impl Sizes<'_> {
         }
     }
 
-    fn on_each_cluster(&self, wall: Span, n_nodes: impl Fn(ClusterId) -> u32) -> Vec<Request> {
-        let request = |cluster: &ClusterId| Request::on_one(*cluster, n_nodes(*cluster), wall);
-        self.clusters.iter().map(request).collect()
+    fn asked(&self) -> Asked<'_> {
+        let Submission { cpus_per_task, constraint, resources, .. } = self.submission;
+        Asked { tasks: self.tasks, cpus_per_task: *cpus_per_task, constraint, resources }
     }
 
-    /// Enough nodes for the tasks and their CPUs, counted on the smallest node that may be used.
+    /// Numbers of nodes that are enough for the tasks and what they need, the one that is preferred first. Where jobs
+    /// share nodes there are several, for what is free may lie on many.
+    fn node_counts(&self, cluster: ClusterId) -> Vec<u32> {
+        let asked = self.asked();
+        let fewest = self.nodes_for_tasks(cluster);
+        let n_nodes = self.n_eligible(cluster, asked.constraint);
+        let tasks_on = self.eligible(cluster, asked.constraint).map(|(inventory, _)| asked.tasks_on(inventory));
+        let is_possible = |n_nodes: &u32| self.check_cluster(cluster, *n_nodes, *n_nodes).is_ok();
+        if !self.shares_nodes(cluster) {
+            let mut counts = asked.even_counts(n_nodes, tasks_on.min().unwrap_or(1)).into_iter();
+            let is_any = asked.resources.devices_in_all.is_empty();
+            return vec![if is_any { fewest } else { counts.find(is_possible).unwrap_or(fewest) }];
+        }
+        let mut counts = asked.even_counts(n_nodes, tasks_on.max().unwrap_or(1));
+        counts.retain(is_possible);
+        let mut counts = if counts.is_empty() { vec![fewest] } else { thinned(&counts, MAX_COUNTS) };
+        if asked.resources.packing == Packing::Spread {
+            counts.reverse();
+        }
+        counts
+    }
+
+    /// Are its nodes there for others beside it?
+    fn shares_nodes(&self, cluster: ClusterId) -> bool {
+        let Submission { resources, evolving, malleable, .. } = self.submission;
+        let is_alone = resources.exclusive || evolving.is_some() || malleable.is_some();
+        let name = &self.state.clusters()[&cluster];
+        !is_alone && self.state.settings().allocation_of(name) == Allocation::Cores
+    }
+
+    /// Enough nodes for the tasks and what they need, counted on the smallest node that may be used.
     fn nodes_for_tasks(&self, cluster: ClusterId) -> u32 {
         let TaskCount::Total(n_tasks) = self.tasks else { return 1 };
-        let cpus_per_task = self.submission.cpus_per_task.max(1);
-        let sizes = self.eligible(cluster, &self.submission.constraint).map(|(inventory, _)| inventory.cpus);
-        let tasks_a_node = sizes.min().map_or(1, |cpus| (cpus / cpus_per_task).max(1));
-        n_tasks.div_ceil(tasks_a_node)
+        let asked = self.asked();
+        let sizes = self.eligible(cluster, asked.constraint).map(|(inventory, _)| asked.tasks_on(inventory));
+        n_tasks.div_ceil(sizes.min().unwrap_or(1))
     }
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {
         let n_nodes = request.nodes.values().try_fold(0_u32, |sum, nodes| sum.checked_add(*nodes));
         let Some(n_nodes) = n_nodes else { return Err(Refusal::NothingAsked) };
         executable::check_spread(&self.submission.execution.work, self.tasks, n_nodes)?;
+        self.check_script(n_nodes)?;
+        self.asked().check(n_nodes)?;
         for (cluster, wanted) in &request.nodes {
             self.check_cluster(*cluster, *wanted, n_nodes)?;
         }
         Ok(())
     }
 
+    /// What a script starts itself has a task on each node at least, unless its nodes change.
+    fn check_script(&self, n_nodes: u32) -> Result<(), Refusal> {
+        let Submission { execution, malleable, .. } = self.submission;
+        match (&execution.work, self.tasks) {
+            (Work::Script { .. }, TaskCount::Total(n_tasks)) if n_tasks < n_nodes && malleable.is_none() => {
+                Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
-        let constraint = &self.submission.constraint;
-        let possible = self.n_eligible(cluster, constraint);
-        if wanted > possible {
+        let asked = self.asked();
+        let needs = asked.on_each_of(n_nodes);
+        let Constraint { features, memory: _, cpus: at_least } = asked.constraint;
+        let plain = Constraint { features: features.clone(), memory: Mebibytes(0), cpus: *at_least };
+        if wanted > self.n_eligible(cluster, &plain) {
             return Err(Refusal::TooManyNodes {
                 wanted,
-                constraint: describe(constraint),
-                possible: self.possible(constraint),
+                constraint: describe(&plain),
+                possible: self.possible(&plain),
             });
         }
-        let tasks = self.tasks.most_on_a_node(n_nodes);
-        let cpus_per_task = self.submission.cpus_per_task;
-        let cpus = tasks.saturating_mul(cpus_per_task);
-        let with_cpus = Constraint { cpus: cpus.max(constraint.cpus), ..constraint.clone() };
-        if wanted > self.n_eligible(cluster, &with_cpus) {
-            let largest = self.eligible(cluster, constraint).map(|(inventory, _)| inventory.cpus).max().unwrap_or(0);
-            let place = format!(" of cluster {}", self.state.clusters()[&cluster]);
-            return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus: largest, place });
+        let n_nodes = |fits: &dyn Fn(&Inventory) -> bool| -> u32 {
+            let nodes = self.eligible(cluster, &plain).filter(|(inventory, _)| fits(inventory));
+            nodes.map(|(_, n_alike)| n_alike).sum()
+        };
+        let kinds = || self.eligible(cluster, &plain).map(|(inventory, _)| inventory);
+        let name = || self.state.clusters()[&cluster].clone();
+        if wanted > n_nodes(&|inventory| needs.has_cpus(inventory)) {
+            let (tasks, cpus_per_task, place) = (needs.tasks, asked.cpus_per_task, format!(" of cluster {}", name()));
+            let is_by_core = asked.resources.one_thread_a_core;
+            let largest = kinds().map(|inventory| cpus(inventory, is_by_core)).max().unwrap_or(0);
+            return Err(match is_by_core {
+                true => Refusal::TooManyCores { tasks, cpus_per_task, cores: largest, place },
+                false => Refusal::TooManyCpus { tasks, cpus_per_task, cpus: largest, place },
+            });
+        }
+        let n_with_memory = n_nodes(&|inventory| needs.has_memory(inventory));
+        if wanted > n_with_memory {
+            let largest = kinds().map(|inventory| inventory.memory).max().unwrap_or_default();
+            let (memory, cluster) = (needs.memory, name());
+            return Err(Refusal::TooMuchMemory { wanted, memory, n_nodes: n_with_memory, cluster, largest });
+        }
+        let n_with_devices = n_nodes(&|inventory| needs.has_devices(inventory));
+        if wanted > n_with_devices {
+            let known = known_devices(kinds());
+            let (devices, cluster) = (needs.devices, name());
+            return Err(Refusal::TooManyDevices { wanted, devices, n_nodes: n_with_devices, cluster, known });
+        }
+        let n_with_all = n_nodes(&|inventory| needs.are_met_by(inventory));
+        if wanted > n_with_all {
+            let Constraint { features, .. } = asked.constraint;
+            let all = Constraint { features: features.clone(), memory: needs.memory, cpus: needs.cpus };
+            let devices = if needs.devices.is_empty() { String::new() } else { format!(" and {}", needs.devices) };
+            return Err(Refusal::TooManyNodes {
+                wanted,
+                constraint: format!("{}{devices}", describe(&all)),
+                possible: format!("cluster {} has {n_with_all}", name()),
+            });
         }
         Ok(())
     }
@@ -287,6 +378,29 @@ pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(
     Ok(())
 }
 
+/// Devices that somebody has.
+fn check_devices(state: &State, asked: &ResourceRequest) -> Result<(), Refusal> {
+    let kinds = || state.clusters().keys().flat_map(|cluster| state.kinds(*cluster)).map(|(kind, _)| kind);
+    for (name, _) in asked.devices.iter().chain(asked.devices_in_all.iter()) {
+        let exists = kinds().any(|kind| kind.devices.iter().any(|(has, _)| Devices::serves(has, name)));
+        if !exists {
+            return Err(Refusal::NoSuchDevice { name: name.chars().take(80).collect(), known: known_devices(kinds()) });
+        }
+    }
+    Ok(())
+}
+
+/// Each name, with the most that one node has.
+fn known_devices<'a>(kinds: impl Iterator<Item = &'a Inventory>) -> String {
+    let mut most: BTreeMap<&str, u32> = BTreeMap::new();
+    for (name, count) in kinds.flat_map(|kind| kind.devices.iter()) {
+        let known = most.entry(name).or_default();
+        *known = count.max(*known);
+    }
+    let parts: Vec<String> = most.into_iter().map(|(name, count)| format!("{name}:{count}")).collect();
+    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+}
+
 fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     check_labels(&submission.labels)?;
     executable::check(&submission.execution)
@@ -311,3 +425,5 @@ pub(crate) fn check_lists(n_clusters: usize, constraint: &Constraint) -> Result<
 
 const MAX_NAMES: usize = 256;
 const MAX_SHAPES: usize = 1024;
+/// Of one job on one cluster whose nodes jobs share: each costs a pass a look at the plan.
+const MAX_COUNTS: usize = 8;

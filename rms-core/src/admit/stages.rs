@@ -5,7 +5,7 @@ use rms_model::job::{Constraint, TaskCount};
 use rms_model::{ClusterId, Evolving, Inventory, JobSpec, Request, Span};
 
 use super::describe;
-use crate::plan::meets;
+use super::needs::Asked;
 use crate::state::State;
 
 /// What holds of stages wherever they are.
@@ -44,8 +44,9 @@ pub(super) fn tasks_of_stages(evolving: &Evolving, tasks: TaskCount) -> Result<T
 /// As for a submission.
 pub(crate) fn evolving_options(state: &State, spec: &JobSpec, evolving: &Evolving) -> Result<Vec<Request>, Refusal> {
     let clusters: Vec<ClusterId> = spec.options.iter().flat_map(|request| request.nodes.keys().copied()).collect();
-    let cpus = spec.tasks.most_on_a_node(1).saturating_mul(spec.cpus_per_task).max(spec.constraint.cpus);
-    options(state, &clusters, &Constraint { cpus, ..spec.constraint.clone() }, evolving)
+    let JobSpec { tasks, cpus_per_task, constraint, resources, .. } = spec;
+    let asked = Asked { tasks: *tasks, cpus_per_task: *cpus_per_task, constraint, resources };
+    options(state, &clusters, &asked, evolving)
 }
 
 /// Its peak for all of its time, on each cluster that has as many nodes.
@@ -56,19 +57,21 @@ pub(crate) fn evolving_options(state: &State, spec: &JobSpec, evolving: &Evolvin
 pub(super) fn options(
     state: &State,
     clusters: &[ClusterId],
-    constraint: &Constraint,
+    asked: &Asked<'_>,
     evolving: &Evolving,
 ) -> Result<Vec<Request>, Refusal> {
     check_stages(state, evolving)?;
     let clusters: Vec<ClusterId> = clusters.iter().copied().filter(|cluster| !state.is_shared(*cluster)).collect();
     if clusters.is_empty() {
         return Err(Refusal::Malformed(
-            "a job with a profile needs a cluster that is not shared by cores: name one with --cluster, or ask an admin for \
+            "a job with a profile needs a cluster that is not shared by cores: name one with -M, or ask an admin for \
              'allocation@CLUSTER nodes'",
         ));
     }
+    // Its tasks are counted on each node.
+    let needs = asked.on_each_of(1);
     let n_eligible = |cluster: &ClusterId| -> u32 {
-        let is_eligible = |(inventory, _): &(&Inventory, u32)| meets(inventory, constraint);
+        let is_eligible = |(inventory, _): &(&Inventory, u32)| needs.are_met_by(inventory);
         state.kinds(*cluster).filter(is_eligible).map(|(_, n_alike)| n_alike).sum()
     };
     let (peak, wall): (u32, Span) = (evolving.stages.peak(), evolving.stages.span());
@@ -86,6 +89,10 @@ pub(super) fn options(
     Err(Refusal::StageTooLarge {
         stage: idx + 1,
         wanted: evolving.stages.stages()[idx].nodes,
-        possible: format!("{}{}", counts.join(", "), describe(constraint)),
+        possible: format!(
+            "{}{}",
+            counts.join(", "),
+            describe(&Constraint { cpus: needs.cpus, memory: needs.memory, ..asked.constraint.clone() })
+        ),
     })
 }

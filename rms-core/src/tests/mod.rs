@@ -10,6 +10,7 @@ mod negotiate;
 mod negotiate_policy;
 mod placing;
 mod policies;
+mod resources;
 mod restart;
 mod sharing;
 mod trouble;

@@ -1,0 +1,174 @@
+//! What each node of a job must have, and which numbers of nodes are possible for its tasks.
+
+use rms_api::refusal::Refusal;
+use rms_model::job::{Constraint, TaskCount};
+use rms_model::{Devices, Inventory, Mebibytes, ResourceRequest};
+
+use crate::plan::meets;
+
+/// What was asked for of nodes, whatever their number.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) tasks: TaskCount,
+    pub(crate) cpus_per_task: u32,
+    pub(crate) constraint: &'a Constraint,
+    pub(crate) resources: &'a ResourceRequest,
+}
+
+/// What each node must have if there are so many.
+pub(crate) struct Needs<'a> {
+    constraint: &'a Constraint,
+    pub(crate) tasks: u32,
+    /// CPUs, or cores where one thread of each is used.
+    pub(crate) cpus: u32,
+    one_thread_a_core: bool,
+    pub(crate) memory: Mebibytes,
+    pub(crate) devices: Devices,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn on_each_of(&self, n_nodes: u32) -> Needs<'a> {
+        let tasks = self.tasks.most_on_a_node(n_nodes);
+        let cpus = tasks.saturating_mul(self.cpus_per_task);
+        let per_cpu = self.resources.memory_per_cpu.0.saturating_mul(u64::from(cpus.max(1)));
+        Needs {
+            constraint: self.constraint,
+            tasks,
+            cpus: cpus.max(self.constraint.cpus),
+            one_thread_a_core: self.resources.one_thread_a_core,
+            memory: self.constraint.memory.max(Mebibytes(per_cpu)),
+            devices: self.resources.devices_on_each(n_nodes),
+        }
+    }
+
+    /// How many tasks such a node holds; one at least, so that it can be said why it does not.
+    pub(crate) fn tasks_on(&self, inventory: &Inventory) -> u32 {
+        let ResourceRequest { memory_per_cpu, tasks_per_node, one_thread_a_core, .. } = self.resources;
+        let cpus_per_task = self.cpus_per_task.max(1);
+        let by_cpus = cpus(inventory, *one_thread_a_core) / cpus_per_task;
+        let by_memory = match memory_per_cpu.0.saturating_mul(u64::from(cpus_per_task)) {
+            0 => u32::MAX,
+            of_task => u32::try_from(inventory.memory.0 / of_task).unwrap_or(u32::MAX),
+        };
+        let by_word = if *tasks_per_node == 0 { u32::MAX } else { *tasks_per_node };
+        by_cpus.min(by_memory).min(by_word).max(1)
+    }
+
+    /// Numbers of nodes, ascending and at most `most`, over which the tasks and what was asked for in all are spread
+    /// evenly enough: at most a quarter of what is taken is idle.
+    pub(crate) fn even_counts(&self, most: u32, tasks_a_node: u32) -> Vec<u32> {
+        let n_tasks = match self.tasks {
+            TaskCount::Total(n_tasks) => n_tasks,
+            TaskCount::PerNode(_) => {
+                let least = self.resources.devices_in_all.iter().map(|(_, count)| count).min().unwrap_or(1);
+                return (1..=most.min(least)).filter(|n_nodes| self.divides(*n_nodes)).collect();
+            }
+        };
+        let mut counts = Vec::new();
+        let mut tasks = tasks_a_node.clamp(1, n_tasks.max(1));
+        while tasks > 0 {
+            let n_nodes = n_tasks.div_ceil(tasks);
+            if n_nodes > most {
+                break;
+            }
+            let on_fullest = n_tasks.div_ceil(n_nodes);
+            let n_idle = u64::from(on_fullest) * u64::from(n_nodes) - u64::from(n_tasks);
+            let is_even = n_idle * 4 <= u64::from(n_tasks) || counts.is_empty();
+            if is_even && self.divides(n_nodes) {
+                counts.push(n_nodes);
+            }
+            tasks = on_fullest - 1;
+        }
+        counts
+    }
+
+    /// Can each of so many nodes have as many of the devices that are counted over all?
+    fn divides(&self, n_nodes: u32) -> bool {
+        self.resources.devices_in_all.iter().all(|(_, count)| count.is_multiple_of(n_nodes.max(1)))
+    }
+
+    /// What is wrong with so many nodes, whichever they are.
+    ///
+    /// # Errors
+    /// More tasks than may be on them, or devices that do not divide.
+    pub(crate) fn check(&self, n_nodes: u32) -> Result<(), Refusal> {
+        let per_node = self.resources.tasks_per_node;
+        if let TaskCount::Total(n_tasks) = self.tasks
+            && per_node > 0
+            && n_tasks.div_ceil(n_nodes.max(1)) > per_node
+        {
+            return Err(Refusal::TasksPerNode { n_tasks, per_node, n_nodes });
+        }
+        match self.resources.devices_in_all.iter().find(|(_, count)| !count.is_multiple_of(n_nodes.max(1))) {
+            Some((name, count)) => Err(Refusal::UnevenDevices { name: name.to_owned(), count, n_nodes }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Needs<'_> {
+    pub(crate) fn has_cpus(&self, inventory: &Inventory) -> bool {
+        cpus(inventory, self.one_thread_a_core) >= self.cpus
+    }
+
+    pub(crate) fn has_memory(&self, inventory: &Inventory) -> bool {
+        inventory.memory >= self.memory
+    }
+
+    pub(crate) fn has_devices(&self, inventory: &Inventory) -> bool {
+        inventory.devices.cover(&self.devices)
+    }
+
+    /// Could a node of this kind be one of the job's?
+    pub(crate) fn are_met_by(&self, inventory: &Inventory) -> bool {
+        meets(inventory, self.constraint)
+            && self.has_cpus(inventory)
+            && self.has_memory(inventory)
+            && self.has_devices(inventory)
+    }
+}
+
+/// What `-c` counts on this node.
+pub(crate) fn cpus(inventory: &Inventory, one_thread_a_core: bool) -> u32 {
+    if one_thread_a_core { inventory.cores } else { inventory.cpus }
+}
+
+/// At most so many of ascending counts, the least and the most among them.
+pub(crate) fn thinned(counts: &[u32], most: usize) -> Vec<u32> {
+    if counts.len() <= most {
+        return counts.to_vec();
+    }
+    (0..most).map(|place| counts[place * (counts.len() - 1) / (most - 1)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_spread_over_numbers_of_nodes_that_leave_little_idle() {
+        let (constraint, resources) = (Constraint::default(), ResourceRequest::default());
+        let counts = |n_tasks, tasks_a_node, most| {
+            let tasks = TaskCount::Total(n_tasks);
+            let asked = Asked { tasks, cpus_per_task: 1, constraint: &constraint, resources: &resources };
+            asked.even_counts(most, tasks_a_node)
+        };
+        assert_eq!(counts(16, 8, 100), [2, 3, 4, 6, 8, 16]);
+        assert_eq!(counts(16, 8, 5), [2, 3, 4]);
+        assert_eq!(counts(7, 4, 100), [2, 4, 7]);
+        assert_eq!(counts(1, 64, 100), [1]);
+        assert_eq!(counts(9, 8, 100), [2, 3, 5, 9], "the fewest, however uneven");
+        assert_eq!(counts(u32::MAX, u32::MAX, 3), [1, 2, 3]);
+        assert_eq!(thinned(&[1, 2, 3, 4, 5], 3), [1, 3, 5]);
+    }
+
+    #[test]
+    fn devices_in_all_are_as_many_on_each_node() {
+        let constraint = Constraint::default();
+        let devices_in_all = "gpu:4,fpga:8".parse().expect("devices");
+        let resources = ResourceRequest { devices_in_all, ..ResourceRequest::default() };
+        let asked = |tasks| Asked { tasks, cpus_per_task: 1, constraint: &constraint, resources: &resources };
+        assert_eq!(asked(TaskCount::PerNode(1)).even_counts(100, 1), [1, 2, 4]);
+        assert_eq!(asked(TaskCount::Total(6)).even_counts(100, 6), [1, 2], "of three nodes, each would have 4/3");
+    }
+}

@@ -1,0 +1,199 @@
+//! What a job may take of its nodes, and how it is refused what no node has.
+
+use rms_api::Call;
+use rms_api::answer::Answer;
+use rms_api::call::update::{Changes, ResourceChanges};
+use rms_api::call::{Nodes, Select, Shape, Submission};
+use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Span, Work};
+
+use super::World;
+
+/// Two nodes of 8 cores with two threads each and 16 GiB, one of them with GPUs, and a large one.
+fn world() -> World {
+    let mut world = World::new();
+    let node = |cores: u32, gib: u64, devices: &str| Inventory {
+        cores,
+        cpus: 2 * cores,
+        memory: Mebibytes(1024 * gib),
+        devices: if devices.is_empty() { Devices::default() } else { self::devices(devices) },
+        ..Inventory::default()
+    };
+    world.joins("n1", node(8, 16, ""), Vec::new());
+    world.joins("n2", node(8, 16, "gpu:a100:2,gpu:v100:2"), Vec::new());
+    world.joins("big", node(32, 64, "gpu:a100:4,fpga:1"), Vec::new());
+    world
+}
+
+fn devices(text: &str) -> Devices {
+    text.parse().expect("devices")
+}
+
+fn on(submission: &mut Submission, n_nodes: u32) {
+    submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: None }];
+}
+
+fn sizes(world: &World, job: JobId) -> Vec<u32> {
+    world.rms.state().jobs()[&job].spec.options.iter().map(Request::n_nodes).collect()
+}
+
+#[test]
+fn what_no_node_has_is_refused_with_what_would_be_possible() {
+    let mut world = world();
+    let mut refused = |parts: &[&str], change: &dyn Fn(&mut Submission)| {
+        let said = world.refused(change);
+        parts.iter().for_each(|part| assert!(said.contains(part), "'{said}' does not say '{part}'"));
+    };
+    refused(&["hold 1 tasks of 65 CPUs", "has 64 CPUs"], &|job| job.cpus_per_task = 65);
+    refused(&["hold 1 tasks of 33 cores", "has 32 cores"], &|job| {
+        (job.cpus_per_task, job.resources.one_thread_a_core) = (33, true);
+    });
+    refused(&["each of 1 nodes", "65537 MiB", "0 of cluster c", "largest has 65536 MiB"], &|job| {
+        job.constraint.memory = Mebibytes(65537);
+    });
+    refused(&["each of 2 nodes", "32768 MiB", "1 of cluster c have"], &|job| {
+        (job.cpus_per_task, job.resources.memory_per_cpu) = (8, Mebibytes(4096));
+        on(job, 2);
+    });
+    refused(&["no node has a device 'gpu:h100'", "fpga:1, gpu:a100:4, gpu:v100:2"], &|job| {
+        job.resources.devices = devices("gpu:h100:1");
+    });
+    refused(&["gpu:5", "0 of cluster c", "gpu:a100:4"], &|job| {
+        job.resources.devices = devices("gpu:5");
+    });
+    refused(&["each of 2 nodes", "gpu:v100:1", "1 of cluster c"], &|job| {
+        job.resources.devices = devices("gpu:v100:1");
+        on(job, 2);
+    });
+    refused(&["5 gpu over all of 2 nodes"], &|job| {
+        job.resources.devices_in_all = devices("gpu:5");
+        on(job, 2);
+    });
+    refused(&["9 tasks are more than 4 on each of 2 nodes", "ask for 3 nodes"], &|job| {
+        (job.n_tasks, job.resources.tasks_per_node) = (Some(9), 4);
+        on(job, 2);
+    });
+    refused(&["1 tasks cannot be spread over 2 nodes"], &|job| {
+        job.execution.work = Work::Script { script: "true".to_owned(), args: Vec::new() };
+        job.n_tasks = Some(1);
+        on(job, 2);
+    });
+    // One node has the memory, and another one the device.
+    refused(&["1 nodes were asked for", "20000 MiB and gpu:v100:1", "cluster c has 0"], &|job| {
+        job.constraint.memory = Mebibytes(20000);
+        job.resources.devices = devices("gpu:v100:1");
+    });
+    refused(&["--gpus-per-node"], &|job| {
+        job.resources.devices_in_all = devices("gpu:2");
+        job.evolving = Some(rms_model::Evolving {
+            stages: "1x1h".parse().expect("a profile"),
+            expansion: rms_model::Expansion::default(),
+            open: false,
+        });
+    });
+    refused(&["stage 1 needs 3 nodes of 2 in cluster c"], &|job| {
+        job.resources.devices = devices("gpu:2");
+        job.evolving = Some(rms_model::Evolving {
+            stages: "3x1h".parse().expect("a profile"),
+            expansion: rms_model::Expansion::default(),
+            open: false,
+        });
+    });
+}
+
+#[test]
+fn whole_nodes_are_as_many_as_tasks_memory_and_devices_need() {
+    let mut world = world();
+    let mut count = |change: &dyn Fn(&mut Submission)| {
+        let job = world.submit_with(|job| {
+            job.cpus_per_task = 1;
+            change(job);
+        });
+        sizes(&world, job)
+    };
+    assert_eq!(count(&|job| job.n_tasks = Some(32)), [2], "sixteen CPUs on the smallest");
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.one_thread_a_core) = (Some(24), true)), [3], "eight cores");
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.memory_per_cpu) = (Some(12), Mebibytes(4096))), [3]);
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.tasks_per_node) = (Some(5), 2)), [3]);
+    assert_eq!(count(&|job| job.resources.devices_in_all = devices("gpu:8")), [2], "four are the most on a node");
+    assert_eq!(count(&|job| job.resources.devices_in_all = devices("gpu:2")), [1]);
+}
+
+#[test]
+fn where_nodes_are_shared_tasks_may_lie_on_few_nodes_or_on_many() {
+    let mut world = world();
+    world.set("allocation", "cores");
+    let mut count = |change: &dyn Fn(&mut Submission)| {
+        let job = world.submit_with(|job| {
+            job.cpus_per_task = 1;
+            change(job);
+        });
+        sizes(&world, job)
+    };
+    assert_eq!(count(&|job| job.n_tasks = Some(1)), [1]);
+    assert_eq!(count(&|job| job.n_tasks = Some(4)), [1, 2], "of three nodes, two would have a task less");
+    assert_eq!(count(&|job| job.n_tasks = Some(30)), [1, 2, 3]);
+    assert_eq!(count(&|job| job.n_tasks = Some(32)), [1, 2, 3], "on three, sixteen at most");
+    assert_eq!(count(&|job| job.n_tasks = Some(40)), [1, 3], "two nodes with twenty CPUs each there are not");
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.packing) = (Some(30), Packing::Spread)), [3, 2, 1]);
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.exclusive) = (Some(30), true)), [2], "whole nodes");
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.tasks_per_node) = (Some(30), 15)), [2, 3]);
+    assert_eq!(count(&|job| job.resources.devices_in_all = devices("gpu:4")), [1, 2]);
+    assert_eq!(
+        count(&|job| {
+            job.n_tasks = Some(4);
+            on(job, 2);
+        }),
+        [2],
+        "as said"
+    );
+}
+
+#[test]
+fn a_job_that_waits_takes_something_else_of_its_nodes() {
+    let mut world = world();
+    world.submit(3, 3600, &[]);
+    let job = world.submit_with(|job| {
+        job.resources.devices = devices("gpu:1,fpga:1");
+        job.constraint.memory = Mebibytes(512);
+        job.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(600)) }];
+    });
+    let update = |world: &mut World, resources: ResourceChanges, memory| {
+        let changes = Box::new(Changes { resources, memory, ..Changes::default() });
+        match world.ask(Call::Update { select: Select::Ids(vec![job]), changes }) {
+            Answer::Jobs { refused, .. } => refused.first().map(|(_, why)| why.kind.clone()),
+            other => panic!("no list of jobs: {other:?}"),
+        }
+    };
+    let asked = |world: &World| {
+        let spec = &world.rms.state().jobs()[&job].spec;
+        (spec.resources.clone(), spec.constraint.memory)
+    };
+    let nothing = ResourceChanges::default;
+    let each = ResourceChanges { devices: Some(devices("gpu:9")), ..nothing() };
+    assert_eq!(update(&mut world, each, None).as_deref(), Some("too_many_devices"));
+    assert_eq!(asked(&world).0.devices, devices("gpu:1,fpga:1"), "nothing was changed");
+    let in_all = ResourceChanges { devices_in_all: Some(devices("gpu:a100:2")), ..nothing() };
+    assert_eq!(update(&mut world, in_all, None), None);
+    let resources = asked(&world).0;
+    assert_eq!((resources.devices, resources.devices_in_all), (devices("fpga:1"), devices("gpu:a100:2")));
+    let none = ResourceChanges { devices: Some(Devices::default()), ..nothing() };
+    assert_eq!(update(&mut world, none, None), None);
+    assert!(asked(&world).0.is_default());
+    let per_cpu = ResourceChanges { memory_per_cpu: Some(Mebibytes(64)), ..nothing() };
+    assert_eq!(update(&mut world, per_cpu, None), None);
+    let resources = asked(&world);
+    assert_eq!((resources.0.memory_per_cpu, resources.1), (Mebibytes(64), Mebibytes(0)), "in place of the node's");
+    assert_eq!(update(&mut world, nothing(), Some(Mebibytes(256))), None);
+    assert_eq!((asked(&world).0.memory_per_cpu, asked(&world).1), (Mebibytes(0), Mebibytes(256)));
+    let rest = ResourceChanges {
+        tasks_per_node: Some(4),
+        exclusive: Some(true),
+        packing: Some(Packing::Spread),
+        one_thread_a_core: Some(true),
+        ..nothing()
+    };
+    assert_eq!(update(&mut world, rest, None), None);
+    let resources = asked(&world).0;
+    assert_eq!((resources.tasks_per_node, resources.packing), (4, Packing::Spread));
+    assert!(resources.exclusive && resources.one_thread_a_core);
+}
