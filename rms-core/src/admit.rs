@@ -212,8 +212,8 @@ impl Sizes<'_> {
 
     /// Are its nodes there for others beside it?
     fn shares_nodes(&self, cluster: ClusterId) -> bool {
-        let Submission { resources, evolving, malleable, .. } = self.submission;
-        let is_alone = resources.exclusive || evolving.is_some() || malleable.is_some();
+        let Submission { resources, cpus_per_task, evolving, malleable, .. } = self.submission;
+        let is_alone = resources.exclusive || *cpus_per_task == 0 || evolving.is_some() || malleable.is_some();
         let name = &self.state.clusters()[&cluster];
         !is_alone && self.state.settings().allocation_of(name) == Allocation::Cores
     }
