@@ -27,6 +27,7 @@ mod listing;
 mod log_file;
 mod look_up;
 mod malleable_options;
+mod memory;
 mod missing;
 mod model_options;
 mod names;

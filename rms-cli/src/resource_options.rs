@@ -9,7 +9,7 @@ use rms_model::allocation::DevicesError;
 use rms_model::{Devices, Packing, ResourceRequest};
 use thiserror::Error;
 
-use crate::job_options::Memory;
+use crate::memory::Memory;
 
 // No doc comment: clap would print it as the help of each verb that has these flags.
 // Beside nodes, tasks and CPUs; each may be absent.
