@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use rms_api::call::update::ResourceChanges;
-use rms_model::allocation::DevicesError;
+use rms_model::devices::DevicesError;
 use rms_model::{Devices, Packing, ResourceRequest};
 use thiserror::Error;
 
