@@ -1,11 +1,12 @@
 //! What the server answers: jobs, nodes, views and what becomes of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner, Policy, Profile, Request, Run,
-    Span, Time,
+    ClusterId, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner, Policy, Profile,
+    Request, ResourceRequest, Run, Slice, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +157,9 @@ pub struct JobLine {
     pub priority: i32,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
+    /// What it asks of its nodes beside tasks and CPUs.
+    #[serde(default, skip_serializing_if = "ResourceRequest::is_default")]
+    pub resources: ResourceRequest,
     pub submitted: Time,
     /// When it took its place in the queue (001: its first request).
     pub requested: Option<Time>,
@@ -184,6 +188,9 @@ pub struct JobDetail {
     pub spec: Arc<JobSpec>,
     /// Of nodes whose cores were negotiated.
     pub cores: Vec<CoresLine>,
+    /// What it has of nodes that it shares, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub grants: BTreeMap<String, Grant>,
 }
 
 /// How many cores of a node a job has.
@@ -233,6 +240,9 @@ pub enum Reason {
         by: Vec<Blocker>,
         /// All nodes of the cluster, usable or not.
         total: u32,
+        /// Where jobs share nodes: what of them is short.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        short: Option<Shortage>,
     },
     /// Its launcher has subscribed and sent no request; it is expected by then.
     NoRequest {
@@ -258,6 +268,17 @@ pub enum Reason {
     },
 }
 
+/// How many nodes have free what a job takes of each, one resource after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortage {
+    pub each: Slice,
+    pub with_cores: u32,
+    /// Of those.
+    pub with_memory: u32,
+    /// Of those.
+    pub with_devices: u32,
+}
+
 /// A job that holds nodes, or is planned on some, while too few are free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
@@ -281,6 +302,9 @@ pub struct NodeLine {
     /// Since when it is in this state.
     pub since: Time,
     pub inventory: Inventory,
+    /// What nobody has of it, where jobs share nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Slice>,
     pub address: String,
     pub generation: Generation,
     pub jobs: Vec<JobId>,

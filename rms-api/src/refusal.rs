@@ -48,6 +48,10 @@ pub enum Refusal {
         "each of {wanted} nodes would have to have {memory}, but {n_nodes} of cluster {cluster} have as much, and the largest has {largest}: ask for less memory (--mem, --mem-per-cpu), or for fewer tasks on a node"
     )]
     TooMuchMemory { wanted: u32, memory: Mebibytes, n_nodes: u32, cluster: String, largest: Mebibytes },
+    #[error(
+        "{cpus} CPUs were asked for, but a job may have {most} on cluster {cluster} (max_cpus): ask for fewer tasks or fewer CPUs (-c), or an admin for a higher limit"
+    )]
+    CpuLimit { cpus: u64, most: u32, cluster: String },
     #[error("no node has a device '{name}'; known devices: {known}")]
     NoSuchDevice { name: String, known: String },
     #[error(
@@ -204,6 +208,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NothingAsked => "nothing_asked",
         Refusal::FewerTasksThanNodes { .. } => "fewer_tasks_than_nodes",
         Refusal::TooManyCpus { .. } | Refusal::TooManyCores { .. } => "too_many_cpus",
+        Refusal::CpuLimit { .. } => "cpu_limit",
         Refusal::TooMuchMemory { .. } => "too_much_memory",
         Refusal::NoSuchDevice { .. } => "no_such_device",
         Refusal::TooManyDevices { .. } => "too_many_devices",

@@ -1,9 +1,9 @@
 //! Says in plain sentences why a job is where it is.
 
 use negotiation::Phase;
-use rms_api::answer::{Blocker, JobLine, JobState, Reason};
+use rms_api::answer::{Blocker, JobLine, JobState, Reason, Shortage};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{JobRecord, Time};
+use rms_model::{JobRecord, Slice, Time};
 
 use crate::names::ClusterNames;
 use crate::negotiations;
@@ -56,12 +56,13 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             "the policy {policy} starts nobody before job {job}, which stands in front of it and waits until {}",
             stamp::clock(*until, now)
         ),
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => {
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short } => {
             let from = if *from <= now { "now".to_owned() } else { stamp::clock(*from, now) };
-            let free = match capacity.saturating_sub(*busy) {
-                0 => format!("none of {capacity} is free"),
-                1 => format!("only 1 of {capacity} is free"),
-                free => format!("only {free} of {capacity} are free"),
+            let free = match (short, capacity.saturating_sub(*busy)) {
+                (Some(short), _) => shortage(short, *wanted),
+                (None, 0) => format!("none of {capacity} is free"),
+                (None, 1) => format!("only 1 of {capacity} is free"),
+                (None, free) => format!("only {free} of {capacity} are free"),
             };
             let unusable = match total.saturating_sub(*capacity) {
                 0 => String::new(),
@@ -75,6 +76,24 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
                 blockers(by, open, now)
             )
         }
+    }
+}
+
+/// `3 nodes have 8 free cores, but only 1 of them 64 GiB`: the first resource of which too few nodes have enough.
+fn shortage(short: &Shortage, wanted: u32) -> String {
+    let Shortage { each: Slice { cores, memory, devices }, with_cores, with_memory, with_devices } = short;
+    let cores = if *cores == 1 { "1 free core".to_owned() } else { format!("{cores} free cores") };
+    let memory = if memory.0.is_multiple_of(1024) { format!("{} GiB", memory.0 / 1024) } else { memory.to_string() };
+    let have = |count: u32| if count == 1 { "1 node has".to_owned() } else { format!("{count} nodes have") };
+    let of_them = |count: u32| if count == 0 { "none of them".to_owned() } else { format!("only {count} of them") };
+    if *with_cores < wanted {
+        let only = if *with_cores == 0 { "no node has".to_owned() } else { format!("only {}", have(*with_cores)) };
+        return format!("{only} {cores}");
+    }
+    let with_cores = format!("{} {cores}", have(*with_cores));
+    match *with_memory < wanted {
+        true => format!("{with_cores}, but {} {memory}", of_them(*with_memory)),
+        false => format!("{with_cores}, but {} {devices}", of_them(*with_devices)),
     }
 }
 
@@ -246,6 +265,21 @@ mod tests {
     use rms_model::JobId;
 
     #[test]
+    fn where_nodes_are_shared_the_resource_that_is_short_is_named() {
+        let check = |counts: [u32; 3], said: &str| {
+            let each = Slice { cores: 8, memory: rms_model::Mebibytes(65536), devices: "gpu:2".parse().expect("two") };
+            let [with_cores, with_memory, with_devices] = counts;
+            let short = Shortage { each, with_cores, with_memory, with_devices };
+            assert_eq!(shortage(&short, 2), said);
+        };
+        check([0, 0, 0], "no node has 8 free cores");
+        check([1, 1, 1], "only 1 node has 8 free cores");
+        check([3, 1, 1], "3 nodes have 8 free cores, but only 1 of them 64 GiB");
+        check([3, 0, 0], "3 nodes have 8 free cores, but none of them 64 GiB");
+        check([3, 2, 1], "3 nodes have 8 free cores, but only 1 of them gpu:2");
+    }
+
+    #[test]
     fn a_blocked_job_names_who_holds_the_nodes() {
         let now = Time::from_secs(0);
         let blocked = Reason::Blocked {
@@ -262,6 +296,7 @@ mod tests {
                 Blocker { is_offer: true, ..holds(6, JobState::Started, 1, 0, 900) },
             ],
             total: 6,
+            short: None,
         };
         assert_eq!(
             reason(&blocked, &[], now),

@@ -19,6 +19,7 @@ pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
         "priority": line.priority,
         "tasks": line.n_tasks,
         "cpus_per_task": line.cpus_per_task,
+        "resources": json::resources(&line.resources),
         "request": json::request(&line.request, clusters),
         "nodes": line.nodes,
         "submitted": json::time(Some(line.submitted)),
@@ -70,6 +71,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "requeue": spec.requeue,
         "begin": json::time(spec.begin),
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
+        "grants": detail.grants.iter().map(|(node, grant)| (node.clone(), json::grant(grant))).collect::<serde_json::Map<_, _>>(),
         "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
     });
     if let (Value::Object(line), Value::Object(more)) = (&mut value, more) {

@@ -3,7 +3,7 @@
 use rms_api::answer::{ClusterView, NodeLine, NodeState, Reason, Status};
 use rms_api::audit::AuditEntry;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
-use rms_model::{ClusterId, JobId, Outcome, Profile, Request, Sizes, Span, Time};
+use rms_model::{ClusterId, Grant, JobId, Outcome, Profile, Request, ResourceRequest, Sizes, Slice, Span, Time};
 use serde_json::{Map, Value, json};
 
 use crate::names::ClusterNames;
@@ -65,9 +65,13 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::Behind { policy, job, until } => {
             json!({"kind": "behind", "policy": policy.to_string(), "job": job_id(*job), "until": time(Some(*until))})
         }
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => json!({
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short } => json!({
             "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy, "total": total,
             "from": time(Some(*from)), "until": time(Some(*until)),
+            "short": short.as_ref().map(|short| json!({
+                "each": slice(&short.each), "nodes_with_cores": short.with_cores,
+                "nodes_with_memory": short.with_memory, "nodes_with_devices": short.with_devices,
+            })),
             "by": by.iter().map(|blocker| json!({
                 "job": job_id(blocker.job), "state": blocker.state.word(), "nodes": blocker.nodes,
                 "from": time(Some(blocker.from)), "until": time(Some(blocker.until)), "is_offer": blocker.is_offer,
@@ -75,6 +79,34 @@ pub fn reason(reason: Option<&Reason>) -> Value {
             })).collect::<Vec<_>>(),
         }),
     }
+}
+
+/// What is taken of a node, or free on it.
+pub fn slice(slice: &Slice) -> Value {
+    json!({"cores": slice.cores, "memory_mib": slice.memory.0, "devices": slice.devices})
+}
+
+/// What a job asks of its nodes beside tasks and CPUs.
+pub fn resources(asked: &ResourceRequest) -> Value {
+    json!({
+        "memory_per_cpu_mib": asked.memory_per_cpu.0,
+        "devices": asked.devices,
+        "devices_in_all": asked.devices_in_all,
+        "tasks_per_node": asked.tasks_per_node,
+        "exclusive": asked.exclusive,
+        "packing": asked.packing.word(),
+        "one_thread_a_core": asked.one_thread_a_core,
+    })
+}
+
+/// What a job has of a node that it shares.
+pub fn grant(grant: &Grant) -> Value {
+    let devices = grant.devices.iter().map(|(name, indices)| (name.clone(), indices.to_string().into()));
+    json!({
+        "cores": grant.cores.to_string(),
+        "memory_mib": grant.memory.0,
+        "devices": devices.collect::<serde_json::Map<_, _>>(),
+    })
 }
 
 pub fn node(node: &NodeLine) -> Value {
@@ -96,6 +128,8 @@ pub fn node(node: &NodeLine) -> Value {
         "memory_mib": inventory.memory.0,
         "speed": f64::from(inventory.speed_milli) / 1000.0,
         "features": inventory.features,
+        "devices": inventory.devices,
+        "free": node.free.as_ref().map(slice),
     })
 }
 

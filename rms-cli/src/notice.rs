@@ -62,11 +62,11 @@ impl Notice {
 /// The reason but for what moves with the clock.
 fn without_now(reason: Reason) -> Reason {
     match reason {
-        Reason::Blocked { cluster, wanted, capacity, busy, from: _, until: _, mut by, total } => {
+        Reason::Blocked { cluster, wanted, capacity, busy, from: _, until: _, mut by, total, short } => {
             for blocker in &mut by {
                 (blocker.from, blocker.until) = (Time::EPOCH, Time::EPOCH);
             }
-            Reason::Blocked { cluster, wanted, capacity, busy, from: Time::EPOCH, until: Time::EPOCH, by, total }
+            Reason::Blocked { cluster, wanted, capacity, busy, from: Time::EPOCH, until: Time::EPOCH, by, total, short }
         }
         Reason::NotPlanned { next_pass: _ } => Reason::NotPlanned { next_pass: Time::EPOCH },
         Reason::Behind { policy, job, until: _ } => Reason::Behind { policy, job, until: Time::EPOCH },

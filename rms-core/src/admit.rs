@@ -12,7 +12,7 @@ use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
     Allocation, ClusterId, Devices, Evolving, Identity, Inventory, JobSpec, Labels, Mebibytes, Owner, Packing, Request,
-    ResourceRequest, Span, Work,
+    Span, Work,
 };
 
 use crate::executable::{self, too_large};
@@ -24,12 +24,13 @@ pub(crate) use stages::{check_stages, evolving_options};
 
 /// # Errors
 /// What is wrong or impossible, and what would be possible.
-pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Result<JobSpec, Refusal> {
+pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -> Result<JobSpec, Refusal> {
     check_texts(&submission)?;
     if state.nodes().is_empty() {
         return Err(Refusal::NoNodes);
     }
     let tasks = tasks(submission.n_tasks)?.unwrap_or(TaskCount::PerNode(1));
+    submission.resources.memory_per_cpu = memory_per_cpu(state, &submission)?;
     let (tasks, options) = sizes(state, &submission, tasks)?;
     Ok(JobSpec {
         labels: submission.labels,
@@ -68,7 +69,7 @@ pub(crate) fn sizes(
     check_lists(submission.clusters.len(), &submission.constraint)?;
     submission.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
     check_features(state, &submission.constraint)?;
-    check_devices(state, &submission.resources)?;
+    check_devices(state, submission)?;
     let clusters = &clusters(state, &submission.clusters)?;
     let changes_size = submission.evolving.is_some() || submission.malleable.is_some();
     if changes_size && !submission.resources.devices_in_all.is_empty() {
@@ -233,6 +234,7 @@ impl Sizes<'_> {
         self.check_script(n_nodes)?;
         self.asked().check(n_nodes)?;
         for (cluster, wanted) in &request.nodes {
+            self.check_limit(*cluster, *wanted, n_nodes)?;
             self.check_cluster(*cluster, *wanted, n_nodes)?;
         }
         Ok(())
@@ -249,11 +251,24 @@ impl Sizes<'_> {
         }
     }
 
+    /// No more CPUs than a job may ask for there.
+    fn check_limit(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
+        let name = &self.state.clusters()[&cluster];
+        let Some(most) = self.state.settings().max_cpus_of(name) else { return Ok(()) };
+        // Of a job on one cluster exactly; on several, its part.
+        let n_tasks = u64::from(self.tasks.total(n_nodes)) * u64::from(wanted) / u64::from(n_nodes.max(1));
+        let cpus = n_tasks.saturating_mul(self.submission.cpus_per_task.max(1).into());
+        match cpus > most.into() {
+            true => Err(Refusal::CpuLimit { cpus, most, cluster: name.clone() }),
+            false => Ok(()),
+        }
+    }
+
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
         let asked = self.asked();
         let needs = asked.on_each_of(n_nodes);
-        let Constraint { features, memory: _, cpus: at_least } = asked.constraint;
-        let plain = Constraint { features: features.clone(), memory: Mebibytes(0), cpus: *at_least };
+        let Constraint { features, cpus: at_least, .. } = asked.constraint;
+        let plain = Constraint { features: features.clone(), cpus: *at_least, ..Constraint::default() };
         if wanted > self.n_eligible(cluster, &plain) {
             return Err(Refusal::TooManyNodes {
                 wanted,
@@ -291,7 +306,12 @@ impl Sizes<'_> {
         let n_with_all = n_nodes(&|inventory| needs.are_met_by(inventory));
         if wanted > n_with_all {
             let Constraint { features, .. } = asked.constraint;
-            let all = Constraint { features: features.clone(), memory: needs.memory, cpus: needs.cpus };
+            let all = Constraint {
+                features: features.clone(),
+                memory: needs.memory,
+                cpus: needs.cpus,
+                ..Constraint::default()
+            };
             let devices = if needs.devices.is_empty() { String::new() } else { format!(" and {}", needs.devices) };
             return Err(Refusal::TooManyNodes {
                 wanted,
@@ -378,10 +398,27 @@ pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(
     Ok(())
 }
 
+/// What the job says or, if it says nothing of memory, what is set for the clusters that it would share.
+fn memory_per_cpu(state: &State, submission: &Submission) -> Result<Mebibytes, Refusal> {
+    let Submission { constraint, resources, clusters: named, evolving, malleable, .. } = submission;
+    let is_alone = resources.exclusive || evolving.is_some() || malleable.is_some();
+    if is_alone || constraint.memory > Mebibytes(0) || resources.memory_per_cpu > Mebibytes(0) {
+        return Ok(resources.memory_per_cpu);
+    }
+    check_lists(named.len(), constraint)?;
+    let settings = state.settings();
+    let names = clusters(state, named)?.into_iter().map(|cluster| state.clusters()[&cluster].as_str());
+    let shared = names.filter(|name| settings.allocation_of(name) == Allocation::Cores);
+    Ok(shared.map(|name| settings.memory_per_cpu_of(name)).max().unwrap_or_default())
+}
+
 /// Devices that somebody has.
-fn check_devices(state: &State, asked: &ResourceRequest) -> Result<(), Refusal> {
+fn check_devices(state: &State, submission: &Submission) -> Result<(), Refusal> {
+    let Submission { constraint, resources, .. } = submission;
     let kinds = || state.clusters().keys().flat_map(|cluster| state.kinds(*cluster)).map(|(kind, _)| kind);
-    for (name, _) in asked.devices.iter().chain(asked.devices_in_all.iter()) {
+    for (name, _) in
+        [&constraint.devices, &resources.devices, &resources.devices_in_all].into_iter().flat_map(Devices::iter)
+    {
         let exists = kinds().any(|kind| kind.devices.iter().any(|(has, _)| Devices::serves(has, name)));
         if !exists {
             return Err(Refusal::NoSuchDevice { name: name.chars().take(80).collect(), known: known_devices(kinds()) });

@@ -13,7 +13,9 @@ use rms_api::call::{Query, Select};
 use rms_api::filter::JobFilter;
 use rms_api::negotiate::Declared;
 use rms_api::refusal::Refusal;
-use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeId, NodeLink, Profile, Request, Time};
+use rms_model::{
+    Allocation, ClusterId, Identity, JobId, Mebibytes, NodeAdmin, NodeId, NodeLink, Profile, Request, Slice, Time,
+};
 
 use crate::context::Context;
 use crate::launchers::LauncherCounts;
@@ -121,7 +123,9 @@ impl Answers<'_> {
             let place = plan::Place { queue_idx, placed_idx: published.place(job, entry) };
             line.reason = plan::reason(self.state(), &published.plan, job, place, next_pass);
             let cores = cores_lines(self.state(), entry);
-            details.push(JobDetail { line, spec, cores });
+            let name = |node: &NodeId| self.state().nodes()[node].name.clone();
+            let grants = entry.grants().iter().map(|(node, grant)| (name(node), grant.clone())).collect();
+            details.push(JobDetail { line, spec, cores, grants });
         }
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
     }
@@ -146,6 +150,7 @@ impl Answers<'_> {
             priority: entry.spec.priority,
             n_tasks: entry.spec.tasks.total(request.n_nodes()),
             cpus_per_task: entry.spec.cpus_per_task,
+            resources: entry.spec.resources.clone(),
             submitted: entry.submitted,
             requested: entry.requested,
             started: started.map(|started| started.at),
@@ -225,10 +230,32 @@ impl Answers<'_> {
             reason,
             since,
             inventory: node.inventory.clone(),
+            free: self.free(node),
             address: node.address.clone(),
             generation: node.generation,
             jobs: node.holders.iter().copied().collect(),
         }
+    }
+
+    /// What nobody has of a node that jobs share.
+    fn free(&self, node: &Node) -> Option<Slice> {
+        let state = self.state();
+        if state.settings().allocation_of(&state.clusters()[&node.cluster]) != Allocation::Cores {
+            return None;
+        }
+        let id = state.node_named(&node.name)?;
+        let taken: Option<Vec<Slice>> =
+            node.holders.iter().map(|job| Some(state.jobs()[job].grants().get(&id)?.amount())).collect();
+        // Who has no grant has all of it.
+        let Some(taken) = taken.filter(|_| node.ghost.is_none()) else { return Some(Slice::default()) };
+        let mut free = Slice::whole(&node.inventory);
+        for slice in taken {
+            free.cores = free.cores.saturating_sub(slice.cores);
+            free.memory = Mebibytes(free.memory.0.saturating_sub(slice.memory.0));
+            let left = |(name, count): (&str, u32)| (name.to_owned(), count.saturating_sub(slice.devices.count(name)));
+            free.devices = free.devices.iter().map(left).collect();
+        }
+        Some(free)
     }
 
     fn view(&mut self, now: Time, job: Option<JobId>) -> Result<Answer, Refusal> {

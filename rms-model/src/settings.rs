@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::allocation::Allocation;
 use crate::policy::Policy;
 use crate::resizing::{OfferRule, ShrinkRule};
+use crate::resources::Mebibytes;
 use crate::time::{ParseSpanError, Span};
 use own::Keyed;
 pub use own::{AS_OTHERS, Own, Subject};
@@ -135,6 +136,14 @@ pub struct Settings {
     pub allocation: Allocation,
     /// The same for clusters, by name, that have their own.
     pub allocation_at: Own<Allocation>,
+    /// Where jobs share nodes: the memory for each CPU of a job that asks for none; 0 = none is counted.
+    pub memory_per_cpu: Mebibytes,
+    /// The same for clusters that have their own.
+    pub memory_per_cpu_at: Own<Mebibytes>,
+    /// The most CPUs that a job may ask for, over all its nodes of a cluster; `None` = any number.
+    pub max_cpus: Option<u32>,
+    /// The same for clusters that have their own.
+    pub max_cpus_at: Own<Option<u32>>,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -191,6 +200,10 @@ impl Default for Settings {
             ghosts: GhostRule::Always,
             allocation: Allocation::Nodes,
             allocation_at: Own::default(),
+            memory_per_cpu: Mebibytes(0),
+            memory_per_cpu_at: Own::default(),
+            max_cpus: None,
+            max_cpus_at: Own::default(),
         }
     }
 }
@@ -210,7 +223,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 35] = [
+pub const KEYS: [&str; 37] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -246,6 +259,8 @@ pub const KEYS: [&str; 35] = [
     "submit_limit",
     "ghosts",
     "allocation",
+    "memory_per_cpu",
+    "max_cpus",
 ];
 
 /// A budget or a limit that is none.
@@ -260,6 +275,16 @@ impl Settings {
     /// How the nodes of a cluster are given to jobs.
     pub fn allocation_of(&self, cluster: &str) -> Allocation {
         self.allocation_at.get(cluster).copied().unwrap_or(self.allocation)
+    }
+
+    /// The memory for each CPU of a job on this cluster that asks for none; 0: none is counted.
+    pub fn memory_per_cpu_of(&self, cluster: &str) -> Mebibytes {
+        self.memory_per_cpu_at.get(cluster).copied().unwrap_or(self.memory_per_cpu)
+    }
+
+    /// The most CPUs that a job may ask for on this cluster; `None`: any number.
+    pub fn max_cpus_of(&self, cluster: &str) -> Option<u32> {
+        self.max_cpus_at.get(cluster).copied().unwrap_or(self.max_cpus)
     }
 
     /// What a gained node of a cluster costs for an hour, in thousandths.
@@ -303,6 +328,8 @@ impl Settings {
             let names: Vec<&str> = match keyed {
                 Keyed::FairStart => self.fair_start_at.names().collect(),
                 Keyed::Allocation => self.allocation_at.names().collect(),
+                Keyed::MemoryPerCpu => self.memory_per_cpu_at.names().collect(),
+                Keyed::MaxCpus => self.max_cpus_at.names().collect(),
                 Keyed::Price => self.price_at.names().collect(),
                 Keyed::Budget => self.budget_of.names().collect(),
                 Keyed::GrowthLimit => self.growth_limit_of.names().collect(),
@@ -331,6 +358,8 @@ impl Settings {
             return Ok(match keyed {
                 Keyed::FairStart => self.fair_start_at.print(name, Span::to_string),
                 Keyed::Allocation => self.allocation_at.print(name, |allocation| allocation.word().to_owned()),
+                Keyed::MemoryPerCpu => self.memory_per_cpu_at.print(name, |memory| memory.0.to_string()),
+                Keyed::MaxCpus => self.max_cpus_at.print(name, or_none),
                 Keyed::Price => self.price_at.print(name, u64::to_string),
                 Keyed::Budget => self.budget_of.print(name, or_none),
                 Keyed::GrowthLimit => self.growth_limit_of.print(name, or_none),
@@ -385,6 +414,8 @@ impl Settings {
                 GhostRule::IfWanted => "if_wanted".to_owned(),
             },
             "allocation" => self.allocation.word().to_owned(),
+            "memory_per_cpu" => self.memory_per_cpu.0.to_string(),
+            "max_cpus" => or_none(&self.max_cpus),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -411,6 +442,8 @@ impl Settings {
         self.fair_start_at.forget(name);
         self.price_at.forget(name);
         self.allocation_at.forget(name);
+        self.memory_per_cpu_at.forget(name);
+        self.max_cpus_at.forget(name);
     }
 
     /// # Errors
@@ -431,6 +464,8 @@ impl Settings {
             return match keyed {
                 Keyed::FairStart => self.fair_start_at.set(name, value, |_| span()),
                 Keyed::Allocation => self.allocation_at.set(name, value, |value| allocation(key, value)),
+                Keyed::MemoryPerCpu => self.memory_per_cpu_at.set(name, value, |value| memory(key, value)),
+                Keyed::MaxCpus => self.max_cpus_at.set(name, value, |value| limit(key, value)),
                 Keyed::Price => self.price_at.set(name, value, |value| price(key, value)),
                 Keyed::Budget => self.budget_of.set(name, value, |value| budget(key, value)),
                 Keyed::GrowthLimit => self.growth_limit_of.set(name, value, |value| limit(key, value)),
@@ -488,6 +523,8 @@ impl Settings {
                 self.offer_recall = value.parse().map_err(|_| bad(key, value, "never, priority or queue"))?;
             }
             "allocation" => self.allocation = allocation(key, value)?,
+            "memory_per_cpu" => self.memory_per_cpu = memory(key, value)?,
+            "max_cpus" => self.max_cpus = limit(key, value)?,
             "history_keep" if value == NONE => self.history_keep = None,
             "history_keep" => self.history_keep = Some(wall()?),
             "history_most" if value == NONE => self.history_most = None,
@@ -562,6 +599,12 @@ fn allocation(key: &str, value: &str) -> Result<Allocation, SettingError> {
     Allocation::ALL.into_iter().find(|known| known.word() == value).ok_or_else(|| bad(key, value, "nodes or cores"))
 }
 
+/// No node has an exbibyte.
+fn memory(key: &str, value: &str) -> Result<Mebibytes, SettingError> {
+    let memory = value.parse().ok().filter(|memory| *memory < 1 << 40);
+    memory.map(Mebibytes).ok_or_else(|| bad(key, value, "MiB, as a whole number; 0 counts none"))
+}
+
 fn bad(key: &str, value: &str, expected: &'static str) -> SettingError {
     SettingError::Value { key: key.to_owned(), value: value.to_owned(), expected }
 }
@@ -588,6 +631,20 @@ mod tests {
             settings.set(key, &value).expect(key);
             assert_eq!(settings, Settings::default(), "{key}");
         }
+    }
+
+    #[test]
+    fn a_cluster_may_have_its_own_memory_for_each_cpu_and_most_cpus() {
+        let mut settings = Settings::default();
+        settings.set("memory_per_cpu", "512").expect("for all");
+        settings.set("memory_per_cpu@fat", "4096").expect("for one");
+        settings.set("max_cpus@fat", "64").expect("for one");
+        let of = |settings: &Settings, name| (settings.memory_per_cpu_of(name).0, settings.max_cpus_of(name));
+        assert_eq!([of(&settings, "fat"), of(&settings, "a")], [(4096, Some(64)), (512, None)]);
+        assert_eq!(settings.get("max_cpus@fat").as_deref(), Ok("64"));
+        assert!(settings.set("memory_per_cpu", "2G").is_err() && settings.set("max_cpus", "-1").is_err());
+        settings.forget_cluster("fat");
+        assert_eq!(of(&settings, "fat"), (512, None));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
     ClusterId, Execution, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Labels, Malleable, Mebibytes,
-    OnResize, Outcome, Owner, Profile, Request, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount, Time, Usage, Work,
+    OnResize, Outcome, Owner, Profile, Request, ResourceRequest, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount,
+    Time, Usage, Work,
 };
 
 use super::{
@@ -34,6 +35,7 @@ use crate::view::slabs::Window;
 use crate::view::svg;
 
 mod many;
+mod shared;
 
 /// 2026-11-20T12:30:00Z
 const NOW: Time = Time::from_secs(1_795_177_800);
@@ -92,6 +94,7 @@ fn the_nodes() {
             features: BTreeSet::from(["fast".to_owned()]),
             ..Inventory::default()
         },
+        free: None,
         address: "127.0.0.2:4000".into(),
         generation: Generation(9),
         jobs,
@@ -336,6 +339,7 @@ fn line(job: u64, state: JobState) -> JobLine {
         priority: 0,
         n_tasks: 4,
         cpus_per_task: 1,
+        resources: ResourceRequest::default(),
         submitted: NOW - Span::from_mins(20),
         requested: Some(NOW - Span::from_mins(20)),
         request: Request::on_one(ClusterId(1), 2, Span::from_hours(1)),
@@ -497,6 +501,7 @@ pub fn blocked() -> JobLine {
             until: NOW + Span::from_mins(50),
             by,
             total: 6,
+            short: None,
         }),
         request: Request::on_one(ClusterId(1), 4, Span::from_mins(30)),
         ..line(5, JobState::Waiting)
@@ -526,7 +531,12 @@ fn detail(line: JobLine) -> JobDetail {
         )
     };
     let cores = |node: &str, is_in_force| CoresLine { node: node.to_owned(), n_cores: 3, all: 48, is_in_force };
-    JobDetail { line, spec: Arc::new(spec), cores: vec![cores("a2", true), cores("a3", false)] }
+    JobDetail {
+        line,
+        spec: Arc::new(spec),
+        cores: vec![cores("a2", true), cores("a3", false)],
+        grants: BTreeMap::new(),
+    }
 }
 
 fn record() -> JobRecord {

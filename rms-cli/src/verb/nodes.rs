@@ -6,7 +6,7 @@ use launcher_sdk::NodeList;
 use rms_api::answer::{NodeLine, NodeState};
 use rms_api::filter::{NodeColumn, NodeFilter, Way};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{JobId, hostlist};
+use rms_model::{JobId, Slice, hostlist};
 use serde_json::{Value, json};
 
 use super::negotiations;
@@ -128,19 +128,8 @@ impl Show for NodesAnswer {
 impl NodesAnswer {
     /// Nodes that differ in nothing but their names, their jobs and how long they have been so are one line.
     fn summary(&self) -> Table {
-        let columns = [
-            "!nodes",
-            ">count",
-            "cluster",
-            "state",
-            ">cpus",
-            ">memory",
-            "?>speed",
-            "?~features",
-            "?~jobs",
-            "?@since",
-            "!reason",
-        ];
+        let head = ["!nodes", ">count", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features"];
+        let columns = [&head[..], &self.sharing(), &["?~jobs", "?@since", "!reason"]].concat();
         let now = self.list.now;
         let mut groups: Vec<(Vec<String>, Vec<&NodeLine>)> = Vec::new();
         for node in &self.list.nodes {
@@ -157,6 +146,7 @@ impl NodesAnswer {
             let since = nodes.iter().map(|node| node.since).max().unwrap_or(now);
             let reason = row.pop();
             row.splice(0..0, [hostlist::fold(&names), nodes.len().to_string()]);
+            row.extend(self.shares().then(|| free(&nodes)));
             row.push(jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
             row.push(stamp::short(since, now));
             row.extend(reason);
@@ -169,26 +159,43 @@ impl NodesAnswer {
     fn description(&self, node: &NodeLine, brief: bool) -> Vec<String> {
         // Nobody has it, and nobody else may: not idle to who looks for nodes.
         let is_offered = brief && node.state == NodeState::Idle && self.holder(node).is_some();
-        vec![
+        let mut row = vec![
             node.cluster.clone(),
             if is_offered { "offered".to_owned() } else { node.state.word().to_owned() },
             node.inventory.cpus.to_string(),
             memory(node),
             format!("{:.2}", f64::from(node.inventory.speed_milli) / 1000.0),
             node.inventory.features.iter().cloned().collect::<Vec<_>>().join(","),
-            self.reason(node),
-        ]
+        ];
+        row.extend(self.has_devices().then(|| node.inventory.devices.to_string()));
+        row.push(self.reason(node));
+        row
+    }
+
+    fn has_devices(&self) -> bool {
+        self.list.nodes.iter().any(|node| !node.inventory.devices.is_empty())
+    }
+
+    fn shares(&self) -> bool {
+        self.list.nodes.iter().any(|node| node.free.is_some())
+    }
+
+    /// Columns that say nothing where no node has devices, or is shared.
+    fn sharing(&self) -> Vec<&'static str> {
+        let columns = [(self.has_devices(), "?~devices"), (self.shares(), "?~free")];
+        columns.into_iter().filter_map(|(is_there, column)| is_there.then_some(column)).collect()
     }
 
     fn table_of(&self, brief: bool) -> Table {
-        let columns =
-            ["node", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features", "~jobs", "?@since", "!reason"];
+        let head = ["node", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features"];
+        let columns = [&head[..], &self.sharing(), &["~jobs", "?@since", "!reason"]].concat();
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.list.now));
         for node in &self.list.nodes {
             let since = if brief { stamp::short(node.since, self.list.now) } else { stamp::iso_secs(node.since) };
             let mut row = self.description(node, brief);
             let reason = row.pop();
             row.insert(0, node.name.clone());
+            row.extend(self.shares().then(|| free(&[node])));
             row.push(node.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
             row.push(since);
             row.extend(reason);
@@ -210,7 +217,27 @@ impl NodesAnswer {
     }
 }
 
+/// What nobody has of nodes that jobs share, together: `12 cores, 20G, gpu:1`.
+fn free(nodes: &[&NodeLine]) -> String {
+    let mut slices = nodes.iter().filter_map(|node| node.free.as_ref()).peekable();
+    if slices.peek().is_none() {
+        return String::new();
+    }
+    let sum = slices.fold(Slice::default(), |mut sum, slice| {
+        sum.cores += slice.cores;
+        sum.memory.0 += slice.memory.0;
+        slice.devices.iter().for_each(|(name, count)| sum.devices.add(name, count));
+        sum
+    });
+    let devices = Some(sum.devices.to_string()).filter(|devices| !devices.is_empty());
+    let parts: Vec<String> = [format!("{} cores", sum.cores), size(sum.memory.0)].into_iter().chain(devices).collect();
+    parts.join(", ")
+}
+
 fn memory(node: &NodeLine) -> String {
-    let mebibytes = node.inventory.memory.0;
+    size(node.inventory.memory.0)
+}
+
+fn size(mebibytes: u64) -> String {
     if mebibytes >= 10 * 1024 { format!("{}G", mebibytes / 1024) } else { format!("{mebibytes}M") }
 }

@@ -2,7 +2,7 @@
 
 use rms_api::answer::{CoresLine, JobDetail};
 use rms_api::call::Select;
-use rms_model::{JobRecord, Labels, Time, Work, hostlist};
+use rms_model::{Grant, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Time, Work, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -109,6 +109,9 @@ impl ShowAnswer {
             fields.add("waits because", crate::explain::reason(reason, &[], now));
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
+        if !detail.grants.is_empty() {
+            fields.add("has", detail.grants.iter().map(granted).collect::<Vec<_>>().join("; "));
+        }
         if !detail.cores.is_empty() {
             fields.add("cores", cores(&detail.cores));
         }
@@ -121,6 +124,10 @@ impl ShowAnswer {
             fields.add(name, value);
         }
         fields.add("tasks", tasks(line.n_tasks, line.cpus_per_task));
+        let asked = asked_of_nodes(spec);
+        if !asked.is_empty() {
+            fields.add("of its nodes", asked);
+        }
         fields.add("wall time", line.request.wall.to_string());
         if spec.options.len() > 1 {
             let option = |request: &rms_model::Request| format!("{} x {}", self.clusters.nodes(request), request.wall);
@@ -198,6 +205,39 @@ fn tasks(n_tasks: u32, cpus_per_task: u32) -> String {
         1 => format!("{n_tasks} x 1 CPU"),
         _ => format!("{n_tasks} x {cpus_per_task} CPUs"),
     }
+}
+
+/// `2048 MiB for each CPU, gpu:2 on each, exclusive`
+fn asked_of_nodes(spec: &JobSpec) -> String {
+    let ResourceRequest {
+        memory_per_cpu,
+        devices,
+        devices_in_all,
+        tasks_per_node,
+        exclusive,
+        packing,
+        one_thread_a_core,
+    } = &spec.resources;
+    let memory = spec.constraint.memory;
+    let parts = [
+        (memory.0 > 0).then(|| format!("{memory} on each")),
+        (memory_per_cpu.0 > 0).then(|| format!("{memory_per_cpu} for each CPU")),
+        (!devices.is_empty()).then(|| format!("{devices} on each")),
+        (!devices_in_all.is_empty()).then(|| format!("{devices_in_all} in all")),
+        (*tasks_per_node > 0).then(|| format!("at most {tasks_per_node} tasks on each")),
+        exclusive.then(|| "exclusive".to_owned()),
+        (*packing == Packing::Spread).then(|| "spread".to_owned()),
+        one_thread_a_core.then(|| "one thread of each core".to_owned()),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// `a1: cores 0-3, 4096 MiB, gpu 0`
+fn granted((node, grant): (&String, &Grant)) -> String {
+    let memory = (grant.memory.0 > 0).then(|| grant.memory.to_string());
+    let devices = grant.devices.iter().map(|(name, indices)| format!("{name} {indices}"));
+    let parts: Vec<String> = [format!("cores {}", grant.cores)].into_iter().chain(memory).chain(devices).collect();
+    format!("{node}: {}", parts.join(", "))
 }
 
 /// `a[2-4]: 3 of 8, a5: 8 of 8`

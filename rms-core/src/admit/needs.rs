@@ -31,13 +31,15 @@ impl<'a> Asked<'a> {
         let tasks = self.tasks.most_on_a_node(n_nodes);
         let cpus = tasks.saturating_mul(self.cpus_per_task);
         let per_cpu = self.resources.memory_per_cpu.0.saturating_mul(u64::from(cpus.max(1)));
+        let mut devices = self.resources.devices_on_each(n_nodes);
+        self.constraint.devices.iter().for_each(|(name, count)| devices.add(name, count));
         Needs {
             constraint: self.constraint,
             tasks,
             cpus: cpus.max(self.constraint.cpus),
             one_thread_a_core: self.resources.one_thread_a_core,
             memory: self.constraint.memory.max(Mebibytes(per_cpu)),
-            devices: self.resources.devices_on_each(n_nodes),
+            devices,
         }
     }
 

@@ -114,6 +114,7 @@ fn outcome_reason_by(
                 until,
                 by,
                 total: n_nodes(state, cluster),
+                short: None,
             })
         }
     }

@@ -1,10 +1,11 @@
 //! What a job may take of its nodes, and how it is refused what no node has.
 
-use rms_api::Call;
 use rms_api::answer::Answer;
 use rms_api::call::update::{Changes, ResourceChanges};
 use rms_api::call::{Nodes, Select, Shape, Submission};
-use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Span, Work};
+use rms_api::filter::NodeFilter;
+use rms_api::{Call, Query};
+use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Slice, Span, Work};
 
 use super::World;
 
@@ -196,4 +197,56 @@ fn a_job_that_waits_takes_something_else_of_its_nodes() {
     let resources = asked(&world).0;
     assert_eq!((resources.tasks_per_node, resources.packing), (4, Packing::Spread));
     assert!(resources.exclusive && resources.one_thread_a_core);
+}
+
+#[test]
+fn a_cluster_has_a_memory_for_those_who_name_none_and_a_most_of_cpus() {
+    let mut world = world();
+    world.set("memory_per_cpu", "512");
+    world.set("max_cpus@c", "20");
+    let mut memory = |change: &dyn Fn(&mut Submission)| {
+        let job = world.submit_with(change);
+        world.rms.state().jobs()[&job].spec.resources.memory_per_cpu
+    };
+    assert_eq!(memory(&|_| ()), Mebibytes(0), "nodes are not shared");
+    world.set("allocation", "cores");
+    let mut memory = |change: &dyn Fn(&mut Submission)| {
+        let job = world.submit_with(change);
+        world.rms.state().jobs()[&job].spec.resources.memory_per_cpu
+    };
+    assert_eq!(memory(&|_| ()), Mebibytes(512));
+    assert_eq!(memory(&|job| job.constraint.memory = Mebibytes(1)), Mebibytes(0));
+    assert_eq!(memory(&|job| job.resources.memory_per_cpu = Mebibytes(7)), Mebibytes(7));
+    assert_eq!(memory(&|job| job.resources.exclusive = true), Mebibytes(0));
+    let said = world.refused(|job| (job.n_tasks, job.cpus_per_task) = (Some(7), 3));
+    assert!(said.contains("21 CPUs were asked for") && said.contains("20 on cluster c (max_cpus)"), "{said}");
+    let many = world.refused(|job| (job.n_tasks, job.cpus_per_task) = (Some(21), 1));
+    assert!(many.contains("21 CPUs"), "{many}");
+    world.submit_with(|job| (job.n_tasks, job.cpus_per_task) = (Some(10), 2));
+}
+
+#[test]
+fn what_is_free_of_a_shared_node_and_what_a_job_has_of_it_is_told() {
+    let mut world = World::new();
+    let inventory =
+        Inventory { cores: 8, cpus: 8, memory: Mebibytes(16384), devices: devices("gpu:2"), ..Inventory::default() };
+    world.joins("n1", inventory, Vec::new());
+    let free = |world: &mut World| match world.ask(Call::Query(Query::Nodes(NodeFilter::default()))) {
+        Answer::Nodes { nodes, .. } => nodes[0].free.clone(),
+        other => panic!("no nodes: {other:?}"),
+    };
+    assert_eq!(free(&mut world), None, "nobody shares it");
+    world.set("allocation", "cores");
+    let slice = |cores, memory, gpus: &str| Some(Slice { cores, memory: Mebibytes(memory), devices: devices(gpus) });
+    assert_eq!(free(&mut world), slice(8, 16384, "gpu:2"));
+    let job = world.submit_with(|job| {
+        (job.n_tasks, job.cpus_per_task) = (Some(3), 1);
+        (job.resources.memory_per_cpu, job.resources.devices) = (Mebibytes(1024), devices("gpu:1"));
+    });
+    assert_eq!(free(&mut world), slice(5, 16384 - 3072, "gpu:1"));
+    let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Job(Select::Ids(vec![job])))) else {
+        panic!("no details")
+    };
+    assert_eq!(jobs[0].grants["n1"].amount(), Slice { cores: 3, memory: Mebibytes(3072), devices: devices("gpu:1") });
+    assert_eq!(jobs[0].line.resources.memory_per_cpu, Mebibytes(1024));
 }

@@ -21,6 +21,8 @@ pub enum Subject<'a> {
 pub(super) enum Keyed {
     FairStart,
     Allocation,
+    MemoryPerCpu,
+    MaxCpus,
     Price,
     Budget,
     GrowthLimit,
@@ -35,9 +37,11 @@ pub const AS_OTHERS: &str = "default";
 
 impl Keyed {
     /// In the order they are shown.
-    pub(super) const ALL: [Keyed; 9] = [
+    pub(super) const ALL: [Keyed; 11] = [
         Keyed::FairStart,
         Keyed::Allocation,
+        Keyed::MemoryPerCpu,
+        Keyed::MaxCpus,
         Keyed::Price,
         Keyed::Budget,
         Keyed::GrowthLimit,
@@ -51,6 +55,8 @@ impl Keyed {
         match self {
             Keyed::FairStart => "fair_start",
             Keyed::Allocation => "allocation",
+            Keyed::MemoryPerCpu => "memory_per_cpu",
+            Keyed::MaxCpus => "max_cpus",
             Keyed::Price => "price",
             Keyed::Budget => "budget",
             Keyed::GrowthLimit => "growth_limit",
@@ -70,7 +76,9 @@ impl Keyed {
 
     pub(super) fn subject(self, name: &str) -> Subject<'_> {
         match self {
-            Keyed::FairStart | Keyed::Allocation | Keyed::Price => Subject::Cluster(name),
+            Keyed::FairStart | Keyed::Allocation | Keyed::MemoryPerCpu | Keyed::MaxCpus | Keyed::Price => {
+                Subject::Cluster(name)
+            }
             Keyed::Budget
             | Keyed::GrowthLimit
             | Keyed::Share

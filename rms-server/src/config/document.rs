@@ -32,6 +32,11 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # own). A cluster may have its own: rms admin set allocation@CLUSTER cores.
 # allocation = "nodes"
 
+# Where jobs share nodes: MiB for each CPU of a job that asks for no memory; 0 counts none. And the most CPUs that a job
+# may ask for, on any cluster; "none" for no bound. A cluster may have its own of both, as above.
+# memory_per_cpu = 0
+# max_cpus = "none"
+
 # The least time between two scheduling passes.
 # resched_timer = "0s"
 

@@ -337,6 +337,7 @@ fn reasons() -> Vec<Reason> {
                 is_promised: true,
             }],
             total: 9,
+            short: None,
         },
     ]
 }
@@ -390,6 +391,7 @@ pub fn job_line(job: u64) -> JobLine {
         priority: 3,
         n_tasks: 4,
         cpus_per_task: 2,
+        resources: ResourceRequest::default(),
         submitted: secs(10),
         requested: Some(secs(11)),
         request: request(),
@@ -463,7 +465,7 @@ const NODE_STATES: [NodeState; 8] = [
     NodeState::Lost,
 ];
 
-fn node_line(state: NodeState) -> NodeLine {
+pub fn node_line(state: NodeState) -> NodeLine {
     NodeLine {
         name: "n1".to_owned(),
         cluster: "a".to_owned(),
@@ -471,6 +473,7 @@ fn node_line(state: NodeState) -> NodeLine {
         reason: Some("disk".to_owned()),
         since: secs(5),
         inventory: inventory(),
+        free: None,
         address: "10.0.0.1:7000".to_owned(),
         generation: Generation(8),
         jobs: vec![JobId(5)],
@@ -526,8 +529,12 @@ fn first_answers() -> Vec<Answer> {
         replaces: Vec::new(),
     };
     let cores = || CoresLine { node: "n2".to_owned(), n_cores: 3, all: 8, is_in_force: false };
-    let detail =
-        |job, tasks| JobDetail { line: job_line(job), spec: std::sync::Arc::new(spec(tasks)), cores: vec![cores()] };
+    let detail = |job, tasks| JobDetail {
+        line: job_line(job),
+        spec: std::sync::Arc::new(spec(tasks)),
+        cores: vec![cores()],
+        grants: BTreeMap::new(),
+    };
     vec![
         Answer::Done,
         Answer::Submitted { job: JobId(12) },

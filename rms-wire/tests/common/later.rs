@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_api::answer::Reason;
+use rms_api::answer::{JobDetail, JobLine, NodeLine, NodeState, Reason, Shortage};
 use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
 use rms_api::filter::{RecordColumn, Way};
 use rms_api::{Answer, Call};
 use rms_model::{
-    Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Inventory, JobId, JobRecord, Mebibytes, OnResize,
-    Outcome, Packing, ResourceRequest, Run, Span, Time,
+    Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Inventory, JobId, JobRecord, JobSpec, Mebibytes,
+    OnResize, Outcome, Packing, ResourceRequest, Run, Slice, Span, Time, Work,
 };
 use rms_wire::ClientRequest;
 
@@ -102,7 +102,30 @@ pub fn answers() -> Vec<Answer> {
     let request = domain::record(0).request;
     let outcomes = [Outcome::Violation { reason: "too much".to_owned() }, Outcome::StageLate { stage: 2 }];
     let records = outcomes.map(|outcome| JobRecord { outcome, ..domain::record(0) });
-    vec![Answer::WouldStart { request, at: None, reason }, Answer::History(records.to_vec())]
+    let blocked = Reason::Blocked {
+        cluster: "a".to_owned(),
+        wanted: 2,
+        capacity: 4,
+        busy: 3,
+        from: Time::from_secs(1),
+        until: Time::from_secs(2),
+        by: Vec::new(),
+        total: 4,
+        short: Some(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 }),
+    };
+    let line = JobLine { resources: resources(), reason: Some(blocked), ..domain::job_line(0) };
+    let spec =
+        Arc::new(JobSpec::of(line.owner.clone(), Work::Tasks { argv: vec!["a".to_owned()] }, vec![request.clone()]));
+    let grants = BTreeMap::from([("n1".to_owned(), grant())]);
+    let jobs = vec![JobDetail { line, spec, cores: Vec::new(), grants }];
+    let nodes = vec![NodeLine { free: Some(slice()), ..domain::node_line(NodeState::Busy) }];
+    let now = Time::from_secs(3);
+    vec![
+        Answer::WouldStart { request, at: None, reason },
+        Answer::History(records.to_vec()),
+        Answer::Detail { now, planned: now, jobs },
+        Answer::Nodes { now, nodes, clusters: Vec::new() },
+    ]
 }
 
 pub fn report() -> NodeReport {
@@ -126,6 +149,10 @@ pub fn desired() -> Desired {
         launch.nodes.iter_mut().skip(1).for_each(|node| node.grant = Some(grant()));
     }
     desired
+}
+
+fn slice() -> Slice {
+    Slice { cores: 8, memory: Mebibytes(4096), devices: devices("gpu:1") }
 }
 
 fn grant() -> Grant {

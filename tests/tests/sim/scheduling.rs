@@ -164,6 +164,7 @@ fn an_explanation_names_the_blocking_step_and_who_holds_it() {
         until,
         by,
         total: 4,
+        short: None,
     };
     let holds = |job, state, nodes, from, until| Blocker {
         job,

@@ -41,6 +41,7 @@ fn nodes() -> NodeList {
                 features: BTreeSet::from(["memory-limit".to_owned()]),
                 ..Inventory::default()
             },
+            free: None,
             address: "127.0.0.2:4000".into(),
             generation: Generation(9),
             jobs,

@@ -1,0 +1,66 @@
+//! Nodes that jobs share, and what is asked of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rms_api::answer::{NodeLine, NodeState, Shortage};
+use rms_model::{Devices, Grant, Inventory, Packing, Slice};
+
+use super::*;
+
+fn devices(text: &str) -> Devices {
+    text.parse().expect("devices")
+}
+
+fn asked() -> ResourceRequest {
+    ResourceRequest {
+        memory_per_cpu: Mebibytes(2048),
+        devices: devices("gpu:1"),
+        devices_in_all: devices("fpga:2"),
+        tasks_per_node: 2,
+        exclusive: true,
+        packing: Packing::Spread,
+        one_thread_a_core: true,
+    }
+}
+
+#[test]
+fn what_a_job_asks_of_its_nodes_and_has_of_them() {
+    let mut waiting = blocked();
+    waiting.resources = asked();
+    if let Some(Reason::Blocked { short, .. }) = &mut waiting.reason {
+        let each = Slice { cores: 8, memory: Mebibytes(65536), devices: devices("gpu:1") };
+        *short = Some(Shortage { each, with_cores: 3, with_memory: 1, with_devices: 0 });
+    }
+    let mut waiting = detail(waiting);
+    let spec = Arc::make_mut(&mut waiting.spec);
+    (spec.resources, spec.constraint.memory) = (asked(), Mebibytes(512));
+    let mut running = detail(started());
+    let gpus = BTreeMap::from([("gpu:a100".to_owned(), [1, 2].into_iter().collect())]);
+    let grant = |devices| Grant { cores: (4..8).collect(), memory: Mebibytes(8192), devices };
+    running.grants = BTreeMap::from([("a2".to_owned(), grant(gpus)), ("a3".to_owned(), grant(BTreeMap::new()))]);
+    let found = Found { now: NOW, live: vec![waiting, running], ended: Vec::new() };
+    check("show_shared", &show::ShowAnswer { found, clusters: clusters(), with_script: false, is_one: false });
+}
+
+#[test]
+fn what_is_free_on_nodes_that_jobs_share() {
+    let node = |name: &str, free: Option<Slice>| NodeLine {
+        name: name.into(),
+        cluster: "a".into(),
+        state: NodeState::Busy,
+        reason: None,
+        since: NOW - Span::from_mins(90),
+        inventory: Inventory { cores: 8, cpus: 16, devices: devices("gpu:a100:4"), ..Inventory::default() },
+        free,
+        address: "127.0.0.2:4000".into(),
+        generation: Generation(9),
+        jobs: vec![JobId(3), JobId(4)],
+    };
+    let free = |cores, text: &str| Some(Slice { cores, memory: Mebibytes(512), devices: devices(text) });
+    let nodes = vec![node("a1", free(3, "gpu:a100:1")), node("a2", free(0, "gpu:0"))];
+    let list = NodeList { now: NOW, nodes, clusters: vec![(ClusterId(1), "a".to_owned())] };
+    let answer = |each| nodes::NodesAnswer { list: list.clone(), negotiations: Vec::new(), each, is_all: true };
+    check("nodes_shared", &answer(true));
+    check_form("nodes_shared_summary", &answer(false), Form::Text);
+}
