@@ -104,6 +104,14 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
 #[test]
 fn whole_nodes_are_as_many_as_tasks_memory_and_devices_need() {
     let mut world = world();
+    let gpus = Inventory {
+        cores: 8,
+        cpus: 16,
+        memory: Mebibytes(16384),
+        devices: devices("gpu:a100:4"),
+        ..Inventory::default()
+    };
+    world.joins("n3", gpus, Vec::new());
     let mut count = |change: &dyn Fn(&mut Submission)| {
         let job = world.submit_with(|job| {
             job.cpus_per_task = 1;
