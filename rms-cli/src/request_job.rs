@@ -31,7 +31,7 @@ pub enum Requested {
     WouldStart {
         request: Request,
         at: Option<Time>,
-        reason: Option<Reason>,
+        reason: Option<Box<Reason>>,
         clusters: ClusterNames,
         now: Time,
     },
@@ -82,6 +82,7 @@ pub async fn request(
         }
         Submitted::WouldStart { request, at, reason } => {
             let clusters = context.cluster_names(client).await?;
+            let reason = reason.map(Box::new);
             Ok(Requested::WouldStart { request, at, reason, clusters, now: here.now })
         }
     }
@@ -143,7 +144,7 @@ impl Show for Requested {
             Requested::WouldStart { request, at, reason, clusters, now: _ } => json!({
                 "would_start": json::time(*at),
                 "request": json::request(request, clusters),
-                "reason": json::reason(reason.as_ref()),
+                "reason": json::reason(reason.as_deref()),
             }),
         }
     }
