@@ -45,6 +45,8 @@ fn the_same_trace_gives_the_same_figures_gzip_or_not() {
         assert_eq!((&figures["jobs"], &figures["dropped"]), (&200.into(), &0.into()), "{policy}");
         let names: Vec<&String> = figures.as_object().expect("an object").keys().collect();
         let expected = [
+            "allocation",
+            "core_utilisation",
             "dropped",
             "jobs",
             "makespan_s",
@@ -140,6 +142,44 @@ fn heat_maps_are_drawn_and_written() {
         let text = std::fs::read_to_string(dir.path().join(name)).expect("one of each policy was written");
         assert!(text.contains(&name[5..9]), "its title names the policy: {text}");
     }
+}
+
+#[test]
+fn a_schedule_gives_no_core_twice_and_each_job_what_it_asked_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("ran.jsonl");
+    let path = file.to_str().expect("a plain name");
+    for (allocation, policy) in [("nodes", "easy"), ("cores", "easy"), ("cores", "conservative"), ("cores", "views")] {
+        let args =
+            ["sim", "swf", TRACE, "--nodes", "100", "--cores-per-node", "8", "--json", "--allocation", allocation];
+        let output = rms(&[&args[..], &["--policy", policy, "--schedule", path]].concat());
+        let figures: Value = serde_json::from_slice(&output.stdout).expect("one value");
+        assert_eq!(figures["allocation"], allocation);
+        let text = std::fs::read_to_string(&file).expect("it was written");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+        assert_eq!(Some(lines.len() as u64), figures["jobs"].as_u64());
+        let mut taken: Vec<(u64, u64, f64, f64)> = Vec::new();
+        for line in &lines {
+            let [submit, start, end] = ["submit", "start", "end"].map(|name| line[name].as_f64().expect("seconds"));
+            assert!(submit <= start && start < end, "{line}");
+            for node in line["nodes"].as_array().expect("nodes") {
+                let number = node["node"].as_u64().expect("a number");
+                let cores: Vec<u64> =
+                    node["cores"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+                assert!(number < 100 && !cores.is_empty() && cores.iter().all(|core| *core < 8), "{line}");
+                assert!(allocation == "cores" || cores.len() == 8, "{line}");
+                taken.extend(cores.into_iter().map(|core| (number, core, start, end)));
+            }
+        }
+        taken.sort_by(|one, other| one.partial_cmp(other).expect("numbers"));
+        for two in taken.windows(2) {
+            let is_same = (two[0].0, two[0].1) == (two[1].0, two[1].1);
+            assert!(!is_same || two[0].3 <= two[1].2, "{policy}, {allocation}: {two:?}");
+        }
+    }
+    let output = rms(&["sim", "swf", TRACE, "--nodes", "9", "--schedule", dir.path().to_str().expect("a plain name")]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && message.contains("name a file with --schedule"), "{message}");
 }
 
 /// A sweep over a trace; whatever follows comes last.

@@ -7,18 +7,21 @@ pub mod heat;
 mod journal;
 mod progress;
 mod result;
+mod schedule;
 mod trace;
 pub mod tune;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::convert::Infallible;
+use std::io;
 
 use rms_api::call::Submission;
 use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_core::effect::Effect;
+use rms_core::state::job::Job;
 use rms_core::{Config, Event, Fact, Journal, Rms, State, Step, Ticket};
 use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Run, Settings, Span, Time, Usage};
 use thiserror::Error;
@@ -27,6 +30,8 @@ pub use journal::{Census, JournalJobs, known_nodes};
 pub use progress::Elastic;
 use progress::Progress;
 pub use result::{Figures, Finished, Summary};
+use schedule::Schedule;
+pub use schedule::{Part, Stretch};
 pub use trace::TraceJobs;
 pub use trace::submission;
 
@@ -61,6 +66,8 @@ pub enum BatchError {
     Node { node: String, source: Refusal },
     #[error("{n_left} jobs wait for ever: nothing happens any more")]
     Stuck { n_left: usize },
+    #[error("what ran can not be recorded")]
+    Record(#[source] io::Error),
 }
 
 /// A cluster in virtual time.
@@ -75,6 +82,8 @@ pub struct Batch<'a, W> {
     progress: BTreeMap<JobId, Progress>,
     /// What their nodes have to say.
     reports: VecDeque<(NodeId, JobReport)>,
+    /// If somebody wants to know what ran where.
+    schedule: Option<Schedule>,
     now: Time,
     /// The next job to be submitted.
     next_idx: usize,
@@ -117,6 +126,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             ends: BinaryHeap::new(),
             progress: BTreeMap::new(),
             reports: VecDeque::new(),
+            schedule: None,
             now,
             next_idx: 0,
             n_refused: 0,
@@ -143,9 +153,33 @@ impl<'a, W: Workload> Batch<'a, W> {
     ///
     /// # Errors
     /// Jobs that never start, which settings can bring about.
-    pub fn run(mut self, mut progress: impl FnMut(usize)) -> Result<Summary, BatchError> {
+    pub fn run(self, progress: impl FnMut(usize)) -> Result<Summary, BatchError> {
+        self.drive(progress, |_| Ok(()))
+    }
+
+    /// The same; `record` is given what has ended, in the order of the ends.
+    ///
+    /// # Errors
+    /// As [`Batch::run`], and those of `record`.
+    pub fn run_recorded(
+        mut self,
+        progress: impl FnMut(usize),
+        record: impl FnMut(&Stretch) -> io::Result<()>,
+    ) -> Result<Summary, BatchError> {
+        self.schedule = Some(Schedule::new(self.rms.state()));
+        self.drive(progress, record)
+    }
+
+    fn drive(
+        mut self,
+        mut progress: impl FnMut(usize),
+        mut record: impl FnMut(&Stretch) -> io::Result<()>,
+    ) -> Result<Summary, BatchError> {
         let mut n_told = 0;
         while self.turn()? {
+            if let Some(schedule) = &mut self.schedule {
+                schedule.ended.drain(..).try_for_each(|stretch| record(&stretch)).map_err(BatchError::Record)?;
+            }
             if self.n_done >= n_told + PROGRESS_EVERY {
                 n_told = self.n_done;
                 progress(n_told);
@@ -180,6 +214,9 @@ impl<'a, W: Workload> Batch<'a, W> {
         {
             self.ends.pop();
             self.progress.remove(&job);
+            if let Some(schedule) = &mut self.schedule {
+                schedule.end(job, end);
+            }
             self.handle(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
             self.n_done += 1;
             self.forget_old_ends();
@@ -247,7 +284,8 @@ impl<'a, W: Workload> Batch<'a, W> {
 
     /// Somebody has started: it ends when it has done its work, unless its nodes change.
     fn begin(&mut self, job: JobId, run: Run, at: Time) {
-        let nodes = self.rms.state().jobs().get(&job).map_or(&[][..], |entry| entry.nodes());
+        let entry = self.rms.state().jobs().get(&job);
+        let nodes = entry.map_or(&[][..], |entry| entry.nodes());
         let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
         let (runs, n_nodes) = (self.workload.run(job_idx), nodes.len() as u32);
         let mut ended = at + runs;
@@ -260,13 +298,20 @@ impl<'a, W: Workload> Batch<'a, W> {
         }
         self.ends.push(Reverse((ended, job, run)));
         let submitted = self.workload.submit(job_idx);
-        let node_time = Span::from_millis(ended.since(at).as_millis().saturating_mul(n_nodes.into()));
+        let share = entry.map_or(0.0, |entry| nodes.iter().map(|node| share(self.rms.state(), entry, *node)).sum());
+        let node_time = Span::from_millis((ended.since(at).as_millis() as f64 * share) as i64);
+        if let Some(schedule) = &mut self.schedule {
+            schedule.begin(job, job_idx, submitted, at, self.rms.state());
+        }
         let finished = Finished { submitted, started: at, ended, n_nodes, node_time, n_changes: 0 };
         self.watch.finished[job_idx] = Some(finished);
     }
 
     fn resize(&mut self, resized: &Resized) {
         let Resized { job, at, gained, freed } = resized;
+        if let Some(schedule) = &mut self.schedule {
+            schedule.resize(*job, *at, self.rms.state());
+        }
         let Some(entry) = self.rms.state().jobs().get(job) else { return };
         let (run, n_nodes) = (entry.run, entry.nodes().len() as u32);
         let Some(progress) = self.progress.get_mut(job) else { return };
@@ -327,6 +372,13 @@ impl Journal for Watch {
         }
         Ok(())
     }
+}
+
+/// How much of a node a job has: all of it, or so many of its cores.
+fn share(state: &State, job: &Job, node: NodeId) -> f64 {
+    let Some(grant) = job.grants().get(&node) else { return 1.0 };
+    let n_cores = state.nodes().get(&node).map_or(1, |entry| entry.inventory.cores.max(1));
+    f64::from(grant.cores.len()) / f64::from(n_cores)
 }
 
 /// Nodes that are called `n1`, `n2`, …

@@ -158,7 +158,7 @@ mod tests {
 
     fn trace(n_nodes: u32) -> TraceJob {
         let (wall, run) = (Span::from_secs(2000), Span::from_secs(1000));
-        TraceJob { number: 1, submit: Time::EPOCH, n_nodes, wall, run, user: 1 }
+        TraceJob { number: 1, submit: Time::EPOCH, n_nodes, n_procs: n_nodes, wall, run, user: 1 }
     }
 
     #[test]

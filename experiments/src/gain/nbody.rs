@@ -19,7 +19,15 @@ pub fn nbody(n_jobs: usize, seed: u64) -> Vec<TraceJob> {
         let run = Span::from_secs(secs);
         // Users ask for up to three times as much as they need.
         let wall = Span::from_millis(run.as_millis() * i64::from(dice.number(110, 300)) / 100);
-        let job = TraceJob { number: number as i64, submit, n_nodes, wall, run, user: i64::from(dice.number(1, 8)) };
+        let job = TraceJob {
+            number: number as i64,
+            submit,
+            n_nodes,
+            n_procs: n_nodes,
+            wall,
+            run,
+            user: i64::from(dice.number(1, 8)),
+        };
         submit += Span::from_secs(i64::from(dice.number(0, 2 * MEAN_GAP)));
         job
     };

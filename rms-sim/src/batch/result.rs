@@ -11,7 +11,7 @@ pub struct Finished {
     pub ended: Time,
     /// With which it started.
     pub n_nodes: u32,
-    /// Nodes, each for as long as it held it.
+    /// Nodes, each for as long as it held it; of one that it shared, its share of the cores.
     pub node_time: Span,
     /// How often its nodes changed while it ran.
     pub n_changes: u32,

@@ -70,6 +70,7 @@ fn trace_jobs(load: &Load) -> TraceJobs {
         number: number as i64,
         submit: Time::from_secs(job.submit),
         n_nodes: job.n_nodes,
+        n_procs: job.n_nodes,
         wall: Span::from_secs(job.wall),
         run: Span::from_secs(job.run),
         user: 1,

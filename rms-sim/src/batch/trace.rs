@@ -1,21 +1,29 @@
 //! The jobs of a trace as a workload.
 
 use rms_api::call::{Nodes, Shape, Submission};
-use rms_model::{Identity, Role, Span, Time, Work};
+use rms_model::{Allocation, Identity, Role, Span, Time, Work};
 
 use super::Workload;
 use crate::workload::swf::TraceJob;
 
-/// Jobs as [`Trace::clean`](crate::workload::swf::Trace::clean) gives them: each wants its nodes for its wall time.
+/// Jobs as [`Trace::clean`](crate::workload::swf::Trace::clean) gives them: each wants its nodes for its wall time, or
+/// cores of as many nodes.
 #[derive(Debug)]
 pub struct TraceJobs {
     jobs: Vec<TraceJob>,
+    allocation: Allocation,
 }
 
 impl TraceJobs {
     /// `jobs` are in the order of their submits.
     pub fn new(jobs: Vec<TraceJob>) -> TraceJobs {
-        TraceJobs { jobs }
+        TraceJobs { jobs, allocation: Allocation::Nodes }
+    }
+
+    /// By cores each asks for its processors as tasks of one CPU, equally many on each of as few nodes as hold them.
+    #[must_use]
+    pub fn allocated_by(self, allocation: Allocation) -> TraceJobs {
+        TraceJobs { allocation, ..self }
     }
 
     /// The jobs as they were given.
@@ -37,7 +45,12 @@ impl Workload for TraceJobs {
         let job = &self.jobs[job_idx];
         let who = Identity { role: Role::User, name: format!("u{}", job.user) };
         let shape = Shape { nodes: Nodes::Count(job.n_nodes), wall: Some(job.wall) };
-        (who, submission(vec![shape]))
+        let mut submission = submission(vec![shape]);
+        if self.allocation == Allocation::Cores {
+            submission.n_tasks = Some(job.n_procs.div_ceil(job.n_nodes.max(1)).saturating_mul(job.n_nodes));
+            submission.cpus_per_task = 1;
+        }
+        (who, submission)
     }
 
     fn run(&self, job_idx: usize) -> Span {

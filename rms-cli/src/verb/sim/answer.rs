@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rms_model::Policy;
+use rms_model::{Allocation, Policy};
 use rms_sim::batch::heat::HeatMap;
 use rms_sim::batch::{Figures, Summary};
 use serde_json::{Value, json};
@@ -25,6 +25,8 @@ pub(super) struct RunAnswer {
     pub(super) title: String,
     /// Are the node-seconds that ghosts kept idle of interest?
     pub(super) has_ghosts: bool,
+    /// How nodes were given to the jobs of a trace, and which part of all core-seconds its processors ran.
+    pub(super) allocated: Option<(Allocation, f64)>,
 }
 
 /// Writes the heat map as a picture, or as JSON where the file is called so.
@@ -51,6 +53,7 @@ impl RunAnswer {
     pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
         let mut figures = measures(&self.summary.figures);
         figures.insert(1, ("dropped", self.n_dropped as f64));
+        figures.extend(self.allocated.map(|(_, core_utilisation)| ("core_utilisation", core_utilisation)));
         figures.extend([
             ("wall_s", self.wall_s),
             ("cpu_s", self.cost.cpu_s),
@@ -61,6 +64,15 @@ impl RunAnswer {
             figures.push(("ghost_node_s", self.summary.figures.ghost_node_s));
         }
         figures
+    }
+
+    fn allocation(&self) -> Option<&'static str> {
+        self.allocated.map(|(allocation, _)| allocation.word())
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (String, Value)> {
+        let allocation = self.allocation().map(|word| ("allocation".to_owned(), json!(word)));
+        allocation.into_iter().chain(self.figures().into_iter().map(entry))
     }
 }
 
@@ -99,11 +111,14 @@ impl Show for RunAnswer {
         for (name, value) in self.figures() {
             table.row(vec![name.to_owned(), number(value)]);
         }
+        if let Some(word) = self.allocation() {
+            table.row(vec!["allocation".to_owned(), word.to_owned()]);
+        }
         format!("{}\n{}", table.text(""), self.blocks())
     }
 
     fn json(&self) -> Value {
-        Value::Object(self.figures().into_iter().map(entry).collect())
+        Value::Object(self.entries().collect())
     }
 
     fn ids(&self) -> Vec<String> {
@@ -128,13 +143,15 @@ impl Show for ComparedAnswer {
             let values = figures.iter().map(|figures| number(figures[idx].1));
             table.row(std::iter::once((*name).to_owned()).chain(values).collect());
         }
+        let words: Vec<String> = self.runs.iter().filter_map(|(_, run)| run.allocation()).map(str::to_owned).collect();
+        table.row(std::iter::once("allocation".to_owned()).chain(words).collect());
         table.text("")
     }
 
     fn json(&self) -> Value {
         let object = |(policy, run): &(Policy, RunAnswer)| {
             let policy = ("policy".to_owned(), json!(policy.name()));
-            Value::Object(std::iter::once(policy).chain(run.figures().into_iter().map(entry)).collect())
+            Value::Object(std::iter::once(policy).chain(run.entries()).collect())
         };
         self.runs.iter().map(object).collect()
     }

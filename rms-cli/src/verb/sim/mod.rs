@@ -11,6 +11,7 @@ mod journal_file;
 mod offline;
 mod progress;
 mod replay;
+mod schedule;
 mod side_by_side;
 mod swf;
 mod trace_file;

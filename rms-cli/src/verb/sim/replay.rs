@@ -61,6 +61,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         cost: cost.until_now(),
         title: args.journal.display().to_string(),
         has_ghosts: true,
+        allocated: None,
         summary,
     };
     if let Some(file) = &args.heat {

@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use clap::ValueEnum;
 use rms_model::error::chain;
-use rms_model::{Policy, Settings, Span};
-use rms_sim::batch::{Batch, Summary, TraceJobs, Workload, uniform_nodes};
+use rms_model::{Allocation, Policy, Settings, Span};
+use rms_sim::batch::{Batch, BatchError, Summary, TraceJobs, Workload, uniform_nodes};
 
 use super::answer::{ComparedAnswer, RunAnswer, write_heat};
 use super::cost::Cost;
 use super::progress::Progress;
+use super::schedule::ScheduleFile;
 use super::side_by_side;
 use super::trace_file::TraceArgs;
 use crate::context::Context;
@@ -32,7 +34,9 @@ Examples:
       --field requested --policy conservative \\
       --depth 50 --interval 30s --json
   rms sim swf trace.swf --nodes 64 --policy easy,conservative,views
-  rms sim swf trace.swf --nodes 64 --heat waits.svg")]
+  rms sim swf trace.swf --nodes 64 --heat waits.svg
+  rms sim swf trace.swf --nodes 64 --cores-per-node 16 --allocation cores \\
+      --schedule ran.jsonl")]
 pub struct Args {
     #[command(flatten)]
     trace: TraceArgs,
@@ -49,6 +53,29 @@ pub struct Args {
     /// to a file with its name before the ending
     #[arg(long, value_name = "FILE")]
     heat: Option<PathBuf>,
+    /// Jobs get whole nodes, or share them: a job of P processors then gets as few nodes as hold them, and equally many
+    /// cores of each
+    #[arg(long, value_name = "WHAT", default_value = "nodes")]
+    allocation: AllocationArg,
+    /// Write what ran to this file, one JSON object a line in the order of the ends; of several policies, each to a file
+    /// with its name before the ending
+    #[arg(long, value_name = "FILE")]
+    schedule: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AllocationArg {
+    Nodes,
+    Cores,
+}
+
+impl From<AllocationArg> for Allocation {
+    fn from(arg: AllocationArg) -> Allocation {
+        match arg {
+            AllocationArg::Nodes => Allocation::Nodes,
+            AllocationArg::Cores => Allocation::Cores,
+        }
+    }
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
@@ -59,18 +86,20 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let cost = Cost::now();
     let cleaned = args.trace.read()?;
     let n_dropped = cleaned.n_dropped;
-    let jobs = TraceJobs::new(cleaned.jobs);
+    let jobs = TraceJobs::new(cleaned.jobs).allocated_by(args.allocation.into());
     let answer = |policy: Policy, summary: Summary, wall_s: f64, cost: Cost| RunAnswer {
         n_dropped: n_dropped + summary.figures.refused,
         wall_s,
         cost,
         title: format!("{}, {} nodes, {policy}", args.trace.trace.display(), args.trace.nodes),
         has_ghosts: false,
+        allocated: Some((args.allocation.into(), core_utilisation(args, &jobs, &summary))),
         summary,
     };
     if let [policy] = args.policy[..] {
         let mut progress = Progress::new(jobs.n_jobs());
-        let summary = simulate(args, &jobs, policy, |n_done| progress.at(n_done))?;
+        let file = args.schedule.as_deref();
+        let summary = simulate(args, &jobs, policy, file, |n_done| progress.at(n_done))?;
         drop(progress);
         let answer = answer(policy, summary, begun.elapsed().as_secs_f64(), cost.until_now());
         if let Some(file) = &args.heat {
@@ -82,7 +111,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let n_threads = side_by_side::n_threads(jobs.n_jobs(), args.trace.nodes as usize);
     let ran = side_by_side::map(&args.policy, n_threads, |policy| {
         let (begun, cpu) = (Instant::now(), side_by_side::thread_cpu());
-        let summary = simulate(args, &jobs, *policy, |_| {})?;
+        let file = args.schedule.as_deref().map(|file| named(file, *policy));
+        let summary = simulate(args, &jobs, *policy, file.as_deref(), |_| {})?;
         let cpu_s = (side_by_side::thread_cpu() - cpu).as_secs_f64();
         Ok((*policy, answer(*policy, summary, begun.elapsed().as_secs_f64(), Cost { cpu_s, ..Cost::default() })))
     });
@@ -98,19 +128,43 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-fn simulate(args: &Args, jobs: &TraceJobs, policy: Policy, progress: impl FnMut(usize)) -> Result<Summary, Failure> {
+fn simulate(
+    args: &Args,
+    jobs: &TraceJobs,
+    policy: Policy,
+    schedule: Option<&Path>,
+    progress: impl FnMut(usize),
+) -> Result<Summary, Failure> {
+    let mut schedule = schedule.map(|path| ScheduleFile::create(path, jobs)).transpose()?;
     let settings = Settings {
         policy,
         queue_depth: args.depth,
         resched_timer: args.interval,
         max_wall: Span::MAX_WALL,
         max_jobs: u32::MAX,
+        allocation: args.allocation.into(),
         ..Settings::default()
     };
     let nodes = uniform_nodes(args.trace.nodes, args.trace.cleaning.cores_per_node);
     let failed = |error: &dyn std::error::Error| Failure::new("simulation", format!("{policy}: {}", chain(error)));
     let batch = Batch::new(settings, &[nodes], jobs).map_err(|error| failed(&error))?;
-    batch.run(progress).map_err(|error| failed(&error))
+    let Some(file) = &mut schedule else { return batch.run(progress).map_err(|error| failed(&error)) };
+    let ran = batch.run_recorded(progress, |stretch| file.write(stretch));
+    let summary = ran.map_err(|error| match error {
+        BatchError::Record(error) => file.failure(&error),
+        BatchError::Node { .. } | BatchError::Stuck { .. } => failed(&error),
+    })?;
+    schedule.map_or(Ok(()), ScheduleFile::close)?;
+    Ok(summary)
+}
+
+/// Which part of all core-seconds until the last end the processors ran that jobs had asked for.
+fn core_utilisation(args: &Args, jobs: &TraceJobs, summary: &Summary) -> f64 {
+    let ran = std::iter::zip(jobs.jobs(), &summary.finished);
+    let busy = ran.filter_map(|(job, ran)| Some(f64::from(job.n_procs) * ran.as_ref()?.run().as_secs_f64()));
+    let n_cores = f64::from(args.trace.nodes) * f64::from(args.trace.cleaning.cores_per_node);
+    let all = n_cores * summary.figures.makespan_s;
+    if all > 0.0 { busy.sum::<f64>() / all } else { 0.0 }
 }
 
 /// The first policy that stands there again.

@@ -28,7 +28,7 @@ pub(super) struct TraceArgs {
 /// What to make of the records that need a decision.
 #[derive(clap::Args, Debug)]
 pub(super) struct CleaningArgs {
-    /// Processors of a node; jobs get whole nodes
+    /// Processors of a node
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub cores_per_node: u32,
     /// Which field is the size: 5, allocated, or 8, requested; the other one where it is missing

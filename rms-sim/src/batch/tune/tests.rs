@@ -13,6 +13,7 @@ fn jobs(times: impl Iterator<Item = (i64, i64)>) -> TraceJobs {
         number: number as i64,
         submit: Time::from_secs(submit),
         n_nodes: 1,
+        n_procs: 1,
         wall: Span::from_secs(run),
         run: Span::from_secs(run),
         user: 1,

@@ -69,6 +69,8 @@ pub struct TraceJob {
     /// Since the first submit.
     pub submit: Time,
     pub n_nodes: u32,
+    /// Of the size that was taken; at most those of its nodes.
+    pub n_procs: u32,
     /// Never shorter than the run.
     pub wall: Span,
     pub run: Span,
@@ -170,10 +172,12 @@ fn job(record: &Record, cleaning: &Cleaning, cleaned: &mut Cleaned) -> Option<Tr
         Overrun::Kill => (run.min(wall), wall),
         Overrun::Extend => (run, wall.max(run)),
     };
+    let n_nodes = n_nodes.min(cleaning.most_nodes.unwrap_or(u32::MAX));
     Some(TraceJob {
         number: record.number,
         submit: record.submit,
-        n_nodes: n_nodes.min(cleaning.most_nodes.unwrap_or(u32::MAX)),
+        n_nodes,
+        n_procs: u32::try_from(n_procs).unwrap_or(u32::MAX).min(n_nodes.saturating_mul(cleaning.cores_per_node.max(1))),
         wall: round_up(wall, cleaning.wall_unit),
         run,
         user: record.user,
