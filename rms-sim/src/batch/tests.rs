@@ -2,6 +2,8 @@
 //!
 //! `LIMBER_SEED=n cargo nextest run -p rms-sim batch` replays one seed.
 
+mod sharing;
+
 use std::collections::BTreeMap;
 
 use rms_core::plan;
