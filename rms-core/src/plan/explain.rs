@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use rms_api::answer::{Blocker, Reason};
+use rms_api::answer::{Blocker, Reason, Shortage};
 use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Time};
 
 use super::{Blocked, Placed, Placement, Plan, ledger};
-use crate::state::State;
 use crate::state::job::{Job, Phase};
+use crate::state::{Piece, State, pieces_of};
 
 /// Where a job that waits stands: in the queue as it is, and among the placements of a plan that may be older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,10 +114,31 @@ fn outcome_reason_by(
                 until,
                 by,
                 total: n_nodes(state, cluster),
-                short: None,
+                short: shortage(state, plan, placed_idx, request, &cluster),
             })
         }
     }
+}
+
+/// On a cluster that is shared by cores, how many nodes have what the job takes of each, as it is now.
+fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cluster: &ClusterId) -> Option<Shortage> {
+    let spec = &state.jobs().get(&plan.placements.get(placed_idx)?.job)?.spec;
+    let shared = state.shared().get(*cluster)?;
+    let pieces: Vec<Vec<Piece>> = shared.kinds().iter().map(|kind| pieces_of(spec, request, kind)).collect();
+    let first = pieces.iter().flatten().next().filter(|piece| !piece.is_whole)?;
+    let each = first.slice.clone();
+    let mut short = Shortage { each, with_cores: 0, with_memory: 0, with_devices: 0 };
+    for (_, line) in shared.lines().iter().filter(|(_, line)| line.is_open) {
+        let Some(piece) = pieces[line.kind].first() else { continue };
+        let left = line.room.left();
+        let has_cores = left.cores >= piece.slice.cores;
+        let has_memory = has_cores && left.memory >= piece.slice.memory;
+        let has_devices = has_memory && pieces[line.kind].iter().any(|piece| line.room.holds(piece));
+        short.with_cores += u32::from(has_cores);
+        short.with_memory += u32::from(has_memory);
+        short.with_devices += u32::from(has_devices);
+    }
+    Some(short)
 }
 
 /// The agents of this cluster that are waited for after a restart of the server.

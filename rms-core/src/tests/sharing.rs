@@ -1,6 +1,6 @@
 //! Jobs that share nodes: who gets what of which node when.
 
-use rms_api::answer::JobState;
+use rms_api::answer::{JobState, Reason};
 use rms_api::call::{Nodes, Shape};
 use rms_model::{Inventory, JobId, Mebibytes, Outcome, Packing, Span};
 
@@ -157,6 +157,17 @@ fn a_job_with_a_profile_needs_whole_nodes_for_itself() {
     assert!(world.waits(waits));
     world.set("allocation", "nodes");
     assert_eq!(world.cores_of(waits).len(), 4);
+}
+
+#[test]
+fn who_waits_is_told_which_resource_is_short() {
+    let mut world = shared(&[(8, 2), (8, 0)]);
+    world.asks(Ask { memory: 6000, ..PLAIN });
+    let waits = world.asks(Ask { nodes: 2, cores: 2, memory: 4000, ..PLAIN });
+    let reason = world.line(waits).reason;
+    let Some(Reason::Blocked { wanted, until, short: Some(short), .. }) = reason else { panic!("{reason:?}") };
+    assert_eq!((wanted, short.with_cores, short.with_memory, short.with_devices), (2, 2, 1, 1));
+    assert_eq!(until.since(world.now), Span::from_secs(100));
 }
 
 fn drawn(dice: &mut Dice) -> Ask {
