@@ -10,18 +10,19 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
-use rms_model::Mebibytes;
+use rms_model::devices::DevicesError;
 use rms_model::error::chain;
 use rms_model::identity::{NameError, check_name};
 use rms_model::pointed::pointed;
+use rms_model::{Devices, Mebibytes};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::Spanned;
 
 use crate::cgroup::{Wanted, WantedError};
-use crate::topology::Wishes;
 use crate::topology::cpulist::{self, CpuListError};
 use crate::topology::declared::{Declared, DeclaredError};
+use crate::topology::{Wishes, devices};
 
 /// Every setting as it may be written, in a file or as a flag. All are optional but `server`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,6 +72,10 @@ pub struct Written {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<String>>,
+    /// Devices of the node, as gpu:a100:4,fpga:1, or none [default: the GPUs of NVIDIA that /dev shows]
+    #[arg(long, value_name = "LIST")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<String>,
     /// How process trees are tracked: auto, v1, v2 or none [default: auto]
     #[arg(long, value_name = "KIND")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,6 +136,13 @@ pub enum ConfigError {
     Cluster(#[source] NameError),
     #[error("features are not usable")]
     Feature(#[source] NameError),
+    #[error("devices are not usable")]
+    Devices(#[from] DevicesError),
+    #[error(
+        "devices = \"{0}\" names GPUs of several types: jobs number the GPUs of a node as its driver does, so give all of \
+         them one name"
+    )]
+    SeveralTypes(Devices),
     #[error("topology is not usable")]
     Topology(#[from] DeclaredError),
     #[error("cpus are not usable")]
@@ -174,6 +186,17 @@ fn located(file: &Path, error: ConfigError) -> ConfigError {
     }
 }
 
+/// The devices of the node, as they are declared or, without a word, as they are found.
+fn declared_devices(text: Option<&str>) -> Result<Devices, ConfigError> {
+    let declared = match text {
+        None => return Ok(devices::found(Path::new("/dev"))),
+        Some("none") => Devices::default(),
+        Some(text) => text.parse()?,
+    };
+    let n_types = declared.iter().filter(|(name, _)| Devices::serves(name, "gpu")).count();
+    if n_types > 1 { Err(ConfigError::SeveralTypes(declared)) } else { Ok(declared) }
+}
+
 impl ConfigError {
     /// The setting that is wrong.
     fn key(&self) -> Option<&'static str> {
@@ -184,6 +207,7 @@ impl ConfigError {
             ConfigError::Name(_) => "name",
             ConfigError::Cluster(_) => "cluster",
             ConfigError::Feature(_) => "features",
+            ConfigError::Devices(_) | ConfigError::SeveralTypes(_) => "devices",
             ConfigError::Topology(_) => "topology",
             ConfigError::Cpus(_) | ConfigError::NoCpus => "cpus",
             ConfigError::Speed(_) => "speed",
@@ -248,6 +272,7 @@ impl Written {
             listen: self.listen.or(file.listen),
             advertise: self.advertise.or(file.advertise),
             features: self.features.or(file.features),
+            devices: self.devices.or(file.devices),
             cgroup: self.cgroup.or(file.cgroup),
             cgroup_parent: self.cgroup_parent.or(file.cgroup_parent),
             warm_supervisors: self.warm_supervisors.or(file.warm_supervisors),
@@ -272,6 +297,7 @@ impl Written {
         check_name(&cluster).map_err(ConfigError::Cluster)?;
         let features: BTreeSet<String> = self.features.unwrap_or_default().into_iter().collect();
         features.iter().try_for_each(|feature| check_name(feature)).map_err(ConfigError::Feature)?;
+        let devices = declared_devices(self.devices.as_deref())?;
         let cpus = self.cpus.map(|text| cpulist::parse(&text)).transpose()?;
         if cpus.as_ref().is_some_and(|cpus| cpus.is_empty()) {
             return Err(ConfigError::NoCpus);
@@ -314,7 +340,7 @@ impl Written {
             dir: self.dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DIR)),
             name: self.name,
             cluster,
-            wishes: Wishes { cpus, declared, memory, speed_milli, features },
+            wishes: Wishes { cpus, declared, memory, speed_milli, features, devices },
             listen,
             advertise,
             cgroup: self.cgroup.map_or(Ok(Wanted::Auto), |kind| kind.parse())?,
@@ -383,6 +409,8 @@ mod tests {
             ("server = 'h:1'\ncgroup = 'v3'", "auto, v1, v2 or none"),
             ("server = 'h:1'\ncgroup_parent = '../x'", "without '..'"),
             ("server = 'h:1'\nfeatures = ['a b']", "'a b' is not a name"),
+            ("server = 'h:1'\ndevices = 'gpu::2'", "does not name devices"),
+            ("server = 'h:1'\ndevices = 'gpu:a:1,gpu:b:1'", "several types"),
             ("server = 'h:1'\nwarm_supervisors = 65", "0 to 64"),
             ("server = 'h:1'\nmemory_mib = 0", "no memory"),
             ("server = '10.0.0.1:7117'\nlisten = '10.0.0.1:7117'", "where the server listens"),

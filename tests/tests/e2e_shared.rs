@@ -75,3 +75,40 @@ fn two_jobs_side_by_side_have_cores_of_their_own_and_a_third_waits() {
         deployment.rms(&["cancel", &job.to_string()]).ok();
     }
 }
+
+#[test]
+fn gpus_of_a_shared_node_are_given_once() {
+    let options = ["--topology", "pack:1 core:8 pu:1", "--devices", "gpu:a100:2"];
+    let node = NodeOptions::new("a", "a1").with(&options);
+    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\n";
+    let deployment = Deployment::builder().node(node).config(settings).start();
+    deployment.rms(&["admin", "set", "allocation", "cores"]).ok();
+    let submit = |name: &str, arguments: &[&str]| {
+        let text = format!(
+            "#!/bin/sh\ncd {}\necho \"$RMS_GPUS/$CUDA_VISIBLE_DEVICES/${{ROCR_VISIBLE_DEVICES-unset}}\" > {name}.draft\n\
+             mv {name}.draft {name}\nexec sleep 600\n",
+            deployment.path().display()
+        );
+        let script = deployment.script(&format!("{name}.sh"), &text);
+        deployment.submit(&[&["-t", "10m", "-n", "1"], arguments, &[&script]].concat())
+    };
+    let told = |name: &str| {
+        let path = deployment.path().join(name);
+        wait_until(&format!("job {name}"), SOON, || fs::read_to_string(&path).ok()).trim().to_owned()
+    };
+    let one = submit("one", &["--gpus-per-node", "1"]);
+    let two = submit("two", &["--gpus", "a100:1"]);
+    assert_eq!((told("one"), told("two")), ("0/0/0".to_owned(), "1/1/1".to_owned()));
+    let three = submit("three", &["--gres", "gpu:1"]);
+    let plain = submit("plain", &[]);
+    assert_eq!(told("plain"), "//");
+    deployment.wait_for_state(three, "waiting");
+    deployment.rms(&["cancel", &two.to_string()]).ok();
+    assert_eq!(told("three"), "1/1/1");
+    let script = deployment.script("more.sh", "#!/bin/sh\n");
+    let refused = deployment.rms(&["submit", "-n", "1", "--gpus-per-node", "3", &script]).fails(1);
+    assert!(refused.stderr.contains("gpu:a100:2"), "{}", refused.stderr);
+    for job in [one, three, plain] {
+        deployment.rms(&["cancel", &job.to_string()]).ok();
+    }
+}

@@ -6,6 +6,7 @@ use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
 use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
+use super::devices;
 use super::hostfile::HostFiles;
 use rms_wire::peer::StepPart;
 
@@ -51,6 +52,9 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         set("RMS_NODE_NAME", place.name.clone());
         set("RMS_CLUSTER", place.cluster.clone());
         set("RMS_CPUS_ON_NODE", place.cpus.to_string());
+        if let Some(gpus) = devices::gpus(place) {
+            devices::VARIABLES.into_iter().for_each(|name| set(name, gpus.clone()));
+        }
     }
     set("RMS_HOSTFILE", files.openmpi.display().to_string());
     set("RMS_HOSTFILE_MPICH", files.mpich.display().to_string());
@@ -146,6 +150,9 @@ fn hide_what_differs(variables: &mut Variables, order: &Order) {
     }
     if nodes.iter().any(|node| node.cpus != nodes[0].cpus) {
         hide("RMS_CPUS_ON_NODE");
+    }
+    if nodes.iter().any(|node| devices::gpus(node) != devices::gpus(nodes[0])) {
+        devices::VARIABLES.into_iter().for_each(hide);
     }
 }
 

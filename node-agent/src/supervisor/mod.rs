@@ -7,6 +7,7 @@ mod child;
 mod complaint;
 mod confine;
 mod connection;
+mod devices;
 pub mod environment;
 mod exec;
 mod folder;

@@ -3,6 +3,7 @@
 pub mod cores;
 pub mod cpulist;
 pub mod declared;
+pub mod devices;
 pub mod sysfs;
 
 use std::collections::BTreeSet;
@@ -37,6 +38,7 @@ pub struct Wishes {
     pub memory: Option<Mebibytes>,
     pub speed_milli: Option<u32>,
     pub features: BTreeSet<String>,
+    pub devices: Devices,
 }
 
 /// # Errors
@@ -58,8 +60,8 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
     };
     let speed_milli = wishes.speed_milli.unwrap_or(1000);
     let features = wishes.features.clone();
-    let inventory =
-        Inventory { sockets, numa_nodes, cores, cpus, memory, speed_milli, features, devices: Devices::default() };
+    let devices = wishes.devices.clone();
+    let inventory = Inventory { sockets, numa_nodes, cores, cpus, memory, speed_milli, features, devices };
     let threads = inventory.threads_per_core();
     let real = Cores::new(machine.cores, threads, cpus);
     let cores = if wishes.declared.is_some() { real.declared(cores, threads) } else { real };
