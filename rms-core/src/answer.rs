@@ -317,12 +317,17 @@ fn layers(state: &State, plan: &Plan) -> Vec<ClusterView> {
         let base = plan.base.get(cluster).cloned().unwrap_or_default();
         let mut planned = plan.last_view.get(cluster).cloned().unwrap_or_default().cut_before(plan.now);
         planned.subtract(&base.cut_before(plan.now));
+        // Several may have something of a node that is shared: it is counted once, for all of them.
+        let started = match state.is_shared(*cluster) {
+            true => base,
+            false => Profile::from_blocks(started),
+        };
         ClusterView {
             cluster: *cluster,
             name: name.clone(),
             capacity: state.n_usable(*cluster),
             total: state.nodes().values().filter(|node| node.cluster == *cluster).count() as u32,
-            started: Profile::from_blocks(started).cut_before(plan.now),
+            started: started.cut_before(plan.now),
             ghosts: Profile::from_blocks(ghosts).cut_before(plan.now),
             planned,
             offered: Profile::from_blocks(offered).cut_before(plan.now),

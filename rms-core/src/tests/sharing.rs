@@ -1,7 +1,8 @@
 //! Jobs that share nodes: who gets what of which node when.
 
 use rms_api::answer::{JobState, Reason};
-use rms_api::call::{Nodes, Shape};
+use rms_api::call::{Nodes, Query, Shape};
+use rms_api::{Answer, Call};
 use rms_model::{Inventory, JobId, Mebibytes, Outcome, Packing, Span};
 
 use super::World;
@@ -168,6 +169,19 @@ fn who_waits_is_told_which_resource_is_short() {
     let Some(Reason::Blocked { wanted, until, short: Some(short), .. }) = reason else { panic!("{reason:?}") };
     assert_eq!((wanted, short.with_cores, short.with_memory, short.with_devices), (2, 2, 1, 1));
     assert_eq!(until.since(world.now), Span::from_secs(100));
+}
+
+#[test]
+fn a_view_counts_a_node_once_however_many_have_something_of_it() {
+    let mut world = shared(&[(8, 0), (8, 0)]);
+    world.asks(Ask { wall_millis: 50_000, ..PLAIN });
+    world.asks(Ask { cores: 2, ..PLAIN });
+    world.asks(Ask { nodes: 2, cores: 8, ..PLAIN });
+    let Answer::View(view) = world.ask(Call::Query(Query::View { job: None })) else { panic!("no view") };
+    let busy_at = |profile: &rms_model::Profile, secs: i64| profile.at(world.now + Span::from_secs(secs));
+    let (started, planned) = (&view.clusters[0].started, &view.clusters[0].planned);
+    assert_eq!([0, 60, 100].map(|secs| busy_at(started, secs)), [1, 1, 0]);
+    assert_eq!([0, 60, 100, 199, 200].map(|secs| busy_at(planned, secs)), [0, 0, 2, 2, 0]);
 }
 
 fn drawn(dice: &mut Dice) -> Ask {
