@@ -45,7 +45,7 @@ pub enum Refusal {
     )]
     TooManyCores { tasks: u32, cpus_per_task: u32, cores: u32, place: String },
     #[error(
-        "each of {wanted} nodes would have to have {memory}, but {n_nodes} of cluster {cluster} have as much, and the largest has {largest}: ask for less memory (--mem, --mem-per-cpu), or for fewer tasks on a node"
+        "{wanted} nodes with {memory} each were asked for, but {n_nodes} of cluster {cluster} have as much, and the largest has {largest}: ask for less memory (--mem, --mem-per-cpu), or for fewer tasks on a node"
     )]
     TooMuchMemory { wanted: u32, memory: Mebibytes, n_nodes: u32, cluster: String, largest: Mebibytes },
     #[error(
@@ -55,7 +55,7 @@ pub enum Refusal {
     #[error("no node has a device '{name}'; known devices: {known}")]
     NoSuchDevice { name: String, known: String },
     #[error(
-        "each of {wanted} nodes would have to have {devices}, but {n_nodes} of cluster {cluster} have them; its nodes have {known}: ask for fewer on each node"
+        "{wanted} nodes with {devices} each were asked for, but {n_nodes} of cluster {cluster} have them; its nodes have {known}: ask for fewer on each node"
     )]
     TooManyDevices { wanted: u32, devices: Devices, n_nodes: u32, cluster: String, known: String },
     #[error(
