@@ -159,7 +159,7 @@ async fn serve(
     tracing::info!("stopping; jobs go on");
     endpoint.close("the agent is stopping");
     working.abort();
-    let has_jobs = !setup.spool.entries().is_ok_and(|entries| entries.is_empty());
+    let has_jobs = setup.spool.is_any_going_on().unwrap_or(true);
     leftovers::clear_idle(&setup.cgroups, has_jobs).await;
     let _peers_that_do_not_answer = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
     Ok(())

@@ -110,6 +110,15 @@ impl Spool {
         entries.sort();
         Ok(entries)
     }
+
+    /// Is any execution there that may still run? One whose result is written has ended, and its entry is only not removed
+    /// yet.
+    ///
+    /// # Errors
+    /// The spool cannot be read.
+    pub fn is_any_going_on(&self) -> io::Result<bool> {
+        Ok(self.entries()?.iter().any(|(.., entry_dir)| !result_path(entry_dir).exists()))
+    }
 }
 
 pub fn entry_name(job: JobId, run: Run) -> String {
@@ -377,6 +386,18 @@ mod tests {
         connect_socket(&path).expect("connected");
         drop(listener);
         assert_eq!(connect_socket(&path).expect_err("nobody listens").kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn an_execution_whose_result_is_written_does_not_go_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::create(dir.path()).expect("created");
+        assert!(!spool.is_any_going_on().expect("readable"));
+        let entry_dir = spool.entry_dir(JobId(7), Run(2));
+        fs::create_dir(&entry_dir).expect("an entry");
+        assert!(spool.is_any_going_on().expect("readable"));
+        fs::write(result_path(&entry_dir), "").expect("written");
+        assert!(!spool.is_any_going_on().expect("readable"));
     }
 
     #[test]
