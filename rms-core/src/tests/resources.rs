@@ -48,10 +48,10 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
     refused(&["hold 1 tasks of 33 cores", "has 32 cores"], &|job| {
         (job.cpus_per_task, job.resources.one_thread_a_core) = (33, true);
     });
-    refused(&["each of 1 nodes", "65537 MiB", "0 of cluster c", "largest has 65536 MiB"], &|job| {
+    refused(&["1 nodes with", "65537 MiB", "0 of cluster c", "largest has 65536 MiB"], &|job| {
         job.constraint.memory = Mebibytes(65537);
     });
-    refused(&["each of 2 nodes", "32768 MiB", "1 of cluster c have"], &|job| {
+    refused(&["2 nodes with", "32768 MiB", "1 of cluster c have"], &|job| {
         (job.cpus_per_task, job.resources.memory_per_cpu) = (8, Mebibytes(4096));
         on(job, 2);
     });
@@ -61,7 +61,7 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
     refused(&["gpu:5", "0 of cluster c", "gpu:a100:4"], &|job| {
         job.resources.devices = devices("gpu:5");
     });
-    refused(&["each of 2 nodes", "gpu:v100:1", "1 of cluster c"], &|job| {
+    refused(&["2 nodes with", "gpu:v100:1", "1 of cluster c"], &|job| {
         job.resources.devices = devices("gpu:v100:1");
         on(job, 2);
     });
