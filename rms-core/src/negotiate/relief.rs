@@ -77,7 +77,10 @@ impl Negotiations<'_> {
         }
         let constraint = constraint_of(spec, request);
         let is_right = |node: &NodeId| meets(&self.context.state().nodes()[node].inventory, &constraint);
-        let n_free = self.context.state().free(*cluster).filter(is_right).count() as u32;
+        let n_free = match self.context.state().shared().get(*cluster) {
+            Some(shared) => shared.n_with_room(spec, request),
+            None => self.context.state().free(*cluster).filter(is_right).count() as u32,
+        };
         let coming = self.coming(*cluster).filter(is_right).count() as u32 + self.n_asked(*cluster);
         Some(Lack { cluster: *cluster, nodes: wanted.saturating_sub(n_free).saturating_sub(coming), coming })
     }

@@ -25,7 +25,8 @@ pub(super) struct Grid<'a> {
     overdue: Time,
     /// Of nodes that look otherwise than the state says, by their place among all of them.
     timelines: BTreeMap<usize, Timeline>,
-    /// Is anything planned that begins later than now? If not, room that a node has stays.
+    /// Is anything planned that begins later than now, or a node taken for free that is not? If not, room that a node has
+    /// stays, and none has more than the state says.
     has_plans: bool,
 }
 
@@ -319,6 +320,7 @@ impl<'a> Grid<'a> {
     /// As if nobody had this node, which somebody holds.
     pub(super) fn free_up(&mut self, node: NodeId) {
         let Ok(idx) = self.shared.line_idx(node) else { return };
+        self.has_plans = true;
         let kind = &self.shared.kinds()[self.shared.lines()[idx].1.kind];
         self.timelines.insert(idx, Timeline::of_free(&rms_model::Slice::whole(kind), self.now));
     }

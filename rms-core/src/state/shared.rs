@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rms_model::{ClusterId, Devices, Grant, Indices, Inventory, JobId, Mebibytes, NodeId, Slice, Time};
+use rms_model::{
+    ClusterId, Devices, Grant, Indices, Inventory, JobId, JobSpec, Mebibytes, NodeId, Request, Slice, Time,
+};
 
 use super::Nodes;
-use super::constraint::Piece;
+use super::constraint::{Piece, pieces_of};
 use super::free::IdSet;
 use crate::state::job::{Job, Phase};
 use crate::state::node::Node;
@@ -57,11 +59,11 @@ pub(crate) struct Shared {
     held: BTreeMap<JobId, Held>,
 }
 
-/// Where a job holds something, and until when in each cluster.
+/// Where a job holds something, and until when in each cluster: nodes that it is leaving are its own no longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Held {
     nodes: Vec<(ClusterId, NodeId)>,
-    ends: BTreeMap<ClusterId, Time>,
+    ends: BTreeSet<(ClusterId, Time)>,
 }
 
 /// The nodes of one of them, in the order of their ids.
@@ -297,6 +299,14 @@ impl SharedCluster {
         usable[kind] = if comes { usable[kind] + n_usable } else { usable[kind] - n_usable };
     }
 
+    /// How many nodes have room for what the job takes of each of its nodes with this size, now.
+    pub(crate) fn n_with_room(&self, spec: &JobSpec, request: &Request) -> u32 {
+        let pieces: Vec<Vec<Piece>> = self.kinds.iter().map(|kind| pieces_of(spec, request, kind)).collect();
+        let open = self.lines.iter().filter(|(_, line)| line.is_open && line.ghost.is_none());
+        let has_room = |line: &Line| pieces[line.kind].iter().any(|piece| line.room.holds(piece));
+        open.filter(|(_, line)| has_room(line)).count() as u32
+    }
+
     /// How many nodes of each kind may be planned with.
     pub(crate) fn n_usable(&self) -> &[u32] {
         &self.n_usable
@@ -373,12 +383,15 @@ impl Shared {
         }
         let grants = entry.grants();
         let mut held = Held::default();
+        let leaving = entry.started().and_then(|started| Some(&started.evolved.as_ref()?.leaving));
         for node in entry.held() {
             let Some(known) = nodes.get(&node) else { continue };
             let Some(shared) = self.clusters.get_mut(&known.cluster) else { continue };
+            let left_at = leaving.and_then(|leaving| leaving.get(&node));
             let until = match &entry.phase {
                 Phase::Ghost(ghost) => ghost.until_in(known.cluster),
-                Phase::Started(started) => started.at + started.request.wall,
+                // It should be gone: who stays too long is planned with by those who read this.
+                Phase::Started(started) => left_at.copied().unwrap_or(started.at + started.request.wall),
                 Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
             };
             let grant = grants.get(&node).cloned();
@@ -389,7 +402,7 @@ impl Shared {
             shared.edit(node, |line| line.add(Hold { until, job, piece, grant }));
             shared.ends.insert((until, job));
             held.nodes.push((known.cluster, node));
-            held.ends.insert(known.cluster, until);
+            held.ends.insert((known.cluster, until));
         }
         if !held.nodes.is_empty() {
             self.held.insert(job, held);

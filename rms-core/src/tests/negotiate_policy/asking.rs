@@ -20,16 +20,18 @@ impl Scene {
 /// 002 (f): a malleable application shrinks for a job of higher priority.
 #[test]
 fn an_application_shrinks_for_a_job_of_higher_priority() {
-    let mut scene = Scene::offering(8);
-    scene.set("shrink_for", "priority");
-    let job = scene.submit(8, hour(), Some(told(2, 8, Sizes::PowerOfTwo)));
-    let equal = scene.rigid(2, hour());
-    assert!(!scene.is_started(equal), "it is not more urgent");
-    let urgent = scene.urgent(3, 10);
-    assert_eq!(scene.n_held(job), 4, "to the next power of two");
-    assert!(scene.is_started(urgent), "as soon as the agents saw the processes gone");
-    assert_eq!(scene.n_free(), 1);
-    scene.is_durable();
+    for allocation in ["nodes", "cores"] {
+        let mut scene = Scene::offering(8);
+        scene.set("allocation", allocation);
+        scene.set("shrink_for", "priority");
+        let job = scene.submit(8, hour(), Some(told(2, 8, Sizes::PowerOfTwo)));
+        let equal = scene.rigid(2, hour());
+        assert!(!scene.is_started(equal), "it is not more urgent");
+        let urgent = scene.urgent(3, 10);
+        assert_eq!(scene.n_held(job), 4, "to the next power of two ({allocation})");
+        assert!(scene.is_started(urgent), "as soon as the agents saw the processes gone");
+        scene.is_durable();
+    }
 }
 
 #[test]
