@@ -124,7 +124,8 @@ impl Answers<'_> {
             line.reason = plan::reason(self.state(), &published.plan, job, place, next_pass);
             let cores = cores_lines(self.state(), entry);
             let name = |node: &NodeId| self.state().nodes()[node].name.clone();
-            let grants = entry.grants().iter().map(|(node, grant)| (name(node), grant.clone())).collect();
+            let part = |node: &NodeId| entry.part_of(*node, &self.state().nodes()[node].inventory);
+            let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
             details.push(JobDetail { line, spec, cores, grants });
         }
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
@@ -245,7 +246,7 @@ impl Answers<'_> {
         }
         let id = state.node_named(&node.name)?;
         let taken: Option<Vec<Slice>> =
-            node.holders.iter().map(|job| Some(state.jobs()[job].grants().get(&id)?.amount())).collect();
+            node.holders.iter().map(|job| Some(state.jobs()[job].part_of(id, &node.inventory)?.amount())).collect();
         // Who has no grant has all of it.
         let Some(taken) = taken.filter(|_| node.ghost.is_none()) else { return Some(Slice::default()) };
         let mut free = Slice::whole(&node.inventory);

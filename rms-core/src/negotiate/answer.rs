@@ -186,7 +186,7 @@ impl Negotiations<'_> {
                 }
                 self.grant_nodes(now, job, id, (cluster, item), given)
             }
-            Resource::Cores(cluster) => self.grant_cores(job, cluster, item),
+            Resource::Cores(cluster) => self.grant_cores(now, job, cluster, item),
             Resource::Time => self.grant_time(now, job, item),
         }
     }

@@ -3,19 +3,22 @@
 //! What is agreed is ordered by one fact, and ready once the agent of each of these nodes has said that the job's
 //! processes keep to it. Until then the larger of the two numbers counts as held; what fails is ordered back.
 
+use std::collections::BTreeMap;
+
 use negotiation::{Action, Direction, Item, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
-use rms_model::{ClusterId, JobId, NodeId, Span, Time};
+use rms_model::{ClusterId, Indices, JobId, NodeId, Span, Time};
 
 use super::Negotiations;
 use super::answer::Grant;
 use super::grow::time_of;
+use crate::plan;
 use crate::state::fact::Fact;
 use crate::state::job::{Phase, Started};
 use crate::step::Step;
 
 impl Negotiations<'_> {
     /// More cores on each of the nodes that the item is about, as many as the one with the fewest left has.
-    pub(super) fn grant_cores(&self, job: JobId, cluster: ClusterId, item: &Item) -> Grant {
+    pub(super) fn grant_cores(&self, now: Time, job: JobId, cluster: ClusterId, item: &Item) -> Grant {
         let nodes = match self.nodes_of_cores(job, cluster, item) {
             Ok(nodes) => nodes,
             Err(reason) => return Grant::Never(reason),
@@ -23,10 +26,12 @@ impl Negotiations<'_> {
         if self.awaits_cores(job) {
             return Grant::NotNow;
         }
-        let room = nodes.iter().map(|node| self.spare_cores(job, *node)).min().unwrap_or(0);
+        let room = self.spare_cpus(now, job, &nodes).into_iter().min().unwrap_or(0);
         let most = Quantity(item.quantity.0.min(u64::from(room)));
-        // Nodes get no more cores by waiting, and nobody has to give any back.
-        item.greatest(Direction::Grow, most).map_or(Grant::Never(Reason::NoResources), Grant::Of)
+        // Nobody has to give any back; who shares a node may have more when another job ends there.
+        let state = self.context.state();
+        let no_room = if state.is_shared(cluster) { Grant::NotNow } else { Grant::Never(Reason::NoResources) };
+        item.greatest(Direction::Grow, most).map_or(no_room, Grant::Of)
     }
 
     /// # Errors
@@ -85,8 +90,25 @@ impl Negotiations<'_> {
         started.map_or(0, |started| started.cores_on(node, self.n_cpus(node)))
     }
 
-    /// Cores of a node that neither this job nor anybody else has.
-    fn spare_cores(&self, job: JobId, node: NodeId) -> u32 {
+    /// Of each node the CPUs that neither this job nor anybody else has, or is to have before it ends.
+    fn spare_cpus(&self, now: Time, job: JobId, nodes: &[NodeId]) -> Vec<u32> {
+        let state = self.context.state();
+        let are_shared = nodes.iter().any(|node| state.is_shared(state.nodes()[node].cluster));
+        if !are_shared {
+            return nodes.iter().map(|node| self.spare_on_own(job, *node)).collect();
+        }
+        let spare = plan::spare_cores(state, now, job, nodes);
+        let spare = nodes.iter().zip(spare).map(|(node, n_spare)| {
+            let inventory = &state.nodes()[node].inventory;
+            let n_own = state.jobs()[&job].part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len());
+            let most = (n_own + n_spare).saturating_mul(inventory.threads_per_core()).min(inventory.cpus);
+            most.saturating_sub(self.cores_of(job, *node))
+        });
+        spare.collect()
+    }
+
+    /// The same where nodes belong to one job at a time.
+    fn spare_on_own(&self, job: JobId, node: NodeId) -> u32 {
         let all = self.n_cpus(node);
         let others = self.context.state().nodes()[&node].holders.iter().filter(|holder| **holder != job);
         let of_others = others.map(|holder| match self.context.state().jobs().get(holder).map(|entry| &entry.phase) {
@@ -121,13 +143,13 @@ impl Negotiations<'_> {
     ///
     /// # Errors
     /// The nodes or the cores are not those any more that it was agreed about.
-    pub(super) fn cores_after(&self, job: JobId, agreed: &Template) -> Result<Vec<(NodeId, u32)>, Reason> {
+    pub(super) fn cores_after(&self, now: Time, job: JobId, agreed: &Template) -> Result<Vec<(NodeId, u32)>, Reason> {
         let mut after = Vec::new();
         for item in agreed.items().iter().filter(|item| item.is_live()) {
             let Resource::Cores(cluster) = item.resource else { continue };
             let is_possible = match agreed.direction() {
                 Direction::Grow => {
-                    matches!(self.grant_cores(job, cluster, item), Grant::Of(most) if most == item.quantity)
+                    matches!(self.grant_cores(now, job, cluster, item), Grant::Of(most) if most == item.quantity)
                 }
                 Direction::Shrink => self.check_cores_back(job, cluster, item).is_ok(),
             };
@@ -161,9 +183,22 @@ impl Negotiations<'_> {
             let course = self.course_of(now, job, self.n_nodes(job), Span::ZERO);
             self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
         }
-        self.context.record(step, Fact::CoresSet { job, negotiation: id, cores });
+        let more: BTreeMap<NodeId, Indices> =
+            cores.iter().filter_map(|(node, n_cpus)| Some((*node, self.more_cores(job, *node, *n_cpus)?))).collect();
+        self.context.record(step, Fact::CoresSet { job, negotiation: id, cores, more });
         self.context.launches.remove(&job);
         self.context.passes.wanted = true;
+    }
+
+    /// Which cores of a node that it shares it gets if it is to have so many CPUs there; `None` if it has enough.
+    fn more_cores(&self, job: JobId, node: NodeId, n_cpus: u32) -> Option<Indices> {
+        let state = self.context.state();
+        let entry = &state.jobs()[&job];
+        let known = state.nodes().get(&node)?;
+        let part = entry.part_of(node, &known.inventory)?;
+        let threads = if entry.spec.resources.one_thread_a_core { 1 } else { known.inventory.threads_per_core() };
+        let missing = n_cpus.div_ceil(threads).checked_sub(part.cores.len()).filter(|missing| *missing > 0)?;
+        state.shared().more_cores(node, known, missing)
     }
 
     /// Agreed, and about no nodes: cores are ordered and waited for, time is given or taken at once.
@@ -179,7 +214,7 @@ impl Negotiations<'_> {
         if negotiation.is_handed_over {
             return self.await_cores(now, step, job, id);
         }
-        let cores = match self.cores_after(job, agreed) {
+        let cores = match self.cores_after(now, job, agreed) {
             Ok(cores) => cores,
             Err(reason) => {
                 let _ = self.act(now, step, job, id, Action::Fail(reason));

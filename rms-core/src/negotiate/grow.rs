@@ -27,7 +27,7 @@ impl Negotiations<'_> {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
             return;
         }
-        let Ok(cores) = self.cores_after(job, &agreed) else {
+        let Ok(cores) = self.cores_after(now, job, &agreed) else {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
             return;
         };

@@ -96,7 +96,7 @@ impl Negotiations<'_> {
     pub(super) fn loss(&self, job: JobId, cluster: ClusterId, nodes: u32) -> Option<Loss> {
         let others = self.others_on(job, cluster).rev().filter(|node| self.can_leave(job, *node));
         let nodes = others.take(nodes as usize).collect();
-        Some(Loss { nodes, until: self.end_of(job)? })
+        Some(Loss { job, nodes, until: self.end_of(job)? })
     }
 
     fn end_of(&self, job: JobId) -> Option<Time> {
@@ -160,7 +160,7 @@ impl Negotiations<'_> {
         let mut losses: Vec<Loss> = self.asked_losses(lack.cluster);
         losses.extend(offered.iter().filter_map(|(job, id, _)| {
             let nodes = self.negotiation(*job, *id)?.held.iter().copied().collect();
-            Some(Loss { nodes, until: self.end_of(*job)? })
+            Some(Loss { job: *job, nodes, until: self.end_of(*job)? })
         }));
         losses.extend(asked.iter().filter_map(|change| self.loss(change.job, lack.cluster, change.nodes)));
         // The nodes may not be all that it waits for.

@@ -23,6 +23,7 @@ pub(crate) struct Gain {
 /// Nodes that a running application would hold no more, instead of until then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
+    pub(crate) job: JobId,
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) until: Time,
 }
@@ -40,7 +41,7 @@ pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gai
     walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
     let gains = gains.iter().map(|gain| as_another_job(state, now, gain)).collect::<Option<Vec<JobSpec>>>()?;
-    losses.iter().for_each(|loss| walk.pass.free_up(&loss.nodes, loss.until));
+    losses.iter().for_each(|loss| walk.pass.free_up(loss.job, &loss.nodes, loss.until));
     for spec in gains {
         match walk.pass.place(&spec, now) {
             Placed::Now { .. } => {}
@@ -60,7 +61,7 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
     let entry = &state.jobs()[&job];
     if let Some(started) = entry.started() {
         let from = (started.at + started.request.wall).max(now);
-        walk.pass.keep_busy(entry.nodes(), from, from + more);
+        walk.pass.keep_busy(job, entry.nodes(), from, from + more);
     }
     walk.queue(considered(state), Scope::Estimates);
     walk.into_plan(base)
@@ -78,8 +79,8 @@ pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: Negotiation
             nodes.iter().filter(|node| !negotiation.held.contains(node)).copied().collect(),
             negotiation.held.iter().filter(|node| !nodes.contains(node)).copied().collect(),
         );
-        walk.pass.free_up(&fewer, until);
-        walk.pass.keep_from_others(&more, from, until);
+        walk.pass.free_up(job, &fewer, until);
+        walk.pass.keep_from_others(job, &more, from, until);
     }
     walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
@@ -91,13 +92,13 @@ pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: Negotiation
 pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[Loss]) -> bool {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
-    let leaving = state.holding().flat_map(|(_, entry)| {
+    let leaving = state.holding().flat_map(|(job, entry)| {
         let parts =
             evolve::parts(entry, now, state.settings()).into_iter().filter(|part| part.nodes == WhichNodes::Leaving);
-        parts.map(|part| Loss { nodes: entry.leaving(), until: part.until })
+        parts.map(move |part| Loss { job, nodes: entry.leaving(), until: part.until })
     });
-    for Loss { nodes, until } in leaving.chain(losses.iter().cloned()) {
-        walk.pass.free_up(&nodes, until);
+    for Loss { job, nodes, until } in leaving.chain(losses.iter().cloned()) {
+        walk.pass.free_up(job, &nodes, until);
     }
     walk.queue(considered(state), Scope::Estimates);
     let found = walk.placements.iter().find(|placement| placement.job == waiting);
@@ -119,6 +120,17 @@ pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) 
 pub(crate) fn room_beside(state: &State, plan: &Plan, job: JobId, cluster: ClusterId) -> u32 {
     let held = evolve::held(&state.jobs()[&job], plan.now, state.settings());
     held.map_or(0, |(_, until)| room(state, plan, cluster, until))
+}
+
+/// How many cores of a node nobody else has or is planned to have, from now on until a job ends that holds it; of a
+/// cluster that is shared by cores.
+pub(crate) fn spare_cores(state: &State, now: Time, job: JobId, nodes: &[NodeId]) -> Vec<u32> {
+    let shows = |_: JobId| false;
+    let mut walk = Walk::new(state, now, n_free(state), &shows);
+    walk.queue(considered(state), Scope::Estimates);
+    let until = evolve::held(&state.jobs()[&job], now, state.settings()).map_or(now, |(_, until)| until);
+    let spare = |node: &NodeId| walk.pass.grids.n_spare_cores(state.nodes().get(node)?.cluster, *node, until);
+    nodes.iter().map(|node| spare(node).unwrap_or(0)).collect()
 }
 
 /// For how long after its end an application may keep its nodes, while everybody starts as the plan says.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rms_model::{ClusterId, JobSpec, NodeId, Packing, Request, Span, Time};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Request, Span, Time};
 
 use super::timeline::{Start, Timeline, first_start};
 use crate::state::{Line, Piece, Shared, SharedCluster, pieces_of};
@@ -317,19 +317,32 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// As if nobody had this node, which somebody holds.
-    pub(super) fn free_up(&mut self, node: NodeId) {
-        let Ok(idx) = self.shared.line_idx(node) else { return };
+    /// A job is about to be taken for one that does not hold this node: what it has of it, and until when.
+    pub(super) fn free_up(&mut self, job: JobId, node: NodeId) -> Option<(Place, Time)> {
+        let hold = self.line(self.shared.line_idx(node).ok()?).hold_of(job)?;
+        let until = if hold.until > self.now { hold.until } else { self.overdue };
+        let place = Place { cluster: self.cluster, node, piece: hold.piece.clone() };
         self.has_plans = true;
-        let kind = &self.shared.kinds()[self.shared.lines()[idx].1.kind];
-        self.timelines.insert(idx, Timeline::of_free(&rms_model::Slice::whole(kind), self.now));
+        Some((place, until))
     }
 
-    /// All of a node, for somebody who is to have it alone.
-    pub(super) fn whole(&self, node: NodeId) -> Option<Place> {
-        let line = &self.shared.lines()[self.shared.line_idx(node).ok()?].1;
-        let piece = Piece::whole(&self.shared.kinds()[line.kind]);
+    /// What a job has of a node, or all of one that it does not hold, for somebody who is to have it alone.
+    pub(super) fn place_of(&self, job: JobId, node: NodeId) -> Option<Place> {
+        let line = self.line(self.shared.line_idx(node).ok()?);
+        let whole = || Piece::whole(&self.shared.kinds()[line.kind]);
+        let piece = line.hold_of(job).map_or_else(whole, |hold| hold.piece.clone());
         Some(Place { cluster: self.cluster, node, piece })
+    }
+
+    /// How many cores of a node nobody has or is to have from now on until then.
+    pub(super) fn n_spare_cores(&self, node: NodeId, until: Time) -> Option<u32> {
+        let idx = self.shared.line_idx(node).ok()?;
+        let line = self.line(idx);
+        let kind = &self.shared.kinds()[line.kind];
+        let drawn = || Timeline::of(line, kind, self.now, self.overdue);
+        let fewest =
+            self.timelines.get(&idx).map_or_else(|| drawn().fewest_cores(until), |known| known.fewest_cores(until));
+        u32::try_from(fewest).ok()
     }
 
     /// The usable nodes that somebody has something of, and until when, as the state says.

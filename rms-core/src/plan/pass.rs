@@ -141,9 +141,9 @@ impl<'a> Pass<'a> {
     }
 
     /// As if these nodes, which somebody would hold until then, were free; before anybody is placed.
-    pub(super) fn free_up(&mut self, nodes: &[NodeId], until: Time) {
+    pub(super) fn free_up(&mut self, job: JobId, nodes: &[NodeId], until: Time) {
         self.suppose(Supposed { nodes: nodes.to_vec(), from: self.now, until, sign: -1 });
-        self.free_places(nodes, until);
+        self.free_places(job, nodes);
         let is_counted = |entry: &&Node| entry.is_usable() && !self.state.is_shared(entry.cluster);
         for node in nodes {
             let Some(entry) = self.state.nodes().get(node).filter(is_counted) else { continue };
@@ -152,23 +152,23 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// As if these nodes were held from then until then, too; before anybody is placed.
-    pub(super) fn keep_busy(&mut self, nodes: &[NodeId], from: Time, until: Time) {
+    /// As if a job held these nodes, or what it has of them, from then until then, too; before anybody is placed.
+    pub(super) fn keep_busy(&mut self, job: JobId, nodes: &[NodeId], from: Time, until: Time) {
         self.suppose(Supposed { nodes: nodes.to_vec(), from, until, sign: 1 });
-        let places = self.whole_places(nodes);
+        let places = self.places_of(job, nodes);
         self.take_places(&places, (from, until), 1);
     }
 
-    fn whole_places(&self, nodes: &[NodeId]) -> Vec<Place> {
+    fn places_of(&self, job: JobId, nodes: &[NodeId]) -> Vec<Place> {
         let known = nodes.iter().filter_map(|node| Some((node, self.state.nodes().get(node)?)));
-        known.filter_map(|(node, entry)| self.grids.whole(entry.cluster, *node)).collect()
+        known.filter_map(|(node, entry)| self.grids.place_of(job, entry.cluster, *node)).collect()
     }
 
     /// As if these free nodes were held since then and until then; before anybody is placed.
-    pub(super) fn keep_from_others(&mut self, nodes: &[NodeId], from: Time, until: Time) {
-        self.keep_busy(nodes, from, until);
+    pub(super) fn keep_from_others(&mut self, job: JobId, nodes: &[NodeId], from: Time, until: Time) {
+        self.keep_busy(job, nodes, from, until);
         self.kept.extend(nodes);
-        let places = self.whole_places(nodes);
+        let places = self.places_of(job, nodes);
         self.n_free -= nodes.len() - places.len() + self.grids.n_cpus(&places);
     }
 

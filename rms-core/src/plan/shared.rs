@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, JobSpec, NodeId, Request, Slice, Span, Time};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Slice, Span, Time};
 
 use super::SharedNodes;
 use super::grid::{Grid, Place, Wanted};
@@ -65,9 +65,14 @@ impl<'a> Grids<'a> {
         places.iter().map(|place| self.by_cluster[&place.cluster].n_cpus(place)).sum()
     }
 
-    /// For those that can be planned with.
-    pub(super) fn whole(&self, cluster: ClusterId, node: NodeId) -> Option<Place> {
-        self.by_cluster.get(&cluster)?.whole(node)
+    /// What a job has of a node, or all of one that it does not hold.
+    pub(super) fn place_of(&self, job: JobId, cluster: ClusterId, node: NodeId) -> Option<Place> {
+        self.by_cluster.get(&cluster)?.place_of(job, node)
+    }
+
+    /// How many cores of a node nobody has or is to have from now on until then.
+    pub(super) fn n_spare_cores(&self, cluster: ClusterId, node: NodeId, until: Time) -> Option<u32> {
+        self.by_cluster.get(&cluster)?.n_spare_cores(node, until)
     }
 
     /// Takes places, or gives them back; answers with what that changes for whole nodes.
@@ -126,15 +131,14 @@ impl Pass<'_> {
         self.show_blocks(blocks);
     }
 
-    /// As if nobody had these nodes, which somebody has until then.
-    pub(super) fn free_places(&mut self, nodes: &[NodeId], until: Time) {
+    /// As if a job did not have what it has of these nodes.
+    pub(super) fn free_places(&mut self, job: JobId, nodes: &[NodeId]) {
         for node in nodes {
             let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.is_usable()) else { continue };
             let Some(grid) = self.grids.by_cluster.get_mut(&entry.cluster) else { continue };
-            let Some(place) = grid.whole(*node) else { continue };
-            grid.free_up(*node);
+            let Some((place, until)) = grid.free_up(job, *node) else { continue };
             self.n_free += grid.n_cpus(&place);
-            self.show_blocks(vec![(place, Block { from: self.now, until, nodes: -1 })]);
+            self.take_places(&[place], (self.now, until), -1);
         }
     }
 

@@ -79,6 +79,12 @@ impl Timeline {
         &self.steps[idx].1
     }
 
+    /// How many cores are free at every time before then.
+    pub(super) fn fewest_cores(&self, until: Time) -> i64 {
+        let steps = self.steps.iter().take_while(|(begin, _)| *begin < until);
+        steps.map(|(_, room)| room.cores).min().unwrap_or(0)
+    }
+
     /// The times between `from` and `until` at which nobody has anything of the node.
     pub(super) fn clear(&self, from: Time, until: Time) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();

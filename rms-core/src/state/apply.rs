@@ -219,6 +219,7 @@ impl State {
             }
             Fact::ShareEnded { job, node, exit, usage } => {
                 let started = self.started_mut(*job)?;
+                let awaited_cores = started.awaits_cores();
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);
                 match (exit, &mut started.evolved) {
@@ -242,6 +243,9 @@ impl State {
                         _,
                     ) => {}
                 }
+                if awaited_cores {
+                    self.recount(*job);
+                }
                 self.bump(*node, bumped);
             }
             Fact::JobEnding { job, at, outcome, requeue } => {
@@ -261,6 +265,8 @@ impl State {
                 self.settle(job, record.ended);
                 let held_nodes = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
                 if held_nodes && *ghost_until > record.ended {
+                    let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
+                    self.keep_parts(job, &nodes)?;
                     let ghost = |started: &Started, outcome: &Outcome| Ghost {
                         done_at: record.ended,
                         until: *ghost_until,
@@ -326,7 +332,9 @@ impl State {
                 self.loan_called(*job, *negotiation, *cluster, *by)?
             }
             Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
-            Fact::CoresSet { job, negotiation, cores } => self.set_cores(*job, *negotiation, cores, bumped)?,
+            Fact::CoresSet { job, negotiation, cores, more } => {
+                self.set_cores(*job, *negotiation, cores, more, bumped)?
+            }
             Fact::CoresInForce { job, node, generation } => self.cores_in_force(*job, *node, *generation)?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());

@@ -32,15 +32,16 @@ impl State {
     /// Do all who hold a node have parts of their own, which are no more than there is?
     fn is_shared_fairly(&self, node: NodeId, entry: &Node) -> bool {
         let mut cores = Indices::default();
-        let mut devices: BTreeMap<&str, Indices> = BTreeMap::new();
+        let mut devices: BTreeMap<String, Indices> = BTreeMap::new();
         let mut memory = 0_u64;
         entry.holders.iter().all(|job| {
-            let Some(grant) = self.jobs.get(job).and_then(|entry| entry.grants().get(&node)) else { return false };
+            let part = |job| self.jobs.get(job)?.part_of(node, &entry.inventory);
+            let Some(grant) = part(job) else { return false };
             let is_apart = cores.is_disjoint(&grant.cores);
             cores.insert_all(&grant.cores);
             memory = memory.saturating_add(grant.memory.0);
             let are_apart = grant.devices.iter().all(|(name, indices)| {
-                let known = devices.entry(name).or_default();
+                let known = devices.entry(name.clone()).or_default();
                 let are_apart = known.is_disjoint(indices);
                 known.insert_all(indices);
                 are_apart

@@ -1,11 +1,48 @@
 //! How the state changes as running applications get cores on their nodes and give some back.
 
+use std::collections::BTreeMap;
+
 use negotiation::NegotiationId;
-use rms_model::{JobId, NodeId};
+use rms_model::{Grant, Indices, Inventory, JobId, JobSpec, NodeId, Slice};
 
 use super::{Bumped, Misfit, State};
 use crate::state::course::Cores;
-use crate::state::job::Share;
+use crate::state::job::{Job, Phase, Share, Started};
+
+impl Job {
+    /// What nobody else may have of a node that it holds; `None`: all of it. Cores that it gives back are its own until
+    /// all agents have said that its processes keep to the others.
+    pub fn part_of(&self, node: NodeId, inventory: &Inventory) -> Option<Grant> {
+        match &self.phase {
+            Phase::Started(started) => started.part_of(&self.spec, node, inventory),
+            Phase::Ghost(_) | Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                self.grants().get(&node).cloned()
+            }
+        }
+    }
+}
+
+impl Started {
+    pub(super) fn part_of(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
+        let granted = self.grants.get(&node);
+        let Some(cores) = self.cores(node).filter(|_| !self.awaits_cores()) else { return granted.cloned() };
+        let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
+        let n_kept = cores.n_cores.div_ceil(threads);
+        if granted.is_none() && n_kept >= inventory.cores {
+            return None;
+        }
+        let mut part = granted.cloned().unwrap_or_else(|| whole(inventory));
+        // Its agent gives it the first ones.
+        part.cores = part.cores.iter().take(n_kept as usize).collect();
+        Some(part)
+    }
+}
+
+fn whole(inventory: &Inventory) -> Grant {
+    let Slice { cores, memory, devices } = Slice::whole(inventory);
+    let devices = devices.iter().map(|(name, count)| (name.to_owned(), (0..count).collect())).collect();
+    Grant { cores: (0..cores).collect(), memory, devices }
+}
 
 impl State {
     /// All nodes hear of it, for what a job finds in its hostfile is the same on each.
@@ -14,12 +51,21 @@ impl State {
         job: JobId,
         by: NegotiationId,
         cores: &[(NodeId, u32)],
+        more: &BTreeMap<NodeId, Indices>,
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
-        let whole: Vec<u32> = cores.iter().map(|(node, _)| self.nodes[node].inventory.cpus).collect();
+        let whole_cpus: Vec<u32> = cores.iter().map(|(node, _)| self.nodes[node].inventory.cpus).collect();
+        let nodes: Vec<NodeId> = cores.iter().map(|(node, _)| *node).collect();
+        self.keep_parts(job, &nodes)?;
+        let grants = &mut self.started_mut(job)?.grants;
+        for (node, more) in more {
+            if let Some(grant) = grants.get_mut(node) {
+                grant.cores.insert_all(more);
+            }
+        }
         self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;
-            for ((node, n_cores), all) in cores.iter().zip(whole) {
+            for ((node, n_cores), all) in cores.iter().zip(whole_cpus) {
                 let Some(place) = evolved.places.get_mut(node) else { continue };
                 let was = place.cores.map_or(all, |cores| cores.n_cores);
                 let (n_cores, generation) = (*n_cores, evolved.generation);
@@ -32,6 +78,7 @@ impl State {
         if let Some(negotiation) = negotiation {
             negotiation.is_handed_over = true;
         }
+        self.recount(job);
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
         alive.into_iter().for_each(|node| self.bump(node, bumped));
         Ok(())
@@ -44,6 +91,26 @@ impl State {
             if let Some(cores) = cores.filter(|cores| cores.generation <= generation) {
                 cores.is_in_force = true;
             }
-        })
+        })?;
+        self.recount(job);
+        Ok(())
+    }
+
+    /// What it has given back of these nodes is not its own again when it gets other cores or leaves them.
+    pub(super) fn keep_parts(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
+        let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
+        let shared = nodes.iter().filter_map(|node| Some((*node, self.nodes.get(node)?)));
+        let shared = shared.filter(|(_, node)| self.is_shared(node.cluster));
+        let parts: Vec<(NodeId, Grant)> =
+            shared.filter_map(|(node, known)| Some((node, entry.part_of(node, &known.inventory)?))).collect();
+        self.started_mut(job)?.grants.extend(parts);
+        Ok(())
+    }
+
+    /// What a job has of shared nodes has changed, and nothing else of what is indexed.
+    pub(super) fn recount(&mut self, job: JobId) {
+        if let Some(entry) = self.jobs.get(&job) {
+            self.index.recount(job, entry, &self.nodes);
+        }
     }
 }

@@ -65,6 +65,7 @@ impl State {
         for node in gained {
             self.change_holders(*node, bumped, true, |holders| holders.insert(job))?;
         }
+        self.keep_parts(job, freed)?;
         let nodes = self.nodes_after(job, gained, freed);
         let ordered: Vec<_> = gained.iter().map(|node| (*node, self.nodes[node].generation)).collect();
         let mut empty = Vec::new();
@@ -105,9 +106,7 @@ impl State {
             started.request.wall = course.end().since(started.at);
         })?;
         self.hand_over(job, at, gained, freed);
-        if let Some(entry) = self.jobs.get(&job) {
-            self.index.recount(job, entry, &self.nodes);
-        }
+        self.recount(job);
         // Everybody is told who the others are now.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().filter(|node| !gained.contains(node)).collect();
         for node in alive {
@@ -134,9 +133,8 @@ impl State {
                 shares.remove(node);
             }
         })?;
-        if let Some(entry) = self.jobs.get(&job) {
-            self.index.recount(job, entry, &self.nodes);
-        }
+        self.started_mut(job)?.grants.retain(|node, _| !nodes.contains(node));
+        self.recount(job);
         self.release(job, nodes.iter().copied(), bumped)
     }
 

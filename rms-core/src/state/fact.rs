@@ -10,8 +10,8 @@ use rms_api::negotiate::{Declared, NegotiationRecord};
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
-    ClusterId, Environment, Evolving, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId,
-    NodeLink, Outcome, Request, Run, Span, Time, Usage,
+    ClusterId, Environment, Evolving, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec, NodeAdmin,
+    NodeId, NodeLink, Outcome, Request, Run, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -314,6 +314,9 @@ pub enum Fact {
         job: JobId,
         negotiation: NegotiationId,
         cores: Vec<(NodeId, u32)>,
+        /// On clusters that are shared by cores: which ones it gets beside those that it has.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        more: BTreeMap<NodeId, Indices>,
     },
     /// Its processes on this node keep to the cores that it was given up to this generation of its nodes.
     CoresInForce {

@@ -324,7 +324,7 @@ impl Started {
         })
     }
 
-    fn cores(&self, node: NodeId) -> Option<Cores> {
+    pub(super) fn cores(&self, node: NodeId) -> Option<Cores> {
         self.evolved.as_ref()?.places.get(&node)?.cores
     }
 

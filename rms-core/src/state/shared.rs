@@ -145,6 +145,11 @@ impl Line {
         }
     }
 
+    /// What a job has of it.
+    pub(crate) fn hold_of(&self, job: JobId) -> Option<&Hold> {
+        self.holds.iter().find(|hold| hold.job == job)
+    }
+
     /// Who has something of it, by when they end.
     pub(crate) fn holds(&self) -> &[Hold] {
         &self.holds
@@ -381,7 +386,6 @@ impl Shared {
         if self.clusters.is_empty() {
             return;
         }
-        let grants = entry.grants();
         let mut held = Held::default();
         let leaving = entry.started().and_then(|started| Some(&started.evolved.as_ref()?.leaving));
         for node in entry.held() {
@@ -394,7 +398,7 @@ impl Shared {
                 Phase::Started(started) => left_at.copied().unwrap_or(started.at + started.request.wall),
                 Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
             };
-            let grant = grants.get(&node).cloned();
+            let grant = entry.part_of(node, &known.inventory);
             let piece = match &grant {
                 Some(grant) => Piece { slice: grant.amount(), is_whole: false },
                 None => Piece::whole(&known.inventory),
@@ -437,6 +441,13 @@ impl Shared {
                 (*until, here.filter_map(|(_, node)| shared.line_idx(*node).ok()))
             })
         })
+    }
+
+    /// So many cores of a node beside those that somebody has.
+    pub(crate) fn more_cores(&self, node: NodeId, entry: &Node, n_cores: u32) -> Option<Indices> {
+        let shared = self.clusters.get(&entry.cluster)?;
+        let (_, line) = &shared.lines[shared.line_idx(node).ok()?];
+        Some(pick_cores(&line.cores, n_cores, &entry.inventory))
     }
 
     /// The very cores and devices of a node for a slice that there is room for.

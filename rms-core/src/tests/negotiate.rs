@@ -12,6 +12,7 @@ mod reminders;
 mod restarts;
 mod rights;
 mod scenarios;
+mod shared;
 mod shrinking;
 mod stages;
 mod walk;
@@ -323,6 +324,18 @@ impl Scene {
 
     pub(super) fn submit(&mut self, n_nodes: u32, wall: Span, malleable: Option<Malleable>) -> JobId {
         self.submit_work(n_nodes, wall, Work::Tasks { argv: vec!["app".to_owned()] }, malleable)
+    }
+
+    /// A job that wants so many CPUs of each of its nodes; with 0 it counts none.
+    pub(super) fn guest(&mut self, n_nodes: u32, cpus: u32, wall: Span) -> JobId {
+        let mut submission = self.world.submission();
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
+        submission.n_tasks = Some(n_nodes);
+        submission.cpus_per_task = cpus;
+        match self.call(Call::Submit(Box::new(submission))) {
+            Ok(Answer::Submitted { job }) => job,
+            other => panic!("not submitted: {other:?}"),
+        }
     }
 
     pub(super) fn submit_work(&mut self, n_nodes: u32, wall: Span, work: Work, malleable: Option<Malleable>) -> JobId {

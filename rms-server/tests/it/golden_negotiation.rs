@@ -1,5 +1,7 @@
 //! Examples of the facts by which running jobs change their size, for the bytes that are written down.
 
+use std::collections::BTreeMap;
+
 use std::sync::Arc;
 
 use negotiation::{
@@ -28,7 +30,7 @@ pub fn examples() -> Vec<Fact> {
         Fact::PromiseWarned { job, negotiation: back, at },
         Fact::LoanCalled { job, negotiation: lent, cluster: None, by: back },
         Fact::LoanEnded { job, negotiation: lent, cluster: None },
-        Fact::CoresSet { job, negotiation: lent, cores: vec![(NodeId(4), 3), (NodeId(5), 1)] },
+        Fact::CoresSet { job, negotiation: lent, cores: vec![(NodeId(4), 3), (NodeId(5), 1)], more: BTreeMap::new() },
         Fact::CoresInForce { job, node: NodeId(5), generation: 4 },
         Fact::NodesReleased { job, nodes: vec![NodeId(4)] },
         Fact::NodesGhosted { job, nodes: vec![NodeId(5)], at, until: at + Span::from_secs(15) },

@@ -64,7 +64,7 @@ impl Scene {
         self.held(job).len()
     }
 
-    fn cancel(&mut self, job: JobId) {
+    pub(super) fn cancel(&mut self, job: JobId) {
         self.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("it is there");
     }
 

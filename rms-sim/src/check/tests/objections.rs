@@ -1,5 +1,7 @@
 //! Every rule objects: what really happened passes, and the same with one thing wrong in it does not. A story a rule.
 
+use std::collections::BTreeMap;
+
 use std::sync::Arc;
 
 use negotiation::{Action, Direction, NegotiationId, Phase, Price, Reason, Side, Sizes};
@@ -312,7 +314,7 @@ fn cores_that_are_called_free_while_processes_use_them() {
     assert_eq!(cores::used_is_kept(world.state(), &world.nodes), Ok(()));
     let mut state = world.state().clone();
     let node = state.jobs()[&job].nodes()[0];
-    let set = Fact::CoresSet { job, negotiation: FIRST, cores: vec![(node, 1)] };
+    let set = Fact::CoresSet { job, negotiation: FIRST, cores: vec![(node, 1)], more: BTreeMap::new() };
     state.apply(&set).expect("facts are not judged");
     assert_eq!(cores::used_is_kept(&state, &world.nodes), Ok(()), "not before its agent says so");
     state.apply(&Fact::CoresInForce { job, node, generation: 3 }).expect("facts are not judged");
