@@ -14,15 +14,17 @@ use rms_model::devices::DevicesError;
 use rms_model::error::chain;
 use rms_model::identity::{NameError, check_name};
 use rms_model::pointed::pointed;
+use rms_model::resources::ENFORCEABLE;
 use rms_model::{Devices, Mebibytes};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::Spanned;
 
 use crate::cgroup::{Wanted, WantedError};
+use crate::devices::DeviceFiles;
+use crate::topology::Wishes;
 use crate::topology::cpulist::{self, CpuListError};
 use crate::topology::declared::{Declared, DeclaredError};
-use crate::topology::{Wishes, devices};
 
 /// Every setting as it may be written, in a file or as a flag. All are optional but `server`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -72,10 +74,6 @@ pub struct Written {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<String>>,
-    /// Devices of the node, as gpu:a100:4,fpga:1, or none [default: the GPUs of NVIDIA that /dev shows]
-    #[arg(long, value_name = "LIST")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub devices: Option<String>,
     /// How process trees are tracked: auto, v1, v2 or none [default: auto]
     #[arg(long, value_name = "KIND")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +90,48 @@ pub struct Written {
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool_quota_mib: Option<u64>,
+    /// What no job may start here without being kept to it by the kernel: of cpus, memory and devices [default: none]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub must_enforce: Option<Vec<String>>,
+    /// Devices of the node, as gpu:a100:4,fpga:1, or none; in the file their files can be said, too [default: the GPUs of NVIDIA and AMD that there are]
+    #[arg(long, value_name = "LIST")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<WrittenDevices>,
+}
+
+/// Devices as they may be written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "write devices as \"gpu:2,fpga:1\", or as a table: \"gpu:a100\" = [\"/dev/nvidia0\", \"/dev/nvidia1\"]"
+)]
+pub enum WrittenDevices {
+    Text(String),
+    /// By name.
+    Table(BTreeMap<String, WrittenFiles>),
+}
+
+impl From<String> for WrittenDevices {
+    fn from(text: String) -> WrittenDevices {
+        WrittenDevices::Text(text)
+    }
+}
+
+/// Devices of one name: how many, or the files of each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum WrittenFiles {
+    Count(u32),
+    Each(Vec<FilesOfOne>),
+}
+
+/// The files of one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FilesOfOne {
+    File(PathBuf),
+    Files(Vec<PathBuf>),
 }
 
 /// Everything checked.
@@ -102,12 +142,14 @@ pub struct Config {
     pub name: Option<String>,
     pub cluster: String,
     pub wishes: Wishes,
+    pub devices: DeviceFiles,
     pub listen: SocketAddr,
     pub advertise: Option<IpAddr>,
     pub cgroup: Wanted,
     pub cgroup_parent: String,
     pub n_warm: usize,
     pub spool_quota_mib: Option<u64>,
+    pub must_enforce: BTreeSet<String>,
 }
 
 /// What is wrong with a configuration.
@@ -139,10 +181,14 @@ pub enum ConfigError {
     #[error("devices are not usable")]
     Devices(#[from] DevicesError),
     #[error(
-        "devices = \"{0}\" names GPUs of several types: jobs number the GPUs of a node as its driver does, so give all of \
-         them one name"
+        "devices = \"{0}\" names GPUs of several types: jobs number the GPUs of a node as its driver does, so say which file \
+         is which, as \"gpu:a100\" = [\"/dev/nvidia0\"], or give all of them one name"
     )]
     SeveralTypes(Devices),
+    #[error("devices are not usable: {0} is no absolute path of a file, or comes twice")]
+    DeviceFile(PathBuf),
+    #[error("must_enforce = \"{0}\" is nothing that can be enforced: write cpus, memory or devices")]
+    MustEnforce(String),
     #[error("topology is not usable")]
     Topology(#[from] DeclaredError),
     #[error("cpus are not usable")]
@@ -187,14 +233,50 @@ fn located(file: &Path, error: ConfigError) -> ConfigError {
 }
 
 /// The devices of the node, as they are declared or, without a word, as they are found.
-fn declared_devices(text: Option<&str>) -> Result<Devices, ConfigError> {
-    let declared = match text {
-        None => return Ok(devices::found(Path::new("/dev"))),
-        Some("none") => Devices::default(),
-        Some(text) => text.parse()?,
+fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, ConfigError> {
+    let declared = match written {
+        None => return Ok(DeviceFiles::found(Path::new("/dev"), Path::new("/sys"))),
+        Some(WrittenDevices::Text(text)) if text == "none" => DeviceFiles::default(),
+        Some(WrittenDevices::Text(text)) => DeviceFiles::counted(&text.parse()?),
+        Some(WrittenDevices::Table(table)) => {
+            let each = table.into_iter().map(|(name, written)| {
+                let files = files_of(&name, written)?;
+                Ok((name, files))
+            });
+            DeviceFiles(each.collect::<Result<_, ConfigError>>()?)
+        }
     };
-    let n_types = declared.iter().filter(|(name, _)| Devices::serves(name, "gpu")).count();
-    if n_types > 1 { Err(ConfigError::SeveralTypes(declared)) } else { Ok(declared) }
+    let is_gpu = |name: &str| Devices::serves(name, "gpu");
+    let of_gpus = || declared.0.iter().filter(|(name, _)| is_gpu(name));
+    let lacks_files = of_gpus().any(|(_, each)| each.iter().any(Vec::is_empty));
+    if of_gpus().count() > 1 && lacks_files { Err(ConfigError::SeveralTypes(declared.counts())) } else { Ok(declared) }
+}
+
+/// The files of each device of a name.
+fn files_of(name: &str, written: WrittenFiles) -> Result<Vec<Vec<PathBuf>>, ConfigError> {
+    let each = match written {
+        WrittenFiles::Count(count) => return Ok(vec![Vec::new(); counted(name, count)? as usize]),
+        WrittenFiles::Each(each) => each,
+    };
+    counted(name, each.len() as u32)?;
+    let mut seen = BTreeSet::new();
+    let files = |of_one: FilesOfOne| match of_one {
+        FilesOfOne::File(file) => vec![file],
+        FilesOfOne::Files(files) => files,
+    };
+    let each: Vec<Vec<PathBuf>> = each.into_iter().map(files).collect();
+    let is_wrong = |file: &&PathBuf| !file.is_absolute() || !seen.insert((*file).clone());
+    match each.iter().flatten().find(is_wrong) {
+        Some(file) => Err(ConfigError::DeviceFile(file.clone())),
+        None => Ok(each),
+    }
+}
+
+/// So many devices of a name, if it is one and there can be so many.
+fn counted(name: &str, count: u32) -> Result<u32, DevicesError> {
+    // A comma would make two names of it.
+    let text = if name.contains(',') { format!(":{name}") } else { format!("{name}:{count}") };
+    text.parse::<Devices>().map(|_| count)
 }
 
 impl ConfigError {
@@ -207,7 +289,8 @@ impl ConfigError {
             ConfigError::Name(_) => "name",
             ConfigError::Cluster(_) => "cluster",
             ConfigError::Feature(_) => "features",
-            ConfigError::Devices(_) | ConfigError::SeveralTypes(_) => "devices",
+            ConfigError::Devices(_) | ConfigError::SeveralTypes(_) | ConfigError::DeviceFile(_) => "devices",
+            ConfigError::MustEnforce(_) => "must_enforce",
             ConfigError::Topology(_) => "topology",
             ConfigError::Cpus(_) | ConfigError::NoCpus => "cpus",
             ConfigError::Speed(_) => "speed",
@@ -277,6 +360,7 @@ impl Written {
             cgroup_parent: self.cgroup_parent.or(file.cgroup_parent),
             warm_supervisors: self.warm_supervisors.or(file.warm_supervisors),
             spool_quota_mib: self.spool_quota_mib.or(file.spool_quota_mib),
+            must_enforce: self.must_enforce.or(file.must_enforce),
         }
     }
 
@@ -297,7 +381,11 @@ impl Written {
         check_name(&cluster).map_err(ConfigError::Cluster)?;
         let features: BTreeSet<String> = self.features.unwrap_or_default().into_iter().collect();
         features.iter().try_for_each(|feature| check_name(feature)).map_err(ConfigError::Feature)?;
-        let devices = declared_devices(self.devices.as_deref())?;
+        let devices = declared_devices(self.devices)?;
+        let must_enforce: BTreeSet<String> = self.must_enforce.unwrap_or_default().into_iter().collect();
+        if let Some(unknown) = must_enforce.iter().find(|name| !ENFORCEABLE.contains(&name.as_str())) {
+            return Err(ConfigError::MustEnforce(unknown.clone()));
+        }
         let cpus = self.cpus.map(|text| cpulist::parse(&text)).transpose()?;
         if cpus.as_ref().is_some_and(|cpus| cpus.is_empty()) {
             return Err(ConfigError::NoCpus);
@@ -340,13 +428,15 @@ impl Written {
             dir: self.dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DIR)),
             name: self.name,
             cluster,
-            wishes: Wishes { cpus, declared, memory, speed_milli, features, devices },
+            wishes: Wishes { cpus, declared, memory, speed_milli, features, devices: devices.counts() },
+            devices,
             listen,
             advertise,
             cgroup: self.cgroup.map_or(Ok(Wanted::Auto), |kind| kind.parse())?,
             cgroup_parent,
             n_warm: n_warm as usize,
             spool_quota_mib: self.spool_quota_mib,
+            must_enforce,
         })
     }
 }
@@ -411,6 +501,13 @@ mod tests {
             ("server = 'h:1'\nfeatures = ['a b']", "'a b' is not a name"),
             ("server = 'h:1'\ndevices = 'gpu::2'", "does not name devices"),
             ("server = 'h:1'\ndevices = 'gpu:a:1,gpu:b:1'", "several types"),
+            ("server = 'h:1'\ndevices = 7", "or as a table"),
+            ("server = 'h:1'\ndevices = { gpu = ['nvidia0'] }", "nvidia0 is no absolute path"),
+            ("server = 'h:1'\ndevices = { gpu = ['/dev/a', ['/dev/a']] }", "comes twice"),
+            ("server = 'h:1'\ndevices = { 'g u' = 2 }", "does not name devices"),
+            ("server = 'h:1'\ndevices = { gpu = 70000 }", "does not name devices"),
+            ("server = 'h:1'\ndevices = { 'gpu:a' = 1, 'gpu:b' = ['/dev/b'] }", "say which file"),
+            ("server = 'h:1'\nmust_enforce = ['cpu']", "cpus, memory or devices"),
             ("server = 'h:1'\nwarm_supervisors = 65", "0 to 64"),
             ("server = 'h:1'\nmemory_mib = 0", "no memory"),
             ("server = '10.0.0.1:7117'\nlisten = '10.0.0.1:7117'", "where the server listens"),

@@ -143,6 +143,10 @@ impl Node {
         self.take(Inbound::Found(found));
         self.found.clear();
         self.setup.keys.clear();
+        // Before the server hears of the node, and gives it jobs that it cannot start.
+        let (setup, shares) = (Arc::clone(&self.setup), self.shares.clone());
+        let look = tokio::task::spawn_blocking(move || look::look(&setup, &shares, Vec::new())).await;
+        self.take(Inbound::Looked(look.map_err(io::Error::other)?));
         let (cgroups, alive) = (self.setup.cgroups.clone(), self.seats.keys().cloned().collect::<Vec<_>>());
         tokio::task::spawn_blocking(move || leftovers::clear_all(&cgroups, &alive)).await.map_err(io::Error::other)
     }

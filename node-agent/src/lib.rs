@@ -6,6 +6,7 @@ pub mod address;
 pub mod cgroup;
 pub mod chores;
 pub mod config;
+pub mod devices;
 pub mod driver;
 pub mod exec;
 pub mod follow;

@@ -10,6 +10,7 @@ use rms_model::{JobId, Mebibytes, Run, Span};
 use rms_wire::peer::StepPart;
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::DeviceNumber;
 use crate::pmi::JobNode;
 use crate::pmi::frames::{Down, HubFrame, Up};
 
@@ -34,6 +35,20 @@ pub struct Order {
     pub negotiates: Option<Negotiates>,
     /// The directory with `srun`, if `rms` is installed beside the agent.
     pub aliases: Option<PathBuf>,
+    /// What it has of the node's devices, where it shares them; absent: all.
+    #[serde(default)]
+    pub devices: Option<OwnDevices>,
+}
+
+/// What a job has of the devices of a node that it shares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnDevices {
+    /// The numbers of its GPUs among all that the node has.
+    pub gpus: Vec<u32>,
+    /// The device files of others.
+    pub closed: BTreeSet<DeviceNumber>,
+    /// The kernel shows its programs no other GPUs, so that theirs begin with number 0.
+    pub is_alone: bool,
 }
 
 /// How the processes of a job reach the server.
@@ -292,6 +307,7 @@ pub mod tests {
             mark: String::new(),
             negotiates: None,
             aliases: None,
+            devices: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Puts an agent together and runs it until it is told to stop.
 
+use std::collections::BTreeSet;
 use std::fs::{File, Permissions};
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +19,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::address::Advertised;
-use crate::cgroup::{Claim, Parent};
+use crate::cgroup::{Claim, Keeping, Parent};
 use crate::config::{Config, FILE, Written};
+use crate::devices::DeviceFiles;
 use crate::driver::Node;
 use crate::keys::{KeyDirs, Keys};
 use crate::peer::Peers;
@@ -27,7 +29,6 @@ use crate::setup::{self, Setup};
 use crate::share::Shares;
 use crate::spool::Spool;
 use crate::supervisor::now;
-use crate::topology::cpulist::CpuSet;
 use crate::uplink::Uplink;
 use crate::watch::Watches;
 use crate::{cgroup, leftovers, local, topology};
@@ -52,12 +53,16 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let _lock = lock(&config.dir)?;
     let topology = topology::describe(Path::new("/sys"), &config.wishes)?;
     let instance = setup::instance(&name, &config.dir);
-    let (cgroups, _claim) = claim_cgroups(&config, &instance, topology.mask.as_ref())?;
+    let devices = &config.devices;
+    let keeping = Keeping { cpus: Some(&topology.cpus), devices: devices.has_files() };
+    let (cgroups, _claim) = claim_cgroups(&config, &instance, keeping)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut inventory = topology.inventory;
     if cgroups.limits_memory() {
         inventory.features.insert(MEMORY_FEATURE.to_owned());
     }
+    inventory.unenforced = unenforced(&cgroups, devices);
+    let too_lax = config.must_enforce.intersection(&inventory.unenforced).cloned().collect();
     tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = inventory.cpus, "starting");
     let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
     let key_dirs = KeyDirs::create(&spool.keys_dir()).context("cannot make a directory for keys of jobs")?;
@@ -68,9 +73,10 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         name,
         instance,
         spool,
+        mask: (topology.is_masked || cgroups.has_cpuset()).then_some(topology.cpus),
         cgroups,
-        mask: topology.mask,
         cores: topology.cores,
+        devices: devices.clone(),
         rsh: setup::rsh_beside(&program),
         program,
         agent_socket,
@@ -78,6 +84,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         keys: Keys::new(key_dirs),
         n_warm: config.n_warm,
         spool_quota: config.spool_quota_mib.map(|mib| mib << 20),
+        too_lax,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -90,11 +97,28 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     served
 }
 
+/// What the kernel does not keep jobs to here, which is said once: names of `rms_model::resources::ENFORCEABLE`.
+fn unenforced(cgroups: &Parent, devices: &DeviceFiles) -> BTreeSet<String> {
+    let all = [
+        ("cpus", cgroups.has_cpuset(), "no cpuset can be made: a program can leave the CPUs of its job"),
+        ("memory", cgroups.limits_memory(), "no memory cgroup can be made: a job can take more than it was given"),
+        (
+            "devices",
+            devices.0.is_empty() || (cgroups.has_devices() && !devices.lacks_files()),
+            "no devices cgroup can be made, or their files are not declared: a program can open the devices of other jobs",
+        ),
+    ];
+    let lax = all.into_iter().filter(|(_, is_enforced, _)| !is_enforced);
+    let said =
+        lax.inspect(|(what, _, why)| tracing::warn!(what, why, "the kernel does not keep jobs to what they have"));
+    said.map(|(what, ..)| what.to_owned()).collect()
+}
+
 /// Makes this agent's cgroups, and removes those of agents that are no more.
-fn claim_cgroups(config: &Config, instance: &str, mask: Option<&CpuSet>) -> anyhow::Result<(Parent, Option<Claim>)> {
+fn claim_cgroups(config: &Config, instance: &str, keeping: Keeping<'_>) -> anyhow::Result<(Parent, Option<Claim>)> {
     let name = format!("{}/{instance}", config.cgroup_parent);
     loop {
-        let cgroups = cgroup::probe(config.cgroup, &name, mask)?;
+        let cgroups = cgroup::probe(config.cgroup, &name, keeping)?;
         match cgroups.claim() {
             Ok(Some(claim)) => {
                 cgroups.bury_dead();

@@ -7,9 +7,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rms_api::desired::DesiredJob;
+use rms_api::desired::{DesiredJob, LaunchNode};
 
 use crate::cgroup::Parent;
+use crate::devices::DeviceFiles;
 use crate::hash::fnv1a;
 use crate::keys::Keys;
 use crate::order::{Negotiates, Order};
@@ -26,8 +27,10 @@ pub struct Setup {
     pub instance: String,
     pub spool: Spool,
     pub cgroups: Parent,
+    /// Of every job that has all of the node; `None` where no CPU was taken away and no cpuset keeps jobs to theirs.
     pub mask: Option<CpuSet>,
     pub cores: Cores,
+    pub devices: DeviceFiles,
     /// This program, which is also its own spawner.
     pub program: PathBuf,
     pub rsh: Option<PathBuf>,
@@ -41,6 +44,8 @@ pub struct Setup {
     pub n_warm: usize,
     /// Bytes that a job may leave in the spool; absent: a tenth of its disk.
     pub spool_quota: Option<u64>,
+    /// Of what the kernel does not keep jobs to, what the admin wants it to.
+    pub too_lax: Vec<String>,
 }
 
 /// The name of an agent's cgroups and of its marks: the node, and which directory of this machine it is in.
@@ -81,6 +86,7 @@ impl Setup {
             node_idx: desired.node_idx,
             mask: self.mask_of(desired),
             aliases: self.aliases.clone(),
+            devices: place_of(desired).and_then(|place| self.devices.own(place, self.cgroups.has_devices())),
             agent_socket: self.agent_socket.clone(),
             rsh: self.rsh.clone(),
             mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),
@@ -95,10 +101,13 @@ impl Setup {
 impl Setup {
     /// The CPUs of a job on this node.
     fn mask_of(&self, desired: &DesiredJob) -> Option<CpuSet> {
-        let place = desired.launch.nodes.get(desired.node_idx as usize);
-        let own = place.and_then(|place| self.cores.of(place, desired.launch.one_thread_a_core));
+        let own = place_of(desired).and_then(|place| self.cores.of(place, desired.launch.one_thread_a_core));
         own.or_else(|| self.mask.clone())
     }
+}
+
+fn place_of(desired: &DesiredJob) -> Option<&LaunchNode> {
+    desired.launch.nodes.get(desired.node_idx as usize)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, World, script, tasks};
 use nix::unistd::User;
-use node_agent::cgroup::Wanted;
+use node_agent::cgroup::{Keeping, Wanted, probe};
 use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Owner, Span};
 
@@ -212,7 +212,7 @@ async fn a_job_may_open_its_standard_streams_by_name() {
 #[tokio::test]
 async fn what_an_agent_locks_no_user_can_lock() {
     let Some(villain) = Villain::new("proxy", Wanted::Auto).await else { return };
-    let cgroups = node_agent::cgroup::probe(Wanted::Auto, "limber-lock-test/n1-00000001", None).expect("some or none");
+    let cgroups = probe(Wanted::Auto, "limber-lock-test/n1-00000001", Keeping::default()).expect("some or none");
     let claim = cgroups.claim().expect("it is ours");
     drop(claim);
     for dir in cgroups.dirs() {

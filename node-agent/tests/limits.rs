@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{World, script, tasks};
-use node_agent::cgroup::{Kind, Wanted, probe};
+use node_agent::cgroup::{Keeping, Kind, Wanted, probe};
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Mebibytes, Run, Span};
 
 /// A node whose cgroups limit memory, and the program that eats some; `None`, and says why, where that cannot be.
 async fn world_with_limits() -> Option<(World, String)> {
-    let cgroups = probe(Wanted::Auto, "limber-memory-test", None).expect("some or none");
+    let cgroups = probe(Wanted::Auto, "limber-memory-test", Keeping::default()).expect("some or none");
     let can = cgroups.limits_memory();
     cgroups.remove();
     if !can {
@@ -67,7 +67,7 @@ async fn a_job_gets_the_memory_that_it_asked_for_and_no_more() {
 
 #[tokio::test]
 async fn without_a_memory_cgroup_nothing_is_limited_and_nothing_fails() {
-    let cgroups = probe(Wanted::None, "limber-no-memory-test", None).expect("none");
+    let cgroups = probe(Wanted::None, "limber-no-memory-test", Keeping::default()).expect("none");
     assert!(cgroups.kind() == Kind::None && !cgroups.limits_memory());
     let mut world = World::new(Wanted::None).await;
     let mut launch = script(&world, "exit 0\n");

@@ -129,6 +129,7 @@ pub fn node(node: &NodeLine) -> Value {
         "speed": f64::from(inventory.speed_milli) / 1000.0,
         "features": inventory.features,
         "devices": inventory.devices,
+        "unenforced": inventory.unenforced,
         "free": node.free.as_ref().map(slice),
     })
 }

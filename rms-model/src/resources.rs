@@ -22,6 +22,9 @@ impl fmt::Display for Mebibytes {
 /// The feature of a node that keeps jobs to the memory that they ask for; its agent finds out by itself.
 pub const MEMORY_FEATURE: &str = "memory-limit";
 
+/// What the kernel of a node may be unable to keep jobs to: names in [`Inventory::unenforced`].
+pub const ENFORCEABLE: [&str; 3] = ["cpus", "devices", "memory"];
+
 /// What a node says of itself when it joins (001: the node part of CINFO).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Inventory {
@@ -39,6 +42,9 @@ pub struct Inventory {
     /// What the agent found, or was told of.
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     pub devices: Devices,
+    /// Of [`ENFORCEABLE`], what its kernel does not keep jobs to; newer agents may name more.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty", deserialize_with = "crate::checked::names")]
+    pub unenforced: BTreeSet<String>,
 }
 
 impl Default for Inventory {
@@ -52,6 +58,7 @@ impl Default for Inventory {
             speed_milli: 1000,
             features: BTreeSet::new(),
             devices: Devices::default(),
+            unenforced: BTreeSet::new(),
         }
     }
 }

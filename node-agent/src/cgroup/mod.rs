@@ -6,8 +6,10 @@ mod probe;
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
+use nix::sys::stat::{major, minor};
 use nix::unistd::Pid;
 use rms_model::Mebibytes;
 use serde::{Deserialize, Serialize};
@@ -15,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::topology::cpulist::{self, CpuSet};
 pub use claim::Claim;
 pub use meter::{Baseline, Meter};
-pub use probe::{Parent, ProbeError, Wanted, WantedError, probe};
+pub use probe::{Keeping, Parent, ProbeError, Wanted, WantedError, probe};
 
 /// What a supervisor needs for itself at most.
 const OWN_MIB: u64 = 4;
@@ -40,12 +42,41 @@ pub struct Cgroup {
     /// Where it keeps everything inside to some CPUs.
     #[serde(default)]
     cpuset: Option<PathBuf>,
+    /// Where device files are closed to everything inside.
+    #[serde(default)]
+    devices: Option<PathBuf>,
+}
+
+/// A device file as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceNumber {
+    pub is_block: bool,
+    pub major: u64,
+    pub minor: u64,
+}
+
+impl DeviceNumber {
+    /// `None`: it is no device file, or there is none.
+    pub fn of(path: &Path) -> Option<DeviceNumber> {
+        let metadata = fs::metadata(path).ok()?;
+        let is_block = metadata.file_type().is_block_device();
+        let number = metadata.rdev();
+        let is_device = is_block || metadata.file_type().is_char_device();
+        is_device.then(|| DeviceNumber { is_block, major: major(number), minor: minor(number) })
+    }
+
+    /// As rules of the kernel name it.
+    fn rule(self) -> String {
+        let kind = if self.is_block { 'b' } else { 'c' };
+        format!("{kind} {}:{} rwm", self.major, self.minor)
+    }
 }
 
 impl Cgroup {
     /// No cgroup: every question is answered by the sub-reaper.
     pub fn none() -> Cgroup {
-        Cgroup { kind: Kind::None, dirs: Vec::new(), cpuacct: None, memory: None, pids: None, cpuset: None }
+        let dirs = Vec::new();
+        Cgroup { kind: Kind::None, dirs, cpuacct: None, memory: None, pids: None, cpuset: None, devices: None }
     }
 
     pub fn kind(&self) -> Kind {
@@ -88,6 +119,25 @@ impl Cgroup {
     pub fn set_cpus(&self, cpus: &CpuSet) -> io::Result<()> {
         let Some(dir) = &self.cpuset else { return Ok(()) };
         fs::write(dir.join("cpuset.cpus"), cpulist::print(cpus))
+    }
+
+    /// Opens some device files to everything inside, and then closes others, if it can.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_devices<'a>(
+        &self,
+        opened: impl IntoIterator<Item = &'a DeviceNumber>,
+        closed: impl IntoIterator<Item = &'a DeviceNumber>,
+    ) -> io::Result<()> {
+        let Some(dir) = &self.devices else { return Ok(()) };
+        opened.into_iter().try_for_each(|number| fs::write(dir.join("devices.allow"), number.rule()))?;
+        closed.into_iter().try_for_each(|number| fs::write(dir.join("devices.deny"), number.rule()))
+    }
+
+    /// Can it keep jobs to the memory that they were given?
+    pub fn limits_memory(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// Lets nobody inside fork while the tree is being killed, or does so again. False where it cannot.
@@ -160,8 +210,6 @@ impl Cgroup {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -179,6 +227,18 @@ mod tests {
         assert_eq!(parent.names().into_iter().collect::<Vec<_>>(), ["seat"]);
         fs::remove_file(busy).expect("it is there");
         assert!(cgroup.remove().is_ok() && parent.names().is_empty());
+    }
+
+    #[test]
+    fn device_files_are_opened_before_others_are_closed() {
+        assert_eq!(DeviceNumber::of(Path::new("/dev/null")).map(DeviceNumber::rule).as_deref(), Some("c 1:3 rwm"));
+        assert_eq!(DeviceNumber::of(Path::new("/")), None);
+        let dir = tempfile::tempdir().expect("a directory");
+        let cgroup = Cgroup { devices: Some(dir.path().to_owned()), ..Cgroup::none() };
+        let [one, two] = [1, 2].map(|minor| DeviceNumber { is_block: true, major: 7, minor });
+        cgroup.set_devices([&one], [&two]).expect("written");
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).expect("it was written");
+        assert_eq!((read("devices.allow"), read("devices.deny")), ("b 7:1 rwm".to_owned(), "b 7:2 rwm".to_owned()));
     }
 
     fn memory_of(kind: Kind, dir: &Path) -> Cgroup {

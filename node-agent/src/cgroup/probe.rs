@@ -60,24 +60,32 @@ pub struct Parent {
     has_cpuset: bool,
 }
 
-/// v1 controllers that are used where they are mounted; the first two must be.
-const V1_CONTROLLERS: [&str; 4] = ["cpuacct", "memory", "pids", "cpuset"];
+/// What the cgroups are to keep jobs to, beside their memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keeping<'a> {
+    /// All CPUs of the node that jobs may have; `None`: no cpusets.
+    pub cpus: Option<&'a CpuSet>,
+    /// There are device files that not every job may open.
+    pub devices: bool,
+}
 
-/// `name` is the path under the hierarchy's root (v1) or under our own delegated cgroup (v2); `mask` restricts
-/// everything inside to some CPUs.
+/// v1 controllers that are used where they are mounted; the first two must be.
+const V1_CONTROLLERS: [&str; 5] = ["cpuacct", "memory", "pids", "cpuset", "devices"];
+
+/// `name` is the path under the hierarchy's root (v1) or under our own delegated cgroup (v2).
 ///
 /// # Errors
 /// Only where one kind is wanted and cannot be had.
-pub fn probe(wanted: Wanted, name: &str, mask: Option<&CpuSet>) -> Result<Parent, ProbeError> {
+pub fn probe(wanted: Wanted, name: &str, keeping: Keeping<'_>) -> Result<Parent, ProbeError> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let none = || Parent { kind: Kind::None, dirs: BTreeMap::new(), has_cpuset: false };
     match wanted {
         Wanted::None => Ok(none()),
-        Wanted::V1 => probe_v1(&mounts, name, mask),
-        Wanted::V2 => probe_v2(&mounts, &own, name, mask),
+        Wanted::V1 => probe_v1(&mounts, name, keeping),
+        Wanted::V2 => probe_v2(&mounts, &own, name, keeping.cpus),
         Wanted::Auto => {
-            let v2 = probe_v2(&mounts, &own, name, mask);
+            let v2 = probe_v2(&mounts, &own, name, keeping.cpus);
             let v2 = v2.ok().filter(|v2| {
                 let is_usable = v2.counts_memory();
                 if !is_usable {
@@ -85,16 +93,20 @@ pub fn probe(wanted: Wanted, name: &str, mask: Option<&CpuSet>) -> Result<Parent
                 }
                 is_usable
             });
-            Ok(v2.or_else(|| probe_v1(&mounts, name, mask).ok()).unwrap_or_else(none))
+            Ok(v2.or_else(|| probe_v1(&mounts, name, keeping).ok()).unwrap_or_else(none))
         }
     }
 }
 
-fn probe_v1(mounts: &str, name: &str, mask: Option<&CpuSet>) -> Result<Parent, ProbeError> {
+fn probe_v1(mounts: &str, name: &str, keeping: Keeping<'_>) -> Result<Parent, ProbeError> {
     let mut dirs = BTreeMap::new();
     for controller in V1_CONTROLLERS {
         let is_needed = controller == "cpuacct" || controller == "memory";
-        let is_wanted = controller != "cpuset" || mask.is_some();
+        let is_wanted = match controller {
+            "cpuset" => keeping.cpus.is_some(),
+            "devices" => keeping.devices,
+            _ => true,
+        };
         let Some(mount) = find_mount(mounts, "cgroup", Some(controller)).filter(|_| is_wanted) else {
             if is_needed {
                 return Err(ProbeError::NotMounted("cgroup v1 with cpuacct and memory"));
@@ -109,18 +121,25 @@ fn probe_v1(mounts: &str, name: &str, mask: Option<&CpuSet>) -> Result<Parent, P
             Err(_) => {}
         }
     }
-    let has_cpuset = match (dirs.get("cpuset"), mask) {
-        (Some(dir), Some(mask)) => {
-            let set = fs::write(dir.join("cpuset.cpus"), cpulist::print(mask))
-                .and_then(|()| fs::write(dir.join("cgroup.clone_children"), "1"));
-            set.is_ok()
-        }
-        (Some(_), None) | (None, Some(_) | None) => false,
+    let set_cpus = |(dir, cpus): (&PathBuf, &CpuSet)| {
+        widen(dir, cpus).and_then(|()| fs::write(dir.join("cgroup.clone_children"), "1")).is_ok()
     };
-    if !has_cpuset {
-        dirs.remove("cpuset");
+    let has_cpuset = dirs.get("cpuset").zip(keeping.cpus).is_some_and(set_cpus);
+    if !has_cpuset && let Some(dir) = dirs.remove("cpuset") {
+        let _jobs_are_inside = fs::remove_dir(dir);
     }
     Ok(Parent { kind: Kind::V1, dirs, has_cpuset })
+}
+
+/// Gives a cpuset these CPUs; those that jobs inside have meanwhile stay.
+fn widen(dir: &Path, cpus: &CpuSet) -> io::Result<()> {
+    let file = dir.join("cpuset.cpus");
+    let narrowed = fs::write(&file, cpulist::print(cpus));
+    narrowed.or_else(|refused| {
+        let mut all = cpulist::parse(fs::read_to_string(&file)?.trim()).map_err(|_| refused)?;
+        all.extend(cpus);
+        fs::write(&file, cpulist::print(&all))
+    })
 }
 
 /// Makes `path`. In a cpuset hierarchy each level needs CPUs and memory nodes before anybody can enter.
@@ -160,6 +179,7 @@ fn probe_v2(mounts: &str, own: &str, name: &str, mask: Option<&CpuSet>) -> Resul
         enable_controllers(&level);
     }
     let has_cpuset = mask.is_some_and(|mask| fs::write(path.join("cpuset.cpus"), cpulist::print(mask)).is_ok());
+    let has_cpuset = has_cpuset && passes_on(&path, "cpuset");
     Ok(Parent { kind: Kind::V2, dirs: BTreeMap::from([(String::new(), path)]), has_cpuset })
 }
 
@@ -168,6 +188,12 @@ fn enable_controllers(dir: &Path) {
         // What is not delegated stays away; the CPU is counted in any case.
         let _not_delegated = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
     }
+}
+
+/// May cgroups below use a controller of v2?
+fn passes_on(dir: &Path, controller: &str) -> bool {
+    let controllers = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+    controllers.split_whitespace().any(|name| name == controller)
 }
 
 /// Where a hierarchy is mounted: `device path type options …`.
@@ -195,6 +221,11 @@ impl Parent {
         self.has_cpuset
     }
 
+    /// Can device files be closed to jobs?
+    pub fn has_devices(&self) -> bool {
+        self.dirs.contains_key("devices")
+    }
+
     /// Can jobs be kept to the memory that they ask for?
     pub fn limits_memory(&self) -> bool {
         match self.kind {
@@ -205,9 +236,7 @@ impl Parent {
     }
 
     fn counts_memory(&self) -> bool {
-        let dir = self.dirs.get("");
-        dir.and_then(|dir| fs::read_to_string(dir.join("cgroup.subtree_control")).ok())
-            .is_some_and(|controllers| controllers.split_whitespace().any(|name| name == "memory"))
+        self.dirs.get("").is_some_and(|dir| passes_on(dir, "memory"))
     }
 
     /// # Errors
@@ -236,7 +265,7 @@ impl Parent {
         let dir = |controller: &str| self.dirs.get(controller).map(|dir| dir.join(name));
         let (cpuacct, memory, pids) = match self.kind {
             Kind::V1 => (dir("cpuacct"), dir("memory"), dir("pids")),
-            Kind::V2 => (dir(""), dir(""), dir("")),
+            Kind::V2 => (dir(""), dir("").filter(|_| self.counts_memory()), dir("")),
             Kind::None => (None, None, None),
         };
         let cpuset = match self.kind {
@@ -245,7 +274,7 @@ impl Parent {
             Kind::None => None,
         };
         let dirs = self.dirs.values().map(|dir| dir.join(name)).collect();
-        Cgroup { kind: self.kind, dirs, cpuacct, memory, pids, cpuset }
+        Cgroup { kind: self.kind, dirs, cpuacct, memory, pids, cpuset, devices: dir("devices") }
     }
 
     /// Marks it as a living agent's. `None`: another agent has just taken it for a dead one's; probe again.
@@ -288,7 +317,7 @@ mod tests {
 
     #[test]
     fn without_hierarchies_one_kind_is_refused_and_auto_does_without() {
-        assert!(matches!(probe_v1("", "x", None), Err(ProbeError::NotMounted(_))));
+        assert!(matches!(probe_v1("", "x", Keeping::default()), Err(ProbeError::NotMounted(_))));
         assert!(matches!(probe_v2("", "", "x", None), Err(ProbeError::NotMounted(_))));
     }
 }

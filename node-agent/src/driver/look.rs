@@ -22,7 +22,28 @@ pub fn look(setup: &Setup, shares: &Shares, mut undead: Vec<i32>) -> Look {
             violations.push(((share.job(), share.run()), complaint(n_bytes, most)));
         }
     }
-    Look { disk: disk(setup), undead, violations }
+    Look { disk: disk(setup), undead, violations, problem: problem(setup) }
+}
+
+/// What else keeps this node from starting jobs, and what to do.
+fn problem(setup: &Setup) -> Option<String> {
+    if !setup.too_lax.is_empty() {
+        let what = setup.too_lax.join(" and ");
+        return Some(format!(
+            "its kernel does not enforce {what}, which must_enforce in agent.toml demands; its log says why: mend that, or \
+             demand less, and restart the agent"
+        ));
+    }
+    let mut missing = setup.devices.missing();
+    let first = missing.next()?.display();
+    let more = match missing.count() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    Some(format!(
+        "the device file {first}{more} is gone, or is none any more; bring the device back, and the node resumes by itself, or \
+         declare only what is there (devices in agent.toml) and restart the agent"
+    ))
 }
 
 fn disk(setup: &Setup) -> Option<Disk> {

@@ -1,35 +1,42 @@
 //! Tells the processes of a job which GPUs of a shared node are theirs.
 
 use rms_api::desired::LaunchNode;
-use rms_model::Devices;
+use rms_model::{Devices, Indices};
+
+use crate::order::OwnDevices;
 
 /// What CUDA, ROCm and scripts read; nothing in them hides all GPUs.
-pub const VARIABLES: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "RMS_GPUS"];
+pub const VARIABLES: [&str; 4] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "RMS_GPUS", "CUDA_DEVICE_ORDER"];
 
-/// Numbers of the job's GPUs on a node, with commas between them; `None` where it has the whole node, and so all.
-pub fn gpus(node: &LaunchNode) -> Option<String> {
+/// What a job is told. Libraries count the GPUs that they may open; scripts are told the numbers that the node has for them.
+pub fn variables(own: &OwnDevices) -> [(&'static str, String); 4] {
+    let list = |numbers: &mut dyn Iterator<Item = u32>| numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let numbers = list(&mut own.gpus.iter().copied());
+    let visible = if own.is_alone { list(&mut (0..own.gpus.len() as u32)) } else { numbers.clone() };
+    let [cuda, rocm, rms, order] = VARIABLES;
+    // As the driver numbers the files, and not by speed.
+    [(cuda, visible.clone()), (rocm, visible), (rms, numbers), (order, "PCI_BUS_ID".to_owned())]
+}
+
+/// The job's GPUs on a node by their names; `None` where it has the whole node, and so all.
+pub fn gpus(node: &LaunchNode) -> Option<Vec<(&str, &Indices)>> {
     let grant = node.grant.as_ref()?;
-    let of_gpus = grant.devices.iter().filter(|(name, _)| Devices::serves(name, "gpu"));
-    let numbers: Vec<String> = of_gpus.flat_map(|(_, indices)| indices.iter()).map(|index| index.to_string()).collect();
-    Some(numbers.join(","))
+    let is_gpu = |(name, _): &(&String, &Indices)| Devices::serves(name, "gpu");
+    Some(grant.devices.iter().filter(is_gpu).map(|(name, indices)| (name.as_str(), indices)).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use rms_model::Grant;
-
     use super::*;
-    use crate::order::tests::node;
 
     #[test]
-    fn a_job_sees_the_gpus_that_it_was_given_and_no_others() {
-        let given = |devices: &[(&str, &[u32])]| {
-            let devices = devices.iter().map(|(name, numbers)| ((*name).to_owned(), numbers.iter().copied().collect()));
-            let grant = Some(Grant { devices: devices.collect(), ..Grant::default() });
-            gpus(&LaunchNode { grant, ..node("n1") })
+    fn libraries_count_from_zero_where_the_kernel_hides_the_gpus_of_others() {
+        let told = |is_alone: bool| {
+            let own = OwnDevices { gpus: vec![1, 3], is_alone, ..OwnDevices::default() };
+            variables(&own).map(|(_, value)| value)
         };
-        assert_eq!(given(&[("gpu:a100", &[1, 3]), ("fpga", &[0])]), Some("1,3".to_owned()));
-        assert_eq!(given(&[("fpga", &[0])]), Some(String::new()));
-        assert_eq!(gpus(&node("n1")), None);
+        assert_eq!(told(false), ["1,3", "1,3", "1,3", "PCI_BUS_ID"]);
+        assert_eq!(told(true), ["0,1", "0,1", "1,3", "PCI_BUS_ID"]);
+        assert_eq!(variables(&OwnDevices::default())[0].1, "");
     }
 }

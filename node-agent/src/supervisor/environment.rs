@@ -52,10 +52,9 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         set("RMS_NODE_NAME", place.name.clone());
         set("RMS_CLUSTER", place.cluster.clone());
         set("RMS_CPUS_ON_NODE", place.cpus.to_string());
-        if let Some(gpus) = devices::gpus(place) {
-            devices::VARIABLES.into_iter().for_each(|name| set(name, gpus.clone()));
-        }
     }
+    let of_gpus = order.devices.iter().flat_map(devices::variables);
+    of_gpus.for_each(|(name, value)| set(name, value));
     set("RMS_HOSTFILE", files.openmpi.display().to_string());
     set("RMS_HOSTFILE_MPICH", files.mpich.display().to_string());
     // Counts the hostfile's contents; it is rewritten when the job's nodes change.

@@ -13,6 +13,7 @@ mod exec;
 mod folder;
 pub mod hostfile;
 mod job;
+mod keeper;
 mod lone;
 mod mpi;
 mod pump;
@@ -45,9 +46,9 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::setsid;
 use rms_api::desired::NodeExit;
 use rms_core::node_loop::{Growth, at_fault};
-use rms_model::{Mebibytes, Span};
+use rms_model::Span;
 
-use crate::cgroup::{Cgroup, Kind, Meter};
+use crate::cgroup::{Cgroup, Meter};
 use crate::frame::Frame;
 use crate::order::{FromSupervisor, Order, TASK_INPUT, ToSupervisor};
 use crate::pmi::hub::{self, Grown};
@@ -57,6 +58,7 @@ use crate::sys::{End, Harvest, SingleThreaded, reap};
 pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
+use keeper::Keeper;
 use mpi::{Errand, PmiServer};
 use start::Unstarted;
 pub use user::{Account, AccountError};
@@ -111,7 +113,7 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
         agent: None,
         job: None,
         is_haunted: false,
-        is_limited: false,
+        keeper: Keeper::default(),
     }
     .serve()
 }
@@ -128,8 +130,7 @@ struct Supervisor {
     job: Option<Job>,
     /// Processes of its job are left that will not go: it takes no other one.
     is_haunted: bool,
-    /// Its cgroup limits the memory of its job.
-    is_limited: bool,
+    keeper: Keeper,
 }
 
 /// What one descriptor in the poll set stands for.
@@ -405,7 +406,6 @@ impl Supervisor {
             return Next::Stay;
         }
         // From here on this process must not end with the agent.
-        let _its_processes_have_masks_anyway = self.seat.cgroup.set_cpus(&new.cpus);
         let cleared = prctl::set_pdeathsig(None);
         let claimed = cleared.map_err(io::Error::from).and_then(|()| self.claim(&new.order, &entry_dir));
         let started = match claimed {
@@ -414,10 +414,11 @@ impl Supervisor {
                 let is_bound_again = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
                 return if is_bound_again { Next::Stay } else { self.leave_empty() };
             }
-            Ok(()) => self.limit_memory(&new.order).and_then(|()| {
+            Ok(()) => self.keeper.keep(&new, &self.seat.cgroup).and_then(|()| {
                 let started = start::start(&new.order, &self.folder, &mut self.known, &self.single);
-                let is_fault =
-                    |error: &start::StartError| error.is_of_node() && !(self.is_limited && error.is_of_memory());
+                let is_fault = |error: &start::StartError| {
+                    error.is_of_node() && !(self.keeper.limits_memory() && error.is_of_memory())
+                };
                 started.map_err(|error| Unstarted { is_fault: is_fault(&error), reason: error.to_string() })
             }),
             // The agent gives the job to another one. Without its folder this one cannot take any: the spool was deleted.
@@ -446,20 +447,6 @@ impl Supervisor {
         self.reap()
     }
 
-    /// Only who asks for memory, and who comes after one, pays for it.
-    fn limit_memory(&mut self, order: &Order) -> Result<(), Unstarted> {
-        let is_limited = order.memory() > Mebibytes(0);
-        let was_limited = std::mem::replace(&mut self.is_limited, is_limited && self.seat.cgroup.kind() != Kind::None);
-        if !self.is_limited && !was_limited {
-            return Ok(());
-        }
-        self.seat.cgroup.limit_memory(order.memory()).map_err(|error| {
-            let reason = format!("cannot limit its memory to {}: {error}", order.memory());
-            // What we hold for the job counts for it, too: a large script or environment may be more than it may have.
-            Unstarted { reason, is_fault: error.kind() != std::io::ErrorKind::ResourceBusy }
-        })
-    }
-
     fn update(&mut self, order: Order) {
         let files = self.folder.host_files();
         let Some(job) = self.job.as_mut().filter(|job| (order.job, order.run) == (job.job(), job.run())) else {
@@ -471,6 +458,7 @@ impl Supervisor {
             return;
         }
         job.confine(&self.seat.cgroup);
+        self.keeper.changed(job, &self.seat.cgroup);
         let entry = EntryRef {
             order: &job.order,
             boot: &self.boot,

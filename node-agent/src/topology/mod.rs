@@ -3,7 +3,6 @@
 pub mod cores;
 pub mod cpulist;
 pub mod declared;
-pub mod devices;
 pub mod sysfs;
 
 use std::collections::BTreeSet;
@@ -24,8 +23,10 @@ use sysfs::SysfsError;
 pub struct Topology {
     /// What the server plans with.
     pub inventory: Inventory,
-    /// The mask of every job that has all of the node; `None` where no CPU was taken away.
-    pub mask: Option<CpuSet>,
+    /// Of every job that has all of the node.
+    pub cpus: CpuSet,
+    /// Some of the machine's CPUs were taken away from jobs.
+    pub is_masked: bool,
     /// What the machine really has of what is declared.
     pub cores: Cores,
 }
@@ -51,7 +52,6 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
         (None, own) => own.clone(),
     };
     let machine = sysfs::read(sys, allowed.as_ref())?;
-    let mask = wishes.cpus.is_some().then(|| machine.cpus.clone());
     let memory = wishes.memory.unwrap_or_else(machine_memory);
     let (sockets, numa_nodes, cores, cpus) = match wishes.declared {
         // CPUs that the machine does not have are accounted, not applied.
@@ -61,11 +61,21 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
     let speed_milli = wishes.speed_milli.unwrap_or(1000);
     let features = wishes.features.clone();
     let devices = wishes.devices.clone();
-    let inventory = Inventory { sockets, numa_nodes, cores, cpus, memory, speed_milli, features, devices };
+    let inventory = Inventory {
+        sockets,
+        numa_nodes,
+        cores,
+        cpus,
+        memory,
+        speed_milli,
+        features,
+        devices,
+        unenforced: BTreeSet::new(),
+    };
     let threads = inventory.threads_per_core();
     let real = Cores::new(machine.cores, threads, cpus);
     let cores = if wishes.declared.is_some() { real.declared(cores, threads) } else { real };
-    Ok(Topology { inventory, mask, cores })
+    Ok(Topology { inventory, cpus: machine.cpus, is_masked: wishes.cpus.is_some(), cores })
 }
 
 /// The CPUs that this process may run on; jobs inherit no more.
@@ -97,7 +107,7 @@ mod tests {
         let declared = Declared::parse("pack:2 core:24 pu:1").ok();
         let topology = describe(Path::new("/sys"), &Wishes { declared, ..Wishes::default() }).expect("readable");
         assert_eq!((topology.inventory.sockets, topology.inventory.cpus), (2, 48));
-        assert_eq!(topology.mask, None);
+        assert!(!topology.is_masked);
         assert!(topology.inventory.memory > Mebibytes(16), "{topology:?}");
     }
 
@@ -106,6 +116,6 @@ mod tests {
         let first = own_cpus().expect("an affinity").first().copied().expect("a CPU");
         let cpus = Some(CpuSet::from([first, 8000]));
         let topology = describe(Path::new("/sys"), &Wishes { cpus, ..Wishes::default() }).expect("readable");
-        assert_eq!((topology.inventory.cpus, topology.mask), (1, Some(CpuSet::from([first]))));
+        assert_eq!((topology.inventory.cpus, topology.cpus, topology.is_masked), (1, CpuSet::from([first]), true));
     }
 }

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use node_agent::cgroup::{Wanted, probe};
+use node_agent::cgroup::{Keeping, Wanted, probe};
+use node_agent::devices::DeviceFiles;
 use node_agent::driver::{Carrier, Node, NodeEvent, Reporter};
 use node_agent::keys::{KeyDirs, Keys};
 use node_agent::pmi::JobNode;
@@ -142,9 +143,13 @@ impl World {
         format!("{}/{}", self.guard.cgroup_parent(), self.instance())
     }
 
+    fn keeping(&self) -> Keeping<'_> {
+        Keeping { cpus: self.mask.as_ref(), devices: false }
+    }
+
     pub fn setup(&self) -> Setup {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_node-agent"));
-        let cgroups = probe(self.wanted, &self.cgroup_name(), self.mask.as_ref());
+        let cgroups = probe(self.wanted, &self.cgroup_name(), self.keeping());
         let cgroups = cgroups.expect("this kind of cgroup");
         let cpus = self.mask.clone().or_else(node_agent::topology::own_cpus).expect("an affinity");
         Setup {
@@ -153,6 +158,8 @@ impl World {
             spool: self.spool(),
             cgroups,
             mask: self.mask.clone(),
+            devices: DeviceFiles::default(),
+            too_lax: Vec::new(),
             cores: Cores::new(cpus.into_iter().map(|cpu| vec![cpu]).collect(), 1, 2),
             rsh: setup::rsh_beside(&program),
             program,
@@ -285,7 +292,7 @@ impl World {
             }
             self.kill_agent().await;
         }
-        let parent = probe(self.wanted, &self.cgroup_name(), None).expect("this kind of cgroup");
+        let parent = probe(self.wanted, &self.cgroup_name(), self.keeping()).expect("this kind of cgroup");
         node_agent::leftovers::clear_all(&parent, &[]);
         parent.remove();
     }

@@ -29,6 +29,8 @@ Examples:
   rms nodes -t down,drained      those in these states
   rms nodes --me                 those that your jobs have
   rms nodes --json
+Unenforced is what the kernel of a node does not keep jobs to: cpus, memory,
+devices; the log of its agent says why.
 States: idle, busy, offered (kept for a running job that may have it), ghost
 (kept free for fairness), draining, drained, down, away (its agent is not heard
 of), lost")]
@@ -188,7 +190,9 @@ impl NodesAnswer {
 
     fn table_of(&self, brief: bool) -> Table {
         let head = ["node", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features"];
-        let columns = [&head[..], &self.sharing(), &["~jobs", "?@since", "!reason"]].concat();
+        let is_lax = self.list.nodes.iter().any(|node| !node.inventory.unenforced.is_empty());
+        let unenforced = is_lax.then_some("?~unenforced");
+        let columns = [&head[..], &self.sharing(), unenforced.as_slice(), &["~jobs", "?@since", "!reason"]].concat();
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.list.now));
         for node in &self.list.nodes {
             let since = if brief { stamp::short(node.since, self.list.now) } else { stamp::iso_secs(node.since) };
@@ -196,6 +200,8 @@ impl NodesAnswer {
             let reason = row.pop();
             row.insert(0, node.name.clone());
             row.extend(self.shares().then(|| free(&[node])));
+            let unenforced = || node.inventory.unenforced.iter().cloned().collect::<Vec<_>>().join(",");
+            row.extend(is_lax.then(unenforced));
             row.push(node.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
             row.push(since);
             row.extend(reason);

@@ -113,6 +113,8 @@ pub struct Look {
     pub disk: Option<Disk>,
     /// Those of the processes asked for that are still there.
     pub undead: Vec<i32>,
+    /// What else keeps the node from starting jobs, and what to do.
+    pub problem: Option<String>,
     /// Executions that have left more in the spool than they may, and what they are told.
     pub violations: Vec<(ExecutionId, String)>,
 }

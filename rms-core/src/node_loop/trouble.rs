@@ -14,6 +14,8 @@ pub struct Trouble {
     fault: Option<Fault>,
     /// Processes of jobs that do not die.
     undead: Vec<i32>,
+    /// What only its agent can see.
+    problem: Option<String>,
 }
 
 #[derive(Debug)]
@@ -32,7 +34,7 @@ const LEAST_PART: u64 = 50;
 
 impl Trouble {
     pub fn new(spool: String) -> Trouble {
-        Trouble { spool, is_full: false, n_faults: 0, fault: None, undead: Vec::new() }
+        Trouble { spool, is_full: false, n_faults: 0, fault: None, undead: Vec::new(), problem: None }
     }
 
     /// A job could not be started, and it was not its own fault.
@@ -66,6 +68,7 @@ impl Trouble {
             self.is_full = disk.free < least || !disk.has_files;
         }
         self.undead.retain(|pid| look.undead.contains(pid));
+        self.problem.clone_from(&look.problem);
     }
 
     /// After a while a node tries again.
@@ -87,6 +90,9 @@ impl Trouble {
             return Some(format!(
                 "{n} processes of an ended job cannot be killed (process {first}); restart the node, or end what they wait for"
             ));
+        }
+        if self.problem.is_some() {
+            return self.problem.clone();
         }
         let fault = self.fault.as_ref().filter(|_| self.n_faults >= MOST_FAULTS)?;
         Some(format!("several jobs in a row could not be started here: {}; it tries again each minute", fault.reason))
@@ -123,6 +129,15 @@ mod tests {
         trouble.haunted([41, 42]);
         trouble.looked(&Look { undead: vec![42], ..Look::default() });
         assert!(trouble.reason().is_some_and(|reason| reason.contains("42")), "{trouble:?}");
+        trouble.looked(&Look::default());
+        assert_eq!(trouble.reason(), None);
+    }
+
+    #[test]
+    fn what_the_agent_sees_is_trouble_until_it_sees_it_no_more() {
+        let mut trouble = Trouble::new("/spool".to_owned());
+        trouble.looked(&Look { problem: Some("a device is gone".to_owned()), ..Look::default() });
+        assert_eq!(trouble.reason().as_deref(), Some("a device is gone"));
         trouble.looked(&Look::default());
         assert_eq!(trouble.reason(), None);
     }

@@ -278,6 +278,7 @@ fn inventory() -> Inventory {
         speed_milli: 1250,
         features: features(),
         devices: Devices::default(),
+        unenforced: BTreeSet::new(),
     }
 }
 

@@ -139,6 +139,13 @@ pub fn hello() -> AgentHello {
     AgentHello { inventory: Inventory { devices: devices("gpu:a100:4,fpga:1"), ..hello.inventory }, ..hello }
 }
 
+/// Of a node whose kernel cannot keep jobs to all that they were given.
+pub fn lax() -> AgentHello {
+    let hello = hello();
+    let unenforced = ["cpus", "devices"].map(str::to_owned).into();
+    AgentHello { inventory: Inventory { unenforced, ..hello.inventory }, ..hello }
+}
+
 /// Of a node that is shared.
 pub fn desired() -> Desired {
     let mut desired = domain::desired();

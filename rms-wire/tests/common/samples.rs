@@ -109,6 +109,7 @@ fn of_agents() -> Vec<Sample> {
     to_server.extend(report_parts(&domain::ends_by_the_node()));
     to_server.extend(report_parts(&later::report()));
     to_server.push(ToServer::Hello(later::hello()));
+    to_server.push(ToServer::Hello(later::lax()));
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {

@@ -58,7 +58,8 @@ fn what_is_free_on_nodes_that_jobs_share() {
         jobs: vec![JobId(3), JobId(4)],
     };
     let free = |cores, text: &str| Some(Slice { cores, memory: Mebibytes(512), devices: devices(text) });
-    let nodes = vec![node("a1", free(3, "gpu:a100:1")), node("a2", free(0, "gpu:0"))];
+    let mut nodes = vec![node("a1", free(3, "gpu:a100:1")), node("a2", free(0, "gpu:0"))];
+    nodes[1].inventory.unenforced = ["cpus", "devices"].map(str::to_owned).into();
     let list = NodeList { now: NOW, nodes, clusters: vec![(ClusterId(1), "a".to_owned())] };
     let answer = |each| nodes::NodesAnswer { list: list.clone(), negotiations: Vec::new(), each, is_all: true };
     check("nodes_shared", &answer(true));

@@ -1,0 +1,177 @@
+//! The devices of a node: declared with or without their files, or the GPUs that the machine shows by itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rms_api::desired::LaunchNode;
+use rms_model::Devices;
+
+use crate::cgroup::DeviceNumber;
+use crate::order::OwnDevices;
+
+/// The files of each device, by the names of the devices; of one that is only counted, none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFiles(pub BTreeMap<String, Vec<Vec<PathBuf>>>);
+
+impl DeviceFiles {
+    /// Without files.
+    pub fn counted(devices: &Devices) -> DeviceFiles {
+        let each = |(name, count): (&str, u32)| (name.to_owned(), vec![Vec::new(); count as usize]);
+        DeviceFiles(devices.iter().map(each).collect())
+    }
+
+    /// A file `nvidiaN` in `dev` for each GPU of NVIDIA, and `dri/renderDN` for each of AMD that ROCm's driver lists below
+    /// `sys`, in its order. Nothing where the directories cannot be read.
+    pub fn found(dev: &Path, sys: &Path) -> DeviceFiles {
+        let entries = fs::read_dir(dev).into_iter().flatten().flatten();
+        let mut nvidia: Vec<u32> = entries.filter_map(|entry| number_of(&entry.path())).collect();
+        nvidia.sort_unstable();
+        let nvidia = nvidia.into_iter().map(|number| dev.join(format!("nvidia{number}")));
+        let gpus: Vec<Vec<PathBuf>> = nvidia.chain(of_amd(dev, sys)).map(|file| vec![file]).collect();
+        DeviceFiles(if gpus.is_empty() { BTreeMap::new() } else { BTreeMap::from([("gpu".to_owned(), gpus)]) })
+    }
+
+    /// How many there are of each.
+    pub fn counts(&self) -> Devices {
+        self.0.iter().map(|(name, each)| (name.clone(), each.len() as u32)).collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Vec<PathBuf>> {
+        self.0.values().flatten()
+    }
+
+    /// Are there files that are to be closed to some jobs?
+    pub fn has_files(&self) -> bool {
+        self.each().any(|files| !files.is_empty())
+    }
+
+    /// Are there devices of which nobody knows the files?
+    pub fn lacks_files(&self) -> bool {
+        self.each().any(Vec::is_empty)
+    }
+
+    /// Files that are not there, or are no device files.
+    pub fn missing(&self) -> impl Iterator<Item = &PathBuf> {
+        self.each().flatten().filter(|file| DeviceNumber::of(file).is_none())
+    }
+
+    /// What a job has of them in this place; `None`: all. `is_enforced`: the kernel closes the files of the others.
+    pub fn own(&self, place: &LaunchNode, is_enforced: bool) -> Option<OwnDevices> {
+        let grant = place.grant.as_ref()?;
+        let (mut own, mut opened, mut n_gpus) = (OwnDevices::default(), Vec::new(), 0);
+        own.is_alone = is_enforced && !self.lacks_files();
+        for (name, each) in &self.0 {
+            let granted = grant.devices.get(name);
+            for (idx, files) in (0..).zip(each) {
+                let is_own = granted.is_some_and(|indices| indices.contains(idx));
+                let numbers = files.iter().filter_map(|file| DeviceNumber::of(file));
+                match is_own {
+                    true => opened.extend(numbers),
+                    false if is_enforced => own.closed.extend(numbers),
+                    false => {}
+                }
+                if Devices::serves(name, "gpu") {
+                    let number = files.first().and_then(|file| number_of(file)).unwrap_or(n_gpus);
+                    own.gpus.extend(is_own.then_some(number));
+                    n_gpus += 1;
+                }
+            }
+        }
+        // Two devices may have a file in common.
+        own.closed.retain(|number| !opened.contains(number));
+        Some(own)
+    }
+}
+
+/// The number of a GPU of NVIDIA; its driver has other files, too.
+fn number_of(file: &Path) -> Option<u32> {
+    let number = file.file_name()?.to_str()?.strip_prefix("nvidia")?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
+}
+
+fn of_amd(dev: &Path, sys: &Path) -> Vec<PathBuf> {
+    let nodes = fs::read_dir(sys.join("class/kfd/kfd/topology/nodes")).into_iter().flatten().flatten();
+    let mut nodes: Vec<(u32, PathBuf)> =
+        nodes.filter_map(|node| Some((node.file_name().to_str()?.parse().ok()?, node.path()))).collect();
+    nodes.sort_unstable();
+    let file = |(_, node): (u32, PathBuf)| {
+        let properties = fs::read_to_string(node.join("properties")).ok()?;
+        // That of a CPU is 0.
+        let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
+        let file = dev.join("dri").join(format!("renderD{minor}"));
+        file.exists().then_some(file)
+    };
+    nodes.into_iter().filter_map(file).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Grant;
+
+    use super::*;
+    use crate::order::tests::node;
+
+    #[test]
+    fn each_gpu_has_a_file_and_other_files_of_the_drivers_are_none() {
+        let root = tempfile::tempdir().expect("a folder");
+        let (dev, sys) = (root.path().join("dev"), root.path().join("sys"));
+        assert_eq!(DeviceFiles::found(&dev, &sys), DeviceFiles::default());
+        fs::create_dir_all(dev.join("dri")).expect("made");
+        for name in [
+            "nvidia0",
+            "nvidia2",
+            "nvidia10",
+            "nvidiactl",
+            "nvidia-uvm",
+            "nvidia",
+            "null",
+            "kfd",
+            "dri/renderD128",
+            "dri/renderD129",
+        ] {
+            fs::write(dev.join(name), "").expect("written");
+        }
+        // The first is a CPU, the last was given to somebody else.
+        for (node, minor) in [0, 129, 128, 130].into_iter().enumerate() {
+            let dir = sys.join(format!("class/kfd/kfd/topology/nodes/{node}"));
+            fs::create_dir_all(&dir).expect("made");
+            let properties = format!("simd_count 304\ndrm_render_minor {minor}\n");
+            fs::write(dir.join("properties"), properties).expect("written");
+        }
+        let found = DeviceFiles::found(&dev, &sys);
+        let files: Vec<_> = found.each().flatten().map(|file| file.strip_prefix(&dev).expect("below")).collect();
+        let expected = ["nvidia0", "nvidia2", "nvidia10", "dri/renderD129", "dri/renderD128"];
+        assert_eq!(files, expected.map(Path::new));
+        assert_eq!(found.counts().to_string(), "gpu:5");
+    }
+
+    /// What a job with these devices is told of GPUs, and how many files are closed to it.
+    fn given(files: &DeviceFiles, devices: &[(&str, &[u32])], is_enforced: bool) -> (Vec<u32>, usize, bool) {
+        let devices = devices.iter().map(|(name, numbers)| ((*name).to_owned(), numbers.iter().copied().collect()));
+        let grant = Some(Grant { devices: devices.collect(), ..Grant::default() });
+        let own = files.own(&LaunchNode { grant, ..node("n1") }, is_enforced).expect("a share");
+        (own.gpus, own.closed.len(), own.is_alone)
+    }
+
+    #[test]
+    fn a_job_has_the_gpus_that_it_was_given_and_no_others() {
+        let counted = DeviceFiles::counted(&"gpu:a100:4,fpga:1".parse().expect("devices"));
+        assert_eq!(given(&counted, &[("gpu:a100", &[1, 3]), ("fpga", &[0])], true), (vec![1, 3], 0, false));
+        assert_eq!(given(&counted, &[("fpga", &[0])], true), (vec![], 0, false));
+        assert_eq!(counted.own(&node("n1"), true), None, "it has the whole node");
+    }
+
+    #[test]
+    fn the_files_of_what_it_was_not_given_are_closed_to_a_job() {
+        let each = |names: &[&str]| names.iter().map(|name| vec![PathBuf::from(format!("/dev/{name}"))]).collect();
+        let files =
+            [("gpu:a", each(&["null", "zero"])), ("gpu:b", each(&["full", "zero"])), ("gpu:c", each(&["gone"]))];
+        let files = DeviceFiles(files.map(|(name, each)| (name.to_owned(), each)).into());
+        assert_eq!(given(&files, &[("gpu:a", &[0])], true), (vec![0], 2, true));
+        assert_eq!(given(&files, &[("gpu:b", &[1])], true), (vec![3], 2, true), "its file has the other, too");
+        assert_eq!(given(&files, &[], true), (vec![], 3, true));
+        assert_eq!(given(&files, &[("gpu:b", &[0])], false), (vec![2], 0, false));
+        assert_eq!(files.missing().collect::<Vec<_>>(), [Path::new("/dev/gone")]);
+    }
+}

@@ -1,0 +1,78 @@
+//! Sees to it that a job has what it was given of the node and no more, as far as the kernel does that.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use rms_model::Mebibytes;
+
+use super::job::Job;
+use super::start::Unstarted;
+use crate::cgroup::{Cgroup, DeviceNumber};
+use crate::order::Order;
+use crate::topology::cpulist::{self, CpuSet};
+
+/// What the cgroup of a supervisor keeps its job to, which is the next job's, too, until something else is said.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    /// Whether the memory of the job is limited.
+    is_limited: bool,
+    /// Unknown before the first job, and after the CPUs of one have changed.
+    cpus: Option<CpuSet>,
+    /// Device files that are closed.
+    closed: BTreeSet<DeviceNumber>,
+}
+
+impl Keeper {
+    /// Before any process of a job is started.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn keep(&mut self, job: &Job, cgroup: &Cgroup) -> Result<(), Unstarted> {
+        let fault = |reason| Unstarted { reason, is_fault: true };
+        if self.cpus.as_ref() != Some(&job.cpus) {
+            let cpus = cpulist::print(&job.cpus);
+            let set = cgroup.set_cpus(&job.cpus);
+            set.map_err(|error| fault(format!("cannot set the CPUs of its cgroup to {cpus}: {error}")))?;
+            self.cpus = Some(job.cpus.clone());
+        }
+        let closed = self.close_devices(&job.order, cgroup);
+        closed.map_err(|error| fault(format!("cannot close the devices of others to it: {error}")))?;
+        self.limit_memory(&job.order, cgroup)
+    }
+
+    /// The nodes of the running job have changed, and maybe what it has of this one.
+    pub fn changed(&mut self, job: &Job, cgroup: &Cgroup) {
+        self.cpus = None;
+        if let Err(error) = self.close_devices(&job.order, cgroup) {
+            eprintln!("job {}: cannot close the devices of others to it: {error}", job.order.job);
+        }
+    }
+
+    pub fn limits_memory(&self) -> bool {
+        self.is_limited
+    }
+
+    /// Opens what the job before had not, and closes what this one has not.
+    fn close_devices(&mut self, order: &Order, cgroup: &Cgroup) -> io::Result<()> {
+        let wanted = order.devices.as_ref().map(|devices| devices.closed.clone()).unwrap_or_default();
+        if wanted != self.closed {
+            cgroup.set_devices(self.closed.difference(&wanted), wanted.difference(&self.closed))?;
+            self.closed = wanted;
+        }
+        Ok(())
+    }
+
+    /// Only who asks for memory, and who comes after one, pays for it.
+    fn limit_memory(&mut self, order: &Order, cgroup: &Cgroup) -> Result<(), Unstarted> {
+        let is_limited = order.memory() > Mebibytes(0);
+        let was_limited = std::mem::replace(&mut self.is_limited, is_limited && cgroup.limits_memory());
+        if !self.is_limited && !was_limited {
+            return Ok(());
+        }
+        cgroup.limit_memory(order.memory()).map_err(|error| {
+            let reason = format!("cannot limit its memory to {}: {error}", order.memory());
+            // What we hold for the job counts for it, too: a large script or environment may be more than it may have.
+            Unstarted { reason, is_fault: error.kind() != io::ErrorKind::ResourceBusy }
+        })
+    }
+}
