@@ -243,6 +243,9 @@ pub enum Reason {
         /// Where jobs share nodes: what of them is short.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         short: Option<Shortage>,
+        /// It lacks these, whatever nodes are free.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        licence: Option<Box<LicenceShortage>>,
     },
     /// Its launcher has subscribed and sent no request; it is expected by then.
     NoRequest {
@@ -277,6 +280,15 @@ pub struct Shortage {
     pub with_memory: u32,
     /// Of those.
     pub with_devices: u32,
+}
+
+/// A licence of which too few are free for a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LicenceShortage {
+    pub name: String,
+    pub wanted: u32,
+    pub free: u32,
+    pub total: u32,
 }
 
 /// A job that holds nodes, or is planned on some, while too few are free.

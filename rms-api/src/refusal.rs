@@ -58,6 +58,10 @@ pub enum Refusal {
         "{wanted} nodes with {devices} each were asked for, but {n_nodes} of cluster {cluster} have them; its nodes have {known}: ask for fewer on each node"
     )]
     TooManyDevices { wanted: u32, devices: Devices, n_nodes: u32, cluster: String, known: String },
+    #[error("no cluster that the job may use has a licence '{name}'; known licences: {known}")]
+    NoSuchLicence { name: String, known: String },
+    #[error("{wanted} of licence {name} were asked for, but cluster {cluster} has {total}: ask for fewer")]
+    TooManyLicences { name: String, wanted: u32, total: u32, cluster: String },
     #[error(
         "{count} {name} over all of {n_nodes} nodes are not as many on each: ask for a number of nodes by which they divide, or say how many each node must have"
     )]
@@ -213,6 +217,8 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NoSuchDevice { .. } => "no_such_device",
         Refusal::TooManyDevices { .. } => "too_many_devices",
         Refusal::UnevenDevices { .. } => "uneven_devices",
+        Refusal::NoSuchLicence { .. } => "no_such_licence",
+        Refusal::TooManyLicences { .. } => "too_many_licences",
         Refusal::TasksPerNode { .. } => "tasks_per_node",
         Refusal::NoWall => "no_wall",
         Refusal::WallTooLong { .. } => "wall_too_long",

@@ -1,7 +1,7 @@
 //! Says in plain sentences why a job is where it is.
 
 use negotiation::Phase;
-use rms_api::answer::{Blocker, JobLine, JobState, Reason, Shortage};
+use rms_api::answer::{Blocker, JobLine, JobState, LicenceShortage, Reason, Shortage};
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobRecord, Slice, Time};
 
@@ -56,7 +56,14 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             "the policy {policy} starts nobody before job {job}, which stands in front of it and waits until {}",
             stamp::clock(*until, now)
         ),
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short } => {
+        Reason::Blocked { cluster, until, licence: Some(licence), .. } => {
+            let LicenceShortage { name, wanted, free, total } = &**licence;
+            format!(
+                "it needs {wanted} of licence {name} of cluster {cluster}, but until {} only {free} of {total} are free",
+                stamp::clock(*until, now)
+            )
+        }
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence: None } => {
             let from = if *from <= now { "now".to_owned() } else { stamp::clock(*from, now) };
             let free = match (short, capacity.saturating_sub(*busy)) {
                 (Some(short), _) => shortage(short, *wanted),
@@ -297,6 +304,7 @@ mod tests {
             ],
             total: 6,
             short: None,
+            licence: None,
         };
         assert_eq!(
             reason(&blocked, &[], now),

@@ -65,8 +65,9 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::Behind { policy, job, until } => {
             json!({"kind": "behind", "policy": policy.to_string(), "job": job_id(*job), "until": time(Some(*until))})
         }
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short } => json!({
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence } => json!({
             "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy, "total": total,
+            "licence": licence,
             "from": time(Some(*from)), "until": time(Some(*until)),
             "short": short.as_ref().map(|short| json!({
                 "each": slice(&short.each), "nodes_with_cores": short.with_cores,
@@ -92,6 +93,7 @@ pub fn resources(asked: &ResourceRequest) -> Value {
         "memory_per_cpu_mib": asked.memory_per_cpu.0,
         "devices": asked.devices,
         "devices_in_all": asked.devices_in_all,
+        "licences": asked.licences,
         "tasks_per_node": asked.tasks_per_node,
         "exclusive": asked.exclusive,
         "packing": asked.packing.word(),

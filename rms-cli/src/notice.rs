@@ -62,11 +62,12 @@ impl Notice {
 /// The reason but for what moves with the clock.
 fn without_now(reason: Reason) -> Reason {
     match reason {
-        Reason::Blocked { cluster, wanted, capacity, busy, from: _, until: _, mut by, total, short } => {
+        Reason::Blocked { cluster, wanted, capacity, busy, from: _, until: _, mut by, total, short, licence } => {
             for blocker in &mut by {
                 (blocker.from, blocker.until) = (Time::EPOCH, Time::EPOCH);
             }
-            Reason::Blocked { cluster, wanted, capacity, busy, from: Time::EPOCH, until: Time::EPOCH, by, total, short }
+            let (from, until) = (Time::EPOCH, Time::EPOCH);
+            Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence }
         }
         Reason::NotPlanned { next_pass: _ } => Reason::NotPlanned { next_pass: Time::EPOCH },
         Reason::Behind { policy, job, until: _ } => Reason::Behind { policy, job, until: Time::EPOCH },

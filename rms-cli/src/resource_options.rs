@@ -28,6 +28,9 @@ pub struct ResourceOptions {
     /// Devices of each node: gpu:2, gpu:a100:2,fpga:1, or none
     #[arg(long, value_name = "LIST")]
     pub gres: Option<Gres>,
+    /// Licences of its cluster: matlab:2,ansys, or none
+    #[arg(short = 'L', long, alias = "licenses", value_name = "LIST")]
+    pub licences: Option<Gres>,
     /// Have its nodes to itself, also where jobs share nodes
     #[arg(long)]
     pub exclusive: bool,
@@ -74,6 +77,7 @@ impl ResourceOptions {
             gpus: self.gpus.or(lower.gpus.filter(|_| !names_gpus)),
             gpus_per_node: self.gpus_per_node.or(lower.gpus_per_node.filter(|_| !names_gpus)),
             gres: self.gres.or(lower_gres),
+            licences: self.licences.or(lower.licences),
             exclusive: self.exclusive || lower.exclusive,
             pack: if packs { self.pack } else { lower.pack },
             spread: if packs { self.spread } else { lower.spread },
@@ -110,6 +114,7 @@ impl ResourceOptions {
             memory_per_cpu: self.mem_per_cpu.map(|memory| memory.0).unwrap_or_default(),
             devices,
             devices_in_all,
+            licences: self.licences.clone().unwrap_or_default().0,
             tasks_per_node: tasks_per_node.unwrap_or(0),
             exclusive: self.exclusive,
             packing: if self.spread { Packing::Spread } else { Packing::Pack },
@@ -128,6 +133,7 @@ impl ResourceOptions {
             memory_per_cpu: self.mem_per_cpu.map(|memory| memory.0),
             devices: names_each.then_some(asked.devices),
             devices_in_all: self.gpus.is_some().then_some(asked.devices_in_all),
+            licences: self.licences.is_some().then_some(asked.licences),
             tasks_per_node,
             exclusive: self.exclusive.then_some(true),
             packing: (self.pack || self.spread).then_some(asked.packing),
@@ -175,7 +181,7 @@ fn is_count(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Devices of each node, as Slurm's `--gres` names them.
+/// Devices of each node, as Slurm's `--gres` names them, or licences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gres(pub Devices);
 

@@ -4,7 +4,7 @@ mod malleable;
 mod needs;
 mod stages;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
@@ -71,6 +71,7 @@ pub(crate) fn sizes(
     check_features(state, &submission.constraint)?;
     check_devices(state, submission)?;
     let clusters = &clusters(state, &submission.clusters)?;
+    check_licences(state, submission, clusters)?;
     let changes_size = submission.evolving.is_some() || submission.malleable.is_some();
     if changes_size && !submission.resources.devices_in_all.is_empty() {
         return Err(Refusal::Malformed(
@@ -422,6 +423,35 @@ fn check_devices(state: &State, submission: &Submission) -> Result<(), Refusal> 
         let exists = kinds().any(|kind| kind.devices.iter().any(|(has, _)| Devices::serves(has, name)));
         if !exists {
             return Err(Refusal::NoSuchDevice { name: name.chars().take(80).collect(), known: known_devices(kinds()) });
+        }
+    }
+    Ok(())
+}
+
+/// Licences of which some cluster has as many.
+fn check_licences(state: &State, submission: &Submission, clusters: &[ClusterId]) -> Result<(), Refusal> {
+    if submission.evolving.is_some() && !submission.resources.licences.is_empty() {
+        return Err(Refusal::Malformed("a job with a profile has no licences: submit it without (--licences)"));
+    }
+    let all = || clusters.iter().map(|cluster| &state.clusters()[cluster]);
+    let total = |cluster: &str, name| state.settings().licences_of(cluster).count(name);
+    for (name, wanted) in submission.resources.licences.iter() {
+        let most = all().map(|cluster| (total(cluster, name), cluster)).max_by_key(|(total, _)| *total);
+        match most {
+            Some((total, _)) if total >= wanted => {}
+            Some((total, cluster)) if total > 0 => {
+                let (name, cluster) = (name.to_owned(), cluster.clone());
+                return Err(Refusal::TooManyLicences { name, wanted, total, cluster });
+            }
+            Some(_) | None => {
+                let known: BTreeSet<&str> = all()
+                    .flat_map(|cluster| state.settings().licences_of(cluster).iter())
+                    .map(|(name, _)| name)
+                    .collect();
+                let known = known.into_iter().collect::<Vec<_>>().join(", ");
+                let known = if known.is_empty() { "none".to_owned() } else { known };
+                return Err(Refusal::NoSuchLicence { name: name.chars().take(80).collect(), known });
+            }
         }
     }
     Ok(())

@@ -82,6 +82,9 @@ pub struct ResourceRequest {
     pub devices: Devices,
     /// Over all nodes, alike on each.
     pub devices_in_all: Devices,
+    /// Over all nodes, of each cluster where it has some: counted things of the cluster that belong to no node.
+    #[serde(skip_serializing_if = "Devices::is_empty")]
+    pub licences: Devices,
     /// At most so many tasks go on a node; 0: as many as there is room for.
     pub tasks_per_node: u32,
     /// Its nodes belong to nobody else, however the cluster is shared.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::allocation::Allocation;
+use crate::devices::Devices;
 use crate::policy::Policy;
 use crate::resizing::{OfferRule, ShrinkRule};
 use crate::resources::Mebibytes;
@@ -144,6 +145,10 @@ pub struct Settings {
     pub max_cpus: Option<u32>,
     /// The same for clusters that have their own.
     pub max_cpus_at: Own<Option<u32>>,
+    /// Counted things of a cluster that belong to no node.
+    pub licences: Devices,
+    /// The same for clusters that have their own.
+    pub licences_at: Own<Devices>,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -204,6 +209,8 @@ impl Default for Settings {
             memory_per_cpu_at: Own::default(),
             max_cpus: None,
             max_cpus_at: Own::default(),
+            licences: Devices::default(),
+            licences_at: Own::default(),
         }
     }
 }
@@ -223,7 +230,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 37] = [
+pub const KEYS: [&str; 38] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -261,6 +268,7 @@ pub const KEYS: [&str; 37] = [
     "allocation",
     "memory_per_cpu",
     "max_cpus",
+    "licences",
 ];
 
 /// A budget or a limit that is none.
@@ -285,6 +293,16 @@ impl Settings {
     /// The most CPUs that a job may ask for on this cluster; `None`: any number.
     pub fn max_cpus_of(&self, cluster: &str) -> Option<u32> {
         self.max_cpus_at.get(cluster).copied().unwrap_or(self.max_cpus)
+    }
+
+    /// The licences of this cluster.
+    pub fn licences_of(&self, cluster: &str) -> &Devices {
+        self.licences_at.get(cluster).unwrap_or(&self.licences)
+    }
+
+    /// Has any cluster some?
+    pub fn have_licences(&self) -> bool {
+        !self.licences.is_empty() || !self.licences_at.is_empty()
     }
 
     /// What a gained node of a cluster costs for an hour, in thousandths.
@@ -330,6 +348,7 @@ impl Settings {
                 Keyed::Allocation => self.allocation_at.names().collect(),
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.names().collect(),
                 Keyed::MaxCpus => self.max_cpus_at.names().collect(),
+                Keyed::Licences => self.licences_at.names().collect(),
                 Keyed::Price => self.price_at.names().collect(),
                 Keyed::Budget => self.budget_of.names().collect(),
                 Keyed::GrowthLimit => self.growth_limit_of.names().collect(),
@@ -360,6 +379,7 @@ impl Settings {
                 Keyed::Allocation => self.allocation_at.print(name, |allocation| allocation.word().to_owned()),
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.print(name, |memory| memory.0.to_string()),
                 Keyed::MaxCpus => self.max_cpus_at.print(name, or_none),
+                Keyed::Licences => self.licences_at.print(name, listed),
                 Keyed::Price => self.price_at.print(name, u64::to_string),
                 Keyed::Budget => self.budget_of.print(name, or_none),
                 Keyed::GrowthLimit => self.growth_limit_of.print(name, or_none),
@@ -416,6 +436,7 @@ impl Settings {
             "allocation" => self.allocation.word().to_owned(),
             "memory_per_cpu" => self.memory_per_cpu.0.to_string(),
             "max_cpus" => or_none(&self.max_cpus),
+            "licences" => listed(&self.licences),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -444,6 +465,7 @@ impl Settings {
         self.allocation_at.forget(name);
         self.memory_per_cpu_at.forget(name);
         self.max_cpus_at.forget(name);
+        self.licences_at.forget(name);
     }
 
     /// # Errors
@@ -466,6 +488,7 @@ impl Settings {
                 Keyed::Allocation => self.allocation_at.set(name, value, |value| allocation(key, value)),
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.set(name, value, |value| memory(key, value)),
                 Keyed::MaxCpus => self.max_cpus_at.set(name, value, |value| limit(key, value)),
+                Keyed::Licences => self.licences_at.set(name, value, |value| licences(key, value)),
                 Keyed::Price => self.price_at.set(name, value, |value| price(key, value)),
                 Keyed::Budget => self.budget_of.set(name, value, |value| budget(key, value)),
                 Keyed::GrowthLimit => self.growth_limit_of.set(name, value, |value| limit(key, value)),
@@ -525,6 +548,7 @@ impl Settings {
             "allocation" => self.allocation = allocation(key, value)?,
             "memory_per_cpu" => self.memory_per_cpu = memory(key, value)?,
             "max_cpus" => self.max_cpus = limit(key, value)?,
+            "licences" => self.licences = licences(key, value)?,
             "history_keep" if value == NONE => self.history_keep = None,
             "history_keep" => self.history_keep = Some(wall()?),
             "history_most" if value == NONE => self.history_most = None,
@@ -593,6 +617,18 @@ fn limit(key: &str, value: &str) -> Result<Option<u32>, SettingError> {
 fn share(key: &str, value: &str) -> Result<u32, SettingError> {
     let share = value.parse().ok().filter(|share| (1..=MAX_SHARE).contains(share));
     share.ok_or_else(|| bad(key, value, "a whole number from 1 to 1000000"))
+}
+
+fn listed(licences: &Devices) -> String {
+    if licences.is_empty() { NONE.to_owned() } else { licences.to_string() }
+}
+
+fn licences(key: &str, value: &str) -> Result<Devices, SettingError> {
+    let fail = || bad(key, value, "none, or names with counts: matlab:20,ansys:5");
+    let parsed: Devices = if value == NONE { Devices::default() } else { value.parse().map_err(|_| fail())? };
+    // What looks like a type is a count that is none.
+    let are_names = parsed.iter().all(|(name, _)| !name.contains(':'));
+    are_names.then_some(parsed).ok_or_else(fail)
 }
 
 fn allocation(key: &str, value: &str) -> Result<Allocation, SettingError> {

@@ -55,6 +55,9 @@ pub struct ResourceChanges {
     pub devices: Option<Devices>,
     /// The same.
     pub devices_in_all: Option<Devices>,
+    /// In place of all; none: of no kind any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub licences: Option<Devices>,
     pub tasks_per_node: Option<u32>,
     pub exclusive: Option<bool>,
     pub packing: Option<Packing>,
@@ -84,6 +87,7 @@ impl ResourceChanges {
             tasks_per_node: self.tasks_per_node.unwrap_or(asked.tasks_per_node),
             exclusive: self.exclusive.unwrap_or(asked.exclusive),
             packing: self.packing.unwrap_or(asked.packing),
+            licences: self.licences.clone().unwrap_or(asked.licences),
             one_thread_a_core: self.one_thread_a_core.unwrap_or(asked.one_thread_a_core),
             ..asked
         }
@@ -182,6 +186,7 @@ impl fmt::Display for Changes {
             ("mem-per-cpu", self.resources.memory_per_cpu.map(|memory| memory.to_string())),
             ("gres", self.resources.devices.as_ref().map(Devices::to_string)),
             ("gpus", self.resources.devices_in_all.as_ref().map(Devices::to_string)),
+            ("licences", self.resources.licences.as_ref().map(Devices::to_string)),
             ("tasks-per-node", self.resources.tasks_per_node.map(|tasks| tasks.to_string())),
             ("exclusive", self.resources.exclusive.map(|exclusive| exclusive.to_string())),
             ("packing", self.resources.packing.map(|packing| packing.word().to_owned())),

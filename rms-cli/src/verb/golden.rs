@@ -502,6 +502,7 @@ pub fn blocked() -> JobLine {
             by,
             total: 6,
             short: None,
+            licence: None,
         }),
         request: Request::on_one(ClusterId(1), 4, Span::from_mins(30)),
         ..line(5, JobState::Waiting)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
 use rms_model::job::TaskCount;
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, ResourceRequest, Span, Time, View};
+use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Profile, Request, ResourceRequest, Span, Time, View};
 
 use super::evolve::{self, WhichNodes};
 use super::policy::{Walk, considered, n_free};
@@ -171,8 +171,8 @@ fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
     let spec = &*entry.spec;
     let tasks = TaskCount::PerNode(spec.tasks.most_on_a_node(request.n_nodes()));
     let options = vec![Request::on_one(gain.cluster, gain.nodes, wall)];
-    // Who grows gets whole nodes, however they are shared.
-    let resources = ResourceRequest { exclusive: true, ..spec.resources.clone() };
+    // Who grows gets whole nodes, however they are shared, and has its licences.
+    let resources = ResourceRequest { exclusive: true, licences: Devices::default(), ..spec.resources.clone() };
     (!wall.is_zero()).then(|| JobSpec { tasks, options, resources, evolving: None, malleable: None, ..spec.clone() })
 }
 

@@ -2,7 +2,9 @@
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, NodeId, Profile, Request, Settings, Span, Time};
+use rms_model::{
+    ClusterId, Devices, Evolution, Evolving, JobId, JobSpec, NodeId, Profile, Request, Settings, Span, Time,
+};
 
 use super::fit::{self, TooLarge};
 use super::ledger::{self, Ledger};
@@ -197,8 +199,16 @@ impl Pass<'_> {
                         };
                         let start = fit.start;
                         let fit = Some(Box::new(fit));
-                        let found =
-                            Found { request, option_idx, constraint, start, blocked, fit, wanted: WantedBy::new() };
+                        let found = Found {
+                            request,
+                            option_idx,
+                            constraint,
+                            start,
+                            blocked,
+                            fit,
+                            wanted: WantedBy::new(),
+                            licences: Devices::default(),
+                        };
                         best = Some((found, completion));
                     }
                 }

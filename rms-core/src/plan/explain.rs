@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rms_api::answer::{Blocker, Reason, Shortage};
 use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Time};
 
-use super::{Blocked, Placed, Placement, Plan, ledger};
+use super::{Blocked, Placed, Placement, Plan, ledger, licences};
 use crate::state::job::{Job, Phase};
 use crate::state::{Piece, State, pieces_of};
 
@@ -100,6 +100,9 @@ fn outcome_reason_by(
             if let Some(expected) = blocked.is_none().then(expected).flatten() {
                 return Some(expected);
             }
+            let job = plan.placements.get(placed_idx).and_then(|placement| state.jobs().get(&placement.job));
+            let licence =
+                job.and_then(|job| licences::shortage(state, plan.now, &job.spec.resources.licences, request));
             let taken = taken(*at, request, blocked.as_ref());
             // Nodes are free for it, or will be at once, and nobody stands in its way.
             let Some(Taken { cluster, wanted, capacity, busy, from, until, by }) = taken else {
@@ -115,6 +118,7 @@ fn outcome_reason_by(
                 by,
                 total: n_nodes(state, cluster),
                 short: shortage(state, plan, placed_idx, request, &cluster),
+                licence: licence.map(Box::new),
             })
         }
     }

@@ -16,6 +16,7 @@ mod frontier;
 mod grid;
 mod launcher;
 mod ledger;
+mod licences;
 pub mod notify;
 mod pass;
 pub mod place;

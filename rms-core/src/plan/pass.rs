@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Profile, Request, Span, Time, View};
+use rms_model::{ClusterId, Devices, Evolution, JobId, JobSpec, NodeId, Profile, Request, Span, Time, View};
 
 use super::evolve;
 use super::fit::Fit;
 use super::grid::Place;
 use super::launcher::{self, Choice, SizedHole};
 use super::ledger::{self, Ledger};
+use super::licences::Licences;
 use super::shared::{self, Grids, WantedBy};
 use super::{Blocked, Placed, Shortage};
 use crate::state::State;
@@ -37,6 +38,7 @@ pub(super) struct Pass<'a> {
     pub(super) state: &'a State,
     pub(super) now: Time,
     pub(super) grids: Grids<'a>,
+    pub(super) licences: Licences,
     /// Every usable node.
     pub(super) all: Ledger<'a>,
     /// Nodes that meet a constraint, for the constraints met so far that exclude any; of those that the same nodes
@@ -91,6 +93,7 @@ pub(super) struct Taken {
     stages: Option<Evolution>,
     /// On clusters that are shared by cores.
     places: Vec<Place>,
+    licences: Devices,
 }
 
 /// Where an application fits; nothing is taken for it yet.
@@ -104,6 +107,7 @@ pub(super) struct Found {
     pub(super) fit: Option<Box<Fit>>,
     /// On clusters that are shared by cores.
     pub(super) wanted: WantedBy,
+    pub(super) licences: Devices,
 }
 
 /// What came of taking nodes for an application that its profiles let start now.
@@ -121,6 +125,7 @@ impl<'a> Pass<'a> {
             state,
             now,
             grids: Grids::new(state, now),
+            licences: Licences::new(state, now, now + state.settings().kill_grace.max(Span::from_secs(1))),
             all: Ledger::of_all(state, now, None),
             special: BTreeMap::new(),
             stands_for: BTreeMap::from([(Constraint::default(), None)]),
@@ -218,7 +223,7 @@ impl<'a> Pass<'a> {
         for (option_idx, request) in spec.options.iter().enumerate() {
             let special = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
             let wanted = self.grids.wanted(spec, request);
-            let hole = self.first_hole(&wanted, request, special.as_ref(), from);
+            let hole = self.first_hole((&wanted, &spec.resources.licences), request, special.as_ref(), from);
             holes.push((option_idx, request, hole));
         }
         let is_in_time = |hole: &SizedHole<'_>| match (&hole.2, latest) {
@@ -232,15 +237,16 @@ impl<'a> Pass<'a> {
         let Choice { option_idx, start, blocked, request } = launcher::choose(holes.into_iter())?;
         let constraint = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
         let wanted = self.grids.wanted(spec, request);
-        Ok(Found { request: request.clone(), option_idx, constraint, start, blocked, fit: None, wanted })
+        let (request, licences) = (request.clone(), spec.resources.licences.clone());
+        Ok(Found { request, option_idx, constraint, start, blocked, fit: None, wanted, licences })
     }
 
     /// The common case: one size, and any nodes will do.
     fn find_anywhere(&mut self, request: &Request, from: Time) -> Result<Found, Shortage> {
         match ledger::first_hole(&mut [&mut self.all], request, from) {
             Ok((start, blocked)) => {
-                let (request, wanted) = (request.clone(), WantedBy::new());
-                Ok(Found { request, option_idx: 0, constraint: None, start, blocked, fit: None, wanted })
+                let (request, wanted, licences) = (request.clone(), WantedBy::new(), Devices::default());
+                Ok(Found { request, option_idx: 0, constraint: None, start, blocked, fit: None, wanted, licences })
             }
             Err((cluster, wanted)) => Err(Shortage { cluster, wanted, usable: self.all.capacity_of(cluster) }),
         }
@@ -263,7 +269,7 @@ impl<'a> Pass<'a> {
 
     /// As [`Pass::settle`], and what was taken comes back; where the nodes are not free, the hole at `latest` will do.
     pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
-        let Found { request, option_idx, constraint, start, blocked, mut fit, wanted } = found;
+        let Found { request, option_idx, constraint, start, blocked, mut fit, wanted, licences } = found;
         let take = match start == self.now {
             true => self.take_all(&request, constraint.as_ref(), &wanted),
             false => Take::NotFree,
@@ -274,6 +280,7 @@ impl<'a> Pass<'a> {
             Take::NotFree => (later.unwrap_or(start), blocked, None),
             Take::Kept(blocked) => {
                 let next = self.next_start(&request, constraint.as_ref());
+                let next = self.licences.first_fit(&licences, &request, next).unwrap_or(next);
                 (later.unwrap_or(next), blocked, None)
             }
         };
@@ -286,7 +293,8 @@ impl<'a> Pass<'a> {
         };
         let slices = shared::slices(&places);
         let shared = places.iter().map(|place| place.node).collect();
-        let taken = Taken { constraint, request: request.clone(), at, nodes: nodes.clone(), stages, places };
+        let (request_of, nodes_of) = (request.clone(), nodes.clone());
+        let taken = Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences };
         self.add_shares(&taken, 1);
         let outcome = match nodes {
             Some(nodes) => Placed::Now { request, nodes, slices, fit },
@@ -302,11 +310,11 @@ impl<'a> Pass<'a> {
         }
         match self.take_all(&found.request, found.constraint.as_ref(), &found.wanted) {
             Take::Nodes(nodes, places) => {
-                let Found { request, constraint, start: at, fit, .. } = found;
+                let Found { request, constraint, start: at, fit, licences, .. } = found;
                 let stages = fit.as_ref().map(|fit| fit.expanded.clone());
                 let slices = shared::slices(&places);
-                let nodes_now = Some(nodes.clone());
-                self.add(Taken { constraint, request: request.clone(), at, nodes: nodes_now, stages, places });
+                let (request_of, nodes_of) = (request.clone(), Some(nodes.clone()));
+                self.add(Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences });
                 Some(Placed::Now { request, nodes, slices, fit })
             }
             Take::NotFree | Take::Kept(_) => None,
@@ -354,7 +362,8 @@ impl<'a> Pass<'a> {
         let Promise { at, option_idx, nodes: _ } = promise?;
         let at = *at;
         let request = spec.options.get(*option_idx as usize)?.clone();
-        Some(Taken { constraint: None, request, at, nodes: None, stages: None, places: Vec::new() })
+        let (places, licences) = (Vec::new(), Devices::default());
+        Some(Taken { constraint: None, request, at, nodes: None, stages: None, places, licences })
     }
 
     /// Takes from the view what was promised, if the nodes are still there; the ledgers of `spec` are open.
@@ -371,11 +380,13 @@ impl<'a> Pass<'a> {
         }
         let others = self.grids.others(request);
         let fits = ledger::joint_hole(&ledgers, &others, (at, None)).is_ok_and(|(start, _)| start == at);
-        if !fits {
+        let licences = spec.resources.licences.clone();
+        if !fits || self.licences.first_fit(&licences, request, at) != Ok(at) {
             return None;
         }
         let places = self.grids.keep(&self.grids.wanted(spec, request), &promise.nodes, at)?;
-        let taken = Taken { constraint, request: request.clone(), at, nodes: None, stages: None, places };
+        let request = request.clone();
+        let taken = Taken { constraint, request, at, nodes: None, stages: None, places, licences };
         self.add_shares(&taken, 1);
         Some(taken)
     }
@@ -479,7 +490,9 @@ impl<'a> Pass<'a> {
 
     /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
     fn add_shares(&mut self, taken: &Taken, sign: i64) {
-        self.take_places(&taken.places, (taken.at, taken.at + taken.request.wall), sign);
+        let times = (taken.at, taken.at + taken.request.wall);
+        self.take_places(&taken.places, times, sign);
+        self.licences.take(&taken.licences, &taken.request, times, sign);
         for (cluster, block) in taken.blocks() {
             self.all.add(cluster, Block { nodes: sign * block.nodes, ..block });
         }
@@ -577,7 +590,8 @@ impl Taken {
     /// Stages on the cluster of an evolving application.
     pub(super) fn of_stages(constraint: Option<Constraint>, request: Request, fit: &Fit) -> Taken {
         let stages = Some(fit.expanded.clone());
-        Taken { constraint, request, at: fit.start, nodes: None, stages, places: Vec::new() }
+        let (places, licences) = (Vec::new(), Devices::default());
+        Taken { constraint, request, at: fit.start, nodes: None, stages, places, licences }
     }
 
     pub(super) fn wall(&self) -> Span {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Slice, Span, Time};
+use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Request, Slice, Span, Time};
 
 use super::SharedNodes;
 use super::grid::{Grid, Place, Wanted};
@@ -175,15 +175,16 @@ impl Pass<'_> {
         })
     }
 
-    /// The first time from `from` on at which the request has room on shared clusters and fits on all others.
+    /// The first time from `from` on at which the request has room on shared clusters, fits on all others, and has its
+    /// licences.
     pub(super) fn first_hole(
         &mut self,
-        wanted: &WantedBy,
+        (wanted, licences): (&WantedBy, &Devices),
         request: &Request,
         special: Option<&Constraint>,
         from: Time,
     ) -> Result<(Time, Option<Blocked>), Shortage> {
-        if wanted.is_empty() {
+        if wanted.is_empty() && licences.is_empty() {
             return self.first_counted_hole(request, special, from);
         }
         let others = self.grids.others(request);
@@ -206,6 +207,17 @@ impl Pass<'_> {
                     let (wanted, capacity) = (wanted.n_nodes, usable.into());
                     (start, blocked) = (until, Some(Blocked { cluster: *cluster, step, until, wanted, capacity }));
                 }
+            }
+            let fit = self.licences.first_fit(licences, request, start);
+            let until = fit.map_err(|cluster| Shortage { cluster, wanted: request.nodes[&cluster], usable: 0 })?;
+            if until > start {
+                let first = request.nodes.iter().next();
+                blocked = first.map(|(cluster, wanted)| {
+                    let capacity = self.all.capacity_of(*cluster).into();
+                    let step = Step { from: start, nodes: capacity };
+                    Blocked { cluster: *cluster, step, until, wanted: *wanted, capacity }
+                });
+                start = until;
             }
             if start == before {
                 return Ok((start, blocked));

@@ -25,6 +25,7 @@ pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
     let is_plain = resources.memory_per_cpu == Mebibytes(0)
         && resources.devices.is_empty()
         && resources.devices_in_all.is_empty()
+        && resources.licences.is_empty()
         && !resources.one_thread_a_core;
     is_plain
         && spec.constraint == Constraint::default()
@@ -72,7 +73,7 @@ pub(super) fn cpus_on_a_node(spec: &JobSpec, request: &Request) -> u32 {
     spec.tasks.most_on_a_node(request.n_nodes()).saturating_mul(spec.cpus_per_task)
 }
 
-fn memory_on_a_node(spec: &JobSpec, request: &Request) -> Mebibytes {
+pub(super) fn memory_on_a_node(spec: &JobSpec, request: &Request) -> Mebibytes {
     let per_cpu = spec.resources.memory_per_cpu.0;
     Mebibytes(per_cpu.saturating_mul(cpus_on_a_node(spec, request).into())).max(spec.constraint.memory)
 }

@@ -26,6 +26,8 @@ pub(crate) struct Index {
     pub(crate) holding: BTreeSet<JobId>,
     /// Running jobs that have a course.
     pub(crate) evolved: BTreeSet<JobId>,
+    /// Running jobs that have licences.
+    pub(crate) licensed: BTreeSet<JobId>,
     /// Running jobs whose nodes may change.
     pub(crate) malleable: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
@@ -124,6 +126,9 @@ impl Index {
                 if started.evolved.is_some() {
                     self.evolved.insert(job);
                 }
+                if !entry.spec.resources.licences.is_empty() {
+                    self.licensed.insert(job);
+                }
                 self.hold(job, entry, nodes);
                 self.stages.extend(next_stage(started).map(|at| (at, job)));
             }
@@ -154,6 +159,7 @@ impl Index {
                 self.holding.remove(&job);
                 self.malleable.remove(&job);
                 self.evolved.remove(&job);
+                self.licensed.remove(&job);
                 self.let_go(job);
                 if let Some(at) = next_stage(started) {
                     self.stages.remove(&(at, job));

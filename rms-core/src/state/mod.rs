@@ -231,6 +231,11 @@ impl State {
         self.index.holding.len()
     }
 
+    /// Running jobs that have licences.
+    pub(crate) fn licensed(&self) -> impl Iterator<Item = &Job> {
+        self.index.licensed.iter().filter_map(|job| self.jobs.get(job))
+    }
+
     /// Jobs that were placed to change their nodes as they run, or have; those that are being ended, too.
     pub(crate) fn evolved(&self) -> impl Iterator<Item = (&Job, &Started)> {
         let entries = self.index.evolved.iter().filter_map(|job| self.jobs.get(job));

@@ -11,7 +11,7 @@ use crate::effect::Effect;
 use crate::event::Ticket;
 
 /// A profile as users write it, with limit and whether it is open.
-fn profile(text: &str, limit: ExpandLimit, open: bool) -> Evolving {
+pub(super) fn profile(text: &str, limit: ExpandLimit, open: bool) -> Evolving {
     let stages = text.parse().expect("a profile");
     Evolving { stages, expansion: Expansion { limit, compacting: false }, open }
 }

@@ -5,6 +5,7 @@ mod answers;
 pub(crate) mod dice;
 mod evolving;
 mod launchers;
+mod licences;
 mod lists;
 mod negotiate;
 mod negotiate_policy;

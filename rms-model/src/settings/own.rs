@@ -23,6 +23,7 @@ pub(super) enum Keyed {
     Allocation,
     MemoryPerCpu,
     MaxCpus,
+    Licences,
     Price,
     Budget,
     GrowthLimit,
@@ -37,11 +38,12 @@ pub const AS_OTHERS: &str = "default";
 
 impl Keyed {
     /// In the order they are shown.
-    pub(super) const ALL: [Keyed; 11] = [
+    pub(super) const ALL: [Keyed; 12] = [
         Keyed::FairStart,
         Keyed::Allocation,
         Keyed::MemoryPerCpu,
         Keyed::MaxCpus,
+        Keyed::Licences,
         Keyed::Price,
         Keyed::Budget,
         Keyed::GrowthLimit,
@@ -57,6 +59,7 @@ impl Keyed {
             Keyed::Allocation => "allocation",
             Keyed::MemoryPerCpu => "memory_per_cpu",
             Keyed::MaxCpus => "max_cpus",
+            Keyed::Licences => "licences",
             Keyed::Price => "price",
             Keyed::Budget => "budget",
             Keyed::GrowthLimit => "growth_limit",
@@ -76,9 +79,12 @@ impl Keyed {
 
     pub(super) fn subject(self, name: &str) -> Subject<'_> {
         match self {
-            Keyed::FairStart | Keyed::Allocation | Keyed::MemoryPerCpu | Keyed::MaxCpus | Keyed::Price => {
-                Subject::Cluster(name)
-            }
+            Keyed::FairStart
+            | Keyed::Allocation
+            | Keyed::MemoryPerCpu
+            | Keyed::MaxCpus
+            | Keyed::Licences
+            | Keyed::Price => Subject::Cluster(name),
             Keyed::Budget
             | Keyed::GrowthLimit
             | Keyed::Share

@@ -31,6 +31,10 @@ fn a_cluster_may_have_its_own_memory_for_each_cpu_and_most_cpus() {
     let of = |settings: &Settings, name| (settings.memory_per_cpu_of(name).0, settings.max_cpus_of(name));
     assert_eq!([of(&settings, "fat"), of(&settings, "a")], [(4096, Some(64)), (512, None)]);
     assert_eq!(settings.get("max_cpus@fat").as_deref(), Ok("64"));
+    settings.set("licences@fat", "matlab:20,ansys").expect("for one");
+    let licences = [settings.licences_of("fat"), settings.licences_of("a")].map(ToString::to_string);
+    assert_eq!(licences, ["ansys:1,matlab:20", ""]);
+    assert!(settings.set("licences", "matlab:many").is_err() && settings.set("licences", "none").is_ok());
     assert!(settings.set("memory_per_cpu", "2G").is_err() && settings.set("max_cpus", "-1").is_err());
     settings.forget_cluster("fat");
     assert_eq!(of(&settings, "fat"), (512, None));

@@ -37,6 +37,10 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # memory_per_cpu = 0
 # max_cpus = "none"
 
+# What a cluster has of counted things that belong to no node, for jobs that ask with --licences: "matlab:20,ansys:5". A
+# cluster may have its own, as above.
+# licences = "none"
+
 # The least time between two scheduling passes.
 # resched_timer = "0s"
 

@@ -339,6 +339,7 @@ fn reasons() -> Vec<Reason> {
             }],
             total: 9,
             short: None,
+            licence: None,
         },
     ]
 }

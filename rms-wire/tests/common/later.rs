@@ -25,6 +25,12 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     let resources = resource_changes();
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
+    let licences = devices("matlab:2");
+    let resources = ResourceRequest { licences: licences.clone(), ..ResourceRequest::default() };
+    let submission = Submission { resources, ..domain::submission() };
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
+    let resources = ResourceChanges { licences: Some(licences), ..ResourceChanges::default() };
+    calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
     calls
 }
 
@@ -33,6 +39,7 @@ fn resources() -> ResourceRequest {
         memory_per_cpu: Mebibytes(512),
         devices: devices("gpu:2"),
         devices_in_all: devices("fpga:4"),
+        licences: Devices::default(),
         tasks_per_node: 3,
         exclusive: true,
         packing: Packing::Spread,
@@ -47,6 +54,7 @@ fn resource_changes() -> ResourceChanges {
         memory_per_cpu: Some(memory_per_cpu),
         devices: Some(devices),
         devices_in_all: Some(devices_in_all),
+        licences: None,
         tasks_per_node: Some(tasks_per_node),
         exclusive: Some(exclusive),
         packing: Some(packing),
@@ -112,6 +120,7 @@ pub fn answers() -> Vec<Answer> {
         by: Vec::new(),
         total: 4,
         short: Some(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 }),
+        licence: None,
     };
     let line = JobLine { resources: resources(), reason: Some(blocked), ..domain::job_line(0) };
     let spec =

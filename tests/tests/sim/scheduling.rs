@@ -165,6 +165,7 @@ fn an_explanation_names_the_blocking_step_and_who_holds_it() {
         by,
         total: 4,
         short: None,
+        licence: None,
     };
     let holds = |job, state, nodes, from, until| Blocker {
         job,

@@ -17,6 +17,7 @@ fn asked() -> ResourceRequest {
         memory_per_cpu: Mebibytes(2048),
         devices: devices("gpu:1"),
         devices_in_all: devices("fpga:2"),
+        licences: devices("matlab:2"),
         tasks_per_node: 2,
         exclusive: true,
         packing: Packing::Spread,

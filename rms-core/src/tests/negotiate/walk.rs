@@ -36,7 +36,7 @@ fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
     // Of each kind of negotiation, by who opened it and where it goes.
     let mut n_applied: BTreeMap<(Side, Option<Direction>), u32> = BTreeMap::new();
     let (mut n_elsewhere, mut n_both, mut n_cores, mut n_compared) = (0, 0, 0, 0);
-    let n_seeds = 40;
+    let n_seeds = 60;
     let mut n_walked = 0;
     for_seeds("whatever_happens_nothing_is_leaked_and_nothing_is_forgotten", n_seeds, |dice| {
         let scene = two_clusters();
@@ -108,7 +108,7 @@ impl Walk<'_> {
         if self.dice.chance(30) {
             self.scene.set("fair_start", "20s");
         }
-        if self.dice.chance(40) {
+        if self.dice.chance(25) {
             self.scene.set("allocation", "cores");
         }
     }
@@ -176,7 +176,7 @@ impl Walk<'_> {
                 let _ = self.scene.call(Call::ResizeDone { job, generation });
             }
             28 => {
-                let (n_nodes, cpus_per_task) = (self.dice_nodes(), self.dice.number(0, 2));
+                let (n_nodes, cpus_per_task) = (self.dice_nodes(), self.dice.number(0, 1));
                 self.scene.guest(n_nodes, cpus_per_task, Span::from_mins(20));
             }
             29 => self.a_share_fails(job),
@@ -307,7 +307,8 @@ impl Walk<'_> {
             items[0].held = Quantity(self.scene.fewest_cores(job).into());
         }
         let rules = [SetRule::All, SetRule::AnyOf, SetRule::OneOf];
-        let rule = rules[self.dice.number(0, 2) as usize];
+        // Of two it is most often about both.
+        let rule = rules[if items.len() > 1 { self.dice.number(0, 3) % 3 } else { self.dice.number(0, 2) } as usize];
         let now = self.scene.world.now;
         let valid_for = Span::from_secs(self.dice.number(1, 200).into());
         let dialogues = &mut self.scene.app(job).dialogues;

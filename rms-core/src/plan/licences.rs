@@ -1,0 +1,95 @@
+//! Licences of clusters in a pass: counted things that belong to no node, over time.
+
+use std::collections::BTreeMap;
+
+use rms_api::answer::LicenceShortage;
+use rms_model::{ClusterId, Devices, Mebibytes, Request, Slice, Span, Time};
+
+use super::timeline::Timeline;
+use crate::state::{Piece, State};
+
+/// What each cluster that has licences has of them from now on. A cluster is like one node of which only devices are
+/// taken, so that what is free at an instant is all that counts.
+#[derive(Debug, Default)]
+pub(super) struct Licences {
+    by_cluster: BTreeMap<ClusterId, Timeline>,
+}
+
+impl Licences {
+    /// With all who run; who should have left by now is there until `overdue`.
+    pub(super) fn new(state: &State, now: Time, overdue: Time) -> Licences {
+        if !state.settings().have_licences() {
+            return Licences::default();
+        }
+        let pool = |(cluster, name): (&ClusterId, &String)| {
+            let all = slice(state.settings().licences_of(name));
+            (!all.devices.is_empty()).then(|| (*cluster, Timeline::of_free(&all, now)))
+        };
+        let mut licences = Licences { by_cluster: state.clusters().iter().filter_map(pool).collect() };
+        for entry in state.licensed() {
+            let Some(started) = entry.started() else { continue };
+            let until = started.at + started.request.wall;
+            let until = if until > now { until } else { overdue };
+            licences.take(&entry.spec.resources.licences, &started.request, (now, until), 1);
+        }
+        licences
+    }
+
+    /// The earliest time from `from` on at which all clusters of the request have these, and keep them for its wall time.
+    ///
+    /// # Errors
+    /// The cluster that has too few, whoever leaves.
+    pub(super) fn first_fit(&self, wanted: &Devices, request: &Request, from: Time) -> Result<Time, ClusterId> {
+        let mut start = from;
+        if wanted.is_empty() {
+            return Ok(start);
+        }
+        let piece = piece(wanted);
+        loop {
+            let before = start;
+            for (cluster, _) in request.nodes.iter().filter(|(_, nodes)| **nodes > 0) {
+                let pool = self.by_cluster.get(cluster).ok_or(*cluster)?;
+                start = pool.first_fit(&piece, request.wall, start).ok_or(*cluster)?;
+            }
+            if start == before {
+                return Ok(start);
+            }
+        }
+    }
+
+    /// Somebody has them from then until then, or with a `sign` of -1 gives them back.
+    pub(super) fn take(&mut self, wanted: &Devices, request: &Request, times: (Time, Time), sign: i64) {
+        if wanted.is_empty() {
+            return;
+        }
+        let piece = piece(wanted);
+        for (cluster, _) in request.nodes.iter().filter(|(_, nodes)| **nodes > 0) {
+            if let Some(pool) = self.by_cluster.get_mut(cluster) {
+                pool.take(times.0, times.1, &piece, sign);
+            }
+        }
+    }
+}
+
+/// The first licence of which too few are free now, whoever waits.
+pub(super) fn shortage(state: &State, now: Time, wanted: &Devices, request: &Request) -> Option<LicenceShortage> {
+    if wanted.is_empty() {
+        return None;
+    }
+    let licences = Licences::new(state, now, now + Span::from_millis(1));
+    request.nodes.keys().find_map(|cluster| {
+        let all = state.settings().licences_of(&state.clusters()[cluster]);
+        let left = licences.by_cluster.get(cluster).map(|pool| pool.at(now).left().devices).unwrap_or_default();
+        let (name, wanted) = wanted.iter().find(|(name, wanted)| left.count(name) < *wanted)?;
+        let (free, total) = (left.count(name), all.count(name));
+        Some(LicenceShortage { name: name.to_owned(), wanted, free, total })
+    })
+}
+
+fn slice(devices: &Devices) -> Slice {
+    Slice { cores: 0, memory: Mebibytes(0), devices: devices.clone() }
+}
+
+fn piece(devices: &Devices) -> Piece {
+    Piece { slice: slice(devices), is_whole: false }
+}

@@ -1,0 +1,146 @@
+//! Licences of a cluster: given once, planned with, and missed by name.
+
+use rms_api::answer::{LicenceShortage, Reason};
+use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::{Call, Refusal};
+use rms_model::{Devices, ExpandLimit, Identity, Inventory, JobId, Mebibytes, Role, Span, Time};
+
+use super::World;
+use super::dice::for_seeds;
+use super::evolving::profile;
+
+const POLICIES: [&str; 4] = ["views", "fcfs", "easy", "conservative"];
+
+fn licences(text: &str) -> Devices {
+    text.parse().expect("licences")
+}
+
+fn world(policy: &str, allocation: &str) -> World {
+    let mut world = World::new();
+    world.set("policy", policy);
+    world.set("allocation", allocation);
+    for name in ["n1", "n2", "n3", "n4"] {
+        let inventory = Inventory { cores: 4, cpus: 4, memory: Mebibytes(1000), ..Inventory::default() };
+        world.joins(name, inventory, Vec::new());
+    }
+    world.set("licences@c", "matlab:3,ansys:1");
+    world
+}
+
+impl World {
+    fn licensed(&mut self, wanted: &str, secs: u32) -> JobId {
+        self.submit_with(|submission| asking(submission, wanted, secs))
+    }
+
+    fn is_running(&self, job: JobId) -> bool {
+        self.rms.state().jobs().get(&job).is_some_and(|entry| entry.started().is_some())
+    }
+
+    fn next_end(&self) -> Option<(Time, JobId)> {
+        let entries = self.rms.state().jobs().iter();
+        let ends = entries.filter_map(|(job, entry)| Some((entry.started()?.at + entry.started()?.request.wall, *job)));
+        ends.min()
+    }
+
+    /// No more of them are in use than there are.
+    fn n_in_use(&self, name: &str) -> u32 {
+        let jobs = self.rms.state().jobs().values().filter(|entry| entry.started().is_some());
+        jobs.map(|entry| entry.spec.resources.licences.count(name)).sum()
+    }
+}
+
+fn asking(submission: &mut Submission, wanted: &str, secs: u32) {
+    submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(secs.into())) }];
+    submission.resources.licences = if wanted.is_empty() { Devices::default() } else { licences(wanted) };
+}
+
+#[test]
+fn a_licence_is_given_once_and_who_lacks_one_is_told_so() {
+    for (policy, allocation) in POLICIES.into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")]) {
+        let mut world = world(policy, allocation);
+        let first = world.licensed("matlab:2", 100);
+        let waits = world.licensed("matlab:2,ansys", 100);
+        let other = world.licensed("matlab", 100);
+        assert!(world.is_running(first) && !world.is_running(waits), "{policy}, {allocation}");
+        assert_eq!(world.is_running(other), policy != "fcfs", "{policy}, {allocation}");
+        let line = world.line(waits);
+        assert_eq!(line.estimate.map(|at| at.since(world.now)), Some(Span::from_secs(100)), "{policy}, {allocation}");
+        let Some(Reason::Blocked { licence: Some(licence), .. }) = line.reason else { panic!("{:?}", line.reason) };
+        let free = if policy == "fcfs" { 1 } else { 0 };
+        assert_eq!(*licence, LicenceShortage { name: "matlab".to_owned(), wanted: 2, free, total: 3 });
+        world.finish(first);
+        assert!(world.is_running(waits), "{policy}, {allocation}");
+    }
+}
+
+#[test]
+fn licences_that_nobody_has_are_refused_with_what_there_is() {
+    let mut world = world("views", "nodes");
+    let said = world.refused(|job| asking(job, "comsol", 1));
+    assert!(said.contains("licence 'comsol'") && said.contains("ansys, matlab"), "{said}");
+    let said = world.refused(|job| asking(job, "matlab:4", 1));
+    assert!(said.contains("4 of licence matlab") && said.contains("cluster c has 3"), "{said}");
+    let who = Identity::new(Role::Admin, "root").expect("a plain name");
+    let set = Call::Set { key: "licences".to_owned(), value: "matlab:many".to_owned() };
+    assert!(matches!(world.ask_as(who, set), Err(Refusal::Setting(_))));
+}
+
+/// What an admin takes away stays in use until its job ends; what there is then counts.
+#[test]
+fn fewer_licences_than_are_in_use_are_given_to_nobody_else() {
+    let mut world = world("easy", "nodes");
+    let runs = world.licensed("matlab:2", 100);
+    world.set("licences@c", "matlab:2,ansys:1");
+    let waits = world.licensed("matlab", 100);
+    assert!(world.is_running(runs) && !world.is_running(waits));
+    world.set("licences@c", "matlab:3");
+    assert!(world.is_running(waits));
+}
+
+#[test]
+fn whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept() {
+    for_seeds("whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept", 60, |dice| {
+        let policy = POLICIES[dice.number(0, 3) as usize];
+        let mut world = world(policy, if dice.chance(50) { "nodes" } else { "cores" });
+        let mut promised = std::collections::BTreeMap::new();
+        for _ in 0..40 {
+            // Nobody stays longer than he may.
+            let until = world.now + Span::from_secs(dice.number(0, 20).into());
+            while let Some((due, job)) = world.next_end().filter(|(due, _)| *due <= until) {
+                world.now = due;
+                world.finish(job);
+            }
+            world.now = until;
+            let wanted = ["", "matlab", "matlab:2", "matlab:3,ansys", "ansys"][dice.number(0, 4) as usize];
+            let jobs = world.rms.state().jobs().keys().copied();
+            let running: Vec<JobId> = jobs.filter(|job| world.is_running(*job)).collect();
+            match dice.number(0, 3) {
+                0 if !running.is_empty() => {
+                    let job = running[dice.number(0, running.len() as u32 - 1) as usize];
+                    world.finish(job);
+                }
+                _ => _ = world.licensed(wanted, dice.number(1, 60)),
+            }
+            assert!(world.n_in_use("matlab") <= 3 && world.n_in_use("ansys") <= 1);
+            world.rms.state().check().expect("in order");
+            for (job, entry) in world.rms.state().jobs() {
+                if let Some(promise) = &entry.promised {
+                    let earliest = promised.entry(*job).or_insert(promise.at);
+                    assert!(promise.at <= (*earliest).max(world.now), "job {job} was promised an earlier start");
+                    *earliest = promise.at;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_profile_with_licences_is_refused() {
+    let mut world = world("views", "nodes");
+    let said = world.refused(|job| {
+        asking(job, "matlab", 1);
+        job.shapes.clear();
+        job.evolving = Some(profile("1x20s", ExpandLimit::TWICE, false));
+    });
+    assert!(said.contains("no licences"), "{said}");
+}
