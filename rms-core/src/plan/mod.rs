@@ -22,6 +22,7 @@ mod pass;
 pub mod place;
 mod policy;
 mod shared;
+mod slices;
 pub mod slowdown;
 pub mod timeline;
 pub mod views;

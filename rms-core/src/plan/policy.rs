@@ -15,6 +15,7 @@ use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
 
 use super::arrivals;
 use super::pass::{Look, Moment, Pass, Taken};
+use super::slices;
 use super::{Placed, Placement, Plan, Scope};
 use crate::state::job::Job;
 use crate::state::{Demand, PlainDemand, Room, State};
@@ -36,6 +37,13 @@ pub(super) fn run(
     let nobody_can = state.n_queued() == 0 || (n_free == 0 && !promises);
     if only_starts && nobody_can && applicant.is_none() {
         return Plan::of_nobody(now);
+    }
+    let is_easy = state.settings().policy == Policy::Easy;
+    let of_slices = || if is_easy && only_starts && look.is_none() { slices::of_easy(state, now) } else { None };
+    if applicant.is_none()
+        && let Some(plan) = of_slices()
+    {
+        return plan;
     }
     let arrivals = match (state.settings().policy, scope) {
         (Policy::Easy, Scope::Arrivals) => arrivals::of_easy(state, now),

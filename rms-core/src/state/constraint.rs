@@ -1,7 +1,7 @@
 //! What the nodes of a job must have, and what it takes of them.
 
 use rms_model::job::Constraint;
-use rms_model::{Inventory, JobSpec, Mebibytes, Request, Slice};
+use rms_model::{Devices, Inventory, JobSpec, Mebibytes, Request, Slice};
 
 /// What a job takes of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,16 @@ pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory
     if takes_whole_nodes(spec) {
         return choices.take(1).map(|_| Piece::whole(inventory)).collect();
     }
-    choices.map(|devices| Piece { slice: Slice { cores, memory, devices }, is_whole: false }).collect()
+    let piece = |devices: Devices| match takes_all_cores(cores, &devices, inventory) {
+        true => Piece::whole(inventory),
+        false => Piece { slice: Slice { cores, memory, devices }, is_whole: false },
+    };
+    choices.map(piece).collect()
+}
+
+/// Where a job has all cores, what is left of the node serves nobody: it has all of it.
+fn takes_all_cores(cores: u32, devices: &Devices, inventory: &Inventory) -> bool {
+    cores == inventory.cores && devices.is_empty()
 }
 
 /// Logical CPUs for the tasks of the node that has the most.

@@ -25,6 +25,9 @@ impl Job {
 impl Started {
     pub(super) fn part_of(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         let granted = self.grants.get(&node);
+        if self.evolved.is_none() {
+            return granted.cloned();
+        }
         let Some(cores) = self.cores(node).filter(|_| !self.awaits_cores()) else { return granted.cloned() };
         let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
         let n_kept = cores.n_cores.div_ceil(threads);

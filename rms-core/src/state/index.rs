@@ -20,6 +20,8 @@ pub(crate) struct Index {
     pub(crate) queue: Waiting,
     /// How many wishes in the queue are not plain.
     pub(crate) n_fancy: usize,
+    /// How many are no slices of shared nodes.
+    pub(crate) n_unsliced: usize,
     pub(crate) occupation: Occupation,
     pub(crate) shared: Shared,
     pub(crate) unseen: BTreeSet<JobId>,
@@ -68,6 +70,7 @@ impl Index {
     fn enqueue(&mut self, job: JobId, entry: &Job) {
         let demand = Demand::of(entry, &self.shared);
         self.n_fancy += usize::from(demand.plain.is_none());
+        self.n_unsliced += usize::from(demand.slice.is_none());
         self.queue.insert(QueueKey::of(job, entry), demand);
         if let Some(promise) = &entry.promised {
             self.promises.insert((promise.at, job));
@@ -78,6 +81,7 @@ impl Index {
     fn dequeue(&mut self, job: JobId, entry: &Job) {
         if let Some(demand) = self.queue.remove(QueueKey::of(job, entry)) {
             self.n_fancy -= usize::from(demand.plain.is_none());
+            self.n_unsliced -= usize::from(demand.slice.is_none());
         }
         if let Some(promise) = &entry.promised {
             self.promises.remove(&(promise.at, job));

@@ -42,10 +42,11 @@ pub use holders::Holders;
 pub use jobs::Jobs;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
+pub(crate) use shared::memory_of;
 pub(crate) use shared::{Line, Room as NodeRoom, Shared, SharedCluster};
 pub(crate) use usage::{Usage, environment_bytes, work_bytes};
 pub use waiting::QueueKey;
-pub(crate) use waiting::{Demand, PlainDemand, Room};
+pub(crate) use waiting::{Demand, PlainDemand, Room, SliceDemand, SliceRoom};
 
 use rms_api::audit::AuditEntry;
 use rms_api::subscription::ClusterLink;
@@ -183,6 +184,16 @@ impl State {
     /// The same with what each wants.
     pub(crate) fn demands(&self) -> impl DoubleEndedIterator<Item = (JobId, &Demand)> + Clone + '_ {
         self.index.queue.iter().map(|(key, demand)| (key.job, demand))
+    }
+
+    /// In the order of the queue.
+    pub(crate) fn keyed_demands(&self) -> impl Iterator<Item = (QueueKey, &Demand)> + '_ {
+        self.index.queue.iter()
+    }
+
+    /// Does every queued job want slices of any nodes of one cluster that is shared by cores, in one size?
+    pub(crate) fn wants_are_slices(&self) -> bool {
+        self.index.n_unsliced == 0
     }
 
     /// Does every queued job want any nodes of one cluster, in one size?
@@ -335,6 +346,11 @@ impl State {
     /// The first of the queue behind another one for whom there may be room.
     pub(crate) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Demand)> {
         self.index.queue.next_within(behind, room)
+    }
+
+    /// The same where jobs share nodes.
+    pub(crate) fn next_slice(&self, behind: QueueKey, room: &SliceRoom) -> Option<(QueueKey, &Demand)> {
+        self.index.queue.next_slice(behind, room)
     }
 
     /// When the next queued job was promised to start.

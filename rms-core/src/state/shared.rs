@@ -17,7 +17,7 @@ use crate::state::node::Node;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) cores: i64,
-    memory: i64,
+    pub(crate) memory: i64,
     devices: BTreeMap<String, i64>,
     /// How many have something of it.
     n_holders: u32,
@@ -126,7 +126,7 @@ impl Room {
     }
 }
 
-fn memory_of(memory: Mebibytes) -> i64 {
+pub(crate) fn memory_of(memory: Mebibytes) -> i64 {
     i64::try_from(memory.0).unwrap_or(i64::MAX / 4)
 }
 

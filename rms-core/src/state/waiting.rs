@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 
-use rms_model::{ClusterId, JobId, JobSpec, Request, Span, Time};
+use rms_model::job::Constraint;
+use rms_model::{ClusterId, Inventory, JobId, JobSpec, Mebibytes, Packing, Request, Span, Time};
 
-use super::constraint::cpus_on_a_node;
+use super::constraint::{cpus_on_a_node, memory_on_a_node, takes_whole_nodes};
 use super::shared::Shared;
 use super::takes_any_nodes;
 use crate::state::job::Job;
@@ -35,7 +36,50 @@ pub(crate) struct Demand {
     pub(crate) least_nodes: u32,
     /// Its one size, if it has only one and any nodes of one cluster will do.
     pub(crate) plain: Option<PlainDemand>,
+    /// Its one size, if it has only one and any nodes of one cluster that is shared by cores will do.
+    pub(crate) slice: Option<SliceDemand>,
     pub(crate) promised: Option<Time>,
+}
+
+/// So much of each of some nodes that are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SliceDemand {
+    pub(crate) nodes: u32,
+    /// Logical CPUs, or cores of which one thread each is used.
+    cpus: u32,
+    is_of_cores: bool,
+    pub(crate) memory: Mebibytes,
+    pub(crate) is_whole: bool,
+    pub(crate) is_spread: bool,
+    pub(crate) wall: Span,
+}
+
+impl SliceDemand {
+    fn of(spec: &JobSpec, request: &Request) -> Option<SliceDemand> {
+        let resources = &spec.resources;
+        let constraint = Constraint { memory: spec.constraint.memory, ..Constraint::default() };
+        let names_devices = !resources.devices.is_empty() || !resources.devices_in_all.is_empty();
+        if spec.evolving.is_some() || spec.constraint != constraint || names_devices || !resources.licences.is_empty() {
+            return None;
+        }
+        Some(SliceDemand {
+            nodes: request.n_nodes(),
+            cpus: cpus_on_a_node(spec, request),
+            is_of_cores: resources.one_thread_a_core,
+            memory: memory_on_a_node(spec, request),
+            is_whole: takes_whole_nodes(spec),
+            is_spread: resources.packing == Packing::Spread,
+            wall: request.wall,
+        })
+    }
+
+    /// Of each node of this kind; `None` if it is too small.
+    pub(crate) fn cores(&self, kind: &Inventory) -> Option<u32> {
+        let threads = if self.is_of_cores { 1 } else { kind.threads_per_core() };
+        let cores = self.cpus.div_ceil(threads).max(1);
+        let fits = cores <= kind.cores && self.cpus <= kind.cpus;
+        fits.then_some(if self.is_whole { kind.cores } else { cores })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +101,11 @@ impl Demand {
             }
             _ => None,
         };
-        Demand { least_nodes, plain, promised: entry.promised.as_ref().map(|promise| promise.at) }
+        let slice = match entry.spec.options.as_slice() {
+            [only] if is_shared(only) && only.nodes.len() == 1 => SliceDemand::of(&entry.spec, only),
+            _ => None,
+        };
+        Demand { least_nodes, plain, slice, promised: entry.promised.as_ref().map(|promise| promise.at) }
     }
 
     /// It wants nodes for so long or for longer.
@@ -95,11 +143,24 @@ pub(crate) struct Waiting {
     n_jobs: usize,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Block {
     entries: Vec<(QueueKey, Demand)>,
     /// The shortest time that is wanted, by how many nodes: none of the block is shorter, and one is as short.
     shortest: [Option<Span>; N_CLASSES],
+    /// Of slices, the fewest nodes, by how many CPUs of each.
+    fewest: [u32; N_CPU_CLASSES],
+}
+
+/// How many nodes have so many cores free, now and beside the reservation of the first that waits: what a search through
+/// the queue is for where jobs share nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SliceRoom {
+    threads: u32,
+    /// By the number of cores.
+    now: Vec<u32>,
+    /// For who stays longer than that.
+    later: Option<(Span, Vec<u32>)>,
 }
 
 /// For how long some nodes stay free from now on, by how many: what a search through the queue is for.
@@ -112,6 +173,9 @@ pub(crate) struct Room {
 
 /// Numbers of nodes that lie between two powers of two are of one class; all from the highest power on are.
 const N_CLASSES: usize = 21;
+
+/// The same of CPUs of a node.
+const N_CPU_CLASSES: usize = 8;
 
 /// Few enough to be looked at one by one, and many enough to make passing over them worth while.
 const MOST_JOBS: usize = 64;
@@ -190,7 +254,7 @@ impl Waiting {
         self.n_jobs -= 1;
         if block.entries.is_empty() {
             self.blocks.remove(block_idx);
-        } else if block.shortest[class(demand.least_nodes)] == Some(demand.shortest()) {
+        } else if block.is_at_an_edge(&demand) {
             block.summarise();
         }
         Some(demand)
@@ -213,6 +277,21 @@ impl Waiting {
         None
     }
 
+    /// The first behind another one that wants a slice for which there may be room: for all others between them there is
+    /// none.
+    pub(super) fn next_slice(&self, behind: QueueKey, room: &SliceRoom) -> Option<(QueueKey, &Demand)> {
+        let first_idx = self.block_of(behind);
+        let blocks =
+            self.blocks.iter().enumerate().skip(first_idx).filter(|(_, block)| room.may_hold_any(&block.fewest));
+        blocks.into_iter().find_map(|(block_idx, block)| {
+            let n_before =
+                if block_idx == first_idx { block.entries.partition_point(|(key, _)| *key <= behind) } else { 0 };
+            let has_room = |demand: &Demand| demand.slice.is_some_and(|slice| room.may_hold(&slice));
+            let found = block.entries[n_before..].iter().find(|(_, demand)| has_room(demand));
+            found.map(|(key, demand)| (*key, demand))
+        })
+    }
+
     /// The block where it is, or would be; 0 if there is none.
     fn block_of(&self, key: QueueKey) -> usize {
         let begins_before = |block: &Block| block.entries.first().is_some_and(|(first, _)| *first <= key);
@@ -229,6 +308,12 @@ impl PartialEq for Waiting {
 
 impl Eq for Waiting {}
 
+impl Default for Block {
+    fn default() -> Block {
+        Block { entries: Vec::new(), shortest: [None; N_CLASSES], fewest: [u32::MAX; N_CPU_CLASSES] }
+    }
+}
+
 impl Block {
     fn place(&self, key: QueueKey) -> Result<usize, usize> {
         self.entries.binary_search_by_key(&key, |(known, _)| *known)
@@ -237,15 +322,83 @@ impl Block {
     fn count(&mut self, demand: &Demand) {
         let shortest = &mut self.shortest[class(demand.least_nodes)];
         *shortest = Some(shortest.map_or(demand.shortest(), |known| known.min(demand.shortest())));
+        if let Some(slice) = &demand.slice {
+            let fewest = &mut self.fewest[cpu_class(slice.cpus)];
+            *fewest = slice.nodes.min(*fewest);
+        }
+    }
+
+    /// Is none of the block shorter, or none of its slices on fewer nodes?
+    fn is_at_an_edge(&self, demand: &Demand) -> bool {
+        let is_fewest = |slice: &SliceDemand| self.fewest[cpu_class(slice.cpus)] == slice.nodes;
+        self.shortest[class(demand.least_nodes)] == Some(demand.shortest())
+            || demand.slice.as_ref().is_some_and(is_fewest)
     }
 
     fn summarise(&mut self) {
-        self.shortest = [None; N_CLASSES];
+        (self.shortest, self.fewest) = ([None; N_CLASSES], [u32::MAX; N_CPU_CLASSES]);
         for idx in 0..self.entries.len() {
             let demand = self.entries[idx].1;
             self.count(&demand);
         }
     }
+}
+
+impl SliceRoom {
+    /// `now` has for each number of cores how many nodes have as many free.
+    pub(crate) fn new(threads: u32, now: Vec<u32>) -> SliceRoom {
+        SliceRoom { threads: threads.max(1), now, later: None }
+    }
+
+    pub(crate) fn now(&self) -> &[u32] {
+        &self.now
+    }
+
+    /// From now on there is a reservation after this span, beside which as many nodes have room.
+    pub(crate) fn reserve(&mut self, after: Span, counts: Vec<u32>) {
+        self.later = Some((after, counts));
+    }
+
+    /// A node has fewer cores free.
+    pub(crate) fn take_now(&mut self, before: i64, after: i64) {
+        SliceRoom::take(&mut self.now, before, after);
+    }
+
+    /// The same beside the reservation.
+    pub(crate) fn take_later(&mut self, before: i64, after: i64) {
+        if let Some((_, counts)) = &mut self.later {
+            SliceRoom::take(counts, before, after);
+        }
+    }
+
+    pub(crate) fn take(counts: &mut [u32], before: i64, after: i64) {
+        let place = |cores: i64| (cores.max(-1) + 1) as usize;
+        let gone = counts.get_mut(place(after)..).unwrap_or_default();
+        let n_gone = place(before).saturating_sub(place(after));
+        gone.iter_mut().take(n_gone).for_each(|count| *count -= 1);
+    }
+
+    fn may_hold(&self, slice: &SliceDemand) -> bool {
+        let counts = match &self.later {
+            Some((after, counts)) if slice.wall > *after => counts,
+            Some(_) | None => &self.now,
+        };
+        let threads = if slice.is_of_cores { 1 } else { self.threads };
+        let cores = if slice.is_whole { counts.len() - 1 } else { slice.cpus.div_ceil(threads).max(1) as usize };
+        counts.get(cores).is_some_and(|count| *count >= slice.nodes)
+    }
+
+    fn may_hold_any(&self, fewest: &[u32; N_CPU_CLASSES]) -> bool {
+        let has_room = |(class, nodes): (usize, &u32)| {
+            let least_cores = (1_u32 << class).div_ceil(self.threads) as usize;
+            self.now.get(least_cores).is_some_and(|count| count >= nodes)
+        };
+        fewest.iter().enumerate().any(has_room)
+    }
+}
+
+fn cpu_class(cpus: u32) -> usize {
+    (cpus.max(1).ilog2() as usize).min(N_CPU_CLASSES - 1)
 }
 
 impl Room {
@@ -296,7 +449,7 @@ mod tests {
                 let nodes = 1 + (roll(8) * roll(8)) as u32;
                 let plain = PlainDemand { cluster: ClusterId(0), wall: Span::from_secs(1 + roll(500) as i64) };
                 let plain = (roll(9) > 0).then_some(plain);
-                let demand = Demand { least_nodes: nodes, plain, promised: None };
+                let demand = Demand { least_nodes: nodes, plain, slice: None, promised: None };
                 waiting.insert(key, demand);
                 expected.insert(key, demand);
             } else if let Some(key) = expected.keys().nth(roll(expected.len().max(1) as u64) as usize).copied() {
