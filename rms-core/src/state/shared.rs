@@ -271,12 +271,29 @@ impl SharedCluster {
         }
     }
 
+    /// Somebody gets something of a node, or gives it back: nothing else of it changes.
     fn edit(&mut self, node: NodeId, edit: impl FnOnce(&mut Line)) {
-        if let Ok(idx) = self.line_idx(node) {
-            self.count(idx, false);
-            edit(&mut self.lines[idx].1);
-            self.count(idx, true);
+        let Ok(idx) = self.line_idx(node) else { return };
+        let line = &mut self.lines[idx].1;
+        let before = line.n_free();
+        edit(line);
+        let (after, threads) = (line.n_free(), self.kinds[line.kind].threads_per_core());
+        if before == after {
+            return;
         }
+        let cpus = |n_free: u32| u64::from(n_free) * u64::from(threads);
+        self.n_free_cpus = self.n_free_cpus - cpus(before) + cpus(after);
+        let (n_nodes, nodes) = &mut self.by_free[before as usize];
+        *n_nodes -= u32::from(nodes.remove(node));
+        let (n_nodes, nodes) = self.bucket(after);
+        *n_nodes += u32::from(nodes.insert(node));
+    }
+
+    fn bucket(&mut self, n_free: u32) -> &mut (u32, IdSet) {
+        while self.by_free.len() <= n_free as usize {
+            self.by_free.push((0, IdSet::default()));
+        }
+        &mut self.by_free[n_free as usize]
     }
 
     /// What a node has free is counted, or is no more.
@@ -286,17 +303,15 @@ impl SharedCluster {
         let n_cpus = u64::from(n_free) * u64::from(self.kinds[line.kind].threads_per_core());
         let n_shut = u32::from(line.is_usable && !line.is_open);
         let n_usable = u32::from(line.is_usable);
-        if line.is_open {
-            while self.by_free.len() <= n_free as usize {
-                self.by_free.push((0, IdSet::default()));
-            }
-            let (n_nodes, nodes) = &mut self.by_free[n_free as usize];
+        let (node, is_open, kind) = (*node, line.is_open, line.kind);
+        if is_open {
+            let (n_nodes, nodes) = self.bucket(n_free);
             match comes {
-                true => *n_nodes += u32::from(nodes.insert(*node)),
-                false => *n_nodes -= u32::from(nodes.remove(*node)),
+                true => *n_nodes += u32::from(nodes.insert(node)),
+                false => *n_nodes -= u32::from(nodes.remove(node)),
             }
         }
-        let (usable, kind) = (&mut self.n_usable, line.kind);
+        let usable = &mut self.n_usable;
         match comes {
             true => (self.n_free_cpus, self.n_shut) = (self.n_free_cpus + n_cpus, self.n_shut + n_shut),
             false => (self.n_free_cpus, self.n_shut) = (self.n_free_cpus - n_cpus, self.n_shut - n_shut),
@@ -386,7 +401,7 @@ impl Shared {
         if self.clusters.is_empty() {
             return;
         }
-        let mut held = Held::default();
+        let (mut held, mut last_end) = (Held::default(), None);
         let leaving = entry.started().and_then(|started| Some(&started.evolved.as_ref()?.leaving));
         for node in entry.held() {
             let Some(known) = nodes.get(&node) else { continue };
@@ -404,9 +419,12 @@ impl Shared {
                 None => Piece::whole(&known.inventory),
             };
             shared.edit(node, |line| line.add(Hold { until, job, piece, grant }));
-            shared.ends.insert((until, job));
             held.nodes.push((known.cluster, node));
-            held.ends.insert((known.cluster, until));
+            if last_end != Some((known.cluster, until)) {
+                last_end = Some((known.cluster, until));
+                shared.ends.insert((until, job));
+                held.ends.insert((known.cluster, until));
+            }
         }
         if !held.nodes.is_empty() {
             self.held.insert(job, held);
