@@ -17,6 +17,7 @@ mod resize;
 mod restart;
 mod scale;
 mod server;
+mod shared;
 mod strangers;
 mod swf;
 mod table;
@@ -43,6 +44,7 @@ const PARTS: &[Part] = &[
     ("profile", profile::table),
     ("offline", offline::table),
     ("swf", swf::table),
+    ("shared", shared::table),
     ("commit", commit::table),
     ("dispatch", scale::dispatch),
     ("queue", scale::queue),

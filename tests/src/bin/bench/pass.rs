@@ -45,7 +45,7 @@ struct World {
 }
 
 /// The pass is timed, not the disk.
-struct Forgetful;
+pub struct Forgetful;
 
 impl Journal for Forgetful {
     type Error = Infallible;
@@ -115,7 +115,11 @@ impl World {
 
 /// An agent of cluster `a` that has just connected.
 pub fn connected(node_idx: u32) -> Event {
-    let inventory = Inventory { cores: 8, cpus: 8, ..Inventory::default() };
+    connected_with(node_idx, Inventory { cores: 8, cpus: 8, ..Inventory::default() })
+}
+
+/// The same of a node that has this.
+pub fn connected_with(node_idx: u32, inventory: Inventory) -> Event {
     let hello = AgentHello { cluster: "a".to_owned(), address: format!("127.0.0.1:{}", 1000 + node_idx), inventory };
     Event::AgentConnected { name: format!("a{node_idx}"), hello, report: NodeReport::default() }
 }
@@ -136,6 +140,6 @@ fn submission(shapes: Vec<Shape>) -> Submission {
     }
 }
 
-fn millis_since(begun: Instant) -> f64 {
+pub fn millis_since(begun: Instant) -> f64 {
     begun.elapsed().as_secs_f64() * 1000.0
 }

@@ -68,6 +68,42 @@ pub fn table() -> Result<Table> {
     Ok(table)
 }
 
+/// Logs that count processors, on nodes of several cores: by cores beside by nodes.
+const SHARED: [(&str, &str, &str); 4] = [
+    ("SDSC-SP2-1998-4.2-cln.swf.gz", "16", "8"),
+    ("RICC-2010-2.sept10k.swf.gz", "1024", "8"),
+    ("LLNL-Atlas-2006-2.1-cln.swf.gz", "1152", "8"),
+    ("CEA-Curie-2011-2.1-cln.p10.swf.gz", "5040", "16"),
+];
+
+/// Jobs per CPU second where jobs share nodes, and what sharing gives them.
+pub fn shared(table: &mut Table) -> Result<()> {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
+    for (file, nodes, cores) in SHARED {
+        let trace = traces.join(file);
+        if !trace.exists() {
+            println!("shared: {file} is skipped: there is no {}", traces.display());
+            continue;
+        }
+        for policy in ["easy", "conservative"] {
+            for allocation in ["nodes", "cores"] {
+                let args = ["--nodes", nodes, "--cores-per-node", cores, "--allocation", allocation];
+                let figures = run(&trace, &args, "1000000", policy)?;
+                let figure = |name: &str| figures[name].as_f64().with_context(|| format!("{name} is missing"));
+                let what = format!(
+                    "{file}, {nodes} x {cores}, {policy}, by {allocation}: mean wait {:.0} s, bounded slowdown {:.1}, cores used {:.2}",
+                    figure("mean_wait_s")?,
+                    figure("mean_bounded_slowdown")?,
+                    figure("core_utilisation")?
+                );
+                let target = if policy == "easy" { Target::AtLeast(100_000.0) } else { Target::Reference };
+                table.measure(what, figure("jobs_per_s")?, "/CPU s", target, "what is written down of each job");
+            }
+        }
+    }
+    Ok(())
+}
+
 fn run(trace: &PathBuf, args: &[&str], n_jobs: &str, policy: &str) -> Result<Value> {
     let mut command = Command::new(sibling("rms")?);
     command.args(["sim", "swf"]).arg(trace).args(args);
