@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rms_model::Span;
 
-use crate::ceiling;
+use crate::ceiling::{self, Ceiling};
 use crate::cluster::Cluster;
 use crate::table::{Table, Target, quantile};
 
@@ -15,48 +15,70 @@ const N_JOBS: u32 = 3_000;
 pub fn rate() -> Result<Table> {
     let mut table =
         Table::new("Jobs (`true`): submit, start, exit, durable history; the floor is fork + exec + wait in this run");
-    let floor = ceiling::measure(4_000, 2)?;
-    table.note("floor: CPU", floor.cpu_ms, "ms");
-    table.note("floor: rate on two cores", floor.per_second, "/s");
+    let floor = floor(&mut table)?;
     for n_agents in [1, 4, 8] {
-        let cluster = Cluster::up(n_agents)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (before, begun) = (cluster.spent(), Instant::now());
-        runtime.block_on(async {
-            let client = cluster.client().await?;
-            client.submit(N_JOBS, &["/bin/true"], Span::from_mins(10)).await?;
-            client.drained(Duration::from_secs(300)).await
-        })?;
-        let (took, after) = (begun.elapsed(), cluster.spent());
-        let each = |spent: Duration| spent.as_secs_f64() * 1000.0 / f64::from(N_JOBS);
-        let (server, agents) = (each(after.server - before.server), each(after.agents - before.agents));
-        let supervisors = each(after.supervisors.saturating_sub(before.supervisors));
-        let ended = each(after.ended.saturating_sub(before.ended));
-        let rate = f64::from(N_JOBS) / took.as_secs_f64();
         let share = match n_agents {
             8 => Target::AtLeast(0.75 * floor.per_second),
             4 => Target::AtLeast(0.60 * floor.per_second),
             _ => Target::Reference,
         };
-        table.measure(
-            format!("{n_agents} agents: jobs"),
-            rate,
-            "/s",
-            share,
-            "one job holds a node from its start to its report",
-        );
-        table.note(format!("{n_agents} agents: CPU of the server for a job"), server, "ms");
-        table.note(format!("{n_agents} agents: CPU of agents and spawners for a job"), agents, "ms");
-        // The spawner ignores the ends of its children, and the kernel then forgets what they used: lower bounds.
-        table.note(format!("{n_agents} agents: CPU of supervisors for a job, at least"), supervisors, "ms");
-        table.note(format!("{n_agents} agents: CPU of a task with its fork and exec, at least"), ended, "ms");
-        let whole = (server + agents + supervisors + ended) / floor.cpu_ms;
-        table.note(format!("{n_agents} agents: CPU of everything, in floors"), whole, "×");
-        let apart = (server + agents + floor.cpu_ms) / floor.cpu_ms;
-        let what = format!("{n_agents} agents: CPU without the supervisor, in floors");
-        table.measure(what, apart, "×", Target::AtMost(1.3), "messages, journal and the spool of each job");
+        let what = format!("{n_agents} agents");
+        note(
+            &mut table,
+            &floor,
+            &Cluster::up(n_agents)?,
+            (&what, share, "one job holds a node from its start to its report"),
+        )?;
     }
     Ok(table)
+}
+
+/// The same for jobs of one core each on one node of eight declared cores.
+pub fn shared_node() -> Result<Table> {
+    let mut table =
+        Table::new("Jobs of one core (`true`) on one shared node of 8 declared cores, beside the same floor");
+    let floor = floor(&mut table)?;
+    let cluster = Cluster::up(1)?;
+    cluster.rms(&["admin", "set", "allocation", "cores"])?;
+    let target = Target::AtLeast(0.65 * floor.per_second);
+    note(&mut table, &floor, &cluster, ("shared node", target, "one agent starts all of them"))?;
+    Ok(table)
+}
+
+fn floor(table: &mut Table) -> Result<Ceiling> {
+    let floor = ceiling::measure(4_000, 2)?;
+    table.note("floor: CPU", floor.cpu_ms, "ms");
+    table.note("floor: rate on two cores", floor.per_second, "/s");
+    Ok(floor)
+}
+
+/// Runs jobs, and notes their rate, which has a target and a bound, and their CPU.
+fn note(table: &mut Table, floor: &Ceiling, cluster: &Cluster, rated: (&str, Target, &'static str)) -> Result<()> {
+    let (what, target, bound) = rated;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (before, begun) = (cluster.spent(), Instant::now());
+    runtime.block_on(async {
+        let client = cluster.client().await?;
+        client.submit(N_JOBS, &["/bin/true"], Span::from_mins(10)).await?;
+        client.drained(Duration::from_secs(300)).await
+    })?;
+    let (took, after) = (begun.elapsed(), cluster.spent());
+    let each = |spent: Duration| spent.as_secs_f64() * 1000.0 / f64::from(N_JOBS);
+    let (server, agents) = (each(after.server - before.server), each(after.agents - before.agents));
+    let supervisors = each(after.supervisors.saturating_sub(before.supervisors));
+    let ended = each(after.ended.saturating_sub(before.ended));
+    table.measure(format!("{what}: jobs"), f64::from(N_JOBS) / took.as_secs_f64(), "/s", target, bound);
+    table.note(format!("{what}: CPU of the server for a job"), server, "ms");
+    table.note(format!("{what}: CPU of agents and spawners for a job"), agents, "ms");
+    // The spawner ignores the ends of its children, and the kernel then forgets what they used: lower bounds.
+    table.note(format!("{what}: CPU of supervisors for a job, at least"), supervisors, "ms");
+    table.note(format!("{what}: CPU of a task with its fork and exec, at least"), ended, "ms");
+    let whole = (server + agents + supervisors + ended) / floor.cpu_ms;
+    table.note(format!("{what}: CPU of everything, in floors"), whole, "×");
+    let apart = (server + agents + floor.cpu_ms) / floor.cpu_ms;
+    let apart_of = format!("{what}: CPU without the supervisor, in floors");
+    table.measure(apart_of, apart, "×", Target::AtMost(1.3), "messages, journal and the spool of each job");
+    Ok(())
 }
 
 /// One job at a time on a warm cluster, from the command line.

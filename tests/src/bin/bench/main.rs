@@ -37,6 +37,7 @@ type Part = (&'static str, fn() -> Result<Table>);
 const PARTS: &[Part] = &[
     ("floor", floor),
     ("jobs", jobs::rate),
+    ("shared-node", jobs::shared_node),
     ("latency", jobs::latency),
     ("pass", pass::table),
     ("wide", wide::table),
