@@ -1,6 +1,6 @@
 //! Drives the loop of the node: hears supervisors, spawner and server, and does what the loop decides.
 
-mod look;
+pub mod look;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -322,7 +322,13 @@ impl Node {
             }
             Outbound::Update(desired) => {
                 if let Some(share) = self.shares.get(desired.job, desired.run) {
-                    share.update(self.setup.order(&desired));
+                    let (before, mut order) = (share.order(), self.setup.order(&desired));
+                    if self.setup.is_outgrown(&before) {
+                        // Its numbers mean what others have now.
+                        (order.mask, order.packages) = (before.mask.clone(), before.packages.clone());
+                        order.devices.clone_from(&before.devices);
+                    }
+                    share.update(order);
                     tell(&share, JobOrder::Update);
                 }
             }

@@ -35,6 +35,9 @@ pub struct Order {
     pub negotiates: Option<Negotiates>,
     /// The directory with `srun`, if `rms` is installed beside the agent.
     pub aliases: Option<PathBuf>,
+    /// The CPUs of a job that shares the node, core by core, in a list for each package.
+    #[serde(default)]
+    pub packages: Vec<Vec<u32>>,
     /// What it has of the node's devices, where it shares them; absent: all.
     #[serde(default)]
     pub devices: Option<OwnDevices>,
@@ -307,6 +310,7 @@ pub mod tests {
             mark: String::new(),
             negotiates: None,
             aliases: None,
+            packages: Vec::new(),
             devices: None,
         }
     }

@@ -16,13 +16,13 @@ use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{Identity, Role};
 use rms_wire::{Credentials, Endpoint, Revoked, Serve, TokenText};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::address::Advertised;
 use crate::cgroup::{Claim, Keeping, Parent};
 use crate::config::{Config, FILE, Written};
 use crate::devices::DeviceFiles;
-use crate::driver::Node;
+use crate::driver::{Node, look};
 use crate::keys::{KeyDirs, Keys};
 use crate::peer::Peers;
 use crate::setup::{self, Setup};
@@ -76,6 +76,8 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         mask: (topology.is_masked || cgroups.has_cpuset()).then_some(topology.cpus),
         cgroups,
         cores: topology.cores,
+        announced: watch::Sender::new(inventory.clone()),
+        inventory,
         devices: devices.clone(),
         rsh: setup::rsh_beside(&program),
         program,
@@ -92,9 +94,22 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         .max_blocking_threads(MAX_THREADS)
         .build()
         .context("cannot start the runtime")?;
-    let served = runtime.block_on(serve(config, Arc::new(setup), inventory, credentials));
+    let served = runtime.block_on(serve(config, Arc::new(setup), credentials));
     runtime.shutdown_timeout(FAREWELL);
     served
+}
+
+/// Jobs that began when the node had more are counted with what it had then, until they have ended.
+fn remember(file: &Path, setup: &Setup, shares: &Shares) -> anyhow::Result<()> {
+    if look::outgrowing(setup, shares).is_some()
+        && let Ok(text) = std::fs::read(file)
+        && let Ok(before) = serde_json::from_slice(&text)
+    {
+        setup.announced.send_replace(before);
+        return Ok(());
+    }
+    let text = serde_json::to_vec(&setup.inventory).context("cannot write down what the node has")?;
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// What the kernel does not keep jobs to here, which is said once: names of `rms_model::resources::ENFORCEABLE`.
@@ -135,12 +150,7 @@ fn claim_cgroups(config: &Config, instance: &str, keeping: Keeping<'_>) -> anyho
     }
 }
 
-async fn serve(
-    config: Config,
-    setup: Arc<Setup>,
-    inventory: rms_model::Inventory,
-    credentials: Credentials,
-) -> anyhow::Result<()> {
+async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> anyhow::Result<()> {
     let revoked = Revoked::new();
     let roles = vec![Role::Agent];
     let serve = Serve::Peers { roles, join: false, revoked: revoked.clone() };
@@ -155,11 +165,12 @@ async fn serve(
     let listener = local::listen(&setup.agent_socket)
         .with_context(|| format!("cannot listen at {}", setup.agent_socket.display()))?;
     node.open().await.context("cannot take over what is in the spool")?;
+    remember(&config.dir.join("inventory.json"), &setup, &shares)?;
     let uplink = Uplink {
         server: config.server,
         endpoint: endpoint.clone(),
         cluster: config.cluster,
-        inventory,
+        inventory: setup.announced.subscribe(),
         advertised,
         credentials_dir: credentials_dir(&config.dir),
         revoked,

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rms_api::desired::{DesiredJob, LaunchNode};
+use rms_model::{Indices, Inventory};
+use tokio::sync::watch;
 
 use crate::cgroup::Parent;
 use crate::devices::DeviceFiles;
 use crate::hash::fnv1a;
 use crate::keys::Keys;
-use crate::order::{Negotiates, Order};
+use crate::order::{Negotiates, Order, OwnDevices};
 use crate::spool::Spool;
 use crate::topology::cores::Cores;
 use crate::topology::cpulist::CpuSet;
@@ -30,6 +32,9 @@ pub struct Setup {
     /// Of every job that has all of the node; `None` where no CPU was taken away and no cpuset keeps jobs to theirs.
     pub mask: Option<CpuSet>,
     pub cores: Cores,
+    /// What the node has, and what it says that it has: as much as jobs were given that began when it had more.
+    pub inventory: Inventory,
+    pub announced: watch::Sender<Inventory>,
     pub devices: DeviceFiles,
     /// This program, which is also its own spawner.
     pub program: PathBuf,
@@ -86,6 +91,9 @@ impl Setup {
             node_idx: desired.node_idx,
             mask: self.mask_of(desired),
             aliases: self.aliases.clone(),
+            packages: place_of(desired)
+                .map(|place| self.cores.by_package(place, desired.launch.one_thread_a_core))
+                .unwrap_or_default(),
             devices: place_of(desired).and_then(|place| self.devices.own(place, self.cgroups.has_devices())),
             agent_socket: self.agent_socket.clone(),
             rsh: self.rsh.clone(),
@@ -95,6 +103,32 @@ impl Setup {
                 server: self.server.clone(),
             }),
         }
+    }
+}
+
+impl Setup {
+    /// An order whose cores or devices the node has no more, or numbers otherwise now.
+    pub fn is_outgrown(&self, order: &Order) -> bool {
+        let Some((place, grant)) = order.place().and_then(|place| Some((place, place.grant.as_ref()?))) else {
+            return false;
+        };
+        let lacks = |indices: &Indices, count: u32| indices.iter().any(|index| index >= count);
+        let cpus = self.cores.of(place, order.launch.one_thread_a_core);
+        let devices = self.devices.own(place, self.cgroups.has_devices());
+        let gpus = |own: &Option<OwnDevices>| own.as_ref().map(|own| own.gpus.clone());
+        lacks(&grant.cores, self.inventory.cores)
+            || grant.devices.iter().any(|(name, indices)| lacks(indices, self.inventory.devices.count(name)))
+            || cpus.is_some_and(|cpus| order.mask.as_ref() != Some(&cpus))
+            || (order.devices.is_some() && gpus(&devices) != gpus(&order.devices))
+    }
+
+    /// From now on the server is told what there is. False if it was already.
+    pub fn announce(&self) -> bool {
+        self.announced.send_if_modified(|announced| {
+            let is_news = *announced != self.inventory;
+            announced.clone_from(&self.inventory);
+            is_news
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::{
     Backoff, Channel, Credentials, End, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::address::Advertised;
@@ -30,7 +30,8 @@ pub struct Uplink {
     pub server: String,
     pub endpoint: Endpoint,
     pub cluster: String,
-    pub inventory: Inventory,
+    /// A change of it ends the link, and the next hello tells it.
+    pub inventory: watch::Receiver<Inventory>,
     pub advertised: Advertised,
     pub credentials_dir: PathBuf,
     pub revoked: Revoked,
@@ -142,7 +143,9 @@ impl Uplink {
         let outbox = Outbox::new(sender, MAX_REPORTS);
         let address = self.advertised.towards(link.remote()).to_string();
         tracing::info!(address, "this is where peers will find us");
-        let hello = AgentHello { cluster: self.cluster.clone(), address, inventory: self.inventory.clone() };
+        let mut inventory = self.inventory.clone();
+        let hello =
+            AgentHello { cluster: self.cluster.clone(), address, inventory: inventory.borrow_and_update().clone() };
         let control = Control { outbox: outbox.clone(), hello };
         if self.events.send(NodeEvent::LinkUp(Box::new(control))).await.is_err() {
             return "the agent is ending".to_owned();
@@ -203,6 +206,11 @@ impl Uplink {
                         return link.closed().await;
                     }
                 },
+                // Closed only by the end of the agent.
+                Ok(()) = inventory.changed() => {
+                    link.close("the node has other cores, memory or devices now");
+                    return link.closed().await;
+                }
                 channel = link.accept() => match channel {
                     Ok(channel) => {
                         drop(tokio::spawn(serve_channel(channel, self.shares.clone(), self.watches.clone())));

@@ -9,7 +9,7 @@ use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
-use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Run, Time, Usage};
+use rms_model::{Generation, Grant, Indices, Inventory, JobId, NodeAdmin, NodeId, NodeLink, Run, Time, Usage};
 
 use crate::effect::Effect;
 use crate::jobs::Jobs;
@@ -31,6 +31,7 @@ impl Agents<'_> {
         hello: AgentHello,
         report: NodeReport,
     ) {
+        let (address, inventory) = (hello.address.clone(), hello.inventory.clone());
         let node = match self.admit_agent(now, step, name, hello, report.seen) {
             Ok(node) => node,
             Err(refusal) => {
@@ -43,6 +44,7 @@ impl Agents<'_> {
         }
         self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: now } });
         self.take_in(now, step, node, &report, true);
+        self.describe(now, step, node, inventory, address);
         self.jobs.context.tell(node);
         self.jobs.context.passes.wanted = true;
     }
@@ -74,9 +76,6 @@ impl Agents<'_> {
                 let (node, known, asked) = (name.to_owned(), home.clone(), cluster_name);
                 return Err(Refusal::NodeInAnotherCluster { node, known, asked });
             }
-            if entry.inventory != inventory || entry.address != address {
-                self.jobs.context.record(step, Fact::NodeDescribed { node, inventory, address });
-            }
             return Ok(node);
         }
         check_name(name)?;
@@ -94,6 +93,30 @@ impl Agents<'_> {
         self.jobs.context.audit(now, step, format!("agent/{name}"), "node-join", name.clone(), home);
         self.jobs.context.record(step, Fact::NodeJoined { node, cluster, name, inventory, address, at: now });
         Ok(node)
+    }
+
+    /// What a node says of itself, unless its jobs have more of it than that. Such a node gets no job until an admin has seen
+    /// to it: an agent tells so much less only by mistake.
+    fn describe(&mut self, now: Time, step: &mut Step, node: NodeId, inventory: Inventory, address: String) {
+        let state = self.jobs.state();
+        let entry = &state.nodes()[&node];
+        if entry.inventory == inventory && entry.address == address {
+            return;
+        }
+        let grants = entry.holders.iter().filter_map(|job| state.jobs()[job].grants().get(&node));
+        let has_room = has_room_for(&inventory, grants);
+        let reason = format!(
+            "it says that it has {} cores, {} and devices '{}', which is less than its jobs have; restart its agent when they \
+             have ended, then resume it",
+            inventory.cores, inventory.memory, inventory.devices
+        );
+        let inventory = if has_room { inventory } else { entry.inventory.clone() };
+        let is_enabled = entry.admin == NodeAdmin::Enabled;
+        self.jobs.context.record(step, Fact::NodeDescribed { node, inventory, address });
+        if !has_room && is_enabled {
+            let admin = NodeAdmin::Drain { reason, by: "the server".to_owned(), since: now };
+            self.jobs.context.record(step, Fact::NodeAdminChanged { node, admin });
+        }
     }
 
     pub(crate) fn agent_reported(&mut self, now: Time, step: &mut Step, name: &str, report: NodeReport) {
@@ -180,6 +203,19 @@ impl Agents<'_> {
         self.jobs.give_up_shares(now, step, node);
         self.jobs.context.passes.wanted = true;
     }
+}
+
+/// Do all of these fit beside each other?
+fn has_room_for<'a>(inventory: &Inventory, mut grants: impl Iterator<Item = &'a Grant>) -> bool {
+    let mut memory = 0_u64;
+    let is_there = |grant: &Grant| {
+        memory = memory.saturating_add(grant.memory.0);
+        let below = |indices: &Indices, count: u32| indices.iter().all(|index| index < count);
+        let has = |(name, indices): (&String, &Indices)| below(indices, inventory.devices.count(name));
+        below(&grant.cores, inventory.cores) && grant.devices.iter().all(has)
+    };
+    let are_there = grants.all(is_there);
+    are_there && memory <= inventory.memory.0
 }
 
 /// Who has drained a node that said that it can start nothing; no person is called so.

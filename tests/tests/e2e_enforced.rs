@@ -250,3 +250,49 @@ fn who_takes_more_memory_than_given_ends_and_the_neighbour_does_not() {
     let record = release(&deployment, "neighbour", neighbour);
     assert_eq!(record["outcome"]["word"], "completed", "{record}");
 }
+
+/// Has the agent start anew with these lines in its configuration.
+fn configure(deployment: &mut Deployment, base: &str, lines: &str) {
+    deployment.kill_agent("a1");
+    fs::write(deployment.agent_dir("a1").join("agent.toml"), format!("{base}\n{lines}\n")).expect("written");
+    deployment.restart_agent("a1");
+}
+
+#[test]
+fn a_node_that_comes_back_with_less_waits_for_those_who_have_more() {
+    let mut deployment = deployment(&[]);
+    let base = fs::read_to_string(deployment.agent_dir("a1").join("agent.toml")).expect("a join writes it");
+    configure(&mut deployment, &base, "topology = 'core:4'\nmemory_mib = 1000\ndevices = 'gpu:2'");
+    let cores_are = |deployment: &Deployment, cores: u32| {
+        wait_until("the node's cores", SOON, || (node(deployment)["cores"] == cores).then_some(()));
+    };
+    cores_are(&deployment, 4);
+    let wide = submit(&deployment, "wide", &["-c", "3", "--mem", "500M", "--gpus", "2"], "echo up");
+    let small = submit(&deployment, "small", &["--mem", "100M"], "echo up");
+    assert_eq!([said(&deployment, "wide"), said(&deployment, "small")], [["up"], ["up"]]);
+
+    for less in [
+        "topology = 'core:2'\nmemory_mib = 1000\ndevices = 'gpu:2'",
+        "topology = 'core:4'\nmemory_mib = 200\ndevices = 'gpu:1'",
+    ] {
+        configure(&mut deployment, &base, less);
+        let reason =
+            wait_until("the node to drain itself", SOON, || node(&deployment)["reason"].as_str().map(str::to_owned));
+        assert!(
+            reason.contains("began when this node had more") && reason.contains(&format!("job {wide}")),
+            "{reason}"
+        );
+        assert_eq!((&node(&deployment)["cores"], &node(&deployment)["memory_mib"]), (&4.into(), &1000.into()));
+    }
+    let waits = submit(&deployment, "waits", &[], "echo $RMS_CPUS_ON_NODE");
+    assert_eq!(release(&deployment, "small", small)["outcome"]["word"], "completed");
+    deployment.wait_for_state(waits, "waiting");
+    assert_eq!(release(&deployment, "wide", wide)["outcome"]["word"], "completed");
+    assert_eq!(said(&deployment, "waits"), ["1"]);
+    let now = node(&deployment);
+    assert_eq!(
+        (&now["memory_mib"], &now["devices"], &now["state"]),
+        (&200.into(), &serde_json::json!({"gpu": 1}), &"busy".into())
+    );
+    release(&deployment, "waits", waits);
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
+use rms_tests::apps::{Mpi, build};
 use rms_tests::harness::{Deployment, NodeOptions, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -111,4 +112,77 @@ fn gpus_of_a_shared_node_are_given_once() {
     for job in [one, three, plain] {
         deployment.rms(&["cancel", &job.to_string()]).ok();
     }
+}
+
+#[test]
+fn each_task_has_cpus_of_its_own_among_those_of_its_job() {
+    let deployment = deployment();
+    let output = deployment.rms(&["run", "-n", "2", "-c", "1", "grep", "Cpus_allowed_list", "/proc/self/status"]).ok();
+    let cpus: BTreeSet<&str> = output.stdout.lines().filter_map(|line| line.split('\t').nth(1)).collect();
+    assert!(cpus.len() == 2 && cpus.iter().all(|cpu| cpu.trim().parse::<u32>().is_ok()), "{}", output.stdout);
+    // A step that takes all of its job, and one that does not.
+    let look = "grep Cpus_allowed_list /proc/self/status | cut -f2";
+    let rms = deployment.rms_program().display();
+    let wrap = format!("{rms} run -n 2 sh -c \"{look}\"; echo -; {rms} run -n 1 sh -c \"{look}\"; {look}");
+    let job = deployment.submit(&["-n", "2", "-o", "steps", "--wrap", &wrap]);
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed");
+    let text = fs::read_to_string(deployment.path().join("steps")).expect("its output");
+    let (tasks, rest) = text.split_once("-\n").expect("two steps");
+    let cpus: BTreeSet<&str> = tasks.lines().collect();
+    let rest: Vec<&str> = rest.lines().collect();
+    assert!(cpus.len() == 2 && cpus.iter().all(|cpu| cpu.parse::<u32>().is_ok()), "{text}");
+    assert!(rest.len() == 2 && rest[0] == rest[1] && !cpus.contains(rest[0]), "{text}");
+}
+
+/// Two jobs of one core each start ranks by this `mpirun` at the same time, more than they have CPUs.
+fn check_mpi_jobs_keep_apart(mpi: Mpi) {
+    let hello = build(mpi, "hello").expect("it compiles");
+    let (Some(hello), Some(mpirun)) = (hello, mpi.mpirun()) else {
+        eprintln!("SKIPPED: {} is not installed; `cargo xtask setup` installs it", mpi.name());
+        return;
+    };
+    let deployment = deployment();
+    let (mpirun, dir) = (mpirun.display(), deployment.path().display());
+    let more = if mpi == Mpi::OpenMpi { "--oversubscribe" } else { "" };
+    let submit = |name: &str, other: &str| {
+        // Each waits for the other one's ranks.
+        let rank = format!(
+            "grep Cpus_allowed_list /proc/self/status | cut -f2 > {dir}/{name}.$$; touch {dir}/{name}.up; \
+             while [ ! -e {dir}/{other}.up ]; do sleep 0.05; done"
+        );
+        let rank = deployment.script(&format!("{name}.rank"), &format!("#!/bin/sh\n{rank}\n"));
+        let wrap = format!(
+            "{mpirun} {more} -n 2 {rank} && {mpirun} {more} -n 2 {} && echo $(grep -v '^#' $RMS_HOSTFILE)",
+            hello.display()
+        );
+        deployment.submit(&["-n", "1", "-t", "5m", "-o", &format!("{name}.out"), "--wrap", &wrap])
+    };
+    let jobs = [submit("one", "two"), submit("two", "one")];
+    let cpus = ["one", "two"].map(|name| {
+        let job = jobs[usize::from(name == "two")];
+        let record = deployment.wait_for_end(job);
+        let output = fs::read_to_string(deployment.path().join(format!("{name}.out"))).expect("its output");
+        assert_eq!(record["outcome"]["word"], "completed", "{output}");
+        assert!(output.contains("a1 slots=1"), "{output}");
+        let entries = fs::read_dir(deployment.path()).expect("ours").flatten().map(|entry| entry.path());
+        let is_rank = |path: &std::path::PathBuf| {
+            path.file_stem().is_some_and(|stem| stem == name)
+                && path.extension().is_some_and(|pid| pid.to_string_lossy().parse::<u32>().is_ok())
+        };
+        let seen: Vec<String> =
+            entries.filter(is_rank).map(|path| fs::read_to_string(path).expect("written")).collect();
+        assert!(seen.len() == 2 && seen[0] == seen[1], "{seen:?}");
+        seen[0].trim().to_owned()
+    });
+    assert!(cpus[0] != cpus[1] && cpus.iter().all(|cpu| cpu.parse::<u32>().is_ok()), "{cpus:?}");
+}
+
+#[test]
+fn two_jobs_of_open_mpi_on_one_node_keep_to_their_cores() {
+    check_mpi_jobs_keep_apart(Mpi::OpenMpi);
+}
+
+#[test]
+fn two_jobs_of_mpich_on_one_node_keep_to_their_cores() {
+    check_mpi_jobs_keep_apart(Mpi::Mpich);
 }

@@ -3,9 +3,10 @@
 use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
 use rms_core::node_loop::{Disk, Look};
+use rms_model::JobId;
 
 use crate::setup::Setup;
-use crate::share::Shares;
+use crate::share::{Share, Shares};
 use crate::spool;
 use crate::supervisor::tree;
 
@@ -22,17 +23,26 @@ pub fn look(setup: &Setup, shares: &Shares, mut undead: Vec<i32>) -> Look {
             violations.push(((share.job(), share.run()), complaint(n_bytes, most)));
         }
     }
-    Look { disk: disk(setup), undead, violations, problem: problem(setup) }
+    Look { disk: disk(setup), undead, violations, problem: problem(setup, shares) }
 }
 
 /// What else keeps this node from starting jobs, and what to do.
-fn problem(setup: &Setup) -> Option<String> {
+fn problem(setup: &Setup, shares: &Shares) -> Option<String> {
     if !setup.too_lax.is_empty() {
         let what = setup.too_lax.join(" and ");
         return Some(format!(
             "its kernel does not enforce {what}, which must_enforce in agent.toml demands; its log says why: mend that, or \
              demand less, and restart the agent"
         ));
+    }
+    if let Some(job) = outgrowing(setup, shares) {
+        return Some(format!(
+            "job {job} began when this node had more cores, memory or devices, or numbered them otherwise; when such jobs have \
+             ended it resumes by itself with what it has now: mend it, or wait for them"
+        ));
+    }
+    if setup.announce() {
+        return Some("it has other cores, memory or devices than before; it resumes by itself in a moment".to_owned());
     }
     let mut missing = setup.devices.missing();
     let first = missing.next()?.display();
@@ -44,6 +54,17 @@ fn problem(setup: &Setup) -> Option<String> {
         "the device file {first}{more} is gone, or is none any more; bring the device back, and the node resumes by itself, or \
          declare only what is there (devices in agent.toml) and restart the agent"
     ))
+}
+
+/// A job that runs with what the node has no more.
+pub fn outgrowing(setup: &Setup, shares: &Shares) -> Option<JobId> {
+    let mut memory = 0_u64;
+    shares.all().iter().filter(|share| !share.has_ended()).map(Share::order).find_map(|order| {
+        let granted = order.place().and_then(|place| place.grant.as_ref()).map_or(0, |grant| grant.memory.0);
+        memory = memory.saturating_add(granted);
+        let is_outgrown = (granted > 0 && memory > setup.inventory.memory.0) || setup.is_outgrown(&order);
+        is_outgrown.then_some(order.job)
+    })
 }
 
 fn disk(setup: &Setup) -> Option<Disk> {

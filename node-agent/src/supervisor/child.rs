@@ -19,6 +19,7 @@ use super::streams::{Input, open_input};
 use super::user::Account;
 use crate::order::Order;
 use crate::sys::{self, Image, Memory, SingleThreaded};
+use crate::topology;
 
 /// Everything about a process that is decided before the fork.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct Program<'a> {
     pub stdin: &'a Input,
     pub stdout: &'a OwnedFd,
     pub stderr: &'a OwnedFd,
+    /// Of those of the job; `None`: all of them.
+    pub cpus: Option<&'a topology::cpulist::CpuSet>,
     /// Stays open under its number.
     pub inherited: Option<&'a OwnedFd>,
 }
@@ -125,7 +128,7 @@ impl Program<'_> {
         let order = self.order;
         setsid().map_err(|error| format!("cannot start a session: {}", error.desc()))?;
         set_limits(&order.launch.execution.limits)?;
-        if let Some(mask) = &order.mask {
+        if let Some(mask) = self.cpus.or(order.mask.as_ref()) {
             let mut set = CpuSet::new();
             // CPUs that the kernel does not know are accounted, not applied.
             let n_set = mask.iter().filter(|cpu| set.set(**cpu as usize).is_ok()).count();

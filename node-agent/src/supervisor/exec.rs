@@ -72,6 +72,7 @@ impl Exec {
                 stdin,
                 stdout,
                 stderr,
+                cpus: None,
                 inherited: None,
             };
             Ok(program.start(single)?)

@@ -3,6 +3,7 @@
 //! Single-threaded, one `poll` at its heart, no timers but deadlines. It is the sub-reaper of everything the
 //! job starts, so "no child left" is "the tree is gone", and it hears of that by SIGCHLD.
 
+mod binding;
 mod child;
 mod complaint;
 mod confine;

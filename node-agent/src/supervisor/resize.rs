@@ -177,6 +177,7 @@ fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, St
         stdin: &nothing,
         stdout,
         stderr,
+        cpus: None,
         inherited: None,
     };
     program.start(single).map(Some).map_err(|error: ChildError| error.into())

@@ -85,6 +85,7 @@ fn start_into(
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,
+                cpus: None,
                 inherited: Some(&theirs),
             };
             let (pid, word) = program.start(single)?;

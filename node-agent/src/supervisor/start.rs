@@ -13,6 +13,7 @@ use rms_api::desired::LaunchNode;
 use rms_model::Work;
 use thiserror::Error;
 
+use super::binding;
 use super::child::{ChildError, Program, Word};
 use super::environment;
 use super::folder::Folder;
@@ -173,6 +174,7 @@ impl Starter<'_> {
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,
+                cpus: None,
                 inherited: None,
             };
             let (pid, word) = program.start(self.single)?;
@@ -201,6 +203,7 @@ impl Starter<'_> {
         let argv = argv.iter().cloned().map(c_string).collect::<Result<Vec<CString>, StartError>>()?;
         let candidates = candidates(argv.first().ok_or(StartError::ZeroByte)?, self.variables);
         let mut variables = self.variables.clone();
+        let cpus = binding::share_out(&self.order.packages, n_local, self.order.launch.cpus_per_task);
         let mut tasks = Vec::with_capacity(all.tasks.len());
         let mut rank_sockets = Vec::with_capacity(all.tasks.len());
         for (local, streams) in (0_u32..).zip(&all.tasks) {
@@ -222,6 +225,7 @@ impl Starter<'_> {
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,
+                cpus: cpus.get(local as usize),
                 inherited: theirs.as_ref(),
             };
             let (pid, word) = program.start(self.single)?;

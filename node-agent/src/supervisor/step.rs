@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFlags;
 use nix::unistd::{Pid, getpid};
 
+use super::binding;
 use super::child::Program;
 use super::environment;
 use super::exec::Exec;
@@ -25,6 +26,7 @@ use crate::pmi::frames::{Down, HubFrame, Placement, Up};
 use crate::pmi::node::first_birth;
 use crate::pmi::ranks::Ending;
 use crate::sys::{self, End, Reaped, SingleThreaded};
+use crate::topology::cpulist::CpuSet;
 
 /// One step here.
 #[derive(Debug)]
@@ -126,9 +128,17 @@ impl Step {
         let candidates = start::candidates(argv.first().ok_or(StartError::ZeroByte)?, &self.variables);
         let StepPart { cwd, first_task, n_local, n_tasks, n_readers, .. } = self.order.clone();
         let mut variables = self.variables.clone();
+        // Who does not take all of the job leaves room for other steps, and it is not known where these are.
+        let n_cpus: usize = parent.order.packages.iter().map(Vec::len).sum();
+        let takes_all = u64::from(n_local) * u64::from(self.order.cpus_per_task.max(1)) == n_cpus as u64;
+        let cpus = match takes_all {
+            true => binding::share_out(&parent.order.packages, n_local, self.order.cpus_per_task),
+            false => Vec::new(),
+        };
         for local in 0..n_local {
             let task = first_task.saturating_add(local);
-            let rank = Rank { task, rank: task, local, n_local, n_ranks: n_tasks };
+            let cpus = cpus.get(local as usize);
+            let rank = Rank { task, rank: task, local, n_local, n_ranks: n_tasks, cpus };
             let socket = self.start_task(parent, &rank, (&argv, &candidates), &cwd, &mut variables, single)?;
             self.pmi.listen(task, socket);
             if local >= n_readers {
@@ -142,7 +152,7 @@ impl Step {
     fn start_task(
         &mut self,
         parent: &Parent<'_>,
-        rank: &Rank,
+        rank: &Rank<'_>,
         (argv, candidates): (&[CString], &[CString]),
         cwd: &str,
         variables: &mut Variables,
@@ -164,6 +174,7 @@ impl Step {
                 stdin,
                 stdout,
                 stderr,
+                cpus: rank.cpus,
                 inherited: Some(&theirs),
             };
             Ok(program.start(single)?)
@@ -457,7 +468,7 @@ impl Step {
             let cwd = Path::new(&self.order.cwd).join(part.wdir.as_deref().unwrap_or_default()).display().to_string();
             for rank in part.first_rank..part.first_rank.saturating_add(part.n_ranks) {
                 let task = placement.first_task.saturating_add(local);
-                let rank = Rank { task, rank, local, n_local, n_ranks: placement.n_ranks };
+                let rank = Rank { task, rank, local, n_local, n_ranks: placement.n_ranks, cpus: None };
                 let socket = self.start_task(parent, &rank, (&argv, &candidates), &cwd, &mut variables, single)?;
                 self.tasks.last_mut().map(|task| task.input.feed(b""));
                 sockets.push((task, socket));
@@ -470,12 +481,13 @@ impl Step {
 
 /// Which task of a step one is, and which rank of its world.
 #[derive(Clone, Copy, Debug)]
-struct Rank {
+struct Rank<'a> {
     task: u32,
     rank: u32,
     local: u32,
     n_local: u32,
     n_ranks: u32,
+    cpus: Option<&'a CpuSet>,
 }
 
 /// What a task's outputs have under way: tasks whose output nobody reads must not fill our memory, however many they are.

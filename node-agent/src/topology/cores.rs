@@ -9,6 +9,8 @@ use super::cpulist::CpuSet;
 pub struct Cores {
     /// The logical CPUs of each. A core that is only declared has none.
     cpus: Vec<Vec<u32>>,
+    /// That of each; a core of which nothing is said is in the first one.
+    packages: Vec<u32>,
     /// As the server counts them.
     threads_per_core: u32,
     n_cpus: u32,
@@ -17,19 +19,38 @@ pub struct Cores {
 impl Cores {
     /// The server counts `n_cpus` in all, and `threads_per_core` for each core that it grants.
     pub fn new(cpus: Vec<Vec<u32>>, threads_per_core: u32, n_cpus: u32) -> Cores {
-        Cores { cpus, threads_per_core, n_cpus }
+        Cores { cpus, packages: Vec::new(), threads_per_core, n_cpus }
+    }
+
+    /// The same in these packages, one for each core.
+    #[must_use]
+    pub fn in_packages(self, packages: Vec<u32>) -> Cores {
+        Cores { packages, ..self }
     }
 
     /// The same CPUs as `n_cores` declared cores of so many threads each.
     pub fn declared(self, n_cores: u32, threads_per_core: u32) -> Cores {
         let mut there = self.cpus.into_iter().flatten();
         let cpus = (0..n_cores).map(|_| there.by_ref().take(threads_per_core as usize).collect()).collect();
-        Cores { cpus, threads_per_core, n_cpus: n_cores.saturating_mul(threads_per_core) }
+        Cores::new(cpus, threads_per_core, n_cores.saturating_mul(threads_per_core))
     }
 
     /// The CPUs of a job that has this place; `None`: all of the node's. Of a core that it has in part, or with
     /// `one_thread_a_core`, it has the first threads. What it has of declared cores only is counted, not applied.
     pub fn of(&self, place: &LaunchNode, one_thread_a_core: bool) -> Option<CpuSet> {
+        Some(self.in_order(place, one_thread_a_core)?.into_iter().map(|(_, cpu)| cpu).collect())
+    }
+
+    /// The same CPUs of a job that shares the node, core by core, in a list for each package; none of one that does not.
+    pub fn by_package(&self, place: &LaunchNode, one_thread_a_core: bool) -> Vec<Vec<u32>> {
+        let cpus = place.grant.as_ref().and_then(|_| self.in_order(place, one_thread_a_core)).unwrap_or_default();
+        let package = |(core, _): &(u32, u32)| self.packages.get(*core as usize).copied().unwrap_or(0);
+        let packages = cpus.chunk_by(|one, next| package(one) == package(next));
+        packages.map(|cpus| cpus.iter().map(|(_, cpu)| *cpu).collect()).collect()
+    }
+
+    /// Each with its core.
+    fn in_order(&self, place: &LaunchNode, one_thread_a_core: bool) -> Option<Vec<(u32, u32)>> {
         let threads = if one_thread_a_core { 1 } else { self.threads_per_core };
         let n_cpus = match &place.grant {
             Some(grant) => grant.cores.len().saturating_mul(threads),
@@ -37,12 +58,12 @@ impl Cores {
             None => self.n_cpus,
         };
         let is_granted = |core: u32| place.grant.as_ref().is_none_or(|grant| grant.cores.contains(core));
-        let cores = (0..).zip(&self.cpus).filter(|(core, _)| is_granted(*core)).map(|(_, cpus)| cpus);
+        let cores = (0..).zip(&self.cpus).filter(|(core, _)| is_granted(*core));
         let most_each = if one_thread_a_core { 1 } else { usize::MAX };
-        let cpus = cores.flat_map(|cpus| cpus.iter().copied().take(most_each));
+        let cpus = cores.flat_map(|(core, cpus)| cpus.iter().map(move |cpu| (core, *cpu)).take(most_each));
         // Cores need not have as many threads as each other, so only who gave some back is counted.
         let most = if place.cpus < n_cpus { place.cpus as usize } else { usize::MAX };
-        let cpus: CpuSet = cpus.take(most).collect();
+        let cpus: Vec<(u32, u32)> = cpus.take(most).collect();
         (!cpus.is_empty()).then_some(cpus)
     }
 }
@@ -75,6 +96,14 @@ mod tests {
         expect(&machine(), &place(Some(&[1, 2]), 2), true, Some(&[1, 2]));
         expect(&machine(), &place(None, 8), false, None);
         expect(&machine(), &place(None, 8), true, Some(&[0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn cpus_are_listed_core_by_core_for_each_package() {
+        let machine = machine().in_packages(vec![0, 0, 1, 1]);
+        assert_eq!(machine.by_package(&place(Some(&[1, 2, 3]), 6), false), [vec![2, 6], vec![1, 5, 3, 7]]);
+        assert_eq!(machine.by_package(&place(Some(&[1, 2, 3]), 3), true), [vec![2], vec![1, 3]]);
+        assert!(machine.by_package(&place(None, 8), false).is_empty(), "it has the whole node");
     }
 
     #[test]

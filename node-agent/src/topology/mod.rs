@@ -74,7 +74,13 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
     };
     let threads = inventory.threads_per_core();
     let real = Cores::new(machine.cores, threads, cpus);
-    let cores = if wishes.declared.is_some() { real.declared(cores, threads) } else { real };
+    let cores = match wishes.declared {
+        Some(Declared { packs, .. }) => {
+            let cores_each = (cores / packs).max(1);
+            real.declared(cores, threads).in_packages((0..cores).map(|core| core / cores_each).collect())
+        }
+        None => real.in_packages(machine.packages),
+    };
     Ok(Topology { inventory, cpus: machine.cpus, is_masked: wishes.cpus.is_some(), cores })
 }
 

@@ -15,6 +15,8 @@ pub struct Machine {
     pub numa_nodes: u32,
     /// The logical CPUs of each core; cores follow one another by socket, NUMA node and core.
     pub cores: Vec<Vec<u32>>,
+    /// Of each core, counted from 0.
+    pub packages: Vec<u32>,
     pub cpus: CpuSet,
 }
 
@@ -57,8 +59,10 @@ pub fn read(root: &Path, allowed: Option<&CpuSet>) -> Result<Machine, SysfsError
         cores.entry((socket, numa_node, die, core)).or_default().push(*cpu);
     }
     let n_numa_nodes = (numa_nodes.len() as u32).max(1);
+    let package = |socket: &i64| sockets.range(..socket).count() as u32;
+    let packages = cores.keys().map(|(socket, ..)| package(socket)).collect();
     let cores = cores.into_values().collect();
-    Ok(Machine { sockets: sockets.len() as u32, numa_nodes: n_numa_nodes, cores, cpus })
+    Ok(Machine { packages, sockets: sockets.len() as u32, numa_nodes: n_numa_nodes, cores, cpus })
 }
 
 /// NUMA nodes that have at least one of the CPUs, with all of theirs; a kernel without NUMA names none.

@@ -159,6 +159,8 @@ impl World {
             cgroups,
             mask: self.mask.clone(),
             devices: DeviceFiles::default(),
+            announced: tokio::sync::watch::Sender::default(),
+            inventory: rms_model::Inventory::default(),
             too_lax: Vec::new(),
             cores: Cores::new(cpus.into_iter().map(|cpu| vec![cpu]).collect(), 1, 2),
             rsh: setup::rsh_beside(&program),

@@ -2,8 +2,9 @@
 
 use rms_api::answer::{JobState, Reason};
 use rms_api::call::{Nodes, Query, Shape};
+use rms_api::desired::{JobReport, JobStatus};
 use rms_api::{Answer, Call};
-use rms_model::{Inventory, JobId, Mebibytes, Outcome, Packing, Span};
+use rms_model::{Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
 
 use super::World;
 use super::dice::{Dice, for_seeds};
@@ -279,4 +280,25 @@ fn a_promise_on_shared_nodes_is_kept() {
         }
     });
     assert!(n_kept > 100, "{n_kept}");
+}
+
+#[test]
+fn a_node_that_says_less_than_its_jobs_have_keeps_them_and_gets_no_other() {
+    let mut world = shared(&[(8, 0)]);
+    let job = world.asks(Ask { cores: 6, ..PLAIN });
+    let (node, run) = (world.rms.state().node_named("n1").expect("it joined"), world.rms.state().jobs()[&job].run);
+    let there = world.rms.state().nodes()[&node].inventory.clone();
+    let less = Inventory { cores: 4, cpus: 4, ..there.clone() };
+    let runs = JobReport { job, run, status: JobStatus::running(world.now) };
+    world.joins("n1", less.clone(), vec![runs]);
+    let entry = &world.rms.state().nodes()[&node];
+    assert_eq!(entry.inventory, there);
+    let NodeAdmin::Drain { reason, .. } = &entry.admin else { panic!("{entry:?}") };
+    assert!(reason.contains("4 cores") && reason.contains("restart its agent"), "{reason}");
+    assert_eq!(world.cores_of(job), ["n1:0-5"]);
+    let waits = world.asks(PLAIN);
+    assert!(world.waits(waits));
+    // A machine that was restarted with less has lost its jobs.
+    world.joins("n1", less.clone(), Vec::new());
+    assert_eq!(world.rms.state().nodes()[&node].inventory, less);
 }
