@@ -6,7 +6,7 @@ use launcher_schedule::moldable::Sizes;
 use rms_api::Call;
 use rms_api::call::Select;
 use rms_api::desired::NodeExit;
-use rms_model::{Evolution, ExpandLimit, JobId, Span, Stage, Time};
+use rms_model::{Evolution, ExpandLimit, JobId, Mebibytes, Packing, Span, Stage, Time};
 
 use crate::dice::Dice;
 use crate::launcher::{Manner, Then};
@@ -20,6 +20,8 @@ pub struct Crowd {
     dice: Dice,
     /// Of what jobs do about lost nodes.
     losses: Dice,
+    /// Of what they take of their nodes.
+    shares: Dice,
     n_jobs_left: u32,
     /// The most nodes that a cluster has.
     n_nodes: u32,
@@ -34,7 +36,8 @@ impl Crowd {
         let mut dice = Dice::new(seed, STREAM);
         let longest_gap = dice.span(Span::from_secs(1), Span::from_secs(25));
         let losses = Dice::new(seed, STREAM_OF_LOSSES);
-        Crowd { dice, losses, n_jobs_left: n_jobs, n_nodes, longest_gap, negotiates: 0 }
+        let shares = Dice::new(seed, STREAM_OF_SHARES);
+        Crowd { dice, losses, shares, n_jobs_left: n_jobs, n_nodes, longest_gap, negotiates: 0 }
     }
 
     /// Most of what they do is about applications whose nodes change while they run.
@@ -67,6 +70,7 @@ impl Crowd {
                 return;
             }
             let job = self.job(world.now());
+            let job = self.with_share(job);
             self.submits(world, job);
             return;
         }
@@ -76,6 +80,17 @@ impl Crowd {
         }
         let call = self.call(world);
         world.call(&admin(), call);
+    }
+
+    /// Where jobs share nodes, most want a part of each.
+    fn with_share(&mut self, job: ModelJob) -> ModelJob {
+        let cpus = *self.shares.pick(&[0, 1, 1, 2, 3, 4]).expect("there are six");
+        let memory = *self.shares.pick(&[0, 0, 1024, 3000]).expect("there are four");
+        let mut job = job.cpus_per_task(cpus).memory(Mebibytes(memory));
+        let resources = &mut job.submission.resources;
+        (resources.exclusive, resources.packing) =
+            (self.shares.chance(10), if self.shares.chance(20) { Packing::Spread } else { Packing::Pack });
+        job
     }
 
     fn submits(&self, world: &mut World, job: ModelJob) {
@@ -219,6 +234,10 @@ impl Crowd {
                     ("policy", "fcfs"),
                     ("policy", "easy"),
                     ("policy", "conservative"),
+                    ("allocation", "nodes"),
+                    ("allocation", "cores"),
+                    ("allocation@a", "cores"),
+                    ("allocation@a", "default"),
                 ];
                 let (key, value) = *self.dice.pick(&settings).expect("there are some");
                 Call::Set { key: key.to_owned(), value: value.to_owned() }
@@ -233,6 +252,9 @@ impl Crowd {
             Call::Resume { nodes },
             Call::Release { select: Select::All },
             Call::Set { key: "queue_depth".to_owned(), value: "0".to_owned() },
+            // Profiles that were admitted before nodes were shared wait for this.
+            Call::Set { key: "allocation@a".to_owned(), value: "default".to_owned() },
+            Call::Set { key: "allocation".to_owned(), value: "nodes".to_owned() },
         ]
     }
 }
@@ -242,3 +264,4 @@ const USERS: [&str; 3] = ["ann", "bob", "cid"];
 /// The stream of chance that people are drawn from.
 const STREAM: u64 = 2;
 const STREAM_OF_LOSSES: u64 = 11;
+const STREAM_OF_SHARES: u64 = 12;

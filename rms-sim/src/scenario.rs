@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use negotiation::{NegotiationId, Phase};
 use rms_api::Call;
 use rms_core::{Fact, State};
-use rms_model::{JobId, Run, Settings, Span, Time};
+use rms_model::{Allocation, JobId, Run, Settings, Span, Time};
 
 use crate::check::Violation;
 use crate::crowd::Crowd;
@@ -107,7 +107,8 @@ pub fn small(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Brok
     let n_a = dice.number(1, 4);
     let n_b = dice.number(1, 2);
     let n_jobs = dice.number(5, 30);
-    let builder = WorldBuilder::default().seed(seed).settings(settings(&mut dice)).snapshot(snapshot);
+    let settings = shared(seed, settings(&mut dice));
+    let builder = WorldBuilder::default().seed(seed).settings(settings).snapshot(snapshot);
     let mut world = builder.cluster("a", n_a).cluster("b", n_b).build();
     let crowd = Crowd::new(seed, n_jobs, n_a);
     let storm_ends = Time::EPOCH + dice.span(Span::from_mins(1), Span::from_mins(8));
@@ -125,6 +126,7 @@ pub fn negotiating(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Bo
     let n_b = dice.number(1, 3);
     let n_jobs = dice.number(3, 16);
     let settings = Settings { release_grace: dice.span(Span::ZERO, Span::from_secs(20)), ..settings(&mut dice) };
+    let settings = shared(seed, settings);
     let builder = WorldBuilder::default().seed(seed).settings(settings).snapshot(snapshot);
     let mut world = builder.cluster("a", n_a).cluster("b", n_b).build();
     let crowd = Crowd::negotiating(seed, n_jobs, n_a);
@@ -165,6 +167,12 @@ fn settings(dice: &mut Dice) -> Settings {
         launcher_grace: dice.span(Span::from_secs(10), Span::from_secs(60)),
         ..Settings::default()
     }
+}
+
+/// In some worlds jobs share nodes.
+fn shared(seed: u64, settings: Settings) -> Settings {
+    let is_shared = Dice::new(seed, STREAM_OF_SHARING).chance(40);
+    Settings { allocation: if is_shared { Allocation::Cores } else { settings.allocation }, ..settings }
 }
 
 fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time) -> Result<usize, Violation> {
@@ -228,3 +236,5 @@ const PATIENCE: Span = Span::from_hours(4);
 const STREAM_OF_NEGOTIATIONS: u64 = 8;
 /// The stream of chance that worlds are drawn from.
 const STREAM: u64 = 3;
+/// The stream of chance that says whether jobs share nodes.
+const STREAM_OF_SHARING: u64 = 13;

@@ -3,7 +3,7 @@
 use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_core::agent::Told;
 use rms_core::node_loop::{Entry, ExecutionId, Remains, Unseen};
-use rms_model::{JobId, OnResize, Run, Span, Time, Usage};
+use rms_model::{Indices, JobId, OnResize, Run, Span, Time, Usage};
 
 use crate::program::{Part, Program};
 
@@ -17,8 +17,8 @@ pub struct Supervisor {
     node_idx: u32,
     part: Part,
     told: Told,
-    /// The CPUs that its processes keep to, and since which generation.
-    cpus: u32,
+    /// The cores that its processes keep to, each of one CPU, and since which generation.
+    cores: Indices,
     generation: u32,
     coming: Option<Coming>,
     joined: u32,
@@ -29,10 +29,10 @@ pub struct Supervisor {
 }
 
 /// Masks that are being set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Coming {
     at: Time,
-    cpus: u32,
+    cores: Indices,
     generation: u32,
 }
 
@@ -74,7 +74,7 @@ impl Supervisor {
             node_idx: wanted.node_idx,
             part: program.part(&wanted.launch, wanted.node_idx),
             told: Told::by(wanted),
-            cpus: cpus_of(wanted),
+            cores: cores_of(wanted),
             generation: wanted.launch.generation,
             coming: None,
             joined: wanted.joined(),
@@ -89,12 +89,12 @@ impl Supervisor {
     pub fn update(&mut self, now: Time, wanted: &DesiredJob) {
         self.told = Told::by(wanted);
         let generation = wanted.launch.generation;
-        self.coming = Some(Coming { at: now + MASKS_TAKE, cpus: cpus_of(wanted), generation });
+        self.coming = Some(Coming { at: now + MASKS_TAKE, cores: cores_of(wanted), generation });
     }
 
-    /// How many CPUs its processes use.
-    pub(crate) fn cpus(&self) -> u32 {
-        self.cpus
+    /// The cores that its processes use.
+    pub(crate) fn cores(&self) -> &Indices {
+        &self.cores
     }
 
     /// The negotiator of a job runs on its first node.
@@ -190,7 +190,7 @@ impl Supervisor {
 
     /// When something happens by itself.
     pub fn due(&self) -> Option<Time> {
-        let coming = self.coming.map(|coming| coming.at);
+        let coming = self.coming.as_ref().map(|coming| coming.at);
         self.changes_at().map(|at| coming.map_or(at, |coming| coming.min(at)))
     }
 
@@ -210,7 +210,7 @@ impl Supervisor {
             return None;
         }
         if let Some(coming) = self.coming.take_if(|coming| coming.at <= now) {
-            (self.cpus, self.generation) = (coming.cpus, coming.generation);
+            (self.cores, self.generation) = (coming.cores, coming.generation);
             return Some(self.report());
         }
         match self.phase.clone() {
@@ -325,8 +325,13 @@ impl Supervisor {
     }
 }
 
-fn cpus_of(wanted: &DesiredJob) -> u32 {
-    wanted.launch.nodes.get(wanted.node_idx as usize).map_or(0, |node| node.cpus)
+/// Of its grant, or of all cores, the first ones, as agents give them.
+pub(crate) fn cores_of(wanted: &DesiredJob) -> Indices {
+    let Some(place) = wanted.launch.nodes.get(wanted.node_idx as usize) else { return Indices::default() };
+    match &place.grant {
+        Some(grant) => grant.cores.iter().take(place.cpus as usize).collect(),
+        None => Indices::below(place.cpus),
+    }
 }
 
 /// All threads of the job are found and moved.

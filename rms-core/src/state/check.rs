@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{Indices, JobId, NodeId};
+use rms_model::{Grant, Indices, Inventory, JobId, NodeId};
 use thiserror::Error;
 
 use super::State;
@@ -28,6 +28,13 @@ pub enum Violation {
     Unsettled { job: JobId },
 }
 
+/// Has the node as much?
+fn is_within(grant: &Grant, inventory: &Inventory) -> bool {
+    let exist =
+        |(name, indices): (&String, &Indices)| indices.iter().all(|index| index < inventory.devices.count(name));
+    grant.cores.iter().all(|core| core < inventory.cores) && grant.devices.iter().all(exist)
+}
+
 impl State {
     /// Do all who hold a node have parts of their own, which are no more than there is?
     fn is_shared_fairly(&self, node: NodeId, entry: &Node) -> bool {
@@ -37,7 +44,7 @@ impl State {
         entry.holders.iter().all(|job| {
             let part = |job| self.jobs.get(job)?.part_of(node, &entry.inventory);
             let Some(grant) = part(job) else { return false };
-            let is_apart = cores.is_disjoint(&grant.cores);
+            let is_apart = cores.is_disjoint(&grant.cores) && is_within(&grant, &entry.inventory);
             cores.insert_all(&grant.cores);
             memory = memory.saturating_add(grant.memory.0);
             let are_apart = grant.devices.iter().all(|(name, indices)| {
@@ -54,7 +61,11 @@ impl State {
     /// The first rule found broken.
     pub fn check(&self) -> Result<(), Violation> {
         for (node, entry) in &self.nodes {
-            if entry.holders.len() > 1 && !self.is_shared_fairly(*node, entry) {
+            let is_whole = |job: &JobId| {
+                self.jobs.get(job).is_some_and(|holder| holder.part_of(*node, &entry.inventory).is_none())
+            };
+            let is_one_whole = entry.holders.len() <= 1 && entry.holders.iter().all(is_whole);
+            if !is_one_whole && !self.is_shared_fairly(*node, entry) {
                 return Err(Violation::Oversubscribed {
                     node: *node,
                     holders: entry.holders.iter().copied().collect(),

@@ -1,6 +1,7 @@
 //! What a job's processes use of a node, nobody else may have: its cores count as its own until they keep off them.
 
 use rms_core::State;
+use rms_model::Indices;
 
 use super::{Rule, Violation};
 use crate::node::ModelNode;
@@ -8,13 +9,24 @@ use crate::node::ModelNode;
 pub(crate) fn used_is_kept(state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
     for node in nodes {
         let Some((id, entry)) = state.nodes().iter().find(|(_, entry)| entry.name == node.name) else { continue };
-        let all = entry.inventory.cpus;
-        for ((job, run), supervisor) in node.supervisors() {
-            let job_entry = state.jobs().get(job).filter(|entry| entry.run == *run && supervisor.is_alive());
-            let Some(started) = job_entry.and_then(|entry| entry.started()) else { continue };
-            let (used, kept) = (supervisor.cpus(), started.cores_kept_on(*id, all));
-            if used > kept {
-                let what = format!("job {job}.{run} uses {used} CPUs of {}, and only {kept} are its own", node.name);
+        let mut of_all = Indices::default();
+        for ((job, run), supervisor) in node.supervisors().iter().filter(|(_, supervisor)| supervisor.is_alive()) {
+            let used = supervisor.cores();
+            if !of_all.is_disjoint(used) {
+                let what =
+                    format!("job {job}.{run} uses cores {used} of {}, some of which another one uses", node.name);
+                return Err(Rule::Cores.broken(what));
+            }
+            of_all.insert_all(used);
+            let Some(job_entry) = state.jobs().get(job).filter(|entry| entry.run == *run) else { continue };
+            let Some(started) = job_entry.started() else { continue };
+            let mut beyond = used.clone();
+            match job_entry.part_of(*id, &entry.inventory) {
+                Some(part) => beyond.remove_all(&part.cores),
+                None => beyond.remove_all(&Indices::below(started.cores_kept_on(*id, entry.inventory.cpus))),
+            }
+            if !beyond.is_empty() {
+                let what = format!("job {job}.{run} uses cores {beyond} of {}, which are not its own", node.name);
                 return Err(Rule::Cores.broken(what));
             }
         }

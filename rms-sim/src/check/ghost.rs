@@ -4,9 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::Fact;
 use rms_model::settings::GhostRule;
-use rms_model::{ClusterId, JobId, NodeId, NodeLink, Settings, Span, Time};
+use rms_model::{ClusterId, Indices, JobId, NodeId, NodeLink, Settings, Span, Time};
 
 use super::{Rule, Violation};
+
+/// Cores of a node; `None`: all of it.
+type Part = Option<Indices>;
+
+fn are_apart(one: &Part, other: &Part) -> bool {
+    matches!((one, other), (Some(one), Some(other)) if one.is_disjoint(other))
+}
 
 /// Who holds which node since when, and until when its ghost must keep it.
 #[derive(Debug)]
@@ -17,7 +24,9 @@ pub(super) struct Ghosts {
     /// Which cluster a node belongs to.
     home: BTreeMap<NodeId, ClusterId>,
     held: BTreeMap<JobId, Vec<NodeId>>,
-    kept: BTreeMap<NodeId, (JobId, Time)>,
+    kept: BTreeMap<(NodeId, JobId), (Part, Time)>,
+    /// What jobs have of nodes that they share.
+    parts: BTreeMap<(NodeId, JobId), Indices>,
     /// Nodes that running jobs have given back and of which no ghost was told.
     given_back: BTreeMap<NodeId, JobId>,
     /// Nodes on which no process of a job is left.
@@ -34,6 +43,7 @@ impl Ghosts {
             home: BTreeMap::new(),
             held: BTreeMap::new(),
             kept: BTreeMap::new(),
+            parts: BTreeMap::new(),
             given_back: BTreeMap::new(),
             empty: BTreeSet::new(),
             lost: BTreeSet::new(),
@@ -69,18 +79,25 @@ impl Ghosts {
         if let Fact::SettingChanged { change } = fact {
             self.settings.set(&change.subject, &change.new).expect("a recorded setting was accepted once");
         }
-        if let Fact::JobStarted { job, at, nodes, .. } = fact {
+        if let Fact::JobStarted { job, at, nodes, grants, .. } = fact {
             for node in nodes {
-                if let Some((ghost, until)) = self.kept.get(node)
-                    && at < until
-                {
+                let part = grants.get(node).map(|grant| grant.cores.clone());
+                let mut kept = self.kept.range((*node, JobId(0))..=(*node, JobId(u64::MAX)));
+                let in_its_way = kept.find(|(_, (kept, until))| at < until && !are_apart(kept, &part));
+                if let Some(((_, ghost), (_, until))) = in_its_way {
                     return Err(Rule::Ghost.broken(format!(
                         "job {job} started on node {node} at {at:?}, which the ghost of job {ghost} keeps until {until:?}"
                     )));
                 }
             }
+            self.kept.retain(|_, (_, until)| at < until);
+            self.parts.extend(grants.iter().map(|(node, grant)| ((*node, *job), grant.cores.clone())));
             self.held.insert(*job, nodes.clone());
             self.empty.retain(|(of, _)| of != job);
+        }
+        if let Fact::CoresSet { job, cores, .. } = fact {
+            // Which of them are kept depends on how far the agents have come: here none are.
+            self.parts.extend(cores.iter().map(|(node, _)| ((*node, *job), Indices::default())));
         }
         if let Fact::ShareEnded { job, node, .. } = fact {
             self.empty.insert((*job, *node));
@@ -110,7 +127,7 @@ impl Ghosts {
                     return Err(Rule::Ghost.broken(what));
                 }
                 self.given_back.remove(node);
-                self.kept.insert(*node, (*job, *until));
+                self.kept.insert((*node, *job), (None, *until));
             }
         }
         if let Fact::StageEntered { gained, .. } | Fact::JobStarted { nodes: gained, .. } = fact
@@ -121,12 +138,12 @@ impl Ghosts {
         if let Fact::NodeGhostsExpired { nodes, .. } = fact
             && self.settings.ghosts == GhostRule::IfWanted
         {
-            self.kept.retain(|node, _| !nodes.contains(node));
+            self.kept.retain(|(node, _), _| !nodes.contains(node));
         }
         if let Fact::GhostExpired { job } | Fact::GhostPartExpired { job, .. } = fact
             && self.settings.ghosts == GhostRule::IfWanted
         {
-            self.kept.retain(|_, (of, _)| of != job);
+            self.kept.retain(|(_, of), _| of != job);
         }
         if let Fact::JobDone { record, ghost_until, .. } = fact {
             let nodes = self.held.remove(&record.job).unwrap_or_default();
@@ -141,11 +158,13 @@ impl Ghosts {
             }
             for node in nodes {
                 let until = (record.ended + self.fair_start(node)).min(*ghost_until);
-                self.kept.insert(node, (record.job, until));
+                self.kept.insert((node, record.job), (self.parts.get(&(node, record.job)).cloned(), until));
             }
+            self.parts.retain(|(_, of), _| *of != record.job);
         }
         if let Fact::JobRequeued { job, .. } = fact {
             self.held.remove(job);
+            self.parts.retain(|(_, of), _| of != job);
         }
         Ok(())
     }
@@ -179,6 +198,24 @@ mod tests {
         assert_eq!(ghosts.durable(&done(20)), Ok(()));
         assert!(ghosts.durable(&start(2, 19)).is_err());
         assert_eq!(ghosts.durable(&start(3, 20)), Ok(()));
+    }
+
+    #[test]
+    fn a_start_on_other_cores_of_the_node_is_none_of_it() {
+        let on = |job, at, cores: std::ops::Range<u32>| {
+            let mut fact = start(job, at);
+            if let Fact::JobStarted { nodes, grants, .. } = &mut fact {
+                let grant = rms_model::Grant { cores: cores.collect(), ..Default::default() };
+                *grants = nodes.iter().map(|node| (*node, grant.clone())).collect();
+            }
+            fact
+        };
+        let mut ghosts = ghosts();
+        assert_eq!(ghosts.durable(&on(1, 0, 0..2)), Ok(()));
+        assert_eq!(ghosts.durable(&done(20)), Ok(()));
+        assert_eq!(ghosts.durable(&on(2, 18, 2..4)), Ok(()));
+        assert!(ghosts.durable(&on(3, 19, 1..3)).is_err());
+        assert!(ghosts.durable(&start(4, 19)).is_err());
     }
 
     #[test]

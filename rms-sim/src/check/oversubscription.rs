@@ -1,4 +1,5 @@
-//! No node has processes of two jobs at once (001, §5.1: nodes are allocated exclusively), not even ending ones.
+//! No core of a node has processes of two jobs at once, not even ending ones (001, §5.1: nodes are allocated exclusively;
+//! where jobs share them, cores are).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use rms_api::desired::DesiredJob;
 use rms_model::{JobId, Run};
 
 use super::{Rule, Violation};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, cores_of};
 
 /// [`rms_core::State::check`] holds the books to this rule; here it is the processes.
 pub(super) fn starts_alone(
@@ -14,10 +15,14 @@ pub(super) fn starts_alone(
     wanted: &DesiredJob,
     there: &BTreeMap<(JobId, Run), Supervisor>,
 ) -> Result<(), Violation> {
-    match there.iter().find(|(_, supervisor)| supervisor.is_alive()) {
-        Some(((job, run), _)) => Err(Rule::Oversubscription.broken(format!(
-            "{node} starts job {}, run {}, while processes of job {job}, run {run}, are there",
-            wanted.job, wanted.run
+    let cores = cores_of(wanted);
+    let is_in_its_way = |supervisor: &Supervisor| supervisor.is_alive() && !supervisor.cores().is_disjoint(&cores);
+    match there.iter().find(|(_, supervisor)| is_in_its_way(supervisor)) {
+        Some(((job, run), supervisor)) => Err(Rule::Oversubscription.broken(format!(
+            "{node} starts job {}, run {}, on cores {cores} while processes of job {job}, run {run}, are on {}",
+            wanted.job,
+            wanted.run,
+            supervisor.cores()
         ))),
         None => Ok(()),
     }

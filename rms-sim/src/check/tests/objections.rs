@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use negotiation::{Action, Direction, NegotiationId, Phase, Price, Reason, Side, Sizes};
-use rms_api::desired::{Aim, Launch};
+use rms_api::desired::{Aim, Launch, LaunchNode};
 use rms_api::negotiate::{Ask, Asked};
 use rms_api::subscription::LauncherView;
 use rms_api::{Answer, Call};
@@ -31,6 +31,22 @@ fn processes_of_two_jobs_on_one_node() {
     };
     assert_eq!((world.alive_on("a1"), starts(1)), (1, Ok(())));
     objects(Rule::Oversubscription, starts(0));
+}
+
+#[test]
+fn processes_of_two_jobs_on_one_core() {
+    let mut world = world_of(1);
+    world.set("allocation", "cores");
+    world.submit(rigid(1, hours(1)).cpus_per_task(2));
+    world.after(secs(1));
+    let starts = |cores: std::ops::Range<u32>| {
+        let mut wanted = desired(JobId(9));
+        let place = &mut Arc::make_mut(&mut wanted.launch).nodes[0];
+        place.grant = Some(rms_model::Grant { cores: cores.collect(), ..Default::default() });
+        oversubscription::starts_alone("a1", &wanted, world.nodes[0].supervisors())
+    };
+    assert_eq!(starts(2..4), Ok(()));
+    objects(Rule::Oversubscription, starts(1..3));
 }
 
 #[test]
@@ -460,7 +476,19 @@ fn retold(world: &World, change: impl Fn(&mut Fact)) -> Result<(), Violation> {
 }
 
 fn desired(job: JobId) -> DesiredJob {
-    let launch =
-        Launch { labels: Labels::named("model"), wall: hours(1), ..Launch::of(Owner("ann".to_owned()), Work::Nodes) };
+    let place = LaunchNode {
+        node: NodeId(1),
+        name: "a1".to_owned(),
+        cluster: "a".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        first_task: 0,
+        n_tasks: 1,
+        cpus: 4,
+        joined: 1,
+        departing: false,
+        grant: None,
+    };
+    let of_nobody = Launch::of(Owner("ann".to_owned()), Work::Nodes);
+    let launch = Launch { labels: Labels::named("model"), wall: hours(1), nodes: vec![place], ..of_nobody };
     DesiredJob { job, run: Run(1), aim: Aim::Run, launch: Arc::new(launch), node_idx: 0 }
 }
