@@ -28,7 +28,9 @@ impl Started {
         if self.evolved.is_none() {
             return granted.cloned();
         }
-        let Some(cores) = self.cores(node).filter(|_| !self.awaits_cores()) else { return granted.cloned() };
+        // Of a node that was lost nobody has said so, and its processes may still be there.
+        let settled = self.cores(node).filter(|cores| cores.is_in_force && !self.awaits_cores());
+        let Some(cores) = settled else { return granted.cloned() };
         let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
         let n_kept = cores.n_cores.div_ceil(threads);
         if granted.is_none() && n_kept >= inventory.cores {
