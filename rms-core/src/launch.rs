@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use rms_api::answer::JobChange;
 use rms_api::desired::{Aim, Desired, DesiredJob, Launch, LaunchNode};
-use rms_model::{JobId, NodeId, OnResize, Span};
+use rms_model::job::Constraint;
+use rms_model::{Grant, Indices, JobId, NodeId, OnResize, Span};
 
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::state::job::{Job, Share, Started};
-use crate::state::{constraint_of, spread};
+use crate::state::node::Node;
+use crate::state::{constraint_of, spread, takes_whole_nodes};
 use crate::step::Step;
 
 impl Context {
@@ -102,10 +104,17 @@ impl Context {
         let mut first_task = 0;
         let one_thread_a_core = entry.spec.resources.one_thread_a_core;
         let mut nodes = Vec::with_capacity(started.nodes.len());
-        for (node, n_tasks) in started.nodes.iter().zip(spread(&entry.spec, started.nodes.len() as u32)) {
+        let spec = &entry.spec;
+        // Whoever asked for all cores has the node without a grant, and its agent treats it as all others.
+        let all_cores = |known: &Node| {
+            let Constraint { memory, devices, .. } = constraint_of(spec, &started.request);
+            let shares = self.state().is_shared(known.cluster) && !takes_whole_nodes(spec) && devices.is_empty();
+            shares.then(|| Grant { cores: Indices::below(known.inventory.cores), memory, ..Grant::default() })
+        };
+        for (node, n_tasks) in started.nodes.iter().zip(spread(spec, started.nodes.len() as u32)) {
             let entry = &self.state().nodes()[node];
             let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
-            let grant = started.grants.get(node).cloned();
+            let grant = started.grants.get(node).cloned().or_else(|| all_cores(entry));
             let threads = if one_thread_a_core { 1 } else { entry.inventory.threads_per_core() };
             let cpus = grant.as_ref().map_or(entry.inventory.cpus, |grant| grant.cores.len() * threads);
             let n_tasks = place.and_then(|place| place.n_tasks).unwrap_or(n_tasks);

@@ -35,7 +35,7 @@ pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
 pub use constraint::Piece;
-pub(crate) use constraint::{constraint_of, pieces_of, takes_any_nodes};
+pub(crate) use constraint::{constraint_of, pieces_of, takes_any_nodes, takes_whole_nodes};
 pub(crate) use evolving::spread;
 use free::FreeNodes;
 pub use holders::Holders;
