@@ -30,7 +30,7 @@ pub struct ResourceOptions {
     pub gres: Option<Gres>,
     /// Licences of its cluster: matlab:2,ansys, or none
     #[arg(short = 'L', long, alias = "licenses", value_name = "LIST")]
-    pub licences: Option<Gres>,
+    pub licences: Option<Licences>,
     /// Have its nodes to itself, also where jobs share nodes
     #[arg(long)]
     pub exclusive: bool,
@@ -181,7 +181,7 @@ fn is_count(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Devices of each node, as Slurm's `--gres` names them, or licences.
+/// Devices of each node, as Slurm's `--gres` names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gres(pub Devices);
 
@@ -202,6 +202,27 @@ impl FromStr for Gres {
 
     fn from_str(text: &str) -> Result<Gres, DevicesError> {
         if text == "none" { Ok(Gres::default()) } else { text.parse().map(Gres) }
+    }
+}
+
+/// Licences of a cluster, each with its count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Licences(pub Devices);
+
+/// Why a text names no licences.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' does not name licences: write matlab:2, several with commas between them, or none")]
+pub struct LicencesError(String);
+
+impl FromStr for Licences {
+    type Err = LicencesError;
+
+    fn from_str(text: &str) -> Result<Licences, LicencesError> {
+        let fail = || LicencesError(text.chars().take(80).collect());
+        let named: Devices = if text == "none" { Devices::default() } else { text.parse().map_err(|_| fail())? };
+        // A name with a colon is one with a count that is no number.
+        let are_names = named.iter().all(|(name, _)| !name.contains(':'));
+        are_names.then_some(Licences(named)).ok_or_else(fail)
     }
 }
 
@@ -252,6 +273,9 @@ mod tests {
             ("--gres=gpu:a100:2,fpga:1", ResourceRequest { devices: devices("gpu:a100:2,fpga:1"), ..nothing() }),
             ("--gres=fpga --gpus-per-node=2", ResourceRequest { devices: devices("fpga:1,gpu:2"), ..nothing() }),
             ("--gres=none", nothing()),
+            ("--licences=matlab:2,ansys", ResourceRequest { licences: devices("matlab:2,ansys:1"), ..nothing() }),
+            ("--licenses matlab", ResourceRequest { licences: devices("matlab:1"), ..nothing() }),
+            ("-L none", nothing()),
             ("--exclusive", ResourceRequest { exclusive: true, ..nothing() }),
             ("--pack", nothing()),
             ("--spread", ResourceRequest { packing: Packing::Spread, ..nothing() }),
@@ -274,6 +298,10 @@ mod tests {
             ("--gpus 1.5", "write 2"),
             ("--gres gpu:a:b:1", "gpu:a100:2"),
             ("--hint=fast", "nomultithread"),
+            ("-L matlab:", "write matlab:2"),
+            ("-L matlab:x", "write matlab:2"),
+            ("-L matlab:a:1", "write matlab:2"),
+            ("-L none:none", "write matlab:2"),
         ] {
             let error = options(words).expect_err(words);
             assert!(error.contains(part), "{words}: {error}");
@@ -302,6 +330,8 @@ mod tests {
         assert_eq!(over("--gpus=4", "--gres=gpu:1,fpga:1"), (None, Ok(request("--gpus=4 --gres=fpga:1"))));
         assert_eq!(over("--gres=gpu:1", "--gpus-per-node=2"), (None, Ok(request("--gres=gpu:1"))));
         assert_eq!(over("--gres=none", "--gpus-per-node=2"), (None, Ok(request(""))));
+        assert_eq!(over("-L none", "-L matlab:2"), (None, Ok(request(""))));
+        assert_eq!(over("", "-L matlab:2"), (None, Ok(request("-L matlab:2"))));
         assert_eq!(over("--pack", "--spread --exclusive"), (None, Ok(request("--exclusive"))));
         assert_eq!(over("", "--spread --hint=nomultithread"), (None, Ok(request("--spread --hint=nomultithread"))));
     }

@@ -184,7 +184,7 @@ const OPTIONS: &[Slurm] = &[
     value(Some('B'), "extra-node-info", Unsupported(BY_TASK)),
     value(Some('m'), "distribution", Unsupported("tasks are spread in blocks")),
     value(None, "reservation", Unsupported("there are no reservations")),
-    value(Some('L'), "licenses", Unsupported("licences are not counted")),
+    value(Some('L'), "licenses", Same("--licences")),
     value(None, "signal", Unsupported("the job gets TERM, and KILL after the grace time")),
     value(None, "deadline", Unsupported("say the wall time by --time")),
     value(None, "time-min", Unsupported("say sizes and times by --shapes")),
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn what_a_job_takes_of_its_nodes_is_said_in_our_words() {
         let translated = check(
-            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job",
+            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job -L matlab:2",
         )
         .unwrap();
         assert_eq!(
@@ -322,6 +322,7 @@ mod tests {
                 "--exclusive",
                 "--hint=nomultithread",
                 "--spread",
+                "--licences=matlab:2",
             ]
         );
         assert!(translated.remarks.is_empty(), "{:?}", translated.remarks);
@@ -357,9 +358,7 @@ mod tests {
 
     #[test]
     fn what_would_change_the_job_is_refused() {
-        for option in
-            ["--gpus-per-task=1", "-a 1-4", "-d afterok:1", "-W", "-k", "-w n1", "--reservation=x", "-L matlab"]
-        {
+        for option in ["--gpus-per-task=1", "-a 1-4", "-d afterok:1", "-W", "-k", "-w n1", "--reservation=x"] {
             assert!(matches!(check(option), Err(SbatchError::Unsupported { .. })), "{option}");
         }
         assert_eq!(check("--tiem=4"), Err(SbatchError::Unknown("--tiem".into())));

@@ -1,6 +1,6 @@
 //! `kill -9` at random, of server and agents, while jobs flow: none is lost, none runs twice, nothing stays behind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use rms_tests::harness::{Deployment, wait_until};
+use rms_tests::harness::{Deployment, submit_all, wait_until};
 
 const N_JOBS: u32 = 200;
 const NODES: [&str; 3] = ["a1", "a2", "a3"];
@@ -23,26 +23,16 @@ fn long_a_storm_of_kills_loses_no_job_and_runs_none_twice() {
     let witnesses = deployment.path().join("witnesses");
     fs::create_dir(&witnesses).expect("ours");
 
-    // The submitter is a person: it tries once, and believes what it is told.
     let over = AtomicBool::new(false);
-    let commands: Vec<Command> = (0..N_JOBS)
+    let commands: Vec<(u32, Command)> = (0..N_JOBS)
         .map(|idx| {
             let wrap = format!("echo $RMS_JOB_ID >> {}/{idx}; sleep 0.05; exit {}", witnesses.display(), idx % 7);
-            deployment.command(&["submit", "--json", "-o", "/dev/null", "--wrap", &wrap])
+            (idx, deployment.command(&["submit", "--json", "-o", "/dev/null", "--wrap", &wrap]))
         })
         .collect();
     let (promised, n_kills) = std::thread::scope(|scope| {
         let submitter = scope.spawn(|| {
-            let mut promised: BTreeMap<u64, u32> = BTreeMap::new();
-            for (idx, mut command) in (0..).zip(commands) {
-                std::thread::sleep(Duration::from_millis(50));
-                let output = command.output().expect("the command starts");
-                let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-                if let (true, Some(job)) = (output.status.success(), answer["job"].as_u64()) {
-                    let other = promised.insert(job, idx);
-                    assert_eq!(other, None, "job {job} was promised twice");
-                }
-            }
+            let promised = submit_all(commands, Duration::from_millis(50));
             over.store(true, Ordering::SeqCst);
             promised
         });

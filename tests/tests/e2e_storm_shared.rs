@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use rms_tests::harness::{Deployment, NodeOptions, wait_until};
+use rms_tests::harness::{Deployment, NodeOptions, submit_all, wait_until};
 
 const N_JOBS: usize = 90;
 const NODES: [&str; 2] = ["a1", "a2"];
@@ -71,15 +71,7 @@ fn long_a_storm_of_kills_gives_no_core_of_a_shared_node_twice() {
         .collect();
     let (promised, n_kills) = std::thread::scope(|scope| {
         let submitter = scope.spawn(|| {
-            let mut promised: BTreeMap<u64, usize> = BTreeMap::new();
-            for (kind, mut command) in commands {
-                std::thread::sleep(Duration::from_millis(80));
-                let output = command.output().expect("the command starts");
-                let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-                if let (true, Some(job)) = (output.status.success(), answer["job"].as_u64()) {
-                    promised.insert(job, kind);
-                }
-            }
+            let promised = submit_all(commands, Duration::from_millis(80));
             over.store(true, Ordering::SeqCst);
             promised
         });

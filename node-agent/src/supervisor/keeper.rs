@@ -62,7 +62,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Only who asks for memory, and who comes after one, pays for it.
+    /// Writes nothing for a job without a limit, unless the one before it had one.
     fn limit_memory(&mut self, order: &Order, cgroup: &Cgroup) -> Result<(), Unstarted> {
         let is_limited = order.memory() > Mebibytes(0);
         let was_limited = std::mem::replace(&mut self.is_limited, is_limited && cgroup.limits_memory());

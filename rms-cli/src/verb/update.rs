@@ -31,10 +31,10 @@ Examples:
   rms update 7 profile=2x500s,8x1h export=ALL,LEVEL=2
 While a job runs: time, name, account, comment, priority. While it waits also
 nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint, mem,
-mem-per-cpu, gpus, gpus-per-node, gres, exclusive, spread, hint, hold, requeue,
-begin, chdir, output, error, input, export, profile, expand, compact, open,
-malleable, on-resize, workers, negotiable, speedup and on-node-loss, as 'rms
-submit' takes them; 'compact=yes' stands for a flag without a value. 'gpus=' and
+mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, spread, hint, hold,
+requeue, begin, chdir, output, error, input, export, profile, expand, compact,
+open, malleable, on-resize, workers, negotiable, speedup and on-node-loss, as
+'rms submit' takes them; 'compact=yes' stands for a flag without a value. 'gpus=' and
 its like take the place of all GPUs, 'gres=none' of all devices.
 'clusters=' and 'constraint=' allow any; 'malleable=' and 'profile=' end
 changes of its size while it runs; 'export' is in place of the whole
@@ -164,11 +164,12 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
 }
 
 /// What is written as the flag of 'rms submit' is.
-const FLAGS: [&str; 25] = [
+const FLAGS: [&str; 26] = [
     "gpus",
     "gpus-per-node",
     "gres",
     "hint",
+    "licences",
     "mem-per-cpu",
     "tasks-per-node",
     "nodes",
@@ -196,9 +197,10 @@ const FLAGS: [&str; 25] = [
 const SWITCHES: [&str; 4] = ["workers", "negotiable", "compact", "open"];
 
 /// Words of scontrol, and ours.
-const SCONTROL: [(&str, &str); 15] = [
+const SCONTROL: [(&str, &str); 16] = [
     ("minmemorycpu", "mem-per-cpu"),
     ("gres", "gres"),
+    ("licenses", "licences"),
     ("ntaskspernode", "tasks-per-node"),
     ("timelimit", "time"),
     ("jobname", "name"),
@@ -275,6 +277,8 @@ mod tests {
             ("gpus-per-node=a100:1", ResourceChanges { devices: devices("gpu:a100:1"), ..nothing() }),
             ("gres=none", ResourceChanges { devices: Some(Devices::default()), ..nothing() }),
             ("gres=gpu:2,fpga", ResourceChanges { devices: devices("gpu:2,fpga:1"), ..nothing() }),
+            ("licences=matlab:2", ResourceChanges { licences: devices("matlab:2"), ..nothing() }),
+            ("Licenses=none", ResourceChanges { licences: Some(Devices::default()), ..nothing() }),
             (
                 "exclusive=yes spread=no",
                 ResourceChanges { exclusive: Some(true), packing: Some(Packing::Pack), ..nothing() },
@@ -288,7 +292,9 @@ mod tests {
         ] {
             assert_eq!(resources(words), read, "{words}");
         }
-        for wrong in ["mem=1G mem-per-cpu=1G", "gpus=3 nodes=2", "gpus=1 gres=gpu:1", "spread=maybe", "hint=fast"] {
+        for wrong in
+            ["mem=1G mem-per-cpu=1G", "gpus=3 nodes=2", "gpus=1 gres=gpu:1", "spread=maybe", "hint=fast", "licences=a:"]
+        {
             assert!(changes(wrong).is_err(), "{wrong}");
         }
     }

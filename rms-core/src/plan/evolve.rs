@@ -7,9 +7,9 @@ use rms_model::{
 };
 
 use super::fit::{self, TooLarge};
+use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
 use super::pass::{Found, Pass, Taken};
-use super::shared::WantedBy;
 use super::{Blocked, Shortage};
 use crate::state::State;
 use crate::state::constraint_of;

@@ -14,6 +14,7 @@ pub mod fit;
 mod free;
 mod frontier;
 mod grid;
+mod grids;
 mod launcher;
 mod ledger;
 mod licences;

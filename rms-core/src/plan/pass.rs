@@ -9,10 +9,10 @@ use rms_model::{ClusterId, Devices, Evolution, JobId, JobSpec, NodeId, Profile, 
 use super::evolve;
 use super::fit::Fit;
 use super::grid::Place;
+use super::grids::{self, Grids, WantedBy};
 use super::launcher::{self, Choice, SizedHole};
 use super::ledger::{self, Ledger};
 use super::licences::Licences;
-use super::shared::{self, Grids, WantedBy};
 use super::{Blocked, Placed, Shortage};
 use crate::state::State;
 use crate::state::job::{Promise, Started};
@@ -291,7 +291,7 @@ impl<'a> Pass<'a> {
             Some((nodes, places)) => (Some(nodes), places),
             None => (None, self.grids.choose(&wanted, at).unwrap_or_default()),
         };
-        let slices = shared::slices(&places);
+        let slices = grids::slices(&places);
         let shared = places.iter().map(|place| place.node).collect();
         let (request_of, nodes_of) = (request.clone(), nodes.clone());
         let taken = Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences };
@@ -312,7 +312,7 @@ impl<'a> Pass<'a> {
             Take::Nodes(nodes, places) => {
                 let Found { request, constraint, start: at, fit, licences, .. } = found;
                 let stages = fit.as_ref().map(|fit| fit.expanded.clone());
-                let slices = shared::slices(&places);
+                let slices = grids::slices(&places);
                 let (request_of, nodes_of) = (request.clone(), Some(nodes.clone()));
                 self.add(Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences });
                 Some(Placed::Now { request, nodes, slices, fit })

@@ -1,102 +1,15 @@
 //! A pass over clusters that are shared by cores, beside those that are given away node by node.
 
-use std::collections::BTreeMap;
-
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Request, Slice, Span, Time};
+use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Request, Time};
 
-use super::SharedNodes;
-use super::grid::{Grid, Place, Wanted};
+use super::grid::Place;
+use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
 use super::pass::Pass;
 use super::{Blocked, Shortage};
-use crate::state::{Piece, SharedCluster, State};
-
-/// The clusters of a pass that are shared by cores.
-#[derive(Debug, Default)]
-pub(super) struct Grids<'a> {
-    by_cluster: BTreeMap<ClusterId, Grid<'a>>,
-    /// From when until when somebody has something of a node, once whole nodes are counted.
-    pub(super) blocks: Option<Vec<(Place, Block)>>,
-    /// When the first of those who wait gets something of a node.
-    next_use: BTreeMap<NodeId, Time>,
-}
-
-/// What a job wants of clusters that are shared by cores, by cluster.
-pub(super) type WantedBy = BTreeMap<ClusterId, Wanted>;
-
-impl<'a> Grids<'a> {
-    pub(super) fn new(state: &'a State, now: Time) -> Grids<'a> {
-        let overdue = now + state.settings().kill_grace.max(Span::from_secs(1));
-        let grid = |here: (ClusterId, &'a SharedCluster)| (here.0, Grid::new(state.shared(), here, now, overdue));
-        Grids { by_cluster: state.shared().clusters().map(grid).collect(), ..Grids::default() }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_cluster.is_empty()
-    }
-
-    /// What a job wants of them if it starts with this size.
-    pub(super) fn wanted(&self, spec: &JobSpec, request: &Request) -> WantedBy {
-        let grids = request.nodes.iter().filter(|(_, nodes)| **nodes > 0);
-        grids.filter_map(|(cluster, _)| Some((*cluster, self.by_cluster.get(cluster)?.wanted(spec, request)))).collect()
-    }
-
-    /// What of a request is on other clusters.
-    pub(super) fn others(&self, request: &Request) -> Request {
-        let others = request.nodes.iter().filter(|(cluster, _)| !self.by_cluster.contains_key(cluster));
-        Request { nodes: others.map(|(cluster, nodes)| (*cluster, *nodes)).collect(), wall: request.wall }
-    }
-
-    /// Nodes for somebody who starts then; `None` if too few of them have room.
-    pub(super) fn choose(&self, wanted: &WantedBy, at: Time) -> Option<Vec<Place>> {
-        let places = wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].choose(wanted, at));
-        Some(places.collect::<Option<Vec<_>>>()?.concat())
-    }
-
-    /// The same nodes again; `None` if they have no room then.
-    pub(super) fn keep(&self, wanted: &WantedBy, nodes: &[NodeId], at: Time) -> Option<Vec<Place>> {
-        let places = wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].keep(wanted, nodes, at));
-        Some(places.collect::<Option<Vec<_>>>()?.concat())
-    }
-
-    pub(super) fn n_cpus(&self, places: &[Place]) -> usize {
-        places.iter().map(|place| self.by_cluster[&place.cluster].n_cpus(place)).sum()
-    }
-
-    /// What a job has of a node, or all of one that it does not hold.
-    pub(super) fn place_of(&self, job: JobId, cluster: ClusterId, node: NodeId) -> Option<Place> {
-        self.by_cluster.get(&cluster)?.place_of(job, node)
-    }
-
-    /// How many cores of a node nobody has or is to have from now on until then.
-    pub(super) fn n_spare_cores(&self, cluster: ClusterId, node: NodeId, until: Time) -> Option<u32> {
-        self.by_cluster.get(&cluster)?.n_spare_cores(node, until)
-    }
-
-    /// Takes places, or gives them back; answers with what that changes for whole nodes.
-    fn take(&mut self, places: &[Place], (from, until): (Time, Time), sign: i64) -> Vec<(Place, Block)> {
-        let mut blocks = Vec::new();
-        for place in places {
-            let Some(grid) = self.by_cluster.get_mut(&place.cluster) else { continue };
-            grid.take(place, (from, until), sign, &mut |from, until| {
-                blocks.push((place.clone(), Block { from, until, nodes: sign }));
-            });
-            if sign > 0 {
-                let first = self.next_use.entry(place.node).or_insert(from);
-                *first = from.min(*first);
-            }
-        }
-        blocks
-    }
-
-    /// What is left of whole nodes.
-    pub(super) fn left(&self) -> SharedNodes {
-        let clear = |(cluster, grid): (&ClusterId, &Grid<'a>)| (*cluster, grid.clear_until().collect());
-        SharedNodes { clear_until: self.by_cluster.iter().map(clear).collect(), next_use: self.next_use.clone() }
-    }
-}
+use crate::state::Piece;
 
 impl Pass<'_> {
     /// From now on the views count the nodes of shared clusters that somebody has something of.
@@ -224,10 +137,4 @@ impl Pass<'_> {
             }
         }
     }
-}
-
-/// What is taken of nodes that are shared, by node.
-pub(super) fn slices(places: &[Place]) -> BTreeMap<NodeId, Slice> {
-    let shared = places.iter().filter(|place| !place.piece.is_whole);
-    shared.map(|place| (place.node, place.piece.slice.clone())).collect()
 }

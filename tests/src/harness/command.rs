@@ -1,5 +1,7 @@
 //! What a command printed, and waiting for something to become true.
 
+use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -57,4 +59,19 @@ pub fn wait_until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
         assert!(start.elapsed() < limit, "waited {limit:?} in vain for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Runs 'rms submit --json' again and again, as a person does who tries once and believes what the command prints: the
+/// jobs that it names, each with what stands beside its command. Panics if a job is named twice.
+pub fn submit_all<T>(commands: Vec<(T, Command)>, pause: Duration) -> BTreeMap<u64, T> {
+    let mut promised = BTreeMap::new();
+    for (what, mut command) in commands {
+        std::thread::sleep(pause);
+        let output = command.output().expect("the command starts");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if let (true, Some(job)) = (output.status.success(), answer["job"].as_u64()) {
+            assert!(promised.insert(job, what).is_none(), "job {job} was promised twice");
+        }
+    }
+    promised
 }

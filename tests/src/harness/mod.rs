@@ -11,7 +11,7 @@ mod disk;
 mod processes;
 
 pub use binaries::{Binaries, binaries, example, library};
-pub use command::{Output, wait_until};
+pub use command::{Output, submit_all, wait_until};
 pub use deployment::{Builder, Deployment, NodeOptions};
 pub use disk::SmallDisk;
 pub use processes::{Reaper, is_alive};
