@@ -10,7 +10,7 @@ use std::ops::{Add, Sub};
 use rms_model::{ClusterId, Inventory, NodeId, Request, Slice, Time};
 
 use super::{Placed, Placement, Plan};
-use crate::state::{Demand, QueueKey, SharedCluster, SliceDemand, SliceRoom, State, memory_of};
+use crate::state::{Demand, IdSet, QueueKey, SharedCluster, SliceDemand, SliceRoom, State, memory_of};
 
 /// Cores and memory of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ struct Size {
     memory: i64,
 }
 
-/// What jobs take of a node that this pass has placed.
+/// What jobs take of a node that this pass has placed, none of which has all of it.
 #[derive(Clone, Debug, Default)]
 struct Taken {
     size: Size,
@@ -35,11 +35,15 @@ struct Wanted {
     size: Size,
 }
 
-/// The reservation of the first that waits.
+/// The reservation of the first that waits. Nodes without a free core are left out: nobody can start there anyway.
 struct Shadow {
     at: Time,
-    /// What is free of its nodes then beside it, by their places.
+    /// What is free of its nodes then beside it, by their places: of those that nobody has now only if that is anything.
     left: BTreeMap<usize, Size>,
+    /// Its nodes that nobody has now.
+    clear: IdSet,
+    /// How many of these it has all of.
+    n_whole: u32,
 }
 
 struct Slices<'a> {
@@ -48,8 +52,12 @@ struct Slices<'a> {
     shared: &'a SharedCluster,
     kind: &'a Inventory,
     now: Time,
-    /// By their places, the nodes on which this pass has placed somebody.
+    /// Nodes of which nobody has anything, nor got it in this pass.
+    clear: IdSet,
+    /// By their places, the nodes of which this pass has given parts away.
     taken: BTreeMap<usize, Taken>,
+    /// Placements that have all of their nodes, and until when.
+    whole: Vec<(Time, usize)>,
     room: SliceRoom,
     placements: Vec<Placement>,
 }
@@ -64,10 +72,18 @@ pub(super) fn of_easy(state: &State, now: Time) -> Option<Plan> {
     if !is_simple || !state.wants_are_slices() {
         return None;
     }
-    let room =
-        SliceRoom::new(kind.threads_per_core(), (0..=kind.cores).map(|cores| shared.n_with_free(cores)).collect());
-    let (taken, placements) = (BTreeMap::new(), Vec::new());
-    let slices = Slices { state, cluster, shared, kind, now, taken, room, placements };
+    let slices = Slices {
+        state,
+        cluster,
+        shared,
+        kind,
+        now,
+        clear: shared.clear(kind.cores),
+        taken: BTreeMap::new(),
+        whole: Vec::new(),
+        room: SliceRoom::new(kind.threads_per_core(), shared.counts_with_free(kind.cores)),
+        placements: Vec::new(),
+    };
     Some(Plan { placements: slices.starts(), ..Plan::of_nobody(now) })
 }
 
@@ -117,49 +133,77 @@ impl Slices<'_> {
 
     /// What is free of a node now.
     fn free(&self, idx: usize) -> Size {
-        let room = &self.shared.lines()[idx].1.room;
-        let taken = self.taken.get(&idx).map_or(Size::default(), |taken| taken.size);
-        Size { cores: room.cores, memory: room.memory } - taken
-    }
-
-    /// What will be free of it then, if nobody else starts.
-    fn free_at(&self, idx: usize, at: Time) -> Size {
-        let holds = self.shared.lines()[idx].1.holds().iter().take_while(|hold| hold.until <= at);
-        let held = holds.map(|hold| Size::of(&hold.piece.slice));
-        let taken = self.taken.get(&idx).into_iter().flat_map(|taken| &taken.by).filter(|(until, _)| *until <= at);
-        held.chain(taken.map(|(_, size)| *size)).fold(self.free(idx), |free, size| free + size)
+        let (node, line) = &self.shared.lines()[idx];
+        let free = Size { cores: line.room.cores, memory: line.room.memory };
+        match self.taken.get(&idx) {
+            Some(taken) => free - taken.size,
+            None if free.cores == i64::from(self.kind.cores) && !self.clear.contains(*node) => Size::default(),
+            None => free,
+        }
     }
 
     /// Starts it if enough nodes have room, beside the reservation if it would still run then.
-    fn start(&mut self, key: QueueKey, wanted: &Wanted, shadow: Option<&mut Shadow>) -> bool {
+    fn start(&mut self, key: QueueKey, wanted: &Wanted, mut shadow: Option<&mut Shadow>) -> bool {
         let until = self.now + wanted.slice.wall;
         let beside = shadow.as_deref().filter(|shadow| until > shadow.at);
-        let Some(nodes) = self.choose(wanted, beside) else { return false };
-        let mut left = shadow.map(|shadow| (&mut shadow.left, until > shadow.at));
-        for idx in &nodes {
-            let before = self.free(*idx);
-            let taken = self.taken.entry(*idx).or_default();
-            taken.size = taken.size + wanted.size;
-            taken.by.push((until, wanted.size));
-            let after = before - wanted.size;
-            self.room.take_now(before.cores, after.cores);
-            if let Some((left, is_long)) = &mut left {
-                let left = left.get_mut(idx);
-                let spare = left.as_ref().map_or(i64::MAX, |left| left.cores);
-                let still_spare = if *is_long { spare - wanted.size.cores } else { spare };
-                self.room.take_later(before.cores.min(spare), after.cores.min(still_spare));
-                if let Some(left) = left.filter(|_| *is_long) {
-                    *left = *left - wanted.size;
+        let enough = self.room.now().get(wanted.size.cores as usize).is_some_and(|count| *count >= wanted.slice.nodes);
+        let chosen = match (enough, wanted.is_whole) {
+            (false, _) => None,
+            (true, true) => self.choose_whole(wanted, beside),
+            (true, false) => self.choose(wanted, beside),
+        };
+        let Some(nodes) = chosen else { return false };
+        match wanted.is_whole {
+            true => self.take_whole(&nodes, until, shadow.as_deref()),
+            false => {
+                for idx in nodes.iter().filter_map(|node| self.shared.line_idx(*node).ok()) {
+                    self.take(idx, wanted, until, shadow.as_deref_mut());
                 }
             }
         }
-        self.place(key, &nodes, wanted);
+        self.place(key, nodes, wanted);
         true
     }
 
-    fn place(&mut self, key: QueueKey, nodes: &[usize], wanted: &Wanted) {
+    /// Somebody gets all of these nodes, as the next placement.
+    fn take_whole(&mut self, nodes: &[NodeId], until: Time, shadow: Option<&Shadow>) {
+        let all = i64::from(self.kind.cores);
+        let mut n_others = nodes.len() as u32;
+        for node in nodes {
+            self.clear.remove(*node);
+            if let Some(shadow) = shadow.filter(|shadow| shadow.clear.contains(*node)) {
+                n_others -= 1;
+                let idx = self.shared.line_idx(*node).ok();
+                let left = idx.and_then(|idx| shadow.left.get(&idx)).map_or(0, |left| left.cores);
+                self.room.take_later(left, 0, 1);
+            }
+        }
+        self.room.take_now(all, 0, nodes.len() as u32);
+        self.room.take_later(all, 0, n_others);
+        self.whole.push((until, self.placements.len()));
+    }
+
+    /// Somebody gets a part of this node.
+    fn take(&mut self, idx: usize, wanted: &Wanted, until: Time, shadow: Option<&mut Shadow>) {
+        let before = self.free(idx);
+        self.clear.remove(self.shared.lines()[idx].0);
+        let taken = self.taken.entry(idx).or_default();
+        taken.size = taken.size + wanted.size;
+        taken.by.push((until, wanted.size));
+        let after = before - wanted.size;
+        self.room.take_now(before.cores, after.cores, 1);
+        let Some(shadow) = shadow else { return };
+        let is_long = until > shadow.at;
+        let spare = shadow.left_of(idx, self.shared).map_or(i64::MAX, |left| left.cores);
+        let still_spare = if is_long { spare - wanted.size.cores } else { spare };
+        self.room.take_later(before.cores.min(spare), after.cores.min(still_spare), 1);
+        if let Some(left) = shadow.left.get_mut(&idx).filter(|_| is_long) {
+            *left = *left - wanted.size;
+        }
+    }
+
+    fn place(&mut self, key: QueueKey, mut nodes: Vec<NodeId>, wanted: &Wanted) {
         let Wanted { slice: demand, is_whole, size } = wanted;
-        let mut nodes: Vec<NodeId> = nodes.iter().map(|idx| self.shared.lines()[*idx].0).collect();
         nodes.sort_unstable();
         let slice = Slice { cores: size.cores as u32, memory: demand.memory, ..Slice::default() };
         let slices = match is_whole {
@@ -171,12 +215,20 @@ impl Slices<'_> {
         self.placements.push(Placement { job: key.job, outcome, view: None });
     }
 
+    /// The first nodes that nobody has anything of.
+    fn choose_whole(&self, wanted: &Wanted, beside: Option<&Shadow>) -> Option<Vec<NodeId>> {
+        let nobody = IdSet::default();
+        let kept = beside.map_or(&nobody, |shadow| &shadow.clear);
+        let nodes = self.clear.first_without(kept, wanted.slice.nodes as usize);
+        (nodes.len() == wanted.slice.nodes as usize).then_some(nodes)
+    }
+
     /// The fullest nodes that have room, or the emptiest.
-    fn choose(&self, wanted: &Wanted, beside: Option<&Shadow>) -> Option<Vec<usize>> {
+    fn choose(&self, wanted: &Wanted, beside: Option<&Shadow>) -> Option<Vec<NodeId>> {
         let n_wanted = wanted.slice.nodes as usize;
         let sign = if wanted.slice.is_spread { -1 } else { 1 };
         let has_room = |idx: &usize| {
-            let left = beside.and_then(|shadow| shadow.left.get(idx));
+            let left = beside.and_then(|shadow| shadow.left_of(*idx, self.shared));
             self.free(*idx).holds(wanted.size) && left.is_none_or(|left| left.holds(wanted.size))
         };
         // What was taken in this pass has less free than its place among the others says.
@@ -191,12 +243,80 @@ impl Slices<'_> {
         ranked.extend(others.take(n_wanted));
         ranked.sort_unstable();
         ranked.truncate(n_wanted);
-        (ranked.len() == n_wanted).then(|| ranked.into_iter().map(|(_, idx)| idx).collect())
+        (ranked.len() == n_wanted).then(|| ranked.into_iter().map(|(_, idx)| self.shared.lines()[idx].0).collect())
     }
 
     /// When the first that waits will start, and on which nodes: those that have room last, so that what is free now is
     /// left to others meanwhile. `None` if it never will.
     fn reserve(&self, first: &Wanted) -> Option<Shadow> {
+        if !first.is_whole {
+            return self.reserve_parts(first);
+        }
+        let n_wanted = i64::from(first.slice.nodes);
+        let n_now = self.room.now().last().copied().unwrap_or(0);
+        let (at, n_later) = self.clear_later(n_wanted - i64::from(n_now))?;
+        let clears_by = |idx: usize| self.clear_at(idx).is_some_and(|clear_at| clear_at <= at);
+        let parts = self.shared.with_free(1).take_while(|(n_free, _)| *n_free < self.kind.cores);
+        let parts = parts.flat_map(|(_, nodes)| nodes).filter(|idx| !self.taken.contains_key(idx));
+        let parts = parts.chain(self.taken.keys().copied()).filter(|idx| self.free(*idx).cores > 0);
+        let left: BTreeMap<usize, Size> =
+            parts.filter(|idx| clears_by(*idx)).map(|idx| (idx, Size::default())).collect();
+        if n_later > n_wanted && !left.is_empty() {
+            // Not all nodes that will be clear are needed, so their order matters.
+            return self.reserve_parts(first);
+        }
+        let n_whole = (n_wanted - n_later).max(0) as u32;
+        let mut clear = IdSet::default();
+        for node in self.clear.first_without(&clear, n_whole as usize) {
+            clear.insert(node);
+        }
+        Some(Shadow { at, left, clear, n_whole })
+    }
+
+    /// When nobody has anything of a node any more that is not clear now.
+    fn clear_at(&self, idx: usize) -> Option<Time> {
+        let last = self.shared.lines()[idx].1.last().map(|(until, _)| until);
+        let own = self.taken.get(&idx).and_then(|taken| taken.by.iter().map(|(until, _)| *until).max());
+        last.max(own)
+    }
+
+    /// When so many nodes more will be clear, and how many more are then.
+    fn clear_later(&self, n_wanted: i64) -> Option<(Time, i64)> {
+        let of_whole = |(until, placement_idx): &(Time, usize)| (*until, self.nodes_of(*placement_idx).len() as i64);
+        let mut own: Vec<(Time, i64)> = self.whole.iter().map(of_whole).collect();
+        for idx in self.taken.keys() {
+            // It is clear later than the state says.
+            own.extend(self.shared.lines()[*idx].1.last().map(|(until, _)| (until, -1)));
+            own.extend(self.clear_at(*idx).map(|until| (until, 1)));
+        }
+        own.sort_unstable();
+        let mut own = own.into_iter().peekable();
+        let mut ends = self.shared.clears().peekable();
+        let mut n_later = 0;
+        loop {
+            let next = [own.peek().map(|(until, _)| *until), ends.peek().map(|(until, _)| *until)];
+            let at = next.into_iter().flatten().min()?;
+            while let Some((_, n_nodes)) = own.next_if(|(until, _)| *until == at) {
+                n_later += n_nodes;
+            }
+            while let Some((_, n_nodes)) = ends.next_if(|(until, _)| *until == at) {
+                n_later += n_nodes;
+            }
+            if n_later >= n_wanted {
+                return Some((at, n_later));
+            }
+        }
+    }
+
+    fn nodes_of(&self, placement_idx: usize) -> &[NodeId] {
+        match &self.placements[placement_idx].outcome {
+            Placed::Now { nodes, .. } => nodes,
+            Placed::Later { .. } | Placed::Never { .. } => &[],
+        }
+    }
+
+    /// As [`Slices::reserve`], node by node.
+    fn reserve_parts(&self, first: &Wanted) -> Option<Shadow> {
         let n_wanted = first.slice.nodes as usize;
         let fit_now = || {
             let nodes = self.shared.with_free(first.size.cores as u32).flat_map(|(_, nodes)| nodes);
@@ -205,7 +325,26 @@ impl Slices<'_> {
         let n_now = fit_now().take(n_wanted).count();
         let mut own: Vec<(Time, usize)> =
             self.taken.iter().flat_map(|(idx, taken)| taken.by.iter().map(|(until, _)| (*until, *idx))).collect();
+        let mut whole_until: BTreeMap<usize, Time> = BTreeMap::new();
+        for (until, placement_idx) in &self.whole {
+            let places = self.nodes_of(*placement_idx).iter().filter_map(|node| self.shared.line_idx(*node).ok());
+            whole_until.extend(places.map(|idx| (idx, *until)));
+        }
+        own.extend(whole_until.iter().map(|(idx, until)| (*until, *idx)));
         own.sort_unstable();
+        let all = Size { cores: self.kind.cores.into(), memory: memory_of(self.kind.memory) };
+        let free_at = |idx: usize, at: Time| match whole_until.get(&idx) {
+            Some(until) if *until <= at => all,
+            Some(_) => Size::default(),
+            None => {
+                let holds = self.shared.lines()[idx].1.holds().iter().take_while(|hold| hold.until <= at);
+                let held = holds.map(|hold| Size::of(&hold.piece.slice));
+                let taken = self.taken.get(&idx).into_iter().flat_map(|taken| &taken.by);
+                let taken = taken.filter(|(until, _)| *until <= at).map(|(_, size)| *size);
+                held.chain(taken).fold(self.free(idx), |free, size| free + size)
+            }
+        };
+        let is_own = |idx: &usize| self.taken.contains_key(idx) || whole_until.contains_key(idx);
         let mut own = own.into_iter().peekable();
         let mut ends = self.state.shared().ends(self.cluster).peekable();
         let mut later: Vec<usize> = Vec::new();
@@ -220,13 +359,13 @@ impl Slices<'_> {
             }
             while let Some((_, nodes)) = ends.next_if(|(until, _)| *until == at) {
                 for idx in nodes.filter(|idx| self.shared.lines()[*idx].1.is_usable) {
-                    if self.taken.contains_key(&idx) { gain.0.push(idx) } else { gain.1.push(idx) }
+                    if is_own(&idx) { gain.0.push(idx) } else { gain.1.push(idx) }
                 }
             }
             gain.0.sort_unstable();
             for idx in gain.0.into_iter().chain(gain.1) {
                 let is_new = !is_later[idx] && !self.free(idx).holds(first.size);
-                if is_new && self.free_at(idx, at).holds(first.size) {
+                if is_new && free_at(idx, at).holds(first.size) {
                     is_later[idx] = true;
                     later.push(idx);
                 }
@@ -235,19 +374,33 @@ impl Slices<'_> {
                 break at;
             }
         };
-        let chosen = later.into_iter().rev().chain(fit_now()).take(n_wanted);
-        let left = chosen.map(|idx| (idx, self.free_at(idx, at) - first.size)).collect();
-        Some(Shadow { at, left })
+        let chosen = later.into_iter().rev().chain(fit_now()).take(n_wanted).filter(|idx| self.free(*idx).cores > 0);
+        let left: BTreeMap<usize, Size> = chosen.map(|idx| (idx, free_at(idx, at) - first.size)).collect();
+        let nodes = left.keys().map(|idx| self.shared.lines()[*idx].0);
+        let mut clear = IdSet::default();
+        for node in nodes.filter(|node| self.clear.contains(*node)) {
+            clear.insert(node);
+        }
+        Some(Shadow { at, left, clear, n_whole: 0 })
     }
 
     /// How many nodes have so many cores for somebody who stays beyond the reservation, by their number.
     fn counts_beside(&self, shadow: &Shadow) -> Vec<u32> {
         let mut counts = self.room.now().to_vec();
+        SliceRoom::take(&mut counts, self.kind.cores.into(), 0, shadow.n_whole);
         for (idx, left) in &shadow.left {
             let free = self.free(*idx).cores;
-            SliceRoom::take(&mut counts, free, free.min(left.cores));
+            SliceRoom::take(&mut counts, free, free.min(left.cores), 1);
         }
         counts
+    }
+}
+
+impl Shadow {
+    /// `None` if the node is not one of its own.
+    fn left_of(&self, idx: usize, shared: &SharedCluster) -> Option<Size> {
+        let is_whole = || self.clear.contains(shared.lines()[idx].0);
+        self.left.get(&idx).copied().or_else(|| is_whole().then(Size::default))
     }
 }
 

@@ -64,13 +64,13 @@ impl Eq for FreeNodes {}
 
 /// A set of ids in a bit each: ids are given in turn, so they lie close.
 #[derive(Clone, Debug, Default)]
-pub(super) struct IdSet {
+pub(crate) struct IdSet {
     words: Vec<u64>,
 }
 
 impl IdSet {
     /// Was it absent?
-    pub(super) fn insert(&mut self, node: NodeId) -> bool {
+    pub(crate) fn insert(&mut self, node: NodeId) -> bool {
         let (word_idx, bit) = place(node);
         if word_idx >= self.words.len() {
             self.words.resize(word_idx + 1, 0);
@@ -81,12 +81,30 @@ impl IdSet {
     }
 
     /// Was it there?
-    pub(super) fn remove(&mut self, node: NodeId) -> bool {
+    pub(crate) fn remove(&mut self, node: NodeId) -> bool {
         let (word_idx, bit) = place(node);
         let Some(word) = self.words.get_mut(word_idx) else { return false };
         let was_there = *word & bit != 0;
         *word &= !bit;
         was_there
+    }
+
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        let (word_idx, bit) = place(node);
+        self.words.get(word_idx).is_some_and(|word| word & bit != 0)
+    }
+
+    /// The first so many that are not among others; fewer, where there are no more.
+    pub(crate) fn first_without(&self, others: &IdSet, n_wanted: usize) -> Vec<NodeId> {
+        let mut nodes = Vec::with_capacity(n_wanted);
+        for (word_idx, word) in self.words.iter().enumerate() {
+            let mut rest = word & !others.words.get(word_idx).copied().unwrap_or(0);
+            while rest != 0 && nodes.len() < n_wanted {
+                nodes.push(NodeId(word_idx as u32 * u64::BITS + rest.trailing_zeros()));
+                rest &= rest - 1;
+            }
+        }
+        nodes
     }
 
     /// Those behind the first `n_before`, which are counted off, until there are `end` nodes.

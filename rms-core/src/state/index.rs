@@ -180,7 +180,7 @@ impl Index {
     fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
         let all_usable = self.usable.values().sum::<u32>() as usize == nodes.len();
         self.occupation.hold(job, entry, nodes, (all_usable, &self.shared));
-        self.shared.hold(job, entry, nodes);
+        self.shared.hold(job, entry);
     }
 
     fn let_go(&mut self, job: JobId) {

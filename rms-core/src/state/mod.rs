@@ -38,6 +38,7 @@ pub use constraint::Piece;
 pub(crate) use constraint::{constraint_of, pieces_of, takes_any_nodes, takes_whole_nodes};
 pub(crate) use evolving::spread;
 use free::FreeNodes;
+pub(crate) use free::IdSet;
 pub use holders::Holders;
 pub use jobs::Jobs;
 pub use nodes::Nodes;

@@ -6,7 +6,6 @@ use rms_model::{
     ClusterId, Devices, Grant, Indices, Inventory, JobId, JobSpec, Mebibytes, NodeId, Request, Slice, Time,
 };
 
-use super::Nodes;
 use super::constraint::{Piece, pieces_of};
 use super::free::IdSet;
 use crate::state::job::{Job, Phase};
@@ -78,8 +77,8 @@ pub(crate) struct SharedCluster {
     n_shut: u32,
     /// Nodes where something may start, by how many cores nobody has.
     by_free: Vec<(u32, IdSet)>,
-    /// Who holds something of them, by until when.
-    ends: BTreeSet<(Time, JobId)>,
+    /// Who holds something of them, by until when; and how many nodes that may be planned with nobody has from then on.
+    ends: BTreeMap<(Time, JobId), i64>,
     /// Logical CPUs of cores that nobody has, over all nodes where something may start.
     pub(crate) n_free_cpus: u64,
 }
@@ -148,6 +147,11 @@ impl Line {
     /// What a job has of it.
     pub(crate) fn hold_of(&self, job: JobId) -> Option<&Hold> {
         self.holds.iter().find(|hold| hold.job == job)
+    }
+
+    /// Who leaves it last, if it may be planned with.
+    pub(crate) fn last(&self) -> Option<(Time, JobId)> {
+        self.holds.last().filter(|_| self.is_usable).map(|hold| (hold.until, hold.job))
     }
 
     /// Who has something of it, by when they end.
@@ -271,22 +275,28 @@ impl SharedCluster {
         }
     }
 
-    /// Somebody gets something of a node, or gives it back: nothing else of it changes.
-    fn edit(&mut self, node: NodeId, edit: impl FnOnce(&mut Line)) {
-        let Ok(idx) = self.line_idx(node) else { return };
-        let line = &mut self.lines[idx].1;
-        let before = line.n_free();
+    /// Somebody gets something of a node, or gives it back: nothing else of it changes. Who leaves it last, before and now.
+    fn edit(&mut self, idx: usize, edit: impl FnOnce(&mut Line)) -> [Option<(Time, JobId)>; 2] {
+        let (node, line) = &mut self.lines[idx];
+        let (node, before, first) = (*node, line.n_free(), line.last());
         edit(line);
-        let (after, threads) = (line.n_free(), self.kinds[line.kind].threads_per_core());
-        if before == after {
-            return;
+        let (after, threads, last) = (line.n_free(), self.kinds[line.kind].threads_per_core(), line.last());
+        if before != after {
+            let cpus = |n_free: u32| u64::from(n_free) * u64::from(threads);
+            self.n_free_cpus = self.n_free_cpus - cpus(before) + cpus(after);
+            let (n_nodes, nodes) = &mut self.by_free[before as usize];
+            *n_nodes -= u32::from(nodes.remove(node));
+            let (n_nodes, nodes) = self.bucket(after);
+            *n_nodes += u32::from(nodes.insert(node));
         }
-        let cpus = |n_free: u32| u64::from(n_free) * u64::from(threads);
-        self.n_free_cpus = self.n_free_cpus - cpus(before) + cpus(after);
-        let (n_nodes, nodes) = &mut self.by_free[before as usize];
-        *n_nodes -= u32::from(nodes.remove(node));
-        let (n_nodes, nodes) = self.bucket(after);
-        *n_nodes += u32::from(nodes.insert(node));
+        [first, last]
+    }
+
+    /// So many nodes more are left last by him.
+    fn count_last(&mut self, end: (Time, JobId), n_nodes: i64) {
+        if let Some(known) = self.ends.get_mut(&end) {
+            *known += n_nodes;
+        }
     }
 
     fn bucket(&mut self, n_free: u32) -> &mut (u32, IdSet) {
@@ -346,6 +356,28 @@ impl SharedCluster {
         buckets.map(|(n_free, (_, nodes))| (n_free as u32, nodes.iter().filter_map(|node| self.line_idx(node).ok())))
     }
 
+    /// Nodes where something may start and of which nobody has anything, of these that have so many cores.
+    pub(crate) fn clear(&self, n_cores: u32) -> IdSet {
+        self.by_free.get(n_cores as usize).map(|(_, nodes)| nodes.clone()).unwrap_or_default()
+    }
+
+    /// How many nodes that may be planned with nobody has from when on, in the order of time, as the state says.
+    pub(crate) fn clears(&self) -> impl Iterator<Item = (Time, i64)> + '_ {
+        self.ends.iter().map(|((until, _), n_nodes)| (*until, *n_nodes))
+    }
+
+    /// For each number of cores up to this one, on how many nodes as many are free, or more.
+    pub(crate) fn counts_with_free(&self, most: u32) -> Vec<u32> {
+        let mut counts = vec![0; most as usize + 1];
+        for (n_free, (n_nodes, _)) in self.by_free.iter().enumerate() {
+            counts[n_free.min(most as usize)] += n_nodes;
+        }
+        for n_free in (0..most as usize).rev() {
+            counts[n_free] += counts[n_free + 1];
+        }
+        counts
+    }
+
     /// On how many nodes so many cores or more are free.
     pub(crate) fn n_with_free(&self, n_cores: u32) -> u32 {
         self.by_free.iter().skip(n_cores as usize).map(|(n_nodes, _)| n_nodes).sum()
@@ -392,38 +424,54 @@ impl Shared {
         let Some(shared) = self.clusters.get_mut(&entry.cluster) else { return };
         if let Ok(idx) = shared.line_idx(node) {
             shared.count(idx, false);
-            shared.lines.remove(idx);
+            let (_, line) = shared.lines.remove(idx);
+            if let Some(end) = line.last() {
+                shared.count_last(end, -1);
+            }
         }
     }
 
     /// The job has started or become a ghost; or its nodes have changed.
-    pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
+    pub(super) fn hold(&mut self, job: JobId, entry: &Job) {
         if self.clusters.is_empty() {
             return;
         }
-        let (mut held, mut last_end) = (Held::default(), None);
+        let mut held = Held::default();
+        // With how many nodes it is the last to leave, for ends that follow one another.
+        let mut ends: Vec<((ClusterId, Time), i64)> = Vec::new();
         let leaving = entry.started().and_then(|started| Some(&started.evolved.as_ref()?.leaving));
         for node in entry.held() {
-            let Some(known) = nodes.get(&node) else { continue };
-            let Some(shared) = self.clusters.get_mut(&known.cluster) else { continue };
+            let place = |(cluster, shared): (&ClusterId, &SharedCluster)| Some((*cluster, shared.line_idx(node).ok()?));
+            let Some((cluster, idx)) = self.clusters.iter().find_map(place) else { continue };
+            let Some(shared) = self.clusters.get_mut(&cluster) else { continue };
             let left_at = leaving.and_then(|leaving| leaving.get(&node));
             let until = match &entry.phase {
-                Phase::Ghost(ghost) => ghost.until_in(known.cluster),
+                Phase::Ghost(ghost) => ghost.until_in(cluster),
                 // It should be gone: who stays too long is planned with by those who read this.
                 Phase::Started(started) => left_at.copied().unwrap_or(started.at + started.request.wall),
                 Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
             };
-            let grant = entry.part_of(node, &known.inventory);
+            let inventory = &shared.kinds[shared.lines[idx].1.kind];
+            let grant = entry.part_of(node, inventory);
             let piece = match &grant {
                 Some(grant) => Piece { slice: grant.amount(), is_whole: false },
-                None => Piece::whole(&known.inventory),
+                None => Piece::whole(inventory),
             };
-            shared.edit(node, |line| line.add(Hold { until, job, piece, grant }));
-            held.nodes.push((known.cluster, node));
-            if last_end != Some((known.cluster, until)) {
-                last_end = Some((known.cluster, until));
-                shared.ends.insert((until, job));
-                held.ends.insert((known.cluster, until));
+            let [before, last] = shared.edit(idx, |line| line.add(Hold { until, job, piece, grant }));
+            held.nodes.push((cluster, node));
+            if ends.last().is_none_or(|(end, _)| *end != (cluster, until)) {
+                shared.ends.entry((until, job)).or_default();
+                held.ends.insert((cluster, until));
+                ends.push(((cluster, until), 0));
+            }
+            if before != last {
+                ends.iter_mut().last().into_iter().for_each(|(_, n_nodes)| *n_nodes += 1);
+                before.into_iter().for_each(|before| shared.count_last(before, -1));
+            }
+        }
+        for ((cluster, until), n_nodes) in ends {
+            if let Some(shared) = self.clusters.get_mut(&cluster) {
+                shared.count_last((until, job), n_nodes);
             }
         }
         if !held.nodes.is_empty() {
@@ -435,9 +483,11 @@ impl Shared {
     pub(super) fn let_go(&mut self, job: JobId) {
         let Some(Held { nodes, ends }) = self.held.remove(&job) else { return };
         for (cluster, node) in nodes {
-            if let Some(shared) = self.clusters.get_mut(&cluster) {
-                shared.edit(node, |line| line.remove(job));
-            }
+            let Some(shared) = self.clusters.get_mut(&cluster) else { continue };
+            let Ok(idx) = shared.line_idx(node) else { continue };
+            let [before, last] = shared.edit(idx, |line| line.remove(job));
+            // Its own ends are dropped below.
+            last.filter(|_| before != last).into_iter().for_each(|last| shared.count_last(last, 1));
         }
         for (cluster, until) in ends {
             if let Some(shared) = self.clusters.get_mut(&cluster) {
@@ -453,7 +503,7 @@ impl Shared {
     ) -> impl Iterator<Item = (Time, impl Iterator<Item = usize> + '_)> + '_ {
         let shared = self.clusters.get(&cluster);
         shared.into_iter().flat_map(move |shared| {
-            shared.ends.iter().map(move |(until, job)| {
+            shared.ends.keys().map(move |(until, job)| {
                 let nodes = self.held.get(job).map_or(&[][..], |held| &held.nodes);
                 let here = nodes.iter().filter(move |(known, _)| *known == cluster);
                 (*until, here.filter_map(|(_, node)| shared.line_idx(*node).ok()))

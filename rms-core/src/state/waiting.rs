@@ -359,23 +359,23 @@ impl SliceRoom {
         self.later = Some((after, counts));
     }
 
-    /// A node has fewer cores free.
-    pub(crate) fn take_now(&mut self, before: i64, after: i64) {
-        SliceRoom::take(&mut self.now, before, after);
+    /// So many nodes have fewer cores free, each as many as the others.
+    pub(crate) fn take_now(&mut self, before: i64, after: i64, n_nodes: u32) {
+        SliceRoom::take(&mut self.now, before, after, n_nodes);
     }
 
     /// The same beside the reservation.
-    pub(crate) fn take_later(&mut self, before: i64, after: i64) {
+    pub(crate) fn take_later(&mut self, before: i64, after: i64, n_nodes: u32) {
         if let Some((_, counts)) = &mut self.later {
-            SliceRoom::take(counts, before, after);
+            SliceRoom::take(counts, before, after, n_nodes);
         }
     }
 
-    pub(crate) fn take(counts: &mut [u32], before: i64, after: i64) {
+    pub(crate) fn take(counts: &mut [u32], before: i64, after: i64, n_nodes: u32) {
         let place = |cores: i64| (cores.max(-1) + 1) as usize;
         let gone = counts.get_mut(place(after)..).unwrap_or_default();
         let n_gone = place(before).saturating_sub(place(after));
-        gone.iter_mut().take(n_gone).for_each(|count| *count -= 1);
+        gone.iter_mut().take(n_gone).for_each(|count| *count -= n_nodes);
     }
 
     fn may_hold(&self, slice: &SliceDemand) -> bool {

@@ -8,7 +8,8 @@ use rms_model::{Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
 
 use super::World;
 use super::dice::{Dice, for_seeds};
-use crate::Event;
+use crate::plan::{Placed, Scope, plan};
+use crate::{Event, Fact};
 
 /// A cluster shared by cores, with nodes of so many cores, of two packages each, 1000 MiB a core, and so many GPUs.
 fn shared(nodes: &[(u32, u32)]) -> World {
@@ -236,6 +237,45 @@ fn whatever_comes_and_goes_nothing_is_given_twice() {
         }
     });
     assert!(n_shared > 300, "{n_shared}");
+}
+
+/// Under EASY, on nodes that are alike: counts of free cores let the same jobs start on the same nodes as a look at all of
+/// them does.
+#[test]
+fn counts_of_free_cores_let_start_whom_a_look_at_each_does() {
+    let (mut n_starts, mut n_behind) = (0, 0);
+    for_seeds("counts_of_free_cores_let_start_whom_a_look_at_each_does", 60, |dice| {
+        let n_nodes = dice.number(2, 12);
+        let mut world = shared(&vec![(4, 0); n_nodes as usize]);
+        world.set("policy", "easy");
+        world.set("fair_start", "0s");
+        for _ in 0..40 {
+            world.now += Span::from_secs(dice.number(0, 20).into());
+            let cores = if dice.chance(50) { 4 } else { dice.number(0, 3) };
+            let nodes = if dice.chance(50) { 1 } else { dice.number(1, n_nodes) };
+            let ask = Ask { nodes, cores, gpus: 0, ..drawn(dice) };
+            world.asks(Ask { memory: ask.memory.min(4000), ..ask });
+            // As if some of those that run had left at once.
+            let mut state = world.rms.state().clone();
+            let running: Vec<JobId> = state.holding().map(|(job, _)| job).collect();
+            let share = dice.number(10, 70);
+            for job in running.into_iter().filter(|_| dice.chance(share)) {
+                state.apply(&Fact::GhostExpired { job }).expect("it holds nodes");
+            }
+            state.check().expect("the index is what the state says");
+            let starts = |scope| {
+                let mut placements = plan(&state, world.now, scope).placements;
+                placements.retain(|placement| matches!(placement.outcome, Placed::Now { .. }));
+                placements
+            };
+            let found = starts(Scope::Starts);
+            assert_eq!(found, starts(Scope::Estimates));
+            n_starts += found.len();
+            let heads = state.queue().take(found.len());
+            n_behind += usize::from(!heads.eq(found.iter().map(|placement| placement.job)));
+        }
+    });
+    assert!(n_starts > 2000 && n_behind > 300, "{n_starts}, {n_behind}");
 }
 
 /// Under conservative backfilling nobody starts later than was promised once, as long as all leave in time.
