@@ -321,7 +321,7 @@ impl<'a> Grid<'a> {
     pub(super) fn free_up(&mut self, job: JobId, node: NodeId) -> Option<(Place, Time)> {
         let hold = self.line(self.shared.line_idx(node).ok()?).hold_of(job)?;
         let until = if hold.until > self.now { hold.until } else { self.overdue };
-        let place = Place { cluster: self.cluster, node, piece: hold.piece.clone() };
+        let place = Place { cluster: self.cluster, node, piece: Piece::clone(&hold.piece) };
         self.has_plans = true;
         Some((place, until))
     }
@@ -330,7 +330,7 @@ impl<'a> Grid<'a> {
     pub(super) fn place_of(&self, job: JobId, node: NodeId) -> Option<Place> {
         let line = self.line(self.shared.line_idx(node).ok()?);
         let whole = || Piece::whole(&self.shared.kinds()[line.kind]);
-        let piece = line.hold_of(job).map_or_else(whole, |hold| hold.piece.clone());
+        let piece = line.hold_of(job).map_or_else(whole, |hold| Piece::clone(&hold.piece));
         Some(Place { cluster: self.cluster, node, piece })
     }
 

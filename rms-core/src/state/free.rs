@@ -99,7 +99,10 @@ impl IdSet {
         let mut nodes = Vec::with_capacity(n_wanted);
         for (word_idx, word) in self.words.iter().enumerate() {
             let mut rest = word & !others.words.get(word_idx).copied().unwrap_or(0);
-            while rest != 0 && nodes.len() < n_wanted {
+            while rest != 0 {
+                if nodes.len() == n_wanted {
+                    return nodes;
+                }
                 nodes.push(NodeId(word_idx as u32 * u64::BITS + rest.trailing_zeros()));
                 rest &= rest - 1;
             }
@@ -168,6 +171,10 @@ mod tests {
             ids.take(&mut n_before, n_wanted, &mut some);
             assert!(some.iter().eq(expected.iter().skip(first_idx).take(n_wanted)));
             assert_eq!(n_before, first_idx.saturating_sub(expected.len()));
+            let mut others = IdSet::default();
+            some.iter().for_each(|node| assert!(ids.contains(*node) && others.insert(*node)));
+            let left = expected.iter().copied().filter(|node| !others.contains(*node)).take(n_wanted);
+            assert_eq!(ids.first_without(&others, n_wanted), left.collect::<Vec<_>>());
         }
         expected.iter().for_each(|node| assert!(ids.remove(*node)));
         assert_eq!(ids.iter().next(), None);

@@ -1,6 +1,7 @@
 //! The nodes of clusters that are shared by cores: what is free of each now, and who holds how much of it until when.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rms_model::{
     ClusterId, Devices, Grant, Indices, Inventory, JobId, JobSpec, Mebibytes, NodeId, Request, Slice, Time,
@@ -27,8 +28,9 @@ pub(crate) struct Room {
 pub(crate) struct Hold {
     pub(crate) until: Time,
     job: JobId,
-    pub(crate) piece: Piece,
-    grant: Option<Grant>,
+    /// One for all that are alike, for nodes change hands all the time.
+    pub(crate) piece: Arc<Piece>,
+    grant: Option<Box<Grant>>,
 }
 
 /// One node.
@@ -71,6 +73,8 @@ pub(crate) struct SharedCluster {
     lines: Vec<(NodeId, Line)>,
     /// What its nodes are made of, each once, in the order in which they came.
     kinds: Vec<Inventory>,
+    /// All of a node of each kind.
+    wholes: Vec<Arc<Piece>>,
     /// How many nodes of each kind may be planned with.
     n_usable: Vec<u32>,
     /// Usable nodes where nothing may start now.
@@ -208,6 +212,14 @@ impl Line {
             devices: devices.collect(),
         }
     }
+}
+
+/// The last piece again if this one is as large, or this one from now on.
+fn alike(last: &mut Arc<Piece>, piece: Piece) -> Arc<Piece> {
+    if **last != piece {
+        *last = Arc::new(piece);
+    }
+    Arc::clone(last)
 }
 
 /// So many cores of a node that are not taken: in the fullest NUMA domain that has room, else in the fullest package,
@@ -412,6 +424,7 @@ impl Shared {
         let line = Line::new(entry, known.unwrap_or(shared.kinds.len()));
         if known.is_none() {
             shared.kinds.push(entry.inventory.clone());
+            shared.wholes.push(Arc::new(Piece::whole(&entry.inventory)));
             shared.n_usable.push(0);
         }
         if let Err(idx) = shared.line_idx(node) {
@@ -436,7 +449,7 @@ impl Shared {
         if self.clusters.is_empty() {
             return;
         }
-        let mut held = Held::default();
+        let (mut held, mut part) = (Held::default(), Arc::default());
         // With how many nodes it is the last to leave, for ends that follow one another.
         let mut ends: Vec<((ClusterId, Time), i64)> = Vec::new();
         let leaving = entry.started().and_then(|started| Some(&started.evolved.as_ref()?.leaving));
@@ -454,9 +467,10 @@ impl Shared {
             let inventory = &shared.kinds[shared.lines[idx].1.kind];
             let grant = entry.part_of(node, inventory);
             let piece = match &grant {
-                Some(grant) => Piece { slice: grant.amount(), is_whole: false },
-                None => Piece::whole(inventory),
+                Some(grant) => alike(&mut part, Piece { slice: grant.amount(), is_whole: false }),
+                None => Arc::clone(&shared.wholes[shared.lines[idx].1.kind]),
             };
+            let grant = grant.map(Box::new);
             let [before, last] = shared.edit(idx, |line| line.add(Hold { until, job, piece, grant }));
             held.nodes.push((cluster, node));
             if ends.last().is_none_or(|(end, _)| *end != (cluster, until)) {

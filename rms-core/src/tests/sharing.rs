@@ -244,7 +244,7 @@ fn whatever_comes_and_goes_nothing_is_given_twice() {
 #[test]
 fn counts_of_free_cores_let_start_whom_a_look_at_each_does() {
     let (mut n_starts, mut n_behind) = (0, 0);
-    for_seeds("counts_of_free_cores_let_start_whom_a_look_at_each_does", 60, |dice| {
+    for_seeds("counts_of_free_cores_let_start_whom_a_look_at_each_does", 30, |dice| {
         let n_nodes = dice.number(2, 12);
         let mut world = shared(&vec![(4, 0); n_nodes as usize]);
         world.set("policy", "easy");
@@ -275,7 +275,7 @@ fn counts_of_free_cores_let_start_whom_a_look_at_each_does() {
             n_behind += usize::from(!heads.eq(found.iter().map(|placement| placement.job)));
         }
     });
-    assert!(n_starts > 2000 && n_behind > 300, "{n_starts}, {n_behind}");
+    assert!(n_starts > 1000 && n_behind > 150, "{n_starts}, {n_behind}");
 }
 
 /// Under conservative backfilling nobody starts later than was promised once, as long as all leave in time.
