@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use rms_api::answer::{Answer, StageLine, Stages};
 use rms_api::refusal::Refusal;
-use rms_model::{Evolution, Evolving, Identity, JobId, NodeId, Span, Stage, Time};
+use rms_model::{Evolution, Evolving, Identity, JobId, NodeId, Profile, Span, Stage, Time};
 
 use crate::admit;
 use crate::context::Context;
-use crate::plan::evolve::occupation_beside;
+use crate::plan::evolve::{cluster_of, occupation_beside};
 use crate::plan::fit::{self, Fit};
+use crate::plan::row_beside;
 use crate::rights;
 use crate::state::course::{Course, Evolved, Leg};
 use crate::state::fact::Fact;
@@ -18,9 +19,9 @@ use crate::step::Step;
 
 impl Context {
     /// Its stages were placed, and the first one has just begun.
-    pub(crate) fn begin_course(&mut self, now: Time, step: &mut Step, job: JobId, fit: &Fit) {
+    pub(crate) fn begin_course(&mut self, now: Time, step: &mut Step, job: JobId, fit: &Fit, row: &[NodeId]) {
         let Some(evolving) = &self.state().jobs()[&job].spec.evolving else { return };
-        let course = Box::new(Course::of(evolving, fit.starts(), 1));
+        let course = Box::new(Course { row: row.to_vec(), ..Course::of(evolving, fit.starts(), 1) });
         self.record(step, Fact::CourseSet { job, at: now, course });
     }
 
@@ -54,20 +55,18 @@ impl Context {
     /// # Errors
     /// The next stage would be too late.
     pub(crate) fn refit(&self, now: Time, job: JobId, course: &Course) -> Result<Course, Refusal> {
-        let current = course.current();
-        let (occupied, capacity) = occupation_beside(self.state(), now, job);
-        let stages = course.remaining();
-        let fit = fit::refit(&occupied, capacity, &stages, course.limit, (current.start, now)).map_err(|error| {
-            Refusal::StageTooLarge { stage: error.number, wanted: error.wanted, possible: error.capacity.to_string() }
-        })?;
-        let leg = |(leg, start): (&Leg, Time)| Leg { start, ..*leg };
-        let legs: Vec<Leg> = course.legs.iter().zip(fit.starts()).map(leg).collect();
-        let latest = course.latest_change();
-        if let Some(next) = legs.get(1).filter(|next| next.start > latest) {
-            let (earliest, latest) = (next.start.since(now), latest.since(now));
-            return Err(Refusal::StageLater { wanted: next.nodes, earliest, latest });
+        let started = self.state().jobs()[&job].started();
+        if started.is_none_or(|started| !self.state().is_shared(cluster_of(&started.request))) {
+            let (occupied, capacity) = occupation_beside(self.state(), now, job);
+            return refit_over((occupied, capacity, Vec::new()), now, course);
         }
-        Ok(Course { legs, ..course.clone() })
+        self.refit_row(now, job, course, false).or_else(|_| self.refit_row(now, job, course, true))
+    }
+
+    /// The same on a cluster that is shared by cores, on the nodes that were promised to it or on new ones.
+    pub(crate) fn refit_row(&self, now: Time, job: JobId, course: &Course, is_new: bool) -> Result<Course, Refusal> {
+        let (row, occupied) = row_beside(self.state(), now, job, course, is_new);
+        refit_over((occupied, row.len() as u32, row), now, course)
     }
 
     /// Is this said of an earlier time at which the application had the node? Its agent has not yet seen that it has it
@@ -188,6 +187,10 @@ impl Context {
             match place {
                 None => return Err(wrong("one of these nodes is not its own")),
                 Some(0) => return Err(wrong("its first node stays to its end: the script runs there")),
+                // Others were promised what comes later of the nodes before these.
+                Some(place) if place < next as usize && !started.row().is_empty() => {
+                    return Err(wrong("jobs share its cluster: it leaves the nodes that came last, see 'rms show'"));
+                }
                 Some(_) => chosen.push(node),
             }
         }
@@ -198,4 +201,25 @@ impl Context {
         self.alarms.remove(&job);
         Ok(Answer::Done)
     }
+}
+
+/// The stages of a running application over what others hold of so many nodes.
+fn refit_over(
+    (occupied, capacity, row): (Profile, u32, Vec<NodeId>),
+    now: Time,
+    course: &Course,
+) -> Result<Course, Refusal> {
+    let current = course.current();
+    let stages = course.remaining();
+    let fit = fit::refit(&occupied, capacity, &stages, course.limit, (current.start, now)).map_err(|error| {
+        Refusal::StageTooLarge { stage: error.number, wanted: error.wanted, possible: error.capacity.to_string() }
+    })?;
+    let leg = |(leg, start): (&Leg, Time)| Leg { start, ..*leg };
+    let legs: Vec<Leg> = course.legs.iter().zip(fit.starts()).map(leg).collect();
+    let latest = course.latest_change();
+    if let Some(next) = legs.get(1).filter(|next| next.start > latest) {
+        let (earliest, latest) = (next.start.since(now), latest.since(now));
+        return Err(Refusal::StageLater { wanted: next.nodes, earliest, latest });
+    }
+    Ok(Course { legs, row, ..course.clone() })
 }

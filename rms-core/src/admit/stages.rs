@@ -52,8 +52,7 @@ pub(crate) fn evolving_options(state: &State, spec: &JobSpec, evolving: &Evolvin
 /// Its peak for all of its time, on each cluster that has as many nodes.
 ///
 /// # Errors
-/// The first stage that none of the clusters has nodes for, or all clusters are shared by cores: what an application
-/// will need of whole nodes at its later stages is not planned there.
+/// The first stage that none of the clusters has nodes for.
 pub(super) fn options(
     state: &State,
     clusters: &[ClusterId],
@@ -61,13 +60,6 @@ pub(super) fn options(
     evolving: &Evolving,
 ) -> Result<Vec<Request>, Refusal> {
     check_stages(state, evolving)?;
-    let clusters: Vec<ClusterId> = clusters.iter().copied().filter(|cluster| !state.is_shared(*cluster)).collect();
-    if clusters.is_empty() {
-        return Err(Refusal::Malformed(
-            "a job with a profile needs a cluster that is not shared by cores: name one with -M, or ask an admin for \
-             'allocation@CLUSTER nodes'",
-        ));
-    }
     // Its tasks are counted on each node.
     let needs = asked.on_each_of(1);
     let n_eligible = |cluster: &ClusterId| -> u32 {

@@ -23,9 +23,9 @@ impl Jobs<'_> {
                 Placed::Now { .. } if self.state().jobs()[&job].unheard_since().is_some() => {
                     Some(Promise { at: now + Span::from_secs(1), option_idx: 0, nodes: Vec::new() })
                 }
-                Placed::Now { request, nodes, slices, fit } => {
+                Placed::Now { request, nodes, slices, row, fit } => {
                     self.start(now, step, job, request, nodes, &slices);
-                    fit.iter().for_each(|fit| self.context.begin_course(now, step, job, fit));
+                    fit.iter().for_each(|fit| self.context.begin_course(now, step, job, fit, &row));
                     continue;
                 }
                 // What is promised is one size for one time: an evolving application is placed anew at each pass.

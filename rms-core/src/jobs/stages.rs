@@ -6,8 +6,10 @@ use rms_model::{ExpandLimit, JobId, NodeId, Outcome, Time, Usage};
 use super::Jobs;
 use crate::plan;
 use crate::plan::evolve::cluster_of;
+use crate::state::course::Course;
 use crate::state::fact::Fact;
 use crate::state::job::{Phase, Started};
+use crate::state::node::Node;
 use crate::step::Step;
 
 impl Jobs<'_> {
@@ -60,7 +62,11 @@ impl Jobs<'_> {
 
     fn grow(&mut self, now: Time, step: &mut Step, job: JobId, wanted: u32) -> bool {
         let Some((started, _)) = self.context.evolved(job) else { return false };
-        let gained = plan::free_for(self.state(), job, cluster_of(&started.request), wanted as usize);
+        let cluster = cluster_of(&started.request);
+        let gained = match self.state().is_shared(cluster) {
+            true => self.next_of_row(now, step, job, wanted as usize),
+            false => plan::free_for(self.state(), job, cluster, wanted as usize),
+        };
         if gained.len() == wanted as usize {
             self.enter(now, step, job, now, gained, Vec::new());
             return true;
@@ -73,6 +79,28 @@ impl Jobs<'_> {
             self.end(now, step, job, Outcome::StageLate { stage }, false);
         }
         false
+    }
+
+    /// The nodes that it was promised for its next stage, if nobody has anything of them; else others that will do.
+    fn next_of_row(&mut self, now: Time, step: &mut Step, job: JobId, wanted: usize) -> Vec<NodeId> {
+        let state = self.state();
+        let Some((started, evolved)) = self.context.evolved(job) else { return Vec::new() };
+        let n_held = started.nodes.len();
+        let next = |course: &Course| course.row.iter().skip(n_held).take(wanted).copied().collect::<Vec<_>>();
+        let are_free = |nodes: &[NodeId]| {
+            nodes.len() == wanted && nodes.iter().all(|node| state.nodes().get(node).is_some_and(Node::is_free))
+        };
+        let named = next(&evolved.course);
+        if are_free(&named) {
+            return named;
+        }
+        let Ok(course) = self.context.refit_row(now, job, &evolved.course, true) else { return Vec::new() };
+        let others = next(&course);
+        if course.next_change() > now || !are_free(&others) {
+            return Vec::new();
+        }
+        self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+        others
     }
 
     fn shrink(&mut self, now: Time, step: &mut Step, job: JobId, surplus: usize) -> bool {

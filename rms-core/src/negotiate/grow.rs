@@ -93,7 +93,7 @@ impl Negotiations<'_> {
         let is_same = n_nodes as usize == started.nodes.len();
         let start = if is_same { since } else { now };
         let leg = Leg { nodes: n_nodes, span: end.since(start), start };
-        Course { number: 1, legs: vec![leg], limit: ExpandLimit::NONE, open: false }
+        Course { number: 1, legs: vec![leg], limit: ExpandLimit::NONE, open: false, row: Vec::new() }
     }
 
     pub(super) fn set_course(&mut self, now: Time, step: &mut Step, job: JobId, course: Course) {

@@ -7,6 +7,7 @@ use rms_model::{
 };
 
 use super::fit::{self, TooLarge};
+use super::grid::Row;
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
 use super::pass::{Found, Pass, Taken};
@@ -184,7 +185,14 @@ impl Pass<'_> {
         for (option_idx, request) in (0..).zip(&spec.options) {
             let cluster = cluster_of(request);
             let constraint = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
-            let (occupied, capacity) = self.occupation(cluster, constraint.as_ref());
+            let row = self.grids.row(cluster, spec, evolving.stages.peak(), &[]);
+            let (occupied, capacity, row) = match row {
+                Some(Row { places, occupied }) => (occupied, places.len() as u32, places),
+                None => {
+                    let (occupied, capacity) = self.occupation(cluster, constraint.as_ref());
+                    (occupied, capacity, Vec::new())
+                }
+            };
             match fit::place(&occupied, capacity, &evolving.stages, evolving.expansion, from) {
                 Ok(fit) => {
                     let is_late = latest.is_some_and(|latest| fit.start > latest);
@@ -207,6 +215,7 @@ impl Pass<'_> {
                             blocked,
                             fit,
                             wanted: WantedBy::new(),
+                            row,
                             licences: Devices::default(),
                         };
                         best = Some((found, completion));
@@ -227,7 +236,7 @@ impl Pass<'_> {
     pub(super) fn keep_stages(&mut self, spec: &JobSpec, evolving: &Evolving, at: Time) -> Option<Taken> {
         let found = self.find_stages(spec, evolving, at, None).ok()?;
         let fit = found.fit.filter(|fit| fit.start == at)?;
-        let taken = Taken::of_stages(found.constraint, found.request, &fit);
+        let taken = Taken::of_stages(found.constraint, found.request, found.row, &fit);
         self.take_again(&taken);
         Some(taken)
     }

@@ -1,8 +1,10 @@
 //! The nodes of one cluster that is shared by cores, as they fill up in a pass: who is placed here has named nodes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Request, Span, Time};
+use rms_model::profile::Block;
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Span, Time};
 
 use super::timeline::{Start, Timeline, first_start};
 use crate::state::{Line, Piece, Shared, SharedCluster, pieces_of};
@@ -13,6 +15,15 @@ pub(super) struct Place {
     pub(super) cluster: ClusterId,
     pub(super) node: NodeId,
     pub(super) piece: Piece,
+}
+
+/// Nodes in the order in which stages take them: a stage of so many nodes has the first ones. So a count of nodes says when
+/// a stage has room, as it does where nodes are given away whole.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    pub(super) places: Vec<Place>,
+    /// How many of its nodes cannot be had when: they have no room, or ones before them have none.
+    pub(super) occupied: Profile,
 }
 
 #[derive(Debug)]
@@ -279,6 +290,54 @@ impl<'a> Grid<'a> {
         (places.len() == n_wanted).then_some(places)
     }
 
+    /// The nodes that are given and, as far as more are wanted, those that have room for good soonest.
+    pub(super) fn row(&self, wanted: &Wanted, first: &[NodeId]) -> Row {
+        let candidate = |idx: usize| {
+            let line = self.line(idx);
+            let piece = wanted.pieces[line.kind].first()?;
+            let opens = if line.is_open { self.now } else { self.now + Span::from_millis(1) };
+            // A node that is held and not planned with serves until it is given back.
+            let lacking = if line.is_usable { self.drawn(idx).lacking(piece, opens) } else { Vec::new() };
+            let for_good = lacking.last().map_or(self.now, |(_, until)| *until);
+            let kind = &self.shared.kinds()[line.kind];
+            let n_spare_devices = kind.devices.iter().count() - piece.slice.devices.iter().count();
+            Some(((for_good, kind.features.len(), n_spare_devices, idx), piece, lacking))
+        };
+        let known: Vec<usize> = first.iter().filter_map(|node| self.shared.line_idx(*node).ok()).collect();
+        let mut chosen: Vec<_> = known.iter().filter_map(|idx| candidate(*idx)).collect();
+        let known: BTreeSet<usize> = known.into_iter().collect();
+        let others = self.eligible(wanted).filter(|(idx, _)| !known.contains(idx));
+        let mut others: Vec<_> = others.filter_map(|(idx, _)| candidate(idx)).collect();
+        others.retain(|((for_good, ..), ..)| *for_good < Time::NEVER);
+        others.sort_unstable_by_key(|(rank, ..)| *rank);
+        chosen.extend(others);
+        chosen.truncate(wanted.n_nodes as usize);
+        let mut lacking_so_far = Vec::new();
+        let mut row = Row::default();
+        let mut blocks = Vec::new();
+        for ((.., idx), piece, lacking) in chosen {
+            lacking_so_far = united(&lacking_so_far, &lacking);
+            blocks.extend(lacking_so_far.iter().map(|(from, until)| Block { from: *from, until: *until, nodes: 1 }));
+            let (node, _) = self.shared.lines()[idx];
+            row.places.push(Place { cluster: self.cluster, node, piece: piece.clone() });
+        }
+        row.occupied = Profile::from_blocks(blocks);
+        row
+    }
+
+    /// What is free of a node over time.
+    fn drawn(&self, idx: usize) -> Cow<'_, Timeline> {
+        let line = self.line(idx);
+        let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
+        self.timelines.get(&idx).map_or_else(|| Cow::Owned(draw()), Cow::Borrowed)
+    }
+
+    /// All of a node.
+    pub(super) fn whole(&self, node: NodeId) -> Option<Place> {
+        let line = self.line(self.shared.line_idx(node).ok()?);
+        Some(Place { cluster: self.cluster, node, piece: Piece::whole(&self.shared.kinds()[line.kind]) })
+    }
+
     /// The same nodes again, if they still have room then for a job of this size.
     pub(super) fn keep(&self, wanted: &Wanted, nodes: &[NodeId], at: Time) -> Option<Vec<Place>> {
         let mut places = Vec::with_capacity(wanted.n_nodes as usize);
@@ -328,29 +387,30 @@ impl<'a> Grid<'a> {
 
     /// What a job has of a node, or all of one that it does not hold, for somebody who is to have it alone.
     pub(super) fn place_of(&self, job: JobId, node: NodeId) -> Option<Place> {
-        let line = self.line(self.shared.line_idx(node).ok()?);
-        let whole = || Piece::whole(&self.shared.kinds()[line.kind]);
-        let piece = line.hold_of(job).map_or_else(whole, |hold| Piece::clone(&hold.piece));
-        Some(Place { cluster: self.cluster, node, piece })
+        let hold = self.line(self.shared.line_idx(node).ok()?).hold_of(job);
+        let piece = hold.map(|hold| Place { cluster: self.cluster, node, piece: Piece::clone(&hold.piece) });
+        piece.or_else(|| self.whole(node))
     }
 
     /// How many cores of a node nobody has or is to have from now on until then.
     pub(super) fn n_spare_cores(&self, node: NodeId, until: Time) -> Option<u32> {
-        let idx = self.shared.line_idx(node).ok()?;
-        let line = self.line(idx);
-        let kind = &self.shared.kinds()[line.kind];
-        let drawn = || Timeline::of(line, kind, self.now, self.overdue);
-        let fewest =
-            self.timelines.get(&idx).map_or_else(|| drawn().fewest_cores(until), |known| known.fewest_cores(until));
-        u32::try_from(fewest).ok()
+        u32::try_from(self.drawn(self.shared.line_idx(node).ok()?).fewest_cores(until)).ok()
     }
 
-    /// The usable nodes that somebody has something of, and until when, as the state says.
-    pub(super) fn busy(&self) -> impl Iterator<Item = (NodeId, Time)> + '_ {
-        let usable = self.shared.lines().iter().filter(|(_, line)| line.is_usable);
-        usable.filter_map(|(node, line)| {
-            let last = line.holds().last().map(|hold| if hold.until > self.now { hold.until } else { self.overdue });
-            Some((*node, last.max(line.ghost.filter(|ghost| *ghost > self.now))?))
+    /// The usable nodes that somebody has something of, and from when until when.
+    pub(super) fn busy(&self) -> impl Iterator<Item = (NodeId, Time, Time)> + '_ {
+        let lines = self.shared.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
+        lines.flat_map(|(idx, (node, line))| {
+            let times = match self.timelines.get(&idx) {
+                Some(timeline) => timeline.busy(self.now),
+                None => {
+                    let until = |until| if until > self.now { until } else { self.overdue };
+                    let last = line.holds().last().map(|hold| until(hold.until));
+                    let last = last.max(line.ghost.filter(|ghost| *ghost > self.now));
+                    last.map(|last| (self.now, last)).into_iter().collect()
+                }
+            };
+            times.into_iter().map(|(from, until)| (*node, from, until))
         })
     }
 
@@ -371,4 +431,18 @@ impl<'a> Grid<'a> {
             None => (line.room.is_clear() && line.ghost.is_none()).then_some(Time::NEVER),
         })
     }
+}
+
+/// Times that are in one of two lists, each in order.
+fn united(one: &[(Time, Time)], other: &[(Time, Time)]) -> Vec<(Time, Time)> {
+    let mut all = [one, other].concat();
+    all.sort_unstable();
+    let mut united: Vec<(Time, Time)> = Vec::new();
+    for (from, until) in all {
+        match united.last_mut() {
+            Some((_, last)) if from <= *last => *last = until.max(*last),
+            Some(_) | None => united.push((from, until)),
+        }
+    }
+    united
 }

@@ -6,7 +6,7 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Slice, Span, Time};
 
 use super::SharedNodes;
-use super::grid::{Grid, Place, Wanted};
+use super::grid::{Grid, Place, Row, Wanted};
 use crate::state::{SharedCluster, State};
 
 /// The clusters of a pass that are shared by cores.
@@ -64,6 +64,17 @@ impl<'a> Grids<'a> {
     /// What a job has of a node, or all of one that it does not hold.
     pub(super) fn place_of(&self, job: JobId, cluster: ClusterId, node: NodeId) -> Option<Place> {
         self.by_cluster.get(&cluster)?.place_of(job, node)
+    }
+
+    /// All of a node.
+    pub(super) fn whole(&self, cluster: ClusterId, node: NodeId) -> Option<Place> {
+        self.by_cluster.get(&cluster)?.whole(node)
+    }
+
+    /// So many nodes of a cluster for stages, these first.
+    pub(super) fn row(&self, cluster: ClusterId, spec: &JobSpec, n_nodes: u32, first: &[NodeId]) -> Option<Row> {
+        let grid = self.by_cluster.get(&cluster)?;
+        Some(grid.row(&grid.wanted(spec, &Request::on_one(cluster, n_nodes, Span::ZERO)), first))
     }
 
     /// How many cores of a node nobody has or is to have from now on until then.

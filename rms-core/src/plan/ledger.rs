@@ -135,6 +135,9 @@ impl<'a> Ledger<'a> {
             WhichNodes::Count(wanted) => {
                 let Some(started) = entry.started() else { return BTreeMap::new() };
                 let cluster = evolve::cluster_of(&started.request);
+                if state.is_shared(cluster) {
+                    return BTreeMap::new();
+                }
                 let held = self.count(state, entry.nodes()).get(&cluster).copied().unwrap_or(0);
                 let more = wanted.saturating_sub(entry.nodes().len() as u32);
                 let n_elsewhere = if self.eligible.is_some() && more > 0 {

@@ -22,6 +22,7 @@ pub mod notify;
 mod pass;
 pub mod place;
 mod policy;
+mod row;
 mod shared;
 mod slices;
 pub mod slowdown;
@@ -39,6 +40,7 @@ pub(crate) use around::{
 pub(crate) use explain::{Place, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, is_free_for};
 pub(crate) use ledger::{base_blocks, meets};
+pub(crate) use row::row_beside;
 
 use crate::state::State;
 
@@ -98,6 +100,9 @@ pub enum Placed {
         nodes: Vec<NodeId>,
         /// What it takes of those that it shares; the others it has alone.
         slices: BTreeMap<NodeId, Slice>,
+        /// The nodes of all stages of an evolving application, each of which has the first ones, where its cluster is
+        /// shared by cores.
+        row: Vec<NodeId>,
         /// The stages of an evolving application; the request has those nodes that it starts with.
         fit: Option<Box<fit::Fit>>,
     },

@@ -90,9 +90,9 @@ pub(super) struct Taken {
     /// Known only if it starts now.
     nodes: Option<Vec<NodeId>>,
     /// What an evolving application needs from its start on, instead of the nodes of the request.
-    stages: Option<Evolution>,
-    /// On clusters that are shared by cores.
-    places: Vec<Place>,
+    pub(super) stages: Option<Evolution>,
+    /// On clusters that are shared by cores; stages have the first ones of them.
+    pub(super) places: Vec<Place>,
     licences: Devices,
 }
 
@@ -107,6 +107,8 @@ pub(super) struct Found {
     pub(super) fit: Option<Box<Fit>>,
     /// On clusters that are shared by cores.
     pub(super) wanted: WantedBy,
+    /// There the nodes of all stages, each of which has the first ones.
+    pub(super) row: Vec<Place>,
     pub(super) licences: Devices,
 }
 
@@ -139,9 +141,11 @@ impl<'a> Pass<'a> {
             n_free,
         };
         // Nodes that a running application will need, and can use no others, are kept from the first one on.
-        for (entry, Started { request, .. }) in state.evolved() {
+        let counted = state.evolved().filter(|(.., started)| !state.is_shared(evolve::cluster_of(&started.request)));
+        for (_, entry, Started { request, .. }) in counted {
             pass.open_ledger(&constraint_of(&entry.spec, request));
         }
+        pass.reserve_rows();
         pass
     }
 
@@ -207,7 +211,6 @@ impl<'a> Pass<'a> {
     /// The same among the sizes that start by `latest`, one of which does.
     pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
         if let Some(evolving) = &spec.evolving {
-            self.check_unshared(spec)?;
             self.open_ledgers(spec);
             return self.find_stages(spec, evolving, from, latest);
         }
@@ -238,7 +241,7 @@ impl<'a> Pass<'a> {
         let constraint = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
         let wanted = self.grids.wanted(spec, request);
         let (request, licences) = (request.clone(), spec.resources.licences.clone());
-        Ok(Found { request, option_idx, constraint, start, blocked, fit: None, wanted, licences })
+        Ok(Found { request, option_idx, constraint, start, blocked, fit: None, wanted, row: Vec::new(), licences })
     }
 
     /// The common case: one size, and any nodes will do.
@@ -246,7 +249,8 @@ impl<'a> Pass<'a> {
         match ledger::first_hole(&mut [&mut self.all], request, from) {
             Ok((start, blocked)) => {
                 let (request, wanted, licences) = (request.clone(), WantedBy::new(), Devices::default());
-                Ok(Found { request, option_idx: 0, constraint: None, start, blocked, fit: None, wanted, licences })
+                let (constraint, fit, row) = (None, None, Vec::new());
+                Ok(Found { request, option_idx: 0, constraint, start, blocked, fit, wanted, row, licences })
             }
             Err((cluster, wanted)) => Err(Shortage { cluster, wanted, usable: self.all.capacity_of(cluster) }),
         }
@@ -269,9 +273,9 @@ impl<'a> Pass<'a> {
 
     /// As [`Pass::settle`], and what was taken comes back; where the nodes are not free, the hole at `latest` will do.
     pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
-        let Found { request, option_idx, constraint, start, blocked, mut fit, wanted, licences } = found;
+        let Found { request, option_idx, constraint, start, blocked, mut fit, wanted, row, licences } = found;
         let take = match start == self.now {
-            true => self.take_all(&request, constraint.as_ref(), &wanted),
+            true => self.take_all(&request, constraint.as_ref(), &wanted, &row),
             false => Take::NotFree,
         };
         let later = latest.filter(|latest| *latest > self.now && start == self.now);
@@ -289,15 +293,18 @@ impl<'a> Pass<'a> {
         let stages = fit.as_ref().map(|fit| fit.expanded.clone());
         let (nodes, places) = match now {
             Some((nodes, places)) => (Some(nodes), places),
+            None if !row.is_empty() => (None, row),
             None => (None, self.grids.choose(&wanted, at).unwrap_or_default()),
         };
         let slices = grids::slices(&places);
-        let shared = places.iter().map(|place| place.node).collect();
+        let shared: Vec<NodeId> = places.iter().map(|place| place.node).collect();
         let (request_of, nodes_of) = (request.clone(), nodes.clone());
         let taken = Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences };
         self.add_shares(&taken, 1);
         let outcome = match nodes {
-            Some(nodes) => Placed::Now { request, nodes, slices, fit },
+            Some(nodes) => {
+                Placed::Now { request, nodes, slices, row: if fit.is_some() { shared } else { Vec::new() }, fit }
+            }
             None => Placed::Later { request, option_idx, at, blocked, fit, nodes: shared },
         };
         (outcome, taken)
@@ -308,21 +315,33 @@ impl<'a> Pass<'a> {
         if found.start > self.now {
             return None;
         }
-        match self.take_all(&found.request, found.constraint.as_ref(), &found.wanted) {
+        match self.take_all(&found.request, found.constraint.as_ref(), &found.wanted, &found.row) {
             Take::Nodes(nodes, places) => {
-                let Found { request, constraint, start: at, fit, licences, .. } = found;
+                let Found { request, constraint, start: at, fit, row, licences, .. } = found;
                 let stages = fit.as_ref().map(|fit| fit.expanded.clone());
                 let slices = grids::slices(&places);
+                let row = row.into_iter().map(|place| place.node).collect();
                 let (request_of, nodes_of) = (request.clone(), Some(nodes.clone()));
                 self.add(Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences });
-                Some(Placed::Now { request, nodes, slices, fit })
+                Some(Placed::Now { request, nodes, slices, row, fit })
             }
             Take::NotFree | Take::Kept(_) => None,
         }
     }
 
     /// Nodes of all clusters of a request, in the order of clusters.
-    fn take_all(&mut self, request: &Request, constraint: Option<&Constraint>, wanted: &WantedBy) -> Take {
+    fn take_all(
+        &mut self,
+        request: &Request,
+        constraint: Option<&Constraint>,
+        wanted: &WantedBy,
+        row: &[Place],
+    ) -> Take {
+        if !row.is_empty() {
+            let first = row.get(..request.n_nodes() as usize).unwrap_or(row);
+            self.n_free = self.n_free.saturating_sub(self.grids.n_cpus(first));
+            return Take::Nodes(first.iter().map(|place| place.node).collect(), row.to_vec());
+        }
         if wanted.is_empty() {
             return self.take_nodes(request, constraint);
         }
@@ -490,8 +509,8 @@ impl<'a> Pass<'a> {
 
     /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
     fn add_shares(&mut self, taken: &Taken, sign: i64) {
+        self.take_places_of(taken, sign);
         let times = (taken.at, taken.at + taken.request.wall);
-        self.take_places(&taken.places, times, sign);
         self.licences.take(&taken.licences, &taken.request, times, sign);
         for (cluster, block) in taken.blocks() {
             self.all.add(cluster, Block { nodes: sign * block.nodes, ..block });
@@ -588,9 +607,8 @@ impl<'a> Pass<'a> {
 
 impl Taken {
     /// Stages on the cluster of an evolving application.
-    pub(super) fn of_stages(constraint: Option<Constraint>, request: Request, fit: &Fit) -> Taken {
-        let stages = Some(fit.expanded.clone());
-        let (places, licences) = (Vec::new(), Devices::default());
+    pub(super) fn of_stages(constraint: Option<Constraint>, request: Request, places: Vec<Place>, fit: &Fit) -> Taken {
+        let (stages, licences) = (Some(fit.expanded.clone()), Devices::default());
         Taken { constraint, request, at: fit.start, nodes: None, stages, places, licences }
     }
 
@@ -606,7 +624,8 @@ impl Taken {
         let rigid = rigid.into_iter().flatten().filter(is_counted);
         let rigid =
             rigid.map(move |(cluster, wanted)| (*cluster, Block { from: self.at, until, nodes: i64::from(*wanted) }));
-        let stages = self.stages.iter().flat_map(|stages| stages.blocks(self.at));
+        let stages = self.stages.iter().filter(|_| self.places.is_empty());
+        let stages = stages.flat_map(|stages| stages.blocks(self.at));
         rigid.chain(stages.map(|block| (evolve::cluster_of(&self.request), block)))
     }
 }

@@ -435,20 +435,25 @@ impl<'a, 'l> Walk<'a, 'l> {
             if has_started {
                 continue;
             }
-            let held = match slot {
-                Some(slot) => std::mem::replace(&mut slot.held, Held::Nothing),
-                None => Held::promised(demand),
+            let (held, before) = match slot {
+                Some(slot) => (std::mem::replace(&mut slot.held, Held::Nothing), slot.outcome.take()),
+                None => (Held::promised(demand), None),
             };
             if stays.may_pass_by && self.must_stay(demand, &held, stays) {
                 if let Some(slot) = slots.get_mut(&job) {
-                    slot.held = held;
+                    (slot.held, slot.outcome) = (held, before);
                 }
                 continue;
             }
             let held = self.lay_down(job, &held);
-            let latest = held.map(|held| held.at);
-            let slot = match self.pass.find_until(self.spec(job), self.now, latest) {
-                Ok(found) => {
+            let latest = held.as_ref().map(|held| held.at);
+            let slot = match (self.pass.find_until(self.spec(job), self.now, latest), held, before) {
+                // Of the rows for its stages that are tried, none is as good as the one that it has.
+                (Ok(found), Some(held), Some(before)) if found.start > held.at => {
+                    self.pass.take_again(&held);
+                    Slot { held: Held::Taken(held), outcome: Some(before) }
+                }
+                (Ok(found), ..) => {
                     let (outcome, held) = self.pass.settle_until(found, latest);
                     let is_earlier = latest.is_some_and(|latest| held.at < latest);
                     if let Some(latest) = latest.filter(|_| is_earlier) {
@@ -457,7 +462,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                     }
                     Slot { held: Held::Taken(held), outcome: Some(outcome) }
                 }
-                Err(shortage) => Slot { held: Held::Nothing, outcome: Some(Placed::Never { shortage }) },
+                (Err(shortage), ..) => Slot { held: Held::Nothing, outcome: Some(Placed::Never { shortage }) },
             };
             slots.insert(job, slot);
         }

@@ -2,12 +2,12 @@
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Request, Time};
+use rms_model::{Devices, JobId, JobSpec, NodeId, Request, Time};
 
 use super::grid::Place;
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
-use super::pass::Pass;
+use super::pass::{Pass, Taken};
 use super::{Blocked, Shortage};
 use crate::state::Piece;
 
@@ -16,9 +16,9 @@ impl Pass<'_> {
     pub(super) fn count_whole_nodes(&mut self) {
         let mut blocks = Vec::new();
         for (cluster, grid) in &self.grids.by_cluster {
-            for (node, until) in grid.busy() {
+            for (node, from, until) in grid.busy() {
                 let place = Place { cluster: *cluster, node, piece: Piece::default() };
-                blocks.push((place, Block { from: self.now, until, nodes: 1 }));
+                blocks.push((place, Block { from, until, nodes: 1 }));
             }
         }
         self.grids.blocks = Some(Vec::new());
@@ -44,6 +44,19 @@ impl Pass<'_> {
         self.show_blocks(blocks);
     }
 
+    /// The same for a job: its stages have as many of the places as they need, the first ones.
+    pub(super) fn take_places_of(&mut self, taken: &Taken, sign: i64) {
+        match &taken.stages {
+            None => self.take_places(&taken.places, (taken.at, taken.at + taken.wall()), sign),
+            Some(stages) => {
+                for Block { from, until, nodes } in stages.blocks(taken.at) {
+                    let places = taken.places.get(..nodes as usize).unwrap_or(&taken.places);
+                    self.take_places(places, (from, until), sign);
+                }
+            }
+        }
+    }
+
     /// As if a job did not have what it has of these nodes.
     pub(super) fn free_places(&mut self, job: JobId, nodes: &[NodeId]) {
         for node in nodes {
@@ -55,22 +68,14 @@ impl Pass<'_> {
         }
     }
 
-    /// An application with stages was admitted to clusters that were not shared by cores then.
-    pub(super) fn check_unshared(&self, spec: &JobSpec) -> Result<(), Shortage> {
-        let wanted = spec.options.iter().flat_map(|request| &request.nodes);
-        let shared = wanted.filter(|(cluster, _)| self.grids.by_cluster.contains_key(*cluster));
-        let shortage =
-            |(cluster, wanted): (&ClusterId, &u32)| Shortage { cluster: *cluster, wanted: *wanted, usable: 0 };
-        shared.map(shortage).next().map_or(Ok(()), Err)
-    }
-
     /// Does every size of the job need room on a shared cluster that is not there now?
     pub(super) fn has_no_room(&self, spec: &JobSpec) -> bool {
         let has_no_room = |request: &Request| {
             let wanted = self.grids.wanted(spec, request);
             wanted.iter().any(|(cluster, wanted)| !self.grids.by_cluster[cluster].has_room_now(wanted))
         };
-        !self.grids.is_empty() && spec.options.iter().all(has_no_room)
+        // Stages need the room of the largest one later.
+        !self.grids.is_empty() && spec.evolving.is_none() && spec.options.iter().all(has_no_room)
     }
 
     /// The first hole for a request on clusters that are given away node by node.

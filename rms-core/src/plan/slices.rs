@@ -68,7 +68,9 @@ pub(super) fn of_easy(state: &State, now: Time) -> Option<Plan> {
     let ((cluster, shared), None) = (clusters.next()?, clusters.next()) else { return None };
     let [kind] = shared.kinds() else { return None };
     let is_overdue = state.shared().ends(cluster).next().is_some_and(|(until, _)| until <= now);
-    let is_simple = state.clusters().len() == 1 && shared.are_all_open() && state.n_promised() == 0 && !is_overdue;
+    let has_rows = state.evolved().any(|(.., started)| !started.row().is_empty());
+    let is_simple =
+        state.clusters().len() == 1 && shared.are_all_open() && state.n_promised() == 0 && !is_overdue && !has_rows;
     if !is_simple || !state.wants_are_slices() {
         return None;
     }
@@ -211,7 +213,7 @@ impl Slices<'_> {
             false => nodes.iter().map(|node| (*node, slice.clone())).collect(),
         };
         let request = Request::on_one(self.cluster, demand.nodes, demand.wall);
-        let outcome = Placed::Now { request, nodes, slices, fit: None };
+        let outcome = Placed::Now { request, nodes, slices, row: Vec::new(), fit: None };
         self.placements.push(Placement { job: key.job, outcome, view: None });
     }
 

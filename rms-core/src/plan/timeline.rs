@@ -87,9 +87,29 @@ impl Timeline {
 
     /// The times between `from` and `until` at which nobody has anything of the node.
     pub(super) fn clear(&self, from: Time, until: Time) -> Vec<(Time, Time)> {
+        self.times((from, until), NodeRoom::is_clear)
+    }
+
+    /// The times from `from` on at which somebody has something of it.
+    pub(super) fn busy(&self, from: Time) -> Vec<(Time, Time)> {
+        self.times((from, Time::NEVER), |room| !room.is_clear())
+    }
+
+    /// The times at which there is no room for a piece, or before `opens` nothing may start.
+    pub(super) fn lacking(&self, piece: &Piece, opens: Time) -> Vec<(Time, Time)> {
+        let first = self.steps.first().map_or(opens, |(begin, _)| *begin);
+        let mut lacking = self.times((opens, Time::NEVER), |room| !room.holds(piece));
+        if opens > first {
+            lacking.insert(0, (first, opens));
+        }
+        lacking
+    }
+
+    /// The times of which this holds.
+    fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();
         let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
-        for ((begin, _), end) in self.steps.iter().zip(ends).filter(|((_, room), _)| room.is_clear()) {
+        for ((begin, _), end) in self.steps.iter().zip(ends).filter(|((_, room), _)| holds(room)) {
             let (begin, end) = ((*begin).max(from), end.min(until));
             match times.last_mut() {
                 Some((_, last)) if *last == begin => *last = end,

@@ -16,6 +16,9 @@ pub struct Course {
     pub limit: ExpandLimit,
     /// It may be extended before its end.
     pub open: bool,
+    /// Where its cluster is shared by cores, the nodes of all stages: each has the first ones of them. Empty elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub row: Vec<NodeId>,
 }
 
 /// One stage and when it begins.
@@ -33,7 +36,39 @@ impl Course {
         let requested = evolving.stages.stages().iter();
         let leg = |(stage, start): (&Stage, Time)| Leg { nodes: stage.nodes, span: stage.span, start };
         let legs = requested.zip(starts).map(leg).collect();
-        Course { number, legs, limit: evolving.expansion.limit, open: evolving.open }
+        Course { number, legs, limit: evolving.expansion.limit, open: evolving.open, row: Vec::new() }
+    }
+
+    /// The nodes of the largest stage.
+    pub fn peak(&self) -> u32 {
+        self.legs.iter().map(|leg| leg.nodes).max().unwrap_or(0)
+    }
+
+    /// When it has the node at this place of its row, from now on.
+    fn times(&self, place: usize) -> Vec<(Time, Time)> {
+        let ends = self.legs.iter().skip(1).map(|leg| leg.start).chain([self.end()]);
+        let mut times: Vec<(Time, Time)> = Vec::new();
+        for (leg, end) in self.legs.iter().zip(ends).filter(|(leg, _)| leg.nodes as usize > place) {
+            match times.last_mut() {
+                Some((_, last)) if *last == leg.start => *last = end,
+                Some(_) | None => times.push((leg.start, end)),
+            }
+        }
+        times
+    }
+
+    /// When it will have the node at this place of its row, beside the time for which it holds it now.
+    pub fn times_to_come(&self, place: usize) -> Vec<(Time, Time)> {
+        let is_held = self.current().nodes as usize > place;
+        self.times(place).into_iter().skip(usize::from(is_held)).collect()
+    }
+
+    /// Until when it keeps the node at this place of those that it holds.
+    pub fn kept_until(&self, place: usize) -> Time {
+        match self.row.is_empty() {
+            true => self.end(),
+            false => self.times(place).first().map_or(self.end(), |(_, until)| *until),
+        }
     }
 
     pub fn current(&self) -> &Leg {

@@ -278,6 +278,11 @@ impl Job {
 }
 
 impl Started {
+    /// The nodes of all stages, where its cluster is shared by cores; see [`Course`](crate::state::course::Course).
+    pub fn row(&self) -> &[NodeId] {
+        self.evolved.as_ref().map_or(&[], |evolved| &evolved.course.row)
+    }
+
     /// Are its processes up on all of its nodes?
     pub(crate) fn is_settled(&self) -> bool {
         self.shares.values().all(|share| *share != Share::Ordered)

@@ -249,9 +249,9 @@ impl State {
     }
 
     /// Jobs that were placed to change their nodes as they run, or have; those that are being ended, too.
-    pub(crate) fn evolved(&self) -> impl Iterator<Item = (&Job, &Started)> {
-        let entries = self.index.evolved.iter().filter_map(|job| self.jobs.get(job));
-        entries.filter_map(|entry| Some((entry, entry.started()?)))
+    pub(crate) fn evolved(&self) -> impl Iterator<Item = (JobId, &Job, &Started)> {
+        let entries = self.index.evolved.iter().filter_map(|job| Some((*job, self.jobs.get(job)?)));
+        entries.filter_map(|(job, entry)| Some((job, entry, entry.started()?)))
     }
 
     /// Running jobs whose nodes may change, by their ids.

@@ -9,7 +9,7 @@ use rms_model::{
 
 use super::constraint::{Piece, pieces_of};
 use super::free::IdSet;
-use crate::state::job::{Job, Phase};
+use crate::state::job::{Job, Phase, Started};
 use crate::state::node::Node;
 
 /// What is free of a node at one instant. Less than nothing is free where a job stays longer than it may while others
@@ -452,7 +452,10 @@ impl Shared {
         let (mut held, mut part) = (Held::default(), Arc::default());
         // With how many nodes it is the last to leave, for ends that follow one another.
         let mut ends: Vec<((ClusterId, Time), i64)> = Vec::new();
-        let leaving = entry.started().and_then(|started| Some(&started.evolved.as_ref()?.leaving));
+        let evolved = entry.started().and_then(|started| started.evolved.as_ref());
+        let leaving = evolved.map(|evolved| &evolved.leaving);
+        let row = entry.started().map_or(&[][..], Started::row);
+        let places: BTreeMap<NodeId, usize> = row.iter().enumerate().map(|(place, node)| (*node, place)).collect();
         for node in entry.held() {
             let place = |(cluster, shared): (&ClusterId, &SharedCluster)| Some((*cluster, shared.line_idx(node).ok()?));
             let Some((cluster, idx)) = self.clusters.iter().find_map(place) else { continue };
@@ -461,7 +464,10 @@ impl Shared {
             let until = match &entry.phase {
                 Phase::Ghost(ghost) => ghost.until_in(cluster),
                 // It should be gone: who stays too long is planned with by those who read this.
-                Phase::Started(started) => left_at.copied().unwrap_or(started.at + started.request.wall),
+                Phase::Started(started) => left_at.copied().unwrap_or_else(|| {
+                    let kept = places.get(&node).and_then(|place| Some(evolved?.course.kept_until(*place)));
+                    kept.unwrap_or(started.at + started.request.wall)
+                }),
                 Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
             };
             let inventory = &shared.kinds[shared.lines[idx].1.kind];

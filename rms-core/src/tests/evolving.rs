@@ -17,12 +17,12 @@ pub(super) fn profile(text: &str, limit: ExpandLimit, open: bool) -> Evolving {
 }
 
 impl World {
-    fn evolving(&mut self, text: &str, limit: ExpandLimit) -> JobId {
+    pub(super) fn evolving(&mut self, text: &str, limit: ExpandLimit) -> JobId {
         self.submit_with(|submission| submission.evolving = Some(profile(text, limit, false)))
     }
 
     /// Lets time pass; every timer is heard. Agents say at once that what was ordered runs, or has ended.
-    fn until(&mut self, secs: i64) {
+    pub(super) fn until(&mut self, secs: i64) {
         let until = Time::from_secs(1_000_000 + secs);
         while let Some(due) = self.rms.next_timer().filter(|due| *due <= until) {
             self.now = self.now.max(due);
@@ -53,7 +53,7 @@ impl World {
     }
 
     /// All processes of a job end well.
-    fn finish_all(&mut self, job: JobId) {
+    pub(super) fn finish_all(&mut self, job: JobId) {
         let entry = &self.rms.state().jobs()[&job];
         let (run, names) = (entry.run, self.rms.state().node_names(entry.nodes()));
         for name in names {
@@ -65,20 +65,20 @@ impl World {
         }
     }
 
-    fn held(&self, job: JobId) -> Vec<u32> {
+    pub(super) fn held(&self, job: JobId) -> Vec<u32> {
         self.rms.state().jobs()[&job].nodes().iter().map(|NodeId(node)| *node).collect()
     }
 
-    fn stages(&mut self, job: JobId) -> Stages {
+    pub(super) fn stages(&mut self, job: JobId) -> Stages {
         self.line(job).stages.expect("it evolves")
     }
 
-    fn starts(&mut self, job: JobId) -> Vec<Option<i64>> {
+    pub(super) fn starts(&mut self, job: JobId) -> Vec<Option<i64>> {
         let secs = |at: Option<Time>| at.map(|at| at.as_secs() - 1_000_000);
         self.stages(job).legs.iter().map(|leg| secs(leg.start)).collect()
     }
 
-    fn try_ask(&mut self, call: Call) -> Result<(), Refusal> {
+    pub(super) fn try_ask(&mut self, call: Call) -> Result<(), Refusal> {
         let who = rms_model::Identity::new(rms_model::Role::Admin, "root").expect("a plain name");
         let effects = self.event(Event::Called { ticket: Ticket(1), who, call });
         let refused = effects.iter().find_map(|effect| match effect {
@@ -93,7 +93,7 @@ impl World {
         self.try_ask(Call::Evolve { job, stages: text.parse().expect("a profile"), open })
     }
 
-    fn has_ended(&self, job: JobId) -> bool {
+    pub(super) fn has_ended(&self, job: JobId) -> bool {
         !self.rms.state().jobs().contains_key(&job)
     }
 
@@ -104,6 +104,15 @@ impl World {
     }
 }
 
+/// Whose nodes are given away whole, and whose are shared by cores.
+fn worlds() -> [World; 2] {
+    ["nodes", "cores"].map(|allocation| {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        world
+    })
+}
+
 fn ending(world: &World, job: JobId) -> Option<Outcome> {
     let started = world.rms.state().jobs().get(&job)?.started()?;
     Some(started.ending.as_ref()?.outcome.clone())
@@ -111,35 +120,37 @@ fn ending(world: &World, job: JobId) -> Option<Outcome> {
 
 #[test]
 fn an_application_grows_and_shrinks_at_the_times_it_announced() {
-    let mut world = World::new();
-    world.nodes(4);
-    let job = world.evolving("1x10s,3x20s,2x10s", ExpandLimit::NONE);
-    world.until(1);
-    assert_eq!(world.held(job), [1]);
-    assert_eq!(world.starts(job), [Some(0), Some(10)]);
-    world.until(10);
-    assert_eq!(world.held(job), [1, 2, 3]);
-    assert_eq!(world.stages(job).generation, 2);
-    world.until(30);
-    assert_eq!(world.held(job), [1, 2]);
-    world.until(39);
-    assert!(!world.has_ended(job));
-    world.until(40);
-    assert!(world.has_ended(job), "its course is over");
+    for mut world in worlds() {
+        world.nodes(4);
+        let job = world.evolving("1x10s,3x20s,2x10s", ExpandLimit::NONE);
+        world.until(1);
+        assert_eq!(world.held(job), [1]);
+        assert_eq!(world.starts(job), [Some(0), Some(10)]);
+        world.until(10);
+        assert_eq!(world.held(job), [1, 2, 3]);
+        assert_eq!(world.stages(job).generation, 2);
+        world.until(30);
+        assert_eq!(world.held(job), [1, 2]);
+        world.until(39);
+        assert!(!world.has_ended(job));
+        world.until(40);
+        assert!(world.has_ended(job), "its course is over");
+    }
 }
 
 /// Growth is reserved: what would still run then waits, what ends before is filled in.
 #[test]
 fn nobody_is_started_into_nodes_that_another_will_grow_into() {
-    let mut world = World::new();
-    world.nodes(4);
-    let grows = world.evolving("1x100s,4x50s", ExpandLimit::NONE);
-    let long = world.submit(2, 200, &[]);
-    let short = world.submit(2, 90, &[]);
-    world.until(1);
-    assert_eq!((world.line(grows).state, world.line(short).state), (JobState::Started, JobState::Started));
-    assert_eq!(world.line(long).state, JobState::Waiting);
-    assert_eq!(world.line(long).estimate, Some(Time::from_secs(1_000_150)));
+    for mut world in worlds() {
+        world.nodes(4);
+        let grows = world.evolving("1x100s,4x50s", ExpandLimit::NONE);
+        let long = world.submit(2, 200, &[]);
+        let short = world.submit(2, 90, &[]);
+        world.until(1);
+        assert_eq!((world.line(grows).state, world.line(short).state), (JobState::Started, JobState::Started));
+        assert_eq!(world.line(long).state, JobState::Waiting);
+        assert_eq!(world.line(long).estimate, Some(Time::from_secs(1_000_150)));
+    }
 }
 
 #[test]
@@ -162,53 +173,56 @@ fn a_waiting_application_is_placed_around_others_and_expanded_within_its_limit()
 /// The processes of the job before are still there when the stage is due: nodes are free when they are gone.
 #[test]
 fn a_late_stage_is_waited_for_and_those_after_it_move_on() {
-    let mut world = World::new();
-    world.nodes(3);
-    let before = world.submit(2, 10, &[]);
-    let job = world.evolving("1x10s,3x10s,1x10s", ExpandLimit::NONE);
-    world.until(11);
-    assert_eq!(world.held(job), [3], "the nodes of the job before are not free yet");
-    let is_late = world.stages(job).late_by == Some(Span::from_secs(1));
-    assert!(is_late);
-    world.finish_all(before);
-    world.until(13);
-    assert_eq!(world.held(job), [3, 1, 2]);
-    assert_eq!(world.starts(job), [Some(11), Some(21)], "the stage lasts as long as it was asked for");
+    for mut world in worlds() {
+        world.nodes(3);
+        let before = world.submit(2, 10, &[]);
+        let job = world.evolving("1x10s,3x10s,1x10s", ExpandLimit::NONE);
+        world.until(11);
+        assert_eq!(world.held(job), [3], "the nodes of the job before are not free yet");
+        let is_late = world.stages(job).late_by == Some(Span::from_secs(1));
+        assert!(is_late);
+        world.finish_all(before);
+        world.until(13);
+        assert_eq!(world.held(job), [3, 1, 2]);
+        assert_eq!(world.starts(job), [Some(11), Some(21)], "the stage lasts as long as it was asked for");
+    }
 }
 
 #[test]
 fn a_stage_that_is_later_than_its_limit_ends_the_application() {
-    let mut world = World::new();
-    world.nodes(3);
-    world.submit(2, 10, &[]);
-    let job = world.evolving("1x10s,3x10s", ExpandLimit::Milli(1500));
-    // 10 s, half as much again, then the graces: 10 s to kill, and a second.
-    world.until(25);
-    assert_eq!(ending(&world, job), None);
-    world.until(26);
-    assert!(world.has_ended(job), "the nodes of its second stage were never free");
+    for mut world in worlds() {
+        world.nodes(3);
+        world.submit(2, 10, &[]);
+        let job = world.evolving("1x10s,3x10s", ExpandLimit::Milli(1500));
+        // 10 s, half as much again, then the graces: 10 s to kill, and a second.
+        world.until(25);
+        assert_eq!(ending(&world, job), None);
+        world.until(26);
+        assert!(world.has_ended(job), "the nodes of its second stage were never free");
+    }
 }
 
 #[test]
 fn nodes_are_free_only_when_their_processes_are_gone() {
-    let mut world = World::new();
-    world.nodes(2);
-    let job = world.evolving("2x10s,1x20s", ExpandLimit::NONE);
-    let next = world.submit(1, 5, &[]);
-    world.until(9);
-    world.now = Time::from_secs(1_000_010);
-    let effects = world.event(Event::Tick);
-    assert_eq!(world.held(job), [1]);
-    assert_eq!(world.stages(job).leaving, ["n2"]);
-    assert_eq!(world.line(next).state, JobState::Waiting);
-    let desired = effects.into_iter().find_map(|effect| match effect {
-        Effect::Desire { node, desired } if node == "n2" => Some(desired),
-        _ => None,
-    });
-    world.agent("n2", &desired.expect("it is told to end"), NodeExit::Overstayed);
-    world.until(11);
-    assert_eq!(world.line(next).state, JobState::Started);
-    assert_eq!((world.stages(job).n_violations, world.stages(job).leaving), (1, Vec::new()));
+    for mut world in worlds() {
+        world.nodes(2);
+        let job = world.evolving("2x10s,1x20s", ExpandLimit::NONE);
+        let next = world.submit(1, 5, &[]);
+        world.until(9);
+        world.now = Time::from_secs(1_000_010);
+        let effects = world.event(Event::Tick);
+        assert_eq!(world.held(job), [1]);
+        assert_eq!(world.stages(job).leaving, ["n2"]);
+        assert_eq!(world.line(next).state, JobState::Waiting);
+        let desired = effects.into_iter().find_map(|effect| match effect {
+            Effect::Desire { node, desired } if node == "n2" => Some(desired),
+            _ => None,
+        });
+        world.agent("n2", &desired.expect("it is told to end"), NodeExit::Overstayed);
+        world.until(11);
+        assert_eq!(world.line(next).state, JobState::Started);
+        assert_eq!((world.stages(job).n_violations, world.stages(job).leaving), (1, Vec::new()));
+    }
 }
 
 #[test]
@@ -235,121 +249,132 @@ fn the_application_chooses_what_it_frees_before_or_within_the_grace() {
 
 #[test]
 fn a_running_application_announces_its_stages_anew() {
-    let mut world = World::new();
-    world.nodes(4);
-    let job = world.submit_with(|submission| {
-        submission.evolving = Some(profile("1x20s", ExpandLimit::TWICE, true));
-    });
-    let other = world.submit(3, 35, &[]);
-    world.until(5);
-    assert_eq!(world.line(other).state, JobState::Started);
-    // It may be expanded to 2 × 12 s, until second 29; the others go at 35.
-    let refused = world.evolve(job, "1x12s,2x10s", true);
-    let Err(Refusal::StageLater { wanted: 2, earliest, latest }) = refused else { panic!("{refused:?}") };
-    assert_eq!((earliest, latest), (Span::from_secs(30), Span::from_secs(24)));
-    assert_eq!(world.starts(job), [Some(0)], "the old course stays");
-    assert!(matches!(world.evolve(job, "2x1s", true), Err(Refusal::StageNotHeld { held: 1, first: 2 })));
-    world.evolve(job, "1x20s,2x10s", true).expect("it fits");
-    assert_eq!(world.starts(job), [Some(5), Some(35)]);
-    world.finish_all(other);
-    world.evolve(job, "1x10s,3x10s", false).expect("there is room now");
-    world.until(15);
-    assert_eq!(world.held(job), [1, 2, 3]);
-    world.until(25);
-    assert!(world.has_ended(job));
+    for mut world in worlds() {
+        world.nodes(4);
+        let job = world.submit_with(|submission| {
+            submission.evolving = Some(profile("1x20s", ExpandLimit::TWICE, true));
+        });
+        let other = world.submit(3, 35, &[]);
+        world.until(5);
+        assert_eq!(world.line(other).state, JobState::Started);
+        // It may be expanded to 2 × 12 s, until second 29; the others go at 35.
+        let refused = world.evolve(job, "1x12s,2x10s", true);
+        let Err(Refusal::StageLater { wanted: 2, earliest, latest }) = refused else { panic!("{refused:?}") };
+        assert_eq!((earliest, latest), (Span::from_secs(30), Span::from_secs(24)));
+        assert_eq!(world.starts(job), [Some(0)], "the old course stays");
+        assert!(matches!(world.evolve(job, "2x1s", true), Err(Refusal::StageNotHeld { held: 1, first: 2 })));
+        world.evolve(job, "1x20s,2x10s", true).expect("it fits");
+        assert_eq!(world.starts(job), [Some(5), Some(35)]);
+        world.finish_all(other);
+        world.evolve(job, "1x10s,3x10s", false).expect("there is room now");
+        world.until(15);
+        assert_eq!(world.held(job), [1, 2, 3]);
+        world.until(25);
+        assert!(world.has_ended(job));
+    }
 }
 
 #[test]
 fn an_open_profile_ends_at_its_horizon_and_a_waiting_one_is_replaced() {
-    let mut world = World::new();
-    world.nodes(2);
-    let first = world.submit(2, 30, &[]);
-    let job = world.submit_with(|submission| submission.evolving = Some(profile("1x20s", ExpandLimit::TWICE, true)));
-    world.evolve(job, "1x10s,2x10s", true).expect("it waits");
-    assert!(matches!(world.evolve(job, "1x10s,3x10s", true), Err(Refusal::StageTooLarge { stage: 2, .. })));
-    assert_eq!(world.starts(job), [Some(30), Some(40)]);
-    world.finish_all(first);
-    world.until(19);
-    assert_eq!(world.held(job).len(), 2);
-    world.until(20);
-    assert!(world.has_ended(job));
+    for mut world in worlds() {
+        world.nodes(2);
+        let first = world.submit(2, 30, &[]);
+        let job =
+            world.submit_with(|submission| submission.evolving = Some(profile("1x20s", ExpandLimit::TWICE, true)));
+        world.evolve(job, "1x10s,2x10s", true).expect("it waits");
+        assert!(matches!(world.evolve(job, "1x10s,3x10s", true), Err(Refusal::StageTooLarge { stage: 2, .. })));
+        assert_eq!(world.starts(job), [Some(30), Some(40)]);
+        world.finish_all(first);
+        world.until(19);
+        assert_eq!(world.held(job).len(), 2);
+        world.until(20);
+        assert!(world.has_ended(job));
+    }
 }
 
 #[test]
 fn a_node_that_was_freed_and_comes_again_is_another_place() {
-    let mut world = World::new();
-    world.nodes(2);
-    let job = world.evolving("2x10s,1x10s,2x10s", ExpandLimit::NONE);
-    world.until(19);
-    let run = world.rms.state().jobs()[&job].run;
-    let seen = world.rms.state().nodes()[&NodeId(2)].generation;
-    world.now = Time::from_secs(1_000_020);
-    world.event(Event::Tick);
-    assert_eq!(world.held(job), [1, 2]);
-    // A report of before, that was on its way for long.
-    let status = JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Ordered, usage: Usage::default() };
-    let report = NodeReport { seen, jobs: vec![JobReport { job, run, status }] };
-    world.event(Event::AgentReported { name: "n2".to_owned(), report });
-    assert_eq!(world.line(job).state, JobState::Started);
-    let evolved = world.rms.state().jobs()[&job].started().and_then(|started| started.evolved.clone());
-    let places = evolved.expect("it evolves").places;
-    assert_eq!((places[&NodeId(2)].joined, places[&NodeId(2)].first_task), (3, 2), "task numbers are not used twice");
+    for mut world in worlds() {
+        world.nodes(2);
+        let job = world.evolving("2x10s,1x10s,2x10s", ExpandLimit::NONE);
+        world.until(19);
+        let run = world.rms.state().jobs()[&job].run;
+        let seen = world.rms.state().nodes()[&NodeId(2)].generation;
+        world.now = Time::from_secs(1_000_020);
+        world.event(Event::Tick);
+        assert_eq!(world.held(job), [1, 2]);
+        // A report of before, that was on its way for long.
+        let status = JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Ordered, usage: Usage::default() };
+        let report = NodeReport { seen, jobs: vec![JobReport { job, run, status }] };
+        world.event(Event::AgentReported { name: "n2".to_owned(), report });
+        assert_eq!(world.line(job).state, JobState::Started);
+        let evolved = world.rms.state().jobs()[&job].started().and_then(|started| started.evolved.clone());
+        let places = evolved.expect("it evolves").places;
+        assert_eq!(
+            (places[&NodeId(2)].joined, places[&NodeId(2)].first_task),
+            (3, 2),
+            "task numbers are not used twice"
+        );
+    }
 }
 
 /// Twelve nodes were promised, four of them are lost: without a limit each of the two would wait for the other for ever.
 #[test]
 fn two_that_wait_for_each_other_after_a_loss_do_not_wait_for_ever() {
-    let mut world = World::new();
-    world.nodes(6);
-    let old = world.evolving("2x100s,3x100s", ExpandLimit::Infinite);
-    world.until(1);
-    let young = world.evolving("2x100s,3x100s", ExpandLimit::Infinite);
-    world.until(50);
-    for name in ["n5", "n6"] {
-        world.event(Event::AgentGone { name: name.to_owned() });
+    for mut world in worlds() {
+        world.nodes(6);
+        let old = world.evolving("2x100s,3x100s", ExpandLimit::Infinite);
+        world.until(1);
+        let young = world.evolving("2x100s,3x100s", ExpandLimit::Infinite);
+        world.until(50);
+        for name in ["n5", "n6"] {
+            world.event(Event::AgentGone { name: name.to_owned() });
+        }
+        world.until(109);
+        assert!(!world.has_ended(young), "the nodes may come back");
+        world.until(115);
+        assert!(world.has_ended(young), "the younger one gives way");
+        assert_eq!(world.held(old).len(), 3);
     }
-    world.until(109);
-    assert!(!world.has_ended(young), "the nodes may come back");
-    world.until(115);
-    assert!(world.has_ended(young), "the younger one gives way");
-    assert_eq!(world.held(old).len(), 3);
 }
 
 #[test]
 fn a_server_that_dies_in_the_middle_of_a_step_goes_on_with_it() {
-    let mut world = World::new();
-    world.nodes(3);
-    let job = world.evolving("1x10s,3x10s,1x10s", ExpandLimit::TWICE);
-    world.until(9);
-    world.restart(3);
-    for name in ["n1", "n2", "n3"] {
-        let run = world.rms.state().jobs()[&job].run;
-        let status = JobStatus::running(Time::EPOCH);
-        let jobs = if name == "n1" { vec![JobReport { job, run, status }] } else { Vec::new() };
-        world.joins(name, Default::default(), jobs);
+    for mut world in worlds() {
+        world.nodes(3);
+        let job = world.evolving("1x10s,3x10s,1x10s", ExpandLimit::TWICE);
+        world.until(9);
+        world.restart(3);
+        for name in ["n1", "n2", "n3"] {
+            let run = world.rms.state().jobs()[&job].run;
+            let status = JobStatus::running(Time::EPOCH);
+            let jobs = if name == "n1" { vec![JobReport { job, run, status }] } else { Vec::new() };
+            world.joins(name, Default::default(), jobs);
+        }
+        world.until(13);
+        assert_eq!(world.held(job), [1, 2, 3]);
+        assert_eq!(world.starts(job), [Some(12), Some(22)]);
     }
-    world.until(13);
-    assert_eq!(world.held(job), [1, 2, 3]);
-    assert_eq!(world.starts(job), [Some(12), Some(22)]);
 }
 
 #[test]
 fn what_no_cluster_has_nodes_for_is_refused_by_its_stage() {
-    let mut world = World::new();
-    world.nodes(4);
-    let submit = |world: &mut World, text: &str, n_tasks: Option<u32>| {
-        let mut asked = None;
-        let first = world.submission();
-        let mut submission = first;
-        submission.evolving = Some(profile(text, ExpandLimit::TWICE, false));
-        submission.n_tasks = n_tasks;
-        if let Err(refusal) = world.try_ask(Call::Submit(Box::new(submission))) {
-            asked = Some(refusal.to_string());
-        }
-        asked
-    };
-    assert_eq!(submit(&mut world, "2x1h,9x1h", None).as_deref(), Some("stage 2 needs 9 nodes of 4 in cluster c"));
-    let tasks = submit(&mut world, "2x1h,4x1h", Some(3));
-    assert!(tasks.is_some_and(|text| text.contains("3 do not divide by the 2 nodes")));
-    assert!(submit(&mut world, "0x1h,4x1h", None).is_some_and(|text| text.contains("at least one node")));
+    for mut world in worlds() {
+        world.nodes(4);
+        let submit = |world: &mut World, text: &str, n_tasks: Option<u32>| {
+            let mut asked = None;
+            let first = world.submission();
+            let mut submission = first;
+            submission.evolving = Some(profile(text, ExpandLimit::TWICE, false));
+            submission.n_tasks = n_tasks;
+            if let Err(refusal) = world.try_ask(Call::Submit(Box::new(submission))) {
+                asked = Some(refusal.to_string());
+            }
+            asked
+        };
+        assert_eq!(submit(&mut world, "2x1h,9x1h", None).as_deref(), Some("stage 2 needs 9 nodes of 4 in cluster c"));
+        let tasks = submit(&mut world, "2x1h,4x1h", Some(3));
+        assert!(tasks.is_some_and(|text| text.contains("3 do not divide by the 2 nodes")));
+        assert!(submit(&mut world, "0x1h,4x1h", None).is_some_and(|text| text.contains("at least one node")));
+    }
 }

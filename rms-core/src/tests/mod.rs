@@ -13,6 +13,7 @@ mod placing;
 mod policies;
 mod resources;
 mod restart;
+mod rows;
 mod sharing;
 mod trouble;
 

@@ -12,7 +12,7 @@ use crate::plan::{Placed, Scope, plan};
 use crate::{Event, Fact};
 
 /// A cluster shared by cores, with nodes of so many cores, of two packages each, 1000 MiB a core, and so many GPUs.
-fn shared(nodes: &[(u32, u32)]) -> World {
+pub(super) fn shared(nodes: &[(u32, u32)]) -> World {
     let mut world = World::new();
     world.set("allocation", "cores");
     for (idx, (cores, gpus)) in nodes.iter().enumerate() {
@@ -137,29 +137,6 @@ fn free_cores_of_several_nodes_are_no_place_for_one_task() {
     let wide = world.asks(Ask { cores: 4, ..PLAIN });
     let line = world.line(wide);
     assert_eq!(line.estimate.map(|at| at.since(world.now)), Some(Span::from_secs(100)), "{line:?}");
-}
-
-#[test]
-fn a_job_with_a_profile_needs_whole_nodes_for_itself() {
-    let mut world = shared(&[(4, 0); 4]);
-    let profile = |text: &'static str| {
-        move |submission: &mut rms_api::call::Submission| {
-            let stages = text.parse().expect("a profile");
-            submission.evolving = Some(rms_model::Evolving { stages, expansion: Default::default(), open: false });
-        }
-    };
-    let refusal = world.refused(profile("1x10s"));
-    assert!(refusal.contains("not shared by cores"), "{refusal}");
-    world.set("allocation", "nodes");
-    let job = world.submit_with(profile("1x10s"));
-    assert_eq!(world.cores_of(job), ["n1"]);
-    let waits = world.submit_with(profile("4x10s"));
-    // Who was accepted before waits until his cluster is what it was.
-    world.set("allocation", "cores");
-    world.ends(job);
-    assert!(world.waits(waits));
-    world.set("allocation", "nodes");
-    assert_eq!(world.cores_of(waits).len(), 4);
 }
 
 #[test]

@@ -144,7 +144,7 @@ mod tests {
             start: Time::from_secs(*start),
             span: Span::from_secs(*secs),
         };
-        Course { number, legs: legs.iter().map(leg).collect(), limit: ExpandLimit::TWICE, open: false }
+        Course { number, legs: legs.iter().map(leg).collect(), limit: ExpandLimit::TWICE, open: false, row: Vec::new() }
     }
 
     #[test]

@@ -76,7 +76,8 @@ fn a_request_that_changes_what_others_get_and_passes_that_disagree() {
 
     let starts = |node: u32| {
         let request = Request::on_one(ClusterId(0), 1, secs(1));
-        let outcome = Placed::Now { request, nodes: vec![NodeId(node)], slices: Default::default(), fit: None };
+        let outcome =
+            Placed::Now { request, nodes: vec![NodeId(node)], slices: Default::default(), row: Vec::new(), fit: None };
         [Placement { job: JobId(1), outcome, view: None }]
     };
     assert_eq!(fcfs::same_starts(&starts(1), &starts(1)), Ok(()));

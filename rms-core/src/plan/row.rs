@@ -1,0 +1,71 @@
+//! Nodes for stages on clusters that are shared by cores: they are named in advance, for a count of nodes says nothing there.
+
+use rms_model::{JobId, NodeId, Profile, Time};
+
+use super::evolve::cluster_of;
+use super::pass::Pass;
+use super::policy;
+use crate::state::State;
+use crate::state::course::Course;
+use crate::state::job::{Job, Started};
+
+/// Nodes that a running application was promised for stages to come, each from when until when.
+fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
+    let Some(Started { evolved: Some(evolved), ending: None, .. }) = entry.started() else { return Vec::new() };
+    let course = &evolved.course;
+    // What is late begins now at the earliest, and what comes after it is late, too.
+    let late_by = now.since(course.next_change());
+    let of_place = |(place, node): (usize, &NodeId)| {
+        let times = course.times_to_come(place).into_iter();
+        times.map(|(from, until)| (*node, from + late_by, until + late_by)).collect::<Vec<_>>()
+    };
+    course.row.iter().enumerate().flat_map(of_place).collect()
+}
+
+/// Nodes that others than this application were promised for stages that begin before its end.
+pub(super) fn reserved<'a>(state: &'a State, job: JobId, started: &Started) -> impl Iterator<Item = NodeId> + use<'a> {
+    let end = started.at + started.request.wall;
+    let others = state.evolved().filter(move |(other, ..)| *other != job);
+    let nodes = others.flat_map(move |(_, entry, _)| to_come(entry, Time::EPOCH));
+    nodes.filter(move |(_, from, _)| *from < end).map(|(node, ..)| node)
+}
+
+impl Pass<'_> {
+    /// Running applications will need their nodes.
+    pub(super) fn reserve_rows(&mut self) {
+        for (_, entry, _) in self.state.evolved() {
+            self.reserve_row(entry, 1);
+        }
+    }
+
+    /// With a `sign` of -1, the application needs them no more.
+    fn reserve_row(&mut self, entry: &Job, sign: i64) {
+        for (node, from, until) in to_come(entry, self.now) {
+            let known = self.state.nodes().get(&node).filter(|known| known.is_usable());
+            let place = known.and_then(|known| self.grids.whole(known.cluster, node));
+            self.take_places(place.as_slice(), (from, until), sign);
+        }
+    }
+}
+
+/// The row of a running application, and how many of it cannot be had when. Nodes of it that are not planned with any
+/// more give way to others; with `is_new` all that it does not hold do.
+pub(crate) fn row_beside(
+    state: &State,
+    now: Time,
+    job: JobId,
+    course: &Course,
+    is_new: bool,
+) -> (Vec<NodeId>, Profile) {
+    let entry = &state.jobs()[&job];
+    let Some(started) = entry.started() else { return Default::default() };
+    let mut pass = Pass::new(state, now, policy::n_free(state));
+    pass.reserve_row(entry, -1);
+    pass.free_places(job, &started.nodes);
+    let is_usable = |node: &&NodeId| state.nodes().get(node).is_some_and(|known| known.is_usable());
+    let named = course.row.iter().skip(started.nodes.len()).filter(is_usable).filter(|_| !is_new);
+    let first: Vec<NodeId> = started.nodes.iter().chain(named).copied().collect();
+    let cluster = cluster_of(&started.request);
+    let row = pass.grids.row(cluster, &entry.spec, course.peak(), &first).unwrap_or_default();
+    (row.places.iter().map(|place| place.node).collect(), row.occupied)
+}
