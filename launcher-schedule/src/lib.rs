@@ -27,6 +27,7 @@
 #![warn(missing_docs)]
 
 pub mod cem;
+pub mod linked;
 pub mod moldable;
 pub mod rigid;
 pub mod tiers;

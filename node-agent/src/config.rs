@@ -62,6 +62,10 @@ pub struct Written {
     #[arg(long, value_name = "X")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
+    /// Space for scratch files in MiB, for launchers that choose by it [default: 0]
+    #[arg(long, value_name = "MIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scratch_mib: Option<u64>,
     /// Where other agents reach this one, as ip:port; port 0 takes any [default: 0.0.0.0:0]
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -352,6 +356,7 @@ impl Written {
             cpus: self.cpus.or(file.cpus),
             memory_mib: self.memory_mib.or(file.memory_mib),
             speed: self.speed.or(file.speed),
+            scratch_mib: self.scratch_mib.or(file.scratch_mib),
             listen: self.listen.or(file.listen),
             advertise: self.advertise.or(file.advertise),
             features: self.features.or(file.features),
@@ -423,12 +428,13 @@ impl Written {
         }
         let declared = self.topology.as_deref().map(Declared::parse).transpose()?;
         let memory = self.memory_mib.map(Mebibytes);
+        let scratch = Mebibytes(self.scratch_mib.unwrap_or(0));
         Ok(Config {
             server,
             dir: self.dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DIR)),
             name: self.name,
             cluster,
-            wishes: Wishes { cpus, declared, memory, speed_milli, features, devices: devices.counts() },
+            wishes: Wishes { cpus, declared, memory, speed_milli, features, devices: devices.counts(), scratch },
             devices,
             listen,
             advertise,

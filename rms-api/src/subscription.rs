@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Execution, JobId, Labels, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Time,
+    ClusterId, Devices, Execution, JobId, Labels, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -84,8 +84,11 @@ pub struct Filter {
     pub clusters: BTreeSet<String>,
     /// A cluster with fewer nodes that meet the constraint is not shown.
     pub least_nodes: u32,
-    /// What every node must have: memory, CPUs, features.
+    /// What every node must have: memory, CPUs, features, cores, packages, speed, scratch space, devices.
     pub constraint: Constraint,
+    /// A cluster with less memory over all nodes that meet the constraint is not shown.
+    #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
+    pub total_memory: Mebibytes,
 }
 
 /// 001: REQUEST.
@@ -150,6 +153,21 @@ pub struct ClusterInfo {
     pub memory: Mebibytes,
     /// What all of its nodes have.
     pub features: BTreeSet<String>,
+    /// The least that each of its nodes has: packages, physical cores, thousandths of the speed of the reference node,
+    /// and space for scratch files. 0 where the server is older and says nothing.
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub sockets: u32,
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub cores: u32,
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub speed_milli: u32,
+    #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
+    pub scratch: Mebibytes,
+    /// Over all of its nodes.
+    #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
+    pub total_memory: Mebibytes,
+    #[serde(default, skip_serializing_if = "Devices::is_empty")]
+    pub devices: Devices,
 }
 
 /// 001: ICINFO, as the admin has set it; the same in both directions.

@@ -128,6 +128,7 @@ pub fn node(node: &NodeLine) -> Value {
         "cores": inventory.cores,
         "cpus": inventory.cpus,
         "memory_mib": inventory.memory.0,
+        "scratch_mib": inventory.scratch.0,
         "speed": f64::from(inventory.speed_milli) / 1000.0,
         "features": inventory.features,
         "devices": inventory.devices,

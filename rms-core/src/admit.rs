@@ -355,8 +355,13 @@ pub(crate) fn describe(constraint: &Constraint) -> String {
     if constraint.memory.0 > 0 {
         parts.push(format!(" with at least {}", constraint.memory));
     }
-    if constraint.cpus > 0 {
-        parts.push(format!(" with at least {} CPUs", constraint.cpus));
+    let counts = [("CPUs", constraint.cpus), ("cores", constraint.cores), ("sockets", constraint.sockets)];
+    parts.extend(counts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!(" with at least {n} {what}")));
+    if constraint.speed_milli > 0 {
+        parts.push(format!(" with at least speed {}", f64::from(constraint.speed_milli) / 1000.0));
+    }
+    if !constraint.scratch.is_none() {
+        parts.push(format!(" with at least {} of scratch space", constraint.scratch));
     }
     parts.concat()
 }

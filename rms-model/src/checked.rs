@@ -14,6 +14,11 @@ pub const MAX_ENVIRONMENT_BYTES: usize = 2 << 20;
 /// More jobs than one call names.
 pub const MAX_IDS: usize = 65_536;
 
+/// For counts that are left out where there is none.
+pub fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 /// Text that goes to the kernel as a C string.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use crate::id::{JobId, Run};
 use crate::labels::Labels;
 use crate::malleable::Malleable;
 use crate::request::Request;
-use crate::resources::Mebibytes;
+use crate::resources::{Inventory, Mebibytes};
 use crate::settings::LostPolicy;
 use crate::time::{Span, Time};
 
@@ -34,6 +34,27 @@ pub struct Constraint {
     pub cpus: u32,
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     pub devices: Devices,
+    /// Physical cores.
+    #[serde(default, skip_serializing_if = "crate::checked::is_zero")]
+    pub cores: u32,
+    #[serde(default, skip_serializing_if = "crate::checked::is_zero")]
+    pub sockets: u32,
+    /// Thousandths of the speed of the reference node.
+    #[serde(default, skip_serializing_if = "crate::checked::is_zero")]
+    pub speed_milli: u32,
+    #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
+    pub scratch: Mebibytes,
+}
+
+impl Constraint {
+    /// Is it a node of this kind? Memory, CPUs and devices, of which a job may take a part, are looked at elsewhere.
+    pub fn suits(&self, inventory: &Inventory) -> bool {
+        self.features.is_subset(&inventory.features)
+            && inventory.cores >= self.cores
+            && inventory.sockets >= self.sockets
+            && inventory.speed_milli >= self.speed_milli
+            && inventory.scratch >= self.scratch
+    }
 }
 
 /// How many tasks a job has.

@@ -13,6 +13,12 @@ use crate::time::Time;
 #[serde(transparent)]
 pub struct Mebibytes(pub u64);
 
+impl Mebibytes {
+    pub fn is_none(&self) -> bool {
+        self.0 == 0
+    }
+}
+
 impl fmt::Display for Mebibytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} MiB", self.0)
@@ -42,6 +48,9 @@ pub struct Inventory {
     /// What the agent found, or was told of.
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     pub devices: Devices,
+    /// Space for scratch files, as its administrator declared it.
+    #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
+    pub scratch: Mebibytes,
     /// Of [`ENFORCEABLE`], what its kernel does not keep jobs to; newer agents may name more.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty", deserialize_with = "crate::checked::names")]
     pub unenforced: BTreeSet<String>,
@@ -58,6 +67,7 @@ impl Default for Inventory {
             speed_milli: 1000,
             features: BTreeSet::new(),
             devices: Devices::default(),
+            scratch: Mebibytes(0),
             unenforced: BTreeSet::new(),
         }
     }

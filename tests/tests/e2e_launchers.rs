@@ -97,6 +97,29 @@ fn a_rigid_launcher_runs_its_program_on_its_nodes() {
     }
 }
 
+/// Both clusters where a link between them is worth it, one where it is not or nobody has said what it is like.
+#[test]
+fn an_iterative_launcher_goes_as_far_as_the_links_between_clusters_allow() {
+    let nodes = [("a", "a1"), ("b", "b1")];
+    let deployment = nodes
+        .into_iter()
+        .fold(Deployment::builder(), |builder, (cluster, name)| builder.node(NodeOptions::new(cluster, name)));
+    let deployment = deployment.start();
+    // 60 s of work, and 100 messages of 5 ms.
+    let n_nodes = || {
+        let launcher = Running::start(deployment.example("iterative", &["100", "600", "1", "true"]));
+        let started = launcher.says("started on");
+        launcher.says("completed");
+        launcher.ends();
+        started.split(',').count()
+    };
+    assert_eq!(n_nodes(), 1);
+    deployment.rms(&["admin", "link", "a", "b", "--latency", "5ms", "--bandwidth", "1000"]).ok();
+    assert_eq!(n_nodes(), 2);
+    deployment.rms(&["admin", "link", "a", "b", "--latency", "500ms", "--bandwidth", "1000"]).ok();
+    assert_eq!(n_nodes(), 1);
+}
+
 #[test]
 fn a_request_moves_when_anothers_application_ends_and_its_ghost_gives_the_time_for_it() {
     let deployment = Deployment::of_nodes(2);

@@ -58,7 +58,7 @@ mod session;
 
 pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using, resume, run};
 pub use program::Program;
-pub use ready::{Model, NoModel, Planned, Walls, cem, moldable, planned, rigid};
+pub use ready::{Model, NoModel, Planned, Walls, cem, iterative, linked, moldable, planned, rigid};
 pub use rms_api::subscription::{
     ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedNode, Launchable, LauncherView, Subscription, Tag,
 };

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rms_api::subscription::{ClusterInfo, ClusterLink};
 use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
 use super::drive::{Action, Choice, Launcher, Start};
 use super::seen::Seen;
 use crate::schedule::cem::{self as several, NodeCounts, Selection};
+use crate::schedule::linked::{Link, Linked, Turns};
 use crate::schedule::moldable::{self as sizes, Amdahl, Downey, NoDowney, NoFraction, Sizes, Table};
 use crate::schedule::{self, Proposal};
 
@@ -83,6 +85,27 @@ where
         several::propose(&seen.sight(), seen.now(), |available: &NodeCounts| select(seen, available))
     };
     planned(plan, start)
+}
+
+/// An iterative application that runs on several clusters at once and minds what lies between them: speeds are those of
+/// the clusters' slowest nodes, links those that the admin has entered (001: CINFO, ICINFO). Clusters without a link
+/// between them are not used together.
+pub fn iterative<S: FnMut(&Start) -> Action>(
+    turns: Turns,
+    start: S,
+) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S> {
+    cem(move |seen: &Seen<'_>, available: &NodeCounts| linked(seen, turns).select(available), start)
+}
+
+/// The clusters that are seen and what lies between them, for such an application.
+pub fn linked(seen: &Seen<'_>, turns: Turns) -> Linked {
+    // An older server says nothing of speed.
+    let speed = |info: &ClusterInfo| (info.cluster, if info.speed_milli > 0 { info.speed_milli } else { 1000 });
+    let link = |link: &ClusterLink| {
+        (link.between, Link { latency_micros: link.latency_us, bandwidth_mbit: link.bandwidth_mbit })
+    };
+    let (speed_milli, links) = (seen.clusters().iter().map(speed).collect(), seen.links().iter().map(link).collect());
+    Linked { turns, speed_milli, links }
 }
 
 /// A wall time for each cluster that an application can use.
@@ -222,8 +245,15 @@ mod tests {
             cpus: 4,
             memory: Mebibytes(1),
             features: Default::default(),
+            sockets: 1,
+            cores: 4,
+            speed_milli: if name == "a" { 1000 } else { 500 },
+            scratch: Mebibytes(0),
+            total_memory: Mebibytes(8),
+            devices: Default::default(),
         };
-        let infos = ClusterInfos { clusters: ids.map(info).to_vec(), links: Vec::new() };
+        let link = ClusterLink { between: (ClusterId(0), ClusterId(1)), latency_us: 100_000, bandwidth_mbit: 0 };
+        let infos = ClusterInfos { clusters: ids.map(info).to_vec(), links: vec![link] };
         let occupied = Profile::from_pairs(now, [(Span::from_secs(busy), 8)]);
         let view = LauncherView {
             version: 1,
@@ -236,8 +266,9 @@ mod tests {
             Choice::Compute(computing) => computing(),
         };
         let expected = expected.map(|(name, n_nodes, secs)| {
-            let cluster = ids.iter().find(|(known, _)| *known == name).expect("a cluster").1;
-            Request::on_one(cluster, n_nodes, Span::from_secs(secs))
+            let is_one = |(known, _): &&(&str, ClusterId)| *known == name || name == "both";
+            let nodes = ids.iter().filter(is_one).map(|(_, cluster)| (*cluster, n_nodes)).collect();
+            Request { nodes, wall: Span::from_secs(secs) }
         });
         assert_eq!(request, expected);
     }
@@ -279,6 +310,15 @@ mod tests {
         };
         let mut launcher = cem(select, idle);
         check(&mut launcher, 100, Some(("b", 8, 10)));
+    }
+
+    #[test]
+    fn an_iterative_application_goes_as_far_as_its_links_are_worth() {
+        let turns = |messages| Turns { iterations: 100, work_micros: 2_400_000, messages, kilobytes: 0 };
+        // 0.3 s of an iteration on the fast cluster, 0.2 s on both, of which messages take 0.1 s each.
+        check(&mut iterative(turns(0), idle), 0, Some(("both", 8, 20)));
+        check(&mut iterative(turns(2), idle), 0, Some(("a", 8, 30)));
+        check(&mut iterative(turns(2), idle), 50, Some(("b", 8, 60)));
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl<'a> Seen<'a> {
         self.infos.links.iter().find(|link| link.between == between).copied()
     }
 
+    /// All links between the clusters that are seen, as far as the admin has said what they are like (001: ICINFO).
+    pub fn links(&self) -> &'a [ClusterLink] {
+        &self.infos.links
+    }
+
     /// Nodes that may be used now, by cluster.
     pub fn capacity(&self) -> &'a BTreeMap<ClusterId, u32> {
         &self.view.capacity

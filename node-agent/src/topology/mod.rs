@@ -40,6 +40,7 @@ pub struct Wishes {
     pub speed_milli: Option<u32>,
     pub features: BTreeSet<String>,
     pub devices: Devices,
+    pub scratch: Mebibytes,
 }
 
 /// # Errors
@@ -70,6 +71,7 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
         speed_milli,
         features,
         devices,
+        scratch: wishes.scratch,
         unenforced: BTreeSet::new(),
     };
     let threads = inventory.threads_per_core();

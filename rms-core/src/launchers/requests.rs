@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::refusal::Refusal;
 use rms_api::subscription::{ClusterInfo, ClusterInfos, Filter, LauncherAnswer, LauncherRequest};
-use rms_model::{ClusterId, Inventory, JobId, Mebibytes, Request, Span, Time};
+use rms_model::{ClusterId, Devices, Inventory, JobId, Mebibytes, Request, Span, Time};
 
 use super::Launchers;
 use crate::admit;
 use crate::notices::launcher_of;
-use crate::plan::{meets, notify, views};
+use crate::plan::{notify, views};
 use crate::rights::wrong_state;
 use crate::state::fact::Fact;
 use crate::state::job::Phase;
@@ -104,15 +104,28 @@ impl Launchers<'_> {
     }
 
     fn cluster_info(&self, filter: &Filter, cluster: ClusterId) -> ClusterInfo {
-        let meeting = self.jobs.state().kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint));
-        let kinds: BTreeMap<&Inventory, u32> = meeting.collect();
+        let kinds: BTreeMap<&Inventory, u32> = views::kinds_meeting(self.jobs.state(), filter, cluster).collect();
+        let least = |of: &dyn Fn(&Inventory) -> u32| kinds.keys().map(|kind| of(kind)).min().unwrap_or(0);
+        let mut devices = Devices::default();
+        for (kind, n_alike) in &kinds {
+            kind.devices.iter().for_each(|(name, count)| devices.add(name, count.saturating_mul(*n_alike)));
+        }
+        let memory = kinds
+            .iter()
+            .fold(0_u64, |sum, (kind, n_alike)| sum.saturating_add(kind.memory.0.saturating_mul(u64::from(*n_alike))));
         let features = |kind: &&Inventory| kind.features.clone();
         let common = |all: BTreeSet<String>, kind: &Inventory| all.intersection(&kind.features).cloned().collect();
         ClusterInfo {
             cluster,
             name: self.jobs.state().clusters()[&cluster].clone(),
             nodes: kinds.values().sum(),
-            cpus: kinds.keys().map(|kind| kind.cpus).min().unwrap_or(0),
+            cpus: least(&|kind| kind.cpus),
+            sockets: least(&|kind| kind.sockets),
+            cores: least(&|kind| kind.cores),
+            speed_milli: least(&|kind| kind.speed_milli),
+            scratch: kinds.keys().map(|kind| kind.scratch).min().unwrap_or_default(),
+            total_memory: Mebibytes(memory),
+            devices,
             memory: kinds.keys().map(|kind| kind.memory).min().unwrap_or(Mebibytes(0)),
             features: kinds
                 .keys()

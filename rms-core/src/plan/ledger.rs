@@ -299,7 +299,7 @@ pub(super) fn eligible(state: &State, constraint: &Constraint) -> BTreeSet<NodeI
 pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
     inventory.memory >= constraint.memory
         && inventory.cpus >= constraint.cpus
-        && constraint.features.is_subset(&inventory.features)
+        && constraint.suits(inventory)
         && inventory.devices.cover(&constraint.devices)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rms_api::subscription::{ClusterChange, Filter, ViewChange};
 use rms_model::job::Constraint;
-use rms_model::{ClusterId, JobId, Profile, Span, Time};
+use rms_model::{ClusterId, Inventory, JobId, Profile, Span, Time};
 
 use super::digest::Digest;
 use super::ledger::{Ledger, meets};
@@ -463,15 +463,28 @@ impl Stream {
 /// The clusters that a filter lets through: those with nodes that meet it, and enough of them.
 pub(crate) fn shown(state: &State, filter: &Filter) -> Vec<ClusterId> {
     let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
-    let has_enough = |cluster: ClusterId| n_meeting(state, filter, cluster) >= filter.least_nodes.max(1);
+    let has_enough = |cluster: ClusterId| {
+        let meeting = || kinds_meeting(state, filter, cluster);
+        let total = meeting()
+            .fold(0_u64, |sum, (kind, n_alike)| sum.saturating_add(kind.memory.0.saturating_mul(n_alike.into())));
+        n_meeting(state, filter, cluster) >= filter.least_nodes.max(1) && total >= filter.total_memory.0
+    };
     let clusters = state.clusters().iter();
     clusters.filter(|(cluster, name)| is_named(name) && has_enough(**cluster)).map(|(cluster, _)| *cluster).collect()
 }
 
 /// Nodes of a cluster that exist and meet the filter, whether or not they are up today.
 pub(crate) fn n_meeting(state: &State, filter: &Filter, cluster: ClusterId) -> u32 {
-    let meeting = state.kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint));
-    meeting.map(|(_, n_alike)| n_alike).sum()
+    kinds_meeting(state, filter, cluster).map(|(_, n_alike)| n_alike).sum()
+}
+
+/// The same by what they are.
+pub(crate) fn kinds_meeting<'a>(
+    state: &'a State,
+    filter: &'a Filter,
+    cluster: ClusterId,
+) -> impl Iterator<Item = (&'a Inventory, u32)> {
+    state.kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint))
 }
 
 /// A launcher that answers an older one has been overtaken by so many changes that its delay says little.

@@ -56,7 +56,7 @@ pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory
     let cores = cpus.div_ceil(threads).max(1);
     let memory = memory_on_a_node(spec, request);
     let constraint = &spec.constraint;
-    let has_all = constraint.features.is_subset(&inventory.features) && constraint.cpus <= inventory.cpus;
+    let has_all = constraint.suits(inventory) && constraint.cpus <= inventory.cpus;
     if !has_all || cores > inventory.cores || memory > inventory.memory || cpus > inventory.cpus {
         return Vec::new();
     }

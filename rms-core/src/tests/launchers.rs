@@ -18,8 +18,10 @@ use rms_api::subscription::{
     ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag,
     ViewChange,
 };
+use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Environment, Execution, Identity, Inventory, JobId, Outcome, Profile, Request, Role, Span, Work,
+    ClusterId, Environment, Execution, Identity, Inventory, JobId, Mebibytes, Outcome, Profile, Request, Role, Span,
+    Work,
 };
 
 use super::World;
@@ -257,6 +259,53 @@ fn an_application_sees_requests_starts_and_is_done() {
     launchers.finish(job, 5, 0);
     assert_eq!(launchers.ended(job), Some(Outcome::Completed));
     assert_eq!(launchers.state(job), None);
+}
+
+/// 001: CINFO and FILTER.
+#[test]
+fn a_launcher_chooses_clusters_by_what_their_nodes_are() {
+    let mut launchers = Launchers::new();
+    let large = Inventory {
+        sockets: 2,
+        cores: 16,
+        cpus: 32,
+        memory: Mebibytes(64_000),
+        speed_milli: 1500,
+        scratch: Mebibytes(200_000),
+        devices: [("gpu:a100".to_owned(), 2)].into_iter().collect(),
+        ..Inventory::default()
+    };
+    launchers.joins("c", "c1", large.clone());
+    launchers.joins("c", "c2", Inventory { cores: 12, scratch: Mebibytes(100_000), ..large });
+    let job = launchers.subscribe();
+    let infos = launchers.infos(job);
+    let info = infos.clusters.iter().find(|info| info.name == "c").expect("it is seen");
+    let least = (info.sockets, info.cores, info.cpus, info.speed_milli, info.scratch);
+    assert_eq!(least, (2, 12, 32, 1500, Mebibytes(100_000)));
+    assert_eq!((info.total_memory, info.devices.to_string().as_str()), (Mebibytes(128_000), "gpu:a100:4"));
+    let mut seen = |constraint, total_memory| {
+        let filter = Filter { constraint, total_memory: Mebibytes(total_memory), ..Filter::default() };
+        let job = launchers.subscribe_with(filter)?;
+        let infos = launchers.infos(job).clusters;
+        Ok::<_, Refusal>(infos.iter().map(|info| format!("{}{}", info.name, info.nodes)).collect::<Vec<_>>().join(" "))
+    };
+    let any = Constraint::default;
+    for (constraint, total_memory, expected) in [
+        (any(), 0, "a4 b2 c2"),
+        (Constraint { cores: 13, ..any() }, 0, "c1"),
+        (Constraint { sockets: 2, ..any() }, 0, "c2"),
+        (Constraint { speed_milli: 1200, ..any() }, 0, "c2"),
+        (Constraint { scratch: Mebibytes(150_000), ..any() }, 0, "c1"),
+        (Constraint { scratch: Mebibytes(1), ..any() }, 128_000, "c2"),
+        (any(), 128_000, "c2"),
+    ] {
+        let shown = seen(constraint.clone(), total_memory);
+        assert_eq!(shown.expect("some cluster"), expected, "{constraint:?} and {total_memory} MiB");
+    }
+    for (constraint, total_memory) in [(any(), 128_001), (Constraint { speed_milli: 1501, ..any() }, 0)] {
+        let refused = seen(constraint.clone(), total_memory);
+        assert!(refused.is_err(), "{constraint:?} and {total_memory} MiB: {refused:?}");
+    }
 }
 
 /// What it launches becomes the job's work, within what is left of the wall time that was granted.

@@ -215,7 +215,7 @@ fn examples() -> Vec<Fact> {
 fn course() -> Box<Course> {
     let leg = |nodes, start| Leg { nodes, span: Span::from_mins(5), start: Time::from_secs(start) };
     let legs = vec![leg(2, 1_700_000_000), leg(8, 1_700_000_300)];
-    Box::new(Course { number: 2, legs, limit: ExpandLimit::Milli(1500), open: false })
+    Box::new(Course { number: 2, legs, limit: ExpandLimit::Milli(1500), open: false, row: Vec::new() })
 }
 
 /// A job of ann's with everything in it.
@@ -224,6 +224,7 @@ fn filter() -> Filter {
         clusters: BTreeSet::from(["a".to_owned()]),
         least_nodes: 4,
         constraint: Constraint { memory: Mebibytes(1000), ..Constraint::default() },
+        ..Filter::default()
     }
 }
 

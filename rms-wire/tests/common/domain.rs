@@ -278,6 +278,7 @@ fn inventory() -> Inventory {
         speed_milli: 1250,
         features: features(),
         devices: Devices::default(),
+        scratch: Mebibytes(0),
         unenforced: BTreeSet::new(),
     }
 }

@@ -155,6 +155,12 @@ pub fn lax() -> AgentHello {
     AgentHello { inventory: Inventory { unenforced, ..hello.inventory }, ..hello }
 }
 
+/// Of a node with scratch space.
+pub fn roomy() -> AgentHello {
+    let hello = hello();
+    AgentHello { inventory: Inventory { scratch: Mebibytes(500_000), ..hello.inventory }, ..hello }
+}
+
 /// Of a node that is shared.
 pub fn desired() -> Desired {
     let mut desired = domain::desired();

@@ -13,8 +13,8 @@ use rms_api::subscription::{
 };
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Environment, Execution, JobId, Labels, Limits, Malleable, Mebibytes, OnResize, Outcome, Profile,
-    Request, Run, Sizes, Span, Speedup, Stdio, Time, Work,
+    ClusterId, Devices, Environment, Execution, JobId, Labels, Limits, Malleable, Mebibytes, OnResize, Outcome,
+    Profile, Request, Run, Sizes, Span, Speedup, Stdio, Time, Work,
 };
 
 const JOB: JobId = JobId(300);
@@ -35,7 +35,8 @@ pub fn calls() -> Vec<LauncherCall> {
         cpus: 8,
         ..Constraint::default()
     };
-    let filter = Filter { clusters: BTreeSet::from(["a".to_owned(), "b".to_owned()]), least_nodes: 3, constraint };
+    let clusters = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+    let filter = Filter { clusters, least_nodes: 3, constraint, total_memory: Mebibytes(0) };
     let labels = Labels { comment: "of ann".to_owned(), ..Labels::named("nbody") };
     let named = Subscription { labels, filter, priority: -3, malleable: None };
     let any = Subscription::named("any");
@@ -75,6 +76,43 @@ pub fn calls() -> Vec<LauncherCall> {
     ]
 }
 
+/// Came after those.
+pub fn later_calls() -> Vec<LauncherCall> {
+    let constraint = Constraint {
+        devices: devices("gpu:a100:2"),
+        cores: 16,
+        sockets: 2,
+        speed_milli: 1500,
+        scratch: Mebibytes(100_000),
+        ..Constraint::default()
+    };
+    let filter = Filter { constraint, total_memory: Mebibytes(4 << 20), ..Filter::default() };
+    vec![LauncherCall::Subscribe(Box::new(Subscription { filter, ..Subscription::named("picky") }))]
+}
+
+fn devices(text: &str) -> Devices {
+    text.parse().expect("devices")
+}
+
+/// The same.
+pub fn later_answers() -> Vec<Result<LauncherAnswer, Refused>> {
+    let cluster = ClusterInfo {
+        cluster: ClusterId(1),
+        name: "b".to_owned(),
+        nodes: 16,
+        cpus: 64,
+        memory: Mebibytes(262_144),
+        features: BTreeSet::new(),
+        sockets: 2,
+        cores: 32,
+        speed_milli: 1250,
+        scratch: Mebibytes(500_000),
+        total_memory: Mebibytes(4_194_304),
+        devices: devices("gpu:a100:64"),
+    };
+    vec![Ok(LauncherAnswer::Clusters(ClusterInfos { clusters: vec![cluster], links: Vec::new() }))]
+}
+
 pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
     let cluster = |id, name: &str, features: &[&str]| ClusterInfo {
         cluster: ClusterId(id),
@@ -83,6 +121,12 @@ pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
         cpus: 24,
         memory: Mebibytes(65_536),
         features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+        sockets: 0,
+        cores: 0,
+        speed_milli: 0,
+        scratch: Mebibytes(0),
+        total_memory: Mebibytes(0),
+        devices: Devices::default(),
     };
     let link = ClusterLink { between: (ClusterId(0), ClusterId(3)), latency_us: 5000, bandwidth_mbit: 10_000 };
     let infos =

@@ -110,6 +110,7 @@ fn of_agents() -> Vec<Sample> {
     to_server.extend(report_parts(&later::report()));
     to_server.push(ToServer::Hello(later::hello()));
     to_server.push(ToServer::Hello(later::lax()));
+    to_server.push(ToServer::Hello(later::roomy()));
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {
@@ -227,11 +228,14 @@ fn of_streams() -> Vec<Sample> {
 }
 
 fn of_launchers() -> Vec<Sample> {
-    let says = (1..).zip(launching::calls()).map(|(seq, call)| LauncherSays { seq, call });
+    let calls = launching::calls().into_iter().chain(launching::later_calls());
+    let says = (1..).zip(calls).map(|(seq, call)| LauncherSays { seq, call });
     let mut samples = plain_numbered("says", says);
     let answers = (1..).zip(launching::answers());
     let mut told: Vec<LauncherTold> = answers.map(|(seq, answer)| LauncherTold::Answer { seq, answer }).collect();
     told.extend(launching::notices().iter().flat_map(notice_parts));
+    let later = (100..).zip(launching::later_answers());
+    told.extend(later.map(|(seq, answer)| LauncherTold::Answer { seq, answer }));
     samples.extend(parsed("told", told, |frame| {
         let message = decode_frame::<LauncherTold>(frame)?;
         if let LauncherTold::Changed(part) = message.clone() {
