@@ -124,9 +124,13 @@ impl Jobs<'_> {
     }
 
     fn enter(&mut self, now: Time, step: &mut Step, job: JobId, at: Time, gained: Vec<NodeId>, freed: Vec<NodeId>) {
-        let Some((_, evolved)) = self.context.evolved(job) else { return };
+        let Some((started, evolved)) = self.context.evolved(job) else { return };
         let late_by = at.since(evolved.course.next_change());
         let mut course = evolved.course.entered(at);
+        // Its cluster is given away whole by now, and any nodes will do.
+        if !self.state().is_shared(cluster_of(&started.request)) {
+            course.row.clear();
+        }
         // A moment moves all that comes after it, and who is planned next is late by as much, which its own grace
         // covers. More than that is planned anew; if that is in vain now, it may not be when the next stage is due.
         if late_by > self.context.late_grace()

@@ -139,7 +139,7 @@ enum Held {
     Nothing,
     /// From this time on what it was promised, which was taken together with everybody's.
     AsPromised(Time),
-    Taken(Taken),
+    Taken(Box<Taken>),
 }
 
 impl Held {
@@ -371,7 +371,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 self.pass.open_ledgers(self.spec(job));
             }
             for (job, _) in jobs.clone() {
-                let held = self.keep(job).map_or(Held::Nothing, Held::Taken);
+                let held = self.keep(job).map_or(Held::Nothing, |kept| Held::Taken(Box::new(kept)));
                 slots.insert(job, Slot { held, outcome: None });
             }
         }
@@ -451,7 +451,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 // Of the rows for its stages that are tried, none is as good as the one that it has.
                 (Ok(found), Some(held), Some(before)) if found.start > held.at => {
                     self.pass.take_again(&held);
-                    Slot { held: Held::Taken(held), outcome: Some(before) }
+                    Slot { held: Held::Taken(Box::new(held)), outcome: Some(before) }
                 }
                 (Ok(found), ..) => {
                     let (outcome, held) = self.pass.settle_until(found, latest);
@@ -460,7 +460,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                         has_moved = true;
                         stays.free(latest, latest + held.wall());
                     }
-                    Slot { held: Held::Taken(held), outcome: Some(outcome) }
+                    Slot { held: Held::Taken(Box::new(held)), outcome: Some(outcome) }
                 }
                 (Err(shortage), ..) => Slot { held: Held::Nothing, outcome: Some(Placed::Never { shortage }) },
             };
@@ -521,7 +521,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         let held = match held {
             Held::Nothing => None,
             Held::AsPromised(_) => self.pass.promised(self.spec(job), self.state.jobs()[&job].promised.as_ref()),
-            Held::Taken(taken) => Some(taken.clone()),
+            Held::Taken(taken) => Some(Taken::clone(taken)),
         };
         if let Some(held) = &held {
             self.pass.give_back(held);

@@ -116,6 +116,21 @@ fn an_application_goes_on_when_its_cluster_is_given_away_otherwise() {
     }
 }
 
+#[test]
+fn a_row_is_forgotten_where_other_nodes_came_meanwhile() {
+    let mut world = shared(&[(4, 0), (4, 0), (4, 0), (4, 0)]);
+    let job = world.evolving("1x10s,2x10s,3x10s", ExpandLimit::NONE);
+    world.until(1);
+    assert_eq!(world.named(job), [1, 2, 3]);
+    world.set("allocation", "nodes");
+    let other = world.submit(1, 100, &[]);
+    world.until(10);
+    assert_eq!((world.held(other), world.held(job), world.named(job)), (vec![2], vec![1, 3], vec![]));
+    world.set("allocation", "cores");
+    world.until(20);
+    assert_eq!((world.held(job), world.named(job)), (vec![1, 3, 4], vec![1, 3, 4]));
+}
+
 /// Nobody stays longer than it may, so each stage begins when that was said at the start.
 #[test]
 fn stages_begin_when_that_was_promised_whoever_else_comes() {
