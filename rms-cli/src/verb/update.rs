@@ -34,8 +34,8 @@ nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint, mem,
 mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, spread, hint, hold,
 requeue, begin, chdir, output, error, input, export, profile, expand, compact,
 open, malleable, on-resize, workers, negotiable, speedup and on-node-loss, as
-'rms submit' takes them; 'compact=yes' stands for a flag without a value. 'gpus=' and
-its like take the place of all GPUs, 'gres=none' of all devices.
+'rms submit' takes them; 'compact=yes' stands for a flag without a value.
+'gpus=' and its like take the place of all GPUs, 'gres=none' of all devices.
 'clusters=' and 'constraint=' allow any; 'malleable=' and 'profile=' end
 changes of its size while it runs; 'export' is in place of the whole
 environment. Words of scontrol (TimeLimit, JobName) are read.")]
