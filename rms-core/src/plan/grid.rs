@@ -294,20 +294,21 @@ impl<'a> Grid<'a> {
     pub(super) fn row(&self, wanted: &Wanted, first: &[NodeId]) -> Row {
         let candidate = |idx: usize| {
             let line = self.line(idx);
-            let piece = wanted.pieces[line.kind].first()?;
+            // A node that is held stays, also when it says that it has less now.
+            let kind = &self.shared.kinds()[line.kind];
+            let piece = wanted.pieces[line.kind].first().cloned().unwrap_or_else(|| Piece::whole(kind));
             let opens = if line.is_open { self.now } else { self.now + Span::from_millis(1) };
             // A node that is held and not planned with serves until it is given back.
-            let lacking = if line.is_usable { self.drawn(idx).lacking(piece, opens) } else { Vec::new() };
+            let lacking = if line.is_usable { self.drawn(idx).lacking(&piece, opens) } else { Vec::new() };
             let for_good = lacking.last().map_or(self.now, |(_, until)| *until);
-            let kind = &self.shared.kinds()[line.kind];
             let n_spare_devices = kind.devices.iter().count() - piece.slice.devices.iter().count();
-            Some(((for_good, kind.features.len(), n_spare_devices, idx), piece, lacking))
+            ((for_good, kind.features.len(), n_spare_devices, idx), piece, lacking)
         };
         let known: Vec<usize> = first.iter().filter_map(|node| self.shared.line_idx(*node).ok()).collect();
-        let mut chosen: Vec<_> = known.iter().filter_map(|idx| candidate(*idx)).collect();
+        let mut chosen: Vec<_> = known.iter().map(|idx| candidate(*idx)).collect();
         let known: BTreeSet<usize> = known.into_iter().collect();
         let others = self.eligible(wanted).filter(|(idx, _)| !known.contains(idx));
-        let mut others: Vec<_> = others.filter_map(|(idx, _)| candidate(idx)).collect();
+        let mut others: Vec<_> = others.map(|(idx, _)| candidate(idx)).collect();
         others.retain(|((for_good, ..), ..)| *for_good < Time::NEVER);
         others.sort_unstable_by_key(|(rank, ..)| *rank);
         chosen.extend(others);
@@ -319,7 +320,7 @@ impl<'a> Grid<'a> {
             lacking_so_far = united(&lacking_so_far, &lacking);
             blocks.extend(lacking_so_far.iter().map(|(from, until)| Block { from: *from, until: *until, nodes: 1 }));
             let (node, _) = self.shared.lines()[idx];
-            row.places.push(Place { cluster: self.cluster, node, piece: piece.clone() });
+            row.places.push(Place { cluster: self.cluster, node, piece });
         }
         row.occupied = Profile::from_blocks(blocks);
         row

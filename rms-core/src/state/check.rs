@@ -1,6 +1,6 @@
 //! What must hold after every fact; tests and the simulator ask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::{Grant, Indices, Inventory, JobId, NodeId};
 use thiserror::Error;
@@ -18,6 +18,8 @@ pub enum Violation {
     HoldersDisagree { job: JobId, node: NodeId },
     #[error("job {job} holds {held} nodes of a cluster but requested {requested}")]
     WrongSize { job: JobId, held: usize, requested: u32 },
+    #[error("job {job} holds {held:?}, which are not the first nodes of its row {row:?}")]
+    WrongRow { job: JobId, held: Vec<NodeId>, row: Vec<NodeId> },
     #[error("job {job} is queued without a first request")]
     NoPlace { job: JobId },
     #[error("job {job} has the promise of a start, but does not wait for one")]
@@ -33,6 +35,14 @@ fn is_within(grant: &Grant, inventory: &Inventory) -> bool {
     let exist =
         |(name, indices): (&String, &Indices)| indices.iter().all(|index| index < inventory.devices.count(name));
     grant.cores.iter().all(|core| core < inventory.cores) && grant.devices.iter().all(exist)
+}
+
+/// Does it hold the first nodes of its row, if it has one, and is no node there twice?
+fn has_its_row(started: &Started) -> bool {
+    let row = started.row();
+    let distinct: BTreeSet<&NodeId> = row.iter().collect();
+    let first: BTreeSet<&NodeId> = row.iter().take(started.nodes.len()).collect();
+    row.is_empty() || (distinct.len() == row.len() && first == started.nodes.iter().collect())
 }
 
 impl State {
@@ -102,6 +112,10 @@ impl State {
                 if held != *n_nodes as usize && !is_freed {
                     return Err(Violation::WrongSize { job: *job, held, requested: *n_nodes });
                 }
+            }
+            if let Some(started) = entry.started().filter(|started| !has_its_row(started)) {
+                let (held, row) = (started.nodes.clone(), started.row().to_vec());
+                return Err(Violation::WrongRow { job: *job, held, row });
             }
             // Without shares a launcher uses the nodes by its own means, or has not said how yet.
             let settles = |started: &Started| !started.shares.is_empty() || started.ending.is_some();

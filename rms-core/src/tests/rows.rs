@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
 use rms_api::{Call, Refusal};
-use rms_model::{ExpandLimit, JobId, Span, Time};
+use rms_model::{ExpandLimit, Inventory, JobId, Span, Time};
 
 use super::World;
 use super::dice::{Dice, for_seeds};
+use super::evolving::profile;
 use super::sharing::shared;
 use crate::state::job::Started;
 
@@ -129,6 +130,30 @@ fn a_row_is_forgotten_where_other_nodes_came_meanwhile() {
     world.set("allocation", "cores");
     world.until(20);
     assert_eq!((world.held(job), world.named(job)), (vec![1, 3, 4], vec![1, 3, 4]));
+}
+
+#[test]
+fn a_node_that_is_held_stays_in_its_row_though_it_has_lost_a_feature() {
+    let mut world = World::new();
+    world.set("allocation", "cores");
+    let inventory = |features: &[&str]| Inventory {
+        features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+        ..Inventory::default()
+    };
+    for name in ["n1", "n2", "n3", "n4"] {
+        world.joins(name, inventory(&["fast"]), Vec::new());
+    }
+    let job = world.submit_with(|submission| {
+        submission.evolving = Some(profile("2x10s,3x10s", ExpandLimit::NONE, false));
+        submission.constraint.features = ["fast".to_owned()].into();
+    });
+    world.until(1);
+    assert_eq!(world.named(job), [1, 2, 3]);
+    world.joins("n2", inventory(&[]), Vec::new());
+    world.ask(Call::Drain { nodes: vec!["n3".to_owned()], reason: "fans".to_owned() });
+    world.until(10);
+    assert_eq!((world.held(job), world.named(job)), (vec![1, 2, 4], vec![1, 2, 4]));
+    world.rms.state().check().expect("in order");
 }
 
 /// Nobody stays longer than it may, so each stage begins when that was said at the start.
