@@ -228,6 +228,9 @@ pub enum Reason {
         wanted: u32,
         usable: u32,
         total: u32,
+        /// The cluster has too few of these, whatever nodes there are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        licence: Option<Box<LicenceShortage>>,
     },
     /// The step of the profile that blocks it: there `busy` of `capacity` nodes are taken.
     Blocked {

@@ -47,7 +47,11 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             "it stands at place {position} of the queue, and only the first {depth} are planned; its turn comes as \
              those before it start"
         ),
-        Reason::TooFewNodes { cluster, wanted, usable, total } => format!(
+        Reason::TooFewNodes { cluster, licence: Some(licence), .. } => {
+            let LicenceShortage { name, wanted, total, .. } = &**licence;
+            format!("it needs {wanted} of licence {name}, and cluster {cluster} has {total}; an admin can change that")
+        }
+        Reason::TooFewNodes { cluster, wanted, usable, total, licence: None } => format!(
             "it needs {} of cluster {cluster}, and only {usable} of its {total} can be used now; 'rms nodes' shows \
              which are missing",
             nodes(*wanted)

@@ -59,9 +59,10 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::BeyondDepth { depth, position } => {
             json!({"kind": "beyond_depth", "depth": depth, "position": position})
         }
-        Reason::TooFewNodes { cluster, wanted, usable, total } => {
-            json!({"kind": "too_few_nodes", "cluster": cluster, "wanted": wanted, "usable": usable, "total": total})
-        }
+        Reason::TooFewNodes { cluster, wanted, usable, total, licence } => json!({
+            "kind": "too_few_nodes", "cluster": cluster, "wanted": wanted, "usable": usable, "total": total,
+            "licence": licence,
+        }),
         Reason::Behind { policy, job, until } => {
             json!({"kind": "behind", "policy": policy.to_string(), "job": job_id(*job), "until": time(Some(*until))})
         }

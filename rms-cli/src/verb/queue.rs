@@ -225,6 +225,9 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::AgentsExpected { n_nodes, .. } => format!("(waits for {n_nodes} agents)"),
         Reason::LauncherAway { .. } => "(its launcher is away)".to_owned(),
         Reason::BeyondDepth { position, .. } => format!("(place {position}, beyond the planned depth)"),
+        Reason::TooFewNodes { licence: Some(licence), .. } => {
+            format!("({} {} wanted, {} there)", licence.wanted, licence.name, licence.total)
+        }
         Reason::TooFewNodes { cluster, wanted, usable, .. } => {
             format!("({wanted} of {cluster} wanted, {usable} usable)")
         }

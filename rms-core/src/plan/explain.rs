@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rms_api::answer::{Blocker, Reason, Shortage};
+use rms_api::answer::{Blocker, LicenceShortage, Reason, Shortage};
 use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Time};
 
 use super::{Blocked, Placed, Placement, Plan, ledger, licences};
@@ -91,6 +91,7 @@ fn outcome_reason_by(
             wanted: shortage.wanted,
             usable: shortage.usable,
             total: n_nodes(state, shortage.cluster),
+            licence: lacking_licence(state, plan, placed_idx, shortage.cluster).map(Box::new),
         }),
         Placed::Later { request, at, blocked, .. } => {
             if let Some((job, until)) = in_front(state, plan, placed_idx) {
@@ -122,6 +123,13 @@ fn outcome_reason_by(
             })
         }
     }
+}
+
+/// The first licence of which a cluster has too few for a job, whoever ends.
+fn lacking_licence(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Option<LicenceShortage> {
+    let job = state.jobs().get(&plan.placements.get(placed_idx)?.job)?;
+    let all = state.settings().licences_of(&state.clusters()[&cluster]);
+    licences::lacking(&job.spec.resources.licences, all, all)
 }
 
 /// On a cluster that is shared by cores, how many nodes have what the job takes of each, as it is now.

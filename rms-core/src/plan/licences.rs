@@ -80,10 +80,14 @@ pub(super) fn shortage(state: &State, now: Time, wanted: &Devices, request: &Req
     request.nodes.keys().find_map(|cluster| {
         let all = state.settings().licences_of(&state.clusters()[cluster]);
         let left = licences.by_cluster.get(cluster).map(|pool| pool.at(now).left().devices).unwrap_or_default();
-        let (name, wanted) = wanted.iter().find(|(name, wanted)| left.count(name) < *wanted)?;
-        let (free, total) = (left.count(name), all.count(name));
-        Some(LicenceShortage { name: name.to_owned(), wanted, free, total })
+        lacking(wanted, &left, all)
     })
+}
+
+/// The first licence of which more is wanted than is left.
+pub(super) fn lacking(wanted: &Devices, left: &Devices, all: &Devices) -> Option<LicenceShortage> {
+    let (name, wanted) = wanted.iter().find(|(name, wanted)| left.count(name) < *wanted)?;
+    Some(LicenceShortage { name: name.to_owned(), wanted, free: left.count(name), total: all.count(name) })
 }
 
 fn slice(devices: &Devices) -> Slice {

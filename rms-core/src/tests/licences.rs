@@ -98,6 +98,22 @@ fn fewer_licences_than_are_in_use_are_given_to_nobody_else() {
 }
 
 #[test]
+fn who_waits_for_licences_that_were_taken_away_is_told_which() {
+    for (policy, allocation) in POLICIES.into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")]) {
+        let mut world = world(policy, allocation);
+        let _runs = world.licensed("matlab:2", 100);
+        let waits = world.licensed("matlab:2", 100);
+        world.set("licences@c", "ansys:1");
+        let Some(Reason::TooFewNodes { licence: Some(licence), .. }) = world.line(waits).reason else {
+            panic!("{policy}, {allocation}: {:?}", world.line(waits).reason)
+        };
+        assert_eq!(*licence, LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 0 });
+        world.set("licences@c", "matlab:4");
+        assert!(world.is_running(waits), "{policy}, {allocation}");
+    }
+}
+
+#[test]
 fn whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept() {
     for_seeds("whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept", 60, |dice| {
         let policy = POLICIES[dice.number(0, 3) as usize];

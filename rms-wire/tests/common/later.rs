@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_api::answer::{JobDetail, JobLine, NodeLine, NodeState, Reason, Shortage};
+use rms_api::answer::{JobDetail, JobLine, LicenceShortage, NodeLine, NodeState, Reason, Shortage};
 use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
@@ -122,6 +122,14 @@ pub fn answers() -> Vec<Answer> {
         short: Some(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 }),
         licence: None,
     };
+    let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 0 };
+    let unlicensed = Reason::TooFewNodes {
+        cluster: "a".to_owned(),
+        wanted: 1,
+        usable: 4,
+        total: 4,
+        licence: Some(Box::new(licence)),
+    };
     let line = JobLine { resources: resources(), reason: Some(blocked), ..domain::job_line(0) };
     let spec =
         Arc::new(JobSpec::of(line.owner.clone(), Work::Tasks { argv: vec!["a".to_owned()] }, vec![request.clone()]));
@@ -134,6 +142,7 @@ pub fn answers() -> Vec<Answer> {
         Answer::History(records.to_vec()),
         Answer::Detail { now, planned: now, jobs },
         Answer::Nodes { now, nodes, clusters: Vec::new() },
+        Answer::WouldStart { request: domain::record(0).request, at: None, reason: Some(unlicensed) },
     ]
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_api::answer::{NodeLine, NodeState, Shortage};
+use rms_api::answer::{LicenceShortage, NodeLine, NodeState, Shortage};
 use rms_model::{Devices, Grant, Inventory, Packing, Slice};
 
 use super::*;
@@ -65,4 +65,15 @@ fn what_is_free_on_nodes_that_jobs_share() {
     let answer = |each| nodes::NodesAnswer { list: list.clone(), negotiations: Vec::new(), each, is_all: true };
     check("nodes_shared", &answer(true));
     check_form("nodes_shared_summary", &answer(false), Form::Text);
+}
+
+#[test]
+fn a_licence_of_which_a_cluster_has_too_few() {
+    let mut waiting = blocked();
+    let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 1 };
+    let licence = Some(Box::new(licence));
+    waiting.reason = Some(Reason::TooFewNodes { cluster: "a".to_owned(), wanted: 1, usable: 4, total: 4, licence });
+    let found = Found { now: NOW, live: vec![detail(waiting)], ended: Vec::new() };
+    let (negotiations, allowed) = (Vec::new(), Allowed::default());
+    check("explain_licence", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed });
 }
