@@ -47,7 +47,7 @@ pub fn propose(
             let missing = missing(sight, &nodes, start, wall);
             if missing.is_empty() && !nodes.is_empty() {
                 if best.as_ref().is_none_or(|best| start + wall < best.completion()) {
-                    best = Some(Proposal { request: Request { nodes, wall }, start });
+                    best = Some(Proposal::of_nodes(Request { nodes, wall }, start));
                 }
                 break;
             }

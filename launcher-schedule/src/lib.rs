@@ -34,7 +34,7 @@ pub mod tiers;
 
 use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, Profile, Request, Span, Time, View};
+use rms_model::{ClusterId, Profile, Request, Slice, Span, Time, View};
 
 /// What a launcher sees: its clusters, how many nodes each has, and when they are busy.
 #[derive(Clone, Debug)]
@@ -55,6 +55,8 @@ pub struct Proposal {
     pub request: Request,
     /// The estimate; the server alone knows what the others ask for.
     pub start: Time,
+    /// What it takes of each node; without cores, all of it.
+    pub slice: Slice,
 }
 
 static FREE: Profile = Profile::new();
@@ -73,6 +75,11 @@ impl<'a> Sight<'a> {
     pub fn of(clusters: impl IntoIterator<Item = (ClusterId, u32, &'a Profile)>) -> Sight<'a> {
         let cluster = |(cluster, n_nodes, occupied)| (cluster, Cluster { n_nodes: i64::from(n_nodes), occupied });
         Sight { clusters: clusters.into_iter().map(cluster).collect() }
+    }
+
+    /// The same, of one cluster alone.
+    fn only(&self, cluster: ClusterId) -> Sight<'a> {
+        Sight { clusters: self.clusters.get(&cluster).map(|seen| (cluster, *seen)).into_iter().collect() }
     }
 
     /// Nodes of `cluster` that stay free from `from` for `span`; 0 if the cluster is not seen.
@@ -115,6 +122,11 @@ impl Cluster<'_> {
 }
 
 impl Proposal {
+    /// Whole nodes.
+    pub fn of_nodes(request: Request, start: Time) -> Proposal {
+        Proposal { request, start, slice: Slice::default() }
+    }
+
     /// When the wall time would be over.
     pub fn completion(&self) -> Time {
         self.start + self.request.wall

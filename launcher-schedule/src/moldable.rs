@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, Request, Span, Time};
+use rms_model::{ClusterId, Request, Slice, Span, Time};
 use thiserror::Error;
 
 use super::{Proposal, Sight, wall_of};
@@ -51,12 +51,53 @@ pub fn propose(sight: &Sight<'_>, now: Time, sizes: Sizes, application: &impl Wa
                 continue;
             }
             if best.as_ref().is_none_or(|best| start + wall < best.completion()) {
-                best = Some(Proposal { request: Request::on_one(cluster, n_nodes, wall), start });
+                best = Some(Proposal::of_nodes(Request::on_one(cluster, n_nodes, wall), start));
             }
             break;
         }
     }
     best
+}
+
+/// Nodes of one shape: all of each, or a slice.
+#[derive(Clone, Debug)]
+pub struct Shape<'a> {
+    /// Without cores: whole nodes.
+    pub slice: Slice,
+    /// When there is room for how many.
+    pub sight: Sight<'a>,
+    /// How many cores each has, by cluster; others are not used.
+    pub cores: BTreeMap<ClusterId, u32>,
+}
+
+/// The shape, the cluster and the number of its nodes that complete first, where the application counts cores: so do
+/// `sizes`, and so does its wall time. Among equal completions the earlier start wins, then fewer cores, then the shape
+/// that comes first. Whether the room that several nodes have is on the same ones throughout is for the server to find.
+pub fn propose_cores(shapes: &[Shape<'_>], now: Time, sizes: Sizes, application: &impl WallTime) -> Option<Proposal> {
+    let of_shape = |shape: &Shape<'_>| {
+        let of_cluster = |(cluster, cores): (&ClusterId, &u32)| {
+            let cores = (*cores).max(1);
+            let nodes = Sizes { least: sizes.least.div_ceil(cores), most: sizes.most / cores };
+            let proposal = propose(&shape.sight.only(*cluster), now, nodes, &ByCores { application, cores })?;
+            let n_cores = proposal.request.n_nodes().saturating_mul(cores);
+            Some((n_cores, Proposal { slice: shape.slice.clone(), ..proposal }))
+        };
+        shape.cores.iter().filter_map(of_cluster).collect::<Vec<_>>()
+    };
+    let all = shapes.iter().flat_map(of_shape);
+    all.min_by_key(|(n_cores, proposal)| (proposal.completion(), proposal.start, *n_cores)).map(|(_, best)| best)
+}
+
+/// An application that counts cores, on nodes that have so many each.
+struct ByCores<'a, A> {
+    application: &'a A,
+    cores: u32,
+}
+
+impl<A: WallTime> WallTime for ByCores<'_, A> {
+    fn wall(&self, cluster: ClusterId, n_nodes: u32) -> Option<Span> {
+        self.application.wall(cluster, n_nodes.saturating_mul(self.cores))
+    }
 }
 
 /// Amdahl's law with exact fractions: the wall time on n nodes is (1 − P + P/n) times that on one, rounded up.
@@ -175,7 +216,7 @@ impl Table {
             // More nodes first: of equals the first is kept.
             for (n_nodes, wall) in walls.iter().rev().filter(|(n_nodes, _)| **n_nodes > 0) {
                 let Some(start) = sight.first_hole(*cluster, *n_nodes, *wall, now) else { continue };
-                let proposal = Proposal { request: Request::on_one(*cluster, *n_nodes, *wall), start };
+                let proposal = Proposal::of_nodes(Request::on_one(*cluster, *n_nodes, *wall), start);
                 let key = |proposal: &Proposal| (proposal.completion(), proposal.start);
                 if best.as_ref().is_none_or(|best| key(&proposal) < key(best)) {
                     best = Some(proposal);

@@ -11,7 +11,7 @@ use super::{Proposal, Sight};
 pub fn propose(sight: &Sight<'_>, now: Time, n_nodes: u32, walls: &BTreeMap<ClusterId, Span>) -> Option<Proposal> {
     let on_cluster = |(cluster, wall): (&ClusterId, &Span)| {
         let start = sight.first_hole(*cluster, n_nodes, *wall, now)?;
-        Some(Proposal { request: Request::on_one(*cluster, n_nodes, *wall), start })
+        Some(Proposal::of_nodes(Request::on_one(*cluster, n_nodes, *wall), start))
     };
     let proposals = walls.iter().filter_map(on_cluster);
     // The first of equals is kept, and clusters come in ascending order.

@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // `launcher::moldable` does the same without telling what it does.
     let plan = move |seen: &launcher::Seen<'_>| {
         let proposal = model.propose(seen, sizes)?;
-        if seen.requested() != Some(&proposal.request) {
+        if seen.requested().is_none_or(|wanted| wanted.request != proposal.request) {
             let delay = proposal.start.since(seen.now());
             println!("asks for {} nodes for {}, in {delay}", proposal.request.n_nodes(), proposal.request.wall);
         }

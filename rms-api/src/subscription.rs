@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Devices, Execution, JobId, Labels, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Time,
+    ClusterId, Devices, Execution, JobId, Labels, Malleable, Mebibytes, Outcome, Profile, Request, Run, Slice, Span,
+    Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +90,13 @@ pub struct Filter {
     /// A cluster with less memory over all nodes that meet the constraint is not shown.
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub total_memory: Mebibytes,
+    /// Beside whole nodes, it wants to see how many nodes have room for each of these; at most [`MAX_SLICES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<Slice>,
 }
+
+/// Profiles of more slices than that would cost more than they tell.
+pub const MAX_SLICES: usize = 8;
 
 /// 001: REQUEST.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +106,17 @@ pub struct LauncherRequest {
     /// delay.
     pub seen: u64,
     pub request: Request,
+    /// What it wants of each node, where jobs share nodes; a node that is given away whole must have as much. Without
+    /// cores: whole nodes.
+    #[serde(default, skip_serializing_if = "Slice::is_none")]
+    pub slice: Slice,
+}
+
+impl LauncherRequest {
+    /// Whole nodes.
+    pub fn of_nodes(tag: Tag, seen: u64, request: Request) -> LauncherRequest {
+        LauncherRequest { tag, seen, request, slice: Slice::default() }
+    }
 }
 
 /// What to start on the granted nodes.
@@ -168,6 +186,9 @@ pub struct ClusterInfo {
     pub total_memory: Mebibytes,
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     pub devices: Devices,
+    /// Jobs share its nodes: a request may ask for a slice of each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 /// 001: ICINFO, as the admin has set it; the same in both directions.
@@ -202,10 +223,14 @@ pub struct ViewChange {
     pub clusters: Vec<ClusterChange>,
 }
 
-/// 001: CHANGE.
+/// 001: CHANGE. Those of one cluster follow one another, whole nodes first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterChange {
     pub cluster: ClusterId,
+    /// 0: whole nodes; from 1 on, the slices of the filter in their order. A node is busy for a slice while it has no room
+    /// for it, and counts in the capacity if it is large enough.
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub shape: u32,
     /// The information on the cluster, or between it and others, is another: to be asked for.
     pub info: bool,
     /// Nodes that may be used now; the occupation counts among these. 0: the cluster is no longer to be seen.
@@ -235,7 +260,11 @@ pub struct GrantedNode {
     pub name: String,
     pub cluster: ClusterId,
     pub address: String,
+    /// Logical CPUs that the application has there.
     pub cpus: u32,
+    /// Absent: it has all of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<rms_model::Grant>,
 }
 
 /// The adaptation delays that launchers have shown: from the change of a view to the request that answers it.
@@ -270,6 +299,16 @@ pub struct LauncherView {
     pub at: Time,
     pub capacity: BTreeMap<ClusterId, u32>,
     pub occupied: BTreeMap<ClusterId, Arc<Profile>>,
+    /// The same for the slices of the filter, by their number from 1 on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub slices: BTreeMap<u32, SliceView>,
+}
+
+/// Nodes that are large enough for a slice, and how many of them have no room for it when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceView {
+    pub capacity: BTreeMap<ClusterId, u32>,
+    pub occupied: BTreeMap<ClusterId, Arc<Profile>>,
 }
 
 impl LauncherView {
@@ -278,16 +317,27 @@ impl LauncherView {
         let mut asks_info = false;
         self.version = change.version;
         self.at = change.at;
-        for ClusterChange { cluster, info, capacity, occupied } in change.clusters {
+        for ClusterChange { cluster, shape, info, capacity, occupied } in change.clusters {
             asks_info |= info;
             if capacity == 0 && occupied.is_none() && info {
                 self.capacity.remove(&cluster);
                 self.occupied.remove(&cluster);
+                for slice in self.slices.values_mut() {
+                    slice.capacity.remove(&cluster);
+                    slice.occupied.remove(&cluster);
+                }
                 continue;
             }
-            self.capacity.insert(cluster, capacity);
+            let (of_capacity, of_occupied) = match shape {
+                0 => (&mut self.capacity, &mut self.occupied),
+                _ => {
+                    let slice = self.slices.entry(shape).or_default();
+                    (&mut slice.capacity, &mut slice.occupied)
+                }
+            };
+            of_capacity.insert(cluster, capacity);
             if let Some(occupied) = occupied {
-                self.occupied.insert(cluster, occupied);
+                of_occupied.insert(cluster, occupied);
             }
         }
         asks_info

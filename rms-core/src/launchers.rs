@@ -9,12 +9,12 @@ mod timeouts;
 
 use rms_model::identity::check_name;
 use rms_model::job::TaskCount;
-use rms_model::{Identity, JobId, JobSpec, Outcome, Owner, Role, Time, Work};
+use rms_model::{Identity, JobId, JobSpec, Outcome, Owner, Role, Slice, Time, Work};
 
 pub(crate) use status::LauncherCounts;
 
 use rms_api::refusal::Refusal;
-use rms_api::subscription::{Filter, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag};
+use rms_api::subscription::{Filter, Launchable, LauncherAnswer, LauncherCall, MAX_SLICES, Notice, Subscription, Tag};
 
 use crate::admit;
 use crate::effect::Effect;
@@ -125,6 +125,9 @@ impl Launchers<'_> {
     fn check_filter(&self, filter: &Filter) -> Result<(), Refusal> {
         admit::check_lists(filter.clusters.len(), &filter.constraint)?;
         filter.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
+        if filter.slices.len() > MAX_SLICES || filter.slices.iter().any(Slice::is_none) {
+            return Err(Refusal::Malformed("a filter has at most 8 slices, of one core or more each"));
+        }
         if self.jobs.state().nodes().is_empty() {
             return Err(Refusal::NoNodes);
         }

@@ -36,12 +36,15 @@ impl Context {
             Some(_) | None => until,
         };
         let node = |node: &rms_model::NodeId| {
+            let part = started.grants.get(node).cloned();
             let node = &self.state().nodes()[node];
+            let n_cpus = |part: &rms_model::Grant| part.cores.len() * node.inventory.threads_per_core();
             GrantedNode {
                 name: node.name.clone(),
                 cluster: node.cluster,
                 address: node.address.clone(),
-                cpus: node.inventory.cpus,
+                cpus: part.as_ref().map_or(node.inventory.cpus, n_cpus),
+                part,
             }
         };
         Some(Grant {

@@ -60,6 +60,13 @@ pub struct Slice {
     pub devices: Devices,
 }
 
+impl Slice {
+    /// Without cores it is no part of a node.
+    pub fn is_none(&self) -> bool {
+        self.cores == 0
+    }
+}
+
 /// What a job has of one node that it shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {

@@ -124,7 +124,8 @@ impl Waiting for ForLauncher {
 struct Changes {
     version: u64,
     at: Time,
-    clusters: BTreeMap<ClusterId, ClusterChange>,
+    /// By cluster and shape.
+    clusters: BTreeMap<(ClusterId, u32), ClusterChange>,
 }
 
 impl Changes {
@@ -132,9 +133,13 @@ impl Changes {
         self.version = change.version;
         self.at = change.at;
         for newer in change.clusters {
-            match self.clusters.get_mut(&newer.cluster) {
+            let place = (newer.cluster, newer.shape);
+            if is_gone(&newer) {
+                self.clusters.retain(|(cluster, shape), _| *cluster != newer.cluster || *shape == newer.shape);
+            }
+            match self.clusters.get_mut(&place) {
                 None => {
-                    self.clusters.insert(newer.cluster, newer);
+                    self.clusters.insert(place, newer);
                 }
                 Some(older) if is_gone(&newer) => *older = newer,
                 Some(older) => {
@@ -174,11 +179,11 @@ mod tests {
     }
 
     fn cluster(cluster: u16, capacity: u32, occupied: Option<Arc<Profile>>) -> ClusterChange {
-        ClusterChange { cluster: ClusterId(cluster), info: false, capacity, occupied }
+        ClusterChange { cluster: ClusterId(cluster), shape: 0, info: false, capacity, occupied }
     }
 
     fn gone(cluster: u16) -> ClusterChange {
-        ClusterChange { cluster: ClusterId(cluster), info: true, capacity: 0, occupied: None }
+        ClusterChange { cluster: ClusterId(cluster), shape: 0, info: true, capacity: 0, occupied: None }
     }
 
     fn change(version: u64, clusters: Vec<ClusterChange>) -> ViewChange {

@@ -6,7 +6,7 @@ use launcher_schedule::moldable::Sizes;
 use rms_api::Call;
 use rms_api::call::Select;
 use rms_api::desired::NodeExit;
-use rms_model::{Evolution, ExpandLimit, JobId, Mebibytes, Packing, Span, Stage, Time};
+use rms_model::{Evolution, ExpandLimit, JobId, Mebibytes, Packing, Slice, Span, Stage, Time};
 
 use crate::dice::Dice;
 use crate::launcher::{Manner, Then};
@@ -121,10 +121,18 @@ impl Crowd {
             sizes: Sizes { least: 1, most: self.dice.number(1, self.n_nodes) },
             on_one: secs(&mut self.dice, 5, 120),
             adapts_in: if self.dice.chance(50) { Span::ZERO } else { secs(&mut self.dice, 0, 8) },
+            slice: self.slice(),
             then,
         };
         let runs = Some(secs(&mut self.dice, 0, 60));
         (manner, Program { runs, exit: NodeExit::Exited { code }, ..Program::default() })
+    }
+
+    /// What a launcher's application takes of each node.
+    fn slice(&mut self) -> Slice {
+        let cores = *self.shares.pick(&[0, 1, 1, 2]).expect("there are four");
+        let memory = *self.shares.pick(&[0, 1024]).expect("there are two");
+        Slice { cores, memory: Mebibytes(memory), ..Slice::default() }
     }
 
     fn job(&mut self, now: Time) -> ModelJob {

@@ -8,9 +8,9 @@ pub use launcher_schedule::moldable::Sizes;
 use launcher_schedule::moldable::{self, Amdahl};
 use rms_api::Refusal;
 use rms_api::subscription::{
-    Grant, Launchable, LauncherAnswer, LauncherCall, LauncherRequest, LauncherView, Notice, Subscription, Tag,
+    Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherRequest, LauncherView, Notice, Subscription, Tag,
 };
-use rms_model::{JobId, Profile, Request, Span, Time, Work};
+use rms_model::{JobId, Profile, Request, Slice, Span, Time, Work};
 
 /// How a launcher behaves.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Manner {
     pub on_one: Span,
     /// From a change of its view until it has chosen.
     pub adapts_in: Span,
+    /// What it takes of each node; without cores, all of it.
+    pub slice: Slice,
     pub then: Then,
 }
 
@@ -96,7 +98,12 @@ impl ModelLauncher {
         self.view = LauncherView::default();
         match self.job {
             Some(job) => LauncherCall::Attach { job },
-            None => LauncherCall::Subscribe(Box::new(Subscription::named(&*self.name))),
+            None => {
+                let slices = Some(self.manner.slice.clone()).filter(|slice| !slice.is_none());
+                let filter = Filter { slices: slices.into_iter().collect(), ..Filter::default() };
+                let subscription = Subscription { filter, ..Subscription::named(&*self.name) };
+                LauncherCall::Subscribe(Box::new(subscription))
+            }
         }
     }
 
@@ -171,7 +178,8 @@ impl ModelLauncher {
                 let is_news = request.is_some() && request.as_ref() != self.sent.as_ref().map(|wish| &wish.request);
                 let Some(request) = request.filter(|_| is_news) else { return Vec::new() };
                 let tag = self.sent.as_ref().map_or(Tag(1), |wish| Tag(wish.tag.0 + 1));
-                let wish = LauncherRequest { tag, seen: self.view.version, request };
+                let slice = self.manner.slice.clone();
+                let wish = LauncherRequest { slice, ..LauncherRequest::of_nodes(tag, self.view.version, request) };
                 self.sent = Some(wish.clone());
                 vec![LauncherCall::Request { job, wish }]
             }
@@ -184,10 +192,14 @@ impl ModelLauncher {
 
     fn chooses(&self, now: Time) -> Option<Request> {
         static FREE: Profile = Profile::new();
-        let on_one: BTreeMap<_, _> = self.view.capacity.keys().map(|cluster| (*cluster, self.manner.on_one)).collect();
+        let (capacity, occupied) = match self.view.slices.get(&1) {
+            Some(slice) => (&slice.capacity, &slice.occupied),
+            None => (&self.view.capacity, &self.view.occupied),
+        };
+        let on_one: BTreeMap<_, _> = capacity.keys().map(|cluster| (*cluster, self.manner.on_one)).collect();
         let amdahl = Amdahl::new(9, 10, on_one).expect("nine tenths are a part");
-        let sight = Sight::of(self.view.capacity.iter().map(|(cluster, n_nodes)| {
-            (*cluster, *n_nodes, self.view.occupied.get(cluster).map_or(&FREE, |occupied| &**occupied))
+        let sight = Sight::of(capacity.iter().map(|(cluster, n_nodes)| {
+            (*cluster, *n_nodes, occupied.get(cluster).map_or(&FREE, |occupied| &**occupied))
         }));
         moldable::propose(&sight, now, self.manner.sizes, &amdahl).map(|proposal| proposal.request)
     }

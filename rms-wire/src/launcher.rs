@@ -51,6 +51,9 @@ pub struct ViewPart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterPart {
     pub cluster: ClusterId,
+    /// 0: whole nodes; from 1 on, the slices of the filter in their order.
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub shape: u32,
     pub info: bool,
     pub capacity: u32,
     pub occupied: Option<Occupied>,

@@ -31,7 +31,7 @@ fn every_answer_and_notice_arrives_as_it_was_given() {
         let told = LauncherTold::Answer { seq: 4, answer };
         assert_eq!(carried(&told), told);
     }
-    for notice in launching::notices() {
+    for notice in launching::notices().into_iter().chain(launching::later_notices()) {
         assert_eq!(received(&notice_parts(&notice)), notice);
     }
 }
@@ -80,7 +80,13 @@ fn a_change_of_one_cluster_takes_few_bytes() {
 
 fn cluster(cluster: u16, after: i64, pairs: &[(u64, i64)]) -> ClusterPart {
     let pairs = pairs.iter().map(|(millis, nodes)| NodeSpan { millis: *millis, nodes: *nodes }).collect();
-    ClusterPart { cluster: ClusterId(cluster), info: false, capacity: 8, occupied: Some(Occupied { after, pairs }) }
+    ClusterPart {
+        cluster: ClusterId(cluster),
+        shape: 0,
+        info: false,
+        capacity: 8,
+        occupied: Some(Occupied { after, pairs }),
+    }
 }
 
 fn part(version: u64, clusters: Vec<ClusterPart>, last: bool) -> ViewPart {
@@ -117,7 +123,7 @@ fn parts_that_do_not_belong_together_are_refused() {
     assert_eq!(together(vec![cluster(4, 0, &[(5, 1)]), cluster(3, 0, &[(5, 1)])]), twice);
     assert_eq!(together(vec![cluster(4, 0, &[(5, 1)]), cluster(4, 0, &[(5, 1)])]), twice);
     let mut parts = ViewParts::new();
-    let bare = ClusterPart { cluster: ClusterId(4), info: true, capacity: 1, occupied: None };
+    let bare = ClusterPart { cluster: ClusterId(4), shape: 0, info: true, capacity: 1, occupied: None };
     assert_eq!(parts.push(part(1, vec![bare], false)), Ok(None));
     assert_eq!(parts.push(part(1, vec![cluster(4, 0, &[(5, 1)])], true)), twice);
 }

@@ -120,6 +120,33 @@ fn an_iterative_launcher_goes_as_far_as_the_links_between_clusters_allow() {
     assert_eq!(n_nodes(), 1);
 }
 
+/// Each sees where there is room for slices, and takes as many cores as are free beside the others.
+#[test]
+fn moldable_launchers_share_a_node() {
+    let node = NodeOptions::new("a", "a1").with(&["--topology", "pack:1 core:8 pu:1"]);
+    let deployment = Deployment::builder().node(node).start();
+    deployment.rms(&["admin", "set", "allocation", "cores"]).ok();
+    let script = format!("echo $RMS_CPUS_ON_NODE CPUs; {}", until("all.end"));
+    let run =
+        |most: &str, secs: &str| Running::start(deployment.example("cores", &["1", secs, most, "sh", "-c", &script]));
+    let first = run("4", "400");
+    first.says("started on 4 CPUs of a1");
+    // In 100 s all cores are free, but 4 of them at once complete first.
+    let second = run("8", "400");
+    second.says("asks for 4 cores of 1 nodes for 1m40s, in 0s");
+    second.says("started on 4 CPUs of a1");
+    let third = run("8", "800");
+    third.says("asks for 8 cores of 1 nodes for 1m40s");
+    fs::write(deployment.path().join("all.end"), "").expect("the directory is ours");
+    third.says("started on 8 CPUs of a1");
+    for (launcher, job, n_cpus) in [(first, 1, 4), (second, 2, 4), (third, 3, 8)] {
+        launcher.says("completed");
+        launcher.ends();
+        let output = fs::read_to_string(deployment.path().join(format!("cores-{job}-0.out"))).expect("its output");
+        assert_eq!(output, format!("{n_cpus} CPUs\n"));
+    }
+}
+
 #[test]
 fn a_request_moves_when_anothers_application_ends_and_its_ghost_gives_the_time_for_it() {
     let deployment = Deployment::of_nodes(2);
@@ -361,13 +388,13 @@ impl Launcher for Thinker {
     fn choose(&mut self, seen: &Seen<'_>) -> Choice {
         if seen.requested().is_none() {
             let cluster = seen.clusters()[0].cluster;
-            return Choice::Now(Some(Request::on_one(cluster, 1, Span::from_mins(10))));
+            return Choice::Now(Some(Request::on_one(cluster, 1, Span::from_mins(10)).into()));
         }
         let n_thoughts = Arc::clone(&self.n_thoughts);
         Choice::compute(move || {
             n_thoughts.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(SOON);
-            None
+            None::<Request>
         })
     }
 

@@ -95,14 +95,14 @@ impl<'a> Launcher<'a> {
     /// The choice is made, from the view as it is known now. `None` if it is the last one again.
     pub(super) fn chosen(&mut self, now: Time) -> Option<LauncherRequest> {
         self.computes = false;
-        let Proposal { request, start: _ } = self.propose(now)?;
+        let Proposal { request, .. } = self.propose(now)?;
         if self.sent.as_ref() == Some(&request) {
             return None;
         }
         self.sent = Some(request.clone());
         self.requested.get_or_insert(now);
         self.last_tag = Tag(self.last_tag.0 + 1);
-        Some(LauncherRequest { tag: self.last_tag, seen: self.view.version, request })
+        Some(LauncherRequest::of_nodes(self.last_tag, self.view.version, request))
     }
 
     fn propose(&mut self, now: Time) -> Option<Proposal> {

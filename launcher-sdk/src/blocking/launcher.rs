@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rms_api::subscription::{ClusterInfos, Launchable, LauncherView, Tag};
-use rms_model::{JobId, Outcome, Request, Time};
+use rms_model::{JobId, Outcome, Request, Slice, Time};
 
 use super::Client;
 use crate::error::CallError;
@@ -93,6 +93,14 @@ impl Session<'_> {
     /// As [`launcher::Session::request`].
     pub fn request(&mut self, tag: Tag, request: Request) -> Result<(), CallError> {
         self.client.runtime.block_on(self.session.request(tag, request))
+    }
+
+    /// As [`launcher::Session::request_slices`].
+    ///
+    /// # Errors
+    /// As [`launcher::Session::request`].
+    pub fn request_slices(&mut self, tag: Tag, request: Request, slice: Slice) -> Result<(), CallError> {
+        self.client.runtime.block_on(self.session.request_slices(tag, request, slice))
     }
 
     /// As [`launcher::Session::launch`].

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rms_api::subscription::{ClusterInfos, Grant, Launchable, Tag};
-use rms_model::{JobId, Outcome, Request, Run};
+use rms_model::{JobId, Outcome, Request, Run, Slice};
 use rms_wire::Backoff;
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -19,6 +19,7 @@ use super::session::{News, Session};
 use crate::client::Client;
 use crate::client::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 use crate::error::{CallError, ConnectError};
+use crate::schedule::Proposal;
 
 /// An algorithm that chooses what an application asks for (001, §5.2), and uses what it gets.
 ///
@@ -75,7 +76,7 @@ pub trait Launcher {
     /// }
     /// ```
     fn choose(&mut self, seen: &Seen<'_>) -> Choice {
-        Choice::Now(self.on_view(seen))
+        Choice::Now(self.on_view(seen).map(Wanted::from))
     }
 
     /// The server refuses a request, and why; `Ok` waits for the next view. At first every refusal ends [`run`] with
@@ -97,18 +98,39 @@ pub trait Launcher {
 /// What an application is to ask for.
 pub enum Choice {
     /// This; `None` leaves things as they are.
-    Now(Option<Request>),
+    Now(Option<Wanted>),
     /// What comes of this, which takes its time. If the application has started or ended before, it is for nothing.
     Compute(Computing),
 }
 
 /// A search for a request; it runs on a thread of its own.
-pub type Computing = Box<dyn FnOnce() -> Option<Request> + Send>;
+pub type Computing = Box<dyn FnOnce() -> Option<Wanted> + Send>;
+
+/// What an application asks for: nodes, for how long, and what of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Nodes by cluster, and the wall time.
+    pub request: Request,
+    /// Without cores: whole nodes.
+    pub slice: Slice,
+}
+
+impl From<Request> for Wanted {
+    fn from(request: Request) -> Wanted {
+        Wanted { request, slice: Slice::default() }
+    }
+}
+
+impl From<Proposal> for Wanted {
+    fn from(proposal: Proposal) -> Wanted {
+        Wanted { request: proposal.request, slice: proposal.slice }
+    }
+}
 
 impl Choice {
     /// [`Choice::Compute`] of a closure.
-    pub fn compute(computing: impl FnOnce() -> Option<Request> + Send + 'static) -> Choice {
-        Choice::Compute(Box::new(computing))
+    pub fn compute<W: Into<Wanted>>(computing: impl FnOnce() -> Option<W> + Send + 'static) -> Choice {
+        Choice::Compute(Box::new(move || computing().map(W::into)))
     }
 }
 
@@ -284,7 +306,7 @@ struct Drive<'a, L> {
     infos: Option<ClusterInfos>,
     last_tag: Tag,
     /// What the server is known to have been asked for.
-    requested: Option<Request>,
+    requested: Option<Wanted>,
     started: Option<Granted>,
     computing: Option<Computed>,
     /// The view has changed since what is being computed began.
@@ -300,7 +322,7 @@ struct Drive<'a, L> {
 /// What comes of a computation, and the version of the view that it looks at.
 struct Computed {
     version: u64,
-    request: oneshot::Receiver<Option<Request>>,
+    request: oneshot::Receiver<Option<Wanted>>,
 }
 
 impl Computed {
@@ -316,7 +338,7 @@ impl Computed {
 }
 
 /// Until it is done; for ever if there is none. May be cancelled.
-async fn computed(computing: &mut Option<Computed>) -> Option<Request> {
+async fn computed(computing: &mut Option<Computed>) -> Option<Wanted> {
     match computing {
         Some(computed) => (&mut computed.request).await.expect("the computation of a request has panicked"),
         None => std::future::pending().await,
@@ -465,18 +487,18 @@ impl<'a, L: Launcher> Drive<'a, L> {
     }
 
     /// Sends what was chosen from a version of the view, unless that is asked for already.
-    async fn ask(&mut self, version: u64, wanted: Option<Request>) -> Result<(), LauncherError> {
+    async fn ask(&mut self, version: u64, wanted: Option<Wanted>) -> Result<(), LauncherError> {
         if self.started.is_some() || self.finish.is_some() {
             return Ok(());
         }
-        let Some(request) = wanted.filter(|request| self.requested.as_ref() != Some(request)) else { return Ok(()) };
+        let Some(wanted) = wanted.filter(|wanted| self.requested.as_ref() != Some(wanted)) else { return Ok(()) };
         let tag = self.next_tag();
-        match self.session.request_seen(tag, version, request.clone()).await {
-            Ok(()) => self.requested = Some(request),
+        match self.session.request_seen(tag, version, wanted.clone()).await {
+            Ok(()) => self.requested = Some(wanted),
             // It has started meanwhile, with what was asked for before: the news of it are on their way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => {}
             Err(CallError::Refused(refused)) if refused.kind == RATE_LIMIT => return Err(refused.into()),
-            Err(CallError::Refused(refused)) => self.launcher.on_refused(&request, refused)?,
+            Err(CallError::Refused(refused)) => self.launcher.on_refused(&wanted.request, refused)?,
             Err(error) => {
                 // Whether it was heard is not known.
                 self.requested = None;
@@ -582,7 +604,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
 enum Next {
     News(Option<News>),
     Used(i32),
-    Computed(Option<Request>),
+    Computed(Option<Wanted>),
 }
 
 /// Refusals that a server on its way down or up gives.

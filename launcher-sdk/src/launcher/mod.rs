@@ -56,11 +56,12 @@ mod ready;
 mod seen;
 mod session;
 
-pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using, resume, run};
+pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using, Wanted, resume, run};
 pub use program::Program;
-pub use ready::{Model, NoModel, Planned, Walls, cem, iterative, linked, moldable, planned, rigid};
+pub use ready::{Model, NoModel, Planned, Walls, cem, iterative, linked, moldable, moldable_cores, planned, rigid};
 pub use rms_api::subscription::{
-    ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedNode, Launchable, LauncherView, Subscription, Tag,
+    ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedNode, Launchable, LauncherView, SliceView,
+    Subscription, Tag,
 };
 pub use seen::{Kept, Seen};
 pub use session::{News, Session, Traffic};

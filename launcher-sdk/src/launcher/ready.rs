@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rms_api::subscription::{ClusterInfo, ClusterLink};
-use rms_model::{ClusterId, Span};
+use rms_model::{ClusterId, Slice, Span};
 use thiserror::Error;
 
 use super::drive::{Action, Choice, Launcher, Start};
 use super::seen::Seen;
 use crate::schedule::cem::{self as several, NodeCounts, Selection};
 use crate::schedule::linked::{Link, Linked, Turns};
-use crate::schedule::moldable::{self as sizes, Amdahl, Downey, NoDowney, NoFraction, Sizes, Table};
+use crate::schedule::moldable::{self as sizes, Amdahl, Downey, NoDowney, NoFraction, Shape, Sizes, Table, WallTime};
 use crate::schedule::{self, Proposal};
 
 /// A launcher made of two functions: what to ask for, which may take its time, and what to do with the nodes.
@@ -31,7 +31,7 @@ where
         let (plan, kept) = (Arc::clone(&self.plan), seen.keep());
         Choice::compute(move || {
             let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
-            (*plan)(&kept.seen()).map(|proposal| proposal.request)
+            (*plan)(&kept.seen())
         })
     }
 
@@ -71,6 +71,17 @@ pub fn moldable<S: FnMut(&Start) -> Action>(
     start: S,
 ) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S> {
     planned(move |seen: &Seen<'_>| model.propose(seen, sizes), start)
+}
+
+/// An application that runs on any number of cores of one cluster: whole nodes or one of these slices, whatever completes
+/// first. `sizes` and the model count cores; the subscription's filter has the same slices, in the same order.
+pub fn moldable_cores<S: FnMut(&Start) -> Action>(
+    sizes: Sizes,
+    model: Model,
+    slices: Vec<Slice>,
+    start: S,
+) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S> {
+    planned(move |seen: &Seen<'_>| model.propose_cores(seen, sizes, &slices), start)
 }
 
 /// An application that runs on several clusters at once and selects its nodes itself (001, §5.2.3 and Algorithm 2).
@@ -209,14 +220,8 @@ impl Model {
     pub fn propose(&self, seen: &Seen<'_>, sizes: Sizes) -> Option<Proposal> {
         let (sight, now) = (seen.sight(), seen.now());
         match self {
-            Model::Amdahl { numerator, denominator, on_one } => {
-                let amdahl = Amdahl::new(*numerator, *denominator, on_one.on(seen)).ok()?;
-                sizes::propose(&sight, now, sizes, &amdahl)
-            }
-            Model::Downey { average, sigma, on_one } => {
-                let downey = Downey::new(*average, *sigma, on_one.on(seen)).ok()?;
-                sizes::propose(&sight, now, sizes, &downey)
-            }
+            Model::Amdahl { .. } => sizes::propose(&sight, now, sizes, &self.as_amdahl(seen)?),
+            Model::Downey { .. } => sizes::propose(&sight, now, sizes, &self.as_downey(seen)?),
             Model::Table(walls) => {
                 let usable: BTreeMap<u32, Span> =
                     walls.range(sizes.least..=sizes.most).map(|(n, w)| (*n, *w)).collect();
@@ -225,11 +230,49 @@ impl Model {
             }
         }
     }
+
+    /// Of whole nodes and these slices, what completes first; the model and `sizes` count cores. Between
+    /// two sizes of a table the smaller one counts.
+    pub fn propose_cores(&self, seen: &Seen<'_>, sizes: Sizes, slices: &[Slice]) -> Option<Proposal> {
+        let cores_of_node = seen.clusters().iter().map(|info| (info.cluster, info.cores.max(1))).collect();
+        let whole = Shape { slice: Slice::default(), sight: seen.sight(), cores: cores_of_node };
+        let of_slice = |(place, slice): (usize, &Slice)| {
+            let shared = seen.clusters().iter().filter(|info| info.shared);
+            let cores = shared.map(|info| (info.cluster, slice.cores)).collect();
+            Shape { slice: slice.clone(), sight: seen.sight_of_slice(place), cores }
+        };
+        let mut shapes: Vec<Shape<'_>> = slices.iter().enumerate().map(of_slice).collect();
+        shapes.push(whole);
+        match self {
+            Model::Amdahl { .. } => sizes::propose_cores(&shapes, seen.now(), sizes, &self.as_amdahl(seen)?),
+            Model::Downey { .. } => sizes::propose_cores(&shapes, seen.now(), sizes, &self.as_downey(seen)?),
+            Model::Table(walls) => sizes::propose_cores(&shapes, seen.now(), sizes, &Steps(walls)),
+        }
+    }
+
+    fn as_amdahl(&self, seen: &Seen<'_>) -> Option<Amdahl> {
+        let Model::Amdahl { numerator, denominator, on_one } = self else { return None };
+        Amdahl::new(*numerator, *denominator, on_one.on(seen)).ok()
+    }
+
+    fn as_downey(&self, seen: &Seen<'_>) -> Option<Downey> {
+        let Model::Downey { average, sigma, on_one } = self else { return None };
+        Downey::new(*average, *sigma, on_one.on(seen)).ok()
+    }
+}
+
+/// Measured wall times; between two sizes, the smaller one counts.
+struct Steps<'a>(&'a BTreeMap<u32, Span>);
+
+impl WallTime for Steps<'_> {
+    fn wall(&self, _cluster: ClusterId, n_cores: u32) -> Option<Span> {
+        self.0.range(..=n_cores).map(|(_, wall)| *wall).min()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use rms_api::subscription::{ClusterInfo, ClusterInfos, LauncherView};
+    use rms_api::subscription::{ClusterInfo, ClusterInfos, LauncherView, SliceView};
     use rms_model::{Mebibytes, Profile, Request, Time};
 
     use super::*;
@@ -251,6 +294,7 @@ mod tests {
             scratch: Mebibytes(0),
             total_memory: Mebibytes(8),
             devices: Default::default(),
+            shared: false,
         };
         let link = ClusterLink { between: (ClusterId(0), ClusterId(1)), latency_us: 100_000, bandwidth_mbit: 0 };
         let infos = ClusterInfos { clusters: ids.map(info).to_vec(), links: vec![link] };
@@ -260,6 +304,7 @@ mod tests {
             at: now,
             capacity: BTreeMap::from([(ClusterId(0), 8), (ClusterId(1), 8)]),
             occupied: BTreeMap::from([(ClusterId(0), Arc::new(occupied))]),
+            slices: BTreeMap::new(),
         };
         let request = match launcher.choose(&Seen::new(now, &view, &infos)) {
             Choice::Now(request) => request,
@@ -270,7 +315,52 @@ mod tests {
             let nodes = ids.iter().filter(is_one).map(|(_, cluster)| (*cluster, n_nodes)).collect();
             Request { nodes, wall: Span::from_secs(secs) }
         });
-        assert_eq!(request, expected);
+        assert_eq!(request.map(|wanted| wanted.request), expected);
+    }
+
+    /// Cluster a has 8 nodes of 4 cores, all of which are busy for 100 s, and room for 2 cores on 3 of them.
+    #[test]
+    fn a_moldable_application_takes_slices_where_they_complete_first() {
+        let (now, a) = (Time::from_secs(1000), ClusterId(0));
+        let busy = |secs, nodes| Arc::new(Profile::from_pairs(now, [(Span::from_secs(secs), nodes)]));
+        let slice =
+            |cores, nodes| (cores, SliceView { capacity: [(a, 8)].into(), occupied: [(a, busy(100, nodes))].into() });
+        let view = LauncherView {
+            version: 1,
+            at: now,
+            capacity: [(a, 8)].into(),
+            occupied: [(a, busy(100, 8))].into(),
+            slices: [slice(1, 5), slice(2, 8)].into(),
+        };
+        let info = ClusterInfo {
+            cluster: a,
+            name: "a".to_owned(),
+            nodes: 8,
+            cpus: 4,
+            memory: Mebibytes(1),
+            features: Default::default(),
+            sockets: 1,
+            cores: 4,
+            speed_milli: 1000,
+            scratch: Mebibytes(0),
+            total_memory: Mebibytes(8),
+            devices: Default::default(),
+            shared: true,
+        };
+        let infos = |shared| ClusterInfos { clusters: vec![ClusterInfo { shared, ..info.clone() }], links: Vec::new() };
+        let slices = [2, 3].map(|cores| Slice { cores, ..Slice::default() });
+        let on_one = |secs| Model::amdahl(1.0, Walls::Everywhere(Span::from_secs(secs))).expect("a part");
+        let propose = |secs, most, shared| {
+            let infos = infos(shared);
+            let seen = Seen::new(now, &view, &infos);
+            let proposal = on_one(secs).propose_cores(&seen, Sizes { least: 1, most }, &slices).expect("it fits");
+            let wait = proposal.start.since(now).as_millis() / 1000;
+            (wait, proposal.request.n_nodes(), proposal.slice.cores, proposal.request.wall)
+        };
+        assert_eq!(propose(60, 32, true), (0, 3, 2, Span::from_secs(10)), "6 cores at once");
+        assert_eq!(propose(60, 4, true), (0, 2, 2, Span::from_secs(15)), "no more than it can use");
+        assert_eq!(propose(6000, 32, true), (100, 8, 0, Span::from_secs(188)), "all cores, later, complete first");
+        assert_eq!(propose(60, 32, false), (100, 8, 0, Span::from_secs(2)), "there nodes are given away whole");
     }
 
     fn idle(_start: &Start) -> Action {

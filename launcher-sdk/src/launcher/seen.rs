@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use rms_api::subscription::{ClusterInfo, ClusterInfos, ClusterLink, LauncherView};
-use rms_model::{ClusterId, Profile, Request, Time};
+use rms_model::{ClusterId, Profile, Time};
 
+use super::drive::Wanted;
 use crate::schedule::Sight;
 
 /// The view of an application together with what is known of the clusters, at one instant.
@@ -13,7 +14,7 @@ pub struct Seen<'a> {
     pub(super) now: Time,
     pub(super) view: &'a LauncherView,
     pub(super) infos: &'a ClusterInfos,
-    pub(super) requested: Option<&'a Request>,
+    pub(super) requested: Option<&'a Wanted>,
 }
 
 impl<'a> Seen<'a> {
@@ -33,6 +34,19 @@ impl<'a> Seen<'a> {
         let view = self.view;
         let occupied = |cluster: &ClusterId| view.occupied.get(cluster).map_or(&FREE, AsRef::as_ref);
         Sight::of(view.capacity.iter().map(move |(cluster, n_nodes)| (*cluster, *n_nodes, occupied(cluster))))
+    }
+
+    /// The same for a slice of the filter, by its place there from 0 on: a node that has no room for it is busy. Nothing is
+    /// seen where there is no such slice.
+    pub fn sight_of_slice(&self, place: usize) -> Sight<'a> {
+        static FREE: Profile = Profile::new();
+        let shape = u32::try_from(place).ok().and_then(|place| place.checked_add(1));
+        let slice = shape.and_then(|shape| self.view.slices.get(&shape));
+        let seen = slice.into_iter().flat_map(|slice| {
+            let occupied = |cluster: &ClusterId| slice.occupied.get(cluster).map_or(&FREE, AsRef::as_ref);
+            slice.capacity.iter().map(move |(cluster, n_nodes)| (*cluster, *n_nodes, occupied(cluster)))
+        });
+        Sight::of(seen)
     }
 
     /// Which change of the view this is; it rises.
@@ -72,7 +86,7 @@ impl<'a> Seen<'a> {
     }
 
     /// What the application asks for now.
-    pub fn requested(&self) -> Option<&'a Request> {
+    pub fn requested(&self) -> Option<&'a Wanted> {
         self.requested
     }
 
@@ -89,7 +103,7 @@ pub struct Kept {
     now: Time,
     view: LauncherView,
     infos: ClusterInfos,
-    requested: Option<Request>,
+    requested: Option<Wanted>,
 }
 
 impl Kept {

@@ -6,11 +6,12 @@ use std::time::Instant;
 use rms_api::subscription::{
     ClusterInfos, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherRequest, LauncherView, Subscription, Tag,
 };
-use rms_model::{JobId, Outcome, Request, Span, Time};
+use rms_model::{JobId, Outcome, Request, Slice, Span, Time};
 use rms_wire::link::{Outbox, OutboxClosed};
 use rms_wire::parts::ViewParts;
 use rms_wire::{ByteCount, ClientRequest, LauncherSays, LauncherTold, LinkError, Receiver};
 
+use super::drive::Wanted;
 use crate::client::Client;
 use crate::error::CallError;
 
@@ -164,12 +165,22 @@ impl Session {
     /// As every call. Refused: nodes that the view does not show, a wall time that is too long, an application that has
     /// started already (`wrong_state`).
     pub async fn request(&mut self, tag: Tag, request: Request) -> Result<(), CallError> {
-        self.request_seen(tag, self.view.version, request).await
+        self.request_seen(tag, self.view.version, request.into()).await
+    }
+
+    /// The same for a slice of each node, on clusters whose nodes jobs share. Elsewhere nodes are given away whole, and
+    /// have at least as much.
+    ///
+    /// # Errors
+    /// As [`Session::request`].
+    pub async fn request_slices(&mut self, tag: Tag, request: Request, slice: Slice) -> Result<(), CallError> {
+        self.request_seen(tag, self.view.version, Wanted { request, slice }).await
     }
 
     /// The same, chosen from an older version of the view.
-    pub(super) async fn request_seen(&mut self, tag: Tag, seen: u64, request: Request) -> Result<(), CallError> {
-        let wish = LauncherRequest { tag, seen, request };
+    pub(super) async fn request_seen(&mut self, tag: Tag, seen: u64, wanted: Wanted) -> Result<(), CallError> {
+        let Wanted { request, slice } = wanted;
+        let wish = LauncherRequest { tag, seen, request, slice };
         self.order(LauncherCall::Request { job: self.job, wish }).await
     }
 

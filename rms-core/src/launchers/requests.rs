@@ -13,6 +13,7 @@ use crate::plan::{notify, views};
 use crate::rights::wrong_state;
 use crate::state::fact::Fact;
 use crate::state::job::Phase;
+use crate::state::{requesting, within};
 use crate::step::Step;
 
 impl Launchers<'_> {
@@ -24,11 +25,11 @@ impl Launchers<'_> {
         job: JobId,
         wish: LauncherRequest,
     ) -> Result<LauncherAnswer, Refusal> {
-        let LauncherRequest { tag, seen, request } = wish;
+        let LauncherRequest { tag, seen, request, slice } = wish;
         let entry = &self.jobs.state().jobs()[&job];
         let launcher = launcher_of(entry);
         let request = Request { nodes: request.nodes.into_iter().filter(|(_, nodes)| *nodes > 0).collect(), ..request };
-        let is_known = launcher.tag == Some(tag) && entry.spec.options.first() == Some(&request);
+        let is_known = launcher.tag == Some(tag) && *entry.spec == requesting(entry, &request, &slice);
         if is_known {
             // Its answer was lost, perhaps with the connection.
             return Ok(LauncherAnswer::Done);
@@ -44,10 +45,11 @@ impl Launchers<'_> {
         {
             return Err(Refusal::StaleTag { job, tag: tag.0, last: last.0 });
         }
-        self.check_request(job, &launcher.filter, &request)?;
+        let (constraint, _) = within(&launcher.filter.constraint, &slice);
+        self.check_request(job, &Filter { constraint, ..launcher.filter.clone() }, &request)?;
         let delay = self.jobs.context.streams.answered(job, seen, now);
         self.counts.request(notify::request_bytes(&request), delay);
-        self.jobs.context.record(step, Fact::LauncherRequested { job, at: now, tag, request });
+        self.jobs.context.record(step, Fact::LauncherRequested { job, at: now, tag, request, slice });
         self.jobs.context.passes.wanted = true;
         Ok(LauncherAnswer::Done)
     }
@@ -126,6 +128,7 @@ impl Launchers<'_> {
             scratch: kinds.keys().map(|kind| kind.scratch).min().unwrap_or_default(),
             total_memory: Mebibytes(memory),
             devices,
+            shared: self.jobs.state().is_shared(cluster),
             memory: kinds.keys().map(|kind| kind.memory).min().unwrap_or(Mebibytes(0)),
             features: kinds
                 .keys()

@@ -52,7 +52,7 @@ impl Scene {
 
 fn request(job: JobId, tag: u64, n_nodes: u32) -> LauncherCall {
     let request = Request::on_one(ClusterId(1), n_nodes, Span::from_hours(1));
-    LauncherCall::Request { job, wish: LauncherRequest { tag: Tag(tag), seen: 0, request } }
+    LauncherCall::Request { job, wish: LauncherRequest::of_nodes(Tag(tag), 0, request) }
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::profile::Block;
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Span, Time};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
 use super::timeline::{Start, Timeline, first_start};
-use crate::state::{Line, Piece, Shared, SharedCluster, pieces_of};
+use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of};
 
 /// A piece of one node, for somebody who was placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -391,6 +391,27 @@ impl<'a> Grid<'a> {
         let hold = self.line(self.shared.line_idx(node).ok()?).hold_of(job);
         let piece = hold.map(|hold| Place { cluster: self.cluster, node, piece: Piece::clone(&hold.piece) });
         piece.or_else(|| self.whole(node))
+    }
+
+    /// The times at which a node has room for one of these pieces, of those that its kind can give.
+    pub(super) fn times_with_room(
+        &self,
+        node: NodeId,
+        pieces: &[Vec<Piece>],
+        times: (Time, Time),
+    ) -> Vec<(Time, Time)> {
+        let Ok(idx) = self.shared.line_idx(node) else { return Vec::new() };
+        let pieces = &pieces[self.line(idx).kind];
+        self.drawn(idx).times(times, |room| pieces.iter().any(|piece| room.holds(piece)))
+    }
+
+    /// What of a node of each kind serves a slice.
+    pub(super) fn pieces(&self, slice: &Slice) -> Vec<Vec<Piece>> {
+        self.shared.kinds().iter().map(|kind| pieces(slice, kind)).collect()
+    }
+
+    pub(super) fn usable(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.shared.lines().iter().filter(|(_, line)| line.is_usable).map(|(node, _)| *node)
     }
 
     /// How many cores of a node nobody has or is to have from now on until then.

@@ -193,6 +193,11 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    /// Of a cluster of which it shows nothing yet, before it keeps digests.
+    pub(super) fn show(&mut self, cluster: ClusterId, occupied: Profile) {
+        self.view.to_mut().insert(cluster, occupied);
+    }
+
     /// Shows what was promised, too; from now on nodes will be given back.
     pub(super) fn take_promises(&mut self, with_promises: &'a View) {
         self.view = Cow::Borrowed(with_promises);

@@ -28,6 +28,7 @@ mod slices;
 pub mod slowdown;
 pub mod timeline;
 pub mod views;
+mod watched;
 
 use std::collections::BTreeMap;
 

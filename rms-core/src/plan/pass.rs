@@ -13,6 +13,7 @@ use super::grids::{self, Grids, WantedBy};
 use super::launcher::{self, Choice, SizedHole};
 use super::ledger::{self, Ledger};
 use super::licences::Licences;
+use super::watched::{Class, Watched};
 use super::{Blocked, Placed, Shortage};
 use crate::state::State;
 use crate::state::job::{Promise, Started};
@@ -44,6 +45,8 @@ pub(super) struct Pass<'a> {
     /// Nodes that meet a constraint, for the constraints met so far that exclude any; of those that the same nodes
     /// meet, the first one stands for all.
     pub(super) special: BTreeMap<Constraint, Ledger<'a>>,
+    /// Slices that launchers look for.
+    pub(super) watched: BTreeMap<Class, Watched<'a>>,
     /// Which constraint stands for one met before; none if every usable node meets it.
     pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
@@ -130,6 +133,7 @@ impl<'a> Pass<'a> {
             licences: Licences::new(state, now, now + state.settings().kill_grace.max(Span::from_secs(1))),
             all: Ledger::of_all(state, now, None),
             special: BTreeMap::new(),
+            watched: BTreeMap::new(),
             stands_for: BTreeMap::from([(Constraint::default(), None)]),
             placed: Vec::new(),
             taken: Vec::new(),
@@ -515,11 +519,18 @@ impl<'a> Pass<'a> {
         for (cluster, block) in taken.blocks() {
             self.all.add(cluster, Block { nodes: sign * block.nodes, ..block });
         }
-        if self.special.is_empty() {
+        if self.special.is_empty() && self.watched.is_empty() {
             return;
         }
         // The ledgers are moved out for a moment: the shares of one are counted against another.
         let mut special = std::mem::take(&mut self.special);
+        let mut watched = std::mem::take(&mut self.watched);
+        for Watched { ledger, .. } in watched.values_mut() {
+            for (cluster, block) in self.shares(taken, ledger, &special) {
+                ledger.add(cluster, Block { nodes: sign * block.nodes, ..block });
+            }
+        }
+        self.watched = watched;
         let shares: Vec<_> = special
             .iter()
             .map(|(constraint, ledger)| (constraint.clone(), self.shares(taken, ledger, &special)))
@@ -557,16 +568,6 @@ impl<'a> Pass<'a> {
             (cluster, Block { nodes, ..block })
         };
         taken.blocks().map(share).collect()
-    }
-
-    /// What the clusters look like to those that can use only nodes which meet a constraint; with the constraint that
-    /// stands for it, if it excludes any.
-    pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger<'a>, Option<&Constraint>) {
-        self.open_ledger(constraint);
-        match self.stands_for.get(constraint).and_then(Option::as_ref) {
-            Some(known) => (&self.special[known], Some(known)),
-            None => (&self.all, None),
-        }
     }
 
     /// Makes sure that a ledger exists for a constraint that excludes some nodes.

@@ -40,7 +40,9 @@ impl Pass<'_> {
         if places.is_empty() {
             return;
         }
+        let before = self.room_before(places, times);
         let blocks = self.grids.take(places, times, sign);
+        self.show_room(places, times, before);
         self.show_blocks(blocks);
     }
 

@@ -106,7 +106,7 @@ impl Timeline {
     }
 
     /// The times of which this holds.
-    fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
+    pub(super) fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();
         let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
         for ((begin, _), end) in self.steps.iter().zip(ends).filter(|((_, room), _)| holds(room)) {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rms_api::subscription::{ClusterChange, Filter, ViewChange};
 use rms_model::job::Constraint;
-use rms_model::{ClusterId, Inventory, JobId, Profile, Span, Time};
+use rms_model::{ClusterId, Inventory, JobId, Profile, Slice, Span, Time};
 
 use super::digest::Digest;
 use super::ledger::{Ledger, meets};
 use super::pass::{Moment, Pass};
+use super::watched::Class;
 use super::{Placed, Plan, Scope, policy};
 use crate::state::State;
 use crate::state::fact::Fact;
@@ -21,8 +22,8 @@ use crate::state::job::Job;
 pub struct Streams {
     streams: BTreeMap<JobId, Stream>,
     n_open: usize,
-    /// What those who listen want of every node, and how many want it.
-    constraints: BTreeMap<Constraint, u32>,
+    /// What those who listen look for, and how many do.
+    classes: BTreeMap<Class, u32>,
     /// How often the information on each cluster has changed while this server ran.
     infos: BTreeMap<ClusterId, u64>,
     n_infos: u64,
@@ -45,7 +46,8 @@ struct Stream {
     filter: Filter,
     is_open: bool,
     version: u64,
-    told: BTreeMap<ClusterId, Told>,
+    /// By cluster and shape.
+    told: BTreeMap<(ClusterId, u32), Told>,
     /// When its newest versions were sent, to know how long it takes to answer them.
     versions: VecDeque<(u64, Time)>,
     /// The clusters that its filter shows, as of so many changes of information.
@@ -81,14 +83,20 @@ struct Snapshot {
     bytes: u64,
 }
 
-/// Nodes that an application may use: all of them, or those that meet a constraint.
-type Class = Option<Constraint>;
+/// Nodes that an application may use: all of them, or those that meet a constraint; and what it wants of each.
+type Kind = (Option<Constraint>, Slice);
+
+/// What a filter shows, by shape: whole nodes, and its slices.
+fn classes(filter: &Filter) -> impl Iterator<Item = Class> + '_ {
+    let whole = Slice::default();
+    std::iter::once(whole).chain(filter.slices.iter().cloned()).map(|slice| (filter.constraint.clone(), slice))
+}
 
 /// What the latest pass left for those who come next.
 #[derive(Debug)]
 struct Latest {
-    classes: BTreeMap<Constraint, Class>,
-    shown: BTreeMap<(Class, ClusterId), Snapshot>,
+    classes: BTreeMap<Class, Kind>,
+    shown: BTreeMap<(Kind, ClusterId), Snapshot>,
 }
 
 impl Streams {
@@ -106,7 +114,9 @@ impl Streams {
             shown_at: None,
             looked_at: 0,
         };
-        *self.constraints.entry(stream.filter.constraint.clone()).or_default() += 1;
+        for class in classes(&stream.filter) {
+            *self.classes.entry(class).or_default() += 1;
+        }
         self.streams.insert(job, stream);
         self.n_open += 1;
     }
@@ -119,10 +129,12 @@ impl Streams {
             stream.is_open = false;
             stream.told.clear();
             self.n_open -= 1;
-            if let Some(n_alike) = self.constraints.get_mut(&stream.filter.constraint) {
-                *n_alike -= 1;
-                if *n_alike == 0 {
-                    self.constraints.remove(&stream.filter.constraint);
+            for class in classes(&stream.filter) {
+                if let Some(n_alike) = self.classes.get_mut(&class) {
+                    *n_alike -= 1;
+                    if *n_alike == 0 {
+                        self.classes.remove(&class);
+                    }
                 }
             }
         }
@@ -154,7 +166,7 @@ impl Streams {
             let profile = view.get(cluster).cloned().unwrap_or_default().cut_before(at);
             let info = self.infos.get(cluster).copied().unwrap_or(0);
             let cop = Seen::of(profile, at);
-            stream.told.insert(*cluster, Told { info, capacity: *capacity, cop });
+            stream.told.insert((*cluster, 0), Told { info, capacity: *capacity, cop });
         }
     }
 
@@ -173,6 +185,12 @@ impl Streams {
             && let Some(entry) = state.nodes().get(node)
         {
             self.info_changed(entry.cluster);
+        }
+        if let Fact::SettingChanged { change } = fact
+            && change.subject.starts_with("allocation")
+        {
+            let clusters: Vec<ClusterId> = state.clusters().keys().copied().collect();
+            clusters.into_iter().for_each(|cluster| self.info_changed(cluster));
         }
         if let Fact::ClusterLinkSet { link, .. } = fact {
             self.info_changed(link.between.0);
@@ -222,25 +240,27 @@ impl Streams {
     /// What a launcher is told at once when it begins to listen, before it has a place in the queue (001, §5.3.1: the
     /// last view).
     pub fn first(&mut self, state: &State, now: Time, job: JobId) -> Option<ViewChange> {
-        let constraint = &self.streams.get(&job)?.filter.constraint;
-        let is_known = self.latest.as_ref().is_some_and(|latest| latest.classes.contains_key(constraint));
-        if !is_known {
+        let filter = &self.streams.get(&job)?.filter;
+        let is_known = |latest: &Latest| classes(filter).all(|class| latest.classes.contains_key(&class));
+        if !self.latest.as_ref().is_some_and(is_known) {
             // What the next pass would leave; so it is as well when the latest pass had nobody to look for.
             self.run(state, now, false);
         }
         let (stream, latest) = (self.streams.get_mut(&job)?, self.latest.as_mut()?);
-        let class = latest.classes.get(&stream.filter.constraint)?.clone();
         let mut clusters = Vec::new();
         let mut bytes = 0;
         for cluster in shown(state, &stream.filter) {
-            let Some(snapshot) = latest.shown.get_mut(&(class.clone(), cluster)) else { continue };
-            snapshot.cut(now);
             let info = self.infos.get(&cluster).copied().unwrap_or(0);
-            let told = Told { info, capacity: snapshot.capacity, cop: snapshot.cop.clone() };
-            let occupied = Some(Arc::clone(&told.cop.occupied));
-            clusters.push(ClusterChange { cluster, info: true, capacity: told.capacity, occupied });
-            stream.told.insert(cluster, told);
-            bytes += snapshot.bytes;
+            for (class, shape) in classes(&stream.filter).zip(0..) {
+                let kind = latest.classes.get(&class)?.clone();
+                let Some(snapshot) = latest.shown.get_mut(&(kind, cluster)) else { continue };
+                snapshot.cut(now);
+                let told = Told { info, capacity: snapshot.capacity, cop: snapshot.cop.clone() };
+                let occupied = Some(Arc::clone(&told.cop.occupied));
+                clusters.push(ClusterChange { cluster, shape, info: shape == 0, capacity: told.capacity, occupied });
+                stream.told.insert((cluster, shape), told);
+                bytes += snapshot.bytes;
+            }
         }
         self.sent.notices += 1;
         self.sent.bytes += bytes;
@@ -254,7 +274,7 @@ impl Streams {
             now,
             number: self.n_looks,
             streams: &mut self.streams,
-            constraints: &self.constraints,
+            classes: &self.classes,
             infos: &self.infos,
             n_infos: self.n_infos,
             snapshots: BTreeMap::new(),
@@ -288,67 +308,70 @@ struct Looker<'s> {
     now: Time,
     number: u64,
     streams: &'s mut BTreeMap<JobId, Stream>,
-    constraints: &'s BTreeMap<Constraint, u32>,
+    classes: &'s BTreeMap<Class, u32>,
     infos: &'s BTreeMap<ClusterId, u64>,
     n_infos: u64,
     /// The newest of each cluster; those who look one after the other mostly see the same.
-    snapshots: BTreeMap<(Class, ClusterId), Snapshot>,
+    snapshots: BTreeMap<(Kind, ClusterId), Snapshot>,
     news: Vec<News>,
 }
 
 impl Looker<'_> {
     /// What is placed is counted in all ledgers, so they must be there.
     fn begin(&mut self, pass: &mut Pass<'_>) {
-        for constraint in self.constraints.keys() {
-            pass.seen_under(constraint);
+        for class in self.classes.keys() {
+            pass.watch(class);
         }
     }
 
-    fn look(&mut self, pass: &mut Pass<'_>, job: JobId) {
+    fn look(&mut self, pass: &Pass<'_>, job: JobId) {
         let Some(stream) = self.streams.get_mut(&job).filter(|stream| stream.is_open) else { return };
         stream.looked_at = self.number;
         if stream.shown_at != Some(self.n_infos) {
             stream.shown = shown(self.state, &stream.filter);
             stream.shown_at = Some(self.n_infos);
         }
-        let (ledger, class) = pass.seen_under(&stream.filter.constraint);
-        let class = class.cloned();
+        let seen: Vec<(&Ledger<'_>, Kind)> = classes(&stream.filter).map(|class| pass.seen_as(&class)).collect();
         let mut clusters = Vec::new();
         let mut bytes = 0;
         for cluster in &stream.shown {
             let info = self.infos.get(cluster).copied().unwrap_or(0);
-            let capacity = ledger.capacity_of(*cluster);
-            let told = stream.told.get_mut(cluster);
-            let is_known = told.is_some();
-            let (mut is_same, mut is_info_same) = (false, false);
-            if let Some(told) = told {
-                told.cop.pass_time(self.now);
-                is_same = told.cop.digest == ledger.digest(*cluster);
-                is_info_same = told.info == info;
-                if is_same && is_info_same && told.capacity == capacity {
-                    continue;
+            for ((ledger, kind), shape) in seen.iter().zip(0..) {
+                let capacity = ledger.capacity_of(*cluster);
+                let told = stream.told.get_mut(&(*cluster, shape));
+                let is_known = told.is_some();
+                let (mut is_same, mut is_info_same) = (false, false);
+                if let Some(told) = told {
+                    told.cop.pass_time(self.now);
+                    is_same = told.cop.digest == ledger.digest(*cluster);
+                    is_info_same = told.info == info;
+                    let is_size_same = told.capacity == capacity;
+                    (told.info, told.capacity) = (info, capacity);
+                    if is_same && is_size_same && (is_info_same || shape > 0) {
+                        continue;
+                    }
                 }
-                (told.info, told.capacity) = (info, capacity);
+                // A change without a profile, to no capacity, would be read as the cluster's end.
+                let tells_occupied = !is_same || capacity == 0;
+                let mut occupied = None;
+                bytes += 1;
+                if tells_occupied {
+                    let snapshot = snapshot(&mut self.snapshots, ledger, kind, *cluster, self.now);
+                    bytes += snapshot.bytes - 1;
+                    occupied = Some(Arc::clone(&snapshot.cop.occupied));
+                    stream.told.insert((*cluster, shape), Told { info, capacity, cop: snapshot.cop.clone() });
+                }
+                let info = shape == 0 && (!is_known || !is_info_same);
+                clusters.push(ClusterChange { cluster: *cluster, shape, info, capacity, occupied });
             }
-            // A change without a profile, to no capacity, would be read as the cluster's end.
-            let tells_occupied = !is_same || capacity == 0;
-            let mut occupied = None;
-            bytes += 1;
-            if tells_occupied {
-                let snapshot = snapshot(&mut self.snapshots, ledger, &class, *cluster, self.now);
-                bytes += snapshot.bytes - 1;
-                occupied = Some(Arc::clone(&snapshot.cop.occupied));
-                stream.told.insert(*cluster, Told { info, capacity, cop: snapshot.cop.clone() });
-            }
-            let info = !is_known || !is_info_same;
-            clusters.push(ClusterChange { cluster: *cluster, info, capacity, occupied });
         }
-        if stream.told.len() > stream.shown.len() {
-            let is_gone = |cluster: &&ClusterId| stream.shown.binary_search(cluster).is_err();
-            let gone: Vec<ClusterId> = stream.told.keys().filter(is_gone).copied().collect();
+        if stream.told.len() > stream.shown.len() * seen.len() {
+            let is_gone = |cluster: &ClusterId| stream.shown.binary_search(cluster).is_err();
+            let mut gone: Vec<ClusterId> = stream.told.keys().map(|(cluster, _)| *cluster).filter(is_gone).collect();
+            gone.dedup();
+            stream.told.retain(|(cluster, _), _| gone.binary_search(cluster).is_err());
             for cluster in gone {
-                stream.told.remove(&cluster);
-                clusters.push(ClusterChange { cluster, info: true, capacity: 0, occupied: None });
+                clusters.push(ClusterChange { cluster, shape: 0, info: true, capacity: 0, occupied: None });
                 bytes += 1;
             }
         }
@@ -360,7 +383,7 @@ impl Looker<'_> {
     }
 
     /// Those who have sent no request yet, and those who stand behind the ones that are considered, see what is left.
-    fn look_for_others(&mut self, pass: &mut Pass<'_>) {
+    fn look_for_others(&mut self, pass: &Pass<'_>) {
         let is_left = |(job, stream): &(&JobId, &Stream)| {
             let waits = self.state.jobs().get(job).is_some_and(Job::is_before_its_start);
             stream.is_open && stream.looked_at != self.number && waits
@@ -375,18 +398,18 @@ impl Looker<'_> {
         let mut classes = BTreeMap::new();
         let mut shown = BTreeMap::new();
         // The default is what most will come with.
-        let everybody = Constraint::default();
-        for constraint in std::iter::once(&everybody).chain(self.constraints.keys()) {
-            if classes.contains_key(constraint) {
+        let everybody = Class::default();
+        pass.watch(&everybody);
+        for class in std::iter::once(&everybody).chain(self.classes.keys()) {
+            if classes.contains_key(class) {
                 continue;
             }
-            let (ledger, class) = pass.seen_under(constraint);
-            let class = class.cloned();
+            let (ledger, kind) = pass.seen_as(class);
             for cluster in self.state.clusters().keys() {
-                let snapshot = snapshot(&mut self.snapshots, ledger, &class, *cluster, self.now);
-                shown.insert((class.clone(), *cluster), snapshot.clone());
+                let snapshot = snapshot(&mut self.snapshots, ledger, &kind, *cluster, self.now);
+                shown.insert((kind.clone(), *cluster), snapshot.clone());
             }
-            classes.insert(constraint.clone(), class);
+            classes.insert(class.clone(), kind);
         }
         Latest { classes, shown }
     }
@@ -394,9 +417,9 @@ impl Looker<'_> {
 
 /// The cluster as it looks now, made once for all who see the same.
 fn snapshot<'m>(
-    snapshots: &'m mut BTreeMap<(Class, ClusterId), Snapshot>,
+    snapshots: &'m mut BTreeMap<(Kind, ClusterId), Snapshot>,
     ledger: &Ledger<'_>,
-    class: &Class,
+    kind: &Kind,
     cluster: ClusterId,
     now: Time,
 ) -> &'m Snapshot {
@@ -405,7 +428,7 @@ fn snapshot<'m>(
         let occupied = ledger.view.get(&cluster).map(|profile| profile.cut_before(now)).unwrap_or_default();
         Snapshot::of(ledger.capacity_of(cluster), Seen::with_digest(occupied, digest, now))
     };
-    let snapshot = snapshots.entry((class.clone(), cluster)).or_insert_with(make);
+    let snapshot = snapshots.entry((kind.clone(), cluster)).or_insert_with(make);
     if snapshot.cop.digest != digest {
         *snapshot = make();
     }

@@ -382,7 +382,9 @@ impl State {
             }
             Fact::LauncherSubscribed { job, at, spec, filter } => self.subscribed(*job, *at, spec, filter),
             Fact::LauncherLinkChanged { job, link } => self.edit_launcher(*job, |launcher| launcher.link = *link)?,
-            Fact::LauncherRequested { job, at, tag, request } => self.requested(*job, *at, *tag, request)?,
+            Fact::LauncherRequested { job, at, tag, request, slice } => {
+                self.requested(*job, *at, *tag, request, slice)?;
+            }
             Fact::LauncherLaunched { job, at, launch } => self.launched(*job, *at, launch, bumped)?,
             Fact::LauncherAccepted { job, at } => {
                 let answer = StartAnswer::Accepted { at: *at };

@@ -56,20 +56,42 @@ pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory
     let cores = cpus.div_ceil(threads).max(1);
     let memory = memory_on_a_node(spec, request);
     let constraint = &spec.constraint;
-    let has_all = constraint.suits(inventory) && constraint.cpus <= inventory.cpus;
+    let has_all = constraint.suits(inventory)
+        && constraint.cpus <= inventory.cpus
+        && inventory.devices.cover(&constraint.devices);
     if !has_all || cores > inventory.cores || memory > inventory.memory || cpus > inventory.cpus {
         return Vec::new();
     }
-    let asked = spec.resources.devices_on_each(request.n_nodes());
-    let choices = inventory.devices.choices(&asked);
-    if takes_whole_nodes(spec) {
-        return choices.take(1).map(|_| Piece::whole(inventory)).collect();
+    let devices = spec.resources.devices_on_each(request.n_nodes());
+    match takes_whole_nodes(spec) {
+        true => inventory.devices.choices(&devices).take(1).map(|_| Piece::whole(inventory)).collect(),
+        false => pieces(&Slice { cores, memory, devices }, inventory),
     }
-    let piece = |devices: Devices| match takes_all_cores(cores, &devices, inventory) {
+}
+
+/// What serves a slice on a node of this kind: one of these.
+pub(crate) fn pieces(slice: &Slice, inventory: &Inventory) -> Vec<Piece> {
+    let Slice { cores, memory, devices } = slice;
+    if *cores > inventory.cores || *memory > inventory.memory {
+        return Vec::new();
+    }
+    let piece = |devices: Devices| match takes_all_cores(*cores, &devices, inventory) {
         true => Piece::whole(inventory),
-        false => Piece { slice: Slice { cores, memory, devices }, is_whole: false },
+        false => Piece { slice: Slice { cores: *cores, memory: *memory, devices }, is_whole: false },
     };
-    choices.map(piece).collect()
+    inventory.devices.choices(devices).map(piece).collect()
+}
+
+/// The slice with what the constraint asks of each node, and the constraint on nodes that can give it.
+pub(crate) fn within(constraint: &Constraint, slice: &Slice) -> (Constraint, Slice) {
+    let mut devices = slice.devices.clone();
+    for (name, count) in constraint.devices.iter() {
+        devices.add(name, count.saturating_sub(devices.count(name)));
+    }
+    let memory = constraint.memory.max(slice.memory);
+    let slice = Slice { cores: slice.cores, memory, devices };
+    let cores = constraint.cores.max(slice.cores);
+    (Constraint { memory, devices: slice.devices.clone(), cores, ..constraint.clone() }, slice)
 }
 
 /// Where a job has all cores, what is left of the node serves nobody: it has all of it.

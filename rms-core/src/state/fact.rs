@@ -11,7 +11,7 @@ use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
     ClusterId, Environment, Evolving, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec, NodeAdmin,
-    NodeId, NodeLink, Outcome, Request, Run, Span, Time, Usage,
+    NodeId, NodeLink, Outcome, Request, Run, Slice, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -196,6 +196,8 @@ pub enum Fact {
         at: Time,
         tag: Tag,
         request: Request,
+        #[serde(default, skip_serializing_if = "Slice::is_none")]
+        slice: Slice,
     },
     /// What it starts on the nodes that it was granted.
     LauncherLaunched {

@@ -4,11 +4,29 @@ use std::sync::Arc;
 
 use rms_api::audit::AuditEntry;
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
-use rms_model::job::TaskCount;
-use rms_model::{JobId, JobSpec, OnResize, Request, Run, Time};
+use rms_model::job::{Constraint, TaskCount};
+use rms_model::{Devices, JobId, JobSpec, OnResize, Request, ResourceRequest, Run, Slice, Time};
 
+use super::constraint::within;
 use super::{Bumped, Misfit, State};
 use crate::state::job::{Job, Launcher, Phase, Share, StartAnswer};
+
+/// What a launcher's application wants with this request: of each node a slice, as a task with so many cores has it, or
+/// all of it.
+pub(crate) fn requesting(entry: &Job, request: &Request, slice: &Slice) -> JobSpec {
+    let spec = &entry.spec;
+    let filter = entry.launcher.as_ref().map_or(&spec.constraint, |launcher| &launcher.filter.constraint);
+    let options = vec![request.clone()];
+    let (constraint, resources) = if slice.is_none() {
+        (filter.clone(), ResourceRequest::default())
+    } else {
+        let (constraint, slice) = within(filter, slice);
+        let resources =
+            ResourceRequest { devices: slice.devices, one_thread_a_core: true, ..ResourceRequest::default() };
+        (Constraint { devices: Devices::default(), ..constraint }, resources)
+    };
+    JobSpec { constraint, resources, options, cpus_per_task: slice.cores, ..JobSpec::clone(spec) }
+}
 
 impl State {
     pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {
@@ -42,13 +60,22 @@ impl State {
         if has_launcher { Ok(()) } else { Err(Misfit::Phase { job, needed: "spoken for by a launcher" }) }
     }
 
-    pub(super) fn requested(&mut self, job: JobId, at: Time, tag: Tag, request: &Request) -> Result<(), Misfit> {
+    pub(super) fn requested(
+        &mut self,
+        job: JobId,
+        at: Time,
+        tag: Tag,
+        request: &Request,
+        slice: &Slice,
+    ) -> Result<(), Misfit> {
         self.edit_launcher(job, |launcher| launcher.tag = Some(tag))?;
+        let entry = &self.jobs[&job];
+        let spec = Arc::new(requesting(entry, request, slice));
         let mut may_request = true;
         self.edit_job(job, |entry| {
             // What was promised was another request.
             entry.promised = None;
-            Arc::make_mut(&mut entry.spec).options = vec![request.clone()];
+            entry.spec = spec;
             match &entry.phase {
                 // It has its place, and takes it up when the hold is lifted.
                 Phase::Submitted { hold: Some(_) } => {}
@@ -74,7 +101,9 @@ impl State {
         self.edit_launcher(job, |launcher| launcher.answer = Some(StartAnswer::Launched { at }))?;
         let Launchable { execution, n_tasks, cpus_per_task, malleable } = launch;
         let before = Arc::clone(&self.jobs[&job].spec);
+        let resources = ResourceRequest { one_thread_a_core: false, ..before.resources.clone() };
         let mut spec = JobSpec {
+            resources,
             execution: execution.clone(),
             tasks: n_tasks.map_or(TaskCount::PerNode(1), TaskCount::Total),
             cpus_per_task: *cpus_per_task,

@@ -5,6 +5,7 @@ mod held;
 mod notices;
 mod rules;
 mod silence;
+mod slices;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -98,7 +99,7 @@ impl Launchers {
     }
 
     fn try_request(&mut self, job: JobId, tag: u64, request: Request) -> Result<(), Refusal> {
-        let wish = LauncherRequest { tag: Tag(tag), seen: 0, request };
+        let wish = LauncherRequest::of_nodes(Tag(tag), 0, request);
         self.ann(LauncherCall::Request { job, wish }).map(|answer| assert_eq!(answer, LauncherAnswer::Done))
     }
 

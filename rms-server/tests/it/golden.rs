@@ -20,7 +20,7 @@ use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
     ClusterId, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId,
     JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Owner, Request, Role, Run,
-    Span, Stdio, TaskCount, Time, Usage, Work,
+    Slice, Span, Stdio, TaskCount, Time, Usage, Work,
 };
 
 use crate::contained::is_contained_in;
@@ -186,7 +186,7 @@ fn examples() -> Vec<Fact> {
         Fact::NodeFenced { node, stale: vec![(job, run)] },
         Fact::LauncherSubscribed { job, at, spec: Box::new(spec(request())), filter: filter() },
         Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: at } },
-        Fact::LauncherRequested { job, at, tag: Tag(41), request: request() },
+        Fact::LauncherRequested { job, at, tag: Tag(41), request: request(), slice: Slice::default() },
         Fact::LauncherLaunched { job, at, launch: Box::new(launchable()) },
         Fact::LauncherAccepted { job, at },
         Fact::GhostParted { job, until: std::collections::BTreeMap::from([(cluster, at)]) },

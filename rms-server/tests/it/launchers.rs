@@ -107,7 +107,7 @@ impl Peer {
     }
 
     async fn request_of(&mut self, tag: u64, request: Request) -> Result<LauncherAnswer, String> {
-        let wish = LauncherRequest { tag: Tag(tag), seen: self.view.version, request };
+        let wish = LauncherRequest::of_nodes(Tag(tag), self.view.version, request);
         self.call(LauncherCall::Request { job: self.job, wish }).await
     }
 

@@ -42,6 +42,7 @@ fn view_parts(change: &ViewChange) -> Vec<ViewPart> {
             let clusters = parts.last_mut().map(|part| &mut part.clusters);
             clusters.expect("there is always a part").push(ClusterPart {
                 cluster: cluster.cluster,
+                shape: cluster.shape,
                 info: cluster.info,
                 capacity: cluster.capacity,
                 occupied,
@@ -89,6 +90,7 @@ pub struct ViewParts {
 #[derive(Debug)]
 struct Gathering {
     cluster: ClusterId,
+    shape: u32,
     info: bool,
     capacity: u32,
     occupied: Option<(i64, Vec<NodeSpan>)>,
@@ -131,28 +133,33 @@ impl ViewParts {
         if self.n_pairs > MAX_TOTAL_PAIRS {
             return Err(Malformed::TooMany { field: "a view", n: self.n_pairs, max: MAX_TOTAL_PAIRS });
         }
-        let ClusterPart { cluster, info, capacity, occupied } = part;
-        if let Some(last) = self.clusters.last_mut().filter(|last| is_first && last.cluster == cluster) {
+        let ClusterPart { cluster, shape, info, capacity, occupied } = part;
+        let place = (cluster, shape);
+        if let Some(last) = self.clusters.last_mut().filter(|last| is_first && last.place() == place) {
             let (Some((_, so_far)), Some(occupied)) = (&mut last.occupied, occupied) else {
                 return Err(Malformed::ClusterTwice { field: "a view" });
             };
             so_far.extend(occupied.pairs);
             return Ok(());
         }
-        if self.clusters.last().is_some_and(|last| last.cluster >= cluster) {
+        if self.clusters.last().is_some_and(|last| last.place() >= place) {
             return Err(Malformed::ClusterTwice { field: "a view" });
         }
         let occupied = occupied.map(|occupied| (occupied.after, occupied.pairs));
-        self.clusters.push(Gathering { cluster, info, capacity, occupied });
+        self.clusters.push(Gathering { cluster, shape, info, capacity, occupied });
         Ok(())
     }
 }
 
 impl Gathering {
+    fn place(&self) -> (ClusterId, u32) {
+        (self.cluster, self.shape)
+    }
+
     fn parse(self, at: Time) -> Result<ClusterChange, Malformed> {
-        let Gathering { cluster, info, capacity, occupied } = self;
+        let Gathering { cluster, shape, info, capacity, occupied } = self;
         let occupied = occupied.map(|(after, pairs)| profile(at, after, &pairs)).transpose()?.map(Arc::new);
-        Ok(ClusterChange { cluster, info, capacity, occupied })
+        Ok(ClusterChange { cluster, shape, info, capacity, occupied })
     }
 }
 

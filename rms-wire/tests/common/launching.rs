@@ -14,7 +14,7 @@ use rms_api::subscription::{
 use rms_model::job::Constraint;
 use rms_model::{
     ClusterId, Devices, Environment, Execution, JobId, Labels, Limits, Malleable, Mebibytes, OnResize, Outcome,
-    Profile, Request, Run, Sizes, Span, Speedup, Stdio, Time, Work,
+    Profile, Request, Run, Sizes, Slice, Span, Speedup, Stdio, Time, Work,
 };
 
 const JOB: JobId = JobId(300);
@@ -36,7 +36,7 @@ pub fn calls() -> Vec<LauncherCall> {
         ..Constraint::default()
     };
     let clusters = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
-    let filter = Filter { clusters, least_nodes: 3, constraint, total_memory: Mebibytes(0) };
+    let filter = Filter { clusters, least_nodes: 3, constraint, total_memory: Mebibytes(0), slices: Vec::new() };
     let labels = Labels { comment: "of ann".to_owned(), ..Labels::named("nbody") };
     let named = Subscription { labels, filter, priority: -3, malleable: None };
     let any = Subscription::named("any");
@@ -66,7 +66,7 @@ pub fn calls() -> Vec<LauncherCall> {
         LauncherCall::Subscribe(Box::new(any)),
         LauncherCall::Attach { job: JOB },
         LauncherCall::Clusters { job: JOB },
-        LauncherCall::Request { job: JOB, wish: LauncherRequest { tag, seen: 12, request: request() } },
+        LauncherCall::Request { job: JOB, wish: LauncherRequest::of_nodes(tag, 12, request()) },
         LauncherCall::Launch { job: JOB, tag, launch: Box::new(launch) },
         LauncherCall::Launch { job: JOB, tag, launch: Box::new(nodes) },
         LauncherCall::Accept { job: JOB, tag },
@@ -87,7 +87,13 @@ pub fn later_calls() -> Vec<LauncherCall> {
         ..Constraint::default()
     };
     let filter = Filter { constraint, total_memory: Mebibytes(4 << 20), ..Filter::default() };
-    vec![LauncherCall::Subscribe(Box::new(Subscription { filter, ..Subscription::named("picky") }))]
+    let slice = Slice { cores: 4, memory: Mebibytes(8000), devices: devices("gpu:1") };
+    let slices = vec![slice.clone(), Slice { cores: 1, ..Slice::default() }];
+    let shares = Filter { slices, ..Filter::default() };
+    let subscribe =
+        |name, filter| LauncherCall::Subscribe(Box::new(Subscription { filter, ..Subscription::named(name) }));
+    let wish = LauncherRequest { slice, ..LauncherRequest::of_nodes(Tag(8), 13, request()) };
+    vec![subscribe("picky", filter), subscribe("shares", shares), LauncherCall::Request { job: JOB, wish }]
 }
 
 fn devices(text: &str) -> Devices {
@@ -109,8 +115,11 @@ pub fn later_answers() -> Vec<Result<LauncherAnswer, Refused>> {
         scratch: Mebibytes(500_000),
         total_memory: Mebibytes(4_194_304),
         devices: devices("gpu:a100:64"),
+        shared: false,
     };
-    vec![Ok(LauncherAnswer::Clusters(ClusterInfos { clusters: vec![cluster], links: Vec::new() }))]
+    let shared = ClusterInfo { shared: true, ..cluster.clone() };
+    let infos = |cluster| Ok(LauncherAnswer::Clusters(ClusterInfos { clusters: vec![cluster], links: Vec::new() }));
+    vec![infos(cluster), infos(shared)]
 }
 
 pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
@@ -127,6 +136,7 @@ pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
         scratch: Mebibytes(0),
         total_memory: Mebibytes(0),
         devices: Devices::default(),
+        shared: false,
     };
     let link = ClusterLink { between: (ClusterId(0), ClusterId(3)), latency_us: 5000, bandwidth_mbit: 10_000 };
     let infos =
@@ -150,6 +160,7 @@ pub fn profile(n_pairs: i64) -> Profile {
 pub fn changed(clusters: Vec<(u16, Option<Profile>)>) -> ViewChange {
     let change = |(cluster, occupied): (u16, Option<Profile>)| ClusterChange {
         cluster: ClusterId(cluster),
+        shape: 0,
         info: cluster == 0,
         capacity: 128,
         occupied: occupied.map(Arc::new),
@@ -159,12 +170,13 @@ pub fn changed(clusters: Vec<(u16, Option<Profile>)>) -> ViewChange {
 
 pub fn notices() -> Vec<Notice> {
     let earlier = Profile::from_pairs(now() - Span::from_hours(1), [(Span::from_hours(2), 5)]);
-    let gone = ClusterChange { cluster: ClusterId(5), info: true, capacity: 0, occupied: None };
+    let gone = ClusterChange { cluster: ClusterId(5), shape: 0, info: true, capacity: 0, occupied: None };
     let node = |name: &str, cluster| GrantedNode {
         name: name.to_owned(),
         cluster: ClusterId(cluster),
         address: "10.0.0.1:6819".to_owned(),
         cpus: 24,
+        part: None,
     };
     let grant = Grant {
         tag: Tag(7),
@@ -184,6 +196,30 @@ pub fn notices() -> Vec<Notice> {
         Notice::Ended { outcome: Outcome::LauncherLost },
         Notice::Replaced,
     ]
+}
+
+/// Came after those: for who looks for slices.
+pub fn later_notices() -> Vec<Notice> {
+    let shapes = |shape: u32| ClusterChange { shape, ..changed(vec![(4, Some(profile(2)))]).clusters.remove(0) };
+    let part = rms_model::Grant { cores: (0..4).collect(), memory: Mebibytes(8000), ..Default::default() };
+    let node = GrantedNode {
+        name: "n1".to_owned(),
+        cluster: ClusterId(0),
+        address: "10.0.0.1:6819".to_owned(),
+        cpus: 8,
+        part: Some(part),
+    };
+    let started = Grant {
+        tag: Tag(8),
+        run: Run(3),
+        at: now(),
+        request: Request::on_one(ClusterId(0), 1, Span::from_hours(1)),
+        until: now() + Span::from_hours(1),
+        answer_until: now() + Span::from_secs(30),
+        nodes: vec![node],
+    };
+    let clusters = [0, 1, 3].map(shapes).to_vec();
+    vec![Notice::Changed(ViewChange { version: 2, at: now(), clusters }), Notice::Started(started)]
 }
 
 pub fn launcher_report() -> LauncherReport {

@@ -236,6 +236,7 @@ fn of_launchers() -> Vec<Sample> {
     told.extend(launching::notices().iter().flat_map(notice_parts));
     let later = (100..).zip(launching::later_answers());
     told.extend(later.map(|(seq, answer)| LauncherTold::Answer { seq, answer }));
+    told.extend(launching::later_notices().iter().flat_map(notice_parts));
     samples.extend(parsed("told", told, |frame| {
         let message = decode_frame::<LauncherTold>(frame)?;
         if let LauncherTold::Changed(part) = message.clone() {

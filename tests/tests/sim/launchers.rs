@@ -1,7 +1,7 @@
 //! External launchers in a world where connections break and the server dies: they attach again, and nothing is lost.
 
 use rms_api::desired::NodeExit;
-use rms_model::{JobId, Outcome, Span};
+use rms_model::{JobId, Outcome, Slice, Span};
 use rms_sim::launcher::{Manner, Sizes, Then};
 use rms_sim::story::{completed, ended, hours, mins, secs, started, waiting};
 use rms_sim::{CrashPoint, Program, World, WorldBuilder, rigid};
@@ -14,7 +14,7 @@ fn cluster_of(n_nodes: u32) -> World {
 
 fn manner(least: u32, most: u32, then: Then) -> Manner {
     let sizes = Sizes { least, most };
-    Manner { user: "ann".to_owned(), sizes, on_one: mins(30), adapts_in: Span::ZERO, then }
+    Manner { user: "ann".to_owned(), sizes, on_one: mins(30), adapts_in: Span::ZERO, slice: Slice::default(), then }
 }
 
 fn ten_seconds() -> Program {

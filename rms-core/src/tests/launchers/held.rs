@@ -132,7 +132,7 @@ impl Turmoil {
                 let (on_a, on_b) = (self.roll(5) as u32, self.roll(3) as u32);
                 let wall = Span::from_secs(50_000 + self.roll(20) as i64);
                 let request = Request { nodes: BTreeMap::from([(A, on_a), (B, on_b)]), wall };
-                self.say(LauncherCall::Request { job, wish: LauncherRequest { tag: Tag(tag), seen: 0, request } });
+                self.say(LauncherCall::Request { job, wish: LauncherRequest::of_nodes(Tag(tag), 0, request) });
             }
             5 | 6 => {
                 let Some(job) = self.some_job() else { return };

@@ -258,7 +258,7 @@ fn bytes_and_adaptation_delays_are_counted() {
     let mut launchers = Launchers::new();
     let job = launchers.subscribe();
     launchers.after(2);
-    let wish = LauncherRequest { tag: Tag(1), seen: 1, request: on_a(4, 100) };
+    let wish = LauncherRequest::of_nodes(Tag(1), 1, on_a(4, 100));
     launchers.ann(LauncherCall::Request { job, wish }).expect("it is possible");
     let _second = launchers.subscribe();
     let status = launchers.world.rms.answers().status(rms_model::Time::EPOCH).launchers;

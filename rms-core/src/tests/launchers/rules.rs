@@ -41,7 +41,7 @@ fn nobody_speaks_for_the_application_of_another() {
     let mut bystanders = Bystanders::new();
     let [holder, waits, _] = bystanders.jobs;
     let launchers = &mut bystanders.launchers;
-    let wish = LauncherRequest { tag: Tag(9), seen: 0, request: on_a(1, 1) };
+    let wish = LauncherRequest::of_nodes(Tag(9), 0, on_a(1, 1));
     let calls = [
         LauncherCall::Attach { job: waits },
         LauncherCall::Clusters { job: waits },

@@ -22,7 +22,7 @@ impl Scene {
         self.launcher(LauncherCall::Subscribe(Box::new(subscription)));
         let job = self.world.rms.state().jobs().keys().next_back().copied().expect("it is there");
         let request = Request { nodes: BTreeMap::from([(ClusterId(0), n_nodes)]), wall: hour() };
-        self.launcher(LauncherCall::Request { job, wish: LauncherRequest { tag: Tag(1), seen: 0, request } });
+        self.launcher(LauncherCall::Request { job, wish: LauncherRequest::of_nodes(Tag(1), 0, request) });
         assert_eq!(self.n_held(job), n_nodes as usize);
         job
     }

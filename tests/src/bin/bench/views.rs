@@ -105,7 +105,7 @@ impl World {
 
     fn request(&mut self, job: JobId, nodes: u32, wall: Span) {
         let request = Request::on_one(ClusterId(0), nodes, wall);
-        self.call(LauncherCall::Request { job, wish: LauncherRequest { tag: Tag(1), seen: 1, request } });
+        self.call(LauncherCall::Request { job, wish: LauncherRequest::of_nodes(Tag(1), 1, request) });
     }
 
     fn call(&mut self, call: LauncherCall) -> Vec<Effect> {
