@@ -116,3 +116,56 @@ fn without(times: &[(Time, Time)], (from, until): (Time, Time)) -> impl Iterator
     let ends = times.iter().map(|(begin, _)| *begin).chain([until]);
     begins.zip(ends).filter(|(begin, end)| begin < end)
 }
+
+#[cfg(test)]
+mod tests {
+    use rms_api::call::{Nodes, Shape};
+    use rms_model::{Inventory, Mebibytes, Span};
+
+    use super::*;
+    use crate::tests::World;
+    use crate::tests::dice::for_seeds;
+
+    #[test]
+    fn what_is_kept_up_is_what_is_left_when_all_are_placed() {
+        for_seeds("what_is_kept_up_is_what_is_left_when_all_are_placed", 100, |dice| {
+            let mut world = World::new();
+            world.set("allocation", "cores");
+            let all_cores: Vec<u32> = (0..dice.number(1, 4)).map(|_| dice.number(1, 8)).collect();
+            for (idx, cores) in all_cores.iter().copied().enumerate() {
+                let memory = Mebibytes(u64::from(cores) * 1000);
+                let inventory = Inventory { cores, cpus: cores, memory, ..Inventory::default() };
+                world.joins(&format!("n{idx}"), inventory, Vec::new());
+            }
+            let most = all_cores.iter().copied().min().unwrap_or(1);
+            for _ in 0..dice.number(1, 12) {
+                let (nodes, cores) = (dice.number(1, all_cores.len() as u32), dice.number(1, most));
+                let (secs, memory) = (i64::from(dice.number(1, 50)), Mebibytes(u64::from(dice.number(0, 1000))));
+                world.submit_with(|submission| {
+                    submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(secs)) }];
+                    (submission.n_tasks, submission.cpus_per_task) = (Some(nodes), cores);
+                    submission.constraint.memory = memory;
+                });
+            }
+            let state = world.rms.state();
+            let mut pass = Pass::new(state, world.now, 0);
+            let slice = |cores, memory| Slice { cores, memory: Mebibytes(memory), ..Slice::default() };
+            let classes = [slice(1, 0), slice(3, 0), slice(1, 1500)].map(|slice| (Constraint::default(), slice));
+            classes.iter().for_each(|class| pass.watch(class));
+            for job in state.queue() {
+                pass.place(&state.jobs()[&job].spec, world.now);
+            }
+            for (class, watched) in &std::mem::take(&mut pass.watched) {
+                let mut fresh = Pass::new(state, world.now, 0);
+                std::mem::swap(&mut fresh.grids.by_cluster, &mut pass.grids.by_cluster);
+                fresh.watch(class);
+                let again = &fresh.watched[class].ledger;
+                for cluster in state.clusters().keys() {
+                    let seen = |ledger: &Ledger<'_>| ledger.view.get(cluster).cloned().unwrap_or_default();
+                    assert_eq!(seen(&watched.ledger), seen(again), "{class:?}");
+                }
+                std::mem::swap(&mut fresh.grids.by_cluster, &mut pass.grids.by_cluster);
+            }
+        });
+    }
+}
