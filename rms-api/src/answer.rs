@@ -407,6 +407,9 @@ pub struct Status {
     /// Node-milliseconds that expired ghosts have kept idle.
     pub ghost_node_time: Span,
     pub launchers: LauncherStatus,
+    /// How many of the queue's first applications a pass considers now; none: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<u32>,
 }
 
 /// What external launchers have cost, since the server started.

@@ -226,6 +226,7 @@ pub fn status(status: &Status) -> Value {
         "submitted": status.n_submitted,
         "passes": status.n_passes,
         "last_pass": time(status.last_pass),
+        "queue_depth": status.queue_depth,
         "ghost_node_ms": span(status.ghost_node_time),
     })
 }

@@ -300,6 +300,7 @@ impl Answers<'_> {
             last_pass: self.context.passes.last,
             ghost_node_time: self.state().ghost_node_time,
             launchers: self.counts.status(self.context),
+            queue_depth: self.state().depth(),
         }
     }
 }

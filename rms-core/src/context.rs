@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rms_api::answer::ClusterView;
 use rms_api::desired::Launch;
 use rms_api::subscription::ViewChange;
 use rms_model::{Generation, JobId, NodeId, Policy, Settings, Span, Time};
 
+use crate::depth::Walks;
 use crate::plan::views::Streams;
 use crate::plan::{self, Plan, Scope};
 use crate::published::Published;
@@ -41,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) config: Config,
     state: State,
     pub(crate) passes: Passes,
+    /// How long passes and plans take.
+    pub(crate) walks: Walks,
     /// What each node was last sent, so that a node is told once.
     pub(crate) sent: BTreeMap<NodeId, Generation>,
     /// Nodes whose desired state has changed since they were sent it.
@@ -81,6 +85,7 @@ impl Context {
             config,
             state,
             passes: Passes { wanted: true, freed: Freed::Until(Time::NEVER), ..Passes::default() },
+            walks: Walks::default(),
             sent: BTreeMap::new(),
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
@@ -133,6 +138,7 @@ impl Context {
         match &self.estimates {
             Some(plan) if plan.now == now => Arc::clone(plan),
             Some(_) | None => {
+                self.walks.begin(self.state.n_queued(), self.state.depth(), true);
                 let plan = Arc::new(plan::plan(&self.state, now, Scope::Estimates));
                 self.estimates = Some(Arc::clone(&plan));
                 plan
@@ -184,7 +190,9 @@ impl Context {
 
     /// The plan of a pass, no wider than what has changed since the last one needs; and what launchers are to be told.
     pub(crate) fn pass(&mut self, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
-        let found = if self.streams.is_watched() {
+        let is_watched = self.streams.is_watched();
+        self.walks.begin(self.state.n_queued(), self.state.depth(), is_watched);
+        let found = if is_watched {
             self.streams.pass(&self.state, now)
         } else {
             self.streams.unseen_pass();
@@ -200,6 +208,16 @@ impl Context {
         };
         self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1, freed: Freed::Nothing };
         found
+    }
+
+    /// The last walk over the queue took so long, with all that came of it.
+    pub(crate) fn walk_took(&mut self, step: &mut Step, took: Duration) {
+        let depth = self.state.chosen_depth();
+        if let Some(next) = self.walks.took(depth, took, self.state.settings().pass_time) {
+            self.record(step, Fact::DepthChosen { depth: next });
+            // Those beyond it were not considered.
+            self.passes.wanted |= depth < Some(next);
+        }
     }
 
     /// What a launcher is told first of its view.

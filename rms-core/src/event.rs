@@ -1,5 +1,7 @@
 //! What happened outside: everything that can enter the core.
 
+use std::time::Duration;
+
 use rms_api::call::Call;
 use rms_api::desired::AgentHello;
 use rms_api::desired::NodeReport;
@@ -88,6 +90,11 @@ pub enum Event {
     /// Somebody has come with this certificate, for the first time as far as is known.
     CertificateUsed {
         serial: String,
+    },
+    /// The last walk over the queue took so long, with all that came of it. Nobody has to say so: it matters where the depth
+    /// of the queue is the server's to choose.
+    PassTook {
+        took: Duration,
     },
     /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,

@@ -13,6 +13,7 @@ mod answer;
 mod audit;
 mod calls;
 mod context;
+mod depth;
 pub mod effect;
 pub mod event;
 mod executable;
@@ -40,6 +41,7 @@ mod tests;
 mod update;
 
 pub use context::Config;
+pub use depth::Walk;
 pub use effect::Effect;
 pub use event::{Event, Ticket};
 pub use node_loop::NodeLoop;

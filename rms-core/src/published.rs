@@ -68,6 +68,7 @@ impl Published {
             }
             // Of waiting jobs they change nothing that was planned with; what they change else is told as it is now.
             Fact::ClusterAdded { .. }
+            | Fact::DepthChosen { .. }
             | Fact::NodeJoined { .. }
             | Fact::NodeDescribed { .. }
             | Fact::NodeLinkChanged { .. }

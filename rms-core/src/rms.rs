@@ -10,6 +10,7 @@ use crate::admin::Admin;
 use crate::agents::Agents;
 use crate::answer::Answers;
 use crate::context::{Config, Context};
+use crate::depth::Walk;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::jobs::Jobs;
@@ -138,6 +139,7 @@ impl Rms {
                 self.access().certify_job(now, &mut step, ticket, &name, (job, run), (csr, serial));
             }
             Event::CertificateUsed { serial } => self.access().certificate_used(now, &mut step, &serial),
+            Event::PassTook { took } => self.context.walk_took(&mut step, took),
             Event::Tick => self.tick(now, &mut step),
         }
         self.negotiations().turn_negotiations(now, &mut step);
@@ -169,6 +171,11 @@ impl Rms {
     /// The plan with all estimates, as of `now`; kept until a fact passes or time does.
     pub fn estimates(&mut self, now: Time) -> Arc<Plan> {
         self.context.estimates(now)
+    }
+
+    /// The widest walk over the queue of whose time nobody has told yet.
+    pub fn walk(&self) -> Option<Walk> {
+        self.context.walks.latest
     }
 
     fn tick(&mut self, now: Time, step: &mut Step) {

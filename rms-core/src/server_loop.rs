@@ -16,6 +16,7 @@ use rms_api::answer::JobChange;
 use rms_api::negotiate::NegotiatorCall;
 use rms_model::{JobId, Time};
 
+use crate::depth::Walk;
 use crate::event::{Event, Ticket};
 use crate::rms::Rms;
 use crate::state::State;
@@ -86,6 +87,11 @@ impl ServerLoop {
         self.is_writing
     }
 
+    /// The widest walk over the queue of whose time nobody has told yet, by [`Inbound::PassTook`].
+    pub fn walk(&self) -> Option<Walk> {
+        self.rms.walk()
+    }
+
     /// Who watches under this ticket has left.
     pub fn unwatch(&mut self, ticket: Ticket) {
         self.routes.unwatch(ticket);
@@ -129,6 +135,7 @@ impl ServerLoop {
                 Some(failing) => self.routes.deny(ticket, Caller::Once, failing),
                 None => self.hears(now, ticket, Caller::Once, Event::Called { ticket, who, call }),
             },
+            Inbound::PassTook { took } => self.handle(now, Event::PassTook { took }),
             Inbound::CertificateUsed { serial } => self.handle(now, Event::CertificateUsed { serial }),
             Inbound::AgentConnected { name, link, hello, report } => {
                 if self.routes.agent_connected(&name, link) {

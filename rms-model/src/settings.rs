@@ -1,5 +1,6 @@
 //! What an admin may tune while the server runs; durable and audited.
 
+mod depth;
 mod own;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use crate::policy::Policy;
 use crate::resizing::{OfferRule, ShrinkRule};
 use crate::resources::Mebibytes;
 use crate::time::{ParseSpanError, Span};
+pub use depth::Depth;
 use own::Keyed;
 pub use own::{AS_OTHERS, Own, Subject};
 
@@ -54,8 +56,10 @@ pub struct Settings {
     pub fair_start_at: Own<Span>,
     /// The least time between two scheduling passes (001, §5.3.2).
     pub resched_timer: Span,
-    /// How many waiting applications a pass considers, in order; 0 = all (001, §5.4).
-    pub queue_depth: u32,
+    /// How many waiting applications a pass considers, in order (001, §5.4).
+    pub queue_depth: Depth,
+    /// Where the depth is found by the server: how long a pass may take.
+    pub pass_time: Span,
     /// How long an agent may be away before its node is lost.
     pub node_lost_after: Span,
     pub lost_policy: LostPolicy,
@@ -164,7 +168,8 @@ impl Default for Settings {
             fair_start: Span::ZERO,
             fair_start_at: Own::default(),
             resched_timer: Span::ZERO,
-            queue_depth: 1000,
+            queue_depth: Depth::First(1000),
+            pass_time: Span::from_millis(100),
             node_lost_after: Span::from_secs(60),
             lost_policy: LostPolicy::Fail,
             kill_grace: Span::from_secs(10),
@@ -230,10 +235,11 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 38] = [
+pub const KEYS: [&str; 39] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
+    "pass_time",
     "node_lost_after",
     "lost_policy",
     "kill_grace",
@@ -393,6 +399,7 @@ impl Settings {
             "fair_start" => self.fair_start.to_string(),
             "resched_timer" => self.resched_timer.to_string(),
             "queue_depth" => self.queue_depth.to_string(),
+            "pass_time" => self.pass_time.to_string(),
             "node_lost_after" => self.node_lost_after.to_string(),
             "lost_policy" => match self.lost_policy {
                 LostPolicy::Fail => "fail".to_owned(),
@@ -501,7 +508,11 @@ impl Settings {
         match key {
             "fair_start" => self.fair_start = span()?,
             "resched_timer" => self.resched_timer = span()?,
-            "queue_depth" => self.queue_depth = count()?,
+            "queue_depth" => {
+                let expected = "auto, or a whole number from 0 to 4294967294";
+                self.queue_depth = value.parse().map_err(|_| bad(key, value, expected))?;
+            }
+            "pass_time" => self.pass_time = wall()?,
             "node_lost_after" => self.node_lost_after = wall()?,
             "lost_policy" => {
                 self.lost_policy = match value {

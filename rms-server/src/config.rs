@@ -191,6 +191,7 @@ struct SettingsText {
     fair_start: Option<Spanned<Scalar>>,
     resched_timer: Option<Spanned<Scalar>>,
     queue_depth: Option<Spanned<Scalar>>,
+    pass_time: Option<Spanned<Scalar>>,
     node_lost_after: Option<Spanned<Scalar>>,
     lost_policy: Option<Spanned<Scalar>>,
     kill_grace: Option<Spanned<Scalar>>,
@@ -234,6 +235,7 @@ impl SettingsText {
             ("fair_start", &self.fair_start),
             ("resched_timer", &self.resched_timer),
             ("queue_depth", &self.queue_depth),
+            ("pass_time", &self.pass_time),
             ("node_lost_after", &self.node_lost_after),
             ("lost_policy", &self.lost_policy),
             ("kill_grace", &self.kill_grace),
@@ -323,6 +325,8 @@ impl<'de> Deserialize<'de> for Scalar {
 
 #[cfg(test)]
 mod tests {
+    use rms_model::settings::Depth;
+
     use super::*;
 
     fn check(source: &str, expected: &str) {
@@ -353,7 +357,7 @@ mod tests {
         let config = parse("f", source).expect("a right file");
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 0)));
         assert_eq!(config.settings.fair_start, Span::from_secs(10));
-        assert_eq!(config.settings.queue_depth, 50);
+        assert_eq!(config.settings.queue_depth, Depth::First(50));
         assert_eq!(config.settings.max_wall, Span::from_hours(1));
         assert_eq!(config.settings.kill_grace, Settings::default().kill_grace);
     }
@@ -375,7 +379,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`, `history_keep`, `history_most`, `job_limit`, `script_limit`, `submit_limit`, `ghosts`, `allocation`, `memory_per_cpu`, `max_cpus`, `licences`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `pass_time`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`, `history_keep`, `history_most`, `job_limit`, `script_limit`, `submit_limit`, `ghosts`, `allocation`, `memory_per_cpu`, `max_cpus`, `licences`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,

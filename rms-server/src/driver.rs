@@ -8,6 +8,7 @@ mod storage;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rms_core::Config;
 use rms_core::server_loop::{self, ServerLoop};
@@ -36,6 +37,8 @@ pub struct Driver {
     inbox: mpsc::Receiver<Inbound>,
     /// For snapshots that are made aside.
     reports: Inbox,
+    /// How long the last pass took that the core was not told of.
+    pass_took: Option<Duration>,
     is_stopping: bool,
 }
 
@@ -68,6 +71,7 @@ impl Driver {
             storage,
             inbox,
             reports,
+            pass_took: None,
             is_stopping: false,
         };
         // The runtime of this thread is its clock and wakes it; nothing else runs on it.
@@ -81,6 +85,9 @@ impl Driver {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         while !self.is_stopping {
             self.wait(&mut batch).await;
+            if let Some(took) = self.pass_took.take() {
+                self.server_loop.take(self.clock.now(), server_loop::Inbound::PassTook { took });
+            }
             for inbound in batch.drain(..) {
                 self.take(inbound);
             }
@@ -159,13 +166,23 @@ impl Driver {
             }
         };
         let now = self.clock.now();
-        self.server_loop.take(now, inbound);
+        self.measured(|server_loop| server_loop.take(now, inbound));
+    }
+
+    /// Does something in which there may be a pass, and notes how long that took.
+    fn measured(&mut self, act: impl FnOnce(&mut ServerLoop)) {
+        let (walk_before, begun) = (self.server_loop.walk(), Instant::now());
+        act(&mut self.server_loop);
+        let walk = self.server_loop.walk();
+        if walk.is_some() && walk != walk_before {
+            self.pass_took = self.pass_took.max(Some(begun.elapsed()));
+        }
     }
 
     /// The batch is over: what came about becomes durable, and whom it concerns is told.
     fn turn(&mut self) {
         let now = self.clock.now();
-        self.server_loop.turn(now);
+        self.measured(|server_loop| server_loop.turn(now));
         let outcome = self.server_loop.write().map(|write| self.storage.write(write));
         if let Some(outcome) = outcome {
             let was_failing = self.server_loop.failure().is_some();

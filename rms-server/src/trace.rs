@@ -23,6 +23,7 @@ pub fn fact(fact: &Fact) {
             let (key, old, new) = (&change.subject, &change.old, &change.new);
             tracing::info!(target: "facts", by = change.by, key, old, new, "setting changed");
         }
+        Fact::DepthChosen { depth } => tracing::info!(target: "facts", depth, "queue depth chosen"),
         Fact::Audited { entry } => {
             let (action, subject, detail) = (&entry.action, &entry.subject, &entry.new);
             tracing::info!(target: "facts", by = entry.by, action, subject, detail, "audit");

@@ -88,6 +88,7 @@ pub(crate) fn short_inbound(inbound: &Inbound) -> String {
         Inbound::LauncherGone { channel } => format!("a launcher is gone: {channel:?}"),
         Inbound::NegotiatorCalled { who, call, .. } => format!("{who} {}", short_negotiator_call(call)),
         Inbound::NegotiatorGone { channel } => format!("the negotiator of a job is gone: {channel:?}"),
+        Inbound::PassTook { took } => format!("the last pass took {took:?}"),
         Inbound::Watch { jobs, .. } => format!("somebody watches {jobs:?}"),
     }
 }

@@ -110,7 +110,7 @@ impl Study {
             offer_idle,
             shrink_for,
             policy: self.policy,
-            queue_depth: self.queue_depth,
+            queue_depth: self.queue_depth.into(),
             max_wall: Span::MAX_WALL,
             max_jobs: u32::MAX,
             ..Settings::default()

@@ -4,7 +4,7 @@ mod negotiation;
 
 use rms_api::Call;
 use rms_api::audit::AuditEntry;
-use rms_model::settings::{AS_OTHERS, Settings};
+use rms_model::settings::{AS_OTHERS, Depth, Settings};
 use rms_model::{Time, hostlist};
 use serde_json::{Map, Value, json};
 
@@ -126,7 +126,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             // A typing error needs no server.
             Settings::default().set(&key, &value).map_err(Failure::usage)?;
             context.client().await?.change(Call::Set { key: key.clone(), value: value.clone() }).await?;
-            context.output.show(&SettingList(vec![(key, value)]))?;
+            context.output.show(&SettingList { settings: vec![(key, value)], depth: None })?;
         }
         AdminVerb::Audit => {
             let changes = context.client().await?.audit().await?;
@@ -169,13 +169,16 @@ async fn show(key: Option<String>, context: &Context) -> Result<(), Failure> {
     if let Some(key) = &key {
         Settings::default().get(key).map_err(Failure::usage)?;
     }
-    let mut settings = context.client().await?.settings().await?;
+    let client = context.client().await?;
+    let mut settings = client.settings().await?;
     settings.retain(|(name, _)| key.as_ref().is_none_or(|key| key == name));
     if let Some(key) = key.filter(|_| settings.is_empty()) {
         // A cluster's own setting that nobody has set.
         settings.push((key, AS_OTHERS.to_owned()));
     }
-    context.output.show(&SettingList(settings))
+    let has_own_depth = settings.iter().any(|(name, value)| name == DEPTH && *value == Depth::Auto.to_string());
+    let depth = if has_own_depth { client.status().await?.queue_depth } else { None };
+    context.output.show(&SettingList { settings, depth })
 }
 
 async fn order(
@@ -189,13 +192,20 @@ async fn order(
     context.output.show(&NodesDone { word, nodes })
 }
 
-pub(super) struct SettingList(pub(super) Vec<(String, String)>);
+pub(super) struct SettingList {
+    pub(super) settings: Vec<(String, String)>,
+    /// What the server has chosen as the depth of the queue, if that is its to choose.
+    pub(super) depth: Option<u32>,
+}
+
+const DEPTH: &str = "queue_depth";
 
 impl SettingList {
     fn rows(&self) -> Table {
         let mut table = Table::new(&["setting", "value"]);
-        for (key, value) in &self.0 {
-            table.row(vec![key.clone(), value.clone()]);
+        for (key, value) in &self.settings {
+            let now = self.depth.filter(|_| key == DEPTH).map(|depth| format!(" ({depth} now)"));
+            table.row(vec![key.clone(), format!("{value}{}", now.unwrap_or_default())]);
         }
         table
     }
@@ -207,11 +217,13 @@ impl Show for SettingList {
     }
 
     fn json(&self) -> Value {
-        Value::Object(self.0.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>())
+        let settings = self.settings.iter().map(|(key, value)| (key.clone(), json!(value)));
+        let depth = self.depth.map(|depth| ("queue_depth_now".to_owned(), json!(depth)));
+        Value::Object(settings.chain(depth).collect::<Map<_, _>>())
     }
 
     fn ids(&self) -> Vec<String> {
-        self.0.iter().map(|(_, value)| value.clone()).collect()
+        self.settings.iter().map(|(_, value)| value.clone()).collect()
     }
 
     fn table(&self) -> Option<Table> {

@@ -284,6 +284,7 @@ fn the_server() {
         last_pass: Some(NOW),
         ghost_node_time: Span::from_secs(75),
         launchers: LauncherStatus::default(),
+        queue_depth: Some(1400),
     };
     let adaptations = AdaptationDelays {
         count: 5,
@@ -322,7 +323,8 @@ fn the_server() {
         ..change.clone()
     };
     check("audit", &admin::Audit { changes: vec![change, drained], now: NOW });
-    check("settings", &admin::SettingList(vec![("fair_start".into(), "10s".into())]));
+    let settings = vec![("fair_start".into(), "10s".into()), ("queue_depth".into(), "auto".into())];
+    check("settings", &admin::SettingList { settings, depth: Some(1400) });
 }
 
 fn clusters() -> ClusterNames {

@@ -59,7 +59,7 @@ impl StatusAnswer {
         let status = &self.status;
         format!(
             "nodes      {} of {} connected\njobs       {} waiting, {} started, {} ghosts, {} ever submitted\n\
-             scheduler  {} passes, the last {}\nghosts     kept nodes idle for {} (node time)\n",
+             scheduler  {} passes, the last {}; {}\nghosts     kept nodes idle for {} (node time)\n",
             status.n_connected,
             status.n_nodes,
             status.n_waiting,
@@ -68,6 +68,7 @@ impl StatusAnswer {
             status.n_submitted,
             status.n_passes,
             status.last_pass.map_or_else(|| "never".to_owned(), stamp::iso_secs),
+            status.queue_depth.map_or_else(|| "all jobs are considered".to_owned(), depth),
             stamp::brief(status.ghost_node_time),
         )
     }
@@ -97,6 +98,10 @@ impl StatusAnswer {
             status.adaptations.longest,
         )
     }
+}
+
+fn depth(first: u32) -> String {
+    format!("the first {first} in the queue are considered")
 }
 
 impl Show for StatusAnswer {

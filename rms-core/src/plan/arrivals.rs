@@ -16,10 +16,7 @@ use crate::state::{Demand, State};
 /// looked at as well.
 pub(super) fn of_easy(state: &State, now: Time) -> Option<Vec<(JobId, &Demand)>> {
     // Who was beyond the depth was not refused. Nobody has left, so no more have waited than wait or hold nodes now.
-    let all_were_seen = match state.settings().queue_depth {
-        0 => true,
-        depth => state.n_queued() + state.n_holding() <= depth as usize,
-    };
+    let all_were_seen = state.depth().is_none_or(|depth| state.n_queued() + state.n_holding() <= depth as usize);
     // Where nodes are kept for some, or somebody should have left or has come from another time, what is busy depends on
     // more than on who has left.
     let is_plain = state.wants_are_plain() && state.evolved().next().is_none() && state.malleable().next().is_none();
@@ -44,10 +41,7 @@ pub(super) fn of_easy(state: &State, now: Time) -> Option<Vec<(JobId, &Demand)>>
 /// Those without a promise and those whose promised time has come, in the order of the queue. `None` where others have to
 /// be looked at as well.
 pub(super) fn of_conservative(state: &State, now: Time) -> Option<Vec<(JobId, &Demand)>> {
-    let all_are_considered = match state.settings().queue_depth {
-        0 => true,
-        depth => state.n_queued() <= depth as usize,
-    };
+    let all_are_considered = state.depth().is_none_or(|depth| state.n_queued() <= depth as usize);
     let demands = |jobs: &mut dyn Iterator<Item = JobId>| jobs.filter_map(|job| state.demand(job)).collect::<Vec<_>>();
     let mut keyed = demands(&mut state.unseen().iter().copied());
     keyed.retain(|(_, demand)| demand.promised.is_none());

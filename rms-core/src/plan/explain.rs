@@ -28,15 +28,16 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: Place, next_
         Phase::Submitted { hold: None } => Some(Reason::NotBefore { at: entry.spec.begin.unwrap_or(entry.submitted) }),
         Phase::RequestSent | Phase::Waiting => {
             let placed = place.placed_idx.and_then(|idx| Some((idx, &plan.placements.get(idx)?.outcome)));
-            let depth = state.settings().queue_depth;
             match (placed, place.queue_idx, launcher_away(state, entry)) {
                 (Some((_, Placed::Now { .. })), _, Some(away)) => Some(away),
                 (Some((placed_idx, outcome)), _, _) => outcome_reason(state, plan, placed_idx, outcome, next_pass),
-                (None, Some(queue_idx), _) if depth > 0 && queue_idx >= depth as usize => {
-                    Some(Reason::BeyondDepth { depth, position: queue_idx as u32 + 1 })
-                }
-                // It came, or was changed, after this plan was made.
-                (None, _, _) => Some(Reason::NotPlanned { next_pass }),
+                (None, queue_idx, _) => Some(match (state.depth(), queue_idx) {
+                    (Some(depth), Some(queue_idx)) if queue_idx >= depth as usize => {
+                        Reason::BeyondDepth { depth, position: queue_idx as u32 + 1 }
+                    }
+                    // It came, or was changed, after this plan was made.
+                    (_, _) => Reason::NotPlanned { next_pass },
+                }),
             }
         }
         Phase::Started(_) | Phase::Ghost(_) => None,

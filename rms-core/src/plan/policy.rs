@@ -105,10 +105,7 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
 /// The applications of the queue that a pass looks at, in order. Who was promised a start is looked at even if others
 /// have since come before it, beyond the depth.
 pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Demand)> + Clone + '_ {
-    let depth = match state.settings().queue_depth {
-        0 => usize::MAX,
-        depth => depth as usize,
-    };
+    let depth = state.depth().map_or(usize::MAX, |depth| depth as usize);
     let mut n_promised = state.n_promised();
     let within = move |(queue_idx, (_, demand)): &(usize, (JobId, &Demand))| {
         let is_within = *queue_idx < depth || n_promised > 0;
@@ -317,10 +314,7 @@ impl<'a, 'l> Walk<'a, 'l> {
     fn start_behind_head(&mut self) {
         let head = self.placements.last().and_then(|head| self.state.demand(head.job));
         let Some((mut behind, _)) = head else { return };
-        let last = match self.state.settings().queue_depth {
-            0 => None,
-            depth => self.state.nth_queued(depth as usize - 1),
-        };
+        let last = self.state.depth().and_then(|depth| self.state.nth_queued(depth as usize - 1));
         let mut room = self.room();
         while let Some((key, demand)) = self.state.next_within(behind, &room) {
             if last.is_some_and(|last| key > last) {

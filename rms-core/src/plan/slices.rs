@@ -91,10 +91,7 @@ pub(super) fn of_easy(state: &State, now: Time) -> Option<Plan> {
 
 impl Slices<'_> {
     fn starts(mut self) -> Vec<Placement> {
-        let last = match self.state.settings().queue_depth {
-            0 => None,
-            depth => self.state.nth_queued(depth as usize - 1),
-        };
+        let last = self.state.depth().and_then(|depth| self.state.nth_queued(depth as usize - 1));
         let is_beyond = |key: QueueKey| last.is_some_and(|last| key > last);
         let mut head = None;
         for (key, demand) in self.state.keyed_demands().take_while(|(key, _)| !is_beyond(*key)) {

@@ -1,5 +1,7 @@
 //! What goes into the loop around the core, and what comes out: peers are numbers.
 
+use std::time::Duration;
+
 use std::fmt;
 
 use rms_api::answer::JobChange;
@@ -90,6 +92,10 @@ pub enum Inbound {
     /// As for launchers.
     NegotiatorGone {
         channel: ChannelId,
+    },
+    /// The last walk over the queue took so long, with all that came of it.
+    PassTook {
+        took: Duration,
     },
     /// Whoever holds the ticket is told what these jobs are now, and of every change of them from now on.
     Watch {

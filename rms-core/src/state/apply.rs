@@ -124,6 +124,7 @@ impl State {
                 }
                 self.keep_audit(change.clone());
             }
+            Fact::DepthChosen { depth } => self.own_depth = Some(*depth),
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();

@@ -370,6 +370,10 @@ pub enum Fact {
         by: String,
         at: Time,
     },
+    /// How many of the queue's first applications a pass considers, where that is the server's to choose.
+    DepthChosen {
+        depth: u32,
+    },
 }
 
 /// What a fact may have freed.
@@ -427,6 +431,7 @@ impl Fact {
             | Fact::NodeLinkChanged { .. }
             | Fact::NodeRemoved { .. }
             | Fact::SettingChanged { .. }
+            | Fact::DepthChosen { .. }
             | Fact::Audited { .. }
             | Fact::ClusterRemoved { .. }
             | Fact::JobHeld { .. }
@@ -484,6 +489,7 @@ impl Fact {
             Fact::ShareRunning { .. }
                 | Fact::CoresInForce { .. }
                 | Fact::JobsQueued { .. }
+                | Fact::DepthChosen { .. }
                 | Fact::LauncherLinkChanged { link: LauncherLink::Away { .. }, .. }
         )
     }

@@ -27,6 +27,7 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rms_model::settings::Depth;
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Environment, Grant, Inventory, JobId, NodeId, Owner, Settings, Slice, Span, Time};
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,9 @@ pub struct State {
     /// What users have spent on nodes for jobs that are over, in thousandths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) spent: BTreeMap<String, u64>,
+    /// The depth that the server has chosen last, if it ever was its to choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) own_depth: Option<u32>,
     #[serde(skip)]
     pub(crate) index: index::Index,
 }
@@ -108,6 +112,7 @@ impl State {
             ghost_node_time_at: BTreeMap::new(),
             links: BTreeMap::new(),
             spent: BTreeMap::new(),
+            own_depth: None,
             index: index::Index::default(),
         }
     }
@@ -125,6 +130,21 @@ impl State {
 
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// How many of the queue's first applications a pass considers now; `None`: all.
+    pub fn depth(&self) -> Option<u32> {
+        match self.settings.queue_depth {
+            Depth::All => None,
+            Depth::First(first) => Some(first),
+            Depth::Auto => self.chosen_depth(),
+        }
+    }
+
+    /// The same, if it is the server's to choose.
+    pub(crate) fn chosen_depth(&self) -> Option<u32> {
+        let is_chosen = self.settings.queue_depth == Depth::Auto;
+        is_chosen.then(|| self.own_depth.unwrap_or(Depth::BEGINNING))
     }
 
     pub fn jobs(&self) -> &Jobs {

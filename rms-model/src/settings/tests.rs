@@ -121,3 +121,22 @@ fn a_bad_value_changes_nothing_and_says_what_is_expected() {
     assert!(settings.set("max_wall", "0s").is_err());
     assert_eq!(settings, Settings::default());
 }
+
+/// As a number, which programs that know no `auto` read.
+#[test]
+fn a_depth_is_a_number_or_auto() {
+    let mut settings = Settings::default();
+    for (text, depth, written) in
+        [("auto", Depth::Auto, "4294967295"), ("0", Depth::All, "0"), ("50", Depth::First(50), "50")]
+    {
+        settings.set("queue_depth", text).expect("a depth");
+        assert_eq!((settings.queue_depth, settings.get("queue_depth").as_deref()), (depth, Ok(text)));
+        assert_eq!(serde_json::to_string(&depth).expect("a number"), written);
+        assert_eq!(serde_json::from_str::<Depth>(written).expect("a depth"), depth);
+    }
+    for wrong in ["4294967295", "-1", "Auto", ""] {
+        let error = settings.set("queue_depth", wrong).expect_err("no depth").to_string();
+        assert!(error.ends_with("auto, or a whole number from 0 to 4294967294"), "{error}");
+    }
+    assert!(settings.set("pass_time", "0s").is_err());
+}

@@ -44,8 +44,10 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # The least time between two scheduling passes.
 # resched_timer = "0s"
 
-# How many waiting applications a pass considers, in order; 0 considers all.
+# How many waiting applications a pass considers, in order; 0 considers all. With "auto", as many as it can within
+# pass_time, and at least 200: what it is now stands in 'rms admin status'.
 # queue_depth = 1000
+# pass_time = "100ms"
 
 # How long an agent may be away before its node is lost and the jobs on it are ended.
 # node_lost_after = "1m"

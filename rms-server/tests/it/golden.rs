@@ -116,6 +116,7 @@ fn examples() -> Vec<Fact> {
         Fact::NodeLinkChanged { node, link: NodeLink::Away { since: at } },
         Fact::NodeRemoved { node },
         Fact::SettingChanged { change: AuditEntry::of_setting(at, &by(), "fair_start", "0s", "10s") },
+        Fact::DepthChosen { depth: 1500 },
         Fact::Audited {
             entry: AuditEntry {
                 at,

@@ -6,7 +6,7 @@ use rms_api::Answer;
 use rms_api::Call;
 use rms_api::call::Query;
 
-use crate::deployment::{Client, Server, tell};
+use crate::deployment::{Client, FakeAgent, Server, tell};
 
 async fn value(client: &Client, key: &str) -> String {
     match client.call(&Call::Query(Query::Settings)).await.expect("settings") {
@@ -52,4 +52,37 @@ fn the_file_sets_what_no_admin_has_set() {
             ]
         );
     });
+}
+
+/// The driver measures passes, so a queue that they are quick enough for is considered to its end.
+#[test]
+fn the_depth_of_the_queue_follows_how_long_passes_take() {
+    tell(async {
+        let server = Server::start();
+        let admin = server.admin().await;
+        for (key, value) in [("queue_depth", "auto"), ("pass_time", "1h"), ("submit_limit", "none")] {
+            let set = Call::Set { key: key.to_owned(), value: value.to_owned() };
+            assert_eq!(admin.call(&set).await.expect("an admin may"), Answer::Done);
+        }
+        let credentials = server.agent_credentials("n1").await;
+        let _agent = FakeAgent::connect(&credentials, server.address, Vec::new()).await;
+        assert_eq!(depth(&admin).await, Some(1000));
+        for _ in 0..1010 {
+            admin.submit("waits").await;
+        }
+        for _ in 0..100 {
+            if depth(&admin).await == Some(2000) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        panic!("it stays at {:?}", depth(&admin).await);
+    });
+}
+
+async fn depth(client: &Client) -> Option<u32> {
+    match client.call(&Call::Query(Query::Status)).await.expect("a status") {
+        Answer::Status(status) => status.queue_depth,
+        other => panic!("{other:?}"),
+    }
 }

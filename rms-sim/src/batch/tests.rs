@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use rms_core::plan;
 use rms_core::plan::Scope;
+use rms_model::settings::Depth;
 use rms_model::{Policy, Settings};
 
 use super::*;
@@ -81,7 +82,7 @@ fn trace_jobs(load: &Load) -> TraceJobs {
 }
 
 fn batch<'a>(policy: Policy, load: &Load, jobs: &'a TraceJobs) -> Batch<'a, TraceJobs> {
-    let settings = Settings { policy, queue_depth: 0, ..Settings::default() };
+    let settings = Settings { policy, queue_depth: Depth::All, ..Settings::default() };
     Batch::new(settings, &[uniform_nodes(load.n_nodes, 1)], jobs).expect("the nodes join")
 }
 
@@ -360,7 +361,7 @@ fn a_pass_leaves_nobody_waiting_who_could_start() {
         let mut dice = Dice::new(seed, 8);
         let priorities = load.jobs.iter().map(|_| if dice.chance(20) { 1 } else { 0 }).collect();
         let jobs = Ranked { jobs: trace_jobs(&load), priorities };
-        let settings = Settings { policy, queue_depth: 0, ..Settings::default() };
+        let settings = Settings { policy, queue_depth: Depth::All, ..Settings::default() };
         let mut batch = Batch::new(settings, &[uniform_nodes(load.n_nodes, 1)], &jobs).expect("nodes join");
         while batch.turn().expect("every job ends") {
             for scope in [Scope::Starts, Scope::Estimates] {

@@ -1,6 +1,7 @@
 //! Makes worlds: settings, clusters, nodes.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use rms_api::desired::AgentHello;
 use rms_core::{Config, State};
@@ -20,12 +21,19 @@ pub struct WorldBuilder {
     seed: u64,
     settings: Settings,
     nodes: Vec<(String, AgentHello)>,
+    walk_cost: Option<Duration>,
     snapshot: fn(&State) -> State,
 }
 
 impl Default for WorldBuilder {
     fn default() -> WorldBuilder {
-        WorldBuilder { seed: 0, settings: Settings::default(), nodes: Vec::new(), snapshot: State::clone }
+        WorldBuilder {
+            seed: 0,
+            settings: Settings::default(),
+            nodes: Vec::new(),
+            walk_cost: None,
+            snapshot: State::clone,
+        }
     }
 }
 
@@ -37,6 +45,12 @@ impl WorldBuilder {
 
     pub fn settings(mut self, settings: Settings) -> WorldBuilder {
         self.settings = settings;
+        self
+    }
+
+    /// Passes take no time here; the server is told that they took so long for each application that they considered.
+    pub fn walk_cost(mut self, walk_cost: Duration) -> WorldBuilder {
+        self.walk_cost = Some(walk_cost);
         self
     }
 
@@ -88,6 +102,7 @@ impl WorldBuilder {
             n_traced: 0,
             written: VecDeque::new(),
             n_turns: 0,
+            walk_cost: self.walk_cost,
             snapshot: self.snapshot,
         };
         for (name, hello) in self.nodes {

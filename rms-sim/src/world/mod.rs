@@ -9,6 +9,7 @@ mod launchers;
 mod network;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use negotiation::NegotiationId;
 use rms_api::desired::AgentHello;
@@ -72,6 +73,8 @@ pub struct World {
     /// When those came about that the checkers have not seen.
     written: VecDeque<Written>,
     n_turns: u64,
+    /// What the server is told that a pass took, for each application that it considered.
+    walk_cost: Option<Duration>,
     snapshot: fn(&State) -> State,
 }
 
@@ -301,7 +304,7 @@ impl World {
             | Inbound::NegotiatorCalled { ticket, .. } => self.checks.asked(*ticket),
             Inbound::AgentConnected { .. } | Inbound::AgentGone { .. } | Inbound::AgentReported { .. } => {}
             Inbound::AgentTroubled { .. } | Inbound::CertificateUsed { .. } | Inbound::Watch { .. } => {}
-            Inbound::LauncherGone { .. } | Inbound::NegotiatorGone { .. } => {}
+            Inbound::LauncherGone { .. } | Inbound::NegotiatorGone { .. } | Inbound::PassTook { .. } => {}
         }
         server.inbox.push(inbound);
     }
@@ -310,6 +313,9 @@ impl World {
     fn turn(&mut self) -> Result<(), Violation> {
         let Some(server) = &mut self.server else { return Ok(()) };
         let server_loop = &mut server.server_loop;
+        if let Some(took) = server_loop.walk().and_then(|walk| Some(self.walk_cost? * walk.n_considered)) {
+            server_loop.take(self.now, Inbound::PassTook { took });
+        }
         for inbound in std::mem::take(&mut server.inbox) {
             server_loop.take(self.now, inbound);
             check_state(server_loop.state())?;
@@ -544,3 +550,6 @@ const MOST_FACTS: usize = 5_000;
 const FCFS_EVERY: u64 = 8;
 const RESTORE_EVERY: u64 = 32;
 const SNAPSHOT_EVERY: u64 = 50;
+
+#[cfg(test)]
+mod tests;

@@ -580,6 +580,7 @@ fn first_answers() -> Vec<Answer> {
             last_pass: Some(secs(999)),
             ghost_node_time: Span::from_secs(60),
             launchers: LauncherStatus::default(),
+            queue_depth: None,
         }),
         Answer::Negotiated(negotiating::outcomes().swap_remove(0)),
         Answer::Negotiated(negotiating::outcomes().swap_remove(1)),

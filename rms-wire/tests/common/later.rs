@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_api::answer::{JobDetail, JobLine, LicenceShortage, NodeLine, NodeState, Reason, Shortage};
+use rms_api::answer::{JobDetail, JobLine, LicenceShortage, NodeLine, NodeState, Reason, Shortage, Status};
 use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
@@ -143,6 +143,7 @@ pub fn answers() -> Vec<Answer> {
         Answer::Detail { now, planned: now, jobs },
         Answer::Nodes { now, nodes, clusters: Vec::new() },
         Answer::WouldStart { request: domain::record(0).request, at: None, reason: Some(unlicensed) },
+        Answer::Status(Status { now, queue_depth: Some(1400), ..Status::default() }),
     ]
 }
 

@@ -37,7 +37,12 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
         known: past.launchers.len(),
         unknown: past.records.iter().filter(|record| !past.specs.contains_key(&record.job)).count(),
     };
-    Ok(Journal { jobs, nodes, settings: past.state.settings().clone(), launchers })
+    let mut settings = past.state.settings().clone();
+    if let Some(depth) = past.state.depth() {
+        // Nobody measures passes here: what the server has chosen stays.
+        settings.queue_depth = depth.into();
+    }
+    Ok(Journal { jobs, nodes, settings, launchers })
 }
 
 const JOURNAL: &str = "journal";

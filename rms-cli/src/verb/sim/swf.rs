@@ -138,7 +138,7 @@ fn simulate(
     let mut schedule = schedule.map(|path| ScheduleFile::create(path, jobs)).transpose()?;
     let settings = Settings {
         policy,
-        queue_depth: args.depth,
+        queue_depth: args.depth.into(),
         resched_timer: args.interval,
         max_wall: Span::MAX_WALL,
         max_jobs: u32::MAX,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use rms_model::error::chain;
+use rms_model::settings::Depth;
 use rms_model::{Policy, Settings, Span};
 use rms_sim::batch::tune::{Advice, Interval, LEAST_RESAMPLES, Launchers, Point, Study, Sweep, Tuned};
 use rms_sim::batch::{ClusterNodes, TraceJobs, Workload, uniform_nodes};
@@ -98,7 +99,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
             let jobs = TraceJobs::new(read_trace(&args.workload, nodes, &args.cleaning)?.jobs);
             let base = Settings {
                 policy: Policy::Views,
-                queue_depth: 0,
+                queue_depth: Depth::All,
                 max_wall: Span::MAX_WALL,
                 max_jobs: u32::MAX,
                 ..Settings::default()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rms_model::settings::Depth;
 use rms_model::{Allocation, Mebibytes};
 
 use super::*;
@@ -42,7 +43,8 @@ impl Lot {
     }
 
     fn batch(&self, policy: Policy) -> Batch<'_, Lot> {
-        let settings = Settings { policy, queue_depth: 0, allocation: Allocation::Cores, ..Settings::default() };
+        let settings =
+            Settings { policy, queue_depth: Depth::All, allocation: Allocation::Cores, ..Settings::default() };
         let mut nodes = uniform_nodes(self.n_nodes, self.cores);
         nodes.inventory.memory = Mebibytes(self.memory);
         Batch::new(settings, &[nodes], self).expect("the nodes join")

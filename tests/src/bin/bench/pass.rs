@@ -11,6 +11,7 @@ use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::{Config, Event, Fact, Journal, Rms, Step, Ticket};
+use rms_model::settings::Depth;
 use rms_model::{Generation, Identity, Inventory, Labels, Role, Settings, Span, Time, Usage, Work};
 
 use crate::table::{Table, Target, quantile};
@@ -57,7 +58,7 @@ impl Journal for Forgetful {
 
 impl World {
     fn full(n_waiting: u32) -> Result<World> {
-        let settings = Settings { queue_depth: 0, ..Settings::default() };
+        let settings = Settings { queue_depth: Depth::All, ..Settings::default() };
         let rms = Rms::new(Config { settings, ..Config::default() });
         let mut world = World { rms, now: Time::from_secs(1_000_000) };
         for node_idx in 0..N_NODES {

@@ -65,7 +65,7 @@ struct World {
 
 impl World {
     fn full((policy, queue_depth): (&str, u32), n_running: u32, n_waiting: u32) -> Result<World> {
-        let mut settings = Settings { queue_depth, ..Settings::default() };
+        let mut settings = Settings { queue_depth: queue_depth.into(), ..Settings::default() };
         for (key, value) in [("policy", policy), ("allocation", "cores"), ("max_jobs", "1000000")] {
             settings.set(key, value).with_context(|| format!("{key} = {value}"))?;
         }

@@ -8,6 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rms_api::subscription::{LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms, Ticket};
+use rms_model::settings::Depth;
 use rms_model::{ClusterId, Identity, JobId, Request, Role, Settings, Span, Time};
 
 use super::pass::connected;
@@ -65,7 +66,7 @@ impl Journal for Forgetful {
 impl World {
     /// All nodes are taken, one by each running application; the waiting ones want up to 64 of them.
     fn full(n_silent: usize, n_waiting: usize) -> Result<World> {
-        let settings = Settings { queue_depth: 0, ..Settings::default() };
+        let settings = Settings { queue_depth: Depth::All, ..Settings::default() };
         let rms = Rms::new(Config { settings, ..Config::default() });
         let mut world = World { rms, now: Time::from_secs(1_000_000), running: Vec::new() };
         for node_idx in 0..N_NODES {
