@@ -12,6 +12,7 @@ mod listed;
 mod outcome;
 mod report;
 mod server;
+mod share;
 mod told;
 
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use claims::Claim;
 pub use figure::{Axes, Case, Effort, Figure, Logs, N_JOBS, UnknownFigure, Values};
 pub use outcome::{Cost, Messages, Outcome, Ran};
 pub use report::{Metric, Report};
+pub use share::{ShareCase, ShareValues, cases as share_cases};
 
 /// Who selects the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

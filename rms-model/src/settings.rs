@@ -54,6 +54,10 @@ pub struct Settings {
     pub fair_start: Span,
     /// The same for clusters, by name, that have their own.
     pub fair_start_at: Own<Span>,
+    /// Percent of a cluster's nodes that an application with an external launcher may choose from (001, §8).
+    pub view_share: u32,
+    /// The same for clusters that have their own.
+    pub view_share_at: Own<u32>,
     /// The least time between two scheduling passes (001, §5.3.2).
     pub resched_timer: Span,
     /// How many waiting applications a pass considers, in order (001, §5.4).
@@ -167,6 +171,8 @@ impl Default for Settings {
         Settings {
             fair_start: Span::ZERO,
             fair_start_at: Own::default(),
+            view_share: 100,
+            view_share_at: Own::default(),
             resched_timer: Span::ZERO,
             queue_depth: Depth::First(1000),
             pass_time: Span::from_millis(100),
@@ -235,7 +241,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 39] = [
+pub const KEYS: [&str; 40] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -275,6 +281,7 @@ pub const KEYS: [&str; 39] = [
     "memory_per_cpu",
     "max_cpus",
     "licences",
+    "view_share",
 ];
 
 /// A budget or a limit that is none.
@@ -284,6 +291,13 @@ impl Settings {
     /// The fair-start delay of a cluster.
     pub fn fair_start_of(&self, cluster: &str) -> Span {
         self.fair_start_at.get(cluster).copied().unwrap_or(self.fair_start)
+    }
+
+    /// How many of so many nodes of a cluster an application with an external launcher may choose from: one at least.
+    pub fn choosable_in(&self, cluster: &str, n_nodes: u32) -> u32 {
+        let percent = self.view_share_at.get(cluster).copied().unwrap_or(self.view_share);
+        let share = (u64::from(n_nodes) * u64::from(percent)).div_ceil(100);
+        u32::try_from(share).unwrap_or(n_nodes).min(n_nodes).max(n_nodes.min(1))
     }
 
     /// How the nodes of a cluster are given to jobs.
@@ -351,6 +365,7 @@ impl Settings {
         let with_names = Keyed::ALL.into_iter().flat_map(|keyed| {
             let names: Vec<&str> = match keyed {
                 Keyed::FairStart => self.fair_start_at.names().collect(),
+                Keyed::ViewShare => self.view_share_at.names().collect(),
                 Keyed::Allocation => self.allocation_at.names().collect(),
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.names().collect(),
                 Keyed::MaxCpus => self.max_cpus_at.names().collect(),
@@ -382,6 +397,7 @@ impl Settings {
         if let Some((keyed, name)) = Keyed::parse(key) {
             return Ok(match keyed {
                 Keyed::FairStart => self.fair_start_at.print(name, Span::to_string),
+                Keyed::ViewShare => self.view_share_at.print(name, u32::to_string),
                 Keyed::Allocation => self.allocation_at.print(name, |allocation| allocation.word().to_owned()),
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.print(name, |memory| memory.0.to_string()),
                 Keyed::MaxCpus => self.max_cpus_at.print(name, or_none),
@@ -444,6 +460,7 @@ impl Settings {
             "memory_per_cpu" => self.memory_per_cpu.0.to_string(),
             "max_cpus" => or_none(&self.max_cpus),
             "licences" => listed(&self.licences),
+            "view_share" => self.view_share.to_string(),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -468,6 +485,7 @@ impl Settings {
     /// Takes back what this cluster had for itself.
     pub fn forget_cluster(&mut self, name: &str) {
         self.fair_start_at.forget(name);
+        self.view_share_at.forget(name);
         self.price_at.forget(name);
         self.allocation_at.forget(name);
         self.memory_per_cpu_at.forget(name);
@@ -492,6 +510,7 @@ impl Settings {
         if let Some((keyed, name)) = Keyed::parse(key) {
             return match keyed {
                 Keyed::FairStart => self.fair_start_at.set(name, value, |_| span()),
+                Keyed::ViewShare => self.view_share_at.set(name, value, |value| view_share(key, value)),
                 Keyed::Allocation => self.allocation_at.set(name, value, |value| allocation(key, value)),
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.set(name, value, |value| memory(key, value)),
                 Keyed::MaxCpus => self.max_cpus_at.set(name, value, |value| limit(key, value)),
@@ -560,6 +579,7 @@ impl Settings {
             "memory_per_cpu" => self.memory_per_cpu = memory(key, value)?,
             "max_cpus" => self.max_cpus = limit(key, value)?,
             "licences" => self.licences = licences(key, value)?,
+            "view_share" => self.view_share = view_share(key, value)?,
             "history_keep" if value == NONE => self.history_keep = None,
             "history_keep" => self.history_keep = Some(wall()?),
             "history_most" if value == NONE => self.history_most = None,
@@ -628,6 +648,11 @@ fn limit(key: &str, value: &str) -> Result<Option<u32>, SettingError> {
 fn share(key: &str, value: &str) -> Result<u32, SettingError> {
     let share = value.parse().ok().filter(|share| (1..=MAX_SHARE).contains(share));
     share.ok_or_else(|| bad(key, value, "a whole number from 1 to 1000000"))
+}
+
+fn view_share(key: &str, value: &str) -> Result<u32, SettingError> {
+    let percent = value.parse().ok().filter(|percent| (1..=100).contains(percent));
+    percent.ok_or_else(|| bad(key, value, "a whole number of percent from 1 to 100"))
 }
 
 fn listed(licences: &Devices) -> String {

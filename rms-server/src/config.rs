@@ -227,6 +227,7 @@ struct SettingsText {
     memory_per_cpu: Option<Spanned<Scalar>>,
     max_cpus: Option<Spanned<Scalar>>,
     licences: Option<Spanned<Scalar>>,
+    view_share: Option<Spanned<Scalar>>,
 }
 
 impl SettingsText {
@@ -271,6 +272,7 @@ impl SettingsText {
             ("memory_per_cpu", &self.memory_per_cpu),
             ("max_cpus", &self.max_cpus),
             ("licences", &self.licences),
+            ("view_share", &self.view_share),
         ]
     }
 }
@@ -379,7 +381,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `pass_time`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`, `history_keep`, `history_most`, `job_limit`, `script_limit`, `submit_limit`, `ghosts`, `allocation`, `memory_per_cpu`, `max_cpus`, `licences`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `pass_time`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`, `history_keep`, `history_most`, `job_limit`, `script_limit`, `submit_limit`, `ghosts`, `allocation`, `memory_per_cpu`, `max_cpus`, `licences`, `view_share`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,

@@ -17,6 +17,8 @@ pub enum Assumption {
     Uncut,
     /// The complex application of W1 is the one of this number, from 1 (001, §6.2: n_CEM).
     ComplexAt { number: u32 },
+    /// An application may choose from this share of each cluster only (001, §8); rigid ones of more nodes are cut to it.
+    ViewShare { percent: u32 },
     /// Wall times are those that the users of the log asked for (001, footnote 3), not run times with some slack.
     WallsOfLog,
 }
@@ -25,7 +27,7 @@ pub enum Assumption {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "'{0}' is no assumption: write complex=PART (0.001 to 100), complex-at=NUMBER (1 to 201), walls=log, \
-     order=subscription, operations=search or jobs=uncut"
+     view-share=PERCENT, order=subscription, operations=search or jobs=uncut"
 )]
 pub struct UnknownAssumption(String);
 
@@ -37,6 +39,10 @@ impl FromStr for Assumption {
         if let Some(number) = text.strip_prefix("complex-at=") {
             let number = number.parse().ok().filter(|number| (1..=201).contains(number)).ok_or_else(unknown)?;
             return Ok(Assumption::ComplexAt { number });
+        }
+        if let Some(percent) = text.strip_prefix("view-share=") {
+            let percent = percent.parse().ok().filter(|percent| (1..=100).contains(percent)).ok_or_else(unknown)?;
+            return Ok(Assumption::ViewShare { percent });
         }
         match text {
             "walls=log" => Ok(Assumption::WallsOfLog),
@@ -63,6 +69,7 @@ mod tests {
         assert_eq!("complex=0.25".parse(), Ok(Assumption::ComplexSize { thousandths: 250 }));
         assert_eq!("complex-at=201".parse(), Ok(Assumption::ComplexAt { number: 201 }));
         assert_eq!("walls=log".parse(), Ok(Assumption::WallsOfLog));
+        assert_eq!("view-share=50".parse(), Ok(Assumption::ViewShare { percent: 50 }));
         assert_eq!("order=subscription".parse(), Ok(Assumption::OrderOfSubscription));
         for wrong in [
             "complex=0",
@@ -73,6 +80,8 @@ mod tests {
             "jobs",
             "complex-at=0",
             "complex-at=202",
+            "view-share=0",
+            "view-share=101",
             "",
         ] {
             assert_eq!(wrong.parse::<Assumption>(), Err(UnknownAssumption(wrong.to_owned())));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
-use super::{Assumption, Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run};
+use super::{Assumption, Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run, share};
 use crate::delegated::{self, CLUSTER_NODES, Complex, Mix, Platform};
 use rms_sim::Dice;
 use rms_sim::workload::swf::{Cleaned, Record, Trace, TraceJob};
@@ -282,7 +282,10 @@ impl Case {
             false => &logs.first.jobs[..n_jobs.min(logs.first.jobs.len())],
         };
         let platform = Platform { n_clusters };
-        let applications = delegated::applications(jobs, mix, platform, self.seed);
+        let mut applications = delegated::applications(jobs, mix, platform, self.seed);
+        if let Some(Assumption::ViewShare { percent }) = assumption {
+            share::cut(&mut applications, percent);
+        }
         let clusters: Vec<(ClusterId, u32)> = platform.clusters().map(|cluster| (cluster, CLUSTER_NODES)).collect();
         let experiment = Experiment {
             system,

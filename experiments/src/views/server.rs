@@ -11,8 +11,8 @@ use rms_core::plan::{self, Scope};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms};
 use rms_model::{ClusterId, Identity, Inventory, NodeId, NodeLink, Role, Span, Time, profile};
 
-use super::Experiment;
 use super::outcome::Cost;
+use super::{Assumption, Experiment};
 
 pub(super) struct Server<'c> {
     rms: Rms,
@@ -125,8 +125,13 @@ pub(super) fn cluster_name(cluster: ClusterId) -> String {
 }
 
 fn facts(experiment: &Experiment<'_>, fair_start: Span) -> Vec<Fact> {
+    let view_share = match experiment.assumption {
+        Some(Assumption::ViewShare { percent }) => percent,
+        Some(_) | None => 100,
+    };
     let settings = [
         ("queue_depth", "0".to_owned()),
+        ("view_share", view_share.to_string()),
         ("fair_start", fair_start.to_string()),
         ("resched_timer", experiment.resched_timer.to_string()),
     ];

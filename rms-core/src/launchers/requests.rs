@@ -73,7 +73,7 @@ impl Launchers<'_> {
                 let cluster = name.cloned().unwrap_or_else(|| format!("number {cluster}, which does not exist"));
                 return Err(Refusal::NotInView { job, cluster, shown: self.nodes_meeting(filter) });
             }
-            if *wanted > views::n_meeting(self.jobs.state(), filter, *cluster) {
+            if *wanted > views::n_choosable(self.jobs.state(), filter, *cluster) {
                 let constraint = admit::describe(&filter.constraint);
                 let possible = self.nodes_meeting(filter);
                 return Err(Refusal::TooManyNodes { wanted: *wanted, constraint, possible });
@@ -82,11 +82,17 @@ impl Launchers<'_> {
         Ok(())
     }
 
-    /// The clusters that a filter may name, and how many nodes of each meet it.
+    /// The clusters that a filter may name, how many nodes of each meet it, and how many of them may be chosen from.
     pub(super) fn nodes_meeting(&self, filter: &Filter) -> String {
         let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
         let count = |(cluster, name): (&ClusterId, &String)| {
-            format!("cluster {name} has {}", views::n_meeting(self.jobs.state(), filter, *cluster))
+            let n_meeting = views::n_meeting(self.jobs.state(), filter, *cluster);
+            match views::choosable(self.jobs.state(), *cluster, n_meeting) {
+                all if all == n_meeting => format!("cluster {name} has {all}"),
+                share => {
+                    format!("cluster {name} lets one application choose from {share} of its {n_meeting} (view_share)")
+                }
+            }
         };
         let named = self.jobs.state().clusters().iter().filter(|(_, name)| is_named(name));
         named.map(count).collect::<Vec<_>>().join(", ")
@@ -120,7 +126,7 @@ impl Launchers<'_> {
         ClusterInfo {
             cluster,
             name: self.jobs.state().clusters()[&cluster].clone(),
-            nodes: kinds.values().sum(),
+            nodes: views::choosable(self.jobs.state(), cluster, kinds.values().sum()),
             cpus: least(&|kind| kind.cpus),
             sockets: least(&|kind| kind.sockets),
             cores: least(&|kind| kind.cores),

@@ -59,8 +59,11 @@ struct Stream {
 #[derive(Clone, Debug)]
 struct Told {
     info: u64,
+    /// As it was shown, without nodes that it may not choose from.
     capacity: u32,
+    hidden: u32,
     cop: Seen,
+    occupied: Arc<Profile>,
 }
 
 /// A profile that somebody saw, and what is left of it.
@@ -77,8 +80,12 @@ struct Seen {
 /// A cluster as all see it who see it now.
 #[derive(Clone, Debug)]
 struct Snapshot {
+    /// Of this many nodes an application may choose from all but `hidden`.
     capacity: u32,
+    hidden: u32,
     cop: Seen,
+    /// What is shown as occupied: as much as leaves free what is free, but never more than may be chosen from.
+    occupied: Arc<Profile>,
     /// 001, B.1: what it costs to send it.
     bytes: u64,
 }
@@ -166,7 +173,8 @@ impl Streams {
             let profile = view.get(cluster).cloned().unwrap_or_default().cut_before(at);
             let info = self.infos.get(cluster).copied().unwrap_or(0);
             let cop = Seen::of(profile, at);
-            stream.told.insert((*cluster, 0), Told { info, capacity: *capacity, cop });
+            let occupied = Arc::clone(&cop.occupied);
+            stream.told.insert((*cluster, 0), Told { info, capacity: *capacity, hidden: 0, cop, occupied });
         }
     }
 
@@ -187,10 +195,11 @@ impl Streams {
             self.info_changed(entry.cluster);
         }
         if let Fact::SettingChanged { change } = fact
-            && change.subject.starts_with("allocation")
+            && let Some(subject) = ["allocation", "view_share"].iter().find_map(|key| change.subject.strip_prefix(key))
         {
-            let clusters: Vec<ClusterId> = state.clusters().keys().copied().collect();
-            clusters.into_iter().for_each(|cluster| self.info_changed(cluster));
+            let is_meant = |name: &String| subject.strip_prefix('@').is_none_or(|subject| subject == name);
+            let clusters = state.clusters().iter().filter(|(_, name)| is_meant(name));
+            clusters.for_each(|(cluster, _)| self.info_changed(*cluster));
         }
         if let Fact::ClusterLinkSet { link, .. } = fact {
             self.info_changed(link.between.0);
@@ -255,8 +264,8 @@ impl Streams {
                 let kind = latest.classes.get(&class)?.clone();
                 let Some(snapshot) = latest.shown.get_mut(&(kind, cluster)) else { continue };
                 snapshot.cut(now);
-                let told = Told { info, capacity: snapshot.capacity, cop: snapshot.cop.clone() };
-                let occupied = Some(Arc::clone(&told.cop.occupied));
+                let told = snapshot.told(info);
+                let occupied = Some(Arc::clone(&told.occupied));
                 clusters.push(ClusterChange { cluster, shape, info: shape == 0, capacity: told.capacity, occupied });
                 stream.told.insert((cluster, shape), told);
                 bytes += snapshot.bytes;
@@ -337,14 +346,24 @@ impl Looker<'_> {
         for cluster in &stream.shown {
             let info = self.infos.get(cluster).copied().unwrap_or(0);
             for ((ledger, kind), shape) in seen.iter().zip(0..) {
-                let capacity = ledger.capacity_of(*cluster);
+                let usable = ledger.capacity_of(*cluster);
+                let capacity = choosable(self.state, *cluster, usable);
+                let hidden = usable - capacity;
                 let told = stream.told.get_mut(&(*cluster, shape));
                 let is_known = told.is_some();
                 let (mut is_same, mut is_info_same) = (false, false);
                 if let Some(told) = told {
                     told.cop.pass_time(self.now);
-                    is_same = told.cop.digest == ledger.digest(*cluster);
+                    is_same = told.cop.digest == ledger.digest(*cluster) && told.hidden == hidden;
                     is_info_same = told.info == info;
+                    if !is_same && told.hidden.max(hidden) > 0 {
+                        // It may be behind what is hidden that something has changed.
+                        let snapshot = snapshot(&mut self.snapshots, (self.state, ledger), kind, *cluster, self.now);
+                        is_same = told.occupied.cut_before(self.now) == *snapshot.occupied;
+                        if is_same {
+                            *told = Told { capacity: told.capacity, ..snapshot.told(told.info) };
+                        }
+                    }
                     let is_size_same = told.capacity == capacity;
                     (told.info, told.capacity) = (info, capacity);
                     if is_same && is_size_same && (is_info_same || shape > 0) {
@@ -356,10 +375,10 @@ impl Looker<'_> {
                 let mut occupied = None;
                 bytes += 1;
                 if tells_occupied {
-                    let snapshot = snapshot(&mut self.snapshots, ledger, kind, *cluster, self.now);
+                    let snapshot = snapshot(&mut self.snapshots, (self.state, ledger), kind, *cluster, self.now);
                     bytes += snapshot.bytes - 1;
-                    occupied = Some(Arc::clone(&snapshot.cop.occupied));
-                    stream.told.insert((*cluster, shape), Told { info, capacity, cop: snapshot.cop.clone() });
+                    occupied = Some(Arc::clone(&snapshot.occupied));
+                    stream.told.insert((*cluster, shape), snapshot.told(info));
                 }
                 let info = shape == 0 && (!is_known || !is_info_same);
                 clusters.push(ClusterChange { cluster: *cluster, shape, info, capacity, occupied });
@@ -406,7 +425,7 @@ impl Looker<'_> {
             }
             let (ledger, kind) = pass.seen_as(class);
             for cluster in self.state.clusters().keys() {
-                let snapshot = snapshot(&mut self.snapshots, ledger, &kind, *cluster, self.now);
+                let snapshot = snapshot(&mut self.snapshots, (self.state, ledger), &kind, *cluster, self.now);
                 shown.insert((kind.clone(), *cluster), snapshot.clone());
             }
             classes.insert(class.clone(), kind);
@@ -418,7 +437,7 @@ impl Looker<'_> {
 /// The cluster as it looks now, made once for all who see the same.
 fn snapshot<'m>(
     snapshots: &'m mut BTreeMap<(Kind, ClusterId), Snapshot>,
-    ledger: &Ledger<'_>,
+    (state, ledger): (&State, &Ledger<'_>),
     kind: &Kind,
     cluster: ClusterId,
     now: Time,
@@ -426,7 +445,9 @@ fn snapshot<'m>(
     let digest = ledger.digest(cluster);
     let make = || {
         let occupied = ledger.view.get(&cluster).map(|profile| profile.cut_before(now)).unwrap_or_default();
-        Snapshot::of(ledger.capacity_of(cluster), Seen::with_digest(occupied, digest, now))
+        let capacity = ledger.capacity_of(cluster);
+        let hidden = capacity - choosable(state, cluster, capacity);
+        Snapshot::of(capacity, hidden, Seen::with_digest(occupied, digest, now))
     };
     let snapshot = snapshots.entry((kind.clone(), cluster)).or_insert_with(make);
     if snapshot.cop.digest != digest {
@@ -436,17 +457,27 @@ fn snapshot<'m>(
 }
 
 impl Snapshot {
-    fn of(capacity: u32, cop: Seen) -> Snapshot {
-        let begins_now = cop.occupied.steps().next().is_some_and(|step| step.from == cop.as_of);
+    fn of(capacity: u32, hidden: u32, cop: Seen) -> Snapshot {
+        let occupied = match hidden {
+            0 => Arc::clone(&cop.occupied),
+            hidden => Arc::new(Profile::new().or_beyond(&cop.occupied, i64::from(hidden))),
+        };
+        let begins_now = occupied.steps().next().is_some_and(|step| step.from == cop.as_of);
         // A gap before the first step counts as one, and the end of the last one does not.
-        let n_pairs = cop.occupied.n_steps() - usize::from(begins_now);
-        Snapshot { capacity, cop, bytes: 1 + 8 * n_pairs as u64 }
+        let n_pairs = occupied.n_steps() - usize::from(begins_now);
+        Snapshot { capacity, hidden, cop, occupied, bytes: 1 + 8 * n_pairs as u64 }
+    }
+
+    /// It was sent.
+    fn told(&self, info: u64) -> Told {
+        let Snapshot { capacity, hidden, cop, occupied, bytes: _ } = self;
+        Told { info, capacity: capacity - hidden, hidden: *hidden, cop: cop.clone(), occupied: Arc::clone(occupied) }
     }
 
     /// Leaves out what has passed.
     fn cut(&mut self, now: Time) {
         if self.cop.as_of < now {
-            *self = Snapshot::of(self.capacity, Seen::of(self.cop.occupied.cut_before(now), now));
+            *self = Snapshot::of(self.capacity, self.hidden, Seen::of(self.cop.occupied.cut_before(now), now));
         }
     }
 }
@@ -490,10 +521,20 @@ pub(crate) fn shown(state: &State, filter: &Filter) -> Vec<ClusterId> {
         let meeting = || kinds_meeting(state, filter, cluster);
         let total = meeting()
             .fold(0_u64, |sum, (kind, n_alike)| sum.saturating_add(kind.memory.0.saturating_mul(n_alike.into())));
-        n_meeting(state, filter, cluster) >= filter.least_nodes.max(1) && total >= filter.total_memory.0
+        n_choosable(state, filter, cluster) >= filter.least_nodes.max(1) && total >= filter.total_memory.0
     };
     let clusters = state.clusters().iter();
     clusters.filter(|(cluster, name)| is_named(name) && has_enough(**cluster)).map(|(cluster, _)| *cluster).collect()
+}
+
+/// How many of so many nodes of a cluster an application with an external launcher may choose from (001, §8).
+pub(crate) fn choosable(state: &State, cluster: ClusterId, n_nodes: u32) -> u32 {
+    state.clusters().get(&cluster).map_or(n_nodes, |name| state.settings().choosable_in(name, n_nodes))
+}
+
+/// How many of the nodes that meet the filter it may choose from.
+pub(crate) fn n_choosable(state: &State, filter: &Filter, cluster: ClusterId) -> u32 {
+    choosable(state, cluster, n_meeting(state, filter, cluster))
 }
 
 /// Nodes of a cluster that exist and meet the filter, whether or not they are up today.

@@ -4,6 +4,7 @@ mod ghosts;
 mod held;
 mod notices;
 mod rules;
+mod shares;
 mod silence;
 mod slices;
 

@@ -20,6 +20,7 @@ pub enum Subject<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keyed {
     FairStart,
+    ViewShare,
     Allocation,
     MemoryPerCpu,
     MaxCpus,
@@ -38,8 +39,9 @@ pub const AS_OTHERS: &str = "default";
 
 impl Keyed {
     /// In the order they are shown.
-    pub(super) const ALL: [Keyed; 12] = [
+    pub(super) const ALL: [Keyed; 13] = [
         Keyed::FairStart,
+        Keyed::ViewShare,
         Keyed::Allocation,
         Keyed::MemoryPerCpu,
         Keyed::MaxCpus,
@@ -56,6 +58,7 @@ impl Keyed {
     pub(super) fn name(self) -> &'static str {
         match self {
             Keyed::FairStart => "fair_start",
+            Keyed::ViewShare => "view_share",
             Keyed::Allocation => "allocation",
             Keyed::MemoryPerCpu => "memory_per_cpu",
             Keyed::MaxCpus => "max_cpus",
@@ -80,6 +83,7 @@ impl Keyed {
     pub(super) fn subject(self, name: &str) -> Subject<'_> {
         match self {
             Keyed::FairStart
+            | Keyed::ViewShare
             | Keyed::Allocation
             | Keyed::MemoryPerCpu
             | Keyed::MaxCpus

@@ -140,3 +140,18 @@ fn a_depth_is_a_number_or_auto() {
     }
     assert!(settings.set("pass_time", "0s").is_err());
 }
+
+#[test]
+fn a_share_of_a_view_is_rounded_up_to_one_node_at_least() {
+    let mut settings = Settings::default();
+    assert_eq!([0, 1, 128].map(|n_nodes| settings.choosable_in("a", n_nodes)), [0, 1, 128]);
+    settings.set("view_share", "25").expect("a share");
+    settings.set("view_share@b", "1").expect("a share");
+    assert_eq!([0, 1, 4, 5, u32::MAX].map(|n_nodes| settings.choosable_in("a", n_nodes)), [0, 1, 1, 2, 1 << 30]);
+    assert_eq!([1, 100, 101].map(|n_nodes| settings.choosable_in("b", n_nodes)), [1, 1, 2]);
+    for wrong in ["0", "101", "half"] {
+        assert!(settings.set("view_share", wrong).is_err());
+    }
+    settings.forget_cluster("b");
+    assert_eq!(settings.choosable_in("b", 8), 2);
+}

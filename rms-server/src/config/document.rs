@@ -28,6 +28,10 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # could use them.
 # ghosts = "always"
 
+# Percent of a cluster's nodes that one application with an external launcher may choose from: it is shown so many, and may
+# ask for so many, one at least. A cluster may have its own: rms admin set view_share@CLUSTER 50.
+# view_share = 100
+
 # How nodes are given to jobs: "nodes" (each belongs to one job) or "cores" (jobs share nodes, each with cores of its
 # own). A cluster may have its own: rms admin set allocation@CLUSTER cores.
 # allocation = "nodes"

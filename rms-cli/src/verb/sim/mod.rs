@@ -12,6 +12,7 @@ mod offline;
 mod progress;
 mod replay;
 mod schedule;
+mod shares;
 mod side_by_side;
 mod swf;
 mod trace_file;

@@ -9,6 +9,7 @@ use rms_sim::workload::swf::Trace;
 use serde_json::{Value, json};
 
 use super::figures;
+use super::shares::{self, Shares};
 use super::side_by_side;
 use super::trace_file;
 use crate::context::Context;
@@ -29,7 +30,9 @@ Examples:
                                            jobs, to see that it works
   rms sim views --figure 9 --seeds 5 --out figures
   rms sim views --out figures --trace LLNL-Atlas-2006-2.1-cln.swf.gz --json
-  rms sim views --figure 10 --assume order=subscription")]
+  rms sim views --figure 10 --assume order=subscription
+  rms sim views --view-shares 100,50,25    what it costs if an application may
+                                           choose from a share of each cluster")]
 pub struct Args {
     /// Which figure: 7 to 11, or all
     #[arg(long, value_name = "NUMBER", default_value = "all")]
@@ -47,9 +50,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Change one assumption of ours: complex=0.1 (size of the complex application), order=subscription (of the queue),
-    /// operations=search (count no views), jobs=uncut (leave out larger ones)
+    /// operations=search (count no views), jobs=uncut (leave out larger ones), view-share=50 (of each cluster)
     #[arg(long, value_name = "WHAT")]
     assume: Option<Assumption>,
+    /// No figure, but a table by the share of each cluster that an application may choose from, in percent
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', conflicts_with_all = ["figure", "out", "trace", "assume"],
+        value_parser = clap::value_parser!(u32).range(1..=100))]
+    view_shares: Vec<u32>,
     /// Few points and few jobs: too little to judge the claims by
     #[arg(long)]
     quick: bool,
@@ -73,6 +80,12 @@ impl std::str::FromStr for Which {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    let n_threads = args.threads.map(usize::from).or_else(|| std::thread::available_parallelism().ok().map(Into::into));
+    let n_threads = n_threads.unwrap_or(1);
+    if !args.view_shares.is_empty() {
+        let (percents, n_seeds, first_seed, quick) = (&args.view_shares, args.seeds, args.seed, args.quick);
+        return shares::run(&Shares { percents, n_seeds, first_seed, quick, n_threads }, context);
+    }
     let logs = match &args.trace {
         Some(path) => read(path, args.assume)?,
         None => Logs::of(&delegated::first_log(), args.assume),
@@ -86,12 +99,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         let failed = |error| Failure::io(format!("{} cannot be made", dir.display()), error);
         std::fs::create_dir_all(dir).map_err(failed)?;
     }
-    let n_threads = args.threads.map(usize::from).or_else(|| std::thread::available_parallelism().ok().map(Into::into));
     let mut reports = Vec::new();
     for figure in chosen {
         let cases = figure.cases(effort, args.assume);
         let run = |case: &Case| case.run(&logs, &mut side_by_side::thread_cpu).map(|values| (*case, values));
-        let ran = side_by_side::map(&cases, n_threads.unwrap_or(1), run);
+        let ran = side_by_side::map(&cases, n_threads, run);
         let ran: Vec<(Case, Values)> =
             ran.into_iter().collect::<Result<_, _>>().map_err(|error| Failure::new("experiment", chain(&error)))?;
         reports.push(Report::new(figure, effort, &ran));
