@@ -194,8 +194,11 @@ impl<'a> Grid<'a> {
         if line.room.holds(piece) {
             return Some(ghost);
         }
+        // Who should have left by now stays beyond some who leave in time.
+        let (late, others) = line.holds().split_at(line.holds().partition_point(|hold| hold.until <= self.now));
+        let (before, after) = others.split_at(others.partition_point(|hold| hold.until < self.overdue));
         let mut room = line.room.clone();
-        for hold in line.holds() {
+        for hold in before.iter().chain(late).chain(after) {
             room.take(&hold.piece, -1);
             if room.holds(piece) {
                 let until = if hold.until > self.now { hold.until } else { self.overdue };

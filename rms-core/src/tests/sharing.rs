@@ -139,6 +139,19 @@ fn free_cores_of_several_nodes_are_no_place_for_one_task() {
     assert_eq!(line.estimate.map(|at| at.since(world.now)), Some(Span::from_secs(100)), "{line:?}");
 }
 
+/// It is planned with for ten seconds more, beyond the end of the other one.
+#[test]
+fn a_job_that_stays_too_long_is_expected_to_leave_after_others() {
+    for (cores, secs) in [(4, 10), (3, 5)] {
+        let mut world = shared(&[(4, 0)]);
+        world.asks(Ask { wall_millis: 10_000, ..PLAIN });
+        world.asks(Ask { cores: 2, wall_millis: 20_000, ..PLAIN });
+        world.now += Span::from_secs(15);
+        let waits = world.asks(Ask { cores, ..PLAIN });
+        assert_eq!(world.line(waits).estimate.map(|at| at.since(world.now)), Some(Span::from_secs(secs)), "{cores}");
+    }
+}
+
 #[test]
 fn who_waits_is_told_which_resource_is_short() {
     let mut world = shared(&[(8, 2), (8, 0)]);
