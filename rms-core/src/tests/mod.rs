@@ -2,6 +2,7 @@
 
 pub(crate) mod alone;
 mod answers;
+mod brute;
 pub(crate) mod dice;
 mod evolving;
 mod launchers;
