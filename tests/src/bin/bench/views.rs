@@ -6,12 +6,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rms_api::subscription::{LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag};
+use rms_api::subscription::{Filter, LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms, Ticket};
 use rms_model::settings::Depth;
-use rms_model::{ClusterId, Identity, JobId, Request, Role, Settings, Span, Time};
+use rms_model::{Allocation, ClusterId, Identity, Inventory, JobId, Request, Role, Settings, Slice, Span, Time};
 
-use super::pass::connected;
+use super::pass::connected_with;
 use crate::table::{Table, Target, quantile};
 
 const N_NODES: u32 = 128;
@@ -21,27 +21,38 @@ const SEED: u64 = 7;
 pub fn table() -> Result<Table> {
     let mut table =
         Table::new("Views when one of 128 jobs ends (10,000 launchers subscribed, one cluster of 128 nodes)");
-    for n_waiting in [0, 1_000] {
-        let mut world = World::full(10_000 - n_waiting, n_waiting)?;
+    for (allocation, n_waiting) in
+        [(Allocation::Nodes, 0), (Allocation::Nodes, 1_000), (Allocation::Cores, 0), (Allocation::Cores, 1_000)]
+    {
+        let (by, bound) = match allocation {
+            Allocation::Nodes => (
+                "nodes",
+                "each waiting launcher sees another profile, of up to two steps for each application before it",
+            ),
+            Allocation::Cores => {
+                ("cores", "each waiting launcher sees other profiles of whole nodes and of two slices")
+            }
+        };
+        let mut world = World::full(10_000 - n_waiting, n_waiting, allocation)?;
         let mut ends: Vec<End> = (0..N_PASSES).map(|_| world.end_a_job()).collect::<Result<_>>()?;
         let mut times: Vec<f64> = ends.iter().map(|end| end.millis).collect();
-        let bound = "each waiting launcher sees another profile, of up to two steps for each application before it";
         for (word, share) in [("median", 0.5), ("slowest", 1.0)] {
-            let what = format!("{n_waiting} of them waiting, {word} of {N_PASSES} passes");
+            let what = format!("by {by}, {n_waiting} of them waiting, {word} of {N_PASSES} passes");
             table.measure(what, quantile(&mut times, share), "ms", Target::Reference, bound);
         }
         ends.sort_by_key(|end| end.n_notices);
         let median = &ends[ends.len() / 2];
-        table.note(format!("{n_waiting} waiting: launchers told"), median.n_notices as f64, "");
-        table.note(format!("{n_waiting} waiting: sent, as 001 counts"), median.bytes as f64 / 1e6, "MB");
+        table.note(format!("by {by}, {n_waiting} waiting: launchers told"), median.n_notices as f64, "");
+        table.note(format!("by {by}, {n_waiting} waiting: sent, as 001 counts"), median.bytes as f64 / 1e6, "MB");
         let idle = world.idle_pass();
-        table.note(format!("{n_waiting} waiting: a pass that finds nothing new"), idle, "ms");
+        table.note(format!("by {by}, {n_waiting} waiting: a pass that finds nothing new"), idle, "ms");
     }
     Ok(table)
 }
 
 struct World {
     rms: Rms,
+    allocation: Allocation,
     now: Time,
     running: Vec<JobId>,
 }
@@ -50,6 +61,10 @@ struct End {
     millis: f64,
     n_notices: usize,
     bytes: u64,
+}
+
+fn cores(cores: u32) -> Slice {
+    Slice { cores, ..Slice::default() }
 }
 
 /// The pass is timed, not the disk.
@@ -64,19 +79,20 @@ impl Journal for Forgetful {
 }
 
 impl World {
-    /// All nodes are taken, one by each running application; the waiting ones want up to 64 of them.
-    fn full(n_silent: usize, n_waiting: usize) -> Result<World> {
-        let settings = Settings { queue_depth: Depth::All, ..Settings::default() };
+    /// All nodes are taken, one by each running application; the waiting ones want up to 64 of them. Where nodes are shared,
+    /// those that run have three quarters of each, and those that wait want a half.
+    fn full(n_silent: usize, n_waiting: usize, allocation: Allocation) -> Result<World> {
+        let settings = Settings { queue_depth: Depth::All, allocation, ..Settings::default() };
         let rms = Rms::new(Config { settings, ..Config::default() });
-        let mut world = World { rms, now: Time::from_secs(1_000_000), running: Vec::new() };
+        let mut world = World { rms, allocation, now: Time::from_secs(1_000_000), running: Vec::new() };
         for node_idx in 0..N_NODES {
-            world.handle(connected(node_idx));
+            world.handle(connected_with(node_idx, Inventory { cores: 64, cpus: 64, ..Inventory::default() }));
         }
         world.handle(Event::Tick);
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
         for _ in 0..N_NODES {
             let job = world.subscribe()?;
-            world.request(job, 1, Span::from_mins(random.random_range(10..1440)));
+            world.request(job, 1, Span::from_mins(random.random_range(10..1440)), 48);
             world.running.push(job);
         }
         world.handle(Event::Tick);
@@ -85,7 +101,7 @@ impl World {
         }
         for _ in 0..n_waiting {
             let job = world.subscribe()?;
-            world.request(job, random.random_range(2..=64), Span::from_mins(random.random_range(10..1440)));
+            world.request(job, random.random_range(2..=64), Span::from_mins(random.random_range(10..1440)), 32);
         }
         for _ in 0..n_silent {
             world.subscribe()?;
@@ -95,7 +111,12 @@ impl World {
     }
 
     fn subscribe(&mut self) -> Result<JobId> {
-        let subscription = Subscription::named("bench");
+        let slices = match self.allocation {
+            Allocation::Nodes => Vec::new(),
+            Allocation::Cores => vec![cores(8), cores(32)],
+        };
+        let filter = Filter { slices, ..Filter::default() };
+        let subscription = Subscription { filter, ..Subscription::named("bench") };
         for effect in self.call(LauncherCall::Subscribe(Box::new(subscription))) {
             if let Effect::LauncherAnswer { answer: Ok(LauncherAnswer::Subscribed { job, .. }), .. } = effect {
                 return Ok(job);
@@ -104,9 +125,14 @@ impl World {
         bail!("a subscription was refused")
     }
 
-    fn request(&mut self, job: JobId, nodes: u32, wall: Span) {
-        let request = Request::on_one(ClusterId(0), nodes, wall);
-        self.call(LauncherCall::Request { job, wish: LauncherRequest::of_nodes(Tag(1), 1, request) });
+    /// With so many cores of each node, where nodes are shared.
+    fn request(&mut self, job: JobId, nodes: u32, wall: Span, n_cores: u32) {
+        let whole = LauncherRequest::of_nodes(Tag(1), 1, Request::on_one(ClusterId(0), nodes, wall));
+        let wish = match self.allocation {
+            Allocation::Nodes => whole,
+            Allocation::Cores => LauncherRequest { slice: cores(n_cores), ..whole },
+        };
+        self.call(LauncherCall::Request { job, wish });
     }
 
     fn call(&mut self, call: LauncherCall) -> Vec<Effect> {
