@@ -176,10 +176,81 @@ fn a_schedule_gives_no_core_twice_and_each_job_what_it_asked_for() {
             let is_same = (two[0].0, two[0].1) == (two[1].0, two[1].1);
             assert!(!is_same || two[0].3 <= two[1].2, "{policy}, {allocation}: {two:?}");
         }
+        let size = ["--nodes", "100", "--cores-per-node", "8", "--memory-per-node", "1G", "--json"];
+        let output = rms(&[&["sim", "check", path], &size[..]].concat());
+        let checked: Value = serde_json::from_slice(&output.stdout).expect("one value");
+        assert!(output.status.success() && checked["memory_checked"] == true, "{checked}");
+        assert_eq!(checked["lines"], figures["jobs"]);
     }
     let output = rms(&["sim", "swf", TRACE, "--nodes", "9", "--schedule", dir.path().to_str().expect("a plain name")]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && message.contains("name a file with --schedule"), "{message}");
+}
+
+#[test]
+fn a_schedule_that_could_not_have_run_is_told_with_its_lines() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("ran.jsonl");
+    let path = file.to_str().expect("a plain name");
+    let check = |text: &[u8], rest: &[&str]| {
+        std::fs::write(&file, text).expect("a file");
+        let output = rms(&[&["sim", "check", path], rest].concat());
+        let said = if output.status.success() { output.stdout } else { output.stderr };
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let line = |job: i64, start: &str, end: &str, memory: u64| {
+        format!(
+            r#"{{"job":{job},"submit":0,"start":{start},"end":{end},"nodes":[{{"node":3,"cores":[{}],"memory_mib":{memory}}}]}}"#,
+            job % 2
+        )
+    };
+    let sound = [line(7, "0", "10.5", 60), line(8, "0", "20", 40), line(9, "10.5", "30", 60)].join("\n");
+    let (code, said) = check(sound.as_bytes(), &[]);
+    assert!(code == Some(0) && said.contains("3 lines, 3 jobs, 1 nodes: nothing is given twice"), "{said}");
+    assert!(said.contains("memory was not checked"), "{said}");
+    assert_eq!(check(sound.as_bytes(), &["--memory-per-node", "100M"]).0, Some(0));
+    assert_eq!(check(b"", &[]).0, Some(0));
+
+    let broken = |text: &str, rest: &[&str], parts: &[&str]| {
+        let (code, said) = check(text.as_bytes(), rest);
+        assert_eq!(code, Some(1), "{said}");
+        parts.iter().for_each(|part| assert!(said.contains(part), "'{said}' does not say '{part}'"));
+    };
+    let twice = [line(7, "0", "10.5", 0), line(9, "10", "12", 0)].join("\n");
+    let parts = ["core 1 of node 3 is given twice", "from 10 s to 10.5 s", "line 1 (job 7", "line 2 (job 9"];
+    broken(&twice, &[], &parts);
+    let parts = ["node 3 gives 100 MiB", "has 99 MiB", "from 0 s to 10.5 s", "line 1 (job 7", "line 2 (job 8"];
+    broken(&sound, &["--memory-per-node", "99M"], &parts);
+    broken(&sound, &["--nodes", "3"], &["there is no node 3: nodes count from 0 to 2, line 1"]);
+    broken(&sound, &["--cores-per-node", "1"], &["node 3 has no core 1"]);
+    broken(&line(7, "-1", "4", 0), &[], &["starts before it was submitted, line 1 (job 7, submit 0 s, start -1 s"]);
+    broken(&line(7, "9", "4", 0), &[], &["ends before it starts, line 1 (job 7"]);
+    let again = [line(7, "0", "10", 0), line(7, "9", "12", 0)].join("\n");
+    broken(&again, &[], &["runs twice at one time, from 9 s to 10 s: line 1 (job 7"]);
+
+    let hostile = [
+        ("", "EOF"),
+        ("no JSON", "line 2: expected"),
+        ("[1,2]", "line 2: "),
+        (r#"{"job":7}"#, "missing field `submit`"),
+        (r#"{"job":1e99,"submit":0,"start":0,"end":1,"nodes":[]}"#, "line 2: invalid type"),
+        (
+            r#"{"job":1,"submit":0,"start":0,"end":18446744073709551615,"nodes":[]}"#,
+            "'end': 18446744073709551615 is too",
+        ),
+        (r#"{"job":1,"submit":0,"start":0,"end":1e300,"nodes":[]}"#, "'end': 1e+300 is too large"),
+        (r#"{"job":1,"submit":0,"start":0,"end":1,"nodes":[{"node":-1,"cores":[0],"memory_mib":0}]}"#, "expected u32"),
+        (r#"{"job":1,"submit":0,"start":0,"end":1,"nodes":[{"node":0,"cores":[4294967295],"memory_mib":0}]}"#, "65535"),
+        (r#"{"job":1,"submit":0,"start":0,"end":1,"nodes":[{"node":0,"cores":[5,5],"memory_mib":0}]}"#, "twice"),
+        (&"[".repeat(100_000), "line 2: "),
+    ];
+    for (text, part) in hostile {
+        broken(&format!("{}\n{text}\n", line(7, "0", "1", 0)), &[], &["line 2", part]);
+    }
+    let (code, said) = check(&[0xff, 0xfe, b'\n'], &[]);
+    assert!(code == Some(1) && said.contains("cannot be read"), "{said}");
+    let output = rms(&["sim", "check", dir.path().join("none").to_str().expect("a plain name")]);
+    assert!(output.status.code() == Some(1), "a file that is not there");
 }
 
 /// A sweep over a trace; whatever follows comes last.

@@ -31,7 +31,7 @@ pub use progress::Elastic;
 use progress::Progress;
 pub use result::{Figures, Finished, Summary};
 use schedule::Schedule;
-pub use schedule::{Part, Stretch};
+pub use schedule::{Capacity, Part, Stretch, Unsound, check_schedule};
 pub use trace::TraceJobs;
 pub use trace::submission;
 

@@ -1,10 +1,14 @@
 //! Records what ran where and when, a stretch of time for each set of nodes that a job had.
 
+mod check;
+
 use std::collections::BTreeMap;
 
 use rms_core::State;
 use rms_core::state::job::Job;
 use rms_model::{Indices, JobId, Mebibytes, NodeId, Time};
+
+pub use check::{Capacity, Unsound, check_schedule};
 
 /// A job ran on the same nodes for all of this time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 mod against_past;
 mod answer;
+mod check;
 mod cost;
 mod curve;
 mod figures;
@@ -31,6 +32,8 @@ Examples:
                                            submitted at once
   rms sim swf trace.swf.gz --nodes 128     a trace through the scheduler of the
                                            server
+  rms sim check ran.jsonl                  whether a schedule that was written
+                                           could have run
   rms sim replay /var/lib/limber/server --set policy=easy
   rms sim tune /var/lib/limber/server      which fair_start and resched_timer
                                            suit one's own jobs
@@ -50,6 +53,8 @@ enum SimVerb {
     Offline(offline::Args),
     /// Run a trace in the Standard Workload Format through the server's scheduler
     Swf(swf::Args),
+    /// Check a schedule file: nothing of a node is given twice at one instant
+    Check(check::Args),
     /// Run a server's own past again, under other settings
     Replay(replay::Args),
     /// Sweep fair_start and resched_timer, and recommend
@@ -64,6 +69,7 @@ pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     match args.verb {
         SimVerb::Offline(args) => offline::run(&args, context),
         SimVerb::Swf(args) => swf::run(&args, context),
+        SimVerb::Check(args) => check::run(&args, context),
         SimVerb::Replay(args) => replay::run(&args, context),
         SimVerb::Tune(args) => tune::run(&args, context),
         SimVerb::Views(args) => views::run(&args, context),
