@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rms_api::subscription::{ClusterInfos, Grant, Launchable, Tag};
-use rms_model::{JobId, Outcome, Request, Run, Slice};
+use rms_model::{JobId, Outcome, Request, Run};
 use rms_wire::Backoff;
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -16,10 +16,10 @@ use super::Subscription;
 use super::program::Program;
 use super::seen::Seen;
 use super::session::{News, Session};
+use super::wanted::Wanted;
 use crate::client::Client;
 use crate::client::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 use crate::error::{CallError, ConnectError};
-use crate::schedule::Proposal;
 
 /// An algorithm that chooses what an application asks for (001, §5.2), and uses what it gets.
 ///
@@ -105,27 +105,6 @@ pub enum Choice {
 
 /// A search for a request; it runs on a thread of its own.
 pub type Computing = Box<dyn FnOnce() -> Option<Wanted> + Send>;
-
-/// What an application asks for: nodes, for how long, and what of each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Nodes by cluster, and the wall time.
-    pub request: Request,
-    /// Without cores: whole nodes.
-    pub slice: Slice,
-}
-
-impl From<Request> for Wanted {
-    fn from(request: Request) -> Wanted {
-        Wanted { request, slice: Slice::default() }
-    }
-}
-
-impl From<Proposal> for Wanted {
-    fn from(proposal: Proposal) -> Wanted {
-        Wanted { request: proposal.request, slice: proposal.slice }
-    }
-}
 
 impl Choice {
     /// [`Choice::Compute`] of a closure.

@@ -55,8 +55,9 @@ mod program;
 mod ready;
 mod seen;
 mod session;
+mod wanted;
 
-pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using, Wanted, resume, run};
+pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using, resume, run};
 pub use program::Program;
 pub use ready::{Model, NoModel, Planned, Walls, cem, iterative, linked, moldable, moldable_cores, planned, rigid};
 pub use rms_api::subscription::{
@@ -65,3 +66,4 @@ pub use rms_api::subscription::{
 };
 pub use seen::{Kept, Seen};
 pub use session::{News, Session, Traffic};
+pub use wanted::Wanted;

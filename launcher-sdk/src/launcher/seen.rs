@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rms_api::subscription::{ClusterInfo, ClusterInfos, ClusterLink, LauncherView};
 use rms_model::{ClusterId, Profile, Time};
 
-use super::drive::Wanted;
+use super::wanted::Wanted;
 use crate::schedule::Sight;
 
 /// The view of an application together with what is known of the clusters, at one instant.

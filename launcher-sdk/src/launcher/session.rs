@@ -11,7 +11,7 @@ use rms_wire::link::{Outbox, OutboxClosed};
 use rms_wire::parts::ViewParts;
 use rms_wire::{ByteCount, ClientRequest, LauncherSays, LauncherTold, LinkError, Receiver};
 
-use super::drive::Wanted;
+use super::wanted::Wanted;
 use crate::client::Client;
 use crate::error::CallError;
 
