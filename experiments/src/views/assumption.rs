@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::delegated::{Application, CLUSTER_NODES, Model};
+
 /// One assumption of the experiments, changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assumption {
@@ -56,6 +58,21 @@ impl FromStr for Assumption {
                     .then(|| Assumption::ComplexSize { thousandths: (part * 1000.0).round() as u32 })
                     .ok_or_else(unknown)
             }
+        }
+    }
+}
+
+/// A rigid application of more nodes than the share asks for as many as that, and does the same work on them.
+pub(super) fn cut_to_share(applications: &mut [Application], percent: u32) {
+    let most = (CLUSTER_NODES * percent).div_ceil(100).max(1);
+    for application in applications {
+        match &mut application.model {
+            Model::OnOne { sizes, amdahl: _ } => {
+                sizes.least = sizes.least.min(most);
+                sizes.most = sizes.most.min(most);
+            }
+            // They take what they are shown.
+            Model::Iterative(_) | Model::FastestFirst(_) => {}
         }
     }
 }

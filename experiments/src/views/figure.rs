@@ -7,7 +7,8 @@ use std::time::Duration;
 use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
-use super::{Assumption, Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run, share};
+use super::assumption::cut_to_share;
+use super::{Assumption, Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run};
 use crate::delegated::{self, CLUSTER_NODES, Complex, Mix, Platform};
 use rms_sim::Dice;
 use rms_sim::workload::swf::{Cleaned, Record, Trace, TraceJob};
@@ -284,7 +285,7 @@ impl Case {
         let platform = Platform { n_clusters };
         let mut applications = delegated::applications(jobs, mix, platform, self.seed);
         if let Some(Assumption::ViewShare { percent }) = assumption {
-            share::cut(&mut applications, percent);
+            cut_to_share(&mut applications, percent);
         }
         let clusters: Vec<(ClusterId, u32)> = platform.clusters().map(|cluster| (cluster, CLUSTER_NODES)).collect();
         let experiment = Experiment {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use rms_model::{ClusterId, Span, Time};
 use serde::Serialize;
 
+use super::assumption::cut_to_share;
 use super::figure::{Logs, N_JOBS};
 use super::{Assumption, Experiment, FAIR_START, Heard, Outcome, RESCHED_TIMER, System, ViewsError, run};
-use crate::delegated::{self, Application, CLUSTER_NODES, Mix, Model, Platform};
+use crate::delegated::{self, Application, CLUSTER_NODES, Mix, Platform};
 
 /// One run: a workload on four clusters with a share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +59,7 @@ impl ShareCase {
         let platform = Platform { n_clusters: N_CLUSTERS };
         let jobs = &logs.first.jobs[..n_jobs.min(N_JOBS).min(logs.first.jobs.len())];
         let mut applications = delegated::applications(jobs, Mix::w2(self.p_cem), platform, self.seed);
-        cut(&mut applications, self.percent);
+        cut_to_share(&mut applications, self.percent);
         let clusters: Vec<(ClusterId, u32)> = platform.clusters().map(|cluster| (cluster, CLUSTER_NODES)).collect();
         let experiment = Experiment {
             system: System::Views,
@@ -71,21 +72,6 @@ impl ShareCase {
         };
         let n_nodes = clusters.iter().map(|(_, n_nodes)| f64::from(*n_nodes)).sum();
         Ok(ShareValues::of(&run(&experiment, clock)?, &applications, n_nodes))
-    }
-}
-
-/// A rigid application of more nodes than the share asks for as many as that, and does the same work on them.
-pub(super) fn cut(applications: &mut [Application], percent: u32) {
-    let most = (CLUSTER_NODES * percent).div_ceil(100).max(1);
-    for application in applications {
-        match &mut application.model {
-            Model::OnOne { sizes, amdahl: _ } => {
-                sizes.least = sizes.least.min(most);
-                sizes.most = sizes.most.min(most);
-            }
-            // They take what they are shown.
-            Model::Iterative(_) | Model::FastestFirst(_) => {}
-        }
     }
 }
 
