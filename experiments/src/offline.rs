@@ -9,7 +9,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rms_core::plan::fit::{self, Fit, TooLarge};
+use rms_core::plan::compact;
+use rms_core::plan::fit::{Fit, TooLarge};
 use rms_model::evolution::MAX_STAGES;
 use rms_model::{Evolution, ExpandLimit, Expansion, Profile, Time};
 use thiserror::Error;
@@ -92,9 +93,9 @@ pub fn schedule(algorithm: Algorithm, capacity: u32, apps: &[Evolution]) -> Resu
     let expansion = algorithm.expansion();
     let place = |app: &Evolution| {
         let fit = match algorithm {
-            Algorithm::Cbf => fit::place(&occupied, capacity, &app.rigid(), expansion, Time::EPOCH)?,
+            Algorithm::Cbf => compact::place(&occupied, capacity, &app.rigid(), expansion, Time::EPOCH)?,
             Algorithm::Nos | Algorithm::Mic | Algorithm::MicCompact | Algorithm::Inf | Algorithm::InfCompact => {
-                fit::place(&occupied, capacity, app, expansion, Time::EPOCH)?
+                compact::place(&occupied, capacity, app, expansion, Time::EPOCH)?
             }
         };
         fit.occupy(&mut occupied);

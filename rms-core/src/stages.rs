@@ -8,8 +8,9 @@ use rms_model::{Evolution, Evolving, Identity, JobId, NodeId, Profile, Span, Sta
 
 use crate::admit;
 use crate::context::Context;
-use crate::plan::evolve::{cluster_of, occupation_beside};
+use crate::plan::evolve::occupation_beside;
 use crate::plan::fit::{self, Fit};
+use crate::plan::parts::cluster_of;
 use crate::plan::row_beside;
 use crate::rights;
 use crate::state::course::{Course, Evolved, Leg};

@@ -61,7 +61,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Without cores it is no part of a node.
+    /// A slice without cores stands for a whole node.
     pub fn is_none(&self) -> bool {
         self.cores == 0
     }

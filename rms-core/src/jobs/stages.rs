@@ -5,7 +5,7 @@ use rms_model::{ExpandLimit, JobId, NodeId, Outcome, Time, Usage};
 
 use super::Jobs;
 use crate::plan;
-use crate::plan::evolve::cluster_of;
+use crate::plan::parts::cluster_of;
 use crate::state::course::Course;
 use crate::state::fact::Fact;
 use crate::state::job::{Phase, Started};

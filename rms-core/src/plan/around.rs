@@ -6,7 +6,7 @@ use negotiation::NegotiationId;
 use rms_model::job::TaskCount;
 use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Profile, Request, ResourceRequest, Span, Time, View};
 
-use super::evolve::{self, WhichNodes};
+use super::parts::{self, WhichNodes};
 use super::policy::{Walk, considered, n_free};
 use super::{Placed, Plan, Scope};
 use crate::state::State;
@@ -74,7 +74,7 @@ pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: Negotiation
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let entry = &state.jobs()[&job];
     let negotiation = entry.negotiations.as_ref().and_then(|negotiations| negotiations.get(id));
-    if let (Some(negotiation), Some((from, until))) = (negotiation, evolve::held(entry, now, state.settings())) {
+    if let (Some(negotiation), Some((from, until))) = (negotiation, parts::held(entry, now, state.settings())) {
         let (more, fewer): (Vec<NodeId>, Vec<NodeId>) = (
             nodes.iter().filter(|node| !negotiation.held.contains(node)).copied().collect(),
             negotiation.held.iter().filter(|node| !nodes.contains(node)).copied().collect(),
@@ -94,7 +94,7 @@ pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[L
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let leaving = state.holding().flat_map(|(job, entry)| {
         let parts =
-            evolve::parts(entry, now, state.settings()).into_iter().filter(|part| part.nodes == WhichNodes::Leaving);
+            parts::parts(entry, now, state.settings()).into_iter().filter(|part| part.nodes == WhichNodes::Leaving);
         parts.map(move |part| Loss { job, nodes: entry.leaving(), until: part.until })
     });
     for Loss { job, nodes, until } in leaving.chain(losses.iter().cloned()) {
@@ -118,7 +118,7 @@ pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) 
 /// How many nodes of a cluster an application may have, beside its own and as long as these, while everybody starts as
 /// the plan says.
 pub(crate) fn room_beside(state: &State, plan: &Plan, job: JobId, cluster: ClusterId) -> u32 {
-    let held = evolve::held(&state.jobs()[&job], plan.now, state.settings());
+    let held = parts::held(&state.jobs()[&job], plan.now, state.settings());
     held.map_or(0, |(_, until)| room(state, plan, cluster, until))
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn spare_cores(state: &State, now: Time, job: JobId, nodes: &[NodeId]
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     walk.queue(considered(state), Scope::Estimates);
-    let until = evolve::held(&state.jobs()[&job], now, state.settings()).map_or(now, |(_, until)| until);
+    let until = parts::held(&state.jobs()[&job], now, state.settings()).map_or(now, |(_, until)| until);
     let spare = |node: &NodeId| walk.pass.grids.n_spare_cores(state.nodes().get(node)?.cluster, *node, until);
     nodes.iter().map(|node| spare(node).unwrap_or(0)).collect()
 }

@@ -3,9 +3,24 @@
 //! It is the base fit with time running backwards from the completion: the last stage stays, and the gap before a
 //! stage is covered by the stage before it.
 
-use rms_model::{Evolution, ExpandLimit, Profile, Span, Stage, Time};
+use rms_model::{Evolution, ExpandLimit, Expansion, Profile, Span, Stage, Time};
 
-use super::fit::{First, Fit, least_starts};
+use super::fit::{First, Fit, TooLarge, fit, least_starts};
+
+/// [`fit`], and [`compact`] if that is wanted.
+///
+/// # Errors
+/// As [`fit`].
+pub fn place(
+    occupied: &Profile,
+    capacity: u32,
+    request: &Evolution,
+    expansion: Expansion,
+    from: Time,
+) -> Result<Fit, TooLarge> {
+    let base = fit(occupied, capacity, request, expansion.limit, from)?;
+    Ok(if expansion.compacting { compact(occupied, capacity, request, expansion.limit, base) } else { base })
+}
 
 /// `base` must be the fit of `request` for the same occupation, capacity and limit.
 pub fn compact(occupied: &Profile, capacity: u32, request: &Evolution, limit: ExpandLimit, base: Fit) -> Fit {
@@ -31,9 +46,7 @@ pub fn compact(occupied: &Profile, capacity: u32, request: &Evolution, limit: Ex
 
 #[cfg(test)]
 mod tests {
-    use super::super::fit::{fit, place};
     use super::*;
-    use rms_model::Expansion;
 
     #[test]
     fn a_wait_that_was_not_needed_is_taken_out() {

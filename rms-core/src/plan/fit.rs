@@ -5,10 +5,8 @@
 //! constraints are closed under the component-wise minimum, and the fit is the least of them. So every stage gets a lower
 //! bound, and the bounds are raised, each by what its neighbours require, until none moves any more.
 
-use rms_model::{Evolution, ExpandLimit, Expansion, Profile, Span, Stage, Time};
+use rms_model::{Evolution, ExpandLimit, Profile, Span, Stage, Time};
 use thiserror::Error;
-
-use super::compact::compact;
 
 /// A profile that was placed (003: the scheduled EP).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,21 +42,6 @@ impl Fit {
             occupied.add(block);
         }
     }
-}
-
-/// [`fit`], and [`compact`] if that is wanted.
-///
-/// # Errors
-/// As [`fit`].
-pub fn place(
-    occupied: &Profile,
-    capacity: u32,
-    request: &Evolution,
-    expansion: Expansion,
-    from: Time,
-) -> Result<Fit, TooLarge> {
-    let base = fit(occupied, capacity, request, expansion.limit, from)?;
-    Ok(if expansion.compacting { compact(occupied, capacity, request, expansion.limit, base) } else { base })
 }
 
 /// The earliest completion of `request` beside what occupies some of `capacity` nodes, not starting before `from`. The

@@ -10,8 +10,8 @@ use rms_model::{ClusterId, Inventory, JobId, NodeId, Profile, Request, Span, Tim
 
 use super::Blocked;
 use super::digest::Digest;
-use super::evolve::{self, Part, WhichNodes};
 use super::frontier::Frontier;
+use super::parts::{Part, WhichNodes, cluster_of, parts};
 use crate::state::State;
 use crate::state::constraint_of;
 use crate::state::job::Job;
@@ -100,7 +100,7 @@ impl<'a> Ledger<'a> {
     fn base(&self, state: &State, now: Time, without: Option<JobId>) -> View {
         let mut blocks: BTreeMap<ClusterId, Vec<Block>> = BTreeMap::new();
         for (_, entry) in state.holding().filter(|(job, _)| Some(*job) != without) {
-            for Part { from, until, nodes } in evolve::parts(entry, now, state.settings()) {
+            for Part { from, until, nodes } in parts(entry, now, state.settings()) {
                 for (cluster, nodes) in self.share_of(state, entry, nodes) {
                     blocks.entry(cluster).or_default().push(Block { from, until, nodes });
                 }
@@ -134,7 +134,7 @@ impl<'a> Ledger<'a> {
             WhichNodes::Promised => self.count(state, &entry.promised_nodes().collect::<Vec<_>>()),
             WhichNodes::Count(wanted) => {
                 let Some(started) = entry.started() else { return BTreeMap::new() };
-                let cluster = evolve::cluster_of(&started.request);
+                let cluster = cluster_of(&started.request);
                 if state.is_shared(cluster) {
                     return BTreeMap::new();
                 }
@@ -142,7 +142,7 @@ impl<'a> Ledger<'a> {
                 let more = wanted.saturating_sub(entry.nodes().len() as u32);
                 let n_elsewhere = if self.eligible.is_some() && more > 0 {
                     let constraint = constraint_of(&entry.spec, &started.request);
-                    evolve::n_elsewhere(state, cluster, &constraint, self, entry.nodes())
+                    n_elsewhere(state, cluster, &constraint, self, entry.nodes())
                 } else {
                     0
                 };
@@ -300,6 +300,18 @@ pub(super) fn eligible(state: &State, constraint: &Constraint) -> BTreeSet<NodeI
     state.nodes().iter().filter(|(_, entry)| is_eligible(entry)).map(|(node, _)| *node).collect()
 }
 
+/// Usable nodes of a cluster that meet a constraint, are outside of `here`, and are not among `held`.
+fn n_elsewhere(state: &State, cluster: ClusterId, constraint: &Constraint, here: &Ledger<'_>, held: &[NodeId]) -> u32 {
+    let is_elsewhere = |(node, entry): &(&NodeId, &Node)| {
+        entry.cluster == cluster
+            && entry.is_usable()
+            && !here.contains(**node)
+            && !held.contains(node)
+            && meets(&entry.inventory, constraint)
+    };
+    state.nodes().iter().filter(is_elsewhere).count() as u32
+}
+
 /// Does a node have what every node of the job must have?
 pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
     inventory.memory >= constraint.memory
@@ -342,9 +354,8 @@ pub(super) fn holds(
         .into_iter()
         .map(|((job, from, until), nodes)| (job, JobState::Ghost, false, Block { from, until, nodes }));
     let held = state.holding().flat_map(move |(job, entry)| {
-        let parts = evolve::parts(entry, now, state.settings()).into_iter();
-        let blocks = parts.filter_map(|Part { from, until, nodes }| {
-            let is_offer = nodes == evolve::WhichNodes::Promised;
+        let blocks = parts(entry, now, state.settings()).into_iter().filter_map(|Part { from, until, nodes }| {
+            let is_offer = nodes == WhichNodes::Promised;
             let nodes = all.share_of(state, entry, nodes).get(&cluster).copied()?;
             Some((job, entry.state(), is_offer, Block { from, until, nodes }))
         });

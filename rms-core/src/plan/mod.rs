@@ -19,6 +19,7 @@ mod launcher;
 mod ledger;
 mod licences;
 pub mod notify;
+pub(crate) mod parts;
 mod pass;
 pub mod place;
 mod policy;

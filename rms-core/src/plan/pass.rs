@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, Devices, Evolution, JobId, JobSpec, NodeId, Profile, Request, Span, Time, View};
+use rms_model::{ClusterId, Devices, Evolution, JobId, JobSpec, NodeId, Profile, Request, Slice, Span, Time, View};
 
-use super::evolve;
 use super::fit::Fit;
 use super::grid::Place;
 use super::grids::{self, Grids, WantedBy};
 use super::launcher::{self, Choice, SizedHole};
 use super::ledger::{self, Ledger};
 use super::licences::Licences;
-use super::watched::{Class, Watched};
+use super::parts::cluster_of;
+use super::watched::{Class, Watches};
 use super::{Blocked, Placed, Shortage};
 use crate::state::State;
 use crate::state::job::{Promise, Started};
@@ -46,7 +46,7 @@ pub(super) struct Pass<'a> {
     /// meet, the first one stands for all.
     pub(super) special: BTreeMap<Constraint, Ledger<'a>>,
     /// Slices that launchers look for.
-    pub(super) watched: BTreeMap<Class, Watched<'a>>,
+    pub(super) watches: Watches<'a>,
     /// Which constraint stands for one met before; none if every usable node meets it.
     pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
@@ -133,7 +133,7 @@ impl<'a> Pass<'a> {
             licences: Licences::new(state, now, now + state.settings().kill_grace.max(Span::from_secs(1))),
             all: Ledger::of_all(state, now, None),
             special: BTreeMap::new(),
-            watched: BTreeMap::new(),
+            watches: Watches::default(),
             stands_for: BTreeMap::from([(Constraint::default(), None)]),
             placed: Vec::new(),
             taken: Vec::new(),
@@ -145,7 +145,7 @@ impl<'a> Pass<'a> {
             n_free,
         };
         // Nodes that a running application will need, and can use no others, are kept from the first one on.
-        let counted = state.evolved().filter(|(.., started)| !state.is_shared(evolve::cluster_of(&started.request)));
+        let counted = state.evolved().filter(|(.., started)| !state.is_shared(cluster_of(&started.request)));
         for (_, entry, Started { request, .. }) in counted {
             pass.open_ledger(&constraint_of(&entry.spec, request));
         }
@@ -519,18 +519,18 @@ impl<'a> Pass<'a> {
         for (cluster, block) in taken.blocks() {
             self.all.add(cluster, Block { nodes: sign * block.nodes, ..block });
         }
-        if self.special.is_empty() && self.watched.is_empty() {
+        if self.special.is_empty() && self.watches.is_empty() {
             return;
         }
         // The ledgers are moved out for a moment: the shares of one are counted against another.
         let mut special = std::mem::take(&mut self.special);
-        let mut watched = std::mem::take(&mut self.watched);
-        for Watched { ledger, .. } in watched.values_mut() {
+        let mut watches = std::mem::take(&mut self.watches);
+        for ledger in watches.ledgers_mut() {
             for (cluster, block) in self.shares(taken, ledger, &special) {
                 ledger.add(cluster, Block { nodes: sign * block.nodes, ..block });
             }
         }
-        self.watched = watched;
+        self.watches = watches;
         let shares: Vec<_> = special
             .iter()
             .map(|(constraint, ledger)| (constraint.clone(), self.shares(taken, ledger, &special)))
@@ -568,6 +568,31 @@ impl<'a> Pass<'a> {
             (cluster, Block { nodes, ..block })
         };
         taken.blocks().map(share).collect()
+    }
+
+    /// From now on it is known what the class looks like; before anybody is placed.
+    pub(super) fn watch(&mut self, class: &Class) {
+        let (constraint, slice) = class;
+        if slice.is_none() {
+            self.open_ledger(constraint);
+            return;
+        }
+        let ledger = self.watches.watch(class, self.state, self.now, &self.grids);
+        if self.all.keeps_digests() && !ledger.keeps_digests() {
+            ledger.keep_digests(self.now);
+        }
+    }
+
+    /// What a class that is watched looks like by now, with the constraint that stands for it, if that excludes any.
+    pub(super) fn seen_as(&self, class: &Class) -> (&Ledger<'a>, (Option<Constraint>, Slice)) {
+        let (constraint, slice) = class;
+        if let Some(ledger) = self.watches.ledger(class) {
+            return (ledger, (Some(constraint.clone()), slice.clone()));
+        }
+        match self.stands_for.get(constraint).and_then(Option::as_ref) {
+            Some(known) => (&self.special[known], (Some(known.clone()), Slice::default())),
+            None => (&self.all, (None, Slice::default())),
+        }
     }
 
     /// Makes sure that a ledger exists for a constraint that excludes some nodes.
@@ -627,7 +652,7 @@ impl Taken {
             rigid.map(move |(cluster, wanted)| (*cluster, Block { from: self.at, until, nodes: i64::from(*wanted) }));
         let stages = self.stages.iter().filter(|_| self.places.is_empty());
         let stages = stages.flat_map(|stages| stages.blocks(self.at));
-        rigid.chain(stages.map(|block| (evolve::cluster_of(&self.request), block)))
+        rigid.chain(stages.map(|block| (cluster_of(&self.request), block)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rms_model::{JobId, NodeId, Profile, Time};
 
-use super::evolve::cluster_of;
+use super::parts::cluster_of;
 use super::pass::Pass;
 use super::policy;
 use crate::state::State;

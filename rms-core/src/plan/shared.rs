@@ -40,9 +40,9 @@ impl Pass<'_> {
         if places.is_empty() {
             return;
         }
-        let before = self.room_before(places, times);
+        let before = self.watches.room_before(&self.grids, places, times);
         let blocks = self.grids.take(places, times, sign);
-        self.show_room(places, times, before);
+        self.watches.show_room(&self.grids, places, times, before);
         self.show_blocks(blocks);
     }
 

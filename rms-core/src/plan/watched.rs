@@ -9,16 +9,15 @@ use rms_model::{ClusterId, NodeId, Profile, Slice, Time};
 use super::grid::Place;
 use super::grids::Grids;
 use super::ledger::{self, Ledger};
-use super::pass::Pass;
-use crate::state::{Piece, within};
+use crate::state::{Piece, State, within};
 
 /// What a launcher wants to see: nodes that meet a constraint, whole or, with a slice, as far as they have room for it.
 pub(super) type Class = (Constraint, Slice);
 
 /// Nodes that can give a slice; one is busy while it has no room for it.
 #[derive(Debug)]
-pub(super) struct Watched<'a> {
-    pub(super) ledger: Ledger<'a>,
+struct Watched<'a> {
+    ledger: Ledger<'a>,
     /// On clusters where jobs share nodes, what serves it, by kind of node.
     pieces: BTreeMap<ClusterId, Vec<Vec<Piece>>>,
 }
@@ -38,65 +37,63 @@ impl Watched<'_> {
     }
 }
 
+/// All that is watched in a pass.
+#[derive(Debug, Default)]
+pub(super) struct Watches<'a> {
+    by_class: BTreeMap<Class, Watched<'a>>,
+}
+
 /// Of each class that is watched, when each of some places' nodes has room.
 pub(super) type RoomBefore = Vec<Vec<Vec<(Time, Time)>>>;
 
-impl<'a> Pass<'a> {
-    /// From now on it is known what the class looks like; before anybody is placed.
-    pub(super) fn watch(&mut self, class: &Class) {
-        let (constraint, slice) = class;
-        if slice.is_none() {
-            self.open_ledger(constraint);
-            return;
-        }
-        if self.watched.contains_key(class) {
-            return;
-        }
-        let (constraint, slice) = within(constraint, slice);
-        let eligible: BTreeSet<NodeId> = ledger::eligible(self.state, &constraint);
-        let pieces = self.grids.by_cluster.iter().map(|(cluster, grid)| (*cluster, grid.pieces(&slice))).collect();
-        let mut watched = Watched { ledger: Ledger::of(self.state, self.now, eligible, None), pieces };
-        for (cluster, grid) in &self.grids.by_cluster {
-            let all_times = (self.now, Time::NEVER);
-            let mut blocks = Vec::new();
-            for node in grid.usable().filter(|node| watched.ledger.contains(*node)) {
-                let room = watched.times_with_room(&self.grids, *cluster, node, all_times);
-                blocks.extend(without(&room, all_times).map(|(from, until)| Block { from, until, nodes: 1 }));
-            }
-            watched.ledger.show(*cluster, Profile::from_blocks(blocks));
-        }
-        if self.all.keeps_digests() {
-            watched.ledger.keep_digests(self.now);
-        }
-        self.watched.insert(class.clone(), watched);
+impl<'a> Watches<'a> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_class.is_empty()
     }
 
-    /// What a class looks like by now, with the constraint that stands for it, if that excludes any; it is watched.
-    pub(super) fn seen_as(&self, class: &Class) -> (&Ledger<'a>, (Option<Constraint>, Slice)) {
-        let (constraint, slice) = class;
-        if let Some(watched) = self.watched.get(class) {
-            return (&watched.ledger, (Some(constraint.clone()), slice.clone()));
-        }
-        match self.stands_for.get(constraint).and_then(Option::as_ref) {
-            Some(known) => (&self.special[known], (Some(known.clone()), Slice::default())),
-            None => (&self.all, (None, Slice::default())),
-        }
+    /// From now on it is known what the class, which has a slice, looks like; before anybody is placed.
+    pub(super) fn watch(&mut self, class: &Class, state: &'a State, now: Time, grids: &Grids<'a>) -> &mut Ledger<'a> {
+        let (constraint, slice) = within(&class.0, &class.1);
+        let open = || {
+            let eligible: BTreeSet<NodeId> = ledger::eligible(state, &constraint);
+            let pieces = grids.by_cluster.iter().map(|(cluster, grid)| (*cluster, grid.pieces(&slice))).collect();
+            let mut watched = Watched { ledger: Ledger::of(state, now, eligible, None), pieces };
+            for (cluster, grid) in &grids.by_cluster {
+                let all_times = (now, Time::NEVER);
+                let mut blocks = Vec::new();
+                for node in grid.usable().filter(|node| watched.ledger.contains(*node)) {
+                    let room = watched.times_with_room(grids, *cluster, node, all_times);
+                    blocks.extend(without(&room, all_times).map(|(from, until)| Block { from, until, nodes: 1 }));
+                }
+                watched.ledger.show(*cluster, Profile::from_blocks(blocks));
+            }
+            watched
+        };
+        &mut self.by_class.entry(class.clone()).or_insert_with(open).ledger
+    }
+
+    pub(super) fn ledger(&self, class: &Class) -> Option<&Ledger<'a>> {
+        self.by_class.get(class).map(|watched| &watched.ledger)
+    }
+
+    pub(super) fn ledgers_mut(&mut self) -> impl Iterator<Item = &mut Ledger<'a>> {
+        self.by_class.values_mut().map(|watched| &mut watched.ledger)
     }
 
     /// When places that are about to be taken, or given back, have room for what is watched.
-    pub(super) fn room_before(&self, places: &[Place], times: (Time, Time)) -> RoomBefore {
+    pub(super) fn room_before(&self, grids: &Grids<'_>, places: &[Place], times: (Time, Time)) -> RoomBefore {
         let room = |watched: &Watched<'a>| {
-            let of_place = |place: &Place| watched.times_with_room(&self.grids, place.cluster, place.node, times);
+            let of_place = |place: &Place| watched.times_with_room(grids, place.cluster, place.node, times);
             places.iter().map(of_place).collect()
         };
-        self.watched.values().map(room).collect()
+        self.by_class.values().map(room).collect()
     }
 
     /// They were taken, or given back.
-    pub(super) fn show_room(&mut self, places: &[Place], times: (Time, Time), before: RoomBefore) {
-        for (watched, before) in self.watched.values_mut().zip(before) {
+    pub(super) fn show_room(&mut self, grids: &Grids<'_>, places: &[Place], times: (Time, Time), before: RoomBefore) {
+        for (watched, before) in self.by_class.values_mut().zip(before) {
             for (place, before) in places.iter().zip(before) {
-                let after = watched.times_with_room(&self.grids, place.cluster, place.node, times);
+                let after = watched.times_with_room(grids, place.cluster, place.node, times);
                 if before == after {
                     continue;
                 }
@@ -122,6 +119,7 @@ mod tests {
     use rms_api::call::{Nodes, Shape};
     use rms_model::{Inventory, Mebibytes, Span};
 
+    use super::super::pass::Pass;
     use super::*;
     use crate::tests::World;
     use crate::tests::dice::for_seeds;
@@ -155,16 +153,14 @@ mod tests {
             for job in state.queue() {
                 pass.place(&state.jobs()[&job].spec, world.now);
             }
-            for (class, watched) in &std::mem::take(&mut pass.watched) {
-                let mut fresh = Pass::new(state, world.now, 0);
-                std::mem::swap(&mut fresh.grids.by_cluster, &mut pass.grids.by_cluster);
-                fresh.watch(class);
-                let again = &fresh.watched[class].ledger;
+            for class in &classes {
+                let watched = pass.watches.ledger(class).expect("it is watched");
+                let mut fresh = Watches::default();
+                let again = fresh.watch(class, state, world.now, &pass.grids);
                 for cluster in state.clusters().keys() {
                     let seen = |ledger: &Ledger<'_>| ledger.view.get(cluster).cloned().unwrap_or_default();
-                    assert_eq!(seen(&watched.ledger), seen(again), "{class:?}");
+                    assert_eq!(seen(watched), seen(again), "{class:?}");
                 }
-                std::mem::swap(&mut fresh.grids.by_cluster, &mut pass.grids.by_cluster);
             }
         });
     }

@@ -179,7 +179,7 @@ fn where_nodes_are_given_away_whole_a_slice_is_the_least_that_a_node_has() {
     assert_eq!((launchers.seen(&view, 0).1, launchers.seen(&view, 1).1), (vec![(50, 1)], vec![(50, 1)]));
 }
 
-/// Whoever listens all the time knows what one who comes now is told.
+/// A launcher that was told each change knows the same as one that subscribes now.
 #[test]
 fn what_was_told_in_pieces_is_what_there_is_to_see() {
     for_seeds("what_was_told_in_pieces_is_what_there_is_to_see", 40, |dice| {

@@ -1,0 +1,112 @@
+//! What jobs that hold nodes will hold when; evolving ones stage by stage.
+
+use rms_model::{ClusterId, Request, Settings, Span, Time};
+
+use crate::state::job::{Job, Phase, Started};
+use crate::state::negotiations::promise_end;
+
+/// What a job that holds nodes will hold for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) from: Time,
+    pub(super) until: Time,
+    pub(super) nodes: WhichNodes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WhichNodes {
+    /// Those of its current stage.
+    Held,
+    /// Of those the ones that it has not agreed to give back.
+    Staying,
+    /// Those of one cluster, of which a ghost may leave one before the others.
+    In(ClusterId),
+    /// Those it has freed, until their processes are gone.
+    Leaving,
+    /// Those that are kept for what is negotiated with it.
+    Promised,
+    /// So many of its cluster; nobody knows yet which.
+    Count(u32),
+}
+
+/// The times for which a started job or a ghost keeps nodes from others (R3), an evolving one stage by stage. Who should
+/// have gone but has not is seen a little longer than now, or others would be planned into it.
+pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
+    let overdue = now + settings.kill_grace.max(Span::from_secs(1));
+    let mut parts = parts_as_held(entry, now, overdue);
+    if let Some((agreed, _)) = entry.agreed_to_leave() {
+        // Others are planned for what it has promised, or nodes that come together for one of them would be lent out
+        // meanwhile.
+        split(&mut parts, promise_end(settings, agreed).max(overdue));
+    }
+    parts
+}
+
+/// From when until when a job holds what it holds, as far as anybody knows now.
+pub(super) fn held(entry: &Job, now: Time, settings: &Settings) -> Option<(Time, Time)> {
+    let parts = parts_as_held(entry, now, now + settings.kill_grace.max(Span::from_secs(1)));
+    parts.iter().find(|part| part.nodes == WhichNodes::Held).map(|part| (part.from, part.until))
+}
+
+/// What is held beyond that time is only what stays.
+fn split(parts: &mut Vec<Part>, at: Time) {
+    let Some(held) = parts.iter_mut().find(|part| part.nodes == WhichNodes::Held && part.until > at) else { return };
+    let later = Part { from: at, until: held.until, nodes: WhichNodes::Staying };
+    held.until = at;
+    parts.push(later);
+}
+
+fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
+    match &entry.phase {
+        Phase::Started(Started { evolved: Some(evolved), ending: None, at, .. }) => {
+            let course = &evolved.course;
+            // What is late begins now at the earliest, and what comes after it is late, too.
+            let late_by = now.since(course.next_change());
+            let is_due = course.next_change() <= now;
+            let is_growing = course.next().is_some_and(|next| next.nodes > course.current().nodes);
+            let held_until = if is_due && !is_growing { overdue } else { course.next_change() + late_by };
+            let mut parts = vec![Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Held }];
+            if !evolved.leaving.is_empty() {
+                parts.push(Part { from: (*at).min(now), until: overdue, nodes: WhichNodes::Leaving });
+            }
+            // It may have them as long as all others.
+            if entry.promised_nodes().next().is_some() {
+                parts.push(Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Promised });
+            }
+            let next_starts = course.legs.iter().skip(2).map(|leg| leg.start).chain([course.end()]);
+            for (leg, until) in course.legs.iter().skip(1).zip(next_starts) {
+                let from = (leg.start + late_by).max(held_until);
+                parts.push(Part { from, until: until + late_by, nodes: WhichNodes::Count(leg.nodes) });
+            }
+            parts
+        }
+        Phase::Started(started) => {
+            let planned = started.at + started.request.wall;
+            // The clock may have been set back since: what holds a node holds it now.
+            let until = if planned > now { planned } else { overdue };
+            let held = Part { from: started.at.min(now), until, nodes: WhichNodes::Held };
+            let leaving = Part { until: overdue, nodes: WhichNodes::Leaving, ..held };
+            let promised = Part { nodes: WhichNodes::Promised, ..held };
+            let is_leaving = !entry.leaving().is_empty();
+            let is_promised = entry.promised_nodes().next().is_some();
+            let parts = [Some(held), is_leaving.then_some(leaving), is_promised.then_some(promised)];
+            parts.into_iter().flatten().collect()
+        }
+        Phase::Ghost(ghost) if ghost.parts.is_empty() => {
+            vec![Part { from: ghost.done_at.min(now), until: ghost.until, nodes: WhichNodes::Held }]
+        }
+        Phase::Ghost(ghost) => {
+            let part = |cluster: &ClusterId| {
+                let (from, until) = (ghost.done_at.min(now), ghost.until_in(*cluster));
+                Part { from, until, nodes: WhichNodes::In(*cluster) }
+            };
+            ghost.request.nodes.keys().map(part).collect()
+        }
+        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => Vec::new(),
+    }
+}
+
+/// The cluster of an evolving application: it has nodes of one only.
+pub(crate) fn cluster_of(request: &Request) -> ClusterId {
+    request.nodes.keys().next().copied().expect("an evolving application names its cluster")
+}
