@@ -71,8 +71,8 @@ pub struct Shape<'a> {
 }
 
 /// The shape, the cluster and the number of its nodes that complete first, where the application counts cores: so do
-/// `sizes`, and so does its wall time. Among equal completions the earlier start wins, then fewer cores, then the shape
-/// that comes first. Whether the room that several nodes have is on the same ones throughout is for the server to find.
+/// `sizes`, and so does its wall time. Among equal completions the earlier start wins, then fewer cores, then fewer
+/// nodes. Whether the room that several nodes have is on the same ones throughout is for the server to find.
 pub fn propose_cores(shapes: &[Shape<'_>], now: Time, sizes: Sizes, application: &impl WallTime) -> Option<Proposal> {
     let of_shape = |shape: &Shape<'_>| {
         let of_cluster = |(cluster, cores): (&ClusterId, &u32)| {
@@ -85,7 +85,10 @@ pub fn propose_cores(shapes: &[Shape<'_>], now: Time, sizes: Sizes, application:
         shape.cores.iter().filter_map(of_cluster).collect::<Vec<_>>()
     };
     let all = shapes.iter().flat_map(of_shape);
-    all.min_by_key(|(n_cores, proposal)| (proposal.completion(), proposal.start, *n_cores)).map(|(_, best)| best)
+    let rank = |(n_cores, proposal): &(u32, Proposal)| {
+        (proposal.completion(), proposal.start, *n_cores, proposal.request.n_nodes())
+    };
+    all.min_by_key(rank).map(|(_, best)| best)
 }
 
 /// An application that counts cores, on nodes that have so many each.

@@ -1,7 +1,7 @@
 //! Runs a command on as many cores as let it complete first, on nodes that are shared: whole nodes, or some cores of
 //! several (001, §5.2.1, with what its views leave out: the inside of a node).
 //!
-//! `rms up --allocation cores`, then `cargo run -p launcher-sdk --example cores -- 0.95 3600 16 ./solver`: 95 % of it is
+//! `rms up`, `rms admin set allocation cores`, then `cargo run -p launcher-sdk --example cores -- 0.95 3600 16 ./solver`: 95 % of it is
 //! parallel, an hour on one core, at most 16 cores. The command runs once on each node and is told how many CPUs it has
 //! there by `RMS_CPUS_ON_NODE`, as the programs of all jobs are.
 

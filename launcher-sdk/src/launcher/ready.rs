@@ -277,11 +277,9 @@ mod tests {
 
     use super::*;
 
-    /// Clusters a and b of 8 nodes; a is all busy for so many seconds.
-    fn check(launcher: &mut impl Launcher, busy: i64, expected: Option<(&str, u32, i64)>) {
-        let now = Time::from_secs(1000);
-        let ids = [("a", ClusterId(0)), ("b", ClusterId(1))];
-        let info = |(name, cluster): (&str, ClusterId)| ClusterInfo {
+    /// A cluster of 8 nodes of 4 cores.
+    fn of_8(name: &str, cluster: ClusterId) -> ClusterInfo {
+        ClusterInfo {
             cluster,
             name: name.to_owned(),
             nodes: 8,
@@ -290,11 +288,21 @@ mod tests {
             features: Default::default(),
             sockets: 1,
             cores: 4,
-            speed_milli: if name == "a" { 1000 } else { 500 },
+            speed_milli: 1000,
             scratch: Mebibytes(0),
             total_memory: Mebibytes(8),
             devices: Default::default(),
             shared: false,
+        }
+    }
+
+    /// Clusters a and b of 8 nodes; a is all busy for so many seconds.
+    fn check(launcher: &mut impl Launcher, busy: i64, expected: Option<(&str, u32, i64)>) {
+        let now = Time::from_secs(1000);
+        let ids = [("a", ClusterId(0)), ("b", ClusterId(1))];
+        let info = |(name, cluster): (&str, ClusterId)| {
+            let speed_milli = if name == "a" { 1000 } else { 500 };
+            ClusterInfo { speed_milli, ..of_8(name, cluster) }
         };
         let link = ClusterLink { between: (ClusterId(0), ClusterId(1)), latency_us: 100_000, bandwidth_mbit: 0 };
         let infos = ClusterInfos { clusters: ids.map(info).to_vec(), links: vec![link] };
@@ -332,22 +340,7 @@ mod tests {
             occupied: [(a, busy(100, 8))].into(),
             slices: [slice(1, 5), slice(2, 8)].into(),
         };
-        let info = ClusterInfo {
-            cluster: a,
-            name: "a".to_owned(),
-            nodes: 8,
-            cpus: 4,
-            memory: Mebibytes(1),
-            features: Default::default(),
-            sockets: 1,
-            cores: 4,
-            speed_milli: 1000,
-            scratch: Mebibytes(0),
-            total_memory: Mebibytes(8),
-            devices: Default::default(),
-            shared: true,
-        };
-        let infos = |shared| ClusterInfos { clusters: vec![ClusterInfo { shared, ..info.clone() }], links: Vec::new() };
+        let infos = |shared| ClusterInfos { clusters: vec![ClusterInfo { shared, ..of_8("a", a) }], links: Vec::new() };
         let slices = [2, 3].map(|cores| Slice { cores, ..Slice::default() });
         let on_one = |secs| Model::amdahl(1.0, Walls::Everywhere(Span::from_secs(secs))).expect("a part");
         let propose = |secs, most, shared| {
@@ -359,6 +352,7 @@ mod tests {
         };
         assert_eq!(propose(60, 32, true), (0, 3, 2, Span::from_secs(10)), "6 cores at once");
         assert_eq!(propose(60, 4, true), (0, 2, 2, Span::from_secs(15)), "no more than it can use");
+        assert_eq!(propose(6000, 4, true), (0, 2, 2, Span::from_secs(1500)), "as soon as that many cores are free");
         assert_eq!(propose(6000, 32, true), (100, 8, 0, Span::from_secs(188)), "all cores, later, complete first");
         assert_eq!(propose(60, 32, false), (100, 8, 0, Span::from_secs(2)), "there nodes are given away whole");
     }
