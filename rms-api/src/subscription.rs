@@ -326,6 +326,7 @@ impl LauncherView {
                     slice.capacity.remove(&cluster);
                     slice.occupied.remove(&cluster);
                 }
+                self.slices.retain(|_, slice| !slice.capacity.is_empty());
                 continue;
             }
             let (of_capacity, of_occupied) = match shape {

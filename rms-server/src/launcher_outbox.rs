@@ -255,6 +255,18 @@ mod tests {
             change(2, vec![gone(1)]),
             change(3, vec![cluster(1, 8, half())]),
         ]);
+        let shaped = |shape, occupied| ClusterChange { shape, ..cluster(1, 8, occupied) };
+        check(vec![
+            change(1, vec![cluster(1, 8, full()), shaped(1, full()), shaped(2, full())]),
+            change(2, vec![shaped(2, half())]),
+            change(3, vec![cluster(1, 8, None)]),
+        ]);
+        check(vec![change(1, vec![cluster(1, 8, full()), shaped(1, half())]), change(2, vec![gone(1)])]);
+        check(vec![
+            change(1, vec![cluster(1, 8, full()), shaped(1, half())]),
+            change(2, vec![gone(1)]),
+            change(3, vec![cluster(1, 8, half()), shaped(1, full())]),
+        ]);
     }
 
     #[test]
