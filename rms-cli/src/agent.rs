@@ -22,6 +22,7 @@ pub struct ToAgent(OwnedWriteHalf);
 pub struct FromAgent {
     read: OwnedReadHalf,
     decoder: Decoder,
+    was_reset: bool,
 }
 
 /// The agent's socket, if this is a process of a job.
@@ -55,7 +56,7 @@ pub async fn call(socket: &Path, call: &Call) -> Result<(FromAgent, ToAgent), Fa
     let mut to = ToAgent(write);
     // One that turns us away says why, and may have left before it was asked.
     let _heard_below = to.send(&frame::message(call)).await;
-    Ok((FromAgent { read, decoder: Decoder::default() }, to))
+    Ok((FromAgent { read, decoder: Decoder::default(), was_reset: false }, to))
 }
 
 impl ToAgent {
@@ -90,10 +91,20 @@ impl FromAgent {
             }
             let mut piece = vec![0; 64 << 10];
             match self.read.read(&mut piece).await {
-                Ok(0) | Err(_) => return Ok(None),
+                Ok(0) => return Ok(None),
+                Err(error) => {
+                    self.was_reset = error.kind() == io::ErrorKind::ConnectionReset;
+                    return Ok(None);
+                }
                 Ok(n) => self.decoder.push(&piece[..n]),
             }
         }
+    }
+
+    /// The agent is gone and had not read all that it was told: the kernel resets such a connection, also one that the
+    /// agent had not accepted yet.
+    pub fn left_words_unread(&self) -> bool {
+        self.was_reset
     }
 }
 
@@ -114,3 +125,29 @@ pub async fn credentials(socket: &Path) -> Result<(PathBuf, String), Failure> {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// An agent that was stopped without having read a call may be called again; after that it may have begun what was asked.
+    #[tokio::test]
+    async fn a_call_that_was_not_read_is_told_from_one_that_was() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("agent");
+        for (is_accepted, is_read) in [(false, false), (true, false), (true, true)] {
+            let _left_over = std::fs::remove_file(&path);
+            let listener = UnixListener::bind(&path).expect("a socket");
+            let (mut from, _to) = call(&path, &Call::Credentials { credentials: () }).await.expect("it listens");
+            let accepted = is_accepted.then(|| listener.accept().expect("a caller").0);
+            if let Some(mut stream) = accepted.as_ref().filter(|_| is_read) {
+                assert!(io::Read::read(&mut stream, &mut [0; 1024]).expect("a call") > 0);
+            }
+            drop((listener, accepted));
+            assert!(from.next().await.expect("no frame").is_none());
+            assert_eq!(from.left_words_unread(), !is_read, "accepted: {is_accepted}");
+        }
+    }
+}

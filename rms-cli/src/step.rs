@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use launcher_sdk::Stream;
@@ -111,7 +111,8 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         n_tasks: Vec::new(),
         open: BTreeMap::new(),
     };
-    let (from, to) = agent::call(socket, &Call::Step { step: Box::new(request) }).await?;
+    let call = Call::Step { step: Box::new(request) };
+    let (from, to) = agent::call(socket, &call).await?;
     let pieces = match (wanted.input, file) {
         (Input::None, _) => None,
         (Input::First | Input::All, Some(file)) => Some(read(file)),
@@ -123,6 +124,9 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         tells_failures: wanted.tells_failures,
         time: wanted.time,
         deadline: None,
+        socket: socket.to_owned(),
+        call,
+        has_said_more: false,
         to,
         streams: Streams::new(wanted.label),
         files,
@@ -168,6 +172,10 @@ struct Attendant {
     tells_failures: bool,
     time: Option<Span>,
     deadline: Option<Instant>,
+    /// The agent's, and what it was called for.
+    socket: PathBuf,
+    call: Call,
+    has_said_more: bool,
     to: ToAgent,
     streams: Streams,
     files: StepFiles,
@@ -208,6 +216,10 @@ impl Attendant {
                     Some(frame) => self.heard(frame).await?,
                     None if self.started.is_none() && self.ends_by.is_some() => {
                         return Ok(self.ends_by.unwrap_or(BY_INTERRUPT));
+                    }
+                    // It was stopped before it could begin the step.
+                    None if from.left_words_unread() && self.started.is_none() && !self.has_said_more => {
+                        (from, self.to) = agent::call(&self.socket, &self.call).await?;
                     }
                     None => return Err(self.lost()),
                 },
@@ -319,6 +331,7 @@ impl Attendant {
     }
 
     async fn say(&mut self, word: &Say) {
+        self.has_said_more = true;
         // An agent that is gone is heard of apart.
         let _heard_apart = self.to.say(word).await;
     }
