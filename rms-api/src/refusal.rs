@@ -81,6 +81,10 @@ pub enum Refusal {
     )]
     JobLimit { used: u32, max: u32 },
     #[error(
+        "your launchers would look for more than {max} slices that differ, in themselves or in what the nodes must have: use the same ones, or wait until some applications have started"
+    )]
+    SliceLimit { max: usize },
+    #[error(
         "scripts and environments of your jobs would take more than {max} MiB, which is your limit (script_limit; they take {used} MiB now): wait until some have ended, or keep large data in files"
     )]
     ScriptLimit { used: u64, max: u32 },
@@ -225,6 +229,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::WallPassed { .. } => "wall_passed",
         Refusal::SystemFull { .. } => "system_full",
         Refusal::JobLimit { .. } => "job_limit",
+        Refusal::SliceLimit { .. } => "slice_limit",
         Refusal::ScriptLimit { .. } => "script_limit",
         Refusal::SubmitLimit { .. } | Refusal::NoSubmits => "submit_limit",
         Refusal::TooLarge { .. } => "too_large",

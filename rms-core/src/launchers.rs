@@ -113,6 +113,10 @@ impl Launchers<'_> {
             ..JobSpec::of(Owner(who.name.clone()), Work::Nodes, Vec::new())
         };
         quota::check_quota(self.jobs.state(), who, &spec)?;
+        // What somebody looks for already costs no pass more.
+        if !self.jobs.context.streams.watches(&filter) {
+            quota::check_slices(self.jobs.state(), who, &filter)?;
+        }
         self.paces.check(self.jobs.context.state(), now, who, &spec.execution.work, &spec.execution.environment)?;
         self.jobs.context.streams.open(job, &filter);
         self.jobs.context.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });

@@ -1,8 +1,9 @@
 //! Bounds what one user may bring into the system: jobs, bytes, and submits in a time. Admins have no such bounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::refusal::Refusal;
+use rms_api::subscription::{Filter, MAX_SLICES};
 use rms_model::Work;
 use rms_model::{Environment, Identity, JobSpec, Owner, Role, Span, Time};
 
@@ -117,5 +118,29 @@ pub(crate) fn check_bytes(
     }
     Ok(())
 }
+
+/// Slices that one more launcher of this user looks for: each that differs costs every pass.
+///
+/// # Errors
+/// His launchers look for too many.
+pub(crate) fn check_slices(state: &State, who: &Identity, filter: &Filter) -> Result<(), Refusal> {
+    if who.role == Role::Admin || filter.slices.is_empty() {
+        return Ok(());
+    }
+    let entries = state.owned_by(&who.name).filter_map(|job| state.jobs().get(&job));
+    let looking = entries.filter(|entry| entry.is_before_its_start());
+    let filters = looking.filter_map(|entry| Some(&entry.launcher.as_ref()?.filter));
+    let mut wanted = BTreeSet::new();
+    for filter in filters.chain([filter]) {
+        wanted.extend(filter.slices.iter().map(|slice| (&filter.constraint, slice)));
+        if wanted.len() > MAX_WATCHED {
+            return Err(Refusal::SliceLimit { max: MAX_WATCHED });
+        }
+    }
+    Ok(())
+}
+
+/// Twice as many as one filter has.
+const MAX_WATCHED: usize = 2 * MAX_SLICES;
 
 const MIB: u64 = 1024 * 1024;

@@ -158,6 +158,11 @@ impl Streams {
         self.n_open > 0
     }
 
+    /// Does somebody look for all that this filter shows?
+    pub(crate) fn watches(&self, filter: &Filter) -> bool {
+        classes(filter).all(|class| self.classes.contains_key(&class))
+    }
+
     pub fn n_open(&self) -> usize {
         self.n_open
     }

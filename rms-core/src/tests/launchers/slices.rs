@@ -160,6 +160,25 @@ fn slices_that_no_node_can_give_are_refused() {
     }
 }
 
+/// Each slice that differs costs every pass, so that nobody has others wait by looking for thousands.
+#[test]
+fn the_launchers_of_a_user_look_for_a_few_slices_that_differ() {
+    let mut launchers = shared(&[(8, 0)]);
+    let filter = |first: u64| {
+        let slices = (first..first + 8).map(|memory| slice(1, memory, "")).collect();
+        Filter { slices, ..Filter::default() }
+    };
+    for first in [0, 8, 0, 4] {
+        launchers.subscribe_with(filter(first)).expect("16 differ");
+    }
+    let refused = launchers.subscribe_with(filter(9)).expect_err("it is one more");
+    assert!(refused.to_string().contains("more than 16 slices"), "{refused}");
+    let others = Box::new(Subscription { filter: filter(9), ..Subscription::named("other") });
+    let others = launchers.call("bob", LauncherCall::Subscribe(others));
+    assert!(matches!(others, Ok(LauncherAnswer::Subscribed { .. })), "{others:?}");
+    launchers.subscribe_with(filter(9)).expect("another user looks for them already");
+}
+
 /// On nodes that are given away whole a slice says what each must have at least.
 #[test]
 fn where_nodes_are_given_away_whole_a_slice_is_the_least_that_a_node_has() {
