@@ -15,7 +15,7 @@ use crate::plan::{self, Plan, Scope};
 use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
-use crate::state::{Bumped, Misfit, State};
+use crate::state::{Bumped, Misfit, Replay, State};
 use crate::step::Step;
 
 /// What the core is started with.
@@ -106,13 +106,14 @@ impl Context {
     /// The facts do not follow from each other: the journal is damaged.
     pub(crate) fn restore(
         config: Config,
-        mut state: State,
+        state: State,
         facts: impl IntoIterator<Item = Fact>,
     ) -> Result<Context, Misfit> {
+        let mut replay = Replay::of(state);
         for fact in facts {
-            state.apply(&fact)?;
+            replay.follow(&fact)?;
         }
-        Ok(Context::new(config, state))
+        Ok(Context::new(config, replay.into_state()))
     }
 
     pub(crate) fn state(&self) -> &State {
@@ -124,7 +125,7 @@ impl Context {
         self.streams.note(&self.state, &fact);
         self.passes.freed = self.passes.freed.max(fact.frees(&self.state));
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
-        self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
+        self.state.apply(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         if self.published.as_mut().is_some_and(|published| !Arc::make_mut(published).outlasts(&fact)) {
             self.published = None;

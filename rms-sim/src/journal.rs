@@ -1,7 +1,7 @@
 //! The model disk: facts that survive the server's death, or only that of its process, a snapshot, and days on which
 //! nothing can be written, or hardly, or slowly.
 
-use rms_core::{Fact, Journal, State};
+use rms_core::{Fact, Journal, Replay, State};
 use rms_model::{Settings, Span};
 use thiserror::Error;
 
@@ -18,7 +18,7 @@ pub(crate) struct ModelJournal {
     /// What could not be written, the last time, as far as anybody can tell: it may be on the disk.
     torn: Vec<Fact>,
     /// What the facts say, applied one by one.
-    shadow: State,
+    shadow: Replay,
     /// A state, and how many facts are in it.
     snapshot: Option<(State, usize)>,
     pub(crate) weather: DiskWeather,
@@ -42,7 +42,7 @@ pub struct DiskFails;
 
 impl ModelJournal {
     pub(crate) fn new(settings: Settings) -> ModelJournal {
-        let shadow = State::new(settings.clone());
+        let shadow = Replay::of(State::new(settings.clone()));
         ModelJournal {
             settings,
             facts: Vec::new(),
@@ -86,9 +86,9 @@ impl ModelJournal {
             self.torn.clear();
         }
         self.facts.truncate(n_left);
-        self.shadow = State::new(self.settings.clone());
+        self.shadow = Replay::of(State::new(self.settings.clone()));
         for fact in &self.facts {
-            self.shadow.apply(fact).expect("what is left fits as it did");
+            self.shadow.follow(fact).expect("what is left fits as it did");
         }
     }
 
@@ -102,7 +102,7 @@ impl ModelJournal {
 
     /// The state that the written facts make.
     pub(crate) fn shadow(&self) -> &State {
-        &self.shadow
+        self.shadow.state()
     }
 
     pub(crate) fn keep_snapshot(&mut self, state: State) {
@@ -120,7 +120,7 @@ impl ModelJournal {
 
     fn keep(&mut self, facts: &[Fact]) {
         for fact in facts {
-            self.shadow.apply(fact).expect("the core records what fits");
+            self.shadow.follow(fact).expect("the core records what fits");
         }
         self.facts.extend_from_slice(facts);
         self.ends.push(self.facts.len());

@@ -48,16 +48,12 @@ impl Bumped<'_> {
 }
 
 impl State {
-    /// Makes a fact true. Facts were judged when they were recorded and are not judged again.
+    /// Makes a fact true: one that is being recorded, or that was and is [replayed](super::Replay). `bumped` gains the nodes
+    /// whose desired state has changed.
     ///
     /// # Errors
-    /// The fact does not fit: the journal is damaged or belongs to another system. The state is of no use then.
-    pub fn apply(&mut self, fact: &Fact) -> Result<(), Misfit> {
-        self.apply_noting(fact, &mut Bumped::Unnoted)
-    }
-
-    /// As [`State::apply`]; `bumped` gains the nodes whose desired state has changed.
-    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    /// The fact does not fit. The state is of no use then.
+    pub(crate) fn apply(&mut self, fact: &Fact, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());

@@ -37,13 +37,13 @@ use super::World;
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::negotiate;
-use crate::{Config, Event, Fact, Journal, Rms, State, Step};
+use crate::{Config, Event, Fact, Journal, Replay, Rms, State, Step};
 
 /// A server, agents that do at once what they are told, and applications that negotiate for themselves.
 pub(super) struct Scene {
     pub(super) world: World,
     facts: Facts,
-    shadow: State,
+    shadow: Replay,
     apps: BTreeMap<JobId, App>,
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
     /// Nodes whose agents hear nothing, and what they would have heard.
@@ -124,7 +124,7 @@ impl Scene {
         let mut scene = Scene {
             world: World::new(),
             facts: Facts::default(),
-            shadow: State::new(Default::default()),
+            shadow: Replay::of(State::new(Default::default())),
             apps: BTreeMap::new(),
             answers: BTreeMap::new(),
             deaf: BTreeSet::new(),
@@ -204,9 +204,9 @@ impl Scene {
         let Ok(effects) = step.commit(&mut self.facts);
         // Who reads the journal as it is written knows the same.
         for fact in self.facts.durable.iter().chain(&self.facts.noted).skip(n_before) {
-            self.shadow.apply(fact).expect("the facts fit");
+            self.shadow.follow(fact).expect("the facts fit");
         }
-        assert_eq!(&self.shadow, self.world.rms.state());
+        assert_eq!(self.shadow.state(), self.world.rms.state());
         for effect in effects {
             self.obey(effect);
         }
@@ -303,7 +303,7 @@ impl Scene {
     pub(super) fn restart(&mut self) {
         let rms = Rms::restore(Config::default(), None, self.facts.all()).expect("the facts fit");
         self.world.rms = rms;
-        self.shadow = self.world.rms.state().clone();
+        self.shadow = Replay::of(self.world.rms.state().clone());
         self.answers.clear();
         let mut step = self.world.rms.boot(self.world.now);
         self.drain(&mut step);

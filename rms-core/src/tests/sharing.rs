@@ -9,7 +9,7 @@ use rms_model::{Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
 use super::World;
 use super::dice::{Dice, for_seeds};
 use crate::plan::{Placed, Scope, plan};
-use crate::{Event, Fact};
+use crate::{Event, Fact, Replay};
 
 /// A cluster shared by cores, with nodes of so many cores, of two packages each, 1000 MiB a core, and so many GPUs.
 pub(super) fn shared(nodes: &[(u32, u32)]) -> World {
@@ -192,8 +192,19 @@ fn drawn(dice: &mut Dice) -> Ask {
 /// there is room for.
 #[test]
 fn whatever_comes_and_goes_nothing_is_given_twice() {
+    come_and_go(10);
+}
+
+#[test]
+fn long_whatever_comes_and_goes_nothing_is_given_twice() {
+    let n_shared = come_and_go(60);
+    assert!(n_shared > 300, "{n_shared}");
+}
+
+/// How often a node had several jobs.
+fn come_and_go(n_seeds: u64) -> usize {
     let mut n_shared = 0;
-    for_seeds("whatever_comes_and_goes_nothing_is_given_twice", 60, |dice| {
+    for_seeds("whatever_comes_and_goes_nothing_is_given_twice", n_seeds, |dice| {
         let mut world = shared(&[(8, 2), (8, 0), (6, 1), (4, 0)]);
         world.set("policy", ["views", "fcfs", "easy", "conservative"][dice.number(0, 3) as usize]);
         world.set("fair_start", ["0s", "5s"][dice.number(0, 1) as usize]);
@@ -226,15 +237,26 @@ fn whatever_comes_and_goes_nothing_is_given_twice() {
             n_shared += state.nodes().values().filter(|node| node.holders.len() > 1).count();
         }
     });
-    assert!(n_shared > 300, "{n_shared}");
+    n_shared
 }
 
 /// Under EASY, on nodes that are alike: counts of free cores let the same jobs start on the same nodes as a look at all of
 /// them does.
 #[test]
 fn counts_of_free_cores_let_start_whom_a_look_at_each_does() {
+    count_and_look(5);
+}
+
+#[test]
+fn long_counts_of_free_cores_let_start_whom_a_look_at_each_does() {
+    let (n_starts, n_behind) = count_and_look(30);
+    assert!(n_starts > 1000 && n_behind > 150, "{n_starts}, {n_behind}");
+}
+
+/// How many have started, and in how many looks not only the first of the queue.
+fn count_and_look(n_seeds: u64) -> (usize, usize) {
     let (mut n_starts, mut n_behind) = (0, 0);
-    for_seeds("counts_of_free_cores_let_start_whom_a_look_at_each_does", 30, |dice| {
+    for_seeds("counts_of_free_cores_let_start_whom_a_look_at_each_does", n_seeds, |dice| {
         let n_nodes = dice.number(2, 12);
         let mut world = shared(&vec![(4, 0); n_nodes as usize]);
         world.set("policy", "easy");
@@ -246,12 +268,13 @@ fn counts_of_free_cores_let_start_whom_a_look_at_each_does() {
             let ask = Ask { nodes, cores, gpus: 0, ..drawn(dice) };
             world.asks(Ask { memory: ask.memory.min(4000), ..ask });
             // As if some of those that run had left at once.
-            let mut state = world.rms.state().clone();
-            let running: Vec<JobId> = state.holding().map(|(job, _)| job).collect();
+            let mut replay = Replay::of(world.rms.state().clone());
+            let running: Vec<JobId> = replay.state().holding().map(|(job, _)| job).collect();
             let share = dice.number(10, 70);
             for job in running.into_iter().filter(|_| dice.chance(share)) {
-                state.apply(&Fact::GhostExpired { job }).expect("it holds nodes");
+                replay.follow(&Fact::GhostExpired { job }).expect("it holds nodes");
             }
+            let state = replay.into_state();
             state.check().expect("the index is what the state says");
             let starts = |scope| {
                 let mut placements = plan(&state, world.now, scope).placements;
@@ -265,14 +288,25 @@ fn counts_of_free_cores_let_start_whom_a_look_at_each_does() {
             n_behind += usize::from(!heads.eq(found.iter().map(|placement| placement.job)));
         }
     });
-    assert!(n_starts > 1000 && n_behind > 150, "{n_starts}, {n_behind}");
+    (n_starts, n_behind)
 }
 
 /// Under conservative backfilling nobody starts later than was promised once, as long as all leave in time.
 #[test]
 fn a_promise_on_shared_nodes_is_kept() {
+    keep_promises(4);
+}
+
+#[test]
+fn long_a_promise_on_shared_nodes_is_kept() {
+    let n_kept = keep_promises(20);
+    assert!(n_kept > 100, "{n_kept}");
+}
+
+/// How many have started that were promised a start before.
+fn keep_promises(n_seeds: u64) -> u32 {
     let mut n_kept = 0;
-    for_seeds("a_promise_on_shared_nodes_is_kept", 20, |dice| {
+    for_seeds("a_promise_on_shared_nodes_is_kept", n_seeds, |dice| {
         let mut world = shared(&[(8, 1), (8, 0), (4, 0)]);
         world.set("policy", "conservative");
         let mut promised = std::collections::BTreeMap::new();
@@ -309,7 +343,7 @@ fn a_promise_on_shared_nodes_is_kept() {
             }
         }
     });
-    assert!(n_kept > 100, "{n_kept}");
+    n_kept
 }
 
 #[test]

@@ -9,7 +9,7 @@ use negotiation::{
 };
 use rms_api::negotiate::{Ask, Asked, Declared, NegotiationRecord};
 use rms_core::state::negotiations::Asking;
-use rms_core::{Fact, State};
+use rms_core::{Fact, Replay, State};
 use rms_model::{
     ClusterId, Inventory, JobId, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time, Usage,
 };
@@ -97,9 +97,9 @@ pub fn state_with_negotiations() -> State {
         );
         !needs_course
     }));
-    let mut state = State::new(Settings::default());
-    facts.iter().for_each(|fact| state.apply(fact).expect("the facts follow from each other"));
-    state
+    let mut replay = Replay::of(State::new(Settings::default()));
+    facts.iter().for_each(|fact| replay.follow(fact).expect("the facts follow from each other"));
+    replay.into_state()
 }
 
 /// A snapshot is the state as bytes.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
-use rms_core::{Fact, State};
+use rms_core::{Fact, Replay, State};
 use rms_model::{ClusterId, Environment, JobId, Request, Settings, Span, Time};
 use rms_server::journal::{Compaction, FactLog, Loss, SnapshotPolicy, recover};
 
@@ -142,10 +142,11 @@ fn jobs_share_their_environments_on_the_disk_and_in_memory() {
     let n_bytes: usize = names(&path).iter().filter(|name| name.starts_with("log")).map(written).sum();
     assert!(n_bytes < 400_000, "{n_bytes} bytes: each environment stands there more than once");
 
-    let mut state = State::new(Settings::default());
+    let mut replay = Replay::of(State::new(Settings::default()));
     for fact in &facts[..9] {
-        state.apply(fact).expect("a fact that fits");
+        replay.follow(fact).expect("a fact that fits");
     }
+    let state = replay.into_state();
     let bytes = rmp_serde::to_vec_named(&state).expect("bytes");
     assert!(bytes.len() < 4 * 5000, "{} bytes for nine jobs with three environments", bytes.len());
     let mut read: State = rmp_serde::from_slice(&bytes).expect("a state");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rms_core::plan::Scope;
 use rms_core::state::job::Job;
-use rms_core::{Fact, State, plan};
+use rms_core::{Fact, Replay, State, plan};
 use rms_model::{JobId, Settings, Time};
 
 use super::{Rule, Violation};
@@ -13,7 +13,7 @@ use super::{Rule, Violation};
 /// The state by the facts that were looked at.
 #[derive(Debug)]
 pub(super) struct Delays {
-    state: State,
+    replay: Replay,
     now: Time,
     /// Facts were written later than they came about: at what time they were planned is not known.
     is_late: bool,
@@ -21,11 +21,11 @@ pub(super) struct Delays {
 
 impl Delays {
     pub(super) fn new(settings: Settings) -> Delays {
-        Delays { state: State::new(settings), now: Time::EPOCH, is_late: false }
+        Delays { replay: Replay::of(State::new(settings)), now: Time::EPOCH, is_late: false }
     }
 
     pub(super) fn state(&self) -> &State {
-        &self.state
+        self.replay.state()
     }
 
     /// The time at which facts were written that follow.
@@ -35,13 +35,13 @@ impl Delays {
     }
 
     pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
-        let gains = self.gains(fact) && !self.is_late && self.state.jobs().values().any(Job::is_queued);
+        let gains = self.gains(fact) && !self.is_late && self.state().jobs().values().any(Job::is_queued);
         let before = if gains { self.estimates() } else { BTreeMap::new() };
-        self.state.apply(fact).expect("what became durable fits");
+        self.replay.follow(fact).expect("what became durable fits");
         if !gains {
             return Ok(());
         }
-        let tolerance = self.state.settings().delay_tolerance;
+        let tolerance = self.state().settings().delay_tolerance;
         let after = self.estimates();
         for (job, then) in before {
             let start = after.get(&job).copied();
@@ -57,7 +57,7 @@ impl Delays {
     /// Are more nodes kept than before? What replaces a node that was lost delays whom it delays.
     fn gains(&self, fact: &Fact) -> bool {
         let Fact::NodesHeld { job, negotiation, nodes } = fact else { return false };
-        let negotiations = self.state.jobs().get(job).and_then(|entry| entry.negotiations.as_ref());
+        let negotiations = self.state().jobs().get(job).and_then(|entry| entry.negotiations.as_ref());
         let held = negotiations
             .and_then(|negotiations| negotiations.get(*negotiation))
             .map_or(0, |negotiation| negotiation.held.len());
@@ -66,7 +66,7 @@ impl Delays {
 
     /// When each job that waits would start, as far as anybody can say.
     fn estimates(&self) -> BTreeMap<JobId, Time> {
-        let plan = plan(&self.state, self.now, Scope::Estimates);
+        let plan = plan(self.state(), self.now, Scope::Estimates);
         let estimate =
             |placement: &rms_core::plan::Placement| Some((placement.job, placement.outcome.estimate(plan.now)?));
         plan.placements.iter().filter_map(estimate).collect()

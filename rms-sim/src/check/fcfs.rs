@@ -2,7 +2,7 @@
 //! flow from high to low priority only, therefore views converge).
 
 use rms_core::plan::{Placed, Placement, Scope};
-use rms_core::{Fact, State, plan};
+use rms_core::{Fact, Replay, State, plan};
 use rms_model::{Outcome, Policy, Time};
 
 use super::{Rule, Violation};
@@ -17,12 +17,12 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
         Policy::Easy | Policy::Conservative => return Ok(()),
     }
     let Some(last) = with.placements.last() else { return Ok(()) };
-    let mut fewer = state.clone();
+    let mut fewer = Replay::of(state.clone());
     let record = state.jobs()[&last.job].record(last.job, now, Outcome::Completed, Vec::new());
     fewer
-        .apply(&Fact::JobDone { record: Box::new(record), ghost_until: now, negotiations: Vec::new() })
+        .follow(&Fact::JobDone { record: Box::new(record), ghost_until: now, negotiations: Vec::new() })
         .expect("the job is there");
-    let without = plan(&fewer, now, Scope::Views);
+    let without = plan(fewer.state(), now, Scope::Views);
     others_are_as_without(&with.placements, &without.placements)
 }
 

@@ -14,11 +14,11 @@ use rms_api::negotiate::{Asked, NegotiatorCall, Order};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Run, Sizes, Span, Work};
 
 use super::{Scene, malleable, nodes};
-use crate::Fact;
 use crate::event::Event;
 use crate::negotiate::open::Wanted;
 use crate::plan::{self, Placed, Placement, Plan, Scope};
 use crate::tests::dice::{Dice, for_seeds};
+use crate::{Fact, Replay};
 
 const N_NODES: u32 = 6;
 /// The last of them are a cluster of their own.
@@ -33,10 +33,18 @@ struct Walk<'a> {
 
 #[test]
 fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
+    walk_and_heal(4);
+}
+
+#[test]
+fn long_whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
+    walk_and_heal(60);
+}
+
+fn walk_and_heal(n_seeds: u64) {
     // Of each kind of negotiation, by who opened it and where it goes.
     let mut n_applied: BTreeMap<(Side, Option<Direction>), u32> = BTreeMap::new();
     let (mut n_elsewhere, mut n_both, mut n_cores, mut n_compared) = (0, 0, 0, 0);
-    let n_seeds = 60;
     let mut n_walked = 0;
     for_seeds("whatever_happens_nothing_is_leaked_and_nothing_is_forgotten", n_seeds, |dice| {
         let scene = two_clusters();
@@ -64,7 +72,7 @@ fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
     });
     let comes_far = n_applied.len() == 4 && n_elsewhere > 0 && n_both > 0 && n_cores > 0 && n_compared > 100;
     assert!(
-        n_walked < n_seeds || comes_far,
+        n_walked < 60 || comes_far,
         "a walk that comes nowhere shows nothing: {n_applied:?}, on the second cluster {n_elsewhere}, on both {n_both}, \
          of cores {n_cores}, plans compared {n_compared}"
     );
@@ -219,8 +227,9 @@ impl Walk<'_> {
                 let mut state = state.clone();
                 state.settings.set("policy", policy).expect("it is one");
                 let supposed = plan::plan_if_kept(&state, now, *job, negotiation.id(), &nodes);
-                state.apply(&kept).expect("they are free, or kept for it");
-                let real = plan::plan(&state, now, Scope::Estimates);
+                let mut kept_for_it = Replay::of(state);
+                kept_for_it.follow(&kept).expect("they are free, or kept for it");
+                let real = plan::plan(kept_for_it.state(), now, Scope::Estimates);
                 assert_eq!(starts(supposed), starts(real), "{policy}, {kept:?}");
             }
             n_compared += 1;

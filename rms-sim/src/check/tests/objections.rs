@@ -9,6 +9,7 @@ use rms_api::desired::{Aim, Launch, LaunchNode};
 use rms_api::negotiate::{Ask, Asked};
 use rms_api::subscription::LauncherView;
 use rms_api::{Answer, Call};
+use rms_core::Replay;
 use rms_core::plan::{Placed, Placement, Shortage};
 use rms_core::state::course::Course;
 use rms_model::{ClusterId, ExpandLimit, Labels, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Work};
@@ -227,11 +228,11 @@ fn ends_that_do_not_say_the_same() {
 fn an_offer_for_which_nothing_is_held() {
     let (world, _) = offered();
     assert_eq!(held_is_promised(world.state()), Ok(()));
-    let mut unheld = State::new(Settings::default());
+    let mut unheld = Replay::of(State::new(Settings::default()));
     for fact in world.facts().iter().filter(|fact| !matches!(fact, Fact::NodesHeld { .. })) {
-        unheld.apply(fact).expect("it fits without");
+        unheld.follow(fact).expect("it fits without");
     }
-    objects(Rule::Holds, held_is_promised(&unheld));
+    objects(Rule::Holds, held_is_promised(unheld.state()));
 }
 
 #[test]
@@ -329,13 +330,13 @@ fn cores_that_are_called_free_while_processes_use_them() {
     world.negotiate(&admin(), job, gives_cores_back(2));
     world.after(secs(10));
     assert_eq!(cores::used_is_kept(world.state(), &world.nodes), Ok(()));
-    let mut state = world.state().clone();
-    let node = state.jobs()[&job].nodes()[0];
+    let mut replay = Replay::of(world.state().clone());
+    let node = world.state().jobs()[&job].nodes()[0];
     let set = Fact::CoresSet { job, negotiation: FIRST, cores: vec![(node, 1)], more: BTreeMap::new() };
-    state.apply(&set).expect("facts are not judged");
-    assert_eq!(cores::used_is_kept(&state, &world.nodes), Ok(()), "not before its agent says so");
-    state.apply(&Fact::CoresInForce { job, node, generation: 3 }).expect("facts are not judged");
-    objects(Rule::Cores, cores::used_is_kept(&state, &world.nodes));
+    replay.follow(&set).expect("facts are not judged");
+    assert_eq!(cores::used_is_kept(replay.state(), &world.nodes), Ok(()), "not before its agent says so");
+    replay.follow(&Fact::CoresInForce { job, node, generation: 3 }).expect("facts are not judged");
+    objects(Rule::Cores, cores::used_is_kept(replay.state(), &world.nodes));
 }
 
 fn gives_cores_back(n_cores: u64) -> Ask {
@@ -358,10 +359,10 @@ fn a_state_in_which_two_jobs_have_one_node() {
     world.submit(rigid(1, hours(1)));
     let waits = world.submit(rigid(1, hours(1)));
     world.after(secs(1));
-    let mut state = world.state().clone();
-    assert_eq!(state.check(), Ok(()));
+    let mut replay = Replay::of(world.state().clone());
+    assert_eq!(replay.state().check(), Ok(()));
     let request = Request::on_one(ClusterId(0), 1, hours(1));
-    let node = *state.nodes().keys().next().expect("there is one");
+    let node = *replay.state().nodes().keys().next().expect("there is one");
     let fact = Fact::JobStarted {
         job: waits,
         run: Run(1),
@@ -370,8 +371,8 @@ fn a_state_in_which_two_jobs_have_one_node() {
         nodes: vec![node],
         grants: Default::default(),
     };
-    state.apply(&fact).expect("facts are not judged");
-    assert!(state.check().is_err());
+    replay.follow(&fact).expect("facts are not judged");
+    assert!(replay.state().check().is_err());
 }
 
 #[test]
@@ -462,16 +463,17 @@ const FIRST: NegotiationId = NegotiationId { initiator: Side::Application, numbe
 /// they did.
 fn retold(world: &World, change: impl Fn(&mut Fact)) -> Result<(), Violation> {
     let mut checks = Checks::new(Settings::default());
-    let mut state = State::new(Settings::default());
+    let mut replay = Replay::of(State::new(Settings::default()));
     for fact in world.facts() {
         if let Fact::ShareEnded { job, node, exit, .. } = fact {
+            let state = replay.state();
             let (name, run) = (&state.nodes()[node].name, state.jobs()[job].run);
             checks.truth.ended(name, *job, run, exit.clone());
         }
-        state.apply(fact).expect("it fitted when it happened");
+        replay.follow(fact).expect("it fitted when it happened");
         let mut told = fact.clone();
         change(&mut told);
-        checks.durable(&told, &state, &[])?;
+        checks.durable(&told, replay.state(), &[])?;
     }
     Ok(())
 }
