@@ -11,9 +11,9 @@ use thiserror::Error;
 /// The file in a client directory that says where the server is.
 pub const CONFIG_FILE: &str = "client.toml";
 
-/// What `client.toml` says.
+/// What `client.toml` says. The server writes it, and commands of other versions read it: what a newer one says besides is
+/// passed over.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClientConfig {
     /// The server as `host:port`.
     pub server: String,
@@ -142,6 +142,15 @@ pub fn is_there(path: &Path) -> Result<bool, DirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_newer_server_says_besides_is_passed_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let text = "server = 'node1:7117'\nstandby = 'node2:7117'\n[trace]\nsample = 3\n";
+        std::fs::write(dir.path().join(CONFIG_FILE), text).expect("written");
+        let expected = ClientConfig { server: "node1:7117".into(), socket: None };
+        assert_eq!(ClientConfig::load(dir.path()).expect("loaded"), expected);
+    }
 
     #[test]
     fn a_config_reads_back_and_mistakes_are_named() {
