@@ -54,8 +54,8 @@ pub enum NodeEvent {
 
 /// Whom reports go to.
 pub trait Reporter: Send + std::fmt::Debug {
-    /// All jobs of the node.
-    fn hello(&self, report: &NodeReport);
+    /// All jobs of the node, and why no other can start here, if none can.
+    fn hello(&self, report: &NodeReport, trouble: Option<&str>);
     fn report(&self, report: &NodeReport);
     /// Why no job can start here; none: the node is well.
     fn trouble(&self, reason: Option<&str>);
@@ -355,7 +355,9 @@ impl Node {
             Outbound::Examine { job, run } => self.examine(job, run),
             Outbound::EndRest { job, run, why } => self.end_rest(job, run, why),
             Outbound::Look { undead } => self.look(undead),
-            Outbound::Hello(report) => self.reporter.iter().for_each(|reporter| reporter.hello(&report)),
+            Outbound::Hello { report, trouble } => {
+                self.reporter.iter().for_each(|reporter| reporter.hello(&report, trouble.as_deref()));
+            }
             Outbound::Report(report) => self.reporter.iter().for_each(|reporter| reporter.report(&report)),
             Outbound::Trouble(reason) => {
                 match &reason {

@@ -59,9 +59,10 @@ struct Control {
 }
 
 impl Reporter for Control {
-    fn hello(&self, report: &NodeReport) {
+    fn hello(&self, report: &NodeReport, trouble: Option<&str>) {
+        let hello = AgentHello { trouble: trouble.map(str::to_owned), ..self.hello.clone() };
         // A failing outbox has closed the link, which is heard where it is read.
-        let _heard_elsewhere = self.outbox.push(&ToServer::Hello(self.hello.clone()));
+        let _heard_elsewhere = self.outbox.push(&ToServer::Hello(hello));
         self.report(report);
     }
 
@@ -144,8 +145,8 @@ impl Uplink {
         let address = self.advertised.towards(link.remote()).to_string();
         tracing::info!(address, "this is where peers will find us");
         let mut inventory = self.inventory.clone();
-        let hello =
-            AgentHello { cluster: self.cluster.clone(), address, inventory: inventory.borrow_and_update().clone() };
+        let (cluster, own) = (self.cluster.clone(), inventory.borrow_and_update().clone());
+        let hello = AgentHello { cluster, address, inventory: own, trouble: None };
         let control = Control { outbox: outbox.clone(), hello };
         if self.events.send(NodeEvent::LinkUp(Box::new(control))).await.is_err() {
             return "the agent is ending".to_owned();

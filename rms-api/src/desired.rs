@@ -222,4 +222,7 @@ pub struct AgentHello {
     #[serde(deserialize_with = "rms_model::checked::text")]
     pub address: String,
     pub inventory: Inventory,
+    /// Why no job can start there, if none can: said with the hello, so that none is sent before that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "rms_model::checked::opt_text")]
+    pub trouble: Option<String>,
 }

@@ -31,7 +31,7 @@ impl Agents<'_> {
         hello: AgentHello,
         report: NodeReport,
     ) {
-        let (address, inventory) = (hello.address.clone(), hello.inventory.clone());
+        let (address, inventory, trouble) = (hello.address.clone(), hello.inventory.clone(), hello.trouble.clone());
         let node = match self.admit_agent(now, step, name, hello, report.seen) {
             Ok(node) => node,
             Err(refusal) => {
@@ -45,6 +45,10 @@ impl Agents<'_> {
         self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: now } });
         self.take_in(now, step, node, &report, true);
         self.describe(now, step, node, inventory, address);
+        // Before any pass plans with it. That it is well again, it says by itself.
+        if trouble.is_some() {
+            self.agent_troubled(now, step, name, trouble);
+        }
         self.jobs.context.tell(node);
         self.jobs.context.passes.wanted = true;
     }
@@ -67,7 +71,7 @@ impl Agents<'_> {
         for feature in &hello.inventory.features {
             check_name(feature)?;
         }
-        let AgentHello { cluster: cluster_name, address, inventory } = hello;
+        let AgentHello { cluster: cluster_name, address, inventory, trouble: _ } = hello;
         let known = self.jobs.state().node_named(name);
         if let Some(node) = known {
             let entry = &self.jobs.state().nodes()[&node];

@@ -262,10 +262,11 @@ impl NodeLoop {
     fn link_up(&mut self, now: Time) {
         self.is_linked = true;
         self.lapses.clear();
-        self.out.push(Outbound::Hello(self.agent.full_report()));
+        self.told = self.trouble.reason();
+        self.out.push(Outbound::Hello { report: self.agent.full_report(), trouble: self.told.clone() });
         let asks = self.growths.all().map(|(seq, question)| Outbound::Ask { seq, question: question.clone() });
         self.out.extend(asks);
-        self.told = self.trouble.reason();
+        // For a server that does not know yet that a hello may say so; and that a node is well again no hello says.
         self.out.push(Outbound::Trouble(self.told.clone()));
         self.feed(now, AgentEvent::LinkUp);
     }

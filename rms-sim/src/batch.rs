@@ -138,6 +138,7 @@ impl<'a, W: Workload> Batch<'a, W> {
                     cluster: cluster.cluster.clone(),
                     address: String::new(),
                     inventory: cluster.inventory.clone(),
+                    trouble: None,
                 };
                 let event = Event::AgentConnected { name: name.clone(), hello, report: NodeReport::default() };
                 let step = batch.rms.handle(now, event);

@@ -10,7 +10,8 @@ use rms_model::{JobId, Run, Span, Time};
 
 #[derive(Clone, Debug)]
 pub(crate) enum ToServer {
-    Hello(NodeReport),
+    /// And why no job can start there, if none can.
+    Hello(NodeReport, Option<String>),
     Report(NodeReport),
     /// Why no job can start there, or that it can.
     Trouble(Option<String>),

@@ -201,7 +201,10 @@ impl ModelNode {
             Outbound::Drop { job, run } => drop(self.desired.remove(&(job, run))),
             // Nobody listens to streams here.
             Outbound::Restore { .. } | Outbound::Detach { .. } | Outbound::Begun { .. } | Outbound::Ended { .. } => {}
-            for_server @ (Outbound::Hello(_) | Outbound::Report(_) | Outbound::Trouble(_) | Outbound::Ask { .. }) => {
+            for_server @ (Outbound::Hello { .. }
+            | Outbound::Report(_)
+            | Outbound::Trouble(_)
+            | Outbound::Ask { .. }) => {
                 return Some(for_server);
             }
         }

@@ -97,6 +97,7 @@ fn one_role_cannot_speak_for_another() {
             cluster: "a".to_owned(),
             address: "127.0.0.1:9".to_owned(),
             inventory: rms_model::Inventory::default(),
+            trouble: None,
         };
         let hello = rms_wire::codec::encode(&rms_wire::ToServer::Hello(hello)).expect("it fits");
         send.write_all(&hello).await.expect("sent");

@@ -85,7 +85,7 @@ impl Drop for Running {
 struct Listener(mpsc::UnboundedSender<NodeReport>);
 
 impl Reporter for Listener {
-    fn hello(&self, report: &NodeReport) {
+    fn hello(&self, report: &NodeReport, _trouble: Option<&str>) {
         let _test_is_over = self.0.send(report.clone());
     }
 

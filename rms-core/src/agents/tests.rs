@@ -13,7 +13,12 @@ impl Alone {
 }
 
 fn hello(cluster: &str) -> AgentHello {
-    AgentHello { cluster: cluster.to_owned(), address: "127.0.0.1:1".to_owned(), inventory: Inventory::default() }
+    AgentHello {
+        cluster: cluster.to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        inventory: Inventory::default(),
+        trouble: None,
+    }
 }
 
 fn ran(job: JobId, run: Run) -> JobReport {

@@ -220,7 +220,11 @@ pub enum Outbound {
         undead: Vec<i32>,
     },
     /// To the server: all jobs of the node.
-    Hello(NodeReport),
+    Hello {
+        report: NodeReport,
+        /// Why no job can start here, if none can.
+        trouble: Option<String>,
+    },
     Report(NodeReport),
     /// Why no job can start here; none: the node is well.
     Trouble(Option<String>),

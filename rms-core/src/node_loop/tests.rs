@@ -309,8 +309,8 @@ fn an_agent_takes_over_what_runs_and_tells_what_has_ended() {
         assert!(scene.has(&Outbound::EndRest { job: JobId(id), run, why }), "job {id}");
     }
     scene.take(Inbound::LinkUp);
-    let hello = scene.take_order(|order| matches!(order, Outbound::Hello(_)));
-    let Some(Outbound::Hello(report)) = hello else { panic!("no hello") };
+    let hello = scene.take_order(|order| matches!(order, Outbound::Hello { .. }));
+    let Some(Outbound::Hello { report, trouble: None }) = hello else { panic!("no hello") };
     let jobs: Vec<(u64, bool)> =
         report.jobs.iter().map(|of| (of.job.0, matches!(of.status, JobStatus::Ended { .. }))).collect();
     assert_eq!(jobs, [(1, false), (2, true), (3, false), (5, false), (6, false)]);

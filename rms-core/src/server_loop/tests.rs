@@ -73,7 +73,7 @@ impl Driver {
 
     fn connects(&mut self, link: u64) -> Vec<Outbound> {
         let (name, address) = ("n1".to_owned(), "n1:1".to_owned());
-        let hello = AgentHello { cluster: "c".to_owned(), address, inventory: Inventory::default() };
+        let hello = AgentHello { cluster: "c".to_owned(), address, inventory: Inventory::default(), trouble: None };
         self.take(Inbound::AgentConnected { name, link: LinkId(link), hello, report: NodeReport::default() });
         self.turn()
     }

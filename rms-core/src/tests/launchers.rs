@@ -57,7 +57,7 @@ impl Launchers {
 
     fn joins(&mut self, cluster: &str, name: &str, inventory: Inventory) {
         let address = format!("{name}:1");
-        let hello = AgentHello { cluster: cluster.to_owned(), address, inventory };
+        let hello = AgentHello { cluster: cluster.to_owned(), address, inventory, trouble: None };
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report: NodeReport::default() });
     }
 

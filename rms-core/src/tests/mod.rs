@@ -73,7 +73,8 @@ impl World {
     }
 
     pub(crate) fn joins(&mut self, name: &str, inventory: Inventory, jobs: Vec<JobReport>) {
-        let hello = AgentHello { cluster: "c".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        let (cluster, address) = ("c".to_owned(), "127.0.0.1:1".to_owned());
+        let hello = AgentHello { cluster, address, inventory, trouble: None };
         let report = NodeReport { jobs, ..NodeReport::default() };
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
     }

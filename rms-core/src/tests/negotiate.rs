@@ -156,6 +156,7 @@ impl Scene {
             cluster: cluster.to_owned(),
             address: "127.0.0.1:1".to_owned(),
             inventory: Inventory { cores: 4, cpus: 4, ..Inventory::default() },
+            trouble: None,
         };
         let jobs = self.running_on(name);
         let report = NodeReport { jobs, ..NodeReport::default() };

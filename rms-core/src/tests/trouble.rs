@@ -2,8 +2,8 @@
 
 use rms_api::Call;
 use rms_api::answer::JobState;
-use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use rms_model::{NodeAdmin, NodeId, Outcome, Run, Span, Usage};
+use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_model::{Inventory, NodeAdmin, NodeId, Outcome, Run, Span, Usage};
 
 use super::World;
 use crate::Event;
@@ -34,6 +34,25 @@ fn a_node_in_trouble_gets_no_jobs_until_it_is_well() {
     assert_eq!(admin(&world, node), NodeAdmin::Enabled);
     world.now += Span::from_secs(60);
     world.event(Event::Tick);
+}
+
+#[test]
+fn a_node_that_says_hello_in_trouble_gets_no_job_before_it_is_drained() {
+    let mut world = World::new();
+    let node = world.node("n1", &[]);
+    world.event(Event::AgentGone { name: "n1".to_owned() });
+    let job = world.submit(1, 60, &[]);
+    let hello = AgentHello {
+        cluster: "c".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        inventory: Inventory::default(),
+        trouble: Some("its spool is full".to_owned()),
+    };
+    world.event(Event::AgentConnected { name: "n1".to_owned(), hello, report: NodeReport::default() });
+    assert_eq!(world.line(job).state, JobState::Waiting);
+    assert!(matches!(admin(&world, node), NodeAdmin::Drain { by, .. } if by == "the node itself"));
+    troubled(&mut world, None);
+    assert_ne!(world.line(job).state, JobState::Waiting);
 }
 
 #[test]

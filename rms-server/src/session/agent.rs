@@ -83,8 +83,7 @@ async fn read(
                 }
             }
             ToServer::Trouble { reason } => {
-                let reason =
-                    reason.map(|reason| reason.chars().filter(|c| !c.is_control()).take(MOST_REASON).collect());
+                let reason = reason.as_deref().map(readable);
                 shared.inbox.put(Inbound::AgentTroubled { name: who.name.clone(), link: id, reason }).await?;
             }
             ToServer::Ask { seq, job, run, ask } => asks.size(seq, job, run, ask).await,
@@ -92,6 +91,11 @@ async fn read(
         }
     }
     Ok(())
+}
+
+/// A node's trouble, as it is shown to people.
+fn readable(reason: &str) -> String {
+    reason.chars().filter(|c| !c.is_control()).take(MOST_REASON).collect()
 }
 
 /// Characters of a node's trouble.
@@ -107,7 +111,7 @@ async fn next(receiver: &mut Receiver) -> Result<ToServer, LinkError> {
 
 async fn receive_hello(receiver: &mut Receiver) -> Result<AgentHello, SessionError> {
     match next(receiver).await? {
-        ToServer::Hello(hello) => Ok(hello),
+        ToServer::Hello(hello) => Ok(AgentHello { trouble: hello.trouble.as_deref().map(readable), ..hello }),
         ToServer::Report(_)
         | ToServer::Renew { .. }
         | ToServer::Ask { .. }

@@ -209,7 +209,8 @@ impl FakeAgent {
         let link = endpoint.connect(address, server()).await.expect("a welcome");
         let (mut sender, receiver) = link.open().await.expect("a channel").split();
         let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
-        let hello = AgentHello { cluster: cluster.to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        let (cluster, address) = (cluster.to_owned(), "127.0.0.1:1".to_owned());
+        let hello = AgentHello { cluster, address, inventory, trouble: None };
         sender.send(&ToServer::Hello(hello)).await.expect("a link");
         let mut agent = FakeAgent { link, sender, receiver, newest: None, _endpoint: endpoint };
         agent.report(jobs).await;

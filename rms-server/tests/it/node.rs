@@ -36,7 +36,8 @@ impl Node {
         let link = endpoint.connect(address, Expect::server()).await.expect("a welcome");
         let (mut sender, receiver) = link.open().await.expect("a channel").split();
         let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
-        let hello = AgentHello { cluster: "a".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        let (cluster, address) = ("a".to_owned(), "127.0.0.1:1".to_owned());
+        let hello = AgentHello { cluster, address, inventory, trouble: None };
         sender.send(&ToServer::Hello(hello)).await.expect("a link");
         let running = |(job, run): &(JobId, Run)| JobReport {
             job: *job,

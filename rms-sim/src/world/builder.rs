@@ -68,7 +68,8 @@ impl WorldBuilder {
 
     pub fn node(mut self, cluster: &str, name: &str, inventory: Inventory) -> WorldBuilder {
         let address = format!("{name}:7420");
-        self.nodes.push((name.to_owned(), AgentHello { cluster: cluster.to_owned(), address, inventory }));
+        self.nodes
+            .push((name.to_owned(), AgentHello { cluster: cluster.to_owned(), address, inventory, trouble: None }));
         self
     }
 

@@ -1,6 +1,6 @@
 //! Messages between the server and the agents: what arrives, what is sent, who connects.
 
-use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::desired::{AgentHello, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::node_loop::{self, ExecutionId, Outbound};
 use rms_core::server_loop::{Inbound, LinkId};
 use rms_model::{Span, Usage};
@@ -17,8 +17,9 @@ impl World {
         let name = self.nodes[node].name.clone();
         let link = self.link_of(node);
         self.server_hears(match message {
-            ToServer::Hello(report) => {
-                Inbound::AgentConnected { name, link, hello: self.nodes[node].hello.clone(), report }
+            ToServer::Hello(report, trouble) => {
+                let hello = AgentHello { trouble, ..self.nodes[node].hello.clone() };
+                Inbound::AgentConnected { name, link, hello, report }
             }
             ToServer::Report(report) => Inbound::AgentReported { name, link, report },
             ToServer::Trouble(reason) => Inbound::AgentTroubled { name, link, reason },
@@ -60,9 +61,9 @@ impl World {
                 break;
             }
             match self.nodes[node].perform(self.now, order) {
-                Some(Outbound::Hello(report)) => {
+                Some(Outbound::Hello { report, trouble }) => {
                     self.look_at_unstarted(node, &report);
-                    self.send_up(node, ToServer::Hello(report));
+                    self.send_up(node, ToServer::Hello(report, trouble));
                 }
                 Some(Outbound::Report(report)) => {
                     self.look_at_unstarted(node, &report);

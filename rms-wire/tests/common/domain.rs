@@ -265,7 +265,8 @@ pub fn desired() -> Desired {
 }
 
 pub fn hello() -> AgentHello {
-    AgentHello { cluster: "a".to_owned(), address: "10.0.0.1:7000".to_owned(), inventory: inventory() }
+    let (cluster, address) = ("a".to_owned(), "10.0.0.1:7000".to_owned());
+    AgentHello { cluster, address, inventory: inventory(), trouble: None }
 }
 
 fn inventory() -> Inventory {

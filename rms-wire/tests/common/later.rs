@@ -171,6 +171,11 @@ pub fn roomy() -> AgentHello {
     AgentHello { inventory: Inventory { scratch: Mebibytes(500_000), ..hello.inventory }, ..hello }
 }
 
+/// Of a node that can start nothing.
+pub fn troubled() -> AgentHello {
+    AgentHello { trouble: Some("its spool is full".to_owned()), ..domain::hello() }
+}
+
 /// Of a node that is shared.
 pub fn desired() -> Desired {
     let mut desired = domain::desired();

@@ -111,6 +111,7 @@ fn of_agents() -> Vec<Sample> {
     to_server.push(ToServer::Hello(later::hello()));
     to_server.push(ToServer::Hello(later::lax()));
     to_server.push(ToServer::Hello(later::roomy()));
+    to_server.push(ToServer::Hello(later::troubled()));
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {

@@ -193,7 +193,8 @@ fn certify(authority: &Authority, number: u32) -> Result<rms_wire::Credentials> 
 fn hello(number: u32, cluster: &str) -> AgentHello {
     let inventory = Inventory { cores: 8, cpus: 8, ..Inventory::default() };
     // Nobody calls it: jobs here have one node.
-    AgentHello { cluster: cluster.to_owned(), address: format!("127.0.0.1:{}", 1 + number % 60_000), inventory }
+    let address = format!("127.0.0.1:{}", 1 + number % 60_000);
+    AgentHello { cluster: cluster.to_owned(), address, inventory, trouble: None }
 }
 
 fn now() -> Time {

@@ -121,7 +121,8 @@ pub fn connected(node_idx: u32) -> Event {
 
 /// The same of a node that has this.
 pub fn connected_with(node_idx: u32, inventory: Inventory) -> Event {
-    let hello = AgentHello { cluster: "a".to_owned(), address: format!("127.0.0.1:{}", 1000 + node_idx), inventory };
+    let address = format!("127.0.0.1:{}", 1000 + node_idx);
+    let hello = AgentHello { cluster: "a".to_owned(), address, inventory, trouble: None };
     Event::AgentConnected { name: format!("a{node_idx}"), hello, report: NodeReport::default() }
 }
 
