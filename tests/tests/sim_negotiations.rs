@@ -15,19 +15,19 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn some_seeds_of_negotiations_break_no_rule() {
-    run_seeds(0..200);
+    run_seeds(0..50);
 }
 
 mod long {
     // Two at once, so that they take half of the time.
     #[test]
-    fn a_thousand_seeds_of_negotiations_break_no_rule() {
-        super::run_seeds(200..1200);
+    fn eleven_hundred_seeds_of_negotiations_break_no_rule() {
+        super::run_seeds(0..1100);
     }
 
     #[test]
-    fn another_thousand_seeds_break_none() {
-        super::run_seeds(1200..2200);
+    fn eleven_hundred_others_break_none() {
+        super::run_seeds(1100..2200);
     }
 }
 

@@ -564,8 +564,19 @@ fn run(dice: &mut Dice) -> Tally {
 
 #[test]
 fn small_clusters_are_planned_as_the_rules_say() {
+    run_seeds(40);
+}
+
+#[test]
+fn long_small_clusters_are_planned_as_the_rules_say() {
+    let sum = run_seeds(1000);
+    let is_all = sum.judged > 10_000 && sum.estimates > 8000 && sum.starts > 4000;
+    assert!(is_all && sum.passing > 400 && sum.moved > 200, "{sum:?}");
+}
+
+fn run_seeds(n_seeds: u64) -> Tally {
     let mut sum = Tally::default();
-    for_seeds("small_clusters_are_planned_as_the_rules_say", 1000, |dice| {
+    for_seeds("small_clusters_are_planned_as_the_rules_say", n_seeds, |dice| {
         let Tally { judged, estimates, starts, passing, moved, second_looks } = run(dice);
         sum = Tally {
             judged: sum.judged + judged,
@@ -576,6 +587,5 @@ fn small_clusters_are_planned_as_the_rules_say() {
             second_looks: sum.second_looks + second_looks,
         };
     });
-    let is_all = sum.judged > 10_000 && sum.estimates > 8000 && sum.starts > 4000;
-    assert!(is_all && sum.passing > 400 && sum.moved > 200, "{sum:?}");
+    sum
 }

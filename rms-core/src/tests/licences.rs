@@ -115,7 +115,16 @@ fn who_waits_for_licences_that_were_taken_away_is_told_which() {
 
 #[test]
 fn whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept() {
-    for_seeds("whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept", 60, |dice| {
+    come_and_go(12);
+}
+
+#[test]
+fn long_whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept() {
+    come_and_go(60);
+}
+
+fn come_and_go(n_seeds: u64) {
+    for_seeds("whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept", n_seeds, |dice| {
         let policy = POLICIES[dice.number(0, 3) as usize];
         let mut world = world(policy, if dice.chance(50) { "nodes" } else { "cores" });
         let mut promised = std::collections::BTreeMap::new();

@@ -159,7 +159,16 @@ fn a_node_that_is_held_stays_in_its_row_though_it_has_lost_a_feature() {
 /// Nobody stays longer than it may, so each stage begins when that was said at the start.
 #[test]
 fn stages_begin_when_that_was_promised_whoever_else_comes() {
-    for_seeds("stages_begin_when_that_was_promised_whoever_else_comes", 60, |dice| {
+    begin_when_promised(6);
+}
+
+#[test]
+fn long_stages_begin_when_that_was_promised_whoever_else_comes() {
+    begin_when_promised(60);
+}
+
+fn begin_when_promised(n_seeds: u64) {
+    for_seeds("stages_begin_when_that_was_promised_whoever_else_comes", n_seeds, |dice| {
         let n_nodes = dice.number(2, 5);
         let nodes: Vec<(u32, u32)> = (0..n_nodes).map(|_| (dice.number(1, 4), 0)).collect();
         let mut world = shared(&nodes);

@@ -201,7 +201,16 @@ fn where_nodes_are_given_away_whole_a_slice_is_the_least_that_a_node_has() {
 /// A launcher that was told each change knows the same as one that subscribes now.
 #[test]
 fn what_was_told_in_pieces_is_what_there_is_to_see() {
-    for_seeds("what_was_told_in_pieces_is_what_there_is_to_see", 40, |dice| {
+    told_in_pieces(4);
+}
+
+#[test]
+fn long_what_was_told_in_pieces_is_what_there_is_to_see() {
+    told_in_pieces(40);
+}
+
+fn told_in_pieces(n_seeds: u64) {
+    for_seeds("what_was_told_in_pieces_is_what_there_is_to_see", n_seeds, |dice| {
         let n_nodes = dice.number(2, 5);
         let nodes: Vec<(u32, u32)> = (0..n_nodes).map(|_| (dice.number(1, 8), dice.number(0, 2))).collect();
         let mut launchers = shared(&nodes);
