@@ -11,6 +11,7 @@ mod connection;
 mod devices;
 pub mod environment;
 mod exec;
+mod execs;
 mod folder;
 pub mod hostfile;
 mod job;
@@ -37,7 +38,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use connection::Connection;
-use exec::Exec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -55,7 +55,7 @@ use crate::order::{FromSupervisor, Order, TASK_INPUT, ToSupervisor};
 use crate::pmi::hub::{self, Grown};
 use crate::pmi::ranks::Ending;
 use crate::spool::{self, EntryRef};
-use crate::sys::{End, Harvest, SingleThreaded, reap};
+use crate::sys::{Harvest, SingleThreaded, reap};
 pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
@@ -529,47 +529,6 @@ impl Supervisor {
         }
     }
 
-    fn exec(&mut self, stream: u64, command: String) {
-        let Some(job) = &mut self.job else { return };
-        let exec = match (&job.account, &job.phase) {
-            (Some(account), Phase::Running) => {
-                let variables = environment::of_command(&job.variables, &job.order, account);
-                Exec::start(&job.order, account, &variables, stream, command, &self.single)
-                    .map_err(|error| error.to_string())
-            }
-            (Some(_) | None, Phase::Running | Phase::Ending(_) | Phase::Ended { .. }) => {
-                Err("the job is ending".to_owned())
-            }
-        };
-        match exec {
-            Ok(exec) => {
-                job.execs.push(exec);
-                self.tell(&FromSupervisor::ExecStarted { stream });
-            }
-            Err(reason) => self.tell(&FromSupervisor::ExecFailed { stream, reason }),
-        }
-    }
-
-    fn input(&mut self, stream: u64, bytes: &[u8]) {
-        if step::block(stream).is_some() {
-            return self.step_input(stream, bytes);
-        }
-        let Some(job) = &mut self.job else { return };
-        let n_taken = if stream == TASK_INPUT {
-            job.input.feed(bytes)
-        } else {
-            let exec = job.execs.iter_mut().find(|exec| exec.stream == stream);
-            exec.map_or(bytes.len() as u64, |exec| exec.input.feed(bytes))
-        };
-        self.confirm(stream, n_taken);
-    }
-
-    fn confirm(&mut self, stream: u64, n_bytes: u64) {
-        if n_bytes > 0 {
-            self.tell(&FromSupervisor::Taken { stream, n_bytes });
-        }
-    }
-
     /// Collects every child that has ended and draws the consequences.
     fn reap(&mut self) -> Next {
         let mut errands = Vec::new();
@@ -606,24 +565,6 @@ impl Supervisor {
             }
         }
         Next::Stay
-    }
-
-    /// Passes on the last output of commands that have ended, then how they ended.
-    fn finish_execs(&mut self) {
-        loop {
-            let Some(job) = &mut self.job else { return };
-            let Some(idx) = job.execs.iter().position(|exec| exec.end.is_some()) else { return };
-            let mut exec = job.execs.swap_remove(idx);
-            for (stream, bytes) in exec.drain() {
-                self.tell_bytes(stream, &bytes);
-            }
-            let stream = exec.stream;
-            let ended = match exec.word.hear() {
-                Some(reason) => FromSupervisor::ExecFailed { stream, reason },
-                None => FromSupervisor::ExecEnded { stream, code: exec.end.map_or(255, End::shell_code) },
-            };
-            self.tell(&ended);
-        }
     }
 
     fn run_errands(&mut self, errands: Vec<Errand>) {
