@@ -8,16 +8,20 @@ mod child;
 mod complaint;
 mod confine;
 mod connection;
+mod cpus;
 mod devices;
 pub mod environment;
 mod exec;
 mod execs;
 mod folder;
+mod follow_cpus;
 pub mod hostfile;
 mod job;
 mod keeper;
 mod lone;
+pub mod malleable;
 mod mpi;
+mod openmp;
 mod pump;
 mod resize;
 pub mod slurm;
@@ -60,6 +64,7 @@ pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
 use keeper::Keeper;
+use malleable::Malleable;
 use mpi::{Errand, PmiServer};
 use start::Unstarted;
 pub use user::{Account, AccountError};
@@ -149,6 +154,8 @@ enum Source {
     ExecInput(usize),
     ExecOutput(usize, usize),
     Step(usize, step::Source),
+    /// Processes that follow the CPUs of the job: those that wait to join, or one that has.
+    Malleable(Option<u64>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +200,8 @@ impl Supervisor {
                 fds.extend(exec.input.writable().map(|fd| (Source::ExecInput(idx), fd, PollFlags::POLLOUT)));
                 fds.extend(exec.readable().map(|(out, fd)| (Source::ExecOutput(idx, out), fd, PollFlags::POLLIN)));
             }
+            let malleable = job.cpus.malleable.iter().flat_map(Malleable::sources);
+            fds.extend(malleable.map(|(caller, fd)| (Source::Malleable(caller), fd, PollFlags::POLLIN)));
             for (idx, step) in job.steps.iter().enumerate() {
                 fds.extend(step.sources().map(|(source, fd, flags)| (Source::Step(idx, source), fd, flags)));
             }
@@ -235,7 +244,7 @@ impl Supervisor {
                 let mut errands = Vec::new();
                 if let Some(job) = &mut self.job {
                     job.hear_words(&mut errands);
-                    job.confine_late(&self.seat.cgroup);
+                    job.follow_cpus_late(&self.seat.cgroup);
                 }
                 self.run_errands(errands);
                 // Who complained is about to end.
@@ -266,6 +275,10 @@ impl Supervisor {
             }
             Source::Step(idx, source) => {
                 self.step_ready(idx, source);
+                Ok(Next::Stay)
+            }
+            Source::Malleable(caller) => {
+                self.malleable_ready(caller);
                 Ok(Next::Stay)
             }
         }
@@ -416,6 +429,7 @@ impl Supervisor {
                 return if is_bound_again { Next::Stay } else { self.leave_empty() };
             }
             Ok(()) => self.keeper.keep(&new, &self.seat.cgroup).and_then(|()| {
+                self.open_malleable(&mut new)?;
                 let started = start::start(&new.order, &self.folder, &mut self.known, &self.single);
                 let is_fault = |error: &start::StartError| {
                     error.is_of_node() && !(self.keeper.limits_memory() && error.is_of_memory())
@@ -458,7 +472,7 @@ impl Supervisor {
         if !job.update(order, &files, &mut errands) {
             return;
         }
-        job.confine(&self.seat.cgroup);
+        job.follow_cpus(&self.seat.cgroup);
         self.keeper.changed(job, &self.seat.cgroup);
         let entry = EntryRef {
             order: &job.order,
@@ -599,6 +613,7 @@ impl Supervisor {
         self.tell_running(now);
         self.with_pmi(|pmi, errands| pmi.on_time(now, errands));
         self.steps_on_time(now);
+        self.cpus_on_time(now);
         let Some(job) = &mut self.job else { return Next::Stay };
         resize::on_time(job, now);
         lone::on_time(job, now, &self.single);
