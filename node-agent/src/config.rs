@@ -15,13 +15,14 @@ use rms_model::error::chain;
 use rms_model::identity::{NameError, check_name};
 use rms_model::pointed::pointed;
 use rms_model::resources::ENFORCEABLE;
-use rms_model::{Devices, Mebibytes};
+use rms_model::{Devices, Mebibytes, Span};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::Spanned;
 
 use crate::cgroup::{Wanted, WantedError};
 use crate::devices::DeviceFiles;
+use crate::order::SHRINK_PATIENCE;
 use crate::topology::Wishes;
 use crate::topology::cpulist::{self, CpuListError};
 use crate::topology::declared::{Declared, DeclaredError};
@@ -98,6 +99,10 @@ pub struct Written {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub must_enforce: Option<Vec<String>>,
+    /// How long processes may take to give CPUs back that their job gets no more of, in ms, 0 to 60000 [default: 1000]
+    #[arg(long, value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shrink_patience_ms: Option<u32>,
     /// Devices of the node, as gpu:a100:4,fpga:1, or none; in the file their files can be said, too [default: the GPUs of NVIDIA and AMD that there are]
     #[arg(long, value_name = "LIST")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,6 +159,7 @@ pub struct Config {
     pub n_warm: usize,
     pub spool_quota_mib: Option<u64>,
     pub must_enforce: BTreeSet<String>,
+    pub shrink_patience: Span,
 }
 
 /// What is wrong with a configuration.
@@ -213,10 +219,14 @@ pub enum ConfigError {
     CgroupParent(String),
     #[error("warm_supervisors = {0} is not usable: write 0 to 64")]
     Warm(u32),
+    #[error("shrink_patience_ms = {0} is not usable: write 0 to {MOST_PATIENCE_MS}")]
+    Patience(u32),
 }
 
 /// Where the agent lives if nobody says.
 pub const DEFAULT_DIR: &str = "/var/lib/limber/agent";
+/// Guests wait for the CPUs so long.
+const MOST_PATIENCE_MS: u32 = 60_000;
 /// The file in the agent's directory that `join` writes and `run` reads where no other is named.
 pub const FILE: &str = "agent.toml";
 
@@ -304,6 +314,7 @@ impl ConfigError {
             ConfigError::Cgroup(_) => "cgroup",
             ConfigError::CgroupParent(_) => "cgroup_parent",
             ConfigError::Warm(_) => "warm_supervisors",
+            ConfigError::Patience(_) => "shrink_patience_ms",
         })
     }
 }
@@ -366,6 +377,7 @@ impl Written {
             warm_supervisors: self.warm_supervisors.or(file.warm_supervisors),
             spool_quota_mib: self.spool_quota_mib.or(file.spool_quota_mib),
             must_enforce: self.must_enforce.or(file.must_enforce),
+            shrink_patience_ms: self.shrink_patience_ms.or(file.shrink_patience_ms),
         }
     }
 
@@ -426,6 +438,10 @@ impl Written {
         if n_warm > 64 {
             return Err(ConfigError::Warm(n_warm));
         }
+        let patience_ms = self.shrink_patience_ms;
+        if let Some(patience_ms) = patience_ms.filter(|patience_ms| *patience_ms > MOST_PATIENCE_MS) {
+            return Err(ConfigError::Patience(patience_ms));
+        }
         let declared = self.topology.as_deref().map(Declared::parse).transpose()?;
         let memory = self.memory_mib.map(Mebibytes);
         let scratch = Mebibytes(self.scratch_mib.unwrap_or(0));
@@ -443,6 +459,7 @@ impl Written {
             n_warm: n_warm as usize,
             spool_quota_mib: self.spool_quota_mib,
             must_enforce,
+            shrink_patience: patience_ms.map_or(SHRINK_PATIENCE, |ms| Span::from_millis(ms.into())),
         })
     }
 }
@@ -515,6 +532,7 @@ mod tests {
             ("server = 'h:1'\ndevices = { 'gpu:a' = 1, 'gpu:b' = ['/dev/b'] }", "say which file"),
             ("server = 'h:1'\nmust_enforce = ['cpu']", "cpus, memory or devices"),
             ("server = 'h:1'\nwarm_supervisors = 65", "0 to 64"),
+            ("server = 'h:1'\nshrink_patience_ms = 60001", "0 to 60000"),
             ("server = 'h:1'\nmemory_mib = 0", "no memory"),
             ("server = '10.0.0.1:7117'\nlisten = '10.0.0.1:7117'", "where the server listens"),
             ("server = 'h:1'\nlisten = '127.0.0.1:0'\nadvertise = '10.0.0.7'", "from this machine alone"),

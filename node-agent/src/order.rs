@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rms_api::desired::{JobReport, Launch, LaunchNode};
 use rms_core::node_loop::Growth;
@@ -41,6 +42,12 @@ pub struct Order {
     /// What it has of the node's devices, where it shares them; absent: all.
     #[serde(default)]
     pub devices: Option<OwnDevices>,
+    /// The library by which OpenMP programs follow the CPUs of their job, where it is installed.
+    #[serde(default)]
+    pub malleable_library: Option<PathBuf>,
+    /// Before CPUs are taken away from processes that have not said that they use them no more; absent: the default.
+    #[serde(default)]
+    pub shrink_patience: Option<Span>,
 }
 
 /// What a job has of the devices of a node that it shares.
@@ -83,6 +90,11 @@ impl Order {
     /// The nodes that the job may use: all but those that it is to leave.
     pub fn usable(&self) -> impl Iterator<Item = &LaunchNode> {
         self.launch.nodes.iter().filter(|place| !place.departing)
+    }
+
+    /// How long processes have to give CPUs back of their own accord.
+    pub fn shrink_patience(&self) -> Duration {
+        self.shrink_patience.unwrap_or(SHRINK_PATIENCE).to_std()
     }
 
     /// With which generation this node came.
@@ -258,6 +270,8 @@ pub enum FromSupervisor {
     },
 }
 
+/// A parallel region of most programs is over sooner.
+pub const SHRINK_PATIENCE: Span = Span::from_millis(1000);
 /// The stream that is the standard input of task 0.
 pub const TASK_INPUT: u64 = 0;
 /// Streams of commands are numbered from here on, in steps of [`STREAMS_PER_EXEC`].
@@ -312,6 +326,8 @@ pub mod tests {
             aliases: None,
             packages: Vec::new(),
             devices: None,
+            malleable_library: None,
+            shrink_patience: None,
         }
     }
 }

@@ -80,6 +80,8 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         inventory,
         devices: devices.clone(),
         rsh: setup::rsh_beside(&program),
+        malleable_library: setup::library_near(&program),
+        shrink_patience: config.shrink_patience,
         program,
         agent_socket,
         server: config.server.clone(),

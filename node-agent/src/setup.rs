@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rms_api::desired::{DesiredJob, LaunchNode};
-use rms_model::{Indices, Inventory};
+use rms_malleable::LIBRARY;
+use rms_model::{Indices, Inventory, Span};
 use tokio::sync::watch;
 
 use crate::cgroup::Parent;
@@ -41,6 +42,10 @@ pub struct Setup {
     pub rsh: Option<PathBuf>,
     /// The directory with what scripts written for Slurm call.
     pub aliases: Option<PathBuf>,
+    /// By which OpenMP programs follow the CPUs of their job.
+    pub malleable_library: Option<PathBuf>,
+    /// Before CPUs are taken away from those who were told to give them back.
+    pub shrink_patience: Span,
     pub agent_socket: PathBuf,
     /// The server, as jobs on this node reach it, too: `host:port`.
     pub server: String,
@@ -63,6 +68,13 @@ pub fn instance(name: &str, dir: &Path) -> String {
 pub fn rsh_beside(program: &Path) -> Option<PathBuf> {
     let rsh = program.parent()?.join("rms-rsh");
     rsh.is_file().then_some(rsh)
+}
+
+/// The library for malleable threads is installed beside the agent, or where libraries are.
+pub fn library_near(program: &Path) -> Option<PathBuf> {
+    let dir = program.parent()?;
+    let places = [dir.join(LIBRARY), dir.join("../lib").join(LIBRARY), dir.join("../lib/limber").join(LIBRARY)];
+    places.into_iter().find_map(|place| place.canonicalize().ok())
 }
 
 /// Makes the directory with `srun`, which is `rms` under another name; none where `rms` is not installed beside the agent.
@@ -95,6 +107,8 @@ impl Setup {
                 .map(|place| self.cores.by_package(place, desired.launch.one_thread_a_core))
                 .unwrap_or_default(),
             devices: place_of(desired).and_then(|place| self.devices.own(place, self.cgroups.has_devices())),
+            malleable_library: self.malleable_library.clone(),
+            shrink_patience: Some(self.shrink_patience),
             agent_socket: self.agent_socket.clone(),
             rsh: self.rsh.clone(),
             mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),

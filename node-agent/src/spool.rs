@@ -359,7 +359,10 @@ pub fn connect_socket(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// The same file through an open directory; valid as long as that is kept.
-fn short_path(path: &Path) -> io::Result<(Option<fs::File>, PathBuf)> {
+///
+/// # Errors
+/// The directory cannot be opened.
+pub fn short_path(path: &Path) -> io::Result<(Option<fs::File>, PathBuf)> {
     const MAX_ADDRESS: usize = 107;
     if path.as_os_str().len() <= MAX_ADDRESS {
         return Ok((None, path.to_owned()));

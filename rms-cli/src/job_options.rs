@@ -61,6 +61,10 @@ pub struct JobOptions {
     pub model: ModelOptions,
     #[command(flatten)]
     pub malleable: MalleableOptions,
+    /// When it gets fewer or more of its cores while it runs, have its OpenMP programs take as many threads at their next
+    /// parallel region
+    #[arg(long)]
+    pub malleable_threads: bool,
     #[command(flatten)]
     pub resources: ResourceOptions,
 
@@ -165,6 +169,7 @@ impl JobOptions {
             open: self.open || lower.open,
             model: if self.shapes.is_some() { ModelOptions::default() } else { self.model.or(lower.model) },
             malleable: self.malleable.or(lower_malleable),
+            malleable_threads: self.malleable_threads || lower.malleable_threads,
             resources: self.resources.over(lower.resources, names_memory),
             clusters: self.clusters.or(lower.clusters),
             constraint: self.constraint.or(lower.constraint),

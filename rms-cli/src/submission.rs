@@ -154,6 +154,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
                 stream,
             },
             limits: here.limits.clone(),
+            malleable_threads: options.malleable_threads,
         },
         n_tasks,
         // Nobody counts the CPUs of tasks that share them.

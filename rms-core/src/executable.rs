@@ -8,7 +8,7 @@ use rms_model::{Execution, Work, pattern};
 /// What is missing, malformed or too long.
 pub(crate) fn check(execution: &Execution) -> Result<(), Refusal> {
     // Numbers are right as they are.
-    let Execution { work, cwd, environment, umask: _, stdio, limits: _ } = execution;
+    let Execution { work, cwd, environment, umask: _, stdio, limits: _, malleable_threads: _ } = execution;
     too_large("the working directory", cwd.len(), MAX_PATH)?;
     if !cwd.starts_with('/') || !has_no_nul(cwd) {
         return Err(Refusal::Malformed("the working directory is an absolute path"));

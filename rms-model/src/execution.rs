@@ -24,6 +24,9 @@ pub struct Execution {
     pub stdio: Stdio,
     #[serde(default)]
     pub limits: Limits,
+    /// Its OpenMP programs, and others that ask, follow the CPUs that it has on each node while it runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub malleable_threads: bool,
 }
 
 impl From<Work> for Execution {
@@ -36,6 +39,7 @@ impl From<Work> for Execution {
             umask: 0o022,
             stdio: Stdio::default(),
             limits: Limits::default(),
+            malleable_threads: false,
         }
     }
 }

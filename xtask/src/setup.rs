@@ -24,6 +24,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "openmpi-bin", present: || on_path("mpirun.openmpi"), needed_for: "tests of Open MPI's mpirun" },
     Package { name: "libopenmpi-dev", present: || on_path("mpicc.openmpi"), needed_for: "tests of Open MPI's mpirun" },
     Package { name: "g++", present: || on_path("g++"), needed_for: "tests of the library for C++" },
+    Package { name: "clang", present: || on_path("clang"), needed_for: "tests of OpenMP programs with LLVM's runtime" },
+    Package { name: "libomp-dev", present: has_libomp, needed_for: "tests of OpenMP programs with LLVM's runtime" },
     Package { name: "gfortran", present: || on_path("gfortran"), needed_for: "tests of the library for Fortran" },
     Package { name: "pkg-config", present: || on_path("pkg-config"), needed_for: "tests of the library for C" },
     Package { name: "iproute2", present: || on_path("ip"), needed_for: "tests in network namespaces" },
@@ -124,6 +126,10 @@ fn install_mpi4py() -> Result<()> {
 fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+fn has_libomp() -> bool {
+    step::succeeds("clang", &["-fopenmp", "-E", "-x", "c", "-include", "omp.h", "/dev/null"])
 }
 
 fn has_venv() -> bool {

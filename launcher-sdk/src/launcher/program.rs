@@ -64,6 +64,7 @@ impl Program {
                 umask: own_umask().unwrap_or(0o022),
                 stdio: Stdio { output: Some(DEFAULT_OUTPUT.to_owned()), ..Stdio::default() },
                 limits: Limits::default(),
+                malleable_threads: false,
             }),
         }
     }

@@ -4,6 +4,7 @@
 //! given, so they are set in any case, one by one, until none is found that would have to change: a thread that was
 //! made meanwhile has the mask of the one that made it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
@@ -30,16 +31,27 @@ pub enum ConfineError {
     Restless,
 }
 
+/// From which CPUs threads are moved to which.
+#[derive(Clone, Debug)]
+pub struct Move {
+    pub before: CpuSet,
+    pub after: CpuSet,
+}
+
+/// Processes that go another way than the others of the job.
+pub type OwnMoves = BTreeMap<i32, Move>;
+
 /// Puts every descendant of this process, and whoever else is in its cgroup, from the CPUs `before` on those `after`.
 ///
 /// # Errors
 /// Some threads may have been moved, and others not.
-pub fn confine(cgroup: &Cgroup, before: &CpuSet, after: &CpuSet) -> Result<(), ConfineError> {
+pub fn confine(cgroup: &Cgroup, all: &Move, own: &OwnMoves) -> Result<(), ConfineError> {
+    let after = &all.after;
     let set = cgroup.set_cpus(after);
     set.map_err(|source| ConfineError::Cpuset { cpus: cpulist::print(after), source })?;
     let mut n_still = 0;
     for _ in 0..MOST_WALKS {
-        let n_moved = walk(cgroup, before, after)?;
+        let n_moved = walk(cgroup, all, own)?;
         n_still = if n_moved == 0 { n_still + 1 } else { 0 };
         if n_still == ENOUGH_STILL {
             return Ok(());
@@ -54,13 +66,14 @@ const ENOUGH_STILL: u32 = 2;
 const MOST_WALKS: u32 = 256;
 
 /// How many threads had to be moved.
-fn walk(cgroup: &Cgroup, before: &CpuSet, after: &CpuSet) -> Result<usize, ConfineError> {
+fn walk(cgroup: &Cgroup, all: &Move, own: &OwnMoves) -> Result<usize, ConfineError> {
     let mut processes = tree::descendants(getpid());
     processes.extend(cgroup.processes());
     processes.sort_unstable();
     processes.dedup();
     let mut n_moved = 0;
     for process in processes.into_iter().filter(|process| *process != getpid()) {
+        let Move { before, after } = own.get(&process.as_raw()).unwrap_or(all);
         for thread in threads(process) {
             match shift(thread, before, after) {
                 Ok(is_moved) => n_moved += usize::from(is_moved),

@@ -6,10 +6,12 @@ use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
 use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
+use super::cpus;
 use super::devices;
 use super::hostfile::HostFiles;
 use rms_wire::peer::StepPart;
 
+use super::openmp;
 use super::slurm;
 use super::user::Account;
 use super::variables::Variables;
@@ -76,6 +78,9 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         slurm::of_job(&mut variables, order, account, &submit_dir);
     }
     set_for_mpirun(&mut variables, order, account, files);
+    if order.launch.execution.malleable_threads {
+        openmp::of_job(&mut variables, order, files, cpus::cpus_of(order).len());
+    }
     if let (Some(dir), true) = (&order.aliases, slurm::is_spoken(&variables)) {
         let path = variables.get("PATH").map(String::as_str).unwrap_or_default();
         let path = format!("{}:{path}", dir.display());

@@ -9,13 +9,14 @@ use nix::unistd::{Pid, getpid};
 use rms_api::desired::{JobReport, JobStatus, LaunchNode, NodeExit};
 use rms_model::{JobId, Mebibytes, OnResize, Run, Span, Time, Usage, Work};
 
-use super::confine::confine;
+use super::cpus::{InForce, JobCpus};
 use super::environment;
 use super::exec::{Exec, Feeder};
 use super::folder::Folder;
 use super::hostfile::HostFiles;
 use super::lone::{self, Lone};
 use super::mpi::{Errand, PmiServer};
+use super::openmp::THREADS;
 use super::pump::Pump;
 use super::resize::{self, Untold};
 use super::spawned::{self, Parent, Spawned};
@@ -33,8 +34,6 @@ use crate::pmi::hub::Need;
 use crate::pmi::ranks;
 use crate::spool::{self, Written};
 use crate::sys::{End, Reaped, SingleThreaded};
-use crate::topology::cpulist::CpuSet;
-use crate::topology::own_cpus;
 
 /// A share that was started, or failed to.
 #[derive(Debug)]
@@ -63,12 +62,7 @@ pub struct Job {
     spooled: Vec<Range<u32>>,
     pub pump: Pump,
     was_full: bool,
-    /// Those that its processes keep to.
-    pub cpus: CpuSet,
-    /// They could be made to, when these changed last.
-    is_confined: bool,
-    /// Those that they had before, if it was not sure then that all had begun.
-    confined_early: Option<CpuSet>,
+    pub cpus: JobCpus,
     /// From here its wall time counts.
     begun: Instant,
     wall_at: Instant,
@@ -163,9 +157,7 @@ impl Job {
             spooled: Vec::new(),
             pump: Pump::default(),
             was_full: false,
-            cpus: cpus_of(&order),
-            is_confined: true,
-            confined_early: None,
+            cpus: JobCpus::of(&order),
             begun,
             wall_at,
             stays_until: None,
@@ -265,7 +257,10 @@ impl Job {
         self.wall_at = self.begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_away);
         self.order = order;
         if let Some(account) = &self.account {
+            let before = std::mem::take(&mut self.variables);
             self.variables = environment::of_job(&self.order, account, files);
+            // Who is started on fewer CPUs may have more one day.
+            self.variables.extend(before.get_key_value(THREADS).map(|(name, most)| (name.clone(), most.clone())));
         }
         if let Some(pmi) = &mut self.pmi {
             pmi.update(&self.order, errands);
@@ -273,35 +268,16 @@ impl Job {
         true
     }
 
-    /// Its processes are moved to the CPUs that it has here now. Where that fails they go back to those that they had,
-    /// and the server decides what follows.
-    pub fn confine(&mut self, cgroup: &Cgroup) {
-        let cpus = cpus_of(&self.order);
-        if cpus == self.cpus && self.is_confined {
-            return;
-        }
-        // Who was not executed yet may still be about to set the old ones.
-        self.confined_early = self.is_starting().then(|| self.cpus.clone());
-        self.is_confined = match confine(cgroup, &self.cpus, &cpus) {
-            Ok(()) => {
-                self.cpus = cpus;
-                true
-            }
-            Err(error) => {
-                let error = anyhow::Error::new(error);
-                eprintln!("job {}: {error:#}", self.order.job);
-                let _as_far_as_possible = confine(cgroup, &cpus, &self.cpus);
-                false
-            }
-        };
+    /// Its processes are moved to the CPUs that it has here now.
+    pub fn follow_cpus(&mut self, cgroup: &Cgroup) {
+        let is_starting = self.is_starting();
+        self.cpus.follow(&self.order, is_starting, cgroup);
     }
 
     /// The same for tasks that were executed only after a change.
-    pub fn confine_late(&mut self, cgroup: &Cgroup) {
-        let is_settled = self.is_confined && !self.is_starting();
-        if let Some(before) = self.confined_early.take_if(|_| is_settled) {
-            self.is_confined = confine(cgroup, &before, &self.cpus).is_ok();
-        }
+    pub fn follow_cpus_late(&mut self, cgroup: &Cgroup) {
+        let is_starting = self.is_starting();
+        self.cpus.follow_late(is_starting, cgroup);
     }
 
     /// What is to be told of it now, which is then told.
@@ -324,8 +300,8 @@ impl Job {
                 JobReport { job: self.job(), run: self.run(), status: JobStatus::Starting }
             }
             Phase::Running | Phase::Ending(_) => {
-                let (since, generation, is_confined) = (self.since, self.order.launch.generation, self.is_confined);
-                let status = JobStatus::Running { since, generation, is_confined };
+                let InForce { generation, is_confined } = self.cpus.in_force();
+                let status = JobStatus::Running { since: self.since, generation, is_confined };
                 JobReport { job: self.job(), run: self.run(), status }
             }
             Phase::Ended { report, .. } => report.clone(),
@@ -376,7 +352,8 @@ impl Job {
         let of_lone = self.lone.as_ref().and_then(Lone::wakes_at);
         let of_steps = self.steps.iter().filter_map(Step::wakes_at).min();
         let tell_at = self.tell_at.filter(|_| !self.is_starting());
-        let others = [tell_at, resize::wakes_at(self), of_pmi, of_lone, of_steps].into_iter().flatten();
+        let others =
+            [tell_at, resize::wakes_at(self), of_pmi, of_lone, of_steps, self.cpus.wakes_at()].into_iter().flatten();
         others.fold(self.deadline(), Instant::min)
     }
 
@@ -619,11 +596,6 @@ fn bury(
 pub fn now() -> Time {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
-}
-
-/// The CPUs that an order means; without a mask, all that this process may use itself.
-fn cpus_of(order: &Order) -> CpuSet {
-    order.mask.clone().or_else(own_cpus).unwrap_or_default()
 }
 
 /// A signal tells more than any code, a high code more than a low one.

@@ -29,11 +29,11 @@ impl Keeper {
     /// The kernel refuses.
     pub fn keep(&mut self, job: &Job, cgroup: &Cgroup) -> Result<(), Unstarted> {
         let fault = |reason| Unstarted { reason, is_fault: true };
-        if self.cpus.as_ref() != Some(&job.cpus) {
-            let cpus = cpulist::print(&job.cpus);
-            let set = cgroup.set_cpus(&job.cpus);
+        if self.cpus.as_ref() != Some(job.cpus.held()) {
+            let cpus = cpulist::print(job.cpus.held());
+            let set = cgroup.set_cpus(job.cpus.held());
             set.map_err(|error| fault(format!("cannot set the CPUs of its cgroup to {cpus}: {error}")))?;
-            self.cpus = Some(job.cpus.clone());
+            self.cpus = Some(job.cpus.held().clone());
         }
         let closed = self.close_devices(&job.order, cgroup);
         closed.map_err(|error| fault(format!("cannot close the devices of others to it: {error}")))?;

@@ -8,15 +8,20 @@ mod child;
 mod complaint;
 mod confine;
 mod connection;
+mod cpus;
 mod devices;
 pub mod environment;
 mod exec;
+mod execs;
 mod folder;
+mod follow_cpus;
 pub mod hostfile;
 mod job;
 mod keeper;
 mod lone;
+pub mod malleable;
 mod mpi;
+mod openmp;
 mod pump;
 mod resize;
 pub mod slurm;
@@ -37,7 +42,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use connection::Connection;
-use exec::Exec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -55,11 +59,12 @@ use crate::order::{FromSupervisor, Order, TASK_INPUT, ToSupervisor};
 use crate::pmi::hub::{self, Grown};
 use crate::pmi::ranks::Ending;
 use crate::spool::{self, EntryRef};
-use crate::sys::{End, Harvest, SingleThreaded, reap};
+use crate::sys::{Harvest, SingleThreaded, reap};
 pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
 use keeper::Keeper;
+use malleable::Malleable;
 use mpi::{Errand, PmiServer};
 use start::Unstarted;
 pub use user::{Account, AccountError};
@@ -149,6 +154,8 @@ enum Source {
     ExecInput(usize),
     ExecOutput(usize, usize),
     Step(usize, step::Source),
+    /// Processes that follow the CPUs of the job: those that wait to join, or one that has.
+    Malleable(Option<u64>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +200,8 @@ impl Supervisor {
                 fds.extend(exec.input.writable().map(|fd| (Source::ExecInput(idx), fd, PollFlags::POLLOUT)));
                 fds.extend(exec.readable().map(|(out, fd)| (Source::ExecOutput(idx, out), fd, PollFlags::POLLIN)));
             }
+            let malleable = job.cpus.malleable.iter().flat_map(Malleable::sources);
+            fds.extend(malleable.map(|(caller, fd)| (Source::Malleable(caller), fd, PollFlags::POLLIN)));
             for (idx, step) in job.steps.iter().enumerate() {
                 fds.extend(step.sources().map(|(source, fd, flags)| (Source::Step(idx, source), fd, flags)));
             }
@@ -235,7 +244,7 @@ impl Supervisor {
                 let mut errands = Vec::new();
                 if let Some(job) = &mut self.job {
                     job.hear_words(&mut errands);
-                    job.confine_late(&self.seat.cgroup);
+                    job.follow_cpus_late(&self.seat.cgroup);
                 }
                 self.run_errands(errands);
                 // Who complained is about to end.
@@ -266,6 +275,10 @@ impl Supervisor {
             }
             Source::Step(idx, source) => {
                 self.step_ready(idx, source);
+                Ok(Next::Stay)
+            }
+            Source::Malleable(caller) => {
+                self.malleable_ready(caller);
                 Ok(Next::Stay)
             }
         }
@@ -416,6 +429,7 @@ impl Supervisor {
                 return if is_bound_again { Next::Stay } else { self.leave_empty() };
             }
             Ok(()) => self.keeper.keep(&new, &self.seat.cgroup).and_then(|()| {
+                self.open_malleable(&mut new)?;
                 let started = start::start(&new.order, &self.folder, &mut self.known, &self.single);
                 let is_fault = |error: &start::StartError| {
                     error.is_of_node() && !(self.keeper.limits_memory() && error.is_of_memory())
@@ -458,7 +472,7 @@ impl Supervisor {
         if !job.update(order, &files, &mut errands) {
             return;
         }
-        job.confine(&self.seat.cgroup);
+        job.follow_cpus(&self.seat.cgroup);
         self.keeper.changed(job, &self.seat.cgroup);
         let entry = EntryRef {
             order: &job.order,
@@ -529,47 +543,6 @@ impl Supervisor {
         }
     }
 
-    fn exec(&mut self, stream: u64, command: String) {
-        let Some(job) = &mut self.job else { return };
-        let exec = match (&job.account, &job.phase) {
-            (Some(account), Phase::Running) => {
-                let variables = environment::of_command(&job.variables, &job.order, account);
-                Exec::start(&job.order, account, &variables, stream, command, &self.single)
-                    .map_err(|error| error.to_string())
-            }
-            (Some(_) | None, Phase::Running | Phase::Ending(_) | Phase::Ended { .. }) => {
-                Err("the job is ending".to_owned())
-            }
-        };
-        match exec {
-            Ok(exec) => {
-                job.execs.push(exec);
-                self.tell(&FromSupervisor::ExecStarted { stream });
-            }
-            Err(reason) => self.tell(&FromSupervisor::ExecFailed { stream, reason }),
-        }
-    }
-
-    fn input(&mut self, stream: u64, bytes: &[u8]) {
-        if step::block(stream).is_some() {
-            return self.step_input(stream, bytes);
-        }
-        let Some(job) = &mut self.job else { return };
-        let n_taken = if stream == TASK_INPUT {
-            job.input.feed(bytes)
-        } else {
-            let exec = job.execs.iter_mut().find(|exec| exec.stream == stream);
-            exec.map_or(bytes.len() as u64, |exec| exec.input.feed(bytes))
-        };
-        self.confirm(stream, n_taken);
-    }
-
-    fn confirm(&mut self, stream: u64, n_bytes: u64) {
-        if n_bytes > 0 {
-            self.tell(&FromSupervisor::Taken { stream, n_bytes });
-        }
-    }
-
     /// Collects every child that has ended and draws the consequences.
     fn reap(&mut self) -> Next {
         let mut errands = Vec::new();
@@ -608,24 +581,6 @@ impl Supervisor {
         Next::Stay
     }
 
-    /// Passes on the last output of commands that have ended, then how they ended.
-    fn finish_execs(&mut self) {
-        loop {
-            let Some(job) = &mut self.job else { return };
-            let Some(idx) = job.execs.iter().position(|exec| exec.end.is_some()) else { return };
-            let mut exec = job.execs.swap_remove(idx);
-            for (stream, bytes) in exec.drain() {
-                self.tell_bytes(stream, &bytes);
-            }
-            let stream = exec.stream;
-            let ended = match exec.word.hear() {
-                Some(reason) => FromSupervisor::ExecFailed { stream, reason },
-                None => FromSupervisor::ExecEnded { stream, code: exec.end.map_or(255, End::shell_code) },
-            };
-            self.tell(&ended);
-        }
-    }
-
     fn run_errands(&mut self, errands: Vec<Errand>) {
         let mut errands = VecDeque::from(errands);
         while let Some(errand) = errands.pop_front() {
@@ -658,6 +613,7 @@ impl Supervisor {
         self.tell_running(now);
         self.with_pmi(|pmi, errands| pmi.on_time(now, errands));
         self.steps_on_time(now);
+        self.cpus_on_time(now);
         let Some(job) = &mut self.job else { return Next::Stay };
         resize::on_time(job, now);
         lone::on_time(job, now, &self.single);

@@ -1,7 +1,8 @@
-//! The only unsafe code: forking, executing, reaping with usage, signal dispositions.
+//! The only unsafe code: forking, executing, reaping with usage, signal dispositions, shared memory.
 #![allow(unsafe_code)]
 
 mod image;
+mod page;
 
 use std::cell::RefCell;
 use std::fs;
@@ -16,6 +17,7 @@ use nix::unistd::{ForkResult, Pid};
 use rms_model::{Span, Usage};
 
 pub use image::Image;
+pub use page::Page;
 
 /// Proof that this process had one thread when it was checked; whoever holds it starts none.
 #[derive(Debug)]

@@ -73,6 +73,7 @@ fn execution() -> Execution {
         umask: 0o022,
         stdio: stdio(),
         limits: limits(),
+        malleable_threads: false,
     }
 }
 

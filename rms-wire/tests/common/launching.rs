@@ -47,6 +47,7 @@ pub fn calls() -> Vec<LauncherCall> {
         umask: 0o027,
         stdio: Stdio { output: Some("out-%j".to_owned()), append: true, ..Stdio::default() },
         limits: Limits { open_files: Some(1024), ..Limits::default() },
+        malleable_threads: false,
     };
     let nodes = Launchable::of(Execution { work: Work::Nodes, ..execution.clone() });
     let launch = Launchable { n_tasks: Some(64), cpus_per_task: 2, ..Launchable::of(execution) };

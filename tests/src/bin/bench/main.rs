@@ -21,6 +21,7 @@ mod shared;
 mod strangers;
 mod swf;
 mod table;
+mod teams;
 mod views;
 mod watch;
 mod wide;
@@ -54,6 +55,7 @@ const PARTS: &[Part] = &[
     ("launchers", delegated::table),
     ("negotiation", bargain::table),
     ("resize", resize::table),
+    ("teams", teams::table),
     ("restart", restart::table),
     ("strangers", strangers::table),
 ];

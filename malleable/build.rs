@@ -1,0 +1,63 @@
+//! Compiles the C library, and puts it where the programs are: beside them the agent looks for it.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SOURCES: [&str; 7] = ["process", "runtime", "gomp", "ompt", "api", "drom", "dlb"];
+const NAME: &str = "librms-malleable.so";
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo says so"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says so"));
+    let library = out.join(NAME);
+    compile(&root, &library);
+    // OUT_DIR is `<profile>/build/<package>/out`.
+    let profile = out.ancestors().nth(3).expect("cargo's directories are so deep");
+    let place = profile.join(NAME);
+    // A program that runs keeps the library that it has loaded.
+    let draft = profile.join(format!(".{NAME}.{}", std::process::id()));
+    fs::copy(&library, &draft).and_then(|_| fs::rename(&draft, &place)).expect("the target directory is writable");
+    println!("cargo::rerun-if-changed=src/c");
+    println!("cargo::rerun-if-changed=include");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=CC");
+    // Absent: made again.
+    println!("cargo::rerun-if-changed={}", place.display());
+}
+
+fn compile(root: &Path, library: &Path) {
+    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let mut command = Command::new(&compiler);
+    command.args([
+        "-std=gnu11",
+        "-O2",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-shared",
+        "-pthread",
+    ]);
+    command.arg(format!("-Wl,-soname,{NAME}.{}", compatible(&version)));
+    // Its thread and its handlers would run code that is not there any more after a dlclose.
+    command.args(["-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro"]);
+    command.arg("-I").arg(root.join("include")).arg("-I").arg(root.join("src/c"));
+    command.args(SOURCES.map(|name| root.join("src/c").join(name).with_extension("c")));
+    command.arg("-o").arg(library).arg("-ldl");
+    let status = command.status();
+    let is_compiled = status.as_ref().is_ok_and(std::process::ExitStatus::success);
+    assert!(is_compiled, "{} does not compile librms-malleable: {status:?}", compiler.display());
+}
+
+/// The part of a version that programs depend on.
+fn compatible(version: &str) -> String {
+    let mut parts = version.split('.');
+    match (parts.next().unwrap_or_default(), parts.next().unwrap_or_default()) {
+        ("0", minor) => format!("0.{minor}"),
+        (major, _) => major.to_owned(),
+    }
+}

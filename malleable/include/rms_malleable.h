@@ -1,0 +1,95 @@
+/* CPUs of a running job of Limber that change: for programs whose threads are not OpenMP's, and for those that move the
+ * CPUs of others (DROM). OpenMP programs need none of this: `rms run --malleable-threads` is enough.
+ *
+ * Nothing here waits but where it says so, and nothing ends the program: outside of such a job every function says
+ * RMS_MALLEABLE_NO_JOB, and the program uses what it finds. All functions may be called from any thread. */
+#ifndef RMS_MALLEABLE_H
+#define RMS_MALLEABLE_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Why a call was refused. */
+enum rms_malleable_error {
+    RMS_MALLEABLE_OK = 0,
+    /* The answer cannot be parsed, or the machine has no memory or files left. */
+    RMS_MALLEABLE_FAILED = -1,
+    /* Detached, or never attached. */
+    RMS_MALLEABLE_NOT_ATTACHED = -2,
+    /* Watched already, or a process of that number has joined already. */
+    RMS_MALLEABLE_ALREADY = -3,
+    /* This process is in no job that was started with --malleable-threads, or the job has ended. */
+    RMS_MALLEABLE_NO_JOB = -5,
+    /* No process of that number has joined. */
+    RMS_MALLEABLE_NO_PROCESS = -6,
+    /* It has not taken up the last change yet. */
+    RMS_MALLEABLE_PENDING = -7,
+    /* CPUs that the job does not have on this node, or that were set aside for another process. */
+    RMS_MALLEABLE_NOT_ALLOWED = -8,
+    /* It did not take up the change in time; its threads were moved nevertheless. */
+    RMS_MALLEABLE_TIMEOUT = -9,
+    /* As many processes of the job have joined as may. */
+    RMS_MALLEABLE_TOO_MANY = -14,
+};
+
+/* A program with threads of its own. */
+
+/* How many CPUs this process is to use now; an error where nobody says so. Never waits after the first call. */
+int rms_malleable_cpus(void);
+
+/* The same, and which ones: bit `i % 8` of byte `i / 8` is CPU `i`. Bytes beyond the highest CPU are zero. */
+int rms_malleable_mask(unsigned char *mask, size_t n_bytes);
+
+/* 1 if the CPUs have changed since this program acknowledged last, else 0. */
+int rms_malleable_changed(void);
+
+/* Says that no more than `threads` threads use CPUs from now on: the RMS then takes away what was given back. A change
+ * that is not acknowledged is enforced after a while. */
+int rms_malleable_acknowledge(int threads);
+
+/* Called from a thread of the library's own after each change; what `rms_malleable_cpus` said before the call is
+ * acknowledged when it returns. It is called once at the beginning, too. */
+typedef void (*rms_malleable_callback)(int n_cpus, void *argument);
+int rms_malleable_watch(rms_malleable_callback changed, void *argument);
+
+/* Ends that. Waits for a call that is under way, so it must not be called from there. */
+int rms_malleable_unwatch(void);
+
+/* A program that moves CPUs between the processes of its job on this node, as DROM does. Masks are as above. */
+
+enum rms_drom_flag {
+    RMS_DROM_NONE = 0,
+    /* Take CPUs that were set aside for other processes away from them. */
+    RMS_DROM_STEAL = 1 << 0,
+    /* Give them back when the process is finalized. */
+    RMS_DROM_RETURN = 1 << 1,
+    /* Wait until the processes have taken up the change, or the RMS has enforced it. */
+    RMS_DROM_WAIT = 1 << 2,
+};
+
+int rms_drom_attach(void);
+int rms_drom_detach(void);
+
+/* How many CPUs the job has on this node. */
+int rms_drom_cpus(int *n_cpus);
+
+/* Which processes have joined; `n_pids` says how many were written. */
+int rms_drom_pids(int *pids, int *n_pids, int capacity);
+
+int rms_drom_get_mask(int pid, unsigned char *mask, size_t n_bytes, int flags);
+int rms_drom_set_mask(int pid, const unsigned char *mask, size_t n_bytes, int flags);
+
+/* Sets CPUs aside for a process that has not joined yet: this one, before it executes another program, or a child. */
+int rms_drom_pre_init(int pid, const unsigned char *mask, size_t n_bytes, int flags);
+
+/* The process has ended: its CPUs are the others' again. */
+int rms_drom_post_finalize(int pid, int flags);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,10 @@
+/* Masks as the interfaces for programs have them, and as they are sent. */
+#ifndef RMS_DROM_H
+#define RMS_DROM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+void rms_bytes_of_mask(const uint64_t *words, unsigned char *mask, size_t n_bytes);
+
+#endif

@@ -1,0 +1,142 @@
+/* Programs with LLVM's OpenMP runtime: a tool by its tools interface (OMPT), and the clause that a tool cannot change. */
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "process.h"
+#include "runtime.h"
+
+/* The part of OpenMP's omp-tools.h that is used here, by which this library can be built without it. */
+union ompt_data {
+    uint64_t value;
+    void *pointer;
+};
+typedef void ompt_function(void);
+typedef ompt_function *ompt_lookup(const char *name);
+struct ompt_start_tool_result {
+    int (*initialize)(ompt_lookup *lookup, int device, union ompt_data *tool);
+    void (*finalize)(union ompt_data *tool);
+    union ompt_data tool;
+};
+typedef int ompt_set_callback(int event, ompt_function *callback);
+enum { OMPT_PARALLEL_BEGIN = 3, OMPT_PARALLEL_END = 4, OMPT_SET_ALWAYS = 5 };
+
+static const struct rms_runtime *runtime;
+
+/* What the program has set itself is put back at the end of each region: nobody but the region sees another number. One that
+ * has a single thread is no team, and its end is not told before its numbers are thrown away: for it there is this, by the
+ * level at which it was begun. */
+enum { MOST_LEVELS = 8 };
+static _Thread_local struct {
+    unsigned own, room;
+} unfinished[MOST_LEVELS];
+
+static void put_back(unsigned own, int level)
+{
+    if (runtime->level() != level)
+        return;
+    runtime->set_threads((int)own);
+    unfinished[level].own = 0;
+}
+
+/* How many threads a region gets is read after this. */
+static void parallel_begin(union ompt_data *task, const void *frame, union ompt_data *region, unsigned requested, int flags,
+                           const void *code)
+{
+    (void)task, (void)frame, (void)flags, (void)code;
+    region->value = 0;
+    unsigned limit = rms_limit();
+    int level = runtime->level();
+    if (level < 0 || level >= MOST_LEVELS)
+        return;
+    unsigned own = (unsigned)runtime->max_threads();
+    /* Where this library is not preloaded. */
+    if (unfinished[level].own != 0 && unfinished[level].room == own)
+        put_back(own = unfinished[level].own, level);
+    if (limit == 0 || requested == 1)
+        return;
+    unsigned room = rms_room(runtime, limit);
+    if (own > room) {
+        region->value = (uint64_t)own << 3 | (unsigned)level;
+        unfinished[level].own = own;
+        unfinished[level].room = room;
+        runtime->set_threads((int)room);
+    }
+    if (level == 0)
+        rms_note_threads(requested < room ? requested : room);
+}
+
+static void parallel_end(union ompt_data *region, union ompt_data *task, int flags, const void *code)
+{
+    (void)task, (void)flags, (void)code;
+    if (region->value != 0)
+        put_back((unsigned)(region->value >> 3), (int)(region->value & 7));
+}
+
+/* The end of a region of one thread, which the runtime calls itself, too. */
+RMS_EXPORT void __kmpc_end_serialized_parallel(void *place, int thread)
+{
+    static _Atomic(void *) known;
+    void *function = atomic_load_explicit(&known, memory_order_acquire);
+    if (function == NULL) {
+        function = rms_next("__kmpc_end_serialized_parallel", (void *)__kmpc_end_serialized_parallel,
+                            __builtin_return_address(0));
+        if (function == NULL)
+            return;
+        atomic_store_explicit(&known, function, memory_order_release);
+    }
+    void (*next)(void *, int) = (void (*)(void *, int))function;
+    next(place, thread);
+    int level = runtime == NULL ? -1 : runtime->level();
+    if (level >= 0 && level < MOST_LEVELS && unfinished[level].own != 0)
+        put_back(unfinished[level].own, level);
+}
+
+static int initialize(ompt_lookup *lookup, int device, union ompt_data *tool)
+{
+    (void)device, (void)tool;
+    ompt_set_callback *set = (ompt_set_callback *)lookup("ompt_set_callback");
+    runtime = rms_runtime_of((void *)lookup);
+    return set != NULL && runtime != NULL && set(OMPT_PARALLEL_END, (ompt_function *)parallel_end) == OMPT_SET_ALWAYS
+        && set(OMPT_PARALLEL_BEGIN, (ompt_function *)parallel_begin) == OMPT_SET_ALWAYS;
+}
+
+static void finalize(union ompt_data *tool)
+{
+    (void)tool;
+}
+
+RMS_EXPORT struct ompt_start_tool_result *ompt_start_tool(unsigned version, const char *name)
+{
+    (void)version, (void)name;
+    static struct ompt_start_tool_result result = {.initialize = initialize, .finalize = finalize};
+    const char *tools = getenv("OMP_TOOL_LIBRARIES");
+    /* A process has one tool at most: the user's own goes before. */
+    bool is_other = tools != NULL && *tools != '\0' && strstr(tools, "librms-malleable") == NULL;
+    const char *path = getenv("RMS_MALLEABLE_SOCKET");
+    return is_other || path == NULL || *path == '\0' ? NULL : &result;
+}
+
+/* clang's num_threads clause. */
+RMS_EXPORT void __kmpc_push_num_threads(void *place, int thread, int threads)
+{
+    static _Atomic(void *) known;
+    void *function = atomic_load_explicit(&known, memory_order_acquire);
+    if (function == NULL) {
+        function = rms_next("__kmpc_push_num_threads", (void *)__kmpc_push_num_threads, __builtin_return_address(0));
+        if (function == NULL)
+            return;
+        atomic_store_explicit(&known, function, memory_order_release);
+    }
+    unsigned limit = rms_limit();
+    const struct rms_runtime *own = limit == 0 ? NULL : rms_runtime_of(function);
+    if (own != NULL && threads > 1) {
+        unsigned room = rms_room(own, limit);
+        threads = (unsigned)threads > room ? (int)room : threads;
+    }
+    void (*next)(void *, int, int) = (void (*)(void *, int, int))function;
+    next(place, thread, threads);
+}

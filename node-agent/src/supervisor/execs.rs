@@ -1,0 +1,70 @@
+//! The supervisor's part of commands that run beside the tasks of a job: their start, their streams, their end.
+
+use super::Supervisor;
+use super::environment;
+use super::exec::Exec;
+use super::job::Phase;
+use super::step;
+use crate::order::{FromSupervisor, TASK_INPUT};
+use crate::sys::End;
+
+impl Supervisor {
+    pub(super) fn exec(&mut self, stream: u64, command: String) {
+        let Some(job) = &mut self.job else { return };
+        let exec = match (&job.account, &job.phase) {
+            (Some(account), Phase::Running) => {
+                let variables = environment::of_command(&job.variables, &job.order, account);
+                Exec::start(&job.order, account, &variables, stream, command, &self.single)
+                    .map_err(|error| error.to_string())
+            }
+            (Some(_) | None, Phase::Running | Phase::Ending(_) | Phase::Ended { .. }) => {
+                Err("the job is ending".to_owned())
+            }
+        };
+        match exec {
+            Ok(exec) => {
+                job.execs.push(exec);
+                self.tell(&FromSupervisor::ExecStarted { stream });
+            }
+            Err(reason) => self.tell(&FromSupervisor::ExecFailed { stream, reason }),
+        }
+    }
+
+    pub(super) fn input(&mut self, stream: u64, bytes: &[u8]) {
+        if step::block(stream).is_some() {
+            return self.step_input(stream, bytes);
+        }
+        let Some(job) = &mut self.job else { return };
+        let n_taken = if stream == TASK_INPUT {
+            job.input.feed(bytes)
+        } else {
+            let exec = job.execs.iter_mut().find(|exec| exec.stream == stream);
+            exec.map_or(bytes.len() as u64, |exec| exec.input.feed(bytes))
+        };
+        self.confirm(stream, n_taken);
+    }
+
+    pub(super) fn confirm(&mut self, stream: u64, n_bytes: u64) {
+        if n_bytes > 0 {
+            self.tell(&FromSupervisor::Taken { stream, n_bytes });
+        }
+    }
+
+    /// Passes on the last output of commands that have ended, then how they ended.
+    pub(super) fn finish_execs(&mut self) {
+        loop {
+            let Some(job) = &mut self.job else { return };
+            let Some(idx) = job.execs.iter().position(|exec| exec.end.is_some()) else { return };
+            let mut exec = job.execs.swap_remove(idx);
+            for (stream, bytes) in exec.drain() {
+                self.tell_bytes(stream, &bytes);
+            }
+            let stream = exec.stream;
+            let ended = match exec.word.hear() {
+                Some(reason) => FromSupervisor::ExecFailed { stream, reason },
+                None => FromSupervisor::ExecEnded { stream, code: exec.end.map_or(255, End::shell_code) },
+            };
+            self.tell(&ended);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The socket on which processes of a job join its supervisor: who they are the kernel says, and none can block it.
+
+use std::fs;
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, recv,
+    sendmsg, socket,
+};
+use nix::unistd::{Pid, Uid};
+use rms_malleable::{Answer, REQUEST_BYTES, Request};
+
+use crate::spool;
+
+/// Where processes join.
+#[derive(Debug)]
+pub struct Door {
+    /// Of messages, though its type has a name for streams.
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+/// Processes that wait to be taken.
+const BACKLOG: i32 = 128;
+
+impl Door {
+    /// Open to everybody: who may come is decided for each.
+    ///
+    /// # Errors
+    /// As socket(2) and bind(2).
+    pub fn open(path: &Path) -> io::Result<Door> {
+        let _left_over = fs::remove_file(path);
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+        let (_dir, short) = spool::short_path(path)?;
+        bind(listener.as_raw_fd(), &UnixAddr::new(&short)?)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+        listen(&listener, Backlog::new(BACKLOG)?)?;
+        Ok(Door { listener: listener.into(), path: path.to_owned() })
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// The next one who waits.
+    pub fn accept(&self) -> Option<Caller> {
+        loop {
+            match self.listener.accept() {
+                Ok((socket, _)) => match getsockopt(&socket, PeerCredentials) {
+                    Ok(peer) => {
+                        return Some(Caller { socket, pid: Pid::from_raw(peer.pid()), uid: Uid::from_raw(peer.uid()) });
+                    }
+                    // One that is gone already says nothing.
+                    Err(_) => {}
+                },
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(_nobody_or_no_files) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _gone_already = fs::remove_file(&self.path);
+    }
+}
+
+/// Who has connected.
+#[derive(Debug)]
+pub struct Caller {
+    socket: UnixStream,
+    pub pid: Pid,
+    pub uid: Uid,
+}
+
+/// What comes of listening to one.
+#[derive(Debug)]
+pub enum Heard {
+    Nothing,
+    Asked(Request),
+    /// It is gone, or speaks nonsense.
+    Lost,
+}
+
+impl Caller {
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The next message, if there is one.
+    pub fn hear(&self) -> Heard {
+        let mut bytes = [0; REQUEST_BYTES];
+        match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => Heard::Lost,
+            Ok(n) => Request::parse(&bytes[..n]).map_or(Heard::Lost, Heard::Asked),
+            Err(Errno::EAGAIN | Errno::EINTR) => Heard::Nothing,
+            Err(_) => Heard::Lost,
+        }
+    }
+
+    /// One who does not read misses it: the page says the same, and who has asked waits for its own deadline.
+    pub fn tell(&self, answer: &Answer, file: Option<BorrowedFd<'_>>) {
+        let bytes = answer.to_bytes();
+        let fds = file.map(|file| [file.as_raw_fd()]);
+        let control = fds.as_ref().map(|fds| [ControlMessage::ScmRights(fds)]);
+        let control = control.as_ref().map_or(&[][..], |control| control);
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let _not_read = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&bytes)], control, flags, None);
+    }
+}

@@ -1,0 +1,321 @@
+//! Which CPUs each process of a job is to use that has joined: values in, values out.
+
+use std::collections::BTreeMap;
+
+use rms_malleable::{Flags, Rank, Status};
+
+use crate::topology::cpulist::CpuSet;
+
+/// The CPUs of a job on its node, and what is set aside of them for which process.
+#[derive(Debug)]
+pub struct Members {
+    /// What the job had when it started.
+    whole: CpuSet,
+    /// What it is to have now.
+    now: CpuSet,
+    members: BTreeMap<i32, Member>,
+    /// Set aside for processes that have not joined yet.
+    awaited: BTreeMap<i32, Aside>,
+}
+
+/// One process.
+#[derive(Clone, Debug)]
+pub struct Member {
+    rank: Option<Rank>,
+    /// The CPUs that it came with, if it was started on some of the job's only.
+    pin: Option<CpuSet>,
+    aside: Option<Aside>,
+    /// Its threads have these.
+    pub held: CpuSet,
+}
+
+/// CPUs for one process alone.
+#[derive(Clone, Debug)]
+struct Aside {
+    cpus: CpuSet,
+    /// Whose these were, to whom they go back.
+    stolen_from: BTreeMap<i32, CpuSet>,
+    returns: bool,
+}
+
+impl Members {
+    pub fn new(whole: CpuSet) -> Members {
+        Members { now: whole.clone(), whole, members: BTreeMap::new(), awaited: BTreeMap::new() }
+    }
+
+    pub fn now(&self) -> &CpuSet {
+        &self.now
+    }
+
+    pub fn pids(&self) -> impl Iterator<Item = i32> {
+        self.members.keys().copied()
+    }
+
+    pub fn get(&self, pid: i32) -> Option<&Member> {
+        self.members.get(&pid)
+    }
+
+    pub fn get_mut(&mut self, pid: i32) -> Option<&mut Member> {
+        self.members.get_mut(&pid)
+    }
+
+    /// The job has other CPUs from now on.
+    pub fn set_now(&mut self, now: CpuSet) {
+        self.now = now;
+    }
+
+    /// A process that runs on the CPUs `first`. One of the same number has executed another program, or has ended.
+    pub fn join(&mut self, pid: i32, rank: Option<Rank>, first: CpuSet, set_aside_for: Option<i32>) {
+        let aside = self.awaited.remove(&set_aside_for.unwrap_or(pid)).or_else(|| self.awaited.remove(&pid));
+        let rank = rank.filter(|rank| rank.n_ranks > 1);
+        let pin = (!self.now.is_subset(&first)).then(|| first.clone());
+        self.members.insert(pid, Member { rank, held: first, pin, aside });
+    }
+
+    /// It has ended. Stolen CPUs go back to those who still want them.
+    pub fn leave(&mut self, pid: i32) {
+        let aside = self.members.remove(&pid).and_then(|member| member.aside);
+        if let Some(aside) = aside {
+            self.give_back(aside);
+        }
+    }
+
+    fn give_back(&mut self, aside: Aside) {
+        for (owner, cpus) in aside.stolen_from.into_iter().filter(|_| aside.returns) {
+            let own = self.members.get_mut(&owner).and_then(|member| member.aside.as_mut());
+            own.into_iter().for_each(|own| own.cpus.extend(&cpus));
+        }
+    }
+
+    /// So many it would have if the job had all that it started with.
+    pub fn most(&self, pid: i32) -> u32 {
+        let pin = self.members.get(&pid).and_then(|member| member.pin.as_ref());
+        pin.unwrap_or(&self.whole).len() as u32
+    }
+
+    /// The CPUs that it is to use.
+    pub fn intended(&self, pid: i32) -> CpuSet {
+        let Some(member) = self.members.get(&pid) else { return self.now.clone() };
+        let of_now = |cpus: &CpuSet| cpus.intersection(&self.now).copied().collect::<CpuSet>();
+        let aside = member.aside.as_ref().map(|aside| of_now(&aside.cpus)).filter(|cpus| !cpus.is_empty());
+        if let Some(aside) = aside {
+            return aside;
+        }
+        let of_others = self.set_aside(pid);
+        let common: CpuSet = self.now.difference(&of_others).copied().collect();
+        let common = if common.is_empty() { self.now.clone() } else { common };
+        let is_whole = self.whole.is_subset(&self.now) && of_others.is_empty();
+        let pin = member.pin.as_ref().map(|pin| pin.intersection(&common).copied().collect::<CpuSet>());
+        match (member.rank, pin.filter(|pin| !pin.is_empty())) {
+            // As it was started, however ranks were placed then.
+            (Some(_), Some(pin)) if is_whole => pin,
+            (Some(_), None) if is_whole => common,
+            (Some(rank), _) => slice(&common, rank),
+            (None, Some(pin)) => pin,
+            (None, None) => common,
+        }
+    }
+
+    /// What is set aside of the job's CPUs, but for this process.
+    fn set_aside(&self, pid: i32) -> CpuSet {
+        let others = self.members.iter().filter(|(other, _)| **other != pid);
+        let of_members = others.filter_map(|(_, member)| member.aside.as_ref());
+        let of_awaited = self.awaited.iter().filter(|(other, _)| **other != pid).map(|(_, aside)| aside);
+        of_members
+            .chain(of_awaited)
+            .flat_map(|aside| &aside.cpus)
+            .copied()
+            .filter(|cpu| self.now.contains(cpu))
+            .collect()
+    }
+
+    /// Sets CPUs aside for a process that has joined.
+    ///
+    /// # Errors
+    /// They are not the job's, or another's, or there is no such process.
+    pub fn set(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<(), Status> {
+        if !self.members.contains_key(&pid) {
+            return Err(Status::NoProcess);
+        }
+        let stolen_from = self.take(pid, cpus, flags)?;
+        let aside = Aside { cpus: cpus.clone(), stolen_from, returns: flags.returns };
+        if let Some(member) = self.members.get_mut(&pid) {
+            member.aside = Some(aside);
+        }
+        Ok(())
+    }
+
+    /// The same for one that will join.
+    ///
+    /// # Errors
+    /// As above, or it has joined.
+    pub fn pre_init(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<(), Status> {
+        if self.members.contains_key(&pid) || self.awaited.contains_key(&pid) {
+            return Err(Status::Already);
+        }
+        if self.awaited.len() >= rms_malleable::MOST_PROCESSES {
+            return Err(Status::TooMany);
+        }
+        let stolen_from = self.take(pid, cpus, flags)?;
+        self.awaited.insert(pid, Aside { cpus: cpus.clone(), stolen_from, returns: flags.returns });
+        Ok(())
+    }
+
+    /// Nothing is set aside for it any more.
+    ///
+    /// # Errors
+    /// Nothing was.
+    pub fn post_finalize(&mut self, pid: i32, flags: Flags) -> Result<(), Status> {
+        let of_member = self.members.get_mut(&pid).and_then(|member| member.aside.take());
+        let mut aside = self.awaited.remove(&pid).or(of_member).ok_or(Status::NoProcess)?;
+        aside.returns |= flags.returns;
+        self.give_back(aside);
+        Ok(())
+    }
+
+    /// From whom these CPUs are taken that are to be set aside.
+    fn take(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<BTreeMap<i32, CpuSet>, Status> {
+        if cpus.is_empty() || !cpus.is_subset(&self.now) {
+            return Err(Status::NotAllowed);
+        }
+        let wanted_of = |aside: &Aside| aside.cpus.intersection(cpus).copied().collect::<CpuSet>();
+        let others = self.members.iter().filter(|(other, _)| **other != pid);
+        let mut taken: BTreeMap<i32, CpuSet> =
+            others.filter_map(|(other, member)| Some((*other, wanted_of(member.aside.as_ref()?)))).collect();
+        let awaited = self.awaited.iter().filter(|(other, _)| **other != pid);
+        taken.extend(awaited.map(|(other, aside)| (*other, wanted_of(aside))));
+        taken.retain(|_, cpus| !cpus.is_empty());
+        let keeps_one = |(other, taken): (&i32, &CpuSet)| {
+            let aside = self.members.get(other).and_then(|member| member.aside.as_ref()).or(self.awaited.get(other));
+            aside.is_none_or(|aside| aside.cpus.len() > taken.len())
+        };
+        if !taken.is_empty() && !(flags.steals && taken.iter().all(keeps_one)) {
+            return Err(Status::NotAllowed);
+        }
+        for (other, taken) in &taken {
+            let of_member = self.members.get_mut(other).and_then(|member| member.aside.as_mut());
+            let aside = of_member.or_else(|| self.awaited.get_mut(other));
+            aside.into_iter().for_each(|aside| aside.cpus.retain(|cpu| !taken.contains(cpu)));
+        }
+        Ok(taken)
+    }
+}
+
+/// A rank's part: at least one CPU, which ranks have to share where there are fewer CPUs than ranks.
+fn slice(cpus: &CpuSet, rank: Rank) -> CpuSet {
+    let (n_cpus, n_ranks, rank) = (cpus.len(), rank.n_ranks as usize, rank.rank as usize);
+    if n_cpus == 0 {
+        return CpuSet::new();
+    }
+    let (from, to) = match n_cpus < n_ranks {
+        true => (rank % n_cpus, rank % n_cpus + 1),
+        false => (rank * n_cpus / n_ranks, (rank + 1) * n_cpus / n_ranks),
+    };
+    cpus.iter().copied().skip(from).take(to - from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(list: &[u32]) -> CpuSet {
+        list.iter().copied().collect()
+    }
+
+    fn members(n_cpus: u32) -> Members {
+        Members::new((0..n_cpus).collect())
+    }
+
+    const PLAIN: Flags = Flags { steals: false, returns: false, waits: false };
+    const STEAL: Flags = Flags { steals: true, returns: true, waits: false };
+
+    #[test]
+    fn a_process_alone_has_what_the_job_has() {
+        let mut members = members(4);
+        members.join(1, None, cpus(&[0, 1, 2, 3]), None);
+        for now in [&[0, 1, 2, 3][..], &[0, 1], &[2], &[0, 1, 2, 3, 4]] {
+            members.set_now(cpus(now));
+            assert_eq!((members.intended(1), members.most(1)), (cpus(now), 4));
+        }
+        // One that is started later, with fewer CPUs, has as many to look forward to.
+        members.set_now(cpus(&[0]));
+        members.join(2, None, cpus(&[0]), None);
+        assert_eq!((members.intended(2), members.most(2)), (cpus(&[0]), 4));
+        members.set_now(cpus(&[0, 1, 2, 3]));
+        assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1, 2, 3]), cpus(&[0, 1, 2, 3])));
+    }
+
+    #[test]
+    fn ranks_have_parts_of_what_is_left_and_each_keeps_a_cpu() {
+        let mut members = members(8);
+        for rank in 0..4 {
+            let rank = Rank { rank, n_ranks: 4 };
+            members.join(10 + rank.rank as i32, Some(rank), (0..8).collect(), None);
+        }
+        let check = |members: &Members, expected: [&[u32]; 4]| {
+            let intended: Vec<CpuSet> = (10..14).map(|pid| members.intended(pid)).collect();
+            assert_eq!(intended, expected.map(cpus));
+        };
+        check(&members, [&[0, 1, 2, 3, 4, 5, 6, 7]; 4]);
+        members.set_now((0..6).collect());
+        check(&members, [&[0], &[1, 2], &[3], &[4, 5]]);
+        members.set_now((4..8).collect());
+        check(&members, [&[4], &[5], &[6], &[7]]);
+        members.set_now(cpus(&[0, 1]));
+        check(&members, [&[0], &[1], &[0], &[1]]);
+    }
+
+    #[test]
+    fn a_rank_that_was_bound_goes_back_to_where_it_was() {
+        let mut members = members(4);
+        for (rank, first) in [(0, [0, 1]), (1, [2, 3])] {
+            members.join(rank as i32 + 1, Some(Rank { rank, n_ranks: 2 }), cpus(&first), None);
+        }
+        members.set_now(cpus(&[0, 1]));
+        assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0]), cpus(&[1])));
+        assert_eq!(members.most(1), 2);
+        members.set_now(cpus(&[0, 1, 2, 3]));
+        assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1]), cpus(&[2, 3])));
+    }
+
+    #[test]
+    fn what_is_set_aside_is_one_processs_alone() {
+        let mut members = members(4);
+        members.join(1, None, (0..4).collect(), None);
+        members.join(2, None, (0..4).collect(), None);
+        members.set(1, &cpus(&[0, 1, 2]), PLAIN).expect("the job's");
+        assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1, 2]), cpus(&[3])));
+        assert_eq!(members.set(2, &cpus(&[2, 3]), PLAIN), Err(Status::NotAllowed), "1 has it");
+        assert_eq!(members.set(2, &cpus(&[4]), PLAIN), Err(Status::NotAllowed), "not the job's");
+        assert_eq!(members.set(2, &cpus(&[]), PLAIN), Err(Status::NotAllowed), "none");
+        assert_eq!(members.set(3, &cpus(&[3]), PLAIN), Err(Status::NoProcess));
+        members.set(2, &cpus(&[2, 3]), STEAL).expect("stolen");
+        assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1]), cpus(&[2, 3])));
+        assert_eq!(members.set(2, &cpus(&[0, 1, 2, 3]), STEAL), Err(Status::NotAllowed), "its last one");
+        members.leave(2);
+        assert_eq!(members.intended(1), cpus(&[0, 1, 2]), "it comes back");
+        // A job that has less keeps to what it has, and finds what was set aside when it has it again.
+        members.set_now(cpus(&[2, 3]));
+        assert_eq!(members.intended(1), cpus(&[2]));
+        members.set_now(cpus(&[3]));
+        assert_eq!(members.intended(1), cpus(&[3]));
+        members.set_now((0..4).collect());
+        assert_eq!(members.intended(1), cpus(&[0, 1, 2]));
+        members.post_finalize(1, PLAIN).expect("it was set aside");
+        assert_eq!(members.intended(1), (0..4).collect());
+        assert_eq!(members.post_finalize(1, PLAIN), Err(Status::NoProcess));
+    }
+
+    #[test]
+    fn cpus_wait_for_a_process_that_will_join() {
+        let mut members = members(4);
+        members.join(1, None, (0..4).collect(), None);
+        members.pre_init(9, &cpus(&[3]), PLAIN).expect("the job's");
+        assert_eq!(members.pre_init(9, &cpus(&[2]), PLAIN), Err(Status::Already));
+        assert_eq!(members.intended(1), cpus(&[0, 1, 2]));
+        members.join(11, None, (0..4).collect(), Some(9));
+        assert_eq!((members.intended(11), members.intended(1)), (cpus(&[3]), cpus(&[0, 1, 2])));
+        members.leave(11);
+        assert_eq!(members.intended(1), (0..4).collect());
+    }
+}

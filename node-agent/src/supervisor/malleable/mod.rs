@@ -1,0 +1,323 @@
+//! The processes of a job that follow its CPUs by themselves: who has joined, what each was told, and what it answered.
+
+mod channel;
+mod members;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use channel::{Caller, Door, Heard};
+use members::Members;
+use nix::unistd::{Pid, Uid, getpid};
+use rms_malleable::{Answer, Kind, MOST_PROCESSES, Rank, Request, Status};
+
+use super::confine::{Move, OwnMoves};
+use super::tree;
+use crate::cgroup::Cgroup;
+use crate::sys::Page;
+use crate::topology::cpulist::CpuSet;
+use crate::topology::cpus_of;
+
+/// The socket of a job whose folder is this.
+pub fn socket_path(dir: &Path) -> PathBuf {
+    dir.join("malleable.sock")
+}
+
+/// What is shared with the processes of one job.
+#[derive(Debug)]
+pub struct Malleable {
+    door: Door,
+    owner: Uid,
+    /// By numbers that are never used twice.
+    callers: BTreeMap<u64, Caller>,
+    next_caller: u64,
+    members: Members,
+    pages: BTreeMap<i32, Shared>,
+    /// Callers who are answered when the change is over.
+    waiting: Vec<(u64, Kind)>,
+    /// Somebody was told that no more processes may join.
+    was_full: bool,
+}
+
+/// What is shared with one process.
+#[derive(Debug)]
+struct Shared {
+    page: Page,
+    caller: u64,
+    cpus: CpuSet,
+    /// When it was published.
+    since: SystemTime,
+    /// It did not take up the last change in time.
+    is_late: bool,
+}
+
+/// What comes of listening to the processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Other CPUs are intended for some of them.
+    pub has_changed: bool,
+    /// What the owner is to be told.
+    pub complaint: Option<String>,
+}
+
+/// Callers that ask something and have not joined.
+const MOST_ASKING: usize = 64;
+
+impl Malleable {
+    /// Before any process of the job is started, which has these CPUs.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn open(dir: &Path, owner: Uid, cpus: CpuSet) -> io::Result<Malleable> {
+        Ok(Malleable {
+            door: Door::open(&socket_path(dir))?,
+            owner,
+            callers: BTreeMap::new(),
+            next_caller: 0,
+            members: Members::new(cpus),
+            pages: BTreeMap::new(),
+            waiting: Vec::new(),
+            was_full: false,
+        })
+    }
+
+    /// What becomes readable when there is something to [`hear`](Malleable::hear), of whom.
+    pub fn sources(&self) -> impl Iterator<Item = (Option<u64>, BorrowedFd<'_>)> {
+        let door = std::iter::once((None, self.door.as_fd()));
+        door.chain(self.callers.iter().map(|(id, caller)| (Some(*id), caller.as_fd())))
+    }
+
+    /// Takes those who wait, or hears one of those who were taken.
+    pub fn hear(&mut self, source: Option<u64>, cgroup: &Cgroup) -> Outcome {
+        match source {
+            None => {
+                self.accept(cgroup);
+                Outcome::default()
+            }
+            Some(id) => self.hear_caller(id),
+        }
+    }
+
+    fn accept(&mut self, cgroup: &Cgroup) {
+        while let Some(caller) = self.door.accept() {
+            let is_ours = caller.uid == self.owner || caller.uid.is_root() || caller.uid == Uid::current();
+            let is_at_home = caller.uid.is_root() || is_of_job(caller.pid, cgroup);
+            // Whoever connects without end waits for nobody but itself.
+            let has_room = self.callers.len() < self.pages.len() + MOST_ASKING;
+            if is_ours && is_at_home && has_room {
+                self.callers.insert(self.next_caller, caller);
+                self.next_caller += 1;
+            }
+        }
+    }
+
+    fn hear_caller(&mut self, id: u64) -> Outcome {
+        let Some(caller) = self.callers.get(&id) else { return Outcome::default() };
+        match caller.hear() {
+            Heard::Nothing => Outcome::default(),
+            Heard::Asked(request) => self.answer(id, request),
+            Heard::Lost => self.lost(id),
+        }
+    }
+
+    /// A process that has joined has ended, or has executed another program.
+    fn lost(&mut self, id: u64) -> Outcome {
+        self.callers.remove(&id);
+        self.waiting.retain(|(waiting, _)| *waiting != id);
+        let pid = self.pages.iter().find(|(_, shared)| shared.caller == id).map(|(pid, _)| *pid);
+        let Some(pid) = pid else { return Outcome::default() };
+        self.pages.remove(&pid);
+        self.members.leave(pid);
+        Outcome { has_changed: self.differs(), complaint: None }
+    }
+
+    fn answer(&mut self, id: u64, request: Request) -> Outcome {
+        let done = |status: Result<(), Status>| status.err().unwrap_or(Status::Done);
+        let (kind, status, waits) = match request {
+            Request::Join { rank, set_aside_for } => return self.join(id, rank, set_aside_for),
+            Request::Acknowledged => return Outcome::default(),
+            Request::List => {
+                let pids = self.members.pids().collect();
+                let cpus = self.members.now().clone();
+                self.tell(id, &Answer { cpus, pids, ..Answer::new(Kind::List, Status::Done) });
+                return Outcome::default();
+            }
+            Request::Get { pid, flags: _ } => {
+                self.tell(id, &self.describe(pid));
+                return Outcome::default();
+            }
+            Request::Set { pid, cpus, flags } => {
+                let is_pending = self.pages.get(&pid).is_some_and(|shared| !shared.is_done());
+                let set = if is_pending { Err(Status::Pending) } else { self.members.set(pid, &cpus, flags) };
+                (Kind::Set, done(set), flags.waits)
+            }
+            Request::PreInit { pid, cpus, flags } => {
+                (Kind::PreInit, done(self.members.pre_init(pid, &cpus, flags)), flags.waits)
+            }
+            Request::PostFinalize { pid, flags } => {
+                (Kind::PostFinalize, done(self.members.post_finalize(pid, flags)), flags.waits)
+            }
+        };
+        if status == Status::Done && waits {
+            self.waiting.push((id, kind));
+        } else {
+            self.tell(id, &Answer::new(kind, status));
+        }
+        Outcome { has_changed: status == Status::Done, complaint: None }
+    }
+
+    fn join(&mut self, id: u64, rank: Option<Rank>, set_aside_for: Option<i32>) -> Outcome {
+        let Some(caller) = self.callers.get(&id) else { return Outcome::default() };
+        let pid = caller.pid;
+        let joined = match cpus_of(pid) {
+            Err(_gone) => Err(Status::NoProcess),
+            Ok(_) if self.pages.len() >= MOST_PROCESSES && !self.pages.contains_key(&pid.as_raw()) => {
+                Err(Status::TooMany)
+            }
+            Ok(first) => Page::new().map(|page| (page, first)).map_err(|_| Status::Failed),
+        };
+        let (page, first) = match joined {
+            Ok(joined) => joined,
+            Err(status) => {
+                self.tell(id, &Answer::new(Kind::Join, status));
+                let is_news = status == Status::TooMany && !std::mem::replace(&mut self.was_full, true);
+                let complaint = is_news.then(|| {
+                    format!(
+                        "more than {MOST_PROCESSES} processes on this node would follow its CPUs: the others are only moved"
+                    )
+                });
+                return Outcome { has_changed: false, complaint };
+            }
+        };
+        let pid = pid.as_raw();
+        self.members.join(pid, rank, first, set_aside_for);
+        let shared = Shared { page, caller: id, cpus: CpuSet::new(), since: SystemTime::now(), is_late: false };
+        // Another program of the same process.
+        if let Some(before) = self.pages.insert(pid, shared) {
+            self.callers.remove(&before.caller);
+        }
+        // Told what holds before anybody can have changed it: it begins with that.
+        self.publish_to(pid);
+        if let (Some(shared), Some(caller)) = (self.pages.get(&pid), self.callers.get(&id)) {
+            caller.tell(&Answer::new(Kind::Join, Status::Done), Some(shared.page.file()));
+        }
+        let is_moved = self.members.get(pid).is_some_and(|member| member.held != self.members.intended(pid));
+        Outcome { has_changed: is_moved || self.differs(), complaint: None }
+    }
+
+    fn describe(&self, pid: i32) -> Answer {
+        let Some(shared) = self.pages.get(&pid) else { return Answer::new(Kind::Get, Status::NoProcess) };
+        Answer {
+            cpus: shared.cpus.clone(),
+            threads: shared.page.threads(),
+            is_acknowledged: shared.page.is_acknowledged(),
+            since: shared.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+            ..Answer::new(Kind::Get, Status::Done)
+        }
+    }
+
+    fn tell(&self, id: u64, answer: &Answer) {
+        self.callers.get(&id).into_iter().for_each(|caller| caller.tell(answer, None));
+    }
+
+    /// Is any process told other CPUs than are intended for it?
+    fn differs(&self) -> bool {
+        self.pages.iter().any(|(pid, shared)| shared.cpus != self.members.intended(*pid))
+    }
+
+    /// False: it has been told the same before.
+    fn publish_to(&mut self, pid: i32) -> bool {
+        let (cpus, most) = (self.members.intended(pid), self.members.most(pid));
+        let Some(shared) = self.pages.get_mut(&pid).filter(|shared| shared.cpus != cpus) else { return false };
+        shared.page.publish(&cpus, most);
+        (shared.cpus, shared.is_late) = (cpus, false);
+        shared.since = SystemTime::now();
+        true
+    }
+
+    /// Wakes a process that waits for a change. One whose first page is on its way has not got it yet.
+    fn wake(&self, pid: i32) {
+        let caller = self.pages.get(&pid).map(|shared| shared.caller);
+        caller.into_iter().for_each(|caller| self.tell(caller, &Answer::new(Kind::Changed, Status::Done)));
+    }
+
+    /// Tells each process what it is to use now that the job is to have these CPUs.
+    pub fn publish(&mut self, cpus: &CpuSet) {
+        self.members.set_now(cpus.clone());
+        let pids: Vec<i32> = self.pages.keys().copied().collect();
+        for pid in pids {
+            let is_news = self.publish_to(pid);
+            if is_news {
+                self.wake(pid);
+            }
+        }
+    }
+
+    /// Has every process taken up what it was told?
+    pub fn is_acknowledged(&self) -> bool {
+        self.pages.values().all(Shared::is_done)
+    }
+
+    /// Whether anybody has to be asked at all.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// From where to where the threads of each process go that has joined; to more than it is to have, `and_before`: as
+    /// long as it has not taken up what it was told.
+    pub fn moves(&self, and_before: bool) -> OwnMoves {
+        let of_pid = |pid: i32| {
+            let before = self.members.get(pid)?.held.clone();
+            let mut after = self.members.intended(pid);
+            if and_before {
+                after.extend(&before);
+            }
+            Some((pid, Move { before, after }))
+        };
+        self.pages.keys().filter_map(|pid| of_pid(*pid)).collect()
+    }
+
+    /// They have been moved so.
+    pub fn moved(&mut self, moves: OwnMoves) {
+        for (pid, Move { before: _, after }) in moves {
+            self.members.get_mut(pid).into_iter().for_each(|member| member.held.clone_from(&after));
+        }
+    }
+
+    /// Nobody waits any longer for those who have not answered. Callers hear how it went.
+    pub fn close_change(&mut self) {
+        let late = self.pages.values_mut().filter(|shared| !shared.page.is_acknowledged());
+        let n_late = late.map(|shared| shared.is_late = true).count();
+        let status = if n_late == 0 { Status::Done } else { Status::Timeout };
+        for (id, kind) in std::mem::take(&mut self.waiting) {
+            self.tell(id, &Answer::new(kind, status));
+        }
+    }
+
+    /// Has this process joined?
+    pub fn has(&self, pid: Pid) -> bool {
+        self.pages.contains_key(&pid.as_raw())
+    }
+}
+
+impl Shared {
+    /// It has taken up what it was told, or is not waited for.
+    fn is_done(&self) -> bool {
+        self.is_late || self.page.is_acknowledged()
+    }
+}
+
+/// Below this process, or in its cgroup: `mpirun` and others fork what belongs to the job, too.
+fn is_of_job(pid: Pid, cgroup: &Cgroup) -> bool {
+    let mut ancestor = Some(pid);
+    while let Some(one) = ancestor.filter(|pid| pid.as_raw() > 1) {
+        if one == getpid() {
+            return true;
+        }
+        ancestor = tree::parent_of(one);
+    }
+    cgroup.processes().contains(&pid)
+}

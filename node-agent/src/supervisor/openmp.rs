@@ -1,0 +1,90 @@
+//! What OpenMP programs are told whose threads are to follow the CPUs of their job.
+
+use rms_malleable::SOCKET_VARIABLE;
+
+use super::hostfile::HostFiles;
+use super::malleable::socket_path;
+use super::variables::Variables;
+use crate::order::Order;
+
+/// How many threads a program begins with, which is also the most that it will ever have.
+pub const THREADS: &str = "OMP_NUM_THREADS";
+
+/// Adds it to the environment of a job with so many CPUs here. What the user has set stays.
+pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpus: usize) {
+    let Some(library) = &order.malleable_library else { return };
+    let library = library.display().to_string();
+    // First, so that it comes before a runtime that the user preloads.
+    let preload = match variables.get("LD_PRELOAD").filter(|own| !own.is_empty()) {
+        Some(own) => format!("{library}:{own}"),
+        None => library.clone(),
+    };
+    variables.insert("LD_PRELOAD".to_owned(), preload);
+    if let Some(dir) = files.generation.parent() {
+        variables.insert(SOCKET_VARIABLE.to_owned(), socket_path(dir).display().to_string());
+    }
+    // A runtime that binds its threads puts those that it makes later where the first ones were: growth would be in vain.
+    let is_bound = ["OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY"];
+    let is_bound = is_bound.iter().any(|name| variables.contains_key(*name));
+    let mut propose = |name: &str, value: String| {
+        variables.entry(name.to_owned()).or_insert(value);
+    };
+    if !is_bound {
+        propose("OMP_PROC_BIND", "false".to_owned());
+    }
+    propose("OMP_TOOL_LIBRARIES", library);
+    propose(THREADS, threads(order, n_cpus).to_string());
+}
+
+/// Of each task: its CPUs, where several tasks have them.
+fn threads(order: &Order, n_cpus: usize) -> usize {
+    let n_tasks = order.place().map_or(1, |place| place.n_tasks.max(1)) as usize;
+    match (n_tasks, order.launch.cpus_per_task as usize) {
+        (1, _) => n_cpus.max(1),
+        (_, each @ 2..) => each,
+        (n_tasks, _) => (n_cpus / n_tasks).max(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::order::tests;
+
+    fn check(own: &[(&str, &str)], n_tasks: u32, each: u32, expected: &[(&str, Option<&str>)]) {
+        let mut order = tests::order([rms_api::desired::LaunchNode { n_tasks, ..tests::node("a1") }]);
+        order.malleable_library = Some(PathBuf::from("/l.so"));
+        order.launch_mut().cpus_per_task = each;
+        let mut variables: Variables = own.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        of_job(&mut variables, &order, &HostFiles::of(Path::new("/d")), 8);
+        for (name, value) in expected {
+            assert_eq!(variables.get(*name).map(String::as_str), *value, "{name} beside {own:?}");
+        }
+    }
+
+    #[test]
+    fn programs_begin_with_all_that_they_will_ever_have_and_are_bound_to_nothing() {
+        let plain = [
+            ("LD_PRELOAD", Some("/l.so")),
+            ("OMP_TOOL_LIBRARIES", Some("/l.so")),
+            (SOCKET_VARIABLE, Some("/d/malleable.sock")),
+            ("OMP_PROC_BIND", Some("false")),
+            // LLVM's runtime would warn of the other one.
+            ("KMP_AFFINITY", None),
+        ];
+        check(&[], 1, 1, &plain);
+        for (n_tasks, each, threads) in [(1, 1, "8"), (1, 4, "8"), (2, 1, "4"), (2, 3, "3"), (16, 1, "1")] {
+            check(&[], n_tasks, each, &[(THREADS, Some(threads))]);
+        }
+    }
+
+    #[test]
+    fn what_the_user_has_set_stays() {
+        check(&[(THREADS, "3")], 1, 1, &[(THREADS, Some("3"))]);
+        check(&[("LD_PRELOAD", "/own.so")], 1, 1, &[("LD_PRELOAD", Some("/l.so:/own.so"))]);
+        check(&[("OMP_PLACES", "cores")], 1, 1, &[("OMP_PROC_BIND", None), ("KMP_AFFINITY", None)]);
+        check(&[("OMP_TOOL_LIBRARIES", "/t.so")], 1, 1, &[("OMP_TOOL_LIBRARIES", Some("/t.so"))]);
+    }
+}

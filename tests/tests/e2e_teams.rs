@@ -1,0 +1,267 @@
+//! OpenMP programs that nobody has changed follow the cores of their job: looked at from inside, region by region.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rms_tests::harness::{Deployment, NodeOptions, is_alive, wait_until};
+use rms_tests::openmp::{OpenMp, build_or_skip};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// One node that counts the two CPUs that it has.
+fn deployment(more: &[&str]) -> Option<Deployment> {
+    let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if n_cpus < 2 {
+        eprintln!("SKIPPED: this machine has one CPU, and none of it can be given back");
+        return None;
+    }
+    let node =
+        NodeOptions::new("a", "a1").with(&["--topology", "pack:1 core:2 pu:1", "--cpus", &two_cpus()]).with(more);
+    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\noffer_idle = \"never\"\n";
+    Some(Deployment::builder().node(node).config(settings).start())
+}
+
+/// The first two that this process may use.
+fn two_cpus() -> String {
+    let status = fs::read_to_string("/proc/self/status").expect("this runs");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list").trim();
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse().expect("a CPU")..=last.parse::<u32>().expect("a CPU")
+    };
+    let cpus: Vec<String> = list.split(',').flat_map(range).take(2).map(|cpu| cpu.to_string()).collect();
+    cpus.join(",")
+}
+
+/// A job that runs `teams`.
+struct Teams<'a> {
+    deployment: &'a Deployment,
+    job: String,
+    /// What it prints.
+    told: PathBuf,
+}
+
+impl<'a> Teams<'a> {
+    fn submit(deployment: &'a Deployment, runtime: OpenMp, way: &str, flags: &[&str]) -> Option<Teams<'a>> {
+        let teams = Teams::submit_ready(deployment, runtime, way, flags)?;
+        teams.told(2, 2);
+        Some(teams)
+    }
+
+    /// Without a look at its first line.
+    fn submit_ready(deployment: &'a Deployment, runtime: OpenMp, way: &str, flags: &[&str]) -> Option<Teams<'a>> {
+        let program = build_or_skip(runtime, "teams")?;
+        let name = format!("{}-{way}", runtime.compiler());
+        let told = deployment.path().join(format!("{name}.told"));
+        let text = format!(
+            "#!/bin/sh\ncd {}\necho $$ > pid\nexec {} {way} 5 > {}\n",
+            deployment.path().display(),
+            program.display(),
+            told.display()
+        );
+        let script = deployment.script(&name, &text);
+        let job = deployment.submit(&[flags, &["-t", "10m", "--malleable-threads", &script]].concat());
+        Some(Teams { deployment, job: job.to_string(), told })
+    }
+
+    /// Until its last line says so.
+    fn told(&self, threads: u32, cpus: u32) {
+        let expected = format!("{threads} {cpus}");
+        let mut last = String::new();
+        let start = Instant::now();
+        while last != expected {
+            assert!(start.elapsed() < SOON, "it says '{last}' and not '{expected}':\n{}", self.all_told());
+            std::thread::sleep(Duration::from_millis(10));
+            last = self.all_told().lines().last().unwrap_or_default().to_owned();
+        }
+    }
+
+    fn all_told(&self) -> String {
+        fs::read_to_string(&self.told).unwrap_or_default()
+    }
+
+    fn shrink(&self) {
+        self.deployment.rms(&["negotiate", &self.job, "--shrink-cores", "1"]).ok();
+    }
+
+    fn grow(&self) {
+        self.deployment.rms(&["negotiate", &self.job, "--grow-cores", "1"]).ok();
+    }
+
+    fn end(self) {
+        self.deployment.rms(&["cancel", &self.job]).ok();
+        self.deployment.wait_for_end(self.job.parse().expect("a number"));
+    }
+}
+
+/// To one CPU and back, twice; at one CPU it has so many threads.
+fn follows(runtime: OpenMp, way: &str, (threads, of_one): (u32, u32)) {
+    let Some(deployment) = deployment(&[]) else { return };
+    let Some(teams) = Teams::submit_ready(&deployment, runtime, way, &[]) else { return };
+    teams.told(threads, 2);
+    for _ in 0..2 {
+        teams.shrink();
+        teams.told(of_one, 1);
+        teams.grow();
+        teams.told(threads, 2);
+    }
+    teams.end();
+}
+
+#[test]
+fn a_team_of_gcc_is_as_large_as_there_are_cpus() {
+    follows(OpenMp::Gnu, "default", (2, 1));
+}
+
+#[test]
+fn a_team_of_clang_is_as_large_as_there_are_cpus() {
+    follows(OpenMp::Llvm, "default", (2, 1));
+}
+
+#[test]
+fn clauses_are_capped_and_kept_where_there_is_room() {
+    for runtime in OpenMp::ALL {
+        follows(runtime, "clause", (4, 1));
+    }
+}
+
+#[test]
+fn every_kind_of_parallel_loop_is_capped() {
+    for runtime in OpenMp::ALL {
+        follows(runtime, "loops", (3, 1));
+    }
+}
+
+#[test]
+fn inner_teams_share_what_outer_ones_have() {
+    for runtime in OpenMp::ALL {
+        follows(runtime, "nested", (4, 1));
+    }
+}
+
+#[test]
+fn regions_of_one_thread_and_programs_without_regions_go_on() {
+    for runtime in OpenMp::ALL {
+        follows(runtime, "one", (1, 1));
+    }
+    follows(OpenMp::Gnu, "serial", (1, 1));
+}
+
+#[test]
+fn a_child_that_executes_nothing_follows_for_itself() {
+    for runtime in OpenMp::ALL {
+        follows(runtime, "fork", (2, 1));
+    }
+}
+
+/// The CPUs of each thread of a process, and of those below it.
+fn counts(pid: u32) -> Vec<usize> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let status = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    let mask = |status: String| {
+        let mask = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"))?.trim().replace(',', "");
+        Some(u128::from_str_radix(&mask, 16).ok()?.count_ones() as usize)
+    };
+    status.filter_map(mask).collect()
+}
+
+fn pid(deployment: &Deployment) -> u32 {
+    let path = deployment.path().join("pid");
+    wait_until("the number of the process", SOON, || fs::read_to_string(&path).ok()?.trim().parse().ok())
+}
+
+fn in_force(deployment: &Deployment, job: &str) -> bool {
+    deployment.rms(&["show", job, "--json"]).ok().json()["cores"][0]["in_force"] == true
+}
+
+#[test]
+fn a_program_that_never_answers_costs_the_deadline_and_loses_the_cpu() {
+    let Some(deployment) = deployment(&["--shrink-patience-ms", "400"]) else { return };
+    let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
+    let pid = pid(&deployment);
+    assert_eq!(counts(pid), [2, 2]);
+    let start = Instant::now();
+    teams.shrink();
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(400), "it had {took:?}");
+    assert_eq!(counts(pid), [1, 1]);
+    teams.grow();
+    assert_eq!(counts(pid), [2, 2]);
+    teams.end();
+}
+
+#[test]
+fn a_process_that_is_killed_is_not_waited_for() {
+    let Some(deployment) = deployment(&["--shrink-patience-ms", "60000"]) else { return };
+    let Some(program) = build_or_skip(OpenMp::Gnu, "teams") else { return };
+    let dir = deployment.path().display().to_string();
+    let text =
+        format!("#!/bin/sh\ncd {dir}\n{} stubborn > told &\necho $! > pid\nwait\nsleep 600\n", program.display());
+    let script = deployment.script("two.sh", &text);
+    let job = deployment.submit(&["-t", "10m", "--malleable-threads", &script]).to_string();
+    let pid = pid(&deployment);
+    wait_until("its first region", SOON, || (counts(pid).len() == 2).then_some(()));
+    wait_until("it to have joined", SOON, || {
+        fs::read_to_string(deployment.path().join("told")).ok().filter(|told| !told.is_empty())
+    });
+    let mut asking = deployment.command(&["negotiate", &job, "--shrink-cores", "1"]).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(asking.try_wait().expect("our child").is_none(), "it waits for the program");
+    assert_eq!(counts(pid), [2, 2]);
+    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(killed.expect("kill").success());
+    assert!(asking.wait().expect("our child").success());
+    assert!(in_force(&deployment, &job));
+    deployment.rms(&["cancel", &job]).ok();
+}
+
+#[test]
+fn an_agent_that_is_killed_between_word_and_deed_finds_the_deed_done() {
+    let Some(mut deployment) = deployment(&["--shrink-patience-ms", "2000"]) else { return };
+    let (job, pid) = {
+        let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
+        (teams.job.clone(), pid(&deployment))
+    };
+    let mut asking = deployment.command(&["negotiate", &job, "--shrink-cores", "1"]).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(counts(pid), [2, 2], "it has been told, and not moved");
+    deployment.kill_agent("a1");
+    wait_until("the supervisor to do it alone", SOON, || (counts(pid) == [1, 1]).then_some(()));
+    deployment.restart_agent("a1");
+    wait_until("the server to hear of it", SOON, || in_force(&deployment, &job).then_some(()));
+    asking.wait().expect("our child");
+    deployment.rms(&["cancel", &job]).ok();
+}
+
+#[test]
+fn a_supervisor_that_is_killed_between_word_and_deed_takes_its_job_along() {
+    let Some(deployment) = deployment(&["--shrink-patience-ms", "60000"]) else { return };
+    let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
+    let pid = pid(&deployment);
+    let mut asking = deployment.command(&["negotiate", &teams.job, "--shrink-cores", "1"]).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(600));
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let parent = stat.rsplit_once(')').expect("a name").1.split_whitespace().nth(1).expect("a parent");
+    let killed = Command::new("kill").args(["-9", parent]).status();
+    assert!(killed.expect("kill").success());
+    deployment.wait_for_end(teams.job.parse().expect("a number"));
+    wait_until("it to be gone", SOON, || (!is_alive(pid.cast_signed())).then_some(()));
+    asking.wait().expect("our child");
+    deployment.wait_for_nodes();
+}
+
+#[test]
+fn what_the_user_has_set_stays_and_jobs_without_the_flag_have_nothing_of_it() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let script = deployment.script("env.sh", "#!/bin/sh\necho \"$OMP_NUM_THREADS/$OMP_PROC_BIND/$LD_PRELOAD\"\n");
+    let seen = |flags: &[&str]| {
+        let mut run = deployment.command(&[&["run", "-t", "1m"], flags, &[&script]].concat());
+        run.env_remove("LD_PRELOAD").env_remove("OMP_PROC_BIND").env("OMP_NUM_THREADS", "7");
+        deployment.finish(run).ok().stdout
+    };
+    assert_eq!(seen(&[]), "7//\n");
+    let with = seen(&["--malleable-threads"]);
+    assert!(with.starts_with("7/false/") && with.ends_with("librms-malleable.so\n"), "{with}");
+}
