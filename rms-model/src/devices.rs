@@ -22,7 +22,7 @@ pub struct DevicesError {
 }
 
 /// More of one name than a node has numbers for.
-const MAX_DEVICES: u32 = crate::indices::MAX_INDEX;
+pub const MAX_DEVICES: u32 = crate::indices::MAX_INDEX;
 
 impl Devices {
     pub fn is_empty(&self) -> bool {
@@ -79,6 +79,14 @@ impl Devices {
         }
     }
 
+    /// The same with so many of this name.
+    pub fn with(&self, name: &str, count: u32) -> Devices {
+        let mut devices = self.clone();
+        devices.0.remove(name);
+        devices.add(name, count);
+        devices
+    }
+
     /// Does one device of the name `has` serve who asks for `wanted`? A type that was not asked for does not matter.
     pub fn serves(has: &str, wanted: &str) -> bool {
         has == wanted || has.split_once(':').is_some_and(|(kind, _)| kind == wanted)
@@ -116,7 +124,8 @@ impl FromStr for Devices {
     }
 }
 
-fn is_device_name(name: &str) -> bool {
+/// Is it a name of devices, with or without a type?
+pub fn is_device_name(name: &str) -> bool {
     let mut parts = name.split(':');
     let is_name = |part: Option<&str>| part.is_some_and(|part| check_name(part).is_ok());
     let has_kind = is_name(parts.next());

@@ -296,6 +296,11 @@ impl Job {
         };
     }
 
+    /// Whether the kernel keeps it to the memory and the devices that it has here now.
+    pub fn kept(&mut self, is_kept: bool) {
+        self.is_confined &= is_kept;
+    }
+
     /// The same for tasks that were executed only after a change.
     pub fn confine_late(&mut self, cgroup: &Cgroup) {
         let is_settled = self.is_confined && !self.is_starting();

@@ -459,7 +459,8 @@ impl Supervisor {
             return;
         }
         job.confine(&self.seat.cgroup);
-        self.keeper.changed(job, &self.seat.cgroup);
+        let is_kept = self.keeper.changed(job, &self.seat.cgroup);
+        job.kept(is_kept);
         let entry = EntryRef {
             order: &job.order,
             boot: &self.boot,

@@ -417,9 +417,9 @@ impl<'a> Grid<'a> {
         self.shared.lines().iter().filter(|(_, line)| line.is_usable).map(|(node, _)| *node)
     }
 
-    /// How many cores of a node nobody has or is to have from now on until then.
-    pub(super) fn n_spare_cores(&self, node: NodeId, until: Time) -> Option<u32> {
-        u32::try_from(self.drawn(self.shared.line_idx(node).ok()?).fewest_cores(until)).ok()
+    /// What of a node nobody has or is to have from now on until then.
+    pub(super) fn spare(&self, node: NodeId, until: Time) -> Option<Slice> {
+        Some(self.drawn(self.shared.line_idx(node).ok()?).least(until))
     }
 
     /// The usable nodes that somebody has something of, and from when until when.

@@ -77,9 +77,9 @@ impl<'a> Grids<'a> {
         Some(grid.row(&grid.wanted(spec, &Request::on_one(cluster, n_nodes, Span::ZERO)), first))
     }
 
-    /// How many cores of a node nobody has or is to have from now on until then.
-    pub(super) fn n_spare_cores(&self, cluster: ClusterId, node: NodeId, until: Time) -> Option<u32> {
-        self.by_cluster.get(&cluster)?.n_spare_cores(node, until)
+    /// What of a node nobody has or is to have from now on until then.
+    pub(super) fn spare(&self, cluster: ClusterId, node: NodeId, until: Time) -> Option<Slice> {
+        self.by_cluster.get(&cluster)?.spare(node, until)
     }
 
     /// Takes places, or gives them back; answers with what that changes for whole nodes.

@@ -172,6 +172,14 @@ impl<'a> Pass<'a> {
         self.take_places(&places, (from, until), 1);
     }
 
+    /// As if a running job held all that it has for so much longer; before anybody is placed.
+    pub(super) fn keep_longer(&mut self, job: JobId, end: Time, longer: Span) {
+        let entry = &self.state.jobs()[&job];
+        let Some(started) = entry.started().filter(|_| !longer.is_zero()) else { return };
+        self.keep_busy(job, &started.nodes, end, end + longer);
+        self.licences.take_of(entry, &started.request, (end, end + longer), 1);
+    }
+
     fn places_of(&self, job: JobId, nodes: &[NodeId]) -> Vec<Place> {
         let known = nodes.iter().filter_map(|node| Some((node, self.state.nodes().get(node)?)));
         known.filter_map(|(node, entry)| self.grids.place_of(job, entry.cluster, *node)).collect()

@@ -79,10 +79,15 @@ impl Timeline {
         &self.steps[idx].1
     }
 
-    /// How many cores are free at every time before then.
-    pub(super) fn fewest_cores(&self, until: Time) -> i64 {
-        let steps = self.steps.iter().take_while(|(begin, _)| *begin < until);
-        steps.map(|(_, room)| room.cores).min().unwrap_or(0)
+    /// What is free at every time before then.
+    pub(super) fn least(&self, until: Time) -> Slice {
+        let mut steps = self.steps.iter().take_while(|(begin, _)| *begin < until).map(|(_, room)| room);
+        let first = steps.next().cloned().unwrap_or_default();
+        let least = steps.fold(first, |mut least, room| {
+            least.cap(room);
+            least
+        });
+        least.left()
     }
 
     /// The times between `from` and `until` at which nobody has anything of the node.

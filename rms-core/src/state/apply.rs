@@ -220,7 +220,7 @@ impl State {
             }
             Fact::ShareEnded { job, node, exit, usage } => {
                 let started = self.started_mut(*job)?;
-                let awaited_cores = started.awaits_cores();
+                let awaited_agents = started.awaits_agents();
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);
                 match (exit, &mut started.evolved) {
@@ -244,7 +244,7 @@ impl State {
                         _,
                     ) => {}
                 }
-                if awaited_cores {
+                if awaited_agents {
                     self.recount(*job);
                 }
                 self.bump(*node, bumped);
@@ -335,6 +335,10 @@ impl State {
             Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
             Fact::CoresSet { job, negotiation, cores, more } => {
                 self.set_cores(*job, *negotiation, cores, more, bumped)?
+            }
+            Fact::GrantsSet { job, negotiation, grants } => self.set_grants(*job, *negotiation, grants, bumped)?,
+            Fact::LicencesSet { job, negotiation, cluster, licences } => {
+                self.set_licences(*job, *negotiation, *cluster, licences)?;
             }
             Fact::CoresInForce { job, node, generation } => self.cores_in_force(*job, *node, *generation)?,
             Fact::TokenCreated { token } => {

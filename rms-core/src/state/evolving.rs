@@ -95,6 +95,7 @@ impl State {
             started.nodes.retain(|node| !freed.contains(node));
             for node in freed {
                 evolved.places.remove(node);
+                evolved.changed.remove(node);
                 evolved.departing.remove(node);
                 evolved.leaving.insert(*node, at);
                 if started.shares.get(node) == Some(&Share::Ended) {

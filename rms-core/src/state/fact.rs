@@ -10,7 +10,7 @@ use rms_api::negotiate::{Declared, NegotiationRecord};
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
-    ClusterId, Environment, Evolving, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec, NodeAdmin,
+    ClusterId, Devices, Environment, Evolving, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec, NodeAdmin,
     NodeId, NodeLink, Outcome, Request, Run, Slice, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
@@ -320,7 +320,8 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         more: BTreeMap<NodeId, Indices>,
     },
-    /// Its processes on this node keep to the cores that it was given up to this generation of its nodes.
+    /// Its processes on this node keep to the cores, memory and devices that it was given up to this generation of its
+    /// nodes.
     CoresInForce {
         job: JobId,
         node: NodeId,
@@ -374,6 +375,20 @@ pub enum Fact {
     DepthChosen {
         depth: u32,
     },
+    /// On these nodes it is to have the memory and the devices of these grants from now on, with the cores that it has; that
+    /// is so once their agents have said so, as of cores.
+    GrantsSet {
+        job: JobId,
+        negotiation: NegotiationId,
+        grants: BTreeMap<NodeId, Grant>,
+    },
+    /// From now on it has these licences of a cluster.
+    LicencesSet {
+        job: JobId,
+        negotiation: NegotiationId,
+        cluster: ClusterId,
+        licences: Devices,
+    },
 }
 
 /// What a fact may have freed.
@@ -410,6 +425,7 @@ impl Fact {
             | Fact::LoanCalled { .. }
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }
+            | Fact::GrantsSet { .. }
             | Fact::CoresInForce { .. } => Freed::AsPromised,
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let entry = state.jobs().get(&record.job);
@@ -464,6 +480,7 @@ impl Fact {
             | Fact::NodeGhostsExpired { .. }
             | Fact::NodesChosen { .. }
             | Fact::ProfileChanged { .. }
+            | Fact::LicencesSet { .. }
             | Fact::NodesHeld { .. } => Freed::Until(Time::NEVER),
         }
     }

@@ -11,7 +11,7 @@ use rms_api::negotiate::{Ask, Asked, Declared, NegotiationRecord};
 use rms_core::state::negotiations::Asking;
 use rms_core::{Fact, State};
 use rms_model::{
-    ClusterId, Inventory, JobId, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time, Usage,
+    ClusterId, Grant, Inventory, JobId, Mebibytes, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time, Usage,
 };
 use rms_server::history::History;
 use rms_server::journal::{FactLog, SnapshotPolicy};
@@ -36,7 +36,19 @@ pub fn examples() -> Vec<Fact> {
         Fact::NodesGhosted { job, nodes: vec![NodeId(5)], at, until: at + Span::from_secs(15) },
         Fact::NodeGhostsExpired { nodes: vec![NodeId(5)], at: at + Span::from_secs(15) },
         Fact::LossDeclared { job, survives: true },
+        Fact::GrantsSet { job, negotiation: lent, grants: [(NodeId(5), grant())].into() },
+        Fact::LicencesSet {
+            job,
+            negotiation: lent,
+            cluster: ClusterId(1),
+            licences: "matlab:2".parse().expect("licences"),
+        },
     ]
+}
+
+fn grant() -> Grant {
+    let devices = [("gpu:a100".to_owned(), (0..2).collect())].into();
+    Grant { cores: (4..8).collect(), memory: Mebibytes(2048), devices }
 }
 
 /// The server's end once the application has asked for two nodes more.
@@ -92,6 +104,8 @@ pub fn state_with_negotiations() -> State {
             Fact::NodesDeparting { .. }
                 | Fact::NodesStay { .. }
                 | Fact::CoresSet { .. }
+                | Fact::GrantsSet { .. }
+                | Fact::LicencesSet { .. }
                 | Fact::CoresInForce { .. }
                 | Fact::NodesReleased { .. }
         );
