@@ -8,9 +8,7 @@
 use std::collections::BTreeMap;
 
 use negotiation::{Direction, Ending, Message, NegotiationId, Phase, Price, Reason, Reminder, Rules};
-use rms_model::{
-    ClusterId, Devices, JobId, Malleable, Mebibytes, NodeId, Outcome, Run, Sizes, Span, Speedup, Time,
-};
+use rms_model::{ClusterId, Devices, JobId, Malleable, Mebibytes, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::stages::Stages;

@@ -38,7 +38,13 @@ fn holding(generation: u32, n_nodes: u32) -> Holding {
         devices: Default::default(),
         is_departing: false,
     };
-    Holding { generation, nodes: (1..=n_nodes).map(node).collect(), until: at(3600), stages: None, licences: Default::default() }
+    Holding {
+        generation,
+        nodes: (1..=n_nodes).map(node).collect(),
+        until: at(3600),
+        stages: None,
+        licences: Default::default(),
+    }
 }
 
 fn clusters() -> BTreeMap<ClusterId, String> {
@@ -388,8 +394,11 @@ fn nodes_of_several_clusters_are_asked_for_as_one_set() {
     let mut table = Table::of_nodes(2);
     let id = table.requests(Want::grow_on(SetRule::AnyOf, [("a", 1), ("b", 4)]).at_price(7));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
-    let items: Vec<_> =
-        template.items().iter().map(|item| (item.resource.clone(), item.held.0, item.quantity.0, item.terms.price.0)).collect();
+    let items: Vec<_> = template
+        .items()
+        .iter()
+        .map(|item| (item.resource.clone(), item.held.0, item.quantity.0, item.terms.price.0))
+        .collect();
     assert_eq!(template.rules(), [SetRule::AnyOf]);
     assert_eq!(items, [(Resource::Nodes(A), 2, 1, 7), (Resource::Nodes(B), 0, 4, 7)]);
 }

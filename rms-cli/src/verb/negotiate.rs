@@ -51,7 +51,7 @@ Examples:
                                            have at once where jobs share nodes
   rms negotiate --grow-gpus a100:1 --on a2 --wait 5m
                                            one GPU of that type more on a2
-  rms negotiate --grow-licences matlab:2   two licences of the job's cluster more
+  rms negotiate --grow-licences matlab:2   two licences of its cluster more
   rms negotiate --extend 30m               thirty minutes of wall time more")]
 pub struct Args {
     /// Which job: an id, or last; $RMS_JOB_ID if absent

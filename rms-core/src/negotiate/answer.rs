@@ -145,7 +145,8 @@ impl Negotiations<'_> {
         let mut given = Given::default();
         // How long it runs says whether it can have the rest for so long.
         let is_time = |idx: &usize| proposal.items()[*idx].resource == Resource::Time;
-        let members_of = |set: usize| (0..proposal.items().len()).filter(move |idx| usize::from(proposal.items()[*idx].set) == set);
+        let members_of =
+            |set: usize| (0..proposal.items().len()).filter(move |idx| usize::from(proposal.items()[*idx].set) == set);
         let mut sets: Vec<(usize, &SetRule)> = proposal.rules().iter().enumerate().collect();
         sets.sort_by_key(|(set, _)| !members_of(*set).any(|idx| is_time(&idx)));
         for (set, rule) in sets {

@@ -328,6 +328,7 @@ impl Negotiations<'_> {
         let stages = entry.spec.evolving.as_ref().and_then(|_| self.context.stages(entry, None, now, usize::MAX));
         let evolved = started.evolved.as_ref();
         let overdue = self.overdue_nodes(job);
+        let job_entry = entry;
         let node = |node: &NodeId| {
             let entry = &self.context.state().nodes()[node];
             let (memory, devices) = match self.context.state().is_shared(entry.cluster) {
@@ -342,7 +343,7 @@ impl Negotiations<'_> {
                 cluster: entry.cluster,
                 cluster_name: self.context.state().clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
-                cpus: started.cores_usable_on(*node, entry.inventory.cpus),
+                cpus: started.cores_usable_on(*node, job_entry.cpus_given(*node, &entry.inventory)),
                 is_departing: evolved
                     .is_some_and(|evolved| evolved.departing.contains_key(node) || evolved.freed_next().contains(node))
                     || overdue.contains(node),

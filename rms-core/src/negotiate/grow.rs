@@ -1,5 +1,7 @@
 //! An agreed growth: the nodes come, for good or for a time, and are ready once the agents say so; or none of them come.
 
+use std::collections::BTreeMap;
+
 use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource, Template};
 use rms_api::refusal::Refusal;
 use rms_model::{ExpandLimit, JobId, NodeId, Span, Time};
@@ -119,7 +121,9 @@ impl Negotiations<'_> {
             self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(before) });
         }
         let left = freed.clone();
-        self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
+        // What it shares of nodes that come was kept for it.
+        let (course, grants) = (Box::new(course), BTreeMap::new());
+        self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course, grants });
         self.context.leave_ghosts(now, step, job, &left);
         self.context.launches.remove(&job);
         self.context.passes.wanted = true;

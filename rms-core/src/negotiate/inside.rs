@@ -101,14 +101,16 @@ impl Negotiations<'_> {
         match resource {
             Resource::Cores(_) => self.cores_of(job, node).into(),
             Resource::Memory(_) => self.memory_of(job, node).0,
-            Resource::Devices(_, name) => self.devices_of(job, node).serving(name).map(|(_, count)| u64::from(count)).sum(),
+            Resource::Devices(_, name) => {
+                self.devices_of(job, node).serving(name).map(|(_, count)| u64::from(count)).sum()
+            }
             Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => 0,
         }
     }
 
     pub(super) fn cores_of(&self, job: JobId, node: NodeId) -> u32 {
-        let started = self.context.state().jobs()[&job].started();
-        started.map_or(0, |started| started.cores_on(node, self.n_cpus(node)))
+        let (entry, known) = (&self.context.state().jobs()[&job], &self.context.state().nodes()[&node].inventory);
+        entry.started().map_or(0, |started| started.cores_on(node, entry.cpus_given(node, known)))
     }
 
     /// The memory that it was given of a node; 0: it has no limit.
@@ -147,7 +149,11 @@ impl Negotiations<'_> {
                 Resource::Cores(_) => self.spare_cpus(job, *node, inventory, &spare).into(),
                 Resource::Memory(_) => {
                     let is_alone = state.jobs()[&job].part_of(*node, inventory).is_none();
-                    let own = if is_alone { inventory.memory.0 - self.memory_of(job, *node).0.min(inventory.memory.0) } else { 0 };
+                    let own = if is_alone {
+                        inventory.memory.0 - self.memory_of(job, *node).0.min(inventory.memory.0)
+                    } else {
+                        0
+                    };
                     spare.memory.0.saturating_add(own)
                 }
                 Resource::Devices(_, name) => spare.devices.serving(name).map(|(_, count)| u64::from(count)).sum(),
@@ -159,8 +165,9 @@ impl Negotiations<'_> {
 
     fn spare_cpus(&self, job: JobId, node: NodeId, inventory: &Inventory, spare: &Slice) -> u32 {
         let entry = &self.context.state().jobs()[&job];
+        let threads = if entry.spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
         let n_own = entry.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len());
-        let most = (n_own + spare.cores).saturating_mul(inventory.threads_per_core()).min(inventory.cpus);
+        let most = (n_own + spare.cores).saturating_mul(threads).min(inventory.cpus);
         most.saturating_sub(self.cores_of(job, node))
     }
 

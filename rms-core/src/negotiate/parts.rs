@@ -48,11 +48,15 @@ impl Negotiations<'_> {
         for item in agreed.items().iter().filter(|item| item.is_live()) {
             let grant = || match direction {
                 Direction::Grow => self.grant_inside(now, job, item, longer),
-                Direction::Shrink => self.check_inside_back(job, item).map_or_else(Grant::Never, |()| Grant::Of(item.quantity)),
+                Direction::Shrink => {
+                    self.check_inside_back(job, item).map_or_else(Grant::Never, |()| Grant::Of(item.quantity))
+                }
             };
             let grant_licences = || match direction {
                 Direction::Grow => self.grant_licences(now, job, item, longer),
-                Direction::Shrink => self.check_licences(job, item).map_or_else(Grant::Never, |()| Grant::Of(item.quantity)),
+                Direction::Shrink => {
+                    self.check_licences(job, item).map_or_else(Grant::Never, |()| Grant::Of(item.quantity))
+                }
             };
             let grant = match &item.resource {
                 Resource::Nodes(_) | Resource::Time => continue,
@@ -200,7 +204,8 @@ impl Negotiations<'_> {
 
     fn give_licences_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, agreed: &Template) {
         let of_licences = |item: &&Item| item.is_live() && matches!(item.resource, Resource::Licences(..));
-        let items: Vec<Item> = agreed.items().iter().filter(of_licences).map(|item| Item { set: 0, ..item.clone() }).collect();
+        let items: Vec<Item> =
+            agreed.items().iter().filter(of_licences).map(|item| Item { set: 0, ..item.clone() }).collect();
         let alone = Template::new(agreed.parties(), agreed.direction(), vec![SetRule::All], items);
         // Without any there is no template.
         let parts = alone.ok().and_then(|alone| self.parts_after(now, job, &alone).ok());
@@ -269,4 +274,3 @@ impl Negotiations<'_> {
         }
     }
 }
-

@@ -73,7 +73,9 @@ impl Negotiations<'_> {
                         true | false => return Err(Reason::Policy),
                     }
                 }
-                Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => self.check_inside_back(job, item)?,
+                Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => {
+                    self.check_inside_back(job, item)?
+                }
                 Resource::Licences(..) => self.check_licences(job, item)?,
                 Resource::Time => {
                     let less = Span::from_millis(item.quantity.0 as i64);

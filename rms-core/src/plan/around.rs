@@ -198,10 +198,10 @@ fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
     let Started { at, request, .. } = entry.started()?;
     let wall = (*at + request.wall).since(now);
     let spec = &*entry.spec;
-    let tasks = TaskCount::PerNode(spec.tasks.most_on_a_node(request.n_nodes()));
+    let tasks = TaskCount::PerNode(spec.tasks.most_on_a_node(entry.started()?.began_with()));
     let options = vec![Request::on_one(gain.cluster, gain.nodes, wall)];
-    // Who grows gets whole nodes, however they are shared, and has its licences.
-    let resources = ResourceRequest { exclusive: true, licences: Devices::default(), ..spec.resources.clone() };
+    // Who grows has its licences.
+    let resources = ResourceRequest { licences: Devices::default(), ..spec.resources.clone() };
     (!wall.is_zero()).then(|| JobSpec { tasks, options, resources, evolving: None, malleable: None, ..spec.clone() })
 }
 

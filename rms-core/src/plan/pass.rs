@@ -172,17 +172,10 @@ impl<'a> Pass<'a> {
         self.take_places(&places, (from, until), 1);
     }
 
-    /// As if a running job held all that it has for so much longer; before anybody is placed.
-    pub(super) fn keep_longer(&mut self, job: JobId, end: Time, longer: Span) {
-        let entry = &self.state.jobs()[&job];
-        let Some(started) = entry.started().filter(|_| !longer.is_zero()) else { return };
-        self.keep_busy(job, &started.nodes, end, end + longer);
-        self.licences.take_of(entry, &started.request, (end, end + longer), 1);
-    }
-
     fn places_of(&self, job: JobId, nodes: &[NodeId]) -> Vec<Place> {
         let known = nodes.iter().filter_map(|node| Some((node, self.state.nodes().get(node)?)));
-        known.filter_map(|(node, entry)| self.grids.place_of(job, entry.cluster, *node)).collect()
+        let entry = &self.state.jobs()[&job];
+        known.filter_map(|(node, known)| self.grids.place_of(job, entry, known.cluster, *node)).collect()
     }
 
     /// As if these free nodes were held since then and until then; before anybody is placed.
@@ -641,8 +634,14 @@ impl<'a> Pass<'a> {
 
 impl Taken {
     /// Stages on the cluster of an evolving application.
-    pub(super) fn of_stages(constraint: Option<Constraint>, request: Request, places: Vec<Place>, fit: &Fit) -> Taken {
-        let (stages, licences) = (Some(fit.expanded.clone()), Devices::default());
+    pub(super) fn of_stages(
+        constraint: Option<Constraint>,
+        request: Request,
+        places: Vec<Place>,
+        fit: &Fit,
+        licences: Devices,
+    ) -> Taken {
+        let stages = Some(fit.expanded.clone());
         Taken { constraint, request, at: fit.start, nodes: None, stages, places, licences }
     }
 

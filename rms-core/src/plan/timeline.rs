@@ -113,9 +113,12 @@ impl Timeline {
     /// The times of which this holds.
     pub(super) fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();
-        let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
-        for ((begin, _), end) in self.steps.iter().zip(ends).filter(|((_, room), _)| holds(room)) {
-            let (begin, end) = ((*begin).max(from), end.min(until));
+        let first = self.steps.partition_point(|(begin, _)| *begin <= from).saturating_sub(1);
+        let steps = self.steps.get(first..).unwrap_or_default();
+        let steps = steps.iter().take_while(|(begin, _)| *begin < until).map(|(begin, room)| (*begin, room));
+        let ends = self.steps.iter().skip(first + 1).map(|(begin, _)| *begin).chain([Time::NEVER]);
+        for ((begin, _), end) in steps.zip(ends).filter(|((_, room), _)| holds(room)) {
+            let (begin, end) = (begin.max(from), end.min(until));
             match times.last_mut() {
                 Some((_, last)) if *last == begin => *last = end,
                 Some(_) | None if begin < end => times.push((begin, end)),

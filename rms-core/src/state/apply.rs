@@ -300,8 +300,8 @@ impl State {
                 })?;
             }
             Fact::CourseSet { job, at, course } => self.set_course(*job, *at, course, bumped)?,
-            Fact::StageEntered { job, at, gained, freed, course } => {
-                self.enter_stage(*job, *at, gained, freed, course, bumped)?;
+            Fact::StageEntered { job, at, gained, freed, course, grants } => {
+                self.enter_stage((*job, *at), gained, freed, course, grants, bumped)?;
             }
             Fact::NodesGhosted { job, nodes, at, until } => {
                 let ghost = NodeGhost { job: *job, from: *at, until: *until };
@@ -323,7 +323,9 @@ impl State {
             Fact::DialogueChanged { job, at, dialogue, asking } => {
                 self.dialogue_changed(*job, *at, dialogue, asking.as_deref())?
             }
-            Fact::NodesHeld { job, negotiation, nodes } => self.hold_nodes(*job, *negotiation, nodes)?,
+            Fact::NodesHeld { job, negotiation, nodes, grants } => {
+                self.hold_nodes(*job, *negotiation, nodes, grants)?;
+            }
             Fact::NodesDeparting { job, at, nodes } => self.depart_nodes(*job, *at, nodes, bumped)?,
             Fact::NodesStay { job } => self.stay(*job, bumped)?,
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,

@@ -68,7 +68,9 @@ impl State {
         more: &BTreeMap<NodeId, Indices>,
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
-        let whole_cpus: Vec<u32> = cores.iter().map(|(node, _)| self.nodes[node].inventory.cpus).collect();
+        let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
+        let given: Vec<u32> =
+            cores.iter().map(|(node, _)| entry.cpus_given(*node, &self.nodes[node].inventory)).collect();
         let nodes: Vec<NodeId> = cores.iter().map(|(node, _)| *node).collect();
         self.keep_parts(job, &nodes)?;
         self.forget_settled(job)?;
@@ -80,7 +82,7 @@ impl State {
         }
         self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;
-            for ((node, n_cores), all) in cores.iter().zip(whole_cpus) {
+            for ((node, n_cores), all) in cores.iter().zip(given) {
                 let Some(place) = evolved.places.get_mut(node) else { continue };
                 let was = place.cores.map_or(all, |cores| cores.n_cores);
                 let (n_cores, generation) = (*n_cores, evolved.generation);

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::NegotiationId;
-use rms_model::{
-    ClusterId, Devices, Evolution, Evolving, ExpandLimit, Generation, Grant, NodeId, Span, Stage, Time,
-};
+use rms_model::{ClusterId, Devices, Evolution, Evolving, ExpandLimit, Generation, Grant, NodeId, Span, Stage, Time};
 use serde::{Deserialize, Serialize};
 
 /// The stages from the current one on, as they were promised (003: the scheduled EP).

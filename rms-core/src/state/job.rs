@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
-use rms_model::{ClusterId, Devices, Grant, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
+use rms_model::{
+    ClusterId, Devices, Grant, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::state::course::{Cores, Evolved};
@@ -209,6 +211,13 @@ impl Job {
         }
     }
 
+    /// Logical CPUs of what it was given of a node, before it has given some of them back.
+    pub fn cpus_given(&self, node: NodeId, inventory: &Inventory) -> u32 {
+        let threads = if self.spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
+        let granted = self.grants().get(&node).map(|grant| grant.cores.len().saturating_mul(threads));
+        granted.unwrap_or(inventory.cpus)
+    }
+
     /// Licences of a cluster that it has, or will have once it runs there.
     pub fn licences_on(&self, cluster: ClusterId) -> &Devices {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
@@ -291,6 +300,11 @@ impl Job {
 }
 
 impl Started {
+    /// How many nodes it had first.
+    pub(crate) fn began_with(&self) -> u32 {
+        self.evolved.as_ref().map_or(self.nodes.len() as u32, |evolved| evolved.started_with).max(1)
+    }
+
     /// The nodes of all stages, where its cluster is shared by cores; see [`Course`](crate::state::course::Course).
     pub fn row(&self) -> &[NodeId] {
         self.evolved.as_ref().map_or(&[], |evolved| &evolved.course.row)

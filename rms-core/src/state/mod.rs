@@ -37,7 +37,9 @@ pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
 pub use constraint::Piece;
-pub(crate) use constraint::{constraint_of, pieces, pieces_of, takes_any_nodes, takes_whole_nodes, within};
+pub(crate) use constraint::{
+    constraint_of, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes, within,
+};
 pub(crate) use cores::whole;
 pub(crate) use evolving::spread;
 use free::FreeNodes;

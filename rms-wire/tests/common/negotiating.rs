@@ -12,9 +12,7 @@ use rms_api::negotiate::{
     Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldNode, Holding, Keeps, Manner, NegotiationLine,
     NegotiationRecord, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
 };
-use rms_model::{
-    ClusterId, Devices, JobId, Malleable, Mebibytes, NodeId, OnResize, Outcome, Run, Span, Speedup, Time,
-};
+use rms_model::{ClusterId, Devices, JobId, Malleable, Mebibytes, NodeId, OnResize, Outcome, Run, Span, Speedup, Time};
 
 pub const JOB: JobId = JobId(5);
 pub const RUN: Run = Run(2);

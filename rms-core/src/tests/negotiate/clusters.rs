@@ -461,7 +461,10 @@ fn a_drained_node_is_left_on_its_own_cluster() {
     scene.after(Span::from_secs(1));
     let id = scene.app_hears(job, Direction::Shrink).expect("it is asked");
     let asked = scene.app_sees(job, id).expect("a wish");
-    assert_eq!((asked.items()[0].resource.clone(), asked.items()[0].nodes.clone()), (Resource::Nodes(D), [NodeId(3)].into()));
+    assert_eq!(
+        (asked.items()[0].resource.clone(), asked.items()[0].nodes.clone()),
+        (Resource::Nodes(D), [NodeId(3)].into())
+    );
 }
 
 #[test]

@@ -55,7 +55,8 @@ fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
             {
                 *n_applied.entry((dialogue.id().initiator, dialogue.direction())).or_default() += 1;
                 let items = dialogue.proposal().into_iter().flat_map(|proposal| proposal.items());
-                let live: Vec<Resource> = items.filter(|item| item.is_live()).map(|item| item.resource.clone()).collect();
+                let live: Vec<Resource> =
+                    items.filter(|item| item.is_live()).map(|item| item.resource.clone()).collect();
                 n_elsewhere += u32::from(live.contains(&Resource::Nodes(ClusterId(1))));
                 n_both += u32::from(live.len() == 2);
                 n_cores += u32::from(live.iter().any(|resource| matches!(resource, Resource::Cores(_))));
@@ -214,7 +215,12 @@ impl Walk<'_> {
                 .filter(|(idx, _)| !(idx + self.scene.facts.durable.len()).is_multiple_of(3))
                 .map(|(_, node)| node);
             let nodes: Vec<NodeId> = negotiation.held.iter().copied().chain(more).collect();
-            let kept = Fact::NodesHeld { job: *job, negotiation: negotiation.id(), nodes: nodes.clone() };
+            let kept = Fact::NodesHeld {
+                job: *job,
+                negotiation: negotiation.id(),
+                nodes: nodes.clone(),
+                grants: Default::default(),
+            };
             for policy in ["views", "fcfs", "easy", "conservative"] {
                 let mut state = state.clone();
                 state.settings.set("policy", policy).expect("it is one");
