@@ -22,11 +22,14 @@ pub struct Draft {
 pub struct DraftItem {
     /// Number of its set.
     pub set: u16,
-    /// [`NODES`], [`CORES`] or [`TIME`].
+    /// [`NODES`], [`CORES`], [`TIME`], [`MEMORY`], [`DEVICES`] or [`LICENCES`].
     pub kind: u16,
     /// 0 for time.
     pub cluster: u16,
-    /// Nodes, cores on each node, or milliseconds.
+    /// Of devices and licences, which ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Nodes; cores, MiB or devices on each node; licences; or milliseconds.
     pub quantity: u64,
     /// The same unit.
     pub held: u64,
@@ -60,6 +63,12 @@ pub const NODES: u16 = 1;
 pub const CORES: u16 = 2;
 /// Kind: wall time.
 pub const TIME: u16 = 3;
+/// Kind: MiB of memory on each held node of a cluster.
+pub const MEMORY: u16 = 4;
+/// Kind: devices of one name on each held node of a cluster.
+pub const DEVICES: u16 = 5;
+/// Kind: licences of one name of a cluster.
+pub const LICENCES: u16 = 6;
 
 /// Shape: every total.
 pub const ANY: u16 = 0;

@@ -37,14 +37,20 @@ pub struct Parties {
 }
 
 /// What is negotiated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
-    /// Whole nodes of a cluster, counted.
+    /// Nodes of a cluster, counted.
     Nodes(ClusterId),
     /// Cores on each node that the application holds on a cluster, or on some of them.
     Cores(ClusterId),
     /// Wall time, in milliseconds.
     Time,
+    /// MiB of memory on each node that it holds on a cluster, or on some of them.
+    Memory(ClusterId),
+    /// Devices of one name on each of these nodes: `gpu`, or with a type `gpu:a100`.
+    Devices(ClusterId, String),
+    /// Licences of one name, which belong to a cluster and to no node of it.
+    Licences(ClusterId, String),
 }
 
 /// How the items of one set belong together. All sets of a template must be met.
@@ -72,6 +78,10 @@ pub struct NegotiationId {
 pub const MAX_NODES: u64 = 1 << 20;
 /// More cores than a node has.
 pub const MAX_CORES: u64 = 1 << 16;
+/// More MiB of memory than a node has.
+pub const MAX_MEMORY: u64 = 1 << 30;
+/// More devices than a node has, and more licences than a cluster.
+pub const MAX_DEVICES: u64 = rms_model::devices::MAX_DEVICES as u64;
 
 impl Side {
     /// The one at the other end.
@@ -95,11 +105,29 @@ impl Direction {
 
 impl Resource {
     /// The largest total that can be held.
-    pub fn limit(self) -> Quantity {
+    pub fn limit(&self) -> Quantity {
         match self {
             Resource::Nodes(_) => Quantity(MAX_NODES),
             Resource::Cores(_) => Quantity(MAX_CORES),
+            Resource::Memory(_) => Quantity(MAX_MEMORY),
+            Resource::Devices(..) | Resource::Licences(..) => Quantity(MAX_DEVICES),
             Resource::Time => Quantity(Span::MAX_WALL.as_millis().unsigned_abs()),
+        }
+    }
+
+    /// Is it a part of each of some nodes that are held, and of no others?
+    pub fn is_inside_nodes(&self) -> bool {
+        match self {
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => true,
+            Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => false,
+        }
+    }
+
+    /// The name of a device or of a licence.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Resource::Devices(_, name) | Resource::Licences(_, name) => Some(name),
+            Resource::Nodes(_) | Resource::Cores(_) | Resource::Memory(_) | Resource::Time => None,
         }
     }
 }

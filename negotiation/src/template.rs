@@ -5,6 +5,7 @@ mod parse;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rms_model::devices::is_device_name;
 use rms_model::{ClusterId, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -52,9 +53,10 @@ pub struct Item {
     pub resource: Resource,
     /// How much changes.
     pub quantity: Quantity,
-    /// How much the application holds of it as long as the negotiation lasts; of cores, where it has the fewest.
+    /// How much the application holds of it as long as the negotiation lasts; of what is inside nodes, where it has the
+    /// least.
     pub held: Quantity,
-    /// Which nodes, where that matters; empty: any, and of cores, all that are held on the cluster.
+    /// Which nodes, where that matters; empty: any, and of what is inside nodes, all that are held on the cluster.
     pub nodes: BTreeSet<NodeId>,
     /// The sender's terms.
     pub terms: Terms,
@@ -189,12 +191,15 @@ impl Item {
         if self.resource == Resource::Time && is_lent {
             return Err(TemplateError::TimeCannotBeLent { item: idx });
         }
+        if self.resource.name().is_some_and(|name| !is_device_name(name)) {
+            return Err(TemplateError::NoName { item: idx });
+        }
         let names = self.nodes.len();
         let names_fit = match self.resource {
             Resource::Nodes(_) => names == 0 || names as u64 == self.quantity.0,
-            // Those on which the cores are; empty: all that are held.
-            Resource::Cores(_) => names as u64 <= MAX_NODES,
-            Resource::Time => names == 0,
+            // Those that it is inside of; empty: all that are held.
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => names as u64 <= MAX_NODES,
+            Resource::Licences(..) | Resource::Time => names == 0,
         };
         if !names_fit {
             return Err(TemplateError::NodesNamed { item: idx, names, quantity: self.quantity });
@@ -332,7 +337,8 @@ impl Template {
         for item in self.live() {
             match item.resource {
                 Resource::Nodes(cluster) => *nodes.entry(cluster).or_default() += item.quantity.0,
-                Resource::Cores(_) | Resource::Time => {}
+                Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => {}
+                Resource::Licences(..) | Resource::Time => {}
             }
         }
         nodes
@@ -351,7 +357,9 @@ impl Template {
 
     /// Whether both are about the same parties and resources, so that one can answer the other.
     pub(crate) fn has_subject_of(&self, other: &Template) -> bool {
-        let subject = |item: &Item| (item.set, item.resource, item.held);
+        fn subject(item: &Item) -> (u16, &Resource, Quantity) {
+            (item.set, &item.resource, item.held)
+        }
         self.parties == other.parties
             && self.direction == other.direction
             && self.sets == other.sets

@@ -6,7 +6,7 @@ pub use rms_model::Sizes;
 use rms_model::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// So much of a resource: nodes, cores on each node, or milliseconds of wall time.
+/// So much of a resource: nodes; cores, MiB of memory or devices on each node; licences; or milliseconds of wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Quantity(pub u64);

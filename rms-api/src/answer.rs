@@ -389,6 +389,9 @@ pub struct ClusterView {
     pub planned: Profile,
     /// Nodes that nobody has: they are kept for what is negotiated with running jobs.
     pub offered: Profile,
+    /// Of the view of a job with an external launcher: from so many of the nodes it may choose, if not from all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choosable: Option<u32>,
 }
 
 /// Sizes and counters of the core.

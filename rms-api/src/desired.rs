@@ -147,9 +147,10 @@ pub struct JobReport {
 pub enum JobStatus {
     Running {
         since: Time,
-        /// Of the job's nodes and cores, as its share here knows them.
+        /// Of the job's nodes and what it has of them, as its share here knows them.
         generation: u32,
-        /// Do all its processes keep to the cores that it has here by that generation? Not if the node refuses.
+        /// Do all its processes keep to the cores, memory and devices that it has here by that generation? Not if the node
+        /// refuses.
         is_confined: bool,
     },
     /// No process of the job is left on this node.

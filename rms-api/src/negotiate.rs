@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use negotiation::{Direction, Ending, Message, NegotiationId, Phase, Price, Reason, Reminder, Rules};
-use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
+use rms_model::{ClusterId, Devices, JobId, Malleable, Mebibytes, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::stages::Stages;
@@ -18,7 +18,7 @@ use crate::stages::Stages;
 pub struct Ask {
     pub direction: Direction,
     pub what: Asked,
-    /// How many nodes, milliseconds, or cores on each node, more or less.
+    /// How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     pub quantity: u64,
     /// A counter-offer of so much, or more, is accepted.
     pub least: u64,
@@ -30,7 +30,8 @@ pub struct Ask {
     /// For how long; `None`: until the application ends.
     #[serde(default, deserialize_with = "rms_model::checked::opt_span")]
     pub duration: Option<Span>,
-    /// When it gives nodes back: which, by name; empty: its last ones. When it is about cores: on which; empty: on all.
+    /// When it gives nodes back: which, by name; empty: its last ones. When it is about what is inside nodes: of which;
+    /// empty: of all.
     pub nodes: Vec<String>,
     /// For how long it may be waited for nodes.
     #[serde(deserialize_with = "rms_model::checked::span")]
@@ -46,6 +47,12 @@ pub enum Asked {
     Time,
     /// Cores on each of its nodes of a cluster, by name; `None`: of the one where it has its nodes.
     Cores { cluster: Option<String> },
+    /// MiB of memory on each of them.
+    Memory { cluster: Option<String> },
+    /// Devices of one name on each of them: `gpu`, or with a type `gpu:a100`.
+    Devices { cluster: Option<String>, name: String },
+    /// Licences of one name of a cluster.
+    Licences { cluster: Option<String>, name: String },
 }
 
 /// What came of an ask.
@@ -162,6 +169,9 @@ pub struct Holding {
     /// Of an application with a profile: the stage that it is in, and those that come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<Box<Stages>>,
+    /// Of the clusters where it has any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub licences: BTreeMap<ClusterId, Devices>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,6 +183,12 @@ pub struct HeldNode {
     pub address: String,
     /// Those that it has there: all of the node, unless it has given some back.
     pub cpus: u32,
+    /// What it may use of its memory; 0: it has no limit.
+    #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
+    pub memory: Mebibytes,
+    /// Those that it has there.
+    #[serde(default, skip_serializing_if = "Devices::is_empty")]
+    pub devices: Devices,
     /// It was asked to leave this node and has not confirmed that it has, or frees it at its next stage.
     pub is_departing: bool,
 }

@@ -77,6 +77,15 @@ pub struct JobOptions {
     /// Memory that every node must have: 512M, 4G (a bare number is MiB)
     #[arg(long, value_name = "SIZE", help_heading = "Where and when")]
     pub mem: Option<Memory>,
+    /// Sockets that every node must have
+    #[arg(long, value_name = "COUNT", help_heading = "Where and when")]
+    pub sockets_per_node: Option<u32>,
+    /// Space for scratch files that every node must have: 100G, as its administrator declared it
+    #[arg(long, value_name = "SIZE", help_heading = "Where and when")]
+    pub tmp: Option<Memory>,
+    /// Speed that every node must have, in terms of the reference node: 1.5
+    #[arg(long, value_name = "FACTOR", value_parser = parse_speed, help_heading = "Where and when")]
+    pub min_speed: Option<u32>,
     /// Not before: now+1h, 16:00, tomorrow, 2026-11-20T16:00 (local time) or 2026-11-20T16:00+01:00
     #[arg(long, value_name = "TIME", help_heading = "Where and when", allow_hyphen_values = true)]
     pub begin: Option<String>,
@@ -174,6 +183,9 @@ impl JobOptions {
             clusters: self.clusters.or(lower.clusters),
             constraint: self.constraint.or(lower.constraint),
             mem: self.mem.or(lower.mem.filter(|_| !names_share)),
+            sockets_per_node: self.sockets_per_node.or(lower.sockets_per_node),
+            tmp: self.tmp.or(lower.tmp),
+            min_speed: self.min_speed.or(lower.min_speed),
             begin: self.begin.or(lower.begin),
             priority: self.priority.or(lower.priority),
             hold: self.hold || lower.hold,
@@ -247,6 +259,13 @@ impl FromStr for Features {
         let names: Vec<String> = text.split([',', '&']).map(|name| name.trim().to_owned()).collect();
         if names.iter().any(String::is_empty) { Err(FeaturesError::Empty) } else { Ok(Features(names)) }
     }
+}
+
+/// In thousandths.
+fn parse_speed(text: &str) -> Result<u32, &'static str> {
+    let milli = text.parse::<f64>().ok().map(|speed| (speed * 1000.0).ceil());
+    let milli = milli.filter(|milli| (1.0..=f64::from(u32::MAX)).contains(milli));
+    milli.map(|milli| milli as u32).ok_or("write a factor above zero, like 1.5")
 }
 
 #[cfg(test)]

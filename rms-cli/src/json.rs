@@ -156,6 +156,7 @@ pub fn cluster_view(view: &ClusterView) -> Value {
     json!({
         "cluster": view.name,
         "capacity": view.capacity,
+        "choosable": view.choosable,
         "total": view.total,
         "started": profile(&view.started),
         "ghosts": profile(&view.ghosts),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use negotiation::{Direction, Ending, Item, NegotiationId, Phase, Reason, Resource, Side, Template};
 use rms_api::negotiate::{NegotiationLine, NegotiationRecord, RoundRecord, Said};
-use rms_model::{JobId, Time, hostlist};
+use rms_model::{ClusterId, JobId, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::json;
@@ -103,9 +103,11 @@ pub fn signed(line: &NegotiationLine) -> Option<String> {
         Direction::Grow => '+',
         Direction::Shrink => '-',
     };
-    let part = |item: &Item| match item.resource {
+    let part = |item: &Item| match &item.resource {
         Resource::Nodes(_) => format!("{sign}{}", item.quantity),
         Resource::Cores(_) => format!("{sign}{} cores", item.quantity),
+        Resource::Memory(_) => format!("{sign}{} MiB", item.quantity),
+        Resource::Devices(_, name) | Resource::Licences(_, name) => format!("{sign}{} {name}", item.quantity),
         Resource::Time => format!("{sign}{}", stamp::brief(time(item.quantity.0))),
     };
     Some(template.items().iter().filter(|item| item.is_live()).map(part).collect::<Vec<_>>().join(", "))
@@ -114,10 +116,13 @@ pub fn signed(line: &NegotiationLine) -> Option<String> {
 /// What changes if it succeeds, without the terms: `4 more nodes`, `2 nodes fewer`, `30m more`.
 pub fn change(template: &Template) -> String {
     let direction = template.direction();
-    let part = |item: &Item| match (item.resource, direction) {
+    let part = |item: &Item| match (&item.resource, direction) {
         (Resource::Nodes(_), Direction::Grow) => format!("{} more {}", item.quantity, nodes(item.quantity.0)),
         (Resource::Nodes(_), Direction::Shrink) => format!("{} {} fewer", item.quantity, nodes(item.quantity.0)),
         (Resource::Cores(_), direction) => cores(item.quantity.0, direction),
+        (Resource::Memory(_), direction) => memory(item.quantity.0, direction),
+        (Resource::Devices(_, name), direction) => devices(item.quantity.0, name, direction),
+        (Resource::Licences(_, name), direction) => licences(item.quantity.0, name, direction),
         (Resource::Time, Direction::Grow) => format!("{} more", stamp::brief(time(item.quantity.0))),
         (Resource::Time, Direction::Shrink) => format!("{} less", stamp::brief(time(item.quantity.0))),
     };
@@ -212,6 +217,31 @@ fn event(round: &RoundRecord, proposer: Side, nodes: &[String], clusters: &Clust
 }
 
 /// Every item with its terms.
+/// `512 MiB more a node`
+pub fn memory(mebibytes: u64, direction: Direction) -> String {
+    match direction {
+        Direction::Grow => format!("{mebibytes} MiB more a node"),
+        Direction::Shrink => format!("{mebibytes} MiB a node less"),
+    }
+}
+
+/// `2 more gpu:a100 a node`
+pub fn devices(count: u64, name: &str, direction: Direction) -> String {
+    match direction {
+        Direction::Grow => format!("{count} more {name} a node"),
+        Direction::Shrink => format!("{count} {name} a node fewer"),
+    }
+}
+
+/// `2 more licences of matlab`
+pub fn licences(count: u64, name: &str, direction: Direction) -> String {
+    let word = if count == 1 { "licence" } else { "licences" };
+    match direction {
+        Direction::Grow => format!("{count} more {word} of {name}"),
+        Direction::Shrink => format!("{count} {word} of {name} fewer"),
+    }
+}
+
 fn proposal(template: &Template, clusters: &ClusterNames, now: Time) -> String {
     let items: Vec<String> =
         template.items().iter().map(|item| self::item(item, template.direction(), clusters, now)).collect();
@@ -223,17 +253,27 @@ fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -
         Direction::Grow => "+",
         Direction::Shrink => "-",
     };
-    let mut text = match item.resource {
+    let of_nodes = |cluster: ClusterId| match item.nodes.len() {
+        0 => format!("each node of {}", clusters.name(cluster)),
+        n_named => format!("{n_named} {} of {}", nodes(n_named as u64), clusters.name(cluster)),
+    };
+    let mut text = match &item.resource {
         Resource::Nodes(cluster) => {
-            let on = clusters.name(cluster);
+            let on = clusters.name(*cluster);
             format!("{sign}{} {} of {on} (holding {})", item.quantity, nodes(item.quantity.0), item.held)
         }
         Resource::Cores(cluster) => {
-            let on = match item.nodes.len() {
-                0 => format!("each node of {}", clusters.name(cluster)),
-                n_named => format!("{n_named} {} of {}", nodes(n_named as u64), clusters.name(cluster)),
-            };
-            format!("{sign}{} cores on {on} (holding {})", item.quantity, item.held)
+            format!("{sign}{} cores on {} (holding {})", item.quantity, of_nodes(*cluster), item.held)
+        }
+        Resource::Memory(cluster) => {
+            format!("{sign}{} MiB on {} (holding {})", item.quantity, of_nodes(*cluster), item.held)
+        }
+        Resource::Devices(cluster, name) => {
+            format!("{sign}{} {name} on {} (holding {})", item.quantity, of_nodes(*cluster), item.held)
+        }
+        Resource::Licences(cluster, name) => {
+            let of = clusters.name(*cluster);
+            format!("{sign}{} licences of {name} of {of} (holding {})", item.quantity, item.held)
         }
         Resource::Time => format!("{sign}{} of wall time", stamp::brief(time(item.quantity.0))),
     };
@@ -247,8 +287,11 @@ fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -
 fn terms(item: &Item, now: Time) -> Vec<String> {
     let terms = &item.terms;
     let mut said = Vec::new();
-    let quantity = |quantity: u64| match item.resource {
-        Resource::Nodes(_) | Resource::Cores(_) => quantity.to_string(),
+    let quantity = |quantity: u64| match &item.resource {
+        Resource::Nodes(_) | Resource::Cores(_) | Resource::Devices(..) | Resource::Licences(..) => {
+            quantity.to_string()
+        }
+        Resource::Memory(_) => format!("{quantity} MiB"),
         Resource::Time => stamp::brief(time(quantity)),
     };
     if terms.least < item.quantity {
@@ -325,14 +368,18 @@ fn round_json(round: &RoundRecord, clusters: &ClusterNames) -> Value {
 }
 
 fn item_json(item: &Item, clusters: &ClusterNames) -> Value {
-    let (resource, cluster) = match item.resource {
-        Resource::Nodes(cluster) => ("nodes", Some(cluster)),
-        Resource::Cores(cluster) => ("cores", Some(cluster)),
+    let (resource, cluster) = match &item.resource {
+        Resource::Nodes(cluster) => ("nodes", Some(*cluster)),
+        Resource::Cores(cluster) => ("cores", Some(*cluster)),
+        Resource::Memory(cluster) => ("memory_mib", Some(*cluster)),
+        Resource::Devices(cluster, _) => ("devices", Some(*cluster)),
+        Resource::Licences(cluster, _) => ("licences", Some(*cluster)),
         Resource::Time => ("time_ms", None),
     };
     let terms = &item.terms;
     json!({
         "resource": resource,
+        "name": item.resource.name(),
         "cluster": cluster.map(|cluster| clusters.name(cluster)),
         "set": item.set,
         "quantity": item.quantity.0,

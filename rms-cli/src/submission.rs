@@ -132,6 +132,9 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
             .map(|features| features.0.into_iter().collect::<BTreeSet<_>>())
             .unwrap_or_default(),
         memory: options.mem.map_or(Mebibytes(0), |memory| memory.0),
+        sockets: options.sockets_per_node.unwrap_or(0),
+        scratch: options.tmp.map_or(Mebibytes(0), |scratch| scratch.0),
+        speed_milli: options.min_speed.unwrap_or(0),
         ..Constraint::default()
     };
     let labels = Labels {

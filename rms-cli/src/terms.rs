@@ -34,8 +34,8 @@ pub fn against(earlier: &Template, by: Side, counter: &Template) -> Vec<String> 
 }
 
 fn item_against(wanted: &Item, by: Side, item: &Item, direction: Direction) -> Vec<String> {
-    let (terms, what) = (&wanted.terms, name(item.resource));
-    let amount = |quantity: u64| amount(item.resource, quantity);
+    let (terms, what) = (&wanted.terms, name(&item.resource));
+    let amount = |quantity: u64| amount(&item.resource, quantity);
     let proposed = amount(item.quantity.0);
     let mut broken = Vec::new();
     if item.quantity < terms.least {
@@ -132,13 +132,13 @@ pub fn broken(record: &NegotiationRecord, owner: &str, allowed: &Allowed) -> Opt
 
 /// What of this item was not possible.
 fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): (&str, &Allowed)) -> Option<String> {
-    let (what, held) = (name(item.resource), item.held.0);
+    let (what, held) = (name(&item.resource), item.held.0);
     let proposed = match direction {
-        Direction::Grow => format!("{what}: {} more proposed", amount(item.resource, item.quantity.0)),
-        Direction::Shrink => format!("{what}: {} fewer proposed", amount(item.resource, item.quantity.0)),
+        Direction::Grow => format!("{what}: {} more proposed", amount(&item.resource, item.quantity.0)),
+        Direction::Shrink => format!("{what}: {} fewer proposed", amount(&item.resource, item.quantity.0)),
     };
     let has_time = item.terms.duration.is_some() || item.terms.give_back_by.is_some();
-    match (reason, item.resource, direction) {
+    match (reason, &item.resource, direction) {
         (Reason::Policy, Resource::Nodes(_), Direction::Shrink) if item.quantity.0 >= held => Some(format!(
             "{proposed}, at most {} of {held} allowed: its first node stays to its end",
             held.saturating_sub(1)
@@ -153,15 +153,30 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
             );
             Some(format!("{proposed}; growth_limit allows {limit}"))
         }
-        (Reason::Policy, Resource::Cores(_), _) if has_time => {
-            Some("for how long: cores are given and taken without a time only".to_owned())
-        }
+        (
+            Reason::Policy,
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) | Resource::Licences(..),
+            _,
+        ) if has_time => Some(format!("for how long: {what} are given and taken without a time only")),
         (Reason::Policy, Resource::Cores(_), Direction::Shrink) => Some(format!(
             "{proposed}, at most {} of {held} on each of its own nodes allowed: one stays",
             held.saturating_sub(1)
         )),
         (Reason::Policy, Resource::Cores(_), Direction::Grow) => {
             Some(format!("{proposed}; only nodes that it has can give more"))
+        }
+        (Reason::Policy, Resource::Memory(_), _) if held == 0 => Some(format!(
+            "{proposed}, but it was submitted without --mem: it has no limit that could change, or has its nodes alone"
+        )),
+        (Reason::Policy, Resource::Memory(_), _) => Some(format!(
+            "{proposed}, holding {} on each of its own nodes, where some stays and which jobs have to share",
+            amount(&item.resource, held)
+        )),
+        (Reason::Policy, Resource::Devices(..), _) => {
+            Some(format!("{proposed}; only nodes that it has, and that jobs share, give and take devices"))
+        }
+        (Reason::Policy, Resource::Licences(..), _) => {
+            Some(format!("{proposed}; only clusters where it has nodes give and take licences"))
         }
         (Reason::Policy, Resource::Time, Direction::Grow) => {
             let longest = allowed
@@ -175,8 +190,9 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
         (Reason::Price, resource, _) => {
             let bid = item.terms.price;
             let least = match resource {
-                Resource::Nodes(cluster) => allowed.least_price(cluster),
-                Resource::Cores(_) | Resource::Time => None,
+                Resource::Nodes(cluster) => allowed.least_price(*cluster),
+                Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => None,
+                Resource::Licences(..) | Resource::Time => None,
             };
             let allowed = match least.filter(|least| bid < *least) {
                 Some(least) => format!(", at least {} allowed", price(least)),
@@ -184,26 +200,41 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
             };
             Some(format!("price of a node and hour: {} proposed{allowed}", price(bid)))
         }
-        (Reason::NoResources, Resource::Nodes(_) | Resource::Cores(_), Direction::Grow) => {
-            let least = item.terms.least.0;
+        (
+            Reason::NoResources,
+            Resource::Nodes(_)
+            | Resource::Cores(_)
+            | Resource::Memory(_)
+            | Resource::Devices(..)
+            | Resource::Licences(..),
+            Direction::Grow,
+        ) => {
+            let least = amount(&item.resource, item.terms.least.0);
             let sizes = sizes(&item.terms.sizes).map(|sizes| format!(", in all {sizes}")).unwrap_or_default();
             Some(format!("{proposed}, of which at least {least}{sizes} had to be free"))
         }
-        (_, Resource::Nodes(_) | Resource::Cores(_) | Resource::Time, Direction::Grow | Direction::Shrink) => None,
+        (_, Resource::Nodes(_) | Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..), _)
+        | (_, Resource::Licences(..) | Resource::Time, _) => None,
     }
 }
 
-fn name(resource: Resource) -> &'static str {
+fn name(resource: &Resource) -> String {
     match resource {
-        Resource::Nodes(_) => "nodes",
-        Resource::Cores(_) => "cores of a node",
-        Resource::Time => "wall time",
+        Resource::Nodes(_) => "nodes".to_owned(),
+        Resource::Cores(_) => "cores of a node".to_owned(),
+        Resource::Memory(_) => "memory of a node".to_owned(),
+        Resource::Devices(_, name) => format!("{name} of a node"),
+        Resource::Licences(_, name) => format!("licences of {name}"),
+        Resource::Time => "wall time".to_owned(),
     }
 }
 
-fn amount(resource: Resource, quantity: u64) -> String {
+fn amount(resource: &Resource, quantity: u64) -> String {
     match resource {
-        Resource::Nodes(_) | Resource::Cores(_) => quantity.to_string(),
+        Resource::Nodes(_) | Resource::Cores(_) | Resource::Devices(..) | Resource::Licences(..) => {
+            quantity.to_string()
+        }
+        Resource::Memory(_) => format!("{quantity} MiB"),
         Resource::Time => stamp::brief(time(quantity)),
     }
 }

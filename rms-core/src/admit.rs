@@ -214,8 +214,8 @@ impl Sizes<'_> {
 
     /// Are its nodes there for others beside it?
     fn shares_nodes(&self, cluster: ClusterId) -> bool {
-        let Submission { resources, cpus_per_task, evolving, malleable, .. } = self.submission;
-        let is_alone = resources.exclusive || *cpus_per_task == 0 || evolving.is_some() || malleable.is_some();
+        let Submission { resources, cpus_per_task, .. } = self.submission;
+        let is_alone = resources.exclusive || *cpus_per_task == 0;
         let name = &self.state.clusters()[&cluster];
         !is_alone && self.state.settings().allocation_of(name) == Allocation::Cores
     }
@@ -406,9 +406,8 @@ pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(
 
 /// What the job says or, if it says nothing of memory, what is set for the clusters that it would share.
 fn memory_per_cpu(state: &State, submission: &Submission) -> Result<Mebibytes, Refusal> {
-    let Submission { constraint, resources, clusters: named, evolving, malleable, .. } = submission;
-    let is_alone = resources.exclusive || evolving.is_some() || malleable.is_some();
-    if is_alone || constraint.memory > Mebibytes(0) || resources.memory_per_cpu > Mebibytes(0) {
+    let Submission { constraint, resources, clusters: named, .. } = submission;
+    if resources.exclusive || constraint.memory > Mebibytes(0) || resources.memory_per_cpu > Mebibytes(0) {
         return Ok(resources.memory_per_cpu);
     }
     check_lists(named.len(), constraint)?;
@@ -435,9 +434,6 @@ fn check_devices(state: &State, submission: &Submission) -> Result<(), Refusal> 
 
 /// Licences of which some cluster has as many.
 fn check_licences(state: &State, submission: &Submission, clusters: &[ClusterId]) -> Result<(), Refusal> {
-    if submission.evolving.is_some() && !submission.resources.licences.is_empty() {
-        return Err(Refusal::Malformed("a job with a profile has no licences: submit it without (--licences)"));
-    }
     let all = || clusters.iter().map(|cluster| &state.clusters()[cluster]);
     let total = |cluster: &str, name| state.settings().licences_of(cluster).count(name);
     for (name, wanted) in submission.resources.licences.iter() {

@@ -276,13 +276,18 @@ impl Answers<'_> {
                 }
             }
         };
-        let (now, clusters) = match of_job {
+        let (now, mut clusters) = match of_job {
             Some(plan) => (now, layers(self.state(), &plan)),
             None => {
                 let (now, clusters) = self.context.published_layers(now, layers);
                 (now, Arc::unwrap_or_clone(clusters))
             }
         };
+        let has_launcher = |job: JobId| self.state().jobs().get(&job).is_some_and(|entry| entry.launcher.is_some());
+        for view in clusters.iter_mut().filter(|_| job.is_some_and(has_launcher)) {
+            let choosable = self.state().settings().choosable_in(&view.name, view.capacity);
+            view.choosable = (choosable < view.capacity).then_some(choosable);
+        }
         Ok(Answer::View(ViewAnswer { now, job, clusters }))
     }
 
@@ -333,6 +338,7 @@ fn layers(state: &State, plan: &Plan) -> Vec<ClusterView> {
             ghosts: Profile::from_blocks(ghosts).cut_before(plan.now),
             planned,
             offered: Profile::from_blocks(offered).cut_before(plan.now),
+            choosable: None,
         }
     };
     state.clusters().iter().map(layer).collect()

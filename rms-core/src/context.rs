@@ -255,6 +255,8 @@ impl Context {
         | Fact::NodesChosen { job, .. }
         | Fact::PromiseWarned { job, .. }
         | Fact::CoresSet { job, .. }
+        | Fact::GrantsSet { job, .. }
+        | Fact::LicencesSet { job, .. }
         | Fact::CoresInForce { job, .. }
         | Fact::NodesStay { job } = fact
         {

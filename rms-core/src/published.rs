@@ -112,6 +112,8 @@ impl Published {
             | Fact::LoanCalled { .. }
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }
+            | Fact::GrantsSet { .. }
+            | Fact::LicencesSet { .. }
             | Fact::CoresInForce { .. }
             | Fact::NodesReleased { .. }
             | Fact::Audited { .. }

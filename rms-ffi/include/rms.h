@@ -110,6 +110,24 @@ template <typename T> inline T rms_init() {
 // The application gives cores of its nodes back.
 #define RMS_FEWER_CORES 6
 
+// The application gets more memory on nodes that it has, in MiB on each.
+#define RMS_MORE_MEMORY 7
+
+// The application gives memory of its nodes back.
+#define RMS_LESS_MEMORY 8
+
+// The application gets more devices on nodes that it has, of the name in the terms.
+#define RMS_MORE_DEVICES 9
+
+// The application gives devices of its nodes back.
+#define RMS_FEWER_DEVICES 10
+
+// The application gets more licences of a cluster, of the name in the terms.
+#define RMS_MORE_LICENCES 11
+
+// The application gives licences of a cluster back.
+#define RMS_FEWER_LICENCES 12
+
 // Every number of nodes is of use.
 #define RMS_SIZES_ANY 0
 
@@ -263,12 +281,12 @@ typedef struct rms_limits {
 typedef struct rms_terms {
     // sizeof(rms_terms).
     size_t size;
-    // RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, RMS_MORE_CORES or RMS_FEWER_CORES. A counter is about the same
-    // as the offer, and may say 0.
+    // RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, or one of RMS_MORE_... and their opposites. A counter is about the
+    // same as the offer, and may say 0.
     int32_t kind;
     // Which totals are of use: RMS_SIZES_...
     int32_t shape;
-    // How many nodes, milliseconds, or cores on each node, more or less.
+    // How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     uint64_t quantity;
     // Fewer are of no use. 0: as many as the quantity.
     uint64_t least;
@@ -288,11 +306,13 @@ typedef struct rms_terms {
     uint32_t valid_s;
     // On this cluster, whether the application has nodes there or not. NULL: where its first node is.
     const char *cluster;
-    // A shrink: which nodes, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores: on
-    // which nodes. NULL: on all.
+    // A shrink: which nodes, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores, memory
+    // and devices: on which nodes. NULL: on all.
     const char *const *nodes;
     // How many names are in nodes.
     size_t n_nodes;
+    // Of devices and licences: their name, like gpu, gpu:a100 or matlab. NULL for all else.
+    const char *name;
 } rms_terms;
 
 // Something that happened. Its text and its nodes belong to the library and stay until the thread that got them asks
@@ -302,12 +322,12 @@ typedef struct rms_event {
     size_t size;
     // RMS_EVENT_...
     int32_t kind;
-    // RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, RMS_MORE_CORES or RMS_FEWER_CORES; 0 if it is not known, or not
-    // about a negotiation.
+    // RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, or one of RMS_MORE_... and their opposites; 0 if it is not known,
+    // or not about a negotiation.
     int32_t what;
     // Which negotiation; 0: none.
     uint64_t id;
-    // How many nodes, milliseconds, or cores on each node, more or less.
+    // How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     uint64_t quantity;
     // An offer: fewer are of no use to the RMS.
     uint64_t least;

@@ -297,6 +297,8 @@ mod tests {
             cluster_name: "c".to_owned(),
             address: format!("{name}.example"),
             cpus: 4,
+            memory: Default::default(),
+            devices: Default::default(),
             is_departing: false,
         };
         list.split_whitespace().map(node).collect()
@@ -326,7 +328,13 @@ mod tests {
     fn ready(direction: Direction, list: &str) -> Event {
         let nodes = nodes(list);
         let template = template(direction, nodes.len());
-        let holding = Holding { generation: 2, nodes: Vec::new(), until: Time::EPOCH, stages: None };
+        let holding = Holding {
+            generation: 2,
+            nodes: Vec::new(),
+            until: Time::EPOCH,
+            stages: None,
+            licences: Default::default(),
+        };
         Event::Ready(Ready { negotiation: R1, direction, template, nodes, holding })
     }
 
@@ -345,7 +353,13 @@ mod tests {
             n_violations: 0,
         };
         let stages = Some(Box::new(stages));
-        Event::Holding(Holding { generation: number, nodes: nodes(list), until: Time::EPOCH, stages })
+        Event::Holding(Holding {
+            generation: number,
+            nodes: nodes(list),
+            until: Time::EPOCH,
+            stages,
+            licences: Default::default(),
+        })
     }
 
     fn ends(next: u32, list: &str) -> Event {
@@ -402,7 +416,13 @@ mod tests {
     #[test]
     fn nodes_that_others_have_given_back_are_told_as_gone() {
         let holding = |list: &str| {
-            Event::Holding(Holding { generation: 2, nodes: nodes(list), until: Time::EPOCH, stages: None })
+            Event::Holding(Holding {
+                generation: 2,
+                nodes: nodes(list),
+                until: Time::EPOCH,
+                stages: None,
+                licences: Default::default(),
+            })
         };
         let mut breakpoint = after(&[holding("a b c"), holding("a b")]);
         told(&mut breakpoint);
@@ -447,7 +467,13 @@ mod tests {
 
     #[test]
     fn nodes_that_others_asked_for_are_told_once() {
-        let holding = |list: &str| Holding { generation: 2, nodes: nodes(list), until: Time::EPOCH, stages: None };
+        let holding = |list: &str| Holding {
+            generation: 2,
+            nodes: nodes(list),
+            until: Time::EPOCH,
+            stages: None,
+            licences: Default::default(),
+        };
         let mut breakpoint = Breakpoint::of(&holding("a b"));
         breakpoint.hear(&Event::Holding(holding("a b c")));
         let change = breakpoint.next().expect("a node has come");

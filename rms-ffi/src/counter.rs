@@ -90,7 +90,13 @@ mod tests {
         }
     }
 
-    const NOTHING: Holding = Holding { generation: 1, nodes: Vec::new(), until: Time::EPOCH, stages: None };
+    const NOTHING: Holding = Holding {
+        generation: 1,
+        nodes: Vec::new(),
+        until: Time::EPOCH,
+        stages: None,
+        licences: std::collections::BTreeMap::new(),
+    };
     const NODES: Resource = Resource::Nodes(ClusterId(0));
 
     #[test]

@@ -53,6 +53,18 @@ pub const RMS_SHORTEN: i32 = 4;
 pub const RMS_MORE_CORES: i32 = 5;
 /// The application gives cores of its nodes back.
 pub const RMS_FEWER_CORES: i32 = 6;
+/// The application gets more memory on nodes that it has, in MiB on each.
+pub const RMS_MORE_MEMORY: i32 = 7;
+/// The application gives memory of its nodes back.
+pub const RMS_LESS_MEMORY: i32 = 8;
+/// The application gets more devices on nodes that it has, of the name in the terms.
+pub const RMS_MORE_DEVICES: i32 = 9;
+/// The application gives devices of its nodes back.
+pub const RMS_FEWER_DEVICES: i32 = 10;
+/// The application gets more licences of a cluster, of the name in the terms.
+pub const RMS_MORE_LICENCES: i32 = 11;
+/// The application gives licences of a cluster back.
+pub const RMS_FEWER_LICENCES: i32 = 12;
 
 /// Every number of nodes is of use.
 pub const RMS_SIZES_ANY: i32 = 0;
@@ -167,12 +179,12 @@ pub struct SpeedupPoint {
 pub struct Terms {
     /// sizeof(rms_terms).
     pub size: usize,
-    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, RMS_MORE_CORES or RMS_FEWER_CORES. A counter is about the same
-    /// as the offer, and may say 0.
+    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, or one of RMS_MORE_... and their opposites. A counter is about the
+    /// same as the offer, and may say 0.
     pub kind: i32,
     /// Which totals are of use: RMS_SIZES_...
     pub shape: i32,
-    /// How many nodes, milliseconds, or cores on each node, more or less.
+    /// How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     pub quantity: u64,
     /// Fewer are of no use. 0: as many as the quantity.
     pub least: u64,
@@ -192,11 +204,13 @@ pub struct Terms {
     pub valid_s: u32,
     /// On this cluster, whether the application has nodes there or not. NULL: where its first node is.
     pub cluster: *const c_char,
-    /// A shrink: which nodes, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores: on
-    /// which nodes. NULL: on all.
+    /// A shrink: which nodes, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores, memory
+    /// and devices: on which nodes. NULL: on all.
     pub nodes: *const *const c_char,
     /// How many names are in nodes.
     pub n_nodes: usize,
+    /// Of devices and licences: their name, like gpu, gpu:a100 or matlab. NULL for all else.
+    pub name: *const c_char,
 }
 
 /// Something that happened. Its text and its nodes belong to the library and stay until the thread that got them asks
@@ -208,12 +222,12 @@ pub struct Event {
     pub size: usize,
     /// RMS_EVENT_...
     pub kind: i32,
-    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, RMS_MORE_CORES or RMS_FEWER_CORES; 0 if it is not known, or not
-    /// about a negotiation.
+    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, or one of RMS_MORE_... and their opposites; 0 if it is not known,
+    /// or not about a negotiation.
     pub what: i32,
     /// Which negotiation; 0: none.
     pub id: u64,
-    /// How many nodes, milliseconds, or cores on each node, more or less.
+    /// How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     pub quantity: u64,
     /// An offer: fewer are of no use to the RMS.
     pub least: u64,

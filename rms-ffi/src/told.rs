@@ -91,13 +91,19 @@ fn about(kind: i32, id: NegotiationId, template: &Template) -> c::Event {
 }
 
 fn describe(told: &mut c::Event, direction: Direction, item: &Item) {
-    told.what = match (item.resource, direction) {
+    told.what = match (&item.resource, direction) {
         (Resource::Nodes(_), Direction::Grow) => c::RMS_GROW,
         (Resource::Nodes(_), Direction::Shrink) => c::RMS_SHRINK,
         (Resource::Time, Direction::Grow) => c::RMS_EXTEND,
         (Resource::Time, Direction::Shrink) => c::RMS_SHORTEN,
         (Resource::Cores(_), Direction::Grow) => c::RMS_MORE_CORES,
         (Resource::Cores(_), Direction::Shrink) => c::RMS_FEWER_CORES,
+        (Resource::Memory(_), Direction::Grow) => c::RMS_MORE_MEMORY,
+        (Resource::Memory(_), Direction::Shrink) => c::RMS_LESS_MEMORY,
+        (Resource::Devices(..), Direction::Grow) => c::RMS_MORE_DEVICES,
+        (Resource::Devices(..), Direction::Shrink) => c::RMS_FEWER_DEVICES,
+        (Resource::Licences(..), Direction::Grow) => c::RMS_MORE_LICENCES,
+        (Resource::Licences(..), Direction::Shrink) => c::RMS_FEWER_LICENCES,
     };
     told.quantity = item.quantity.0;
     told.least = item.terms.least.0;
@@ -113,6 +119,9 @@ fn proposal(direction: Direction, told: &c::Event) -> String {
         c::RMS_GROW | c::RMS_SHRINK => "nodes",
         c::RMS_EXTEND | c::RMS_SHORTEN => "ms",
         c::RMS_MORE_CORES | c::RMS_FEWER_CORES => "cores on each node",
+        c::RMS_MORE_MEMORY | c::RMS_LESS_MEMORY => "MiB on each node",
+        c::RMS_MORE_DEVICES | c::RMS_FEWER_DEVICES => "devices on each node",
+        c::RMS_MORE_LICENCES | c::RMS_FEWER_LICENCES => "licences",
         _ => "units",
     };
     match direction {

@@ -130,4 +130,13 @@ impl Grant {
         let devices = self.devices.iter().map(|(name, indices)| (name.clone(), indices.len())).collect();
         Slice { cores: self.cores.len(), memory: self.memory, devices }
     }
+
+    /// With as much memory as the one of both that has more, and the devices of both.
+    pub fn with_rest_of(mut self, other: &Grant) -> Grant {
+        self.memory = self.memory.max(other.memory);
+        for (name, indices) in &other.devices {
+            self.devices.entry(name.clone()).or_default().insert_all(indices);
+        }
+        self
+    }
 }

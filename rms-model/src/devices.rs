@@ -22,7 +22,7 @@ pub struct DevicesError {
 }
 
 /// More of one name than a node has numbers for.
-const MAX_DEVICES: u32 = crate::indices::MAX_INDEX;
+pub const MAX_DEVICES: u32 = crate::indices::MAX_INDEX;
 
 impl Devices {
     pub fn is_empty(&self) -> bool {
@@ -44,25 +44,22 @@ impl Devices {
         self.iter().filter(move |(name, _)| Devices::serves(name, wanted))
     }
 
-    /// Are there enough for who asks for all of these? Devices of one name serve one wish: types are not mixed.
+    /// Are there enough for who asks for all of these?
     pub fn cover(&self, wanted: &Devices) -> bool {
         wanted.is_empty() || self.choices(wanted).next().is_some()
     }
 
-    /// Each way in which these devices serve a request, by their own names, as if nobody had any of them.
+    /// Each way in which these devices serve a request, by their own names, as if nobody had any of them: of one type first,
+    /// then of two; of more only where nothing else does.
     pub fn choices<'a>(&'a self, wanted: &'a Devices) -> impl Iterator<Item = Devices> + 'a {
         let mut ways = vec![Devices::default()];
         for (name, count) in wanted.iter() {
-            let with = |way: &Devices| {
-                let way = way.clone();
-                let serving = self.serving(name).map(move |(own, n_own)| (own, n_own, way.count(own)));
-                let enough: Vec<_> = serving.filter(|(_, n_own, n_gone)| n_own - n_gone >= count).collect();
-                enough
-            };
             let next = ways.iter().flat_map(|way| {
-                with(way).into_iter().map(|(own, ..)| {
+                let left = self.serving(name).map(|(own, n_own)| (own, n_own.saturating_sub(way.count(own))));
+                let left: Vec<(&str, u32)> = left.filter(|(_, n_left)| *n_left > 0).collect();
+                mixes(&left, count).into_iter().map(|mix| {
                     let mut more = way.clone();
-                    more.add(own, count);
+                    mix.into_iter().for_each(|(own, count)| more.add(own, count));
                     more
                 })
             });
@@ -79,10 +76,42 @@ impl Devices {
         }
     }
 
+    /// The same with so many of this name.
+    pub fn with(&self, name: &str, count: u32) -> Devices {
+        let mut devices = self.clone();
+        devices.0.remove(name);
+        devices.add(name, count);
+        devices
+    }
+
     /// Does one device of the name `has` serve who asks for `wanted`? A type that was not asked for does not matter.
     pub fn serves(has: &str, wanted: &str) -> bool {
         has == wanted || has.split_once(':').is_some_and(|(kind, _)| kind == wanted)
     }
+}
+
+/// Ways to take so many of what is left of each type.
+fn mixes<'a>(left: &[(&'a str, u32)], count: u32) -> Vec<Vec<(&'a str, u32)>> {
+    let enough = left.iter().filter(|(_, n_left)| *n_left >= count);
+    let mut ways: Vec<Vec<(&str, u32)>> = enough.map(|(own, _)| vec![(*own, count)]).collect();
+    let pairs = left.iter().enumerate().flat_map(|(idx, one)| left[idx + 1..].iter().map(move |other| (*one, *other)));
+    let of_two = pairs.flat_map(|((one, n_one), (other, n_other))| {
+        let least = count.saturating_sub(n_other).max(1);
+        let most = n_one.min(count.saturating_sub(1));
+        (least..=most).map(move |n_taken| vec![(one, n_taken), (other, count - n_taken)])
+    });
+    ways.extend(of_two.take(MAX_CHOICES));
+    if ways.is_empty() {
+        let mut missing = count;
+        let take = |(own, n_left): &(&'a str, u32)| {
+            let n_taken = (*n_left).min(missing);
+            missing -= n_taken;
+            (*own, n_taken)
+        };
+        let of_all: Vec<(&str, u32)> = left.iter().map(take).collect();
+        ways.extend((missing == 0).then_some(of_all));
+    }
+    ways
 }
 
 impl FromIterator<(String, u32)> for Devices {
@@ -116,7 +145,8 @@ impl FromStr for Devices {
     }
 }
 
-fn is_device_name(name: &str) -> bool {
+/// Is it a name of devices, with or without a type?
+pub fn is_device_name(name: &str) -> bool {
     let mut parts = name.split(':');
     let is_name = |part: Option<&str>| part.is_some_and(|part| check_name(part).is_ok());
     let has_kind = is_name(parts.next());
@@ -166,6 +196,25 @@ mod tests {
         for text in ["", ":2", "gpu:a:b:2", "gpu:99999999999", "gpu::2", "gpu:2,", "g pu:1", "gpu:70000"] {
             assert!(text.parse::<Devices>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn types_are_mixed_where_that_serves() {
+        let check = |has: &str, wanted: &str, ways: &[&str]| {
+            let devices = |text: &str| text.parse::<Devices>().expect("devices");
+            let (has, wanted) = (devices(has), devices(wanted));
+            assert_eq!(has.choices(&wanted).map(|way| way.to_string()).collect::<Vec<_>>(), ways, "{wanted} of {has}");
+            assert_eq!(has.cover(&wanted), !ways.is_empty());
+        };
+        check("gpu:a:2,gpu:b:1", "gpu:2", &["gpu:a:2", "gpu:a:1,gpu:b:1"]);
+        check("gpu:a:2,gpu:b:1", "gpu:3", &["gpu:a:2,gpu:b:1"]);
+        check("gpu:a:2,gpu:b:1", "gpu:4", &[]);
+        check("gpu:a:2,gpu:b:1", "gpu:b:2", &[]);
+        check("gpu:a:2,gpu:b:2", "gpu:1,gpu:a:2", &["gpu:a:2,gpu:b:1"]);
+        check("gpu:a:1,gpu:b:1,gpu:c:1", "gpu:3", &["gpu:a:1,gpu:b:1,gpu:c:1"]);
+        // Not all of many ways are told.
+        let many: Devices = "gpu:a:60000,gpu:b:60000".parse().expect("devices");
+        assert_eq!(many.choices(&"gpu:60001".parse().expect("devices")).count(), MAX_CHOICES);
     }
 
     #[test]

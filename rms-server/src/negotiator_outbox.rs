@@ -201,7 +201,13 @@ mod tests {
     }
 
     fn holding(generation: u32) -> NegotiatorNotice {
-        NegotiatorNotice::Holding(Box::new(Holding { generation, nodes: Vec::new(), until: Time::EPOCH, stages: None }))
+        NegotiatorNotice::Holding(Box::new(Holding {
+            generation,
+            nodes: Vec::new(),
+            until: Time::EPOCH,
+            stages: None,
+            licences: Default::default(),
+        }))
     }
 
     /// Notices, after the numbers of answers.

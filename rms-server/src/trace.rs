@@ -82,6 +82,8 @@ pub fn fact(fact: &Fact) {
         | Fact::LoanCalled { job, .. }
         | Fact::LoanEnded { job, .. }
         | Fact::CoresSet { job, .. }
+        | Fact::GrantsSet { job, .. }
+        | Fact::LicencesSet { job, .. }
         | Fact::CoresInForce { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::LauncherLinkChanged { job, .. }
         | Fact::LauncherRequested { job, .. }

@@ -366,7 +366,7 @@ impl Journal for Watch {
             if let Fact::JobStarted { job, run, at, nodes: _, grants: _, request: _ } = fact {
                 self.started.push((*job, *run, *at));
             }
-            if let Fact::StageEntered { job, at, gained, freed, course: _ } = fact {
+            if let Fact::StageEntered { job, at, gained, freed, .. } = fact {
                 let (job, at, gained, freed) = (*job, *at, gained.clone(), freed.clone());
                 self.resized.push(Resized { job, at, gained, freed });
             }

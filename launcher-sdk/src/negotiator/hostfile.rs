@@ -61,6 +61,8 @@ mod tests {
             cluster_name: "a".to_owned(),
             address: format!("10.0.0.{idx}:7000"),
             cpus: 4 * idx,
+            memory: Default::default(),
+            devices: Default::default(),
             is_departing,
         };
         Holding {
@@ -68,6 +70,7 @@ mod tests {
             nodes: vec![node(2, false), node(1, true), node(0, false)],
             until: Time::EPOCH,
             stages: None,
+            licences: Default::default(),
         }
     }
 

@@ -106,8 +106,8 @@ fn usable(
             let most = item.quantity.0.min(n_held + u64::from(limits.most));
             (1..=most).rev().find(fits).map(Quantity)
         }
-        // More time, and more cores on the nodes that are there, are always of use; less is the application's to decide.
-        Resource::Cores(_) | Resource::Time => {
+        // More time, and more of the nodes that are there, is always of use; less is the application's to decide.
+        Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) | Resource::Licences(..) | Resource::Time => {
             let is_welcome = direction == Direction::Grow || own.is_some();
             (is_welcome && fits_own(item.quantity.0)).then_some(item.quantity)
         }

@@ -34,9 +34,17 @@ fn holding(generation: u32, n_nodes: u32) -> Holding {
         cluster_name: "a".to_owned(),
         address: "127.0.0.1:1".to_owned(),
         cpus: 4,
+        memory: Default::default(),
+        devices: Default::default(),
         is_departing: false,
     };
-    Holding { generation, nodes: (1..=n_nodes).map(node).collect(), until: at(3600), stages: None }
+    Holding {
+        generation,
+        nodes: (1..=n_nodes).map(node).collect(),
+        until: at(3600),
+        stages: None,
+        licences: Default::default(),
+    }
 }
 
 fn clusters() -> BTreeMap<ClusterId, String> {
@@ -378,7 +386,7 @@ fn nodes_of_a_cluster_where_it_has_none_are_asked_for_by_its_name() {
     let id = table.requests(Want::grow(3).on("b"));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
     let [item] = template.items() else { panic!("{template:?}") };
-    assert_eq!((item.resource, item.held, item.quantity), (Resource::Nodes(B), Quantity(0), Quantity(3)));
+    assert_eq!((item.resource.clone(), item.held, item.quantity), (Resource::Nodes(B), Quantity(0), Quantity(3)));
 }
 
 #[test]
@@ -386,8 +394,11 @@ fn nodes_of_several_clusters_are_asked_for_as_one_set() {
     let mut table = Table::of_nodes(2);
     let id = table.requests(Want::grow_on(SetRule::AnyOf, [("a", 1), ("b", 4)]).at_price(7));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
-    let items: Vec<_> =
-        template.items().iter().map(|item| (item.resource, item.held.0, item.quantity.0, item.terms.price.0)).collect();
+    let items: Vec<_> = template
+        .items()
+        .iter()
+        .map(|item| (item.resource.clone(), item.held.0, item.quantity.0, item.terms.price.0))
+        .collect();
     assert_eq!(template.rules(), [SetRule::AnyOf]);
     assert_eq!(items, [(Resource::Nodes(A), 2, 1, 7), (Resource::Nodes(B), 0, 4, 7)]);
 }
@@ -402,7 +413,7 @@ fn nodes_that_are_given_back_are_of_the_cluster_that_they_are_of() {
     table.negotiations.hold(at(0), both);
     let id = table.requests(Want::shrink(1).nodes(["b1"]));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
-    assert_eq!((template.items()[0].resource, template.items()[0].held), (Resource::Nodes(B), Quantity(1)));
+    assert_eq!((template.items()[0].resource.clone(), template.items()[0].held), (Resource::Nodes(B), Quantity(1)));
 }
 
 #[test]

@@ -49,9 +49,23 @@ struct Simple {
 enum Wanted {
     /// `None`: where the first node is.
     Nodes(Option<String>),
-    /// The same.
+    /// The same, and of what follows.
     Cores(Option<String>),
+    Memory(Option<String>),
+    Devices(Option<String>, String),
+    Licences(Option<String>, String),
     Time,
+}
+
+impl Wanted {
+    /// Of which cluster.
+    fn cluster_mut(&mut self) -> Option<&mut Option<String>> {
+        match self {
+            Wanted::Nodes(cluster) | Wanted::Cores(cluster) | Wanted::Memory(cluster) => Some(cluster),
+            Wanted::Devices(cluster, _) | Wanted::Licences(cluster, _) => Some(cluster),
+            Wanted::Time => None,
+        }
+    }
 }
 
 impl Want {
@@ -113,6 +127,45 @@ impl Want {
         Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
     }
 
+    /// So many MiB of memory more on each node that is held, or on those that [`Want::nodes`] names: where jobs share nodes,
+    /// and the job was submitted with an amount of memory.
+    pub fn more_memory(mebibytes: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Memory(None), mebibytes)
+    }
+
+    /// To give so many MiB of each node back. It has failed if the processes use more than would be left.
+    pub fn less_memory(mebibytes: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Memory(None), mebibytes)
+    }
+
+    /// So many devices of a name more on each node, `gpu` or with a type `gpu:a100`, where jobs share nodes.
+    ///
+    /// ```
+    /// use launcher_sdk::negotiator::Want;
+    ///
+    /// // Two GPUs of each node, or one, and never mind if it takes ten minutes.
+    /// let want = Want::more_devices("gpu", 2).at_least(1).within(rms_model::Span::from_mins(10));
+    /// # drop(want);
+    /// ```
+    pub fn more_devices(name: &str, count: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Devices(None, name.to_owned()), count)
+    }
+
+    /// To give so many devices of a name back on each node, those with the highest numbers.
+    pub fn fewer_devices(name: &str, count: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Devices(None, name.to_owned()), count)
+    }
+
+    /// So many licences of the cluster more.
+    pub fn more_licences(name: &str, count: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Licences(None, name.to_owned()), count)
+    }
+
+    /// To give so many licences of the cluster back.
+    pub fn fewer_licences(name: &str, count: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Licences(None, name.to_owned()), count)
+    }
+
     /// To run so much longer than was asked for at the submission.
     pub fn more_time(span: Span) -> Want {
         Want::simple(Direction::Grow, Wanted::Time, span.as_millis().unsigned_abs())
@@ -137,7 +190,7 @@ impl Want {
         Want { direction, what: What::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
     }
 
-    /// So many would do, nodes, cores or milliseconds: the server may counter with any quantity between.
+    /// So many would do, in the unit of what is wanted: the server may counter with any quantity between.
     #[must_use]
     pub fn at_least(self, quantity: u64) -> Want {
         self.with_terms(|terms| terms.least = Quantity(quantity))
@@ -178,14 +231,14 @@ impl Want {
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
         for simple in self.simple_mut() {
-            if let Wanted::Nodes(wanted) | Wanted::Cores(wanted) = &mut simple.resource {
+            if let Some(wanted) = simple.resource.cluster_mut() {
                 *wanted = Some(cluster.to_owned());
             }
         }
         self
     }
 
-    /// Exactly these nodes, by name: as many as are given back, or those on which there are to be more or fewer cores.
+    /// Exactly these nodes, by name: as many as are given back, or those on which there is to be more or less of something.
     #[must_use]
     pub fn nodes<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
         let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
@@ -253,6 +306,14 @@ impl Simple {
             Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name)),
             None => home(holding, &nodes),
         };
+        // Of what is inside nodes counts what is held where it is the least.
+        let least = |cluster: ClusterId, amount: &dyn Fn(&HeldNode) -> u64| {
+            let is_meant = |node: &&HeldNode| match nodes.is_empty() {
+                true => node.cluster == cluster && !node.is_departing,
+                false => nodes.contains(&node.node),
+            };
+            holding.nodes.iter().filter(is_meant).map(amount).min().unwrap_or(0)
+        };
         let (resource, held) = match resource {
             Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
             Wanted::Nodes(name) => {
@@ -262,12 +323,22 @@ impl Simple {
             }
             Wanted::Cores(name) => {
                 let cluster = place(name)?;
-                let is_meant = |node: &&HeldNode| match nodes.is_empty() {
-                    true => node.cluster == cluster && !node.is_departing,
-                    false => nodes.contains(&node.node),
-                };
-                let fewest = holding.nodes.iter().filter(is_meant).map(|node| node.cpus).min();
-                (Resource::Cores(cluster), u64::from(fewest.unwrap_or(0)))
+                (Resource::Cores(cluster), least(cluster, &|node| node.cpus.into()))
+            }
+            Wanted::Memory(name) => {
+                let cluster = place(name)?;
+                (Resource::Memory(cluster), least(cluster, &|node| node.memory.0))
+            }
+            Wanted::Devices(on, name) => {
+                let cluster = place(on)?;
+                let serving = |node: &HeldNode| node.devices.serving(&name).map(|(_, count)| u64::from(count)).sum();
+                let held = least(cluster, &serving);
+                (Resource::Devices(cluster, name), held)
+            }
+            Wanted::Licences(on, name) => {
+                let cluster = place(on)?;
+                let held = holding.licences.get(&cluster).map_or(0, |licences| licences.count(&name));
+                (Resource::Licences(cluster, name), held.into())
             }
         };
         let quantity = Quantity(quantity);
@@ -296,6 +367,8 @@ const VALID_FOR: Span = Span::from_mins(1);
 
 #[cfg(test)]
 mod tests {
+    use rms_model::Mebibytes;
+
     use super::*;
 
     fn holding(cpus: &[u32]) -> Holding {
@@ -306,23 +379,38 @@ mod tests {
             cluster_name: "a".to_owned(),
             address: String::new(),
             cpus: *cpus,
+            memory: Mebibytes(u64::from(*cpus) * 100),
+            devices: "gpu:a100:2".parse().expect("devices"),
             is_departing: false,
         };
-        Holding { generation: 1, nodes: cpus.iter().enumerate().map(node).collect(), until: Time::NEVER, stages: None }
+        Holding {
+            generation: 1,
+            nodes: cpus.iter().enumerate().map(node).collect(),
+            until: Time::NEVER,
+            stages: None,
+            licences: [(ClusterId(0), "matlab:3".parse().expect("licences"))].into(),
+        }
     }
 
     #[test]
-    fn cores_are_counted_where_there_are_the_fewest() {
-        let check = |want: Want, held: u64, named: &[u32]| {
+    fn what_is_inside_nodes_is_counted_where_there_is_the_least() {
+        let check_of = |resource: Resource, want: Want, held: u64, named: &[u32]| {
             let resolved =
                 want.resolve(Time::EPOCH, &holding(&[8, 2, 4]), &BTreeMap::new()).expect("these nodes are held");
             let item = &resolved.items[0];
-            assert_eq!((item.resource, item.held), (Resource::Cores(ClusterId(0)), Quantity(held)));
+            assert_eq!((&item.resource, item.held), (&resource, Quantity(held)));
             assert_eq!(item.nodes, named.iter().copied().map(NodeId).collect());
         };
+        let check = |want, held, named: &[u32]| check_of(Resource::Cores(ClusterId(0)), want, held, named);
         check(Want::more_cores(2), 2, &[]);
         check(Want::fewer_cores(3).nodes(["n1", "n3"]), 4, &[1, 3]);
         check(Want::fewer_cores(1).nodes(["n1"]), 8, &[1]);
+        check_of(Resource::Memory(ClusterId(0)), Want::less_memory(100), 200, &[]);
+        let gpus = |name: &str| Resource::Devices(ClusterId(0), name.to_owned());
+        check_of(gpus("gpu"), Want::more_devices("gpu", 1).nodes(["n2"]), 2, &[2]);
+        check_of(gpus("gpu:v100"), Want::more_devices("gpu:v100", 1), 0, &[]);
+        let matlab = Resource::Licences(ClusterId(0), "matlab".to_owned());
+        check_of(matlab, Want::fewer_licences("matlab", 2), 3, &[]);
         assert!(Want::more_cores(1).nodes(["n9"]).resolve(Time::EPOCH, &holding(&[8]), &BTreeMap::new()).is_err());
     }
 }

@@ -21,7 +21,9 @@ pub enum TemplateError {
         n_sets: usize,
     },
     /// A resource of an unknown kind.
-    #[error("item {item} is of the unknown kind {kind}; the kinds are 1 (nodes), 2 (cores) and 3 (time)")]
+    #[error(
+        "item {item} is of the unknown kind {kind}; the kinds are 1 (nodes), 2 (cores), 3 (time), 4 (memory), 5 (devices) and 6 (licences)"
+    )]
     UnknownKind {
         /// Which item.
         item: usize,
@@ -43,6 +45,14 @@ pub enum TemplateError {
     /// A cluster for something that has none.
     #[error("item {item} is time, which belongs to no cluster")]
     ClusterOfTime {
+        /// Which item.
+        item: usize,
+    },
+    /// A device or a licence without a name, or something else with one.
+    #[error(
+        "item {item} has no name, or one that it cannot have: devices and licences are named like gpu:a100 or matlab"
+    )]
+    NoName {
         /// Which item.
         item: usize,
     },

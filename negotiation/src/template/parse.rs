@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::{Item, ItemStatus, Template, TemplateError};
-use crate::draft::{ANY, CORES, Draft, DraftItem, LISTED, MULTIPLE_OF, NODES, POWER_OF_TWO, TIME};
+use crate::draft::{
+    ANY, CORES, DEVICES, Draft, DraftItem, LICENCES, LISTED, MEMORY, MULTIPLE_OF, NODES, POWER_OF_TWO, TIME,
+};
 use crate::subject::Resource;
 use crate::terms::{Price, Quantity, Sizes, Terms};
 
@@ -19,12 +21,17 @@ impl TryFrom<Draft> for Template {
 }
 
 fn parse(idx: usize, draft: DraftItem) -> Result<Item, TemplateError> {
-    let resource = match draft.kind {
-        NODES => Resource::Nodes(ClusterId(draft.cluster)),
-        CORES => Resource::Cores(ClusterId(draft.cluster)),
-        TIME if draft.cluster == 0 => Resource::Time,
-        TIME => return Err(TemplateError::ClusterOfTime { item: idx }),
-        kind => return Err(TemplateError::UnknownKind { item: idx, kind }),
+    let cluster = ClusterId(draft.cluster);
+    let resource = match (draft.kind, draft.name) {
+        (NODES, None) => Resource::Nodes(cluster),
+        (CORES, None) => Resource::Cores(cluster),
+        (MEMORY, None) => Resource::Memory(cluster),
+        (DEVICES, Some(name)) => Resource::Devices(cluster, name),
+        (LICENCES, Some(name)) => Resource::Licences(cluster, name),
+        (TIME, None) if draft.cluster == 0 => Resource::Time,
+        (TIME, None) => return Err(TemplateError::ClusterOfTime { item: idx }),
+        (NODES | CORES | MEMORY | DEVICES | LICENCES | TIME, _) => return Err(TemplateError::NoName { item: idx }),
+        (kind, _) => return Err(TemplateError::UnknownKind { item: idx, kind }),
     };
     let mut nodes = BTreeSet::new();
     for node in draft.nodes.into_iter().map(NodeId) {
@@ -78,9 +85,12 @@ impl From<Template> for Draft {
 }
 
 fn write(item: &Item) -> DraftItem {
-    let (kind, cluster) = match item.resource {
+    let (kind, cluster) = match &item.resource {
         Resource::Nodes(cluster) => (NODES, cluster.0),
         Resource::Cores(cluster) => (CORES, cluster.0),
+        Resource::Memory(cluster) => (MEMORY, cluster.0),
+        Resource::Devices(cluster, _) => (DEVICES, cluster.0),
+        Resource::Licences(cluster, _) => (LICENCES, cluster.0),
         Resource::Time => (TIME, 0),
     };
     let (shape, sizes) = sizes_to_numbers(&item.terms.sizes);
@@ -88,6 +98,7 @@ fn write(item: &Item) -> DraftItem {
         set: item.set,
         kind,
         cluster,
+        name: item.resource.name().map(str::to_owned),
         quantity: item.quantity.0,
         held: item.held.0,
         nodes: item.nodes.iter().map(|node| node.0).collect(),

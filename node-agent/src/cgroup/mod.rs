@@ -166,6 +166,10 @@ impl Cgroup {
                 Ok(())
             }
             Kind::V2 => {
+                // The kernel would end processes to keep to it.
+                if is_limited && in_use(dir) > limit.0.saturating_add(OWN_MIB).saturating_mul(1 << 20) {
+                    return Err(io::ErrorKind::ResourceBusy.into());
+                }
                 let _not_counted = fs::write(dir.join("memory.swap.max"), if is_limited { "0" } else { "max" });
                 fs::write(dir.join("memory.max"), if is_limited { &bytes } else { "max" })
             }
@@ -206,6 +210,18 @@ impl Cgroup {
         let removed: Vec<io::Result<()>> = self.dirs.iter().map(remove).collect();
         removed.into_iter().collect()
     }
+}
+
+/// Bytes that processes inside use of v2, but those that the kernel can write back to files.
+fn in_use(dir: &Path) -> u64 {
+    let current = fs::read_to_string(dir.join("memory.current")).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
+    let counted = |name: &str| {
+        let value = stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        value.unwrap_or(0)
+    };
+    let of_files = counted("file ").saturating_sub(counted("shmem "));
+    current.unwrap_or(0).saturating_sub(of_files)
 }
 
 #[cfg(test)]
@@ -253,6 +269,11 @@ mod tests {
         let v2 = memory_of(Kind::V2, dir.path());
         v2.limit_memory(Mebibytes(64)).expect("written");
         assert_eq!((read("memory.max"), read("memory.swap.max")), (bytes.clone(), "0".to_owned()));
+        fs::write(dir.path().join("memory.current"), (100_u64 << 20).to_string()).expect("ours");
+        fs::write(dir.path().join("memory.stat"), format!("anon 1\nfile {}\nshmem 0\n", 40_u64 << 20)).expect("ours");
+        v2.limit_memory(Mebibytes(60)).expect("the pages of files can go");
+        let busy = v2.limit_memory(Mebibytes(50)).expect_err("its processes use more");
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
         v2.limit_memory(Mebibytes(0)).expect("written");
         assert_eq!((read("memory.max"), read("memory.swap.max")), ("max".to_owned(), "max".to_owned()));
         fs::write(dir.path().join("memory.events"), "low 0\nhigh 0\nmax 41\noom 3\noom_kill 2\n").expect("ours");

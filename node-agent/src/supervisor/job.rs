@@ -63,6 +63,8 @@ pub struct Job {
     pub pump: Pump,
     was_full: bool,
     pub cpus: JobCpus,
+    /// Does the kernel keep it to the memory and the devices that it has here now?
+    is_kept: bool,
     /// From here its wall time counts.
     begun: Instant,
     wall_at: Instant,
@@ -158,6 +160,7 @@ impl Job {
             pump: Pump::default(),
             was_full: false,
             cpus: JobCpus::of(&order),
+            is_kept: true,
             begun,
             wall_at,
             stays_until: None,
@@ -274,6 +277,11 @@ impl Job {
         self.cpus.follow(&self.order, is_starting, cgroup);
     }
 
+    /// Whether the kernel keeps it to the memory and the devices that it has here now.
+    pub fn kept(&mut self, is_kept: bool) {
+        self.is_kept = is_kept;
+    }
+
     /// The same for tasks that were executed only after a change.
     pub fn follow_cpus_late(&mut self, cgroup: &Cgroup) {
         let is_starting = self.is_starting();
@@ -301,6 +309,7 @@ impl Job {
             }
             Phase::Running | Phase::Ending(_) => {
                 let InForce { generation, is_confined } = self.cpus.in_force();
+                let is_confined = is_confined && self.is_kept;
                 let status = JobStatus::Running { since: self.since, generation, is_confined };
                 JobReport { job: self.job(), run: self.run(), status }
             }

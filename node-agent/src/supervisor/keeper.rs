@@ -40,12 +40,18 @@ impl Keeper {
         self.limit_memory(&job.order, cgroup)
     }
 
-    /// The nodes of the running job have changed, and maybe what it has of this one.
-    pub fn changed(&mut self, job: &Job, cgroup: &Cgroup) {
+    /// The nodes of the running job have changed, and maybe what it has of this one. Can the kernel see to that?
+    pub fn changed(&mut self, job: &Job, cgroup: &Cgroup) -> bool {
         self.cpus = None;
-        if let Err(error) = self.close_devices(&job.order, cgroup) {
+        let closed = self.close_devices(&job.order, cgroup);
+        if let Err(error) = &closed {
             eprintln!("job {}: cannot close the devices of others to it: {error}", job.order.job);
         }
+        let limited = self.limit_memory(&job.order, cgroup);
+        if let Err(unlimited) = &limited {
+            eprintln!("job {}: {}", job.order.job, unlimited.reason);
+        }
+        closed.is_ok() && limited.is_ok()
     }
 
     pub fn limits_memory(&self) -> bool {

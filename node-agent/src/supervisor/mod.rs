@@ -473,7 +473,8 @@ impl Supervisor {
             return;
         }
         job.follow_cpus(&self.seat.cgroup);
-        self.keeper.changed(job, &self.seat.cgroup);
+        let is_kept = self.keeper.changed(job, &self.seat.cgroup);
+        job.kept(is_kept);
         let entry = EntryRef {
             order: &job.order,
             boot: &self.boot,

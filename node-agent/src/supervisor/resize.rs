@@ -46,10 +46,10 @@ const SURELY_BLOCKED: u32 = 3;
 /// One that is still not ready after as long as this never will be.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Have the nodes changed that the job may use, or its cores on them? One that leaves, after it had been asked to, is no news.
+/// Have the nodes changed that the job may use, or what it has of them? One that leaves, after it had been asked to, is no news.
 pub fn is_news(before: &Order, now: &Order) -> bool {
     let usable = |place: &&LaunchNode| !place.departing;
-    let place_of = |place: &LaunchNode| (place.name.clone(), place.joined, place.cpus);
+    let place_of = |place: &LaunchNode| (place.name.clone(), place.joined, place.cpus, place.grant.clone());
     !before.launch.nodes.iter().filter(usable).map(place_of).eq(now.launch.nodes.iter().filter(usable).map(place_of))
 }
 

@@ -13,7 +13,7 @@ use rms_api::answer::{
     Status, ViewAnswer,
 };
 use rms_api::audit::AuditEntry;
-use rms_api::negotiate::{BudgetLine, Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
+use rms_api::negotiate::{Asked, BudgetLine, Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
 use rms_api::subscription::AdaptationDelays;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
@@ -171,16 +171,18 @@ fn what_was_negotiated() {
         job: JobId(7),
         negotiation: "a1".to_owned(),
         quantity: 2,
-        unit: negotiate::Unit::Nodes,
+        what: Asked::Nodes { cluster: None },
+        direction: Direction::Grow,
         nodes: vec!["a5".to_owned(), "a6".to_owned()],
         generation: 3,
         n_rounds: 2,
     };
     check("negotiate", &granted);
-    let cores = negotiate::Granted { unit: negotiate::Unit::FewerCores, nodes: Vec::new(), ..granted };
+    let what = Asked::Cores { cluster: None };
+    let cores = negotiate::Granted { what, direction: Direction::Shrink, nodes: Vec::new(), ..granted };
     check_form("negotiate_cores", &cores, Form::Text);
     check_form("negotiate_cores", &cores, Form::Json);
-    let time = negotiate::Granted { quantity: 1_800_000, unit: negotiate::Unit::Time, ..cores };
+    let time = negotiate::Granted { quantity: 1_800_000, what: Asked::Time, ..cores };
     check_form("negotiate_time", &time, Form::Text);
     check_form("negotiate_time", &time, Form::Json);
 }
@@ -580,6 +582,7 @@ fn occupation() -> ViewAnswer {
         ghosts,
         planned,
         offered: if id == 1 { offered.clone() } else { Profile::new() },
+        choosable: None,
     };
     let clusters = vec![
         cluster(1, "a", profile(&[(-10, 50, 2)]), profile(&[(-1, 1, 1)]), profile(&[(50, 80, 4), (10, 40, 1)])),

@@ -1,20 +1,22 @@
-//! `rms negotiate`: asks for more or fewer nodes or cores, or more time, for a running job, and waits for what comes of it.
+//! `rms negotiate`: asks for more or less of something for a running job, and waits for what comes of it.
 
 use launcher_sdk::Client;
 use negotiation::{Direction, NegotiationId, Price};
 use rms_api::Answer;
 use rms_api::call::Call;
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
-use rms_model::{JobId, Sizes, Span, hostlist};
+use rms_model::{Devices, JobId, Sizes, Span, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::inside;
 use crate::look_up;
+use crate::memory::{Memory, MemoryError};
 use crate::names::ClusterNames;
 use crate::negotiations;
 use crate::output::Show;
+use crate::resource_options::{Gpus, Licences};
 use crate::size_range;
 use crate::stamp;
 use crate::table::Table;
@@ -45,41 +47,32 @@ Examples:
   rms negotiate --grow-cores 6 --accept-at-least 1
                                            six more on each of its nodes, as far
                                            as they have so many
+  rms negotiate --shrink-memory 8G         of each node 8 GiB less, which others
+                                           have at once where jobs share nodes
+  rms negotiate --grow-gpus a100:1 --on a2 --wait 5m
+                                           one GPU of that type more on a2
+  rms negotiate --grow-licences matlab:2   two licences of its cluster more
   rms negotiate --extend 30m               thirty minutes of wall time more")]
 pub struct Args {
     /// Which job: an id, or last; $RMS_JOB_ID if absent
     #[arg(value_name = "JOB")]
     job: Option<String>,
-    /// So many nodes more
-    #[arg(long, value_name = "COUNT", value_parser = count, required_unless_present_any = CHANGES)]
-    #[arg(conflicts_with_all = CHANGES)]
-    grow: Option<u32>,
-    /// So many nodes fewer
-    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with_all = ["extend", "grow_cores", "shrink_cores"])]
-    shrink: Option<u32>,
-    /// So many cores more on each node that it has
-    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with_all = ["extend", "shrink_cores"])]
-    grow_cores: Option<u32>,
-    /// So many cores fewer on each node
-    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with = "extend")]
-    shrink_cores: Option<u32>,
-    /// On which of its nodes there are to be more or fewer cores: a3,a4 or a[3-4]; on all if absent
-    #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "shrink", "extend"])]
+    #[command(flatten)]
+    change: Change,
+    /// On which of its nodes there are to be more or fewer cores, memory or GPUs: a3,a4 or a[3-4]; on all if absent
+    #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "shrink", "extend", "grow_licences", "shrink_licences"])]
     on: Option<String>,
-    /// So much more wall time: 30m, 1h30m
-    #[arg(long, value_name = "SPAN")]
-    extend: Option<Span>,
-    /// Take a counter-offer of so many nodes or cores, or with --extend so much time, or more; all of it if absent
-    #[arg(long, value_name = "COUNT|SPAN")]
+    /// Take a counter-offer of so much, or more, in the unit of what is asked for; all of it if absent
+    #[arg(long, value_name = "COUNT|SIZE|SPAN")]
     accept_at_least: Option<String>,
-    /// How many nodes of that cluster, or cores on a node, are of use in all: pow2, mult=4 or 2,4,8
+    /// How many nodes of that cluster, or how much of a node, are of use in all: pow2, mult=4 or 2,4,8
     #[arg(long, value_name = "SIZES", value_parser = size_range::parse_sizes, conflicts_with = "extend")]
     sizes: Option<Sizes>,
     /// The most to be paid for a node and hour
     #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_negative_numbers = true)]
     price: Option<Price>,
     /// For how long; until the job ends if absent
-    #[arg(long = "for", value_name = "SPAN", conflicts_with_all = ["shrink", "extend", "grow_cores", "shrink_cores"])]
+    #[arg(long = "for", value_name = "SPAN", conflicts_with_all = NOT_NODES, conflicts_with = "shrink")]
     duration: Option<Span>,
     /// How long to wait for nodes that others hold
     #[arg(long, value_name = "SPAN", default_value = "0s")]
@@ -88,8 +81,98 @@ pub struct Args {
     #[arg(short = 'M', long, value_name = "NAME", conflicts_with = "extend")]
     cluster: Option<String>,
     /// Which nodes to give back: a3,a4 or a[3-4]; the last ones if absent
-    #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "extend", "grow_cores", "shrink_cores"])]
+    #[arg(long, value_name = "NODES", conflicts_with_all = NOT_NODES, conflicts_with = "grow")]
     nodes: Option<String>,
+}
+
+// No doc comment: clap would print it as the help of the verb. What is to change: one of these.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Change {
+    /// So many nodes more
+    #[arg(long, value_name = "COUNT", value_parser = count)]
+    grow: Option<u32>,
+    /// So many nodes fewer
+    #[arg(long, value_name = "COUNT", value_parser = count)]
+    shrink: Option<u32>,
+    /// So many cores more on each node that it has
+    #[arg(long, value_name = "COUNT", value_parser = count)]
+    grow_cores: Option<u32>,
+    /// So many cores fewer on each node
+    #[arg(long, value_name = "COUNT", value_parser = count)]
+    shrink_cores: Option<u32>,
+    /// So much memory more on each node: 512M, 4G
+    #[arg(long, value_name = "SIZE")]
+    grow_memory: Option<Memory>,
+    /// So much memory less on each node
+    #[arg(long, value_name = "SIZE")]
+    shrink_memory: Option<Memory>,
+    /// So many GPUs more on each node: 2, or of one type a100:2
+    #[arg(long, value_name = "[TYPE:]COUNT")]
+    grow_gpus: Option<Gpus>,
+    /// So many GPUs fewer on each node
+    #[arg(long, value_name = "[TYPE:]COUNT")]
+    shrink_gpus: Option<Gpus>,
+    /// So many licences of its cluster more: matlab:2
+    #[arg(long, alias = "grow-licenses", value_name = "NAME:COUNT")]
+    grow_licences: Option<Licences>,
+    /// So many licences of its cluster fewer
+    #[arg(long, alias = "shrink-licenses", value_name = "NAME:COUNT")]
+    shrink_licences: Option<Licences>,
+    /// So much more wall time: 30m, 1h30m
+    #[arg(long, value_name = "SPAN")]
+    extend: Option<Span>,
+}
+
+impl Change {
+    /// # Errors
+    /// Nothing is asked for, or several kinds of devices or licences at once.
+    fn asked(self, cluster: Option<String>) -> Result<(Direction, Asked, u64), Failure> {
+        let (grow, shrink) = (Direction::Grow, Direction::Shrink);
+        let nodes = [(grow, self.grow), (shrink, self.shrink)];
+        let cores = [(grow, self.grow_cores), (shrink, self.shrink_cores)];
+        let memory = [(grow, self.grow_memory), (shrink, self.shrink_memory)];
+        let gpus = [(grow, self.grow_gpus), (shrink, self.shrink_gpus)];
+        let licences = [(grow, self.grow_licences), (shrink, self.shrink_licences)];
+        if let Some((direction, count)) = given(nodes) {
+            return Ok((direction, Asked::Nodes { cluster }, count.into()));
+        }
+        if let Some((direction, count)) = given(cores) {
+            return Ok((direction, Asked::Cores { cluster }, count.into()));
+        }
+        if let Some((direction, Memory(memory))) = given(memory) {
+            return Ok((direction, Asked::Memory { cluster }, above_zero(memory.0, "a size, like 4G")?));
+        }
+        if let Some((direction, Gpus(devices))) = given(gpus) {
+            let (name, count) = only(&devices, "one kind of GPUs, like 2 or a100:2")?;
+            return Ok((direction, Asked::Devices { cluster, name }, count));
+        }
+        if let Some((direction, Licences(licences))) = given(licences) {
+            let (name, count) = only(&licences, "one licence, like matlab:2")?;
+            return Ok((direction, Asked::Licences { cluster, name }, count));
+        }
+        Ok((grow, Asked::Time, millis("--extend", self.extend.unwrap_or(Span::ZERO))?))
+    }
+}
+
+/// The one of two flags that was typed.
+fn given<T>(flags: [(Direction, Option<T>); 2]) -> Option<(Direction, T)> {
+    flags.into_iter().find_map(|(direction, value)| Some((direction, value?)))
+}
+
+fn only(devices: &Devices, what: &str) -> Result<(String, u64), Failure> {
+    let mut all = devices.iter();
+    match (all.next(), all.next()) {
+        (Some((name, count)), None) => Ok((name.to_owned(), count.into())),
+        (None, _) | (Some(_), Some(_)) => Err(Failure::usage(format!("a change is about {what}"))),
+    }
+}
+
+fn above_zero(quantity: u64, what: &str) -> Result<u64, Failure> {
+    match quantity {
+        0 => Err(Failure::usage(format!("write {what}, above zero"))),
+        quantity => Ok(quantity),
+    }
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -98,7 +181,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         named => Some(inside::job(named)?),
     };
     let ask = ask(args)?;
-    let unit = Unit::of(&ask);
+    let (what, direction) = (ask.what.clone(), ask.direction);
     let client = context.client_inside().await?;
     let job = match job {
         Some(job) => job,
@@ -113,8 +196,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     match outcome {
         AskOutcome::Ready { negotiation, quantity, nodes, generation, n_rounds } => {
-            let granted =
-                Granted { job, negotiation: negotiation.to_string(), quantity, unit, nodes, generation, n_rounds };
+            let negotiation = negotiation.to_string();
+            let granted = Granted { job, negotiation, quantity, what, direction, nodes, generation, n_rounds };
             context.output.show(&granted)?;
             Ok(Exit::OK)
         }
@@ -138,20 +221,16 @@ async fn broken_term(client: &Client, job: JobId, negotiation: NegotiationId) ->
 }
 
 fn ask(args: Args) -> Result<Ask, Failure> {
-    let cluster = args.cluster;
-    let (direction, what, quantity) = match (args.grow, args.shrink, args.grow_cores, args.shrink_cores) {
-        (Some(count), ..) => (Direction::Grow, Asked::Nodes { cluster }, u64::from(count)),
-        (None, Some(count), ..) => (Direction::Shrink, Asked::Nodes { cluster }, u64::from(count)),
-        (None, None, Some(count), _) => (Direction::Grow, Asked::Cores { cluster }, u64::from(count)),
-        (None, None, None, Some(count)) => (Direction::Shrink, Asked::Cores { cluster }, u64::from(count)),
-        (None, None, None, None) => {
-            (Direction::Grow, Asked::Time, millis("--extend", args.extend.unwrap_or(Span::ZERO))?)
-        }
-    };
+    let (direction, what, quantity) = args.change.asked(args.cluster)?;
+    let wrong = |what: &dyn std::fmt::Display| Failure::usage(format!("--accept-at-least: {what}"));
     let least = match (&args.accept_at_least, &what) {
         (None, _) => quantity,
-        (Some(text), Asked::Nodes { .. } | Asked::Cores { .. }) => {
-            count(text).map(u64::from).map_err(|what| Failure::usage(format!("--accept-at-least: {what}")))?
+        (Some(text), Asked::Nodes { .. } | Asked::Cores { .. } | Asked::Devices { .. } | Asked::Licences { .. }) => {
+            count(text).map(u64::from).map_err(|what| wrong(&what))?
+        }
+        (Some(text), Asked::Memory { .. }) => {
+            let memory: Result<Memory, MemoryError> = text.parse();
+            memory.map_err(|error| wrong(&error))?.0.0
         }
         (Some(text), Asked::Time) => {
             let span: Span = text.parse().map_err(|error| Failure::usage(format!("--accept-at-least: {error}")))?;
@@ -201,35 +280,26 @@ fn parse_price(text: &str) -> Result<Price, &'static str> {
     milli.map(|milli| Price(milli as u64)).ok_or("write a price like 0.5 or 12")
 }
 
-/// What the flags that name a change are.
-const CHANGES: [&str; 4] = ["shrink", "extend", "grow_cores", "shrink_cores"];
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
-    Nodes,
-    MoreCores,
-    FewerCores,
-    Time,
-}
-
-impl Unit {
-    fn of(ask: &Ask) -> Unit {
-        match (&ask.what, ask.direction) {
-            (Asked::Nodes { .. }, _) => Unit::Nodes,
-            (Asked::Cores { .. }, Direction::Grow) => Unit::MoreCores,
-            (Asked::Cores { .. }, Direction::Shrink) => Unit::FewerCores,
-            (Asked::Time, _) => Unit::Time,
-        }
-    }
-}
+/// The flags of changes that are not about nodes.
+const NOT_NODES: [&str; 9] = [
+    "extend",
+    "grow_cores",
+    "shrink_cores",
+    "grow_memory",
+    "shrink_memory",
+    "grow_gpus",
+    "shrink_gpus",
+    "grow_licences",
+    "shrink_licences",
+];
 
 /// What was agreed, and is in place.
 pub(super) struct Granted {
     pub(super) job: JobId,
     pub(super) negotiation: String,
     pub(super) quantity: u64,
-    pub(super) unit: Unit,
+    pub(super) what: Asked,
+    pub(super) direction: Direction,
     pub(super) nodes: Vec<String>,
     pub(super) generation: u32,
     pub(super) n_rounds: u16,
@@ -237,19 +307,25 @@ pub(super) struct Granted {
 
 impl Show for Granted {
     fn text(&self) -> String {
-        match self.unit {
-            Unit::Time => format!("{}\n", stamp::brief(terms::time(self.quantity))),
-            Unit::MoreCores => format!("{}\n", negotiations::cores(self.quantity, Direction::Grow)),
-            Unit::FewerCores => format!("{}\n", negotiations::cores(self.quantity, Direction::Shrink)),
-            Unit::Nodes => self.nodes.iter().map(|node| format!("{node}\n")).collect(),
-        }
+        let line = match &self.what {
+            Asked::Nodes { .. } => return self.nodes.iter().map(|node| format!("{node}\n")).collect(),
+            Asked::Time => stamp::brief(terms::time(self.quantity)),
+            Asked::Cores { .. } => negotiations::cores(self.quantity, self.direction),
+            Asked::Memory { .. } => negotiations::memory(self.quantity, self.direction),
+            Asked::Devices { name, .. } => negotiations::devices(self.quantity, name, self.direction),
+            Asked::Licences { name, .. } => negotiations::licences(self.quantity, name, self.direction),
+        };
+        format!("{line}\n")
     }
 
     fn json(&self) -> Value {
-        let unit = match self.unit {
-            Unit::Nodes => "nodes",
-            Unit::MoreCores | Unit::FewerCores => "cores",
-            Unit::Time => "time_ms",
+        let unit = match &self.what {
+            Asked::Nodes { .. } => "nodes",
+            Asked::Cores { .. } => "cores",
+            Asked::Memory { .. } => "memory_mib",
+            Asked::Devices { .. } => "devices",
+            Asked::Licences { .. } => "licences",
+            Asked::Time => "time_ms",
         };
         json!({
             "job": self.job.0,
@@ -320,6 +396,15 @@ mod tests {
         assert_eq!(asked("7 --grow-cores 6 --accept-at-least 1"), Ok(cores.clone()));
         let fewer = Ask { direction: Direction::Shrink, least: 6, nodes: vec!["a2".to_owned()], ..cores };
         assert_eq!(asked("--shrink-cores 6 --on a2"), Ok(fewer));
+        let memory = Ask { what: Asked::Memory { cluster: None }, quantity: 4096, least: 1024, ..plain.clone() };
+        assert_eq!(asked("--grow-memory 4G --accept-at-least 1G"), Ok(memory));
+        let name = "gpu:a100".to_owned();
+        let gpus = Ask { what: Asked::Devices { cluster: None, name }, quantity: 2, least: 2, ..plain.clone() };
+        let gpus = Ask { direction: Direction::Shrink, nodes: vec!["a2".to_owned()], ..gpus };
+        assert_eq!(asked("--shrink-gpus a100:2 --on a2"), Ok(gpus));
+        let name = "matlab".to_owned();
+        let licences = Ask { what: Asked::Licences { cluster: None, name }, quantity: 3, least: 1, ..plain.clone() };
+        assert_eq!(asked("--grow-licences matlab:3 --accept-at-least 1"), Ok(licences));
         let longer = Ask { what: Asked::Time, quantity: 1_800_000, least: 600_000, ..plain };
         assert_eq!(asked("--extend 30m --accept-at-least 10m"), Ok(longer));
     }
@@ -339,6 +424,13 @@ mod tests {
         check("--shrink-cores 1 --extend 1h", "cannot be used with");
         check("--shrink-cores 1 --nodes a1", "cannot be used with");
         check("--grow 1 --on a1", "cannot be used with");
+        check("--grow-memory 0", "above zero");
+        check("--grow-memory 4G --accept-at-least lots", "no amount of memory");
+        check("--grow-gpus a100:1,v100:1", "one kind of GPUs");
+        check("--shrink-licences matlab:1,ansys:1", "one licence");
+        check("--grow-licences matlab:1 --on a1", "cannot be used with");
+        check("--grow-memory 1G --for 10m", "cannot be used with");
+        check("--shrink-gpus 1 --nodes a1", "cannot be used with");
         check("--extend 0s", "above zero");
         check("--shrink 3 --nodes a1,a2", "names 2 nodes, and --shrink says 3");
         check("--grow 2 --nodes a1,a2", "cannot be used with");

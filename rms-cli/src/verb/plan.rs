@@ -244,6 +244,7 @@ mod tests {
             ghosts,
             planned: Profile::new(),
             offered: Profile::new(),
+            choosable: None,
         };
         let clusters =
             vec![cluster(0, "a", 8, busy(100, 6), Profile::new()), cluster(1, "b", 4, Profile::new(), busy(10, 4))];

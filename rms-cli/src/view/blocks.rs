@@ -83,6 +83,9 @@ fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> Strin
     if view.total != view.capacity {
         text += &format!(" ({} exist)", view.total);
     }
+    if let Some(choosable) = view.choosable {
+        text += &format!(", its launcher chooses from {choosable} (view_share)");
+    }
     text.push('\n');
     let slabs = cut(view, window);
     let peak = slabs.iter().map(Slab::total).max().unwrap_or(0);

@@ -104,6 +104,7 @@ pub mod tests {
             ghosts,
             planned,
             offered,
+            choosable: None,
         }
     }
 

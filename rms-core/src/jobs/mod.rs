@@ -48,7 +48,9 @@ impl Jobs<'_> {
         slices: &BTreeMap<NodeId, Slice>,
     ) {
         let run = self.state().jobs()[&job].run.next();
-        let grants = self.state().grants(slices);
+        // Of those that are named for its later stages it has nothing yet.
+        let slices = slices.iter().filter(|(node, _)| nodes.contains(node));
+        let grants = self.state().grants(&slices.map(|(node, slice)| (*node, slice.clone())).collect());
         self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
         // A launcher less that ghosts are kept for.
         self.context.passes.wanted |= self.state().jobs()[&job].launcher.is_some() && self.context.has_ghosts_to_end();

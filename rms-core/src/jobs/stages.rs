@@ -9,7 +9,6 @@ use crate::plan::parts::cluster_of;
 use crate::state::course::Course;
 use crate::state::fact::Fact;
 use crate::state::job::{Phase, Started};
-use crate::state::node::Node;
 use crate::step::Step;
 
 impl Jobs<'_> {
@@ -81,14 +80,14 @@ impl Jobs<'_> {
         false
     }
 
-    /// The nodes that it was promised for its next stage, if nobody has anything of them; else others that will do.
+    /// The nodes that it was promised for its next stage, if they have room for it; else others that will do.
     fn next_of_row(&mut self, now: Time, step: &mut Step, job: JobId, wanted: usize) -> Vec<NodeId> {
         let state = self.state();
         let Some((started, evolved)) = self.context.evolved(job) else { return Vec::new() };
         let n_held = started.nodes.len();
         let next = |course: &Course| course.row.iter().skip(n_held).take(wanted).copied().collect::<Vec<_>>();
         let are_free = |nodes: &[NodeId]| {
-            nodes.len() == wanted && nodes.iter().all(|node| state.nodes().get(node).is_some_and(Node::is_free))
+            nodes.len() == wanted && nodes.iter().all(|node| plan::has_room_to_grow(state, job, *node))
         };
         let named = next(&evolved.course);
         if are_free(&named) {
@@ -139,7 +138,9 @@ impl Jobs<'_> {
             course = refitted;
         }
         let left = freed.clone();
-        self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
+        let grants = self.state().grants(&plan::slices_to_grow(self.state(), job, &gained));
+        let course = Box::new(course);
+        self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course, grants });
         self.context.leave_ghosts(now, step, job, &left);
         self.context.alarms.remove(&job);
         self.context.launches.remove(&job);

@@ -23,10 +23,12 @@ struct Offer {
 
 /// What of a proposal is given already while the rest of it is looked at.
 #[derive(Default)]
-struct Given {
-    nodes: Vec<NodeId>,
+pub(super) struct Given {
+    pub(super) nodes: Vec<NodeId>,
     /// These nodes cluster by cluster, at the price that is asked for them.
     items: Vec<Item>,
+    /// For so much longer it will have what it has, and all that is given.
+    pub(super) longer: Span,
 }
 
 /// What can be given of one item.
@@ -82,7 +84,8 @@ impl Negotiations<'_> {
                 let is_less = !given.is_live() || given.quantity < asked.quantity;
                 asked.is_live() && is_less && self.coming(cluster).next().is_some()
             }
-            Resource::Cores(_) | Resource::Time => false,
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => false,
+            Resource::Licences(..) | Resource::Time => false,
         })
     }
 
@@ -95,7 +98,8 @@ impl Negotiations<'_> {
                 let is_short = given.quantity < asked.quantity || given.status != asked.status;
                 is_short && self.context.state().n_expected(cluster) > 0
             }
-            Resource::Cores(_) | Resource::Time => false,
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => false,
+            Resource::Licences(..) | Resource::Time => false,
         };
         let is_patient = lapses.is_some_and(|lapses| lapses > until + LAST_MOMENT);
         is_patient && items.iter().zip(proposal.items()).any(is_less)
@@ -109,7 +113,9 @@ impl Negotiations<'_> {
                 let n_nodes: u64 = self.context.state().kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
                 item.held.0.saturating_add(item.terms.least.0) > n_nodes
             }
-            Resource::Cores(cluster) => self.is_beyond_nodes(proposal.parties().job, cluster, item),
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) | Resource::Licences(..) => {
+                self.is_beyond_nodes(proposal.parties().job, item)
+            }
             Resource::Time => false,
         })
     }
@@ -137,8 +143,19 @@ impl Negotiations<'_> {
     fn offer(&mut self, now: Time, job: JobId, id: NegotiationId, proposal: &Template) -> Result<Offer, Reason> {
         let mut items = proposal.items().to_vec();
         let mut given = Given::default();
-        for (set, rule) in proposal.rules().iter().enumerate() {
-            let members: Vec<usize> = (0..items.len()).filter(|idx| usize::from(items[*idx].set) == set).collect();
+        // How long it runs says whether it can have the rest for so long.
+        let is_time = |idx: &usize| proposal.items()[*idx].resource == Resource::Time;
+        let members_of =
+            |set: usize| (0..proposal.items().len()).filter(move |idx| usize::from(proposal.items()[*idx].set) == set);
+        let mut sets: Vec<(usize, &SetRule)> = proposal.rules().iter().enumerate().collect();
+        sets.sort_by_key(|(set, _)| !members_of(*set).any(|idx| is_time(&idx)));
+        for (set, rule) in sets {
+            let mut members: Vec<usize> = members_of(set).collect();
+            match rule {
+                SetRule::All | SetRule::AnyOf => members.sort_by_key(|idx| !is_time(idx)),
+                // The one that is named first is the best.
+                SetRule::OneOf => {}
+            }
             let mut refusal = Reason::NoResources;
             let mut n_given = 0;
             for idx in members {
@@ -176,8 +193,9 @@ impl Negotiations<'_> {
     }
 
     fn grant_item(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, given: &mut Given) -> Grant {
-        match item.resource {
+        match &item.resource {
             Resource::Nodes(cluster) => {
+                let cluster = *cluster;
                 if !self.context.state().clusters().contains_key(&cluster) {
                     return Grant::Never(Reason::Policy);
                 }
@@ -186,8 +204,17 @@ impl Negotiations<'_> {
                 }
                 self.grant_nodes(now, job, id, (cluster, item), given)
             }
-            Resource::Cores(cluster) => self.grant_cores(now, job, cluster, item),
-            Resource::Time => self.grant_time(now, job, item),
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => {
+                self.grant_inside(now, job, item, given.longer)
+            }
+            Resource::Licences(..) => self.grant_licences(now, job, item, given.longer),
+            Resource::Time => {
+                let grant = self.grant_time(now, job, item);
+                if let Grant::Of(Quantity(millis)) = grant {
+                    given.longer = Span::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
+                }
+                grant
+            }
         }
     }
 
@@ -211,7 +238,7 @@ impl Negotiations<'_> {
                 None => return Grant::NotNow,
             },
         };
-        let n_undelaying = self.n_undelaying(now, (job, id), cluster, &given.nodes, &candidates) as u64;
+        let n_undelaying = self.n_undelaying(now, (job, id), cluster, given, &candidates) as u64;
         match item.greatest(negotiation::Direction::Grow, Quantity(n_undelaying.min(most))) {
             Some(quantity) if item.nodes.is_empty() || quantity == item.quantity => {
                 given.nodes.extend(candidates.into_iter().take(quantity.0 as usize));

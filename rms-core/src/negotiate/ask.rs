@@ -126,11 +126,23 @@ impl Negotiations<'_> {
                 (Resource::Nodes(asked), u64::from(self.n_nodes_on(job, asked)))
             }
             Asked::Time => (Resource::Time, started.request.wall.as_millis().unsigned_abs()),
-            Asked::Cores { cluster } => {
+            Asked::Cores { cluster } | Asked::Memory { cluster } | Asked::Devices { cluster, name: _ } => {
                 let asked = self.cluster_of_ask(job, cluster.as_deref(), &nodes)?;
+                let resource = match &ask.what {
+                    Asked::Memory { .. } => Resource::Memory(asked),
+                    Asked::Devices { name, .. } => Resource::Devices(asked, name.clone()),
+                    Asked::Cores { .. } | Asked::Nodes { .. } | Asked::Licences { .. } | Asked::Time => {
+                        Resource::Cores(asked)
+                    }
+                };
                 let named: Vec<NodeId> = nodes.iter().copied().collect();
-                let on = if named.is_empty() { self.nodes_with_cores(job, asked) } else { named };
-                (Resource::Cores(asked), self.fewest_cores(job, &on).0)
+                let on = if named.is_empty() { self.staying_on(job, asked) } else { named };
+                let held = self.least_inside(job, &resource, &on);
+                (resource, held.0)
+            }
+            Asked::Licences { cluster, name } => {
+                let asked = self.cluster_of_ask(job, cluster.as_deref(), &nodes)?;
+                (Resource::Licences(asked, name.clone()), self.n_licences(job, asked, name).into())
             }
         };
         let counts_nodes = matches!(resource, Resource::Nodes(_)) && !nodes.is_empty();
@@ -175,14 +187,18 @@ impl Negotiations<'_> {
         }
         let wrong = |hint| Refusal::WrongState { job, state: "started", hint };
         let nodes = rights::nodes_named(self.context.state(), &ask.nodes)?;
-        if let Asked::Cores { .. } = &ask.what {
+        let is_inside = match &ask.what {
+            Asked::Cores { .. } | Asked::Memory { .. } | Asked::Devices { .. } => true,
+            Asked::Nodes { .. } | Asked::Licences { .. } | Asked::Time => false,
+        };
+        if is_inside {
             let are_held = nodes.iter().all(|node| self.context.state().jobs()[&job].nodes().contains(node));
             return are_held.then_some(nodes).ok_or(wrong("one of these nodes is not its own"));
         }
         let names_its_own = ask.direction == Direction::Grow || nodes.iter().all(|node| self.can_be_taken(job, *node));
         let names_nodes = match &ask.what {
-            Asked::Nodes { .. } | Asked::Cores { .. } => true,
-            Asked::Time => nodes.is_empty(),
+            Asked::Nodes { .. } | Asked::Cores { .. } | Asked::Memory { .. } | Asked::Devices { .. } => true,
+            Asked::Licences { .. } | Asked::Time => nodes.is_empty(),
         };
         if !names_nodes {
             return Err(Refusal::Template(TemplateError::NodesNamed {

@@ -7,7 +7,7 @@ use negotiation::{
 };
 use rms_api::negotiate::{Attached, Declared, HeldNode, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, NodeId, Role, Sizes, Time};
+use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Sizes, Time};
 
 use super::Negotiations;
 use super::open::started_with;
@@ -316,27 +316,43 @@ impl Negotiations<'_> {
     pub(super) fn holding_of(&self, now: Time, job: JobId) -> Holding {
         let entry = self.context.state().jobs().get(&job);
         let Some((entry, started)) = entry.and_then(|entry| Some((entry, entry.started()?))) else {
-            return Holding { generation: 0, nodes: Vec::new(), until: Time::EPOCH, stages: None };
+            return Holding {
+                generation: 0,
+                nodes: Vec::new(),
+                until: Time::EPOCH,
+                stages: None,
+                licences: Default::default(),
+            };
         };
         // Only who has announced stages is told of some: a malleable one's course has a single leg.
         let stages = entry.spec.evolving.as_ref().and_then(|_| self.context.stages(entry, None, now, usize::MAX));
         let evolved = started.evolved.as_ref();
         let overdue = self.overdue_nodes(job);
+        let job_entry = entry;
         let node = |node: &NodeId| {
             let entry = &self.context.state().nodes()[node];
+            let (memory, devices) = match self.context.state().is_shared(entry.cluster) {
+                true => (self.memory_of(job, *node), self.devices_of(job, *node)),
+                false => Default::default(),
+            };
             HeldNode {
+                memory,
+                devices,
                 node: *node,
                 name: entry.name.clone(),
                 cluster: entry.cluster,
                 cluster_name: self.context.state().clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
-                cpus: started.cores_usable_on(*node, entry.inventory.cpus),
+                cpus: started.cores_usable_on(*node, job_entry.cpus_given(*node, &entry.inventory)),
                 is_departing: evolved
                     .is_some_and(|evolved| evolved.departing.contains_key(node) || evolved.freed_next().contains(node))
                     || overdue.contains(node),
             }
         };
+        let of_cluster = |cluster: &ClusterId| (*cluster, entry.licences_on(*cluster).clone());
+        let licences = started.request.nodes.keys().map(of_cluster).filter(|(_, licences)| !licences.is_empty());
         Holding {
+            licences: licences.collect(),
             generation: evolved.map_or(1, |evolved| evolved.generation),
             nodes: started.nodes.iter().map(node).collect(),
             until: started.at + started.request.wall,

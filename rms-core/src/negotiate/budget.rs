@@ -147,6 +147,7 @@ fn cost_of(item: &Item, left: Span) -> u64 {
     let held = item.terms.duration.map_or(left, |duration| duration.min(left));
     match item.resource {
         Resource::Nodes(_) => item.terms.price.cost(u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held),
-        Resource::Cores(_) | Resource::Time => 0,
+        Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => 0,
+        Resource::Licences(..) | Resource::Time => 0,
     }
 }

@@ -6,6 +6,7 @@ use negotiation::NegotiationId;
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::Negotiations;
+use super::answer::Given;
 use crate::plan::{self, Plan};
 use crate::state::State;
 use crate::state::job::Job;
@@ -39,31 +40,36 @@ impl Undelayed {
 }
 
 impl Negotiations<'_> {
-    /// How many of these nodes of a cluster can be kept for a negotiation, beside those that are and those that it is
-    /// `given` of other clusters, without delaying anybody who waits beyond the tolerance. They are taken in their order.
+    /// How many of these nodes of a cluster can be kept for a negotiation, beside those that are and what else it is `given`, without delaying anybody who waits beyond the tolerance. They are taken in their order.
     pub(super) fn n_undelaying(
         &mut self,
         now: Time,
         (job, id): (JobId, NegotiationId),
         cluster: ClusterId,
-        given: &[NodeId],
+        given: &Given,
         nodes: &[NodeId],
     ) -> usize {
         let n_held = self.held_on(job, id, cluster).len();
-        if self.context.state().n_queued() == 0 || nodes.len() <= n_held {
+        if self.context.state().n_queued() == 0 || (nodes.len() <= n_held && given.longer.is_zero()) {
             return nodes.len();
         }
         let before = self.context.estimates(now);
+        let state = self.context.state();
+        // The plan as it is knows nothing of the time that it gets with them, and counts nodes that nobody has anything of.
+        let is_counted = given.longer.is_zero() && !state.is_shared(cluster);
+        let is_sure = is_counted && state.wants_are_plain();
         // What is kept on other clusters goes on being kept.
-        let mut beside: BTreeSet<NodeId> = given.iter().copied().collect();
+        let mut beside: BTreeSet<NodeId> = given.nodes.iter().copied().collect();
         let held = self.negotiation(job, id).into_iter().flat_map(|negotiation| negotiation.held.iter().copied());
         beside.extend(held.filter(|node| self.cluster_of(*node) != Some(cluster)));
         let n_free = plan::room_beside(self.context.state(), &before, job, cluster) as usize;
-        let n_surely = (n_held + n_free).min(nodes.len()) as u64;
+        let n_surely = if is_counted { n_held + n_free } else { n_held };
+        let n_surely = n_surely.min(nodes.len()) as u64;
         let mut found = None;
-        let n_granted = self.greatest_undelaying((n_held as u64, n_surely, nodes.len() as u64), |manager, n_nodes| {
+        let bounds = (n_held as u64, n_surely, nodes.len() as u64);
+        let n_granted = self.greatest_undelaying(bounds, is_sure, |manager, n_nodes| {
             let kept: Vec<NodeId> = beside.iter().chain(&nodes[..n_nodes as usize]).copied().collect();
-            let after = plan::plan_if_kept(manager.context.state(), now, job, id, &kept);
+            let after = plan::plan_if_kept(manager.context.state(), now, (job, id), &kept, given.longer);
             let fits = !manager.negotiators.undelayed.would_exceed(&before, &after, manager.longest_delay());
             if fits {
                 found = Some((n_nodes, after));
@@ -86,9 +92,9 @@ impl Negotiations<'_> {
     fn greatest_undelaying(
         &mut self,
         (had, surely, all): (u64, u64, u64),
+        is_sure: bool,
         mut fits: impl FnMut(&mut Self, u64) -> bool,
     ) -> u64 {
-        let is_sure = self.context.state().wants_are_plain();
         let is_exact = is_sure && self.longest_delay().is_zero();
         if is_exact || (is_sure && surely == all) {
             return surely;
@@ -121,7 +127,8 @@ impl Negotiations<'_> {
         }
         let before = self.context.estimates(now);
         let room = plan::room_after(self.context.state(), &before, job).as_millis().unsigned_abs();
-        self.greatest_undelaying((0, room.min(asked), asked), |manager, more| {
+        let is_sure = self.context.state().wants_are_plain();
+        self.greatest_undelaying((0, room.min(asked), asked), is_sure, |manager, more| {
             let after = plan::plan_if_longer(manager.context.state(), now, job, Span::from_millis(more as i64));
             !manager.negotiators.undelayed.would_exceed(&before, &after, manager.longest_delay())
         })

@@ -1,5 +1,7 @@
 //! An agreed growth: the nodes come, for good or for a time, and are ready once the agents say so; or none of them come.
 
+use std::collections::BTreeMap;
+
 use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource, Template};
 use rms_api::refusal::Refusal;
 use rms_model::{ExpandLimit, JobId, NodeId, Span, Time};
@@ -27,14 +29,14 @@ impl Negotiations<'_> {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
             return;
         }
-        let Ok(cores) = self.cores_after(now, job, &agreed) else {
+        let Ok(parts) = self.parts_after(now, job, &agreed) else {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
             return;
         };
         let course = self.course_of(now, job, self.n_nodes(job) + nodes.len() as u32, more);
         self.change_nodes(now, step, job, nodes.clone(), Vec::new(), course);
-        if !cores.is_empty() {
-            self.order_cores(now, step, job, id, cores);
+        if !parts.is_empty() {
+            self.order_parts(now, step, job, id, parts);
         }
         let _ = self.act(now, step, job, id, Action::Commit(nodes.into_iter().collect()));
     }
@@ -46,12 +48,11 @@ impl Negotiations<'_> {
         };
         let Some(started) = self.context.state().jobs()[&job].started() else { return };
         let has_come = |node: &NodeId| started.shares.get(node).is_some_and(|share| *share != Share::Ordered);
-        let has_cores =
-            |agreed: &Template| agreed.items().iter().any(|item| matches!(item.resource, Resource::Cores(_)));
-        let is_about_cores =
-            self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).is_some_and(has_cores);
-        let keeps_to_cores = !is_about_cores || !started.awaits_cores();
-        if nodes.iter().all(has_come) && keeps_to_cores {
+        let is_inside = |agreed: &Template| agreed.items().iter().any(|item| item.resource.is_inside_nodes());
+        let is_about_parts =
+            self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).is_some_and(is_inside);
+        let keeps_to_parts = !is_about_parts || !started.awaits_agents();
+        if nodes.iter().all(has_come) && keeps_to_parts {
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }
@@ -120,7 +121,9 @@ impl Negotiations<'_> {
             self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(before) });
         }
         let left = freed.clone();
-        self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
+        // What it shares of nodes that come was kept for it.
+        let (course, grants) = (Box::new(course), BTreeMap::new());
+        self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course, grants });
         self.context.leave_ghosts(now, step, job, &left);
         self.context.launches.remove(&job);
         self.context.passes.wanted = true;

@@ -83,7 +83,7 @@ impl Negotiations<'_> {
             (_, Direction::Grow | Direction::Shrink) => {}
         }
         if phase == Phase::Ended(Ending::Failed) && is_handed_over {
-            self.roll_back_cores(now, step, job, id);
+            self.roll_back_parts(now, step, job, id);
             self.roll_back_time(now, step, job, id);
         }
         self.answer_ask(step, job, id);

@@ -1,6 +1,6 @@
 //! What is shown of negotiations.
 
-use negotiation::Resource;
+use negotiation::{Item, Resource};
 use rms_api::answer::Answer;
 use rms_api::negotiate::NegotiationLine;
 use rms_api::refusal::Refusal;
@@ -47,14 +47,15 @@ fn lines_of(state: &State, job: JobId, entry: &Job, negotiations: &JobNegotiatio
     past.chain(negotiations.all.iter().map(line)).collect()
 }
 
-/// How much was agreed: nodes; or cores on each node, or milliseconds, where it is about those alone.
+/// How much was agreed: nodes; or what of each node, licences or milliseconds, where it is about those alone.
 pub(super) fn quantity(negotiation: &Negotiation) -> u64 {
     let Some(agreed) = negotiation.dialogue.proposal() else { return 0 };
     let nodes = agreed.n_nodes();
     let live = || agreed.items().iter().filter(|item| item.is_live());
-    let cores = live().find(|item| matches!(item.resource, Resource::Cores(_)));
+    let is_part = |item: &&Item| item.resource.is_inside_nodes() || matches!(item.resource, Resource::Licences(..));
+    let part = live().find(is_part);
     let time = || live().filter(|item| item.resource == Resource::Time).map(|item| item.quantity.0);
-    match (nodes, cores) {
+    match (nodes, part) {
         (0, Some(item)) => item.quantity.0,
         (0, None) => time().sum(),
         (nodes, _) => nodes,

@@ -7,8 +7,8 @@ use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, NodeAdmin, NodeId, NodeLink, OnResize, Span, Time};
 
 use super::Negotiations;
-use super::cores::mixes_cores_with_nodes;
 use super::grow::time_of;
+use super::inside::mixes_with_nodes;
 use crate::effect::Effect;
 use crate::state::fact::Fact;
 use crate::state::job::Job;
@@ -52,7 +52,7 @@ impl Negotiations<'_> {
     /// Why this cannot be given back.
     fn check_shrink(&self, now: Time, job: JobId, proposal: &Template) -> Result<(), Reason> {
         let started = self.context.state().jobs()[&job].started().ok_or(Reason::Stopping)?;
-        if mixes_cores_with_nodes(proposal) {
+        if mixes_with_nodes(proposal) {
             return Err(Reason::Policy);
         }
         for item in proposal.items().iter().filter(|item| item.is_live()) {
@@ -73,7 +73,10 @@ impl Negotiations<'_> {
                         true | false => return Err(Reason::Policy),
                     }
                 }
-                Resource::Cores(cluster) => self.check_cores_back(job, cluster, item)?,
+                Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => {
+                    self.check_inside_back(job, item)?
+                }
+                Resource::Licences(..) => self.check_licences(job, item)?,
                 Resource::Time => {
                     let less = Span::from_millis(item.quantity.0 as i64);
                     if started.at + started.request.wall <= now + less {

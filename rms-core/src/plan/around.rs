@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
 use rms_model::job::TaskCount;
-use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Profile, Request, ResourceRequest, Span, Time, View};
+use rms_model::{
+    ClusterId, Devices, JobId, JobSpec, NodeId, Profile, Request, ResourceRequest, Slice, Span, Time, View,
+};
 
 use super::parts::{self, WhichNodes};
 use super::policy::{Walk, considered, n_free};
@@ -58,18 +60,22 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
-    let entry = &state.jobs()[&job];
-    if let Some(started) = entry.started() {
-        let from = (started.at + started.request.wall).max(now);
-        walk.pass.keep_busy(job, entry.nodes(), from, from + more);
+    if let Some(started) = state.jobs()[&job].started() {
+        walk.pass.keep_longer(job, (started.at + started.request.wall).max(now), more);
     }
     walk.queue(considered(state), Scope::Estimates);
     walk.into_plan(base)
 }
 
 /// The plan with all estimates, if these nodes, and no others, were kept for what is negotiated with a running
-/// application; those that are not kept yet are free.
-pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: NegotiationId, nodes: &[NodeId]) -> Plan {
+/// application, and it ended so much later; those that are not kept yet are free.
+pub(crate) fn plan_if_kept(
+    state: &State,
+    now: Time,
+    (job, id): (JobId, NegotiationId),
+    nodes: &[NodeId],
+    longer: Span,
+) -> Plan {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let entry = &state.jobs()[&job];
@@ -81,6 +87,10 @@ pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: Negotiation
         );
         walk.pass.free_up(job, &fewer, until);
         walk.pass.keep_from_others(job, &more, from, until);
+        if !longer.is_zero() {
+            walk.pass.keep_busy(job, nodes, until, until + longer);
+            walk.pass.keep_longer(job, until, longer);
+        }
     }
     walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
@@ -122,15 +132,34 @@ pub(crate) fn room_beside(state: &State, plan: &Plan, job: JobId, cluster: Clust
     held.map_or(0, |(_, until)| room(state, plan, cluster, until))
 }
 
-/// How many cores of a node nobody else has or is planned to have, from now on until a job ends that holds it; of a
-/// cluster that is shared by cores.
-pub(crate) fn spare_cores(state: &State, now: Time, job: JobId, nodes: &[NodeId]) -> Vec<u32> {
-    let shows = |_: JobId| false;
-    let mut walk = Walk::new(state, now, n_free(state), &shows);
-    walk.queue(considered(state), Scope::Estimates);
+/// What of these nodes, which a job holds on clusters that are shared by cores, nobody has or is planned to have from now
+/// on until it ends, which may be so much later.
+pub(crate) fn spare(state: &State, now: Time, job: JobId, nodes: &[NodeId], longer: Span) -> Vec<Slice> {
+    let (walk, until) = walk_if_longer(state, now, job, longer);
+    let spare = |node: &NodeId| walk.pass.grids.spare(state.nodes().get(node)?.cluster, *node, until);
+    nodes.iter().map(|node| spare(node).unwrap_or_default()).collect()
+}
+
+/// The same of licences of a cluster.
+pub(crate) fn spare_licences(
+    state: &State,
+    now: Time,
+    job: JobId,
+    cluster: ClusterId,
+    name: &str,
+    longer: Span,
+) -> u32 {
+    let (walk, until) = walk_if_longer(state, now, job, longer);
+    walk.pass.licences.spare(cluster, name, until)
+}
+
+/// Everybody who waits is placed beside a running application that stays for so much longer; and when that one ends.
+fn walk_if_longer(state: &State, now: Time, job: JobId, longer: Span) -> (Walk<'_, '_>, Time) {
+    let mut walk = Walk::new(state, now, n_free(state), &|_: JobId| false);
     let until = parts::held(&state.jobs()[&job], now, state.settings()).map_or(now, |(_, until)| until);
-    let spare = |node: &NodeId| walk.pass.grids.n_spare_cores(state.nodes().get(node)?.cluster, *node, until);
-    nodes.iter().map(|node| spare(node).unwrap_or(0)).collect()
+    walk.pass.keep_longer(job, until, longer);
+    walk.queue(considered(state), Scope::Estimates);
+    (walk, until + longer)
 }
 
 /// For how long after its end an application may keep its nodes, while everybody starts as the plan says.
@@ -169,10 +198,10 @@ fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
     let Started { at, request, .. } = entry.started()?;
     let wall = (*at + request.wall).since(now);
     let spec = &*entry.spec;
-    let tasks = TaskCount::PerNode(spec.tasks.most_on_a_node(request.n_nodes()));
+    let tasks = TaskCount::PerNode(spec.tasks.most_on_a_node(entry.started()?.began_with()));
     let options = vec![Request::on_one(gain.cluster, gain.nodes, wall)];
-    // Who grows gets whole nodes, however they are shared, and has its licences.
-    let resources = ResourceRequest { exclusive: true, licences: Devices::default(), ..spec.resources.clone() };
+    // Who grows has its licences.
+    let resources = ResourceRequest { licences: Devices::default(), ..spec.resources.clone() };
     (!wall.is_zero()).then(|| JobSpec { tasks, options, resources, evolving: None, malleable: None, ..spec.clone() })
 }
 

@@ -2,10 +2,10 @@
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, Devices, Evolution, Evolving, JobId, JobSpec, Profile, Request, Span, Time};
+use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, Profile, Request, Span, Time};
 
 use super::compact;
-use super::fit::TooLarge;
+use super::fit::{Fit, TooLarge};
 use super::grid::Row;
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
@@ -67,7 +67,8 @@ impl Pass<'_> {
                     (occupied, capacity, Vec::new())
                 }
             };
-            match compact::place(&occupied, capacity, &evolving.stages, evolving.expansion, from) {
+            match self.place_licensed((&occupied, capacity), spec, (evolving, first_nodes, cluster), from) {
+                Err(shortage_here) => shortage = Some(shortage_here),
                 Ok(fit) => {
                     let is_late = latest.is_some_and(|latest| fit.start > latest);
                     let completion = (is_late, fit.completion());
@@ -90,13 +91,10 @@ impl Pass<'_> {
                             fit,
                             wanted: WantedBy::new(),
                             row,
-                            licences: Devices::default(),
+                            licences: spec.resources.licences.clone(),
                         };
                         best = Some((found, completion));
                     }
-                }
-                Err(TooLarge { wanted, capacity, .. }) => {
-                    shortage = Some(Shortage { cluster, wanted, usable: capacity });
                 }
             }
         }
@@ -106,11 +104,35 @@ impl Pass<'_> {
         }
     }
 
+    /// Where the stages fit on a cluster while it has their licences, which they keep from the first stage to the last.
+    fn place_licensed(
+        &self,
+        (occupied, capacity): (&Profile, u32),
+        spec: &JobSpec,
+        (evolving, first_nodes, cluster): (&Evolving, u32, ClusterId),
+        from: Time,
+    ) -> Result<Fit, Shortage> {
+        let mut from = from;
+        loop {
+            let fit = compact::place(occupied, capacity, &evolving.stages, evolving.expansion, from);
+            let too_large = |TooLarge { wanted, capacity, .. }| Shortage { cluster, wanted, usable: capacity };
+            let fit = fit.map_err(too_large)?;
+            let request = Request::on_one(cluster, first_nodes, fit.expanded.span());
+            let licensed = self.licences.first_fit(&spec.resources.licences, &request, fit.start);
+            let at = licensed.map_err(|cluster| Shortage { cluster, wanted: first_nodes, usable: 0 })?;
+            if at == fit.start {
+                return Ok(fit);
+            }
+            from = at;
+        }
+    }
+
     /// Takes the stages that were promised from `at` on, if they still fit there.
     pub(super) fn keep_stages(&mut self, spec: &JobSpec, evolving: &Evolving, at: Time) -> Option<Taken> {
         let found = self.find_stages(spec, evolving, at, None).ok()?;
         let fit = found.fit.filter(|fit| fit.start == at)?;
-        let taken = Taken::of_stages(found.constraint, found.request, found.row, &fit);
+        let licences = spec.resources.licences.clone();
+        let taken = Taken::of_stages(found.constraint, found.request, found.row, &fit, licences);
         self.take_again(&taken);
         Some(taken)
     }

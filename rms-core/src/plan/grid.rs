@@ -7,7 +7,8 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
 use super::timeline::{Start, Timeline, first_start};
-use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of};
+use crate::state::job::Job;
+use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of, pieces_to_grow};
 
 /// A piece of one node, for somebody who was placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -336,12 +337,6 @@ impl<'a> Grid<'a> {
         self.timelines.get(&idx).map_or_else(|| Cow::Owned(draw()), Cow::Borrowed)
     }
 
-    /// All of a node.
-    pub(super) fn whole(&self, node: NodeId) -> Option<Place> {
-        let line = self.line(self.shared.line_idx(node).ok()?);
-        Some(Place { cluster: self.cluster, node, piece: Piece::whole(&self.shared.kinds()[line.kind]) })
-    }
-
     /// The same nodes again, if they still have room then for a job of this size.
     pub(super) fn keep(&self, wanted: &Wanted, nodes: &[NodeId], at: Time) -> Option<Vec<Place>> {
         let mut places = Vec::with_capacity(wanted.n_nodes as usize);
@@ -389,11 +384,17 @@ impl<'a> Grid<'a> {
         Some((place, until))
     }
 
-    /// What a job has of a node, or all of one that it does not hold, for somebody who is to have it alone.
-    pub(super) fn place_of(&self, job: JobId, node: NodeId) -> Option<Place> {
-        let hold = self.line(self.shared.line_idx(node).ok()?).hold_of(job);
-        let piece = hold.map(|hold| Place { cluster: self.cluster, node, piece: Piece::clone(&hold.piece) });
-        piece.or_else(|| self.whole(node))
+    /// What a job has of a node, or else would take of it: all of it if it is too small for that by now.
+    pub(super) fn place_of(&self, job: JobId, entry: &Job, node: NodeId) -> Option<Place> {
+        let line = self.line(self.shared.line_idx(node).ok()?);
+        let kind = &self.shared.kinds()[line.kind];
+        let to_grow = || {
+            let pieces = pieces_to_grow(entry, kind);
+            let with_room = pieces.iter().find(|piece| line.room.holds(piece)).or(pieces.first());
+            with_room.cloned().unwrap_or_else(|| Piece::whole(kind))
+        };
+        let piece = line.hold_of(job).map_or_else(to_grow, |hold| Piece::clone(&hold.piece));
+        Some(Place { cluster: self.cluster, node, piece })
     }
 
     /// The times at which a node has room for one of these pieces, of those that its kind can give.
@@ -417,9 +418,9 @@ impl<'a> Grid<'a> {
         self.shared.lines().iter().filter(|(_, line)| line.is_usable).map(|(node, _)| *node)
     }
 
-    /// How many cores of a node nobody has or is to have from now on until then.
-    pub(super) fn n_spare_cores(&self, node: NodeId, until: Time) -> Option<u32> {
-        u32::try_from(self.drawn(self.shared.line_idx(node).ok()?).fewest_cores(until)).ok()
+    /// What of a node nobody has or is to have from now on until then.
+    pub(super) fn spare(&self, node: NodeId, until: Time) -> Option<Slice> {
+        Some(self.drawn(self.shared.line_idx(node).ok()?).least(until))
     }
 
     /// The usable nodes that somebody has something of, and from when until when.

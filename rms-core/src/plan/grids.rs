@@ -7,6 +7,7 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Slice, Span, Time};
 
 use super::SharedNodes;
 use super::grid::{Grid, Place, Row, Wanted};
+use crate::state::job::Job;
 use crate::state::{SharedCluster, State};
 
 /// The clusters of a pass that are shared by cores.
@@ -61,14 +62,9 @@ impl<'a> Grids<'a> {
         places.iter().map(|place| self.by_cluster[&place.cluster].n_cpus(place)).sum()
     }
 
-    /// What a job has of a node, or all of one that it does not hold.
-    pub(super) fn place_of(&self, job: JobId, cluster: ClusterId, node: NodeId) -> Option<Place> {
-        self.by_cluster.get(&cluster)?.place_of(job, node)
-    }
-
-    /// All of a node.
-    pub(super) fn whole(&self, cluster: ClusterId, node: NodeId) -> Option<Place> {
-        self.by_cluster.get(&cluster)?.whole(node)
+    /// What a job has of a node, or else would take of it.
+    pub(super) fn place_of(&self, job: JobId, entry: &Job, cluster: ClusterId, node: NodeId) -> Option<Place> {
+        self.by_cluster.get(&cluster)?.place_of(job, entry, node)
     }
 
     /// So many nodes of a cluster for stages, these first.
@@ -77,9 +73,9 @@ impl<'a> Grids<'a> {
         Some(grid.row(&grid.wanted(spec, &Request::on_one(cluster, n_nodes, Span::ZERO)), first))
     }
 
-    /// How many cores of a node nobody has or is to have from now on until then.
-    pub(super) fn n_spare_cores(&self, cluster: ClusterId, node: NodeId, until: Time) -> Option<u32> {
-        self.by_cluster.get(&cluster)?.n_spare_cores(node, until)
+    /// What of a node nobody has or is to have from now on until then.
+    pub(super) fn spare(&self, cluster: ClusterId, node: NodeId, until: Time) -> Option<Slice> {
+        self.by_cluster.get(&cluster)?.spare(node, until)
     }
 
     /// Takes places, or gives them back; answers with what that changes for whole nodes.

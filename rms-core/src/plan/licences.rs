@@ -6,6 +6,7 @@ use rms_api::answer::LicenceShortage;
 use rms_model::{ClusterId, Devices, Mebibytes, Request, Slice, Span, Time};
 
 use super::timeline::Timeline;
+use crate::state::job::Job;
 use crate::state::{Piece, State};
 
 /// What each cluster that has licences has of them from now on. A cluster is like one node of which only devices are
@@ -30,9 +31,22 @@ impl Licences {
             let Some(started) = entry.started() else { continue };
             let until = started.at + started.request.wall;
             let until = if until > now { until } else { overdue };
-            licences.take(&entry.spec.resources.licences, &started.request, (now, until), 1);
+            licences.take_of(entry, &started.request, (now, until), 1);
         }
         licences
+    }
+
+    /// A running application has what it has of them from then until then, too.
+    pub(super) fn take_of(&mut self, entry: &Job, request: &Request, times: (Time, Time), sign: i64) {
+        for cluster in request.nodes.keys() {
+            let here = Request::on_one(*cluster, request.nodes[cluster], request.wall);
+            self.take(entry.licences_on(*cluster), &here, times, sign);
+        }
+    }
+
+    /// How many of this name nobody has or is to have from now on until then.
+    pub(super) fn spare(&self, cluster: ClusterId, name: &str, until: Time) -> u32 {
+        self.by_cluster.get(&cluster).map_or(0, |pool| pool.least(until).devices.count(name))
     }
 
     /// The earliest time from `from` on at which all clusters of the request have these, and keep them for its wall time.

@@ -36,11 +36,11 @@ use std::collections::BTreeMap;
 use rms_model::{ClusterId, JobId, NodeId, Request, Slice, Time, View, profile};
 
 pub(crate) use around::{
-    Gain, Loss, delayed, plan_after, plan_around, plan_if_kept, plan_if_longer, room, room_after, room_beside,
-    spare_cores, starts_after,
+    Gain, Loss, delayed, plan_after, plan_around, plan_if_kept, plan_if_longer, room, room_after, room_beside, spare,
+    spare_licences, starts_after,
 };
 pub(crate) use explain::{Place, outcome_reason, reason, short_reason};
-pub(crate) use free::{free_for, is_free_for};
+pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
 pub(crate) use ledger::{base_blocks, meets};
 pub(crate) use row::row_beside;
 

@@ -174,7 +174,8 @@ impl<'a> Pass<'a> {
 
     fn places_of(&self, job: JobId, nodes: &[NodeId]) -> Vec<Place> {
         let known = nodes.iter().filter_map(|node| Some((node, self.state.nodes().get(node)?)));
-        known.filter_map(|(node, entry)| self.grids.place_of(job, entry.cluster, *node)).collect()
+        let entry = &self.state.jobs()[&job];
+        known.filter_map(|(node, known)| self.grids.place_of(job, entry, known.cluster, *node)).collect()
     }
 
     /// As if these free nodes were held since then and until then; before anybody is placed.
@@ -633,8 +634,14 @@ impl<'a> Pass<'a> {
 
 impl Taken {
     /// Stages on the cluster of an evolving application.
-    pub(super) fn of_stages(constraint: Option<Constraint>, request: Request, places: Vec<Place>, fit: &Fit) -> Taken {
-        let (stages, licences) = (Some(fit.expanded.clone()), Devices::default());
+    pub(super) fn of_stages(
+        constraint: Option<Constraint>,
+        request: Request,
+        places: Vec<Place>,
+        fit: &Fit,
+        licences: Devices,
+    ) -> Taken {
+        let stages = Some(fit.expanded.clone());
         Taken { constraint, request, at: fit.start, nodes: None, stages, places, licences }
     }
 

@@ -148,6 +148,8 @@ impl Held {
 /// Which applications need no look.
 struct Stays {
     may_pass_by: bool,
+    /// Nobody moves who holds what he was promised: nothing was freed since that was the earliest.
+    keeps_promises: bool,
     /// All that was freed since everybody stood as early as possible is before that time: who starts earlier than he was
     /// promised starts before it, where nodes enough are free.
     freed_until: Time,
@@ -360,12 +362,16 @@ impl<'a, 'l> Walk<'a, 'l> {
             Scope::Estimates | Scope::Views => false,
         };
         let mut slots: BTreeMap<JobId, Slot> = BTreeMap::new();
+        // Where nodes are shared, promises name them: each is taken by itself, and holds unless one of them does not.
+        let mut keeps_promises = scope == Scope::Arrivals && self.look.is_none();
         if !may_pass_by {
             for (job, _) in jobs.clone() {
                 self.pass.open_ledgers(self.spec(job));
             }
-            for (job, _) in jobs.clone() {
+            for (job, demand) in jobs.clone() {
                 let held = self.keep(job).map_or(Held::Nothing, |kept| Held::Taken(Box::new(kept)));
+                keeps_promises &=
+                    matches!(&held, Held::Taken(kept) if demand.promised == Some(kept.at)) || demand.promised.is_none();
                 slots.insert(job, Slot { held, outcome: None });
             }
         }
@@ -374,7 +380,8 @@ impl<'a, 'l> Walk<'a, 'l> {
             Scope::Freed { until } => until,
             Scope::Starts | Scope::Estimates | Scope::Views => Time::NEVER,
         };
-        let mut stays = Stays { may_pass_by, freed_until, first_free: BTreeMap::new(), full_until: BTreeMap::new() };
+        let (first_free, full_until) = (BTreeMap::new(), BTreeMap::new());
+        let mut stays = Stays { may_pass_by, keeps_promises, freed_until, first_free, full_until };
         // Where everybody else would be passed by, nobody else is asked.
         let are_few = stays.may_pass_by && scope == Scope::Arrivals && self.look.is_none();
         let few = if are_few { arrivals::of_conservative(self.state, self.now) } else { None };
@@ -390,6 +397,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         };
         // What one lets go of may let another, even one before it, move forward: until nobody moves.
         while has_moved {
+            stays.keeps_promises = false;
             has_moved = self.sweep(jobs.clone(), &mut slots, &mut stays);
         }
         self.keep_outcomes(jobs, slots);
@@ -433,7 +441,8 @@ impl<'a, 'l> Walk<'a, 'l> {
                 Some(slot) => (std::mem::replace(&mut slot.held, Held::Nothing), slot.outcome.take()),
                 None => (Held::promised(demand), None),
             };
-            if stays.may_pass_by && self.must_stay(demand, &held, stays) {
+            let is_kept = stays.keeps_promises && matches!(&held, Held::Taken(kept) if kept.at > self.now);
+            if is_kept || (stays.may_pass_by && self.must_stay(demand, &held, stays)) {
                 if let Some(slot) = slots.get_mut(&job) {
                     (slot.held, slot.outcome) = (held, before);
                 }

@@ -33,16 +33,16 @@ pub(super) fn reserved<'a>(state: &'a State, job: JobId, started: &Started) -> i
 impl Pass<'_> {
     /// Running applications will need their nodes.
     pub(super) fn reserve_rows(&mut self) {
-        for (_, entry, _) in self.state.evolved() {
-            self.reserve_row(entry, 1);
+        for (job, entry, _) in self.state.evolved() {
+            self.reserve_row(job, entry, 1);
         }
     }
 
     /// With a `sign` of -1, the application needs them no more.
-    fn reserve_row(&mut self, entry: &Job, sign: i64) {
+    fn reserve_row(&mut self, job: JobId, entry: &Job, sign: i64) {
         for (node, from, until) in to_come(entry, self.now) {
             let known = self.state.nodes().get(&node).filter(|known| known.is_usable());
-            let place = known.and_then(|known| self.grids.whole(known.cluster, node));
+            let place = known.and_then(|known| self.grids.place_of(job, entry, known.cluster, node));
             self.take_places(place.as_slice(), (from, until), sign);
         }
     }
@@ -60,7 +60,7 @@ pub(crate) fn row_beside(
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return Default::default() };
     let mut pass = Pass::new(state, now, policy::n_free(state));
-    pass.reserve_row(entry, -1);
+    pass.reserve_row(job, entry, -1);
     pass.free_places(job, &started.nodes);
     let is_usable = |node: &&NodeId| state.nodes().get(node).is_some_and(|known| known.is_usable());
     let named = course.row.iter().skip(started.nodes.len()).filter(is_usable).filter(|_| !is_new);

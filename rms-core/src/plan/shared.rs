@@ -2,7 +2,7 @@
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
-use rms_model::{Devices, JobId, JobSpec, NodeId, Request, Time};
+use rms_model::{Devices, JobId, JobSpec, NodeId, Request, Span, Time};
 
 use super::grid::Place;
 use super::grids::WantedBy;
@@ -68,6 +68,14 @@ impl Pass<'_> {
             self.n_free += grid.n_cpus(&place);
             self.take_places(&[place], (self.now, until), -1);
         }
+    }
+
+    /// As if a running job held all that it has for so much longer; before anybody is placed.
+    pub(super) fn keep_longer(&mut self, job: JobId, end: Time, longer: Span) {
+        let entry = &self.state.jobs()[&job];
+        let Some(started) = entry.started().filter(|_| !longer.is_zero()) else { return };
+        self.keep_busy(job, &started.nodes, end, end + longer);
+        self.licences.take_of(entry, &started.request, (end, end + longer), 1);
     }
 
     /// Does every size of the job need room on a shared cluster that is not there now?

@@ -79,10 +79,15 @@ impl Timeline {
         &self.steps[idx].1
     }
 
-    /// How many cores are free at every time before then.
-    pub(super) fn fewest_cores(&self, until: Time) -> i64 {
-        let steps = self.steps.iter().take_while(|(begin, _)| *begin < until);
-        steps.map(|(_, room)| room.cores).min().unwrap_or(0)
+    /// What is free at every time before then.
+    pub(super) fn least(&self, until: Time) -> Slice {
+        let mut steps = self.steps.iter().take_while(|(begin, _)| *begin < until).map(|(_, room)| room);
+        let first = steps.next().cloned().unwrap_or_default();
+        let least = steps.fold(first, |mut least, room| {
+            least.cap(room);
+            least
+        });
+        least.left()
     }
 
     /// The times between `from` and `until` at which nobody has anything of the node.
@@ -108,9 +113,12 @@ impl Timeline {
     /// The times of which this holds.
     pub(super) fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();
-        let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
-        for ((begin, _), end) in self.steps.iter().zip(ends).filter(|((_, room), _)| holds(room)) {
-            let (begin, end) = ((*begin).max(from), end.min(until));
+        let first = self.steps.partition_point(|(begin, _)| *begin <= from).saturating_sub(1);
+        let steps = self.steps.get(first..).unwrap_or_default();
+        let steps = steps.iter().take_while(|(begin, _)| *begin < until).map(|(begin, room)| (*begin, room));
+        let ends = self.steps.iter().skip(first + 1).map(|(begin, _)| *begin).chain([Time::NEVER]);
+        for ((begin, _), end) in steps.zip(ends).filter(|((_, room), _)| holds(room)) {
+            let (begin, end) = (begin.max(from), end.min(until));
             match times.last_mut() {
                 Some((_, last)) if *last == begin => *last = end,
                 Some(_) | None if begin < end => times.push((begin, end)),

@@ -216,7 +216,7 @@ impl State {
             }
             Fact::ShareEnded { job, node, exit, usage } => {
                 let started = self.started_mut(*job)?;
-                let awaited_cores = started.awaits_cores();
+                let awaited_agents = started.awaits_agents();
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);
                 match (exit, &mut started.evolved) {
@@ -240,7 +240,7 @@ impl State {
                         _,
                     ) => {}
                 }
-                if awaited_cores {
+                if awaited_agents {
                     self.recount(*job);
                 }
                 self.bump(*node, bumped);
@@ -296,8 +296,8 @@ impl State {
                 })?;
             }
             Fact::CourseSet { job, at, course } => self.set_course(*job, *at, course, bumped)?,
-            Fact::StageEntered { job, at, gained, freed, course } => {
-                self.enter_stage(*job, *at, gained, freed, course, bumped)?;
+            Fact::StageEntered { job, at, gained, freed, course, grants } => {
+                self.enter_stage((*job, *at), gained, freed, course, grants, bumped)?;
             }
             Fact::NodesGhosted { job, nodes, at, until } => {
                 let ghost = NodeGhost { job: *job, from: *at, until: *until };
@@ -319,7 +319,9 @@ impl State {
             Fact::DialogueChanged { job, at, dialogue, asking } => {
                 self.dialogue_changed(*job, *at, dialogue, asking.as_deref())?
             }
-            Fact::NodesHeld { job, negotiation, nodes } => self.hold_nodes(*job, *negotiation, nodes)?,
+            Fact::NodesHeld { job, negotiation, nodes, grants } => {
+                self.hold_nodes(*job, *negotiation, nodes, grants)?;
+            }
             Fact::NodesDeparting { job, at, nodes } => self.depart_nodes(*job, *at, nodes, bumped)?,
             Fact::NodesStay { job } => self.stay(*job, bumped)?,
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
@@ -331,6 +333,10 @@ impl State {
             Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
             Fact::CoresSet { job, negotiation, cores, more } => {
                 self.set_cores(*job, *negotiation, cores, more, bumped)?
+            }
+            Fact::GrantsSet { job, negotiation, grants } => self.set_grants(*job, *negotiation, grants, bumped)?,
+            Fact::LicencesSet { job, negotiation, cluster, licences } => {
+                self.set_licences(*job, *negotiation, *cluster, licences)?;
             }
             Fact::CoresInForce { job, node, generation } => self.cores_in_force(*job, *node, *generation)?,
             Fact::TokenCreated { token } => {

@@ -1,7 +1,9 @@
 //! What the nodes of a job must have, and what it takes of them.
 
 use rms_model::job::Constraint;
-use rms_model::{Devices, Inventory, JobSpec, Mebibytes, Request, Slice};
+use rms_model::{ClusterId, Devices, Inventory, JobSpec, Mebibytes, Request, Slice, Span};
+
+use crate::state::job::{Job, Started};
 
 /// What a job takes of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,10 +44,15 @@ pub(crate) fn constraint_of(spec: &JobSpec, request: &Request) -> Constraint {
     Constraint { cpus, memory: memory_on_a_node(spec, request), devices, ..spec.constraint.clone() }
 }
 
-/// Does the job take whole nodes, however their cluster is shared? So do those whose nodes change while they run, and
-/// those that count no CPUs.
+/// Does the job take whole nodes, however their cluster is shared? So do those that count no CPUs.
 pub(crate) fn takes_whole_nodes(spec: &JobSpec) -> bool {
-    spec.resources.exclusive || spec.cpus_per_task == 0 || spec.malleable.is_some() || spec.evolving.is_some()
+    spec.resources.exclusive || spec.cpus_per_task == 0
+}
+
+/// What an application that runs takes of a node of this kind that comes: as much as of those that it began with.
+pub(crate) fn pieces_to_grow(entry: &Job, inventory: &Inventory) -> Vec<Piece> {
+    let began_with = entry.started().map_or(1, Started::began_with);
+    pieces_of(&entry.spec, &Request::on_one(ClusterId::default(), began_with, Span::ZERO), inventory)
 }
 
 /// What the job takes of each node of this kind if it starts with this size: one of these, the first that is free;

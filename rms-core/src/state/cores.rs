@@ -24,12 +24,21 @@ impl Job {
 
 impl Started {
     pub(super) fn part_of(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
+        let Some(evolved) = &self.evolved else { return self.grants.get(&node).cloned() };
+        let part = self.cores_part(spec, node, inventory)?;
+        // What it gives back may be where its processes still are, and what fails is given back to it.
+        let before = evolved.changed.get(&node).filter(|_| self.awaits_agents());
+        Some(match before {
+            Some(changed) => part.with_rest_of(&changed.was),
+            None => part,
+        })
+    }
+
+    /// With the memory and the devices that its agent was told of last.
+    fn cores_part(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         let granted = self.grants.get(&node);
-        if self.evolved.is_none() {
-            return granted.cloned();
-        }
         // Of a node that was lost nobody has said so, and its processes may still be there.
-        let settled = self.cores(node).filter(|cores| cores.is_in_force && !self.awaits_cores());
+        let settled = self.cores(node).filter(|cores| cores.is_in_force && !self.awaits_agents());
         let Some(cores) = settled else { return granted.cloned() };
         let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
         let n_kept = cores.n_cores.div_ceil(threads);
@@ -43,7 +52,7 @@ impl Started {
     }
 }
 
-fn whole(inventory: &Inventory) -> Grant {
+pub(crate) fn whole(inventory: &Inventory) -> Grant {
     let Slice { cores, memory, devices } = Slice::whole(inventory);
     let devices = devices.iter().map(|(name, count)| (name.to_owned(), (0..count).collect())).collect();
     Grant { cores: (0..cores).collect(), memory, devices }
@@ -59,9 +68,12 @@ impl State {
         more: &BTreeMap<NodeId, Indices>,
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
-        let whole_cpus: Vec<u32> = cores.iter().map(|(node, _)| self.nodes[node].inventory.cpus).collect();
+        let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
+        let given: Vec<u32> =
+            cores.iter().map(|(node, _)| entry.cpus_given(*node, &self.nodes[node].inventory)).collect();
         let nodes: Vec<NodeId> = cores.iter().map(|(node, _)| *node).collect();
         self.keep_parts(job, &nodes)?;
+        self.forget_settled(job)?;
         let grants = &mut self.started_mut(job)?.grants;
         for (node, more) in more {
             if let Some(grant) = grants.get_mut(node) {
@@ -70,7 +82,7 @@ impl State {
         }
         self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;
-            for ((node, n_cores), all) in cores.iter().zip(whole_cpus) {
+            for ((node, n_cores), all) in cores.iter().zip(given) {
                 let Some(place) = evolved.places.get_mut(node) else { continue };
                 let was = place.cores.map_or(all, |cores| cores.n_cores);
                 let (n_cores, generation) = (*n_cores, evolved.generation);
@@ -96,6 +108,8 @@ impl State {
             if let Some(cores) = cores.filter(|cores| cores.generation <= generation) {
                 cores.is_in_force = true;
             }
+            let changed = evolved.changed.get_mut(&node).filter(|changed| changed.generation <= generation);
+            changed.into_iter().for_each(|changed| changed.is_in_force = true);
         })?;
         self.recount(job);
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::NegotiationId;
-use rms_model::{Evolution, Evolving, ExpandLimit, Generation, NodeId, Span, Stage, Time};
+use rms_model::{ClusterId, Devices, Evolution, Evolving, ExpandLimit, Generation, Grant, NodeId, Span, Stage, Time};
 use serde::{Deserialize, Serialize};
 
 /// The stages from the current one on, as they were promised (003: the scheduled EP).
@@ -132,6 +132,12 @@ pub struct Evolved {
     /// The tasks of nodes to come are numbered from here; no number is given twice.
     pub next_task: u32,
     pub places: BTreeMap<NodeId, Place>,
+    /// Nodes of which it was given other memory or devices, with what it had before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub changed: BTreeMap<NodeId, Changed>,
+    /// Licences of clusters where they were negotiated; of others it has those that it was submitted with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub licences: BTreeMap<ClusterId, OwnLicences>,
     /// What it will free at its next smaller stage.
     pub chosen: Vec<NodeId>,
     /// Nodes it was asked to leave and has not said that it left, and since when.
@@ -176,6 +182,28 @@ pub struct Cores {
     pub is_in_force: bool,
 }
 
+/// What an application had of a node before it was given other memory or devices there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Its cores are told of in [`Place::cores`].
+    pub was: Grant,
+    /// Of the nodes, with which that changed.
+    pub generation: u32,
+    /// By which negotiation.
+    pub by: NegotiationId,
+    /// The agent has said that all processes keep to what they have now.
+    pub is_in_force: bool,
+}
+
+/// Licences of a cluster that an application has by a negotiation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnLicences {
+    pub licences: Devices,
+    /// Before the last change.
+    pub was: Devices,
+    pub by: NegotiationId,
+}
+
 impl Cores {
     /// What its processes may surely use.
     pub fn usable(&self) -> u32 {
@@ -197,6 +225,8 @@ impl Evolved {
             generation: 1,
             next_task: 0,
             places: BTreeMap::new(),
+            changed: BTreeMap::new(),
+            licences: BTreeMap::new(),
             chosen: Vec::new(),
             departing: BTreeMap::new(),
             leaving: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, OnResize, Time, Work};
+use rms_model::{ClusterId, Grant, JobId, JobSpec, NodeId, OnResize, Time, Work};
 
 use super::apply::Misfit;
 use super::{Bumped, State};
@@ -55,11 +55,11 @@ impl State {
 
     pub(super) fn enter_stage(
         &mut self,
-        job: JobId,
-        at: Time,
+        (job, at): (JobId, Time),
         gained: &[NodeId],
         freed: &[NodeId],
         course: &Course,
+        grants: &BTreeMap<NodeId, Grant>,
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
         for node in gained {
@@ -95,6 +95,7 @@ impl State {
             started.nodes.retain(|node| !freed.contains(node));
             for node in freed {
                 evolved.places.remove(node);
+                evolved.changed.remove(node);
                 evolved.departing.remove(node);
                 evolved.leaving.insert(*node, at);
                 if started.shares.get(node) == Some(&Share::Ended) {
@@ -102,6 +103,7 @@ impl State {
                 }
             }
             evolved.chosen.clear();
+            started.grants.extend(grants.clone());
             started.request.nodes = nodes;
             started.request.wall = course.end().since(started.at);
         })?;

@@ -10,14 +10,14 @@ use rms_api::negotiate::{Declared, NegotiationRecord};
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
-    ClusterId, Environment, Evolving, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec, NodeAdmin,
-    NodeId, NodeLink, Outcome, Request, Run, Slice, Span, Time, Usage,
+    ClusterId, Devices, Environment, Evolving, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec,
+    NodeAdmin, NodeId, NodeLink, Outcome, Request, Run, Slice, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::state::State;
 use crate::state::course::Course;
-use crate::state::job::{LauncherLink, Promise};
+use crate::state::job::{LauncherLink, Promise, Started};
 use crate::state::negotiations::Asking;
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
@@ -239,6 +239,9 @@ pub enum Fact {
         gained: Vec<NodeId>,
         freed: Vec<NodeId>,
         course: Box<Course>,
+        /// What it has of those that it gains and shares, if that was not kept for it before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        grants: BTreeMap<NodeId, Grant>,
     },
     /// No process is left on nodes that an evolving application has freed.
     NodesFreed {
@@ -271,6 +274,9 @@ pub enum Fact {
         job: JobId,
         negotiation: NegotiationId,
         nodes: Vec<NodeId>,
+        /// What is kept of those that it would share, if they were not kept before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        grants: BTreeMap<NodeId, Grant>,
     },
     /// The application was asked to leave these nodes, on which its processes run on until it says that it has.
     NodesDeparting {
@@ -320,7 +326,8 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         more: BTreeMap<NodeId, Indices>,
     },
-    /// Its processes on this node keep to the cores that it was given up to this generation of its nodes.
+    /// Its processes on this node keep to the cores, memory and devices that it was given up to this generation of its
+    /// nodes.
     CoresInForce {
         job: JobId,
         node: NodeId,
@@ -374,6 +381,20 @@ pub enum Fact {
     DepthChosen {
         depth: u32,
     },
+    /// On these nodes it is to have the memory and the devices of these grants from now on, with the cores that it has; that
+    /// is so once their agents have said so, as of cores.
+    GrantsSet {
+        job: JobId,
+        negotiation: NegotiationId,
+        grants: BTreeMap<NodeId, Grant>,
+    },
+    /// From now on it has these licences of a cluster.
+    LicencesSet {
+        job: JobId,
+        negotiation: NegotiationId,
+        cluster: ClusterId,
+        licences: Devices,
+    },
 }
 
 /// What a fact may have freed.
@@ -388,10 +409,17 @@ pub(crate) enum Freed {
     Until(Time),
 }
 
+fn awaits_agents(state: &State, job: JobId) -> bool {
+    state.jobs().get(&job).and_then(|entry| entry.started()).is_some_and(Started::awaits_agents)
+}
+
 impl Fact {
     /// `state` is the one before it.
     pub(crate) fn frees(&self, state: &State) -> Freed {
         match self {
+            // Of shared nodes others may have what it has given back.
+            Fact::CoresInForce { .. } if !state.shared().is_empty() => Freed::Until(Time::NEVER),
+            Fact::ShareEnded { job, .. } if awaits_agents(state, *job) => Freed::Until(Time::NEVER),
             Fact::JobSubmitted { .. }
             | Fact::RequestSent { .. }
             | Fact::JobsQueued { .. }
@@ -410,6 +438,7 @@ impl Fact {
             | Fact::LoanCalled { .. }
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }
+            | Fact::GrantsSet { .. }
             | Fact::CoresInForce { .. } => Freed::AsPromised,
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let entry = state.jobs().get(&record.job);
@@ -464,6 +493,7 @@ impl Fact {
             | Fact::NodeGhostsExpired { .. }
             | Fact::NodesChosen { .. }
             | Fact::ProfileChanged { .. }
+            | Fact::LicencesSet { .. }
             | Fact::NodesHeld { .. } => Freed::Until(Time::NEVER),
         }
     }

@@ -130,7 +130,7 @@ impl Index {
                 if started.evolved.is_some() {
                     self.evolved.insert(job);
                 }
-                if !entry.spec.resources.licences.is_empty() {
+                if entry.is_licensed() {
                     self.licensed.insert(job);
                 }
                 self.hold(job, entry, nodes);

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
-use rms_model::{ClusterId, Grant, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
+use rms_model::{
+    ClusterId, Devices, Grant, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::state::course::{Cores, Evolved};
@@ -209,6 +211,26 @@ impl Job {
         }
     }
 
+    /// Logical CPUs of what it was given of a node, before it has given some of them back.
+    pub fn cpus_given(&self, node: NodeId, inventory: &Inventory) -> u32 {
+        let threads = if self.spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
+        let granted = self.grants().get(&node).map(|grant| grant.cores.len().saturating_mul(threads));
+        granted.unwrap_or(inventory.cpus)
+    }
+
+    /// Licences of a cluster that it has, or will have once it runs there.
+    pub fn licences_on(&self, cluster: ClusterId) -> &Devices {
+        let evolved = self.started().and_then(|started| started.evolved.as_ref());
+        let own = evolved.and_then(|evolved| evolved.licences.get(&cluster)).map(|own| &own.licences);
+        own.unwrap_or(&self.spec.resources.licences)
+    }
+
+    /// Has it licences of any cluster, or has it had some?
+    pub(crate) fn is_licensed(&self) -> bool {
+        let evolved = self.started().and_then(|started| started.evolved.as_ref());
+        !self.spec.resources.licences.is_empty() || evolved.is_some_and(|evolved| !evolved.licences.is_empty())
+    }
+
     /// Nodes it has freed, but whose processes have not been seen gone.
     pub fn leaving(&self) -> Vec<NodeId> {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
@@ -278,6 +300,11 @@ impl Job {
 }
 
 impl Started {
+    /// How many nodes it had first.
+    pub(crate) fn began_with(&self) -> u32 {
+        self.evolved.as_ref().map_or(self.nodes.len() as u32, |evolved| evolved.started_with).max(1)
+    }
+
     /// The nodes of all stages, where its cluster is shared by cores; see [`Course`](crate::state::course::Course).
     pub fn row(&self) -> &[NodeId] {
         self.evolved.as_ref().map_or(&[], |evolved| &evolved.course.row)
@@ -320,13 +347,15 @@ impl Started {
         self.cores(node).map_or(all, |cores| cores.usable().min(all))
     }
 
-    /// Has an agent yet to say that the processes keep to the cores that were last ordered? Where none is left, none
-    /// will.
-    pub fn awaits_cores(&self) -> bool {
-        self.alive().any(|node| {
-            let is_left = !self.is_leaving(node);
-            is_left && self.cores(node).is_some_and(|cores| !cores.is_in_force)
-        })
+    /// Has an agent yet to say that the processes keep to the cores, memory and devices that were last ordered? Where none
+    /// is left, none will.
+    pub fn awaits_agents(&self) -> bool {
+        let is_ordered = |node: &NodeId| {
+            let changed = self.evolved.as_ref().and_then(|evolved| evolved.changed.get(node));
+            self.cores(*node).is_some_and(|cores| !cores.is_in_force)
+                || changed.is_some_and(|changed| !changed.is_in_force)
+        };
+        self.alive().any(|node| !self.is_leaving(node) && is_ordered(&node))
     }
 
     pub(super) fn cores(&self, node: NodeId) -> Option<Cores> {

@@ -20,6 +20,7 @@ pub mod node;
 mod nodes;
 mod occupation;
 mod replay;
+mod rest;
 mod shared;
 mod stored;
 mod usage;
@@ -37,7 +38,10 @@ pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
 pub use constraint::Piece;
-pub(crate) use constraint::{constraint_of, pieces, pieces_of, takes_any_nodes, takes_whole_nodes, within};
+pub(crate) use constraint::{
+    constraint_of, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes, within,
+};
+pub(crate) use cores::whole;
 pub(crate) use evolving::spread;
 use free::FreeNodes;
 pub(crate) use free::IdSet;

@@ -1,8 +1,10 @@
 //! How the state changes as running applications negotiate.
 
+use std::collections::BTreeMap;
+
 use negotiation::{Dialogue, NegotiationId};
 use rms_api::negotiate::Declared;
-use rms_model::{ClusterId, JobId, NodeId, Time};
+use rms_model::{ClusterId, Grant, JobId, NodeId, Time};
 
 use super::{Bumped, Misfit, State};
 use crate::state::job::Job;
@@ -35,7 +37,13 @@ impl State {
     }
 
     /// The nodes that are kept for a negotiation are these now. No agent hears of it: nothing is to run there yet.
-    pub(super) fn hold_nodes(&mut self, job: JobId, id: NegotiationId, nodes: &[NodeId]) -> Result<(), Misfit> {
+    pub(super) fn hold_nodes(
+        &mut self,
+        job: JobId,
+        id: NegotiationId,
+        nodes: &[NodeId],
+        grants: &BTreeMap<NodeId, Grant>,
+    ) -> Result<(), Misfit> {
         let negotiation = self.negotiations_mut(job)?.get_mut(id);
         let held = &mut negotiation.ok_or(Misfit::Phase { job, needed: "negotiating under that number" })?.held;
         let before = std::mem::replace(held, nodes.iter().copied().collect());
@@ -50,6 +58,9 @@ impl State {
                 Err(misfit) => return Err(misfit),
             }
         }
+        let started = self.started_mut(job)?;
+        started.grants.retain(|node, _| !before.contains(node) || nodes.contains(node) || started.nodes.contains(node));
+        started.grants.extend(grants.clone());
         if let Some(entry) = self.jobs.get(&job) {
             self.index.recount(job, entry, &self.nodes);
         }

@@ -116,6 +116,15 @@ impl Room {
             && slice.devices.iter().all(has_devices)
     }
 
+    /// No more of anything than this one has.
+    pub(crate) fn cap(&mut self, other: &Room) {
+        self.cores = self.cores.min(other.cores);
+        self.memory = self.memory.min(other.memory);
+        for (name, left) in &mut self.devices {
+            *left = (*left).min(other.devices.get(name).copied().unwrap_or(0));
+        }
+    }
+
     /// Does nobody have anything of it?
     pub(crate) fn is_clear(&self) -> bool {
         self.n_holders == 0
@@ -536,6 +545,16 @@ impl Shared {
         let shared = self.clusters.get(&entry.cluster)?;
         let (_, line) = &shared.lines[shared.line_idx(node).ok()?];
         Some(pick_cores(&line.cores, n_cores, &entry.inventory))
+    }
+
+    /// At most so many devices of this very name beside those that somebody has.
+    pub(crate) fn more_devices(&self, node: NodeId, entry: &Node, name: &str, count: u32) -> Indices {
+        let shared = self.clusters.get(&entry.cluster);
+        let line = shared.and_then(|shared| Some(&shared.lines[shared.line_idx(node).ok()?].1));
+        let taken = line.and_then(|line| line.devices.get(name));
+        let free = 0..entry.inventory.devices.count(name);
+        let free = free.filter(|index| taken.is_none_or(|taken| !taken.contains(*index)));
+        free.take(count as usize).collect()
     }
 
     /// The very cores and devices of a node for a slice that there is room for.

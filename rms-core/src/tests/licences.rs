@@ -159,13 +159,23 @@ fn come_and_go(n_seeds: u64) {
     });
 }
 
+/// Whoever waits for them waits for its last stage, and it begins when they are there for all of its stages.
 #[test]
-fn a_profile_with_licences_is_refused() {
-    let mut world = world("views", "nodes");
-    let said = world.refused(|job| {
-        asking(job, "matlab", 1);
-        job.shapes.clear();
-        job.evolving = Some(profile("1x20s", ExpandLimit::TWICE, false));
-    });
-    assert!(said.contains("no licences"), "{said}");
+fn a_profile_keeps_its_licences_from_its_first_stage_to_its_last() {
+    for (policy, allocation) in POLICIES.into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")]) {
+        let mut world = world(policy, allocation);
+        let first = world.licensed("matlab:2", 100);
+        let in_stages = world.submit_with(|job| {
+            asking(job, "matlab:2", 1);
+            job.shapes.clear();
+            job.evolving = Some(profile("1x20s,2x30s,1x50s", ExpandLimit::NONE, false));
+        });
+        let last = world.licensed("matlab:2", 10);
+        let at = |world: &mut World, job| world.line(job).estimate.map(|at| at.since(world.now).as_millis() / 1000);
+        let place = format!("{policy}, {allocation}");
+        assert_eq!((at(&mut world, in_stages), at(&mut world, last)), (Some(100), Some(200)), "{place}");
+        world.finish(first);
+        assert!(world.is_running(in_stages), "{place}");
+        assert_eq!(at(&mut world, last), Some(100), "{place}");
+    }
 }

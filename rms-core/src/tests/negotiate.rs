@@ -5,6 +5,7 @@ mod attached;
 mod clusters;
 mod cores;
 mod exits;
+mod inside;
 mod launches;
 mod losses;
 mod races;

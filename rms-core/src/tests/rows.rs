@@ -156,6 +156,33 @@ fn a_node_that_is_held_stays_in_its_row_though_it_has_lost_a_feature() {
     world.rms.state().check().expect("in order");
 }
 
+/// Applications with stages take as much of each node as their tasks need, and share them with whom they like.
+#[test]
+fn stages_take_slices_of_their_nodes() {
+    let mut world = shared(&[(4, 0), (4, 0), (4, 0)]);
+    world.set("release_grace", "0s");
+    let of_two = |world: &mut World, text: &str| {
+        world.submit_with(|submission| {
+            submission.evolving = Some(profile(text, ExpandLimit::NONE, false));
+            (submission.cpus_per_task, submission.n_tasks) = (2, None);
+        })
+    };
+    let first = of_two(&mut world, "1x100s,3x50s,1x50s");
+    let second = of_two(&mut world, "3x100s,1x100s");
+    // Of two nodes two cores are left throughout, of the other one none before both have ended.
+    let (wide, long) = (world.small(3, 100), world.small(2, 150));
+    world.until(1);
+    assert_eq!((world.held(first), world.held(second)), (vec![1], vec![1, 2, 3]));
+    assert_eq!((world.line(wide).state, world.held(long)), (JobState::Waiting, vec![2, 3]));
+    assert_eq!(world.line(wide).estimate, Some(Time::from_secs(1_000_200)));
+    world.until(100);
+    assert_eq!((world.held(first), world.held(second)), (vec![1, 2, 3], vec![1]));
+    let state = world.rms.state();
+    let cores = |job: JobId| state.jobs()[&job].grants().values().map(|grant| grant.cores.len()).collect::<Vec<_>>();
+    assert_eq!((cores(first), cores(second)), (vec![2, 2, 2], vec![2]));
+    state.check().expect("in order");
+}
+
 /// Nobody stays longer than it may, so each stage begins when that was said at the start.
 #[test]
 fn stages_begin_when_that_was_promised_whoever_else_comes() {
@@ -204,5 +231,10 @@ fn some_job(world: &mut World, dice: &mut Dice, n_nodes: u32) {
     let stage = |dice: &mut Dice| format!("{}x{}s", dice.number(1, n_nodes), dice.number(1, 8) * 5);
     let stages: Vec<String> = (0..dice.number(1, 4)).map(|_| stage(dice)).collect();
     let limit = if dice.chance(50) { ExpandLimit::NONE } else { ExpandLimit::TWICE };
-    world.evolving(&stages.join(","), limit);
+    // Half of them have their nodes alone.
+    let cpus_per_task = dice.number(0, 1);
+    world.submit_with(|submission| {
+        submission.evolving = Some(profile(&stages.join(","), limit, false));
+        submission.cpus_per_task = cpus_per_task;
+    });
 }

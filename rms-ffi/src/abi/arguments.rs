@@ -49,6 +49,8 @@ pub fn limits(limits: *const c::Limits) -> Result<Declaration, Failure> {
 /// What is asked for.
 pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
     let terms = pointer::read(terms, "terms")?;
+    let name = pointer::optional_text(terms.name, "terms: name")?;
+    let named = || name.clone().ok_or_else(|| invalid("terms: devices and licences need a name, like gpu or matlab"));
     let mut want = match terms.kind {
         RMS_GROW => Want::grow(terms.quantity),
         RMS_SHRINK => Want::shrink(terms.quantity),
@@ -56,7 +58,13 @@ pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
         RMS_SHORTEN => Want::less_time(millis(terms.quantity)?),
         RMS_MORE_CORES => Want::more_cores(terms.quantity),
         RMS_FEWER_CORES => Want::fewer_cores(terms.quantity),
-        _ => return Err(invalid("terms: kind must be RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN or ..._CORES")),
+        c::RMS_MORE_MEMORY => Want::more_memory(terms.quantity),
+        c::RMS_LESS_MEMORY => Want::less_memory(terms.quantity),
+        c::RMS_MORE_DEVICES => Want::more_devices(&named()?, terms.quantity),
+        c::RMS_FEWER_DEVICES => Want::fewer_devices(&named()?, terms.quantity),
+        c::RMS_MORE_LICENCES => Want::more_licences(&named()?, terms.quantity),
+        c::RMS_FEWER_LICENCES => Want::fewer_licences(&named()?, terms.quantity),
+        _ => return Err(invalid("terms: kind must be RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN or RMS_MORE_...")),
     };
     want = want.to_sizes(sizes(terms.shape, terms.sizes, terms.n_sizes)?);
     want = want.at_price(terms.price).with_priority(terms.priority);

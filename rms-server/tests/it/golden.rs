@@ -195,7 +195,14 @@ fn examples() -> Vec<Fact> {
         Fact::ClusterLinkSet { link: link(), at, by: by() },
         Fact::NodeGenerationRaised { node, generation: Generation(77) },
         Fact::CourseSet { job, at, course: course() },
-        Fact::StageEntered { job, at, gained: vec![NodeId(5)], freed: vec![NodeId(4)], course: course() },
+        Fact::StageEntered {
+            job,
+            at,
+            gained: vec![NodeId(5)],
+            freed: vec![NodeId(4)],
+            course: course(),
+            grants: Default::default(),
+        },
         Fact::NodesFreed { job, nodes: vec![NodeId(4)] },
         Fact::NodesChosen { job, nodes: vec![NodeId(4)], by: by() },
         Fact::ProfileChanged {

@@ -11,7 +11,8 @@ use rms_api::negotiate::{Ask, Asked, Declared, NegotiationRecord};
 use rms_core::state::negotiations::Asking;
 use rms_core::{Fact, Replay, State};
 use rms_model::{
-    ClusterId, Inventory, JobId, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time, Usage,
+    ClusterId, Grant, Inventory, JobId, Mebibytes, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup,
+    Time, Usage,
 };
 use rms_server::history::History;
 use rms_server::journal::{FactLog, SnapshotPolicy};
@@ -23,7 +24,7 @@ pub fn examples() -> Vec<Fact> {
     let back = NegotiationId { initiator: Side::Rms, number: 1 };
     vec![
         Fact::DialogueChanged { job, at, dialogue: Box::new(dialogue(at)), asking: Some(Box::new(asking())) },
-        Fact::NodesHeld { job, negotiation: lent, nodes: vec![NodeId(5), NodeId(6)] },
+        Fact::NodesHeld { job, negotiation: lent, nodes: vec![NodeId(5), NodeId(6)], grants: BTreeMap::new() },
         Fact::NodesDeparting { job, at, nodes: vec![NodeId(4)] },
         Fact::NodesStay { job },
         Fact::LimitsDeclared { job, declared: declared() },
@@ -36,7 +37,20 @@ pub fn examples() -> Vec<Fact> {
         Fact::NodesGhosted { job, nodes: vec![NodeId(5)], at, until: at + Span::from_secs(15) },
         Fact::NodeGhostsExpired { nodes: vec![NodeId(5)], at: at + Span::from_secs(15) },
         Fact::LossDeclared { job, survives: true },
+        Fact::NodesHeld { job, negotiation: lent, nodes: vec![NodeId(5)], grants: [(NodeId(5), grant())].into() },
+        Fact::GrantsSet { job, negotiation: lent, grants: [(NodeId(5), grant())].into() },
+        Fact::LicencesSet {
+            job,
+            negotiation: lent,
+            cluster: ClusterId(1),
+            licences: "matlab:2".parse().expect("licences"),
+        },
     ]
+}
+
+fn grant() -> Grant {
+    let devices = [("gpu:a100".to_owned(), (0..2).collect())].into();
+    Grant { cores: (4..8).collect(), memory: Mebibytes(2048), devices }
 }
 
 /// The server's end once the application has asked for two nodes more.
@@ -92,6 +106,8 @@ pub fn state_with_negotiations() -> State {
             Fact::NodesDeparting { .. }
                 | Fact::NodesStay { .. }
                 | Fact::CoresSet { .. }
+                | Fact::GrantsSet { .. }
+                | Fact::LicencesSet { .. }
                 | Fact::CoresInForce { .. }
                 | Fact::NodesReleased { .. }
         );

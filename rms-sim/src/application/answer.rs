@@ -60,7 +60,7 @@ fn to_several(manner: &Manner, theirs: &Template, items: &[Item]) -> Action {
 pub(super) fn usable(manner: &Manner, direction: Direction, item: &Item) -> Option<Quantity> {
     match item.resource {
         Resource::Time => Some(item.quantity),
-        Resource::Cores(_) => None,
+        Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) | Resource::Licences(..) => None,
         Resource::Nodes(_) => {
             let own = own_terms(manner, direction, item);
             match direction {

@@ -49,9 +49,16 @@ fn proposal(dice: &mut Dice, (job, run): (JobId, Run), id: NegotiationId) -> Sta
     let direction = if dice.chance(50) { Direction::Grow } else { Direction::Shrink };
     let quantity = Quantity(u64::from(dice.number(1, 50)));
     let held = Quantity(quantity.0 + u64::from(dice.number(0, 1 << 19)));
-    let resources =
-        [Resource::Nodes(ClusterId(7)), Resource::Nodes(ClusterId(1)), Resource::Cores(ClusterId(1)), Resource::Time];
-    let resource = *dice.pick(&resources).expect("there are four");
+    let resources = [
+        Resource::Nodes(ClusterId(7)),
+        Resource::Nodes(ClusterId(1)),
+        Resource::Cores(ClusterId(1)),
+        Resource::Memory(ClusterId(1)),
+        Resource::Devices(ClusterId(1), "gpu".to_owned()),
+        Resource::Licences(ClusterId(7), "matlab".to_owned()),
+        Resource::Time,
+    ];
+    let resource = dice.pick(&resources).expect("there are seven").clone();
     let terms = Terms { price: Price(u64::from(dice.number(0, 1 << 30))), ..Terms::exactly(quantity) };
     let status = negotiation::ItemStatus::Proposed;
     let item = Item { set: 0, resource, quantity, held, nodes: BTreeSet::new(), terms, status };

@@ -19,7 +19,8 @@ pub(crate) fn answers_the_ask<'a>(
     }
     let n_named = match ask.what {
         Asked::Nodes { .. } => *quantity,
-        Asked::Time | Asked::Cores { .. } => 0,
+        Asked::Time | Asked::Cores { .. } | Asked::Memory { .. } => 0,
+        Asked::Devices { .. } | Asked::Licences { .. } => 0,
     };
     if nodes.len() as u64 != n_named {
         return wrong(format!("{nodes:?} are not {quantity}"));

@@ -56,7 +56,7 @@ impl Delays {
 
     /// Are more nodes kept than before? What replaces a node that was lost delays whom it delays.
     fn gains(&self, fact: &Fact) -> bool {
-        let Fact::NodesHeld { job, negotiation, nodes } = fact else { return false };
+        let Fact::NodesHeld { job, negotiation, nodes, grants: _ } = fact else { return false };
         let negotiations = self.state().jobs().get(job).and_then(|entry| entry.negotiations.as_ref());
         let held = negotiations
             .and_then(|negotiations| negotiations.get(*negotiation))

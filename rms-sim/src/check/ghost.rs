@@ -99,6 +99,9 @@ impl Ghosts {
             // Which of them are kept depends on how far the agents have come: here none are.
             self.parts.extend(cores.iter().map(|(node, _)| ((*node, *job), Indices::default())));
         }
+        if let Fact::NodesHeld { job, grants, .. } | Fact::StageEntered { job, grants, .. } = fact {
+            self.parts.extend(grants.iter().map(|(node, grant)| ((*node, *job), grant.cores.clone())));
+        }
         if let Fact::ShareEnded { job, node, .. } = fact {
             self.empty.insert((*job, *node));
         }

@@ -38,7 +38,7 @@ impl Stages {
                 self.limit(*job, course, state);
                 Ok(())
             }
-            Fact::StageEntered { job, at, gained, freed, course } => {
+            Fact::StageEntered { job, at, gained, freed, course, grants: _ } => {
                 self.limit(*job, course, state);
                 let before = self.courses.insert(*job, (**course).clone());
                 // What others come to by negotiation is looked at elsewhere.

@@ -192,6 +192,9 @@ fn ask(dice: &mut Dice, n_nodes: u32) -> Ask {
     let (what, quantity) = match dice.number(1, 20) {
         1..=3 => (Asked::Time, u64::from(dice.number(1, 60)) * 1000),
         4..=7 => (Asked::Cores { cluster }, u64::from(dice.number(1, 4))),
+        8 => (Asked::Memory { cluster }, u64::from(dice.number(1, 400))),
+        9 => (Asked::Devices { cluster, name: "gpu".to_owned() }, u64::from(dice.number(1, 2))),
+        10 => (Asked::Licences { cluster, name: "matlab".to_owned() }, u64::from(dice.number(1, 2))),
         _ => (Asked::Nodes { cluster }, u64::from(dice.number(1, n_nodes + 1))),
     };
     Ask {

@@ -523,6 +523,7 @@ fn first_answers() -> Vec<Answer> {
         ghosts: Profile::new(),
         planned: profile(),
         offered: profile(),
+        choosable: None,
     };
     let change = |key: &str| AuditEntry::of_setting(secs(1), "root", key, "0s", "10s");
     let issued = Issued {

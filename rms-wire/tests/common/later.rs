@@ -31,6 +31,8 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     let resources = ResourceChanges { licences: Some(licences), ..ResourceChanges::default() };
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
+    let asks = negotiating::asks_inside().into_iter();
+    calls.extend(asks.map(|ask| ClientRequest::Call(Call::Negotiate { job: JobId(5), ask })));
     calls
 }
 

@@ -1,6 +1,6 @@
 //! One value of everything that is said about the size of a running application, in the domain's terms.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
     Direction, Ending, Item, Message, NegotiationId, Parties, Phase, Price, Quantity, Reason, Reminded, Reminder,
@@ -12,7 +12,7 @@ use rms_api::negotiate::{
     Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldNode, Holding, Keeps, Manner, NegotiationLine,
     NegotiationRecord, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
 };
-use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Span, Speedup, Time};
+use rms_model::{ClusterId, Devices, JobId, Malleable, Mebibytes, NodeId, OnResize, Outcome, Run, Span, Speedup, Time};
 
 pub const JOB: JobId = JobId(5);
 pub const RUN: Run = Run(2);
@@ -140,6 +140,16 @@ fn recalled() -> Message {
     Message { id: id(Side::Rms, 7), seq: 4, ack_seq: 1, statement: Some(statement) }
 }
 
+/// Asks about what is inside nodes, and licences.
+pub fn asks_inside() -> Vec<Ask> {
+    let plain = || Ask { duration: None, ..asks().remove(0) };
+    let (cluster, name) = (|| Some("a".to_owned()), str::to_owned);
+    let memory = Ask { what: Asked::Memory { cluster: cluster() }, nodes: vec![name("n1")], ..plain() };
+    let devices = Ask { what: Asked::Devices { cluster: None, name: name("gpu:a100") }, ..plain() };
+    let licences = Ask { what: Asked::Licences { cluster: cluster(), name: name("matlab") }, ..plain() };
+    vec![memory, devices, licences]
+}
+
 pub fn declared() -> Declared {
     Declared { least: 2, most: 64, sizes: Sizes::Listed(vec![2, 4, 64]), speedup: speedup() }
 }
@@ -159,6 +169,7 @@ pub fn calls() -> Vec<NegotiatorCall> {
     let refused = Message { id: id(Side::Application, 2), seq: 2, ack_seq: 1, statement: Some(statement) };
     calls.push(NegotiatorCall::Say(Box::new(refused)));
     calls.push(NegotiatorCall::Free(vec!["n1".to_owned(), "n2".to_owned()]));
+    calls.push(NegotiatorCall::Say(Box::new(inside())));
     calls
 }
 
@@ -170,6 +181,8 @@ pub fn holding() -> Holding {
         cluster_name: "a".to_owned(),
         address: format!("10.0.0.{node}:7000"),
         cpus: 48,
+        memory: Mebibytes(0),
+        devices: Devices::default(),
         is_departing,
     };
     Holding {
@@ -177,7 +190,31 @@ pub fn holding() -> Holding {
         nodes: vec![node(1, false), node(2, true)],
         until: Time::from_secs(1_800_000_000),
         stages: None,
+        licences: BTreeMap::new(),
     }
+}
+
+/// What an application holds of a node that it shares.
+pub fn shared() -> Holding {
+    let mut holding = holding();
+    holding.nodes.iter_mut().for_each(|node| {
+        (node.memory, node.devices) = (Mebibytes(4096), "gpu:a100:2".parse().expect("devices"));
+    });
+    Holding { licences: [(ClusterId(1), "matlab:2".parse().expect("licences"))].into(), ..holding }
+}
+
+/// Memory, devices and licences in one proposal.
+pub fn inside() -> Message {
+    let parties = Parties { job: JOB, run: RUN, initiator: Side::Application };
+    let cluster = ClusterId(1);
+    let items = vec![
+        Item { nodes: [NodeId(2)].into(), ..Item::up_to(Resource::Memory(cluster), 4096, 2048) },
+        Item::up_to(Resource::Devices(cluster, "gpu:a100".to_owned()), 2, 1),
+        Item::up_to(Resource::Licences(cluster, "matlab".to_owned()), 2, 2),
+    ];
+    let template = Template::new(parties, Direction::Shrink, vec![SetRule::All], items).expect("it is one");
+    let statement = Statement::Propose { round: 1, template, valid_for: Span::from_secs(30) };
+    Message { id: id(Side::Application, 9), seq: 1, ack_seq: 0, statement: Some(statement) }
 }
 
 fn in_stages() -> Holding {

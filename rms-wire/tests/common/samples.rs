@@ -4,6 +4,7 @@ use rms_api::answer::{ServerReport, ViewAnswer};
 use rms_api::call::HistoryQuery;
 use rms_api::desired::Desired;
 use rms_api::filter::{RecordColumn, Way};
+use rms_api::negotiate::NegotiatorNotice;
 use rms_api::{Answer, Refused};
 use rms_model::{JobId, Run, Span, Time};
 use rms_wire::codec::{DecodeError, decode_frame, encode};
@@ -255,6 +256,7 @@ fn of_negotiators() -> Vec<Sample> {
     let mut told: Vec<NegotiatorTold> = answers.map(|(seq, answer)| NegotiatorTold::Answer { seq, answer }).collect();
     told.extend(negotiating::notices().into_iter().map(NegotiatorTold::Notice));
     told.push(NegotiatorTold::Answer { seq: 9, answer: negotiating::attached_in_stages() });
+    told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::shared()))));
     samples.extend(plain_numbered("negotiator_told", told));
     samples
 }

@@ -416,7 +416,7 @@ fn the_server_offers_idle_nodes_of_clusters_where_the_application_has_some() {
     scene.after(Span::from_secs(1));
     let offer = scene.app_hears(job, Direction::Grow).expect("it has a node there now");
     let offered = scene.app_sees(job, offer).expect("an offer");
-    assert_eq!((offered.items()[0].resource, offered.n_nodes()), (Resource::Nodes(D), 3));
+    assert_eq!((offered.items()[0].resource.clone(), offered.n_nodes()), (Resource::Nodes(D), 3));
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn for_a_job_that_waits_the_nodes_of_its_cluster_are_asked_back() {
     scene.after(Span::from_secs(1));
     let id = scene.app_hears(job, Direction::Shrink).expect("it is asked");
     let asked = scene.app_sees(job, id).expect("a wish");
-    assert_eq!((asked.items()[0].resource, asked.n_nodes()), (Resource::Nodes(D), 2));
+    assert_eq!((asked.items()[0].resource.clone(), asked.n_nodes()), (Resource::Nodes(D), 2));
     scene.app_acts(job, id, Action::Accept);
     scene.app_acts(job, id, Action::Commit([NodeId(3), NodeId(4)].into()));
     assert!(scene.is_started(waiting));
@@ -461,7 +461,10 @@ fn a_drained_node_is_left_on_its_own_cluster() {
     scene.after(Span::from_secs(1));
     let id = scene.app_hears(job, Direction::Shrink).expect("it is asked");
     let asked = scene.app_sees(job, id).expect("a wish");
-    assert_eq!((asked.items()[0].resource, asked.items()[0].nodes.clone()), (Resource::Nodes(D), [NodeId(3)].into()));
+    assert_eq!(
+        (asked.items()[0].resource.clone(), asked.items()[0].nodes.clone()),
+        (Resource::Nodes(D), [NodeId(3)].into())
+    );
 }
 
 #[test]

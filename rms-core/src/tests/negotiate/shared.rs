@@ -31,7 +31,7 @@ impl Scene {
     }
 
     /// Its cores on each node, as nobody else may have them.
-    fn parts(&self, job: JobId) -> Vec<String> {
+    pub(super) fn parts(&self, job: JobId) -> Vec<String> {
         let state = self.world.rms.state();
         let part = |node: &NodeId| state.jobs()[&job].part_of(*node, &state.nodes()[node].inventory);
         let parts = state.jobs()[&job].nodes().iter();

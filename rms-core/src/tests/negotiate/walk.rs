@@ -63,7 +63,8 @@ fn walk_and_heal(n_seeds: u64) {
             {
                 *n_applied.entry((dialogue.id().initiator, dialogue.direction())).or_default() += 1;
                 let items = dialogue.proposal().into_iter().flat_map(|proposal| proposal.items());
-                let live: Vec<Resource> = items.filter(|item| item.is_live()).map(|item| item.resource).collect();
+                let live: Vec<Resource> =
+                    items.filter(|item| item.is_live()).map(|item| item.resource.clone()).collect();
                 n_elsewhere += u32::from(live.contains(&Resource::Nodes(ClusterId(1))));
                 n_both += u32::from(live.len() == 2);
                 n_cores += u32::from(live.iter().any(|resource| matches!(resource, Resource::Cores(_))));
@@ -222,11 +223,16 @@ impl Walk<'_> {
                 .filter(|(idx, _)| !(idx + self.scene.facts.durable.len()).is_multiple_of(3))
                 .map(|(_, node)| node);
             let nodes: Vec<NodeId> = negotiation.held.iter().copied().chain(more).collect();
-            let kept = Fact::NodesHeld { job: *job, negotiation: negotiation.id(), nodes: nodes.clone() };
+            let kept = Fact::NodesHeld {
+                job: *job,
+                negotiation: negotiation.id(),
+                nodes: nodes.clone(),
+                grants: Default::default(),
+            };
             for policy in ["views", "fcfs", "easy", "conservative"] {
                 let mut state = state.clone();
                 state.settings.set("policy", policy).expect("it is one");
-                let supposed = plan::plan_if_kept(&state, now, *job, negotiation.id(), &nodes);
+                let supposed = plan::plan_if_kept(&state, now, (*job, negotiation.id()), &nodes, Span::ZERO);
                 let mut kept_for_it = Replay::of(state);
                 kept_for_it.follow(&kept).expect("they are free, or kept for it");
                 let real = plan::plan(kept_for_it.state(), now, Scope::Estimates);
@@ -268,9 +274,18 @@ impl Walk<'_> {
         } else if self.dice.chance(30) {
             ask.what = Asked::Nodes { cluster: Some("d".to_owned()) };
         }
-        if self.dice.chance(20) {
-            ask.what = Asked::Cores { cluster: None };
-            if self.dice.chance(30) {
+        if self.dice.chance(30) {
+            let (cluster, name) = (None, "gpu".to_owned());
+            ask.what = match self.dice.number(0, 6) {
+                0..=3 => Asked::Cores { cluster },
+                4 => {
+                    (ask.quantity, ask.least) = (100 * ask.quantity, 1);
+                    Asked::Memory { cluster }
+                }
+                5 => Asked::Devices { cluster, name },
+                _ => Asked::Licences { cluster, name: "matlab".to_owned() },
+            };
+            if !matches!(ask.what, Asked::Licences { .. }) && self.dice.chance(30) {
                 ask.nodes = vec![format!("n{}", self.scene.held(job)[0])];
             }
         }
@@ -529,8 +544,8 @@ impl Walk<'_> {
             let open: Vec<_> = negotiations.open().map(|negotiation| (negotiation.id(), negotiation.phase())).collect();
             assert!(open.is_empty(), "job {job} still negotiates: {open:?}");
             assert!(entry.promised_nodes().next().is_none(), "job {job} still holds nodes");
-            let awaits_cores = entry.started().is_some_and(|started| started.awaits_cores());
-            assert!(!awaits_cores, "nobody knows how many cores job {job} has");
+            let awaits_agents = entry.started().is_some_and(|started| started.awaits_agents());
+            assert!(!awaits_agents, "nobody knows how many cores job {job} has");
         }
         for (job, app) in self.scene.apps.iter().filter(|(_, app)| app.ended.is_none()) {
             let Some(entry) = state.jobs().get(job).filter(|entry| entry.run == app.run) else { continue };

@@ -319,7 +319,10 @@ fn nodes_that_are_held_from_one_who_waits_for_them() {
     }
     delays.at(world.now(), false);
     let nodes = vec![free.expect("one is")];
-    objects(Rule::Delays, delays.durable(&Fact::NodesHeld { job: grows, negotiation: FIRST, nodes }));
+    objects(
+        Rule::Delays,
+        delays.durable(&Fact::NodesHeld { job: grows, negotiation: FIRST, nodes, grants: Default::default() }),
+    );
 }
 
 #[test]

@@ -1,0 +1,316 @@
+//! What of the nodes that an application holds may be negotiated, cores, memory and devices, and licences beside them: how
+//! much of it the application has, and how much more it could have.
+
+use negotiation::{Direction, Item, Quantity, Reason, Resource, SetRule, Template};
+use rms_model::{ClusterId, Devices, Inventory, JobId, Mebibytes, NodeId, Slice, Span, Time};
+
+use super::Negotiations;
+use super::answer::Grant;
+use crate::plan;
+use crate::state::constraint_of;
+use crate::state::job::{Phase, Started};
+
+impl Negotiations<'_> {
+    /// More of each of the nodes that the item is about, as much as the one with the least left has; for as long as it runs,
+    /// which may be so much longer by the same negotiation.
+    pub(super) fn grant_inside(&self, now: Time, job: JobId, item: &Item, longer: Span) -> Grant {
+        let Some(cluster) = cluster_of(&item.resource) else { return Grant::Never(Reason::Policy) };
+        let nodes = match self.nodes_inside(job, item) {
+            Ok(nodes) => nodes,
+            Err(reason) => return Grant::Never(reason),
+        };
+        if self.awaits_agents(job) {
+            return Grant::NotNow;
+        }
+        let room = self.spare_inside(now, job, &item.resource, &nodes, longer).into_iter().min().unwrap_or(0);
+        let most = Quantity(item.quantity.0.min(room));
+        // Nobody has to give any back; who shares a node may have more when another job ends there.
+        let state = self.context.state();
+        let no_room = if state.is_shared(cluster) { Grant::NotNow } else { Grant::Never(Reason::NoResources) };
+        item.greatest(Direction::Grow, most).map_or(no_room, Grant::Of)
+    }
+
+    /// # Errors
+    /// Why the application cannot give this back.
+    pub(super) fn check_inside_back(&self, job: JobId, item: &Item) -> Result<(), Reason> {
+        let nodes = self.nodes_inside(job, item)?;
+        // One change of what it has at a time, or nobody could say what a failed one is to be taken back to.
+        if self.awaits_agents(job) {
+            return Err(Reason::Changed);
+        }
+        let keeps_enough = |node: &NodeId| {
+            let held = self.held_inside(job, &item.resource, *node);
+            match &item.resource {
+                Resource::Devices(..) => item.quantity.0 <= held,
+                Resource::Cores(_) | Resource::Memory(_) => item.quantity.0 < held,
+                Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => false,
+            }
+        };
+        if nodes.iter().all(keeps_enough) { Ok(()) } else { Err(Reason::Policy) }
+    }
+
+    /// The nodes that an item is about: those it names, or all that the application holds on the cluster.
+    ///
+    /// # Errors
+    /// They are not its own, it has not as much there as the item says, or nothing is counted there for it.
+    pub(super) fn nodes_inside(&self, job: JobId, item: &Item) -> Result<Vec<NodeId>, Reason> {
+        let cluster = cluster_of(&item.resource).ok_or(Reason::Policy)?;
+        // What it has for a time would have to be taken back by force: a job's threads ask nobody.
+        if item.terms.duration.is_some() || item.terms.give_back_by.is_some() {
+            return Err(Reason::Policy);
+        }
+        let is_counted = match &item.resource {
+            Resource::Cores(_) => true,
+            // Where a node belongs to one job at a time, all of its memory and devices do.
+            Resource::Memory(_) | Resource::Devices(..) => self.context.state().is_shared(cluster),
+            Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => false,
+        };
+        let nodes = self.staying_on(job, cluster);
+        let (are_its_own, nodes) = match item.nodes.is_empty() {
+            true => (!nodes.is_empty(), nodes),
+            false => (item.nodes.iter().all(|node| nodes.contains(node)), item.nodes.iter().copied().collect()),
+        };
+        if !are_its_own || !is_counted {
+            return Err(Reason::Policy);
+        }
+        if self.least_inside(job, &item.resource, &nodes) != item.held {
+            return Err(Reason::Changed);
+        }
+        // Who has named no memory has no limit, and nothing that could be more or less.
+        let is_unlimited = matches!(item.resource, Resource::Memory(_)) && item.held == Quantity(0);
+        if is_unlimited { Err(Reason::Policy) } else { Ok(nodes) }
+    }
+
+    /// Its nodes of a cluster but those that it is to leave.
+    pub(super) fn staying_on(&self, job: JobId, cluster: ClusterId) -> Vec<NodeId> {
+        let Some(started) = self.context.state().jobs()[&job].started() else { return Vec::new() };
+        let is_meant = |node: &&NodeId| {
+            let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
+            self.context.state().nodes()[*node].cluster == cluster && !is_departing
+        };
+        started.nodes.iter().filter(is_meant).copied().collect()
+    }
+
+    /// What an item about these nodes says is held: what it has where it has the least.
+    pub(super) fn least_inside(&self, job: JobId, resource: &Resource, nodes: &[NodeId]) -> Quantity {
+        let least = nodes.iter().map(|node| self.held_inside(job, resource, *node)).min();
+        Quantity(least.unwrap_or(0))
+    }
+
+    fn held_inside(&self, job: JobId, resource: &Resource, node: NodeId) -> u64 {
+        match resource {
+            Resource::Cores(_) => self.cores_of(job, node).into(),
+            Resource::Memory(_) => self.memory_of(job, node).0,
+            Resource::Devices(_, name) => {
+                self.devices_of(job, node).serving(name).map(|(_, count)| u64::from(count)).sum()
+            }
+            Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => 0,
+        }
+    }
+
+    pub(super) fn cores_of(&self, job: JobId, node: NodeId) -> u32 {
+        let (entry, known) = (&self.context.state().jobs()[&job], &self.context.state().nodes()[&node].inventory);
+        entry.started().map_or(0, |started| started.cores_on(node, entry.cpus_given(node, known)))
+    }
+
+    /// The memory that it was given of a node; 0: it has no limit.
+    pub(crate) fn memory_of(&self, job: JobId, node: NodeId) -> Mebibytes {
+        let state = self.context.state();
+        let (entry, known) = (&state.jobs()[&job], &state.nodes()[&node].inventory);
+        match (entry.part_of(node, known), entry.started()) {
+            (Some(part), _) => part.memory,
+            // It may have asked for less than all that it has.
+            (None, Some(started)) => match constraint_of(&entry.spec, &started.request).memory {
+                Mebibytes(0) => known.memory,
+                asked => asked,
+            },
+            (None, None) => Mebibytes(0),
+        }
+    }
+
+    pub(crate) fn devices_of(&self, job: JobId, node: NodeId) -> Devices {
+        let state = self.context.state();
+        let known = &state.nodes()[&node].inventory;
+        let part = state.jobs()[&job].part_of(node, known);
+        part.map_or_else(|| known.devices.clone(), |part| part.amount().devices)
+    }
+
+    /// Of each node what neither this job nor anybody else has, or is to have before it ends.
+    fn spare_inside(&self, now: Time, job: JobId, resource: &Resource, nodes: &[NodeId], longer: Span) -> Vec<u64> {
+        let state = self.context.state();
+        let are_shared = nodes.iter().any(|node| state.is_shared(state.nodes()[node].cluster));
+        if !are_shared {
+            return nodes.iter().map(|node| self.spare_on_own(job, *node).into()).collect();
+        }
+        let spare = plan::spare(state, now, job, nodes, longer);
+        let spare = nodes.iter().zip(spare).map(|(node, spare)| {
+            let inventory = &state.nodes()[node].inventory;
+            match resource {
+                Resource::Cores(_) => self.spare_cpus(job, *node, inventory, &spare).into(),
+                Resource::Memory(_) => {
+                    let is_alone = state.jobs()[&job].part_of(*node, inventory).is_none();
+                    let own = if is_alone {
+                        inventory.memory.0 - self.memory_of(job, *node).0.min(inventory.memory.0)
+                    } else {
+                        0
+                    };
+                    spare.memory.0.saturating_add(own)
+                }
+                Resource::Devices(_, name) => spare.devices.serving(name).map(|(_, count)| u64::from(count)).sum(),
+                Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => 0,
+            }
+        });
+        spare.collect()
+    }
+
+    fn spare_cpus(&self, job: JobId, node: NodeId, inventory: &Inventory, spare: &Slice) -> u32 {
+        let entry = &self.context.state().jobs()[&job];
+        let threads = if entry.spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
+        let n_own = entry.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len());
+        let most = (n_own + spare.cores).saturating_mul(threads).min(inventory.cpus);
+        most.saturating_sub(self.cores_of(job, node))
+    }
+
+    /// Cores of a node that belongs to one job at a time.
+    fn spare_on_own(&self, job: JobId, node: NodeId) -> u32 {
+        let all = self.n_cpus(node);
+        let others = self.context.state().nodes()[&node].holders.iter().filter(|holder| **holder != job);
+        let of_others = others.map(|holder| match self.context.state().jobs().get(holder).map(|entry| &entry.phase) {
+            Some(Phase::Started(started)) => started.cores_kept_on(node, all),
+            // A node is kept whole for who may get it, and by a ghost.
+            Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) | None => all,
+        });
+        let of_others = of_others.fold(0, u32::saturating_add);
+        all.saturating_sub(of_others).saturating_sub(self.cores_of(job, node))
+    }
+
+    fn n_cpus(&self, node: NodeId) -> u32 {
+        self.context.state().nodes().get(&node).map_or(0, |entry| entry.inventory.cpus)
+    }
+
+    /// Has an agent yet to say that the job keeps to what it was last given?
+    pub(super) fn awaits_agents(&self, job: JobId) -> bool {
+        self.context.state().jobs()[&job].started().is_some_and(Started::awaits_agents)
+    }
+
+    /// Is more needed than there is in the nodes, or on the cluster? Waiting helps nobody then.
+    pub(super) fn is_beyond_nodes(&self, job: JobId, item: &Item) -> bool {
+        let Some(cluster) = cluster_of(&item.resource) else { return false };
+        let state = self.context.state();
+        let least = item.held.0.saturating_add(item.terms.least.0);
+        let has_enough = |node: &NodeId| {
+            let Some(known) = state.nodes().get(node) else { return false };
+            let all = match &item.resource {
+                Resource::Cores(_) => known.inventory.cpus.into(),
+                Resource::Memory(_) => known.inventory.memory.0,
+                Resource::Devices(_, name) => {
+                    known.inventory.devices.serving(name).map(|(_, count)| u64::from(count)).sum()
+                }
+                Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => u64::MAX,
+            };
+            all >= least
+        };
+        match &item.resource {
+            Resource::Licences(_, name) => u64::from(self.all_licences(cluster, name)) < least,
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) if item.nodes.is_empty() => {
+                !self.staying_on(job, cluster).iter().all(has_enough)
+            }
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => !item.nodes.iter().all(has_enough),
+            Resource::Nodes(_) | Resource::Time => false,
+        }
+    }
+
+    /// So many of a device of a node beside those that it has, or so many of those fewer, the last ones first.
+    pub(super) fn change_devices(
+        &self,
+        node: NodeId,
+        part: &mut rms_model::Grant,
+        name: &str,
+        direction: Direction,
+        mut count: u32,
+    ) {
+        let state = self.context.state();
+        let Some(known) = state.nodes().get(&node) else { return };
+        match direction {
+            Direction::Grow => {
+                // What it has some of comes first, so that its devices are alike where they can be.
+                let serving = known.inventory.devices.serving(name);
+                let mut names: Vec<String> = serving.map(|(own, _)| own.to_owned()).collect();
+                names.sort_by_key(|own| part.devices.get(own).is_none_or(rms_model::Indices::is_empty));
+                for own in names {
+                    let more = state.shared().more_devices(node, known, &own, count);
+                    count -= more.len();
+                    if !more.is_empty() {
+                        part.devices.entry(own).or_default().insert_all(&more);
+                    }
+                }
+            }
+            Direction::Shrink => {
+                for (_, indices) in part.devices.iter_mut().rev().filter(|(own, _)| Devices::serves(own, name)) {
+                    let n_kept = indices.len().saturating_sub(count);
+                    count -= indices.len() - n_kept;
+                    *indices = indices.iter().take(n_kept as usize).collect();
+                }
+                part.devices.retain(|_, indices| !indices.is_empty());
+            }
+        }
+    }
+
+    fn all_licences(&self, cluster: ClusterId, name: &str) -> u32 {
+        let state = self.context.state();
+        state.clusters().get(&cluster).map_or(0, |known| state.settings().licences_of(known).count(name))
+    }
+
+    /// How many licences of this name it has of a cluster.
+    pub(super) fn n_licences(&self, job: JobId, cluster: ClusterId, name: &str) -> u32 {
+        match self.n_nodes_on(job, cluster) {
+            0 => 0,
+            _ => self.context.state().jobs()[&job].licences_on(cluster).count(name),
+        }
+    }
+
+    /// More licences of a cluster, as many as nobody has or is to have before the application ends.
+    pub(super) fn grant_licences(&self, now: Time, job: JobId, item: &Item, longer: Span) -> Grant {
+        let Resource::Licences(cluster, name) = &item.resource else { return Grant::Never(Reason::Policy) };
+        if let Err(reason) = self.check_licences(job, item) {
+            return Grant::Never(reason);
+        }
+        let spare = plan::spare_licences(self.context.state(), now, job, *cluster, name, longer);
+        let most = Quantity(item.quantity.0.min(spare.into()));
+        item.greatest(Direction::Grow, most).map_or(Grant::NotNow, Grant::Of)
+    }
+
+    /// # Errors
+    /// Why nothing can be said of these licences: it has no node of their cluster, or not as many of them as the item says.
+    pub(super) fn check_licences(&self, job: JobId, item: &Item) -> Result<(), Reason> {
+        let Resource::Licences(cluster, name) = &item.resource else { return Err(Reason::Policy) };
+        let is_lent = item.terms.duration.is_some() || item.terms.give_back_by.is_some();
+        if is_lent || self.n_nodes_on(job, *cluster) == 0 {
+            return Err(Reason::Policy);
+        }
+        let is_as_held = item.held.0 == u64::from(self.n_licences(job, *cluster, name));
+        if is_as_held { Ok(()) } else { Err(Reason::Changed) }
+    }
+}
+
+/// The cluster of what is inside nodes, or of licences.
+fn cluster_of(resource: &Resource) -> Option<ClusterId> {
+    match resource {
+        Resource::Nodes(cluster)
+        | Resource::Cores(cluster)
+        | Resource::Memory(cluster)
+        | Resource::Devices(cluster, _)
+        | Resource::Licences(cluster, _) => Some(*cluster),
+        Resource::Time => None,
+    }
+}
+
+/// Is it about nodes and about what is inside of them, or licences, at once, and not as alternatives?
+pub(super) fn mixes_with_nodes(template: &Template) -> bool {
+    let live = || template.items().iter().filter(|item| item.is_live());
+    let is_inside = |item: &&Item| item.resource.is_inside_nodes() || matches!(item.resource, Resource::Licences(..));
+    let are_alternatives =
+        |one: &Item, other: &Item| one.set == other.set && template.rules()[usize::from(one.set)] == SetRule::OneOf;
+    let mut nodes = live().filter(|item| matches!(item.resource, Resource::Nodes(_)));
+    nodes.any(|nodes| live().filter(is_inside).any(|inside| !are_alternatives(nodes, inside)))
+}

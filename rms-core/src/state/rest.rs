@@ -1,0 +1,76 @@
+//! How the state changes as running applications get memory, devices and licences and give some back.
+
+use std::collections::BTreeMap;
+
+use negotiation::NegotiationId;
+use rms_model::{ClusterId, Devices, Grant, JobId, NodeId};
+
+use super::cores::whole;
+use super::{Bumped, Misfit, State};
+use crate::state::course::{Changed, OwnLicences};
+use crate::state::job::{Phase, Share};
+
+impl State {
+    /// All nodes hear of it, as of cores; until all of them have said so it has what it had, too.
+    pub(super) fn set_grants(
+        &mut self,
+        job: JobId,
+        by: NegotiationId,
+        grants: &BTreeMap<NodeId, Grant>,
+        bumped: &mut Bumped<'_>,
+    ) -> Result<(), Misfit> {
+        self.forget_settled(job)?;
+        let wholes: BTreeMap<NodeId, Grant> =
+            grants.keys().filter_map(|node| Some((*node, whole(&self.nodes.get(node)?.inventory)))).collect();
+        let known = &mut self.started_mut(job)?.grants;
+        let before = |(node, grant): (&NodeId, &Grant)| {
+            let was = known.insert(*node, grant.clone());
+            Some((*node, was.or_else(|| wholes.get(node).cloned())?))
+        };
+        let before: Vec<(NodeId, Grant)> = grants.iter().filter_map(before).collect();
+        self.edit_evolved(job, |shares, evolved| {
+            evolved.generation += 1;
+            for (node, was) in before {
+                // Where no process is left, nobody has to say so.
+                let is_in_force = shares.get(&node) == Some(&Share::Ended);
+                evolved.changed.insert(node, Changed { was, generation: evolved.generation, by, is_in_force });
+            }
+        })?;
+        let negotiation = self.jobs.get_mut(&job).and_then(|entry| entry.negotiations.as_mut()?.get_mut(by));
+        if let Some(negotiation) = negotiation {
+            negotiation.is_handed_over = true;
+        }
+        self.recount(job);
+        let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
+        alive.into_iter().for_each(|node| self.bump(node, bumped));
+        Ok(())
+    }
+
+    /// What it had before changes to which all of its processes keep is its own no more.
+    pub(super) fn forget_settled(&mut self, job: JobId) -> Result<(), Misfit> {
+        let started = self.started_mut(job)?;
+        if !started.awaits_agents() {
+            started.evolved.iter_mut().for_each(|evolved| evolved.changed.clear());
+        }
+        Ok(())
+    }
+
+    /// No node has a part in that.
+    pub(super) fn set_licences(
+        &mut self,
+        job: JobId,
+        by: NegotiationId,
+        cluster: ClusterId,
+        licences: &Devices,
+    ) -> Result<(), Misfit> {
+        let mut is_evolved = false;
+        self.edit_job(job, |entry| {
+            let was = entry.licences_on(cluster).clone();
+            let Phase::Started(started) = &mut entry.phase else { return };
+            let Some(evolved) = &mut started.evolved else { return };
+            evolved.licences.insert(cluster, OwnLicences { licences: licences.clone(), was, by });
+            is_evolved = true;
+        })?;
+        if is_evolved { Ok(()) } else { Err(Misfit::Phase { job, needed: "evolving" }) }
+    }
+}
