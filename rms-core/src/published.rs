@@ -113,6 +113,8 @@ impl Published {
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }
             | Fact::CoresInForce { .. }
+            | Fact::CpusShared { .. }
+            | Fact::CpusInForce { .. }
             | Fact::NodesReleased { .. }
             | Fact::Audited { .. }
             | Fact::NodesGhosted { .. }

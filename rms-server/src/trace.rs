@@ -82,7 +82,9 @@ pub fn fact(fact: &Fact) {
         | Fact::LoanCalled { job, .. }
         | Fact::LoanEnded { job, .. }
         | Fact::CoresSet { job, .. }
-        | Fact::CoresInForce { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
+        | Fact::CoresInForce { job, .. }
+        | Fact::CpusShared { job, .. }
+        | Fact::CpusInForce { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::LauncherLinkChanged { job, .. }
         | Fact::LauncherRequested { job, .. }
         | Fact::LauncherLaunched { job, .. }
