@@ -50,6 +50,6 @@ pub use request::{Request, View};
 pub use resizing::{OfferRule, ShrinkRule};
 pub use resources::{Inventory, Mebibytes, NodeAdmin, NodeLink};
 pub use settings::Settings;
-pub use sharing::{CoreShare, MaxSlowdown, Ratio, RuntimeModel};
+pub use sharing::{CoreShare, CpuLoans, MaxSlowdown, Ratio, RuntimeModel};
 pub use sizes::Sizes;
 pub use time::{Span, Time};

@@ -60,8 +60,6 @@ pub struct SharingSettings {
     pub max_candidates: Option<u32>,
     /// By which run times are estimated.
     pub runtime_model: RuntimeModel,
-    /// May a guest have free nodes beside those of its mates?
-    pub mix_free_nodes: bool,
 }
 
 impl Default for SharingSettings {
@@ -72,7 +70,6 @@ impl Default for SharingSettings {
             max_mates: 2,
             max_candidates: None,
             runtime_model: RuntimeModel::Worst,
-            mix_free_nodes: false,
         }
     }
 }
@@ -201,6 +198,16 @@ impl RuntimeModel {
             }
         }
     }
+}
+
+/// What a job has lent of its CPUs, and what it has had of others' (004).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CpuLoans {
+    /// Core-milliseconds.
+    pub lent: u64,
+    /// Core-milliseconds.
+    pub borrowed: u64,
 }
 
 /// What a job has of so many nodes, alike on each: cores, of those that it asked for.

@@ -233,7 +233,6 @@ struct SettingsText {
     max_mates: Option<Spanned<Scalar>>,
     max_candidates: Option<Spanned<Scalar>>,
     runtime_model: Option<Spanned<Scalar>>,
-    mix_free_nodes: Option<Spanned<Scalar>>,
 }
 
 impl SettingsText {
@@ -284,7 +283,6 @@ impl SettingsText {
             ("max_mates", &self.max_mates),
             ("max_candidates", &self.max_candidates),
             ("runtime_model", &self.runtime_model),
-            ("mix_free_nodes", &self.mix_free_nodes),
         ]
     }
 }

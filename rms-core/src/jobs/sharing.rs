@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use rms_model::sharing::asked;
-use rms_model::{Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Time};
+use rms_model::{CoreShare, Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Span, Time};
 
 use super::Jobs;
 use crate::plan::{self, Inside, Lent, Placed};
 use crate::share;
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase};
-use crate::state::sharing::{Loan, Sharing};
-use crate::state::{constraint_of, pieces_of};
+use crate::state::sharing::{Loan, Sharing, millis, whole_seconds};
+use crate::state::{constraint_of, cores_asked, pieces_of, takes_whole_nodes};
 use crate::step::Step;
 
 impl Jobs<'_> {
@@ -29,13 +29,27 @@ impl Jobs<'_> {
         }
         let nodes: Vec<NodeId> = lent.iter().map(|lent| lent.node).collect();
         let run = self.state().jobs()[&job].run.next();
+        let guest_end = now + self.time_inside(job, &request, &lent);
+        // The cores are nobody's before they are the guest's.
+        for (mate, loans) in loans {
+            self.change_cpus(now, step, mate, Some(guest_end), |sharing, _| sharing.lent.extend(loans));
+        }
         self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
         let mates = lent.iter().map(|lent| (lent.node, lent.mate)).collect();
-        let guest_end = self.change_cpus(now, step, job, None, |sharing, _| sharing.mates = mates);
-        for (mate, loans) in loans {
-            self.change_cpus(now, step, mate, guest_end, |sharing, _| sharing.lent.extend(loans));
-        }
+        self.change_cpus(now, step, job, None, |sharing, _| sharing.mates = mates);
         self.context.announce(step, job);
+    }
+
+    /// How long a guest takes with what it is lent.
+    fn time_inside(&self, job: JobId, request: &Request, lent: &[Lent]) -> Span {
+        let (state, spec) = (self.state(), &self.state().jobs()[&job].spec);
+        let parts = lent.iter().map(|Lent { node, mate: _, cores }| {
+            let known = &state.nodes()[node];
+            let asked = cores_asked(spec, request, &known.inventory, state.is_shared(known.cluster));
+            CoreShare { n_nodes: 1, has: *cores, asked }
+        });
+        let work = asked(parts.clone()).saturating_mul(millis(request.wall));
+        whole_seconds(work, state.settings().sharing.runtime_model.rate(parts))
     }
 
     /// 004, Listing 1: whoever has to wait is looked for mates right after his static trial, before the next in the queue is
@@ -65,7 +79,8 @@ impl Jobs<'_> {
         let state = self.state();
         let (spec, known) = (&state.jobs()[&job].spec, &state.nodes()[&node]);
         let memory = constraint_of(spec, request).memory;
-        if !state.is_shared(known.cluster) {
+        // Whoever asks for whole nodes has of those that others hold what no one else counts on.
+        if !state.is_shared(known.cluster) || takes_whole_nodes(spec) {
             return Grant { memory, ..Grant::default() };
         }
         let pieces = pieces_of(spec, request, &known.inventory);

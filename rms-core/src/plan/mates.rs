@@ -11,7 +11,7 @@ use super::slowdown::{Fraction, Mate, Wanted, select_valid};
 use super::{Placed, Placement};
 use crate::state::job::Started;
 use crate::state::sharing::{millis, whole_seconds};
-use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, least_cores, pieces_of};
+use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, least_cores};
 
 /// Who begins inside others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,13 +289,9 @@ impl<'a> Mates<'a> {
                 return true;
             }
             let has_memory = constraint.memory.0 + of_host <= known.inventory.memory.0 || constraint.memory.0 == 0;
-            let has_room = || match self.state.left_of(node) {
-                Some(left) => {
-                    let pieces = pieces_of(guest.spec, guest.request, &known.inventory);
-                    pieces.iter().any(|piece| {
-                        !piece.is_whole && left.memory >= piece.slice.memory && left.devices.cover(&piece.slice.devices)
-                    })
-                }
+            let is_part = host.part_of(node, &known.inventory).is_some();
+            let has_room = || match self.state.left_of(node).filter(|_| is_part) {
+                Some(left) => left.memory >= constraint.memory && left.devices.cover(&constraint.devices),
                 // The devices of a node that belongs to one job are its own.
                 None => has_memory && constraint.devices.is_empty(),
             };

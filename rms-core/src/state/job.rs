@@ -281,6 +281,7 @@ impl Job {
             outcome,
             usage: started.map(|started| started.usage).unwrap_or_default(),
             evolution: started.and_then(|started| started.evolved.as_ref()?.history(ended)),
+            loans: started.and_then(|started| Some(started.loans_at(ended, started.sharing.as_deref()?))),
         }
     }
 }

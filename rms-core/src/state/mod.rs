@@ -94,7 +94,7 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) own_depth: Option<u32>,
     /// Of jobs that are over.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Slowdowns::is_empty")]
     pub(crate) slowdowns: Slowdowns,
     #[serde(skip)]
     pub(crate) index: index::Index,

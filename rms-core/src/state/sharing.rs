@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::sharing::asked;
-use rms_model::{CoreShare, Grant, Indices, Inventory, JobId, NodeId, Span, Time};
+use rms_model::{CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{Bumped, Misfit, State, cores_asked};
@@ -36,12 +36,9 @@ pub struct Sharing {
     /// Its processes did not leave CPUs that they were told to: it lends no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stubborn: bool,
-    /// Core-milliseconds that it has lent until `since`.
+    /// Until `since`.
     #[serde(default)]
-    pub time_lent: u64,
-    /// The same that it has had of others.
-    #[serde(default)]
-    pub time_borrowed: u64,
+    pub loans: CpuLoans,
 }
 
 /// What a guest has of one node.
@@ -132,6 +129,18 @@ impl Started {
         of_nodes.saturating_add(self.sharing.as_ref().map_or(0, |sharing| sharing.generation))
     }
 
+    /// What it will have lent and borrowed by then.
+    pub(super) fn loans_at(&self, at: Time, sharing: &Sharing) -> CpuLoans {
+        let took = millis(at.since(sharing.since));
+        let n_lent: u64 = sharing.lent.values().map(|loan| u64::from(loan.cores.len())).sum();
+        let borrowed = |node: &NodeId| self.grants.get(node).map_or(0, |grant| u64::from(grant.cores.len()));
+        let n_borrowed: u64 = sharing.mates.keys().map(borrowed).sum();
+        CpuLoans {
+            lent: sharing.loans.lent.saturating_add(took.saturating_mul(n_lent)),
+            borrowed: sharing.loans.borrowed.saturating_add(took.saturating_mul(n_borrowed)),
+        }
+    }
+
     /// What is left of its part of a node beside what it lends.
     pub(super) fn without_lent(&self, node: NodeId, inventory: &Inventory, part: Option<Grant>) -> Option<Grant> {
         let loan = self.sharing.as_ref().and_then(|sharing| sharing.lent.get(&node));
@@ -173,21 +182,11 @@ impl State {
                 generation: 0,
                 awaited: BTreeSet::new(),
                 is_stubborn: false,
-                time_lent: 0,
-                time_borrowed: 0,
+                loans: CpuLoans::default(),
             });
         };
-        let took = millis(now.since(sharing.since));
-        let n_lent: u64 = sharing.lent.values().map(|loan| u64::from(loan.cores.len())).sum();
-        let borrowed = |node: &NodeId| started.grants.get(node).map_or(0, |grant| u64::from(grant.cores.len()));
-        let n_borrowed: u64 = sharing.mates.keys().map(borrowed).sum();
-        Some(Sharing {
-            done: sharing.done_at(now),
-            since: now,
-            time_lent: sharing.time_lent.saturating_add(took.saturating_mul(n_lent)),
-            time_borrowed: sharing.time_borrowed.saturating_add(took.saturating_mul(n_borrowed)),
-            ..sharing.clone()
-        })
+        let loans = started.loans_at(now, sharing);
+        Some(Sharing { done: sharing.done_at(now), since: now, loans, ..sharing.clone() })
     }
 
     /// Is it a guest on this node whose CPUs have yet to be left?

@@ -18,6 +18,11 @@ pub struct Slowdowns {
 const UNIT: u128 = 1 << 40;
 
 impl Slowdowns {
+    /// Is none of a job?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.n_jobs == 0
+    }
+
     /// One more job was in the system for so long and had asked for so much.
     pub(crate) fn add(&mut self, response: Span, requested: Span) {
         let requested = u128::from(millis(requested).max(1));

@@ -12,7 +12,6 @@ pub(super) fn get(settings: &SharingSettings, key: &str) -> Option<String> {
         "max_mates" => settings.max_mates.to_string(),
         "max_candidates" => or_none(&settings.max_candidates),
         "runtime_model" => settings.runtime_model.word().to_owned(),
-        "mix_free_nodes" => settings.mix_free_nodes.to_string(),
         _ => return None,
     })
 }
@@ -31,9 +30,6 @@ pub(super) fn set(settings: &mut SharingSettings, key: &str, value: &str) -> Res
         "runtime_model" => {
             let model = RuntimeModel::ALL.into_iter().find(|model| model.word() == value);
             settings.runtime_model = model.ok_or_else(|| bad(key, value, "ideal or worst"))?;
-        }
-        "mix_free_nodes" => {
-            settings.mix_free_nodes = value.parse().map_err(|_| bad(key, value, "true or false"))?;
         }
         _ => return Err(SettingError::Unknown(key.to_owned())),
     }
