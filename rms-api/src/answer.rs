@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner, Policy, Profile,
-    Request, ResourceRequest, Run, Slice, Span, Time,
+    ClusterId, CpuLoans, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner,
+    Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -191,6 +191,33 @@ pub struct JobDetail {
     /// What it has of nodes that it shares, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub grants: BTreeMap<String, Grant>,
+    /// Once it has lent CPUs or begun on those of others (004).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<SharingDetail>,
+}
+
+/// What a running job has lent and borrowed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharingDetail {
+    /// The wall time that it asked for; with fewer CPUs it may take longer.
+    pub asked_wall: Span,
+    pub lent: Vec<LoanLine>,
+    pub borrowed: Vec<LoanLine>,
+    /// Until now.
+    pub loans: CpuLoans,
+}
+
+/// Cores of one node that one job has of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoanLine {
+    pub node: String,
+    /// The other one.
+    pub job: JobId,
+    pub cores: Indices,
+    /// Since when the two share what they have now.
+    pub since: Time,
+    /// The owner's processes have left them.
+    pub is_in_force: bool,
 }
 
 /// How many cores of a node a job has.

@@ -1,6 +1,6 @@
 //! The JSON forms of jobs, those that run and those that are over; their fields are an interface and only grow.
 
-use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState};
+use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState, LoanLine, SharingDetail};
 use rms_model::labels::Label;
 use rms_model::{JobRecord, Work};
 use serde_json::{Value, json};
@@ -72,6 +72,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "begin": json::time(spec.begin),
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
         "grants": detail.grants.iter().map(|(node, grant)| (node.clone(), json::grant(grant))).collect::<serde_json::Map<_, _>>(),
+        "sharing": detail.sharing.as_ref().map(sharing),
         "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
     });
     if let (Value::Object(line), Value::Object(more)) = (&mut value, more) {
@@ -79,6 +80,34 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
     }
     add_labels(&mut value, spec.labels.all());
     value
+}
+
+/// Core-seconds of core-milliseconds.
+fn secs(core_millis: u64) -> f64 {
+    core_millis as f64 / 1000.0
+}
+
+/// How long it was in the system, in its wall times as it asked for them (004, eq. 4); nothing if it never ran.
+fn slowdown(record: &JobRecord) -> Option<f64> {
+    record.started?;
+    let asked = record.request.wall.as_secs_f64();
+    (asked > 0.0).then(|| record.ended.since(record.submitted).as_secs_f64() / asked)
+}
+
+/// What a job has lent and borrowed.
+fn sharing(detail: &SharingDetail) -> Value {
+    let loan = |line: &LoanLine| {
+        let LoanLine { node, job, cores, since, is_in_force } = line;
+        json!({"node": node, "job": json::job_id(*job), "cores": cores.to_string(), "since": json::time(Some(*since)),
+            "in_force": is_in_force})
+    };
+    json!({
+        "asked_wall_ms": json::span(detail.asked_wall),
+        "lent": detail.lent.iter().map(loan).collect::<Vec<_>>(),
+        "borrowed": detail.borrowed.iter().map(loan).collect::<Vec<_>>(),
+        "cpu_time_lent_s": secs(detail.loans.lent),
+        "cpu_time_borrowed_s": secs(detail.loans.borrowed),
+    })
 }
 
 pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
@@ -99,6 +128,9 @@ pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
         "cpu_ms": json::span(record.usage.cpu),
         "peak_memory_kib": record.usage.peak_memory_kib,
         "stages_held": stages::evolution(record.evolution.as_ref()),
+        "cpu_time_lent_s": record.loans.map(|loans| secs(loans.lent)),
+        "cpu_time_borrowed_s": record.loans.map(|loans| secs(loans.borrowed)),
+        "slowdown": slowdown(record),
     });
     add_labels(&mut value, record.labels.all());
     value

@@ -99,6 +99,8 @@ pub fn resources(asked: &ResourceRequest) -> Value {
         "exclusive": asked.exclusive,
         "packing": asked.packing.word(),
         "one_thread_a_core": asked.one_thread_a_core,
+        "share": asked.share,
+        "min_cpus_per_node": asked.min_cpus_per_node,
     })
 }
 

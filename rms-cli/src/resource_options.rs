@@ -43,6 +43,12 @@ pub struct ResourceOptions {
     /// nomultithread: its CPUs are whole cores, whose other threads stay idle
     #[arg(long, value_name = "HINT")]
     pub hint: Option<Hint>,
+    /// Lend CPUs of its nodes while it runs, and begin on those that others lend (policy slowdown)
+    #[arg(long, conflicts_with = "exclusive")]
+    pub share: bool,
+    /// Keep at least so many CPUs on each node while it shares; without it, one for each task there
+    #[arg(long, value_name = "COUNT", requires = "share")]
+    pub min_cpus_per_node: Option<u32>,
 }
 
 /// Why flags make no request for resources.
@@ -82,6 +88,8 @@ impl ResourceOptions {
             pack: if packs { self.pack } else { lower.pack },
             spread: if packs { self.spread } else { lower.spread },
             hint: self.hint.or(lower.hint),
+            share: self.share || lower.share,
+            min_cpus_per_node: self.min_cpus_per_node.or(lower.min_cpus_per_node),
         }
     }
 
@@ -119,6 +127,8 @@ impl ResourceOptions {
             exclusive: self.exclusive,
             packing: if self.spread { Packing::Spread } else { Packing::Pack },
             one_thread_a_core: self.hint == Some(Hint::Nomultithread),
+            share: self.share,
+            min_cpus_per_node: self.min_cpus_per_node.unwrap_or(0),
         })
     }
 
@@ -138,6 +148,8 @@ impl ResourceOptions {
             exclusive: self.exclusive.then_some(true),
             packing: (self.pack || self.spread).then_some(asked.packing),
             one_thread_a_core: self.hint.map(|_| asked.one_thread_a_core),
+            share: self.share.then_some(true),
+            min_cpus_per_node: self.min_cpus_per_node,
         })
     }
 }
@@ -282,6 +294,8 @@ mod tests {
             ("--hint=nomultithread", ResourceRequest { one_thread_a_core: true, ..nothing() }),
             ("--hint compute_bound", ResourceRequest { one_thread_a_core: true, ..nothing() }),
             ("--hint=multithread", nothing()),
+            ("--share", ResourceRequest { share: true, ..nothing() }),
+            ("--share --min-cpus-per-node=2", ResourceRequest { share: true, min_cpus_per_node: 2, ..nothing() }),
         ] {
             assert_eq!(request(words), asked, "{words}");
         }
@@ -298,6 +312,8 @@ mod tests {
             ("--gpus 1.5", "write 2"),
             ("--gres gpu:a:b:1", "gpu:a100:2"),
             ("--hint=fast", "nomultithread"),
+            ("--share --exclusive", "cannot be used with"),
+            ("--min-cpus-per-node=2", "--share"),
             ("-L matlab:", "write matlab:2"),
             ("-L matlab:x", "write matlab:2"),
             ("-L matlab:a:1", "write matlab:2"),

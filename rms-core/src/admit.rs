@@ -12,7 +12,7 @@ use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
     Allocation, ClusterId, Devices, Evolving, Identity, Inventory, JobSpec, Labels, Mebibytes, Owner, Packing, Request,
-    Span, Work,
+    ResourceRequest, Span, Work,
 };
 
 use crate::executable::{self, too_large};
@@ -73,6 +73,7 @@ pub(crate) fn sizes(
     let clusters = &clusters(state, &submission.clusters)?;
     check_licences(state, submission, clusters)?;
     let changes_size = submission.evolving.is_some() || submission.malleable.is_some();
+    check_sharing(state, submission, changes_size)?;
     if changes_size && !submission.resources.devices_in_all.is_empty() {
         return Err(Refusal::Malformed(
             "a job that changes its size has devices on each node, not in all: say how many each node must have (--gpus-per-node)",
@@ -98,6 +99,29 @@ pub(crate) fn sizes(
         }
         (None, None) => Ok((tasks, sizes(tasks, &submission.shapes).options()?)),
     }
+}
+
+/// # Errors
+/// It cannot share CPUs as it says.
+fn check_sharing(state: &State, submission: &Submission, changes_size: bool) -> Result<(), Refusal> {
+    let ResourceRequest { share, min_cpus_per_node, exclusive, .. } = &submission.resources;
+    let is_contradiction = *share && *exclusive;
+    if is_contradiction {
+        return Err(Refusal::Malformed(
+            "a job has its nodes to itself (--exclusive), or it shares their CPUs (--share), not both",
+        ));
+    }
+    if *share && changes_size {
+        return Err(Refusal::Malformed(
+            "a job that gains and gives back nodes lends no CPUs: it shares (--share), or it changes its size, not both",
+        ));
+    }
+    let most = state.nodes().values().map(|node| node.inventory.cpus).max().unwrap_or(0);
+    if *share && *min_cpus_per_node > most {
+        let (tasks, cpus_per_task, place) = (1, *min_cpus_per_node, String::new());
+        return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus: most, place });
+    }
+    Ok(())
 }
 
 /// The sizes a job may have, as requests.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_api::answer::{
-    Answer, ClusterView, CoresLine, JobDetail, JobLine, JobState, NodeLine, NodeState, Status, ViewAnswer,
+    Answer, ClusterView, CoresLine, JobDetail, JobLine, JobState, LoanLine, NodeLine, NodeState, SharingDetail, Status,
+    ViewAnswer,
 };
 use rms_api::call::{Query, Select};
 use rms_api::filter::JobFilter;
@@ -26,6 +27,7 @@ use crate::rights::{self, admins_only, may_see_secrets};
 use crate::state::State;
 use crate::state::job::{Job, Phase};
 use crate::state::node::Node;
+use crate::state::sharing::Sharing;
 
 /// The answers at work.
 pub(crate) struct Answers<'a> {
@@ -126,7 +128,8 @@ impl Answers<'_> {
             let name = |node: &NodeId| self.state().nodes()[node].name.clone();
             let part = |node: &NodeId| entry.part_of(*node, &self.state().nodes()[node].inventory);
             let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
-            details.push(JobDetail { line, spec, cores, grants });
+            let sharing = sharing_detail(self.state(), job, now);
+            details.push(JobDetail { line, spec, cores, grants, sharing });
         }
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
     }
@@ -383,6 +386,25 @@ fn redact(spec: &mut rms_model::JobSpec) {
 /// Is it shown what the pass leaves, because no pass has a place for it?
 fn sees_what_is_left(entry: &Job) -> bool {
     entry.launcher.is_some() && entry.is_before_its_start()
+}
+
+/// What a running job has lent and borrowed, if it ever did.
+fn sharing_detail(state: &State, job: JobId, now: Time) -> Option<SharingDetail> {
+    let entry = state.jobs().get(&job)?;
+    let (started, known) = (entry.started()?, entry.sharing()?);
+    let name = |node: &NodeId| state.nodes().get(node).map(|node| node.name.clone());
+    let is_left = |owner: &Sharing, node: &NodeId| !owner.awaited.contains(node);
+    let lent = known.lent.iter().filter_map(|(node, loan)| {
+        let (cores, is_in_force) = (loan.cores.clone(), is_left(known, node));
+        Some(LoanLine { node: name(node)?, job: loan.guest, cores, since: known.since, is_in_force })
+    });
+    let borrowed = known.mates.iter().filter_map(|(node, host)| {
+        let cores = started.grants.get(node)?.cores.clone();
+        let is_in_force = state.jobs().get(host)?.sharing().is_some_and(|owner| is_left(owner, node));
+        Some(LoanLine { node: name(node)?, job: *host, cores, since: known.since, is_in_force })
+    });
+    let (lent, borrowed) = (lent.collect(), borrowed.collect());
+    Some(SharingDetail { asked_wall: known.requested, lent, borrowed, loans: state.sharing_at(job, now)?.loans })
 }
 
 /// The cores of its nodes of which it does not have all.

@@ -190,20 +190,29 @@ impl Context {
     }
 
     /// The plan of a pass, no wider than what has changed since the last one needs; and what launchers are to be told.
+    ///
+    /// Under the policy `slowdown` everybody who could has started before, and only launchers want to know more.
     pub(crate) fn pass(&mut self, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
         let is_watched = self.streams.is_watched();
         self.walks.begin(self.state.n_queued(), self.state.depth(), is_watched);
+        let policy = self.state.settings().policy;
         let found = if is_watched {
             self.streams.pass(&self.state, now)
+        } else if policy == Policy::Slowdown {
+            self.streams.unseen_pass();
+            (Plan::of_nobody(now), Vec::new())
         } else {
             self.streams.unseen_pass();
-            let scope = match (self.state.settings().policy, self.passes.freed) {
+            let scope = match (policy, self.passes.freed) {
                 (Policy::Conservative, Freed::Nothing | Freed::AsPromised) | (Policy::Easy, Freed::Nothing) => {
                     Scope::Arrivals
                 }
                 (Policy::Conservative, Freed::Until(until)) => Scope::Freed { until },
                 (Policy::Easy, Freed::AsPromised | Freed::Until(_)) => Scope::Starts,
-                (Policy::Views | Policy::Fcfs, Freed::Nothing | Freed::AsPromised | Freed::Until(_)) => Scope::Starts,
+                (
+                    Policy::Views | Policy::Fcfs | Policy::Slowdown,
+                    Freed::Nothing | Freed::AsPromised | Freed::Until(_),
+                ) => Scope::Starts,
             };
             (plan::plan(&self.state, now, scope), Vec::new())
         };

@@ -39,7 +39,8 @@ impl Context {
         for job in holders {
             let Some(started) = self.state().jobs()[&job].started() else { continue };
             let is_over = started.shares.get(&node).is_none_or(|share| *share == Share::Ended);
-            if is_over {
+            // Its mates have yet to leave its CPUs.
+            if is_over || self.state().awaits_cpus(job, node) {
                 continue;
             }
             let is_to_end = started.ending.is_some() || started.is_leaving(node);
@@ -71,7 +72,7 @@ impl Context {
             wall: self.longest_wall(entry, started),
             grace: self.state().settings().kill_grace,
             nodes,
-            generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
+            generation: started.generation(),
             // Who has announced stages negotiates for itself, too (000).
             on_resize: spec
                 .malleable
@@ -100,11 +101,11 @@ impl Context {
     }
 
     /// The nodes with their blocks of tasks, the first nodes taking one more where it does not divide.
-    fn nodes(&self, entry: &Job, started: &Started) -> Vec<LaunchNode> {
+    fn nodes(&self, job: &Job, started: &Started) -> Vec<LaunchNode> {
         let mut first_task = 0;
-        let one_thread_a_core = entry.spec.resources.one_thread_a_core;
+        let one_thread_a_core = job.spec.resources.one_thread_a_core;
         let mut nodes = Vec::with_capacity(started.nodes.len());
-        let spec = &entry.spec;
+        let spec = &job.spec;
         // Whoever asked for all cores has the node without a grant, and its agent treats it as all others.
         let all_cores = |known: &Node| {
             let Constraint { memory, devices, .. } = constraint_of(spec, &started.request);
@@ -114,7 +115,16 @@ impl Context {
         for (node, n_tasks) in started.nodes.iter().zip(spread(spec, started.nodes.len() as u32)) {
             let entry = &self.state().nodes()[node];
             let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
-            let grant = started.grants.get(node).cloned().or_else(|| all_cores(entry));
+            let grant = match &started.sharing {
+                // Of whoever has the node alone but for a guest, memory is not counted.
+                Some(sharing) if sharing.lent.contains_key(node) && !started.grants.contains_key(node) => {
+                    let memory = constraint_of(spec, &started.request).memory;
+                    job.part_of(*node, &entry.inventory).map(|part| Grant { memory, ..part })
+                }
+                Some(_) => job.part_of(*node, &entry.inventory),
+                None => started.grants.get(node).cloned(),
+            };
+            let grant = grant.or_else(|| all_cores(entry));
             let threads = if one_thread_a_core { 1 } else { entry.inventory.threads_per_core() };
             let cpus = grant.as_ref().map_or(entry.inventory.cpus, |grant| grant.cores.len() * threads);
             let n_tasks = place.and_then(|place| place.n_tasks).unwrap_or(n_tasks);

@@ -115,6 +115,8 @@ impl Published {
             | Fact::GrantsSet { .. }
             | Fact::LicencesSet { .. }
             | Fact::CoresInForce { .. }
+            | Fact::CpusShared { .. }
+            | Fact::CpusInForce { .. }
             | Fact::NodesReleased { .. }
             | Fact::Audited { .. }
             | Fact::NodesGhosted { .. }

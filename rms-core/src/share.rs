@@ -1,5 +1,7 @@
 //! Which CPUs of a node the jobs on it have when they share it (004, §3.3).
 
+use rms_model::Indices;
+
 use crate::plan::slowdown::Fraction;
 
 /// A job on the node, the owner first.
@@ -44,6 +46,12 @@ pub fn distribute(n_cpus: u32, sharing_factor: Fraction, sharers: &[Sharer]) -> 
         first += count;
     }
     Some(masks)
+}
+
+/// The cores that a job lends of those that it has on a node: the last ones. Cores of a package follow one another, so
+/// owner and guest are kept apart by packages as far as their numbers allow.
+pub(crate) fn lend(own: &Indices, n_cores: u32) -> Indices {
+    own.iter().skip(own.len().saturating_sub(n_cores) as usize).collect()
 }
 
 /// Neighbouring CPUs for each rank, the first ranks taking one more where it does not divide.

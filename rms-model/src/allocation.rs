@@ -99,6 +99,12 @@ pub struct ResourceRequest {
     pub packing: Packing,
     /// A task's CPUs are cores: other hardware threads of theirs stay idle.
     pub one_thread_a_core: bool,
+    /// It may lend CPUs of its nodes while it runs, and may begin on CPUs that others lend (004).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub share: bool,
+    /// It never has fewer CPUs on a node, where it shares them; 0: one for each of its tasks there.
+    #[serde(skip_serializing_if = "crate::checked::is_zero")]
+    pub min_cpus_per_node: u32,
 }
 
 impl ResourceRequest {
@@ -125,6 +131,13 @@ impl Slice {
 }
 
 impl Grant {
+    /// All that a node has.
+    pub fn whole(inventory: &Inventory) -> Grant {
+        let Slice { cores, memory, devices } = Slice::whole(inventory);
+        let devices = devices.iter().map(|(name, count)| (name.to_owned(), Indices::below(count))).collect();
+        Grant { cores: Indices::below(cores), memory, devices }
+    }
+
     /// How much of the node it is.
     pub fn amount(&self) -> Slice {
         let devices = self.devices.iter().map(|(name, indices)| (name.clone(), indices.len())).collect();

@@ -17,6 +17,7 @@ use crate::malleable::Malleable;
 use crate::request::Request;
 use crate::resources::{Inventory, Mebibytes};
 use crate::settings::LostPolicy;
+use crate::sharing::CpuLoans;
 use crate::time::{Span, Time};
 
 /// Who a job belongs to: a Unix user name, which each agent resolves on its own node.
@@ -323,6 +324,9 @@ pub struct JobRecord {
     /// What an evolving application really held, stage by stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evolution: Option<Evolution>,
+    /// Absent if it never shared CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loans: Option<CpuLoans>,
 }
 
 impl JobRecord {
@@ -344,6 +348,7 @@ impl JobRecord {
             outcome: Outcome::Completed,
             usage: Usage::default(),
             evolution: None,
+            loans: None,
         }
     }
 }

@@ -20,16 +20,19 @@ pub enum Policy {
     Easy,
     /// Every application is promised a start when it is first considered, and the promise only ever moves earlier.
     Conservative,
+    /// As `views`; and who cannot start now starts at once on CPUs that running jobs lend, where that lowers slowdown
+    /// (004).
+    Slowdown,
 }
 
 /// A word that is none of the policies'.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{0}' is no policy: write views, fcfs, easy or conservative")]
+#[error("'{0}' is no policy: write views, fcfs, easy, conservative or slowdown")]
 pub struct UnknownPolicy(pub String);
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Policy; 4] = [Policy::Views, Policy::Fcfs, Policy::Easy, Policy::Conservative];
+    pub const ALL: [Policy; 5] = [Policy::Views, Policy::Fcfs, Policy::Easy, Policy::Conservative, Policy::Slowdown];
 
     /// The word for it in settings and on the command line.
     pub fn name(self) -> &'static str {
@@ -38,6 +41,7 @@ impl Policy {
             Policy::Fcfs => "fcfs",
             Policy::Easy => "easy",
             Policy::Conservative => "conservative",
+            Policy::Slowdown => "slowdown",
         }
     }
 }

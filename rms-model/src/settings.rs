@@ -2,6 +2,8 @@
 
 mod depth;
 mod own;
+mod sharing;
+mod values;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -11,10 +13,12 @@ use crate::devices::Devices;
 use crate::policy::Policy;
 use crate::resizing::{OfferRule, ShrinkRule};
 use crate::resources::Mebibytes;
+use crate::sharing::{MaxSlowdown, Ratio, SharingSettings};
 use crate::time::{ParseSpanError, Span};
 pub use depth::Depth;
 use own::Keyed;
 pub use own::{AS_OTHERS, Own, Subject};
+use values::{allocation, bad, budget, licences, limit, listed, memory, or_none, price, share, valid, view_share};
 
 /// What becomes of the jobs of a node that is lost, if they do not say so themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +161,12 @@ pub struct Settings {
     pub licences: Devices,
     /// The same for clusters that have their own.
     pub licences_at: Own<Devices>,
+    /// Under the policy `slowdown` (004).
+    pub sharing: SharingSettings,
+    /// The cut-off of clusters that have their own.
+    pub max_slowdown_at: Own<MaxSlowdown>,
+    /// The sharing factor of clusters that have their own.
+    pub sharing_factor_at: Own<Ratio>,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -222,6 +232,9 @@ impl Default for Settings {
             max_cpus_at: Own::default(),
             licences: Devices::default(),
             licences_at: Own::default(),
+            sharing: SharingSettings::default(),
+            max_slowdown_at: Own::default(),
+            sharing_factor_at: Own::default(),
         }
     }
 }
@@ -241,7 +254,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 40] = [
+pub const KEYS: [&str; 45] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -282,6 +295,11 @@ pub const KEYS: [&str; 40] = [
     "max_cpus",
     "licences",
     "view_share",
+    "max_slowdown",
+    "sharing_factor",
+    "max_mates",
+    "max_candidates",
+    "runtime_model",
 ];
 
 /// A budget or a limit that is none.
@@ -318,6 +336,16 @@ impl Settings {
     /// The licences of this cluster.
     pub fn licences_of(&self, cluster: &str) -> &Devices {
         self.licences_at.get(cluster).unwrap_or(&self.licences)
+    }
+
+    /// Up to which slowdown jobs of a cluster lend their CPUs.
+    pub fn max_slowdown_of(&self, cluster: &str) -> MaxSlowdown {
+        self.max_slowdown_at.get(cluster).copied().unwrap_or(self.sharing.max_slowdown)
+    }
+
+    /// The part of its cores on a node of a cluster that a job may lend.
+    pub fn sharing_factor_of(&self, cluster: &str) -> Ratio {
+        self.sharing_factor_at.get(cluster).copied().unwrap_or(self.sharing.sharing_factor)
     }
 
     /// Has any cluster some?
@@ -370,6 +398,8 @@ impl Settings {
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.names().collect(),
                 Keyed::MaxCpus => self.max_cpus_at.names().collect(),
                 Keyed::Licences => self.licences_at.names().collect(),
+                Keyed::MaxSlowdown => self.max_slowdown_at.names().collect(),
+                Keyed::SharingFactor => self.sharing_factor_at.names().collect(),
                 Keyed::Price => self.price_at.names().collect(),
                 Keyed::Budget => self.budget_of.names().collect(),
                 Keyed::GrowthLimit => self.growth_limit_of.names().collect(),
@@ -402,6 +432,8 @@ impl Settings {
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.print(name, |memory| memory.0.to_string()),
                 Keyed::MaxCpus => self.max_cpus_at.print(name, or_none),
                 Keyed::Licences => self.licences_at.print(name, listed),
+                Keyed::MaxSlowdown => self.max_slowdown_at.print(name, MaxSlowdown::to_string),
+                Keyed::SharingFactor => self.sharing_factor_at.print(name, Ratio::to_string),
                 Keyed::Price => self.price_at.print(name, u64::to_string),
                 Keyed::Budget => self.budget_of.print(name, or_none),
                 Keyed::GrowthLimit => self.growth_limit_of.print(name, or_none),
@@ -461,7 +493,7 @@ impl Settings {
             "max_cpus" => or_none(&self.max_cpus),
             "licences" => listed(&self.licences),
             "view_share" => self.view_share.to_string(),
-            _ => return Err(SettingError::Unknown(key.to_owned())),
+            _ => return sharing::get(&self.sharing, key).ok_or_else(|| SettingError::Unknown(key.to_owned())),
         })
     }
 
@@ -491,6 +523,8 @@ impl Settings {
         self.memory_per_cpu_at.forget(name);
         self.max_cpus_at.forget(name);
         self.licences_at.forget(name);
+        self.max_slowdown_at.forget(name);
+        self.sharing_factor_at.forget(name);
     }
 
     /// # Errors
@@ -515,6 +549,8 @@ impl Settings {
                 Keyed::MemoryPerCpu => self.memory_per_cpu_at.set(name, value, |value| memory(key, value)),
                 Keyed::MaxCpus => self.max_cpus_at.set(name, value, |value| limit(key, value)),
                 Keyed::Licences => self.licences_at.set(name, value, |value| licences(key, value)),
+                Keyed::MaxSlowdown => self.max_slowdown_at.set(name, value, |value| sharing::max_slowdown(key, value)),
+                Keyed::SharingFactor => self.sharing_factor_at.set(name, value, |value| sharing::factor(key, value)),
                 Keyed::Price => self.price_at.set(name, value, |value| price(key, value)),
                 Keyed::Budget => self.budget_of.set(name, value, |value| budget(key, value)),
                 Keyed::GrowthLimit => self.growth_limit_of.set(name, value, |value| limit(key, value)),
@@ -596,7 +632,8 @@ impl Settings {
                 }
             }
             "policy" => {
-                self.policy = value.parse().map_err(|_| bad(key, value, "views, fcfs, easy or conservative"))?;
+                let expected = "views, fcfs, easy, conservative or slowdown";
+                self.policy = value.parse().map_err(|_| bad(key, value, expected))?;
             }
             "request_timeout" => self.request_timeout = span()?,
             "start_timeout" => self.start_timeout = span()?,
@@ -608,77 +645,10 @@ impl Settings {
                     _ => return Err(bad(key, value, "end or run")),
                 }
             }
-            _ => return Err(SettingError::Unknown(key.to_owned())),
+            _ => sharing::set(&mut self.sharing, key, value)?,
         }
         Ok(())
     }
-}
-
-fn or_none<T: ToString>(value: &Option<T>) -> String {
-    value.as_ref().map_or_else(|| NONE.to_owned(), T::to_string)
-}
-
-/// An offer that is over at once would be nothing but noise.
-fn valid(key: &str, value: &str) -> Result<Span, SettingError> {
-    let span = value.parse::<Span>()?;
-    let is_sane = (Span::from_secs(1)..=Span::from_hours(1)).contains(&span);
-    if is_sane { Ok(span) } else { Err(bad(key, value, "a duration from 1s to 1h")) }
-}
-
-fn price(key: &str, value: &str) -> Result<u64, SettingError> {
-    let price = value.parse().ok().filter(|price| *price <= MAX_PRICE);
-    price.ok_or_else(|| bad(key, value, "thousandths for a node and hour, from 0 to 1099511627776"))
-}
-
-fn budget(key: &str, value: &str) -> Result<Option<u64>, SettingError> {
-    if value == NONE {
-        return Ok(None);
-    }
-    let budget = value.parse().ok().filter(|budget| *budget <= MAX_BUDGET);
-    budget.map(Some).ok_or_else(|| bad(key, value, "none, or thousandths from 0 to 1152921504606846976"))
-}
-
-fn limit(key: &str, value: &str) -> Result<Option<u32>, SettingError> {
-    if value == NONE {
-        return Ok(None);
-    }
-    value.parse().map(Some).map_err(|_| bad(key, value, "none, or a whole number from 0 to 4294967295"))
-}
-
-fn share(key: &str, value: &str) -> Result<u32, SettingError> {
-    let share = value.parse().ok().filter(|share| (1..=MAX_SHARE).contains(share));
-    share.ok_or_else(|| bad(key, value, "a whole number from 1 to 1000000"))
-}
-
-fn view_share(key: &str, value: &str) -> Result<u32, SettingError> {
-    let percent = value.parse().ok().filter(|percent| (1..=100).contains(percent));
-    percent.ok_or_else(|| bad(key, value, "a whole number of percent from 1 to 100"))
-}
-
-fn listed(licences: &Devices) -> String {
-    if licences.is_empty() { NONE.to_owned() } else { licences.to_string() }
-}
-
-fn licences(key: &str, value: &str) -> Result<Devices, SettingError> {
-    let fail = || bad(key, value, "none, or names with counts: matlab:20,ansys:5");
-    let parsed: Devices = if value == NONE { Devices::default() } else { value.parse().map_err(|_| fail())? };
-    // What looks like a type is a count that is none.
-    let are_names = parsed.iter().all(|(name, _)| !name.contains(':'));
-    are_names.then_some(parsed).ok_or_else(fail)
-}
-
-fn allocation(key: &str, value: &str) -> Result<Allocation, SettingError> {
-    Allocation::ALL.into_iter().find(|known| known.word() == value).ok_or_else(|| bad(key, value, "nodes or cores"))
-}
-
-/// No node has an exbibyte.
-fn memory(key: &str, value: &str) -> Result<Mebibytes, SettingError> {
-    let memory = value.parse().ok().filter(|memory| *memory < 1 << 40);
-    memory.map(Mebibytes).ok_or_else(|| bad(key, value, "MiB, as a whole number; 0 counts none"))
-}
-
-fn bad(key: &str, value: &str, expected: &'static str) -> SettingError {
-    SettingError::Value { key: key.to_owned(), value: value.to_owned(), expected }
 }
 
 #[cfg(test)]

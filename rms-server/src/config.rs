@@ -228,6 +228,11 @@ struct SettingsText {
     max_cpus: Option<Spanned<Scalar>>,
     licences: Option<Spanned<Scalar>>,
     view_share: Option<Spanned<Scalar>>,
+    max_slowdown: Option<Spanned<Scalar>>,
+    sharing_factor: Option<Spanned<Scalar>>,
+    max_mates: Option<Spanned<Scalar>>,
+    max_candidates: Option<Spanned<Scalar>>,
+    runtime_model: Option<Spanned<Scalar>>,
 }
 
 impl SettingsText {
@@ -273,6 +278,11 @@ impl SettingsText {
             ("max_cpus", &self.max_cpus),
             ("licences", &self.licences),
             ("view_share", &self.view_share),
+            ("max_slowdown", &self.max_slowdown),
+            ("sharing_factor", &self.sharing_factor),
+            ("max_mates", &self.max_mates),
+            ("max_candidates", &self.max_candidates),
+            ("runtime_model", &self.runtime_model),
         ]
     }
 }

@@ -84,6 +84,8 @@ pub fn fact(fact: &Fact) {
         | Fact::CoresSet { job, .. }
         | Fact::GrantsSet { job, .. }
         | Fact::LicencesSet { job, .. }
+        | Fact::CpusShared { job, .. }
+        | Fact::CpusInForce { job, .. }
         | Fact::CoresInForce { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::LauncherLinkChanged { job, .. }
         | Fact::LauncherRequested { job, .. }

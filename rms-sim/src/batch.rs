@@ -5,6 +5,7 @@
 
 pub mod heat;
 mod journal;
+mod pace;
 mod progress;
 mod result;
 mod schedule;
@@ -23,10 +24,11 @@ use rms_api::{Call, Refusal};
 use rms_core::effect::Effect;
 use rms_core::state::job::Job;
 use rms_core::{Config, Event, Fact, Journal, Rms, State, Step, Ticket};
-use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Run, Settings, Span, Time, Usage};
+use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Run, RuntimeModel, Settings, Span, Time, Usage};
 use thiserror::Error;
 
 pub use journal::{Census, JournalJobs, known_nodes};
+use pace::Pace;
 pub use progress::Elastic;
 use progress::Progress;
 pub use result::{Figures, Finished, Summary};
@@ -80,6 +82,10 @@ pub struct Batch<'a, W> {
     ends: BinaryHeap<Reverse<(Time, JobId, Run)>>,
     /// Of running jobs whose nodes change.
     progress: BTreeMap<JobId, Progress>,
+    /// Of running jobs that have lent cores or borrowed some.
+    paces: BTreeMap<JobId, Pace>,
+    /// How fast jobs really go on with some of their cores.
+    model: RuntimeModel,
     /// What their nodes have to say.
     reports: VecDeque<(NodeId, JobReport)>,
     /// If somebody wants to know what ran where.
@@ -98,6 +104,8 @@ struct Watch {
     job_idxs: Vec<u32>,
     started: Vec<(JobId, Run, Time)>,
     resized: Vec<Resized>,
+    /// Whose cores have changed.
+    shared: Vec<JobId>,
     /// By place in the workload.
     finished: Vec<Option<Finished>>,
 }
@@ -125,6 +133,8 @@ impl<'a, W: Workload> Batch<'a, W> {
             watch,
             ends: BinaryHeap::new(),
             progress: BTreeMap::new(),
+            paces: BTreeMap::new(),
+            model: RuntimeModel::default(),
             reports: VecDeque::new(),
             schedule: None,
             now,
@@ -148,6 +158,12 @@ impl<'a, W: Workload> Batch<'a, W> {
             }
         }
         Ok(batch)
+    }
+
+    /// Jobs really go on by this model, whichever one estimates are made by.
+    #[must_use]
+    pub fn paced_by(self, model: RuntimeModel) -> Batch<'a, W> {
+        Batch { model, ..self }
     }
 
     /// Runs all jobs. `progress` is told from time to time how many have ended.
@@ -187,9 +203,14 @@ impl<'a, W: Workload> Batch<'a, W> {
             }
         }
         progress(self.n_done);
+        Ok(self.summary())
+    }
+
+    /// What has become of all jobs.
+    pub fn summary(self) -> Summary {
         let n_nodes = self.rms.state().nodes().len() as u32;
         let ghosts = self.rms.state().ghost_node_time();
-        Ok(Summary::new(self.watch.finished, n_nodes, self.n_refused, ghosts))
+        Summary::new(self.watch.finished, n_nodes, self.n_refused, ghosts)
     }
 
     /// Everything of the next instant at which something happens; false if all jobs have ended.
@@ -215,6 +236,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         {
             self.ends.pop();
             self.progress.remove(&job);
+            self.paces.remove(&job);
             if let Some(schedule) = &mut self.schedule {
                 schedule.end(job, end);
             }
@@ -236,7 +258,8 @@ impl<'a, W: Workload> Batch<'a, W> {
     fn forget_old_ends(&mut self) {
         while let Some(Reverse((end, job, run))) = self.ends.peek() {
             let is_running = self.rms.state().jobs().get(job).is_some_and(|entry| entry.run == *run);
-            let is_moved = self.progress.get(job).is_some_and(|progress| progress.end() != *end);
+            let is_moved = self.progress.get(job).is_some_and(|progress| progress.end() != *end)
+                || self.paces.get(job).is_some_and(|pace| pace.end() != *end);
             if is_running && !is_moved {
                 return;
             }
@@ -304,7 +327,8 @@ impl<'a, W: Workload> Batch<'a, W> {
         if let Some(schedule) = &mut self.schedule {
             schedule.begin(job, job_idx, submitted, at, self.rms.state());
         }
-        let finished = Finished { submitted, started: at, ended, n_nodes, node_time, n_changes: 0 };
+        let finished =
+            Finished { submitted, started: at, ended, alone: ended.since(at), n_nodes, node_time, n_changes: 0 };
         self.watch.finished[job_idx] = Some(finished);
     }
 
@@ -321,7 +345,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
         if let Some(finished) = &mut self.watch.finished[job_idx] {
             let (node_time, n_changes) = (progress.node_time(ended), progress.n_changes());
-            *finished = Finished { ended, node_time, n_changes, ..*finished };
+            *finished = Finished { ended, alone: ended.since(finished.started), node_time, n_changes, ..*finished };
         }
         self.ends.push(Reverse((ended, *job, run)));
         let running = JobStatus::running(*at);
@@ -329,6 +353,29 @@ impl<'a, W: Workload> Batch<'a, W> {
         let report = |status: &JobStatus| JobReport { job: *job, run, status: status.clone() };
         self.reports.extend(gained.iter().map(|node| (*node, report(&running))));
         self.reports.extend(freed.iter().map(|node| (*node, report(&gone))));
+    }
+
+    /// It has other cores now, and ends at another time.
+    fn repace(&mut self, job: JobId) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.resize(job, self.now, self.rms.state());
+        }
+        let state = self.rms.state();
+        let Some(entry) = state.jobs().get(&job).filter(|entry| entry.started().is_some()) else { return };
+        let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
+        if !self.paces.contains_key(&job) {
+            self.paces.extend(Pace::new(state, entry, self.workload.run(job_idx)).map(|pace| (job, pace)));
+        }
+        let Some(pace) = self.paces.get_mut(&job) else { return };
+        pace.change(state, entry, self.model, self.now);
+        let ended = pace.end();
+        if let Some(finished) = &mut self.watch.finished[job_idx] {
+            let nodes: f64 = entry.nodes().iter().map(|node| share_asked(state, entry, *node)).sum();
+            let share = pace.share(finished.started) * nodes;
+            let node_time = (ended.since(finished.started).as_millis() as f64 * share) as i64;
+            *finished = Finished { ended, node_time: Span::from_millis(node_time), ..*finished };
+        }
+        self.ends.push(Reverse((ended, job, entry.run)));
     }
 
     /// Lets the step become true; jobs that have started get their end. The refusal among the effects, if one is.
@@ -339,6 +386,9 @@ impl<'a, W: Workload> Batch<'a, W> {
         }
         for resized in std::mem::take(&mut self.watch.resized) {
             self.resize(&resized);
+        }
+        for job in std::mem::take(&mut self.watch.shared) {
+            self.repace(job);
         }
         effects.into_iter().find_map(|effect| match effect {
             Effect::Answer { answer: Err(refusal), ticket: _ } | Effect::RefuseAgent { node: _, refusal } => {
@@ -366,6 +416,9 @@ impl Journal for Watch {
             if let Fact::JobStarted { job, run, at, nodes: _, grants: _, request: _ } = fact {
                 self.started.push((*job, *run, *at));
             }
+            if let Fact::CpusShared { job, .. } = fact {
+                self.shared.push(*job);
+            }
             if let Fact::StageEntered { job, at, gained, freed, .. } = fact {
                 let (job, at, gained, freed) = (*job, *at, gained.clone(), freed.clone());
                 self.resized.push(Resized { job, at, gained, freed });
@@ -380,6 +433,12 @@ fn share(state: &State, job: &Job, node: NodeId) -> f64 {
     let Some(grant) = job.grants().get(&node) else { return 1.0 };
     let n_cores = state.nodes().get(&node).map_or(1, |entry| entry.inventory.cores.max(1));
     f64::from(grant.cores.len()) / f64::from(n_cores)
+}
+
+/// How much of a node a job asked for.
+fn share_asked(state: &State, job: &Job, node: NodeId) -> f64 {
+    // A guest has fewer cores than that, and asked for as much as its mate has.
+    if job.is_guest_on(node) { 1.0 } else { share(state, job, node) }
 }
 
 /// Nodes that are called `n1`, `n2`, …

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rms_tests::conformance::ndrms_sim::Compared;
 use rms_tests::conformance::schema::{Schema, Vectors};
-use rms_tests::conformance::{fit, mapping, mates, moldable, ndrms_sim, offline, rms_pass, slices};
+use rms_tests::conformance::{fit, mapping, mates, moldable, ndrms_sim, offline, rms_pass, sd_sim, slices};
 
 fn directories() -> Vec<PathBuf> {
     if let Some(dir) = std::env::var_os("LIMBER_VECTORS") {
@@ -97,4 +97,9 @@ fn the_arithmetic_of_mates_of_004() {
 #[test]
 fn where_slices_of_nodes_fit() {
     for_each_case(Schema::Slices, slices::check);
+}
+
+#[test]
+fn whole_runs_of_the_malleable_backfill_of_004() {
+    for_each_case(Schema::SdSim, sd_sim::check);
 }

@@ -62,6 +62,10 @@ pub struct ResourceChanges {
     pub exclusive: Option<bool>,
     pub packing: Option<Packing>,
     pub one_thread_a_core: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_cpus_per_node: Option<u32>,
 }
 
 impl ResourceChanges {
@@ -89,6 +93,8 @@ impl ResourceChanges {
             packing: self.packing.unwrap_or(asked.packing),
             licences: self.licences.clone().unwrap_or(asked.licences),
             one_thread_a_core: self.one_thread_a_core.unwrap_or(asked.one_thread_a_core),
+            share: self.share.unwrap_or(asked.share),
+            min_cpus_per_node: self.min_cpus_per_node.unwrap_or(asked.min_cpus_per_node),
             ..asked
         }
     }

@@ -1,8 +1,8 @@
 //! `rms show`: all that is known of jobs, in the system or in the history.
 
-use rms_api::answer::{CoresLine, JobDetail};
+use rms_api::answer::{CoresLine, JobDetail, LoanLine};
 use rms_api::call::Select;
-use rms_model::{Grant, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Time, Work, hostlist};
+use rms_model::{Grant, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Span, Time, Work, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -115,6 +115,15 @@ impl ShowAnswer {
         if !detail.cores.is_empty() {
             fields.add("cores", cores(&detail.cores));
         }
+        if let Some(sharing) = &detail.sharing {
+            let both = [("lends", "to", &sharing.lent), ("borrows", "of", &sharing.borrowed)];
+            for (name, of, lines) in both.into_iter().filter(|(_, _, lines)| !lines.is_empty()) {
+                fields.add(name, loans(lines, of));
+            }
+            fields.add("asked for", sharing.asked_wall.to_string());
+            fields.add("CPUs lent", core_time(sharing.loans.lent));
+            fields.add("CPUs had", core_time(sharing.loans.borrowed));
+        }
         let changes = match (&spec.malleable, &line.stages) {
             (Some(malleable), _) => sizes::lines(malleable, line),
             (None, Some(stages)) => stages::lines(stages, now),
@@ -187,6 +196,10 @@ impl ShowAnswer {
             fields.add("started", stamp::iso_secs(started));
         }
         fields.add("ended", stamp::iso_secs(record.ended));
+        if let Some(loans) = record.loans {
+            fields.add("CPUs lent", core_time(loans.lent));
+            fields.add("CPUs had", core_time(loans.borrowed));
+        }
         fields.add("CPU time", stamp::brief(record.usage.cpu));
         fields.add("peak memory", format!("{} KiB", record.usage.peak_memory_kib));
         fields.text()
@@ -218,6 +231,8 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         exclusive,
         packing,
         one_thread_a_core,
+        share,
+        min_cpus_per_node,
     } = &spec.resources;
     let memory = spec.constraint.memory;
     let parts = [
@@ -230,6 +245,8 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         exclusive.then(|| "exclusive".to_owned()),
         (*packing == Packing::Spread).then(|| "spread".to_owned()),
         one_thread_a_core.then(|| "one thread of each core".to_owned()),
+        share.then(|| "shares CPUs".to_owned()),
+        (*min_cpus_per_node > 0).then(|| format!("at least {min_cpus_per_node} CPUs on each while it does")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -254,6 +271,21 @@ fn cores(lines: &[CoresLine]) -> String {
         format!("{}: {n_cores} of {all}{until_told}", hostlist::fold(&names))
     };
     lines.chunk_by(alike).map(group).collect::<Vec<_>>().join(", ")
+}
+
+/// `a1: cores 4-7 to job 12 (being left)`
+fn loans(lines: &[LoanLine], of: &str) -> String {
+    let loan = |line: &LoanLine| {
+        let until_left = if line.is_in_force { "" } else { " (being left)" };
+        format!("{}: cores {} {of} job {}{until_left}", line.node, line.cores, line.job)
+    };
+    lines.iter().map(loan).collect::<Vec<_>>().join("; ")
+}
+
+/// `1h30m of a core`
+fn core_time(core_millis: u64) -> String {
+    let span = Span::from_millis(i64::try_from(core_millis).unwrap_or(i64::MAX));
+    if core_millis == 0 { "none".to_owned() } else { format!("{} of a core", stamp::brief(span)) }
 }
 
 /// Names and values, aligned.

@@ -31,8 +31,9 @@ Examples:
   rms update 7 profile=2x500s,8x1h export=ALL,LEVEL=2
 While a job runs: time, name, account, comment, priority. While it waits also
 nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint, mem,
-mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, spread, hint, hold,
-requeue, begin, chdir, output, error, input, export, profile, expand, compact,
+mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, share,
+min-cpus-per-node, spread, hint, hold, requeue, begin, chdir, output, error,
+input, export, profile, expand, compact,
 open, malleable, on-resize, workers, negotiable, speedup and on-node-loss, as
 'rms submit' takes them; 'compact=yes' stands for a flag without a value.
 'gpus=' and its like take the place of all GPUs, 'gres=none' of all devices.
@@ -84,6 +85,11 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             "exclusive" => {
                 changes.resources.exclusive = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?);
             }
+            "share" => changes.resources.share = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?),
+            "min-cpus-per-node" => {
+                let least = value.parse().map_err(|_| fail(&"write how many, or 0 for one for each task"))?;
+                changes.resources.min_cpus_per_node = Some(least);
+            }
             "spread" => {
                 let spreads = yes(value).ok_or_else(|| fail(&"write yes or no"))?;
                 changes.resources.packing = Some(if spreads { Packing::Spread } else { Packing::Pack });
@@ -108,7 +114,9 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 let labels = Labels::default();
                 let labels = labels.all().map(|label| label.key).join(", ");
                 let known = [FLAGS.as_slice(), SWITCHES.as_slice()].concat().join(", ");
-                let known = format!("time, hold, requeue, begin, exclusive, spread, {labels}, {known}");
+                let known = format!(
+                    "time, hold, requeue, begin, exclusive, share, min-cpus-per-node, spread, {labels}, {known}"
+                );
                 return Err(fail(&format!("nothing of that name can be changed; there are {known}")));
             }
         }
@@ -126,7 +134,9 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     let n_nodes = options.nodes.as_ref().and_then(NodeCount::fixed);
     let asked = options.resources.changes(options.tasks_per_node, n_nodes).map_err(Failure::usage)?;
     let Changes { resources: said, .. } = &changes;
-    changes.resources = ResourceChanges { exclusive: said.exclusive, packing: said.packing, ..asked };
+    let (share, min_cpus_per_node) = (said.share, said.min_cpus_per_node);
+    let (exclusive, packing) = (said.exclusive, said.packing);
+    changes.resources = ResourceChanges { exclusive, packing, share, min_cpus_per_node, ..asked };
     let shapes = options.shapes.map(|shapes| shapes.0);
     changes.shapes = shapes.or(options.nodes.map(|nodes| nodes.shapes(None, || 0)));
     changes.n_tasks = options.tasks;

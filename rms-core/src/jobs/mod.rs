@@ -2,6 +2,7 @@
 
 mod lost;
 mod pass;
+mod sharing;
 mod stages;
 
 use std::collections::BTreeMap;
@@ -179,7 +180,9 @@ impl Jobs<'_> {
         let started = self.state().jobs()[&job].started().expect("the caller has looked");
         match &started.ending {
             Some(ending) if ending.requeue => {
+                let sharing = self.state().jobs()[&job].sharing().filter(|sharing| sharing.is_active()).cloned();
                 self.context.record(step, Fact::JobRequeued { job, at: now });
+                sharing.iter().for_each(|sharing| self.return_cpus(now, step, job, sharing));
                 self.negotiations().forget_negotiations(job);
                 self.context.launches.remove(&job);
                 self.context.passes.wanted = true;
@@ -217,7 +220,13 @@ impl Jobs<'_> {
         let has_launcher = entry.launcher.is_some();
         let run = entry.run;
         let record = entry.record(job, now, outcome.clone(), names.clone());
-        let untils = self.context.ghost_untils(now, job);
+        // Nodes that somebody else is on are no ghost's.
+        let sharing = entry.sharing().filter(|sharing| sharing.is_active()).cloned();
+        let nodes = if sharing.is_some() { entry.nodes().to_vec() } else { Vec::new() };
+        let untils = match sharing {
+            Some(_) => BTreeMap::new(),
+            None => self.context.ghost_untils(now, job),
+        };
         let ghost_until = untils.values().copied().max().unwrap_or(now);
         let negotiations = self.state().jobs()[&job]
             .negotiations
@@ -226,6 +235,10 @@ impl Jobs<'_> {
             .unwrap_or_default();
         self.context.record(step, Fact::JobDone { record: Box::new(record), ghost_until, negotiations });
         self.context.part_ghost(now, step, job, ghost_until, untils);
+        if let Some(sharing) = sharing {
+            self.return_cpus(now, step, job, &sharing);
+            self.context.leave_ghosts(now, step, job, &nodes);
+        }
         self.context.launches.remove(&job);
         self.context.tell_end(step, job, has_launcher, &outcome);
         // A job that leaves the queue lets others move up, as much as one that frees nodes.

@@ -12,6 +12,9 @@ use crate::step::Step;
 
 impl Jobs<'_> {
     pub(crate) fn pass(&mut self, now: Time, step: &mut Step) {
+        if self.state().settings().policy == Policy::Slowdown {
+            self.share_nodes(now, step);
+        }
         let (plan, changes) = self.context.pass(now);
         let is_promised = self.state().settings().policy == Policy::Conservative;
         let mut starts = Vec::new();

@@ -12,7 +12,6 @@ use super::Negotiations;
 use super::answer::Grant;
 use super::grow::time_of;
 use crate::state::fact::Fact;
-use crate::state::whole;
 use crate::step::Step;
 
 /// What an application is to have of its nodes, and beside them.
@@ -104,7 +103,7 @@ impl Negotiations<'_> {
         let state = self.context.state();
         parts.grants.entry(node).or_insert_with(|| {
             let granted = state.jobs()[&job].grants().get(&node).cloned();
-            granted.unwrap_or_else(|| whole(&state.nodes()[&node].inventory))
+            granted.unwrap_or_else(|| Part::whole(&state.nodes()[&node].inventory))
         })
     }
 

@@ -301,7 +301,7 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
         .collect();
     for (idx, placement) in plan.placements.iter().enumerate() {
         let is_before = match state.settings().policy {
-            Policy::Views | Policy::Fcfs => idx < placed_idx,
+            Policy::Views | Policy::Fcfs | Policy::Slowdown => idx < placed_idx,
             Policy::Easy => idx < placed_idx || matches!(placement.outcome, Placed::Now { .. }),
             Policy::Conservative => idx != placed_idx,
         };

@@ -115,9 +115,9 @@ impl<'a> Ledger<'a> {
     /// How many nodes of this ledger a holder keeps: of those that nobody knows yet, the ones that cannot be others.
     fn share_of(&self, state: &State, entry: &Job, nodes: WhichNodes) -> BTreeMap<ClusterId, i64> {
         match nodes {
-            WhichNodes::Held => self.count(state, entry.nodes()),
+            WhichNodes::Held => self.count(state, &own(entry)),
             WhichNodes::In(cluster) => {
-                self.count(state, entry.nodes()).into_iter().filter(|(here, _)| *here == cluster).collect()
+                self.count(state, &own(entry)).into_iter().filter(|(here, _)| *here == cluster).collect()
             }
             WhichNodes::Staying => {
                 let request = entry.started().map(|started| &started.request.nodes);
@@ -291,6 +291,14 @@ impl<'a> Ledger<'a> {
     fn blocked(&self, cluster: ClusterId, wanted: u32, hole: Hole) -> Option<Blocked> {
         let capacity = i64::from(self.capacity_of(cluster));
         hole.blocked_by.map(|step| Blocked { cluster, step, until: hole.start, wanted, capacity })
+    }
+}
+
+/// The nodes that a holder keeps from others: a guest has some that are its mates'.
+fn own(entry: &Job) -> Cow<'_, [NodeId]> {
+    match entry.sharing() {
+        Some(_) => Cow::Owned(entry.own_nodes().collect()),
+        None => Cow::Borrowed(entry.nodes()),
     }
 }
 

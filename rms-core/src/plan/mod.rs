@@ -18,6 +18,7 @@ mod grids;
 mod launcher;
 mod ledger;
 mod licences;
+mod mates;
 pub mod notify;
 pub(crate) mod parts;
 mod pass;
@@ -42,6 +43,7 @@ pub(crate) use around::{
 pub(crate) use explain::{Place, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
 pub(crate) use ledger::{base_blocks, meets};
+pub(crate) use mates::{CutOffs, Inside, Lent, cut_offs};
 pub(crate) use row::row_beside;
 
 use crate::state::State;
@@ -151,7 +153,7 @@ impl Scope {
 
 impl Plan {
     /// Nobody starts now, and nothing else was asked.
-    fn of_nobody(now: Time) -> Plan {
+    pub(crate) fn of_nobody(now: Time) -> Plan {
         Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new(), shared: SharedNodes::default() }
     }
 
@@ -197,6 +199,12 @@ impl Placed {
 /// Steps 3 and 4 of 001, Fig. 5.
 pub fn plan(state: &State, now: Time, scope: Scope) -> Plan {
     policy::run(state, now, scope, None, None)
+}
+
+/// Who starts now, up to the first one who has to wait and starts all the same on cores that running jobs lend (004,
+/// Listing 1).
+pub(crate) fn plan_sharing(state: &State, now: Time, cut_offs: &CutOffs) -> (Plan, Option<Inside>) {
+    policy::run_sharing(state, now, cut_offs)
 }
 
 /// The plan as one queued application sees it: its last view is what that one gets. `None` if no pass considers it.

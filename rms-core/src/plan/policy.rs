@@ -11,9 +11,10 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, Policy, Request, Span, Time, View};
 
 use super::arrivals;
+use super::mates::{CutOffs, Guest, Inside, Mates};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
 use super::{Placed, Placement, Plan, Scope};
@@ -48,7 +49,7 @@ pub(super) fn run(
     let arrivals = match (state.settings().policy, scope) {
         (Policy::Easy, Scope::Arrivals) => arrivals::of_easy(state, now),
         (Policy::Easy, Scope::Starts | Scope::Freed { until: _ } | Scope::Estimates | Scope::Views)
-        | (Policy::Views | Policy::Fcfs | Policy::Conservative, _) => None,
+        | (Policy::Views | Policy::Fcfs | Policy::Conservative | Policy::Slowdown, _) => None,
     };
     let may_start = |(_, demand): &(JobId, &Demand)| demand.least_nodes as usize <= n_free;
     if arrivals.as_ref().is_some_and(|arrivals| !arrivals.iter().any(may_start)) {
@@ -81,6 +82,16 @@ pub(super) fn run(
     }
 }
 
+/// See [`super::plan_sharing`].
+pub(super) fn run_sharing(state: &State, now: Time, cut_offs: &CutOffs) -> (Plan, Option<Inside>) {
+    if state.n_queued() == 0 {
+        return (Plan::of_nobody(now), None);
+    }
+    let mut walk = Walk::new(state, now, n_free(state), &|_| false);
+    let inside = walk.sharing(considered(state).map(|(job, _)| job), cut_offs);
+    (Plan { placements: walk.placements, ..Plan::of_nobody(now) }, inside)
+}
+
 /// The plan up to one application, whose view is the last one; `None` if it is not considered.
 ///
 /// The views of all applications would be as many as their number squared.
@@ -93,7 +104,9 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     let base = View::clone(&walk.pass.all.view);
     match state.settings().policy {
         // What is behind it does not matter to it.
-        Policy::Views | Policy::Fcfs => walk.queue(considered(state).take(n_before + 1), Scope::Estimates),
+        Policy::Views | Policy::Fcfs | Policy::Slowdown => {
+            walk.queue(considered(state).take(n_before + 1), Scope::Estimates);
+        }
         Policy::Easy | Policy::Conservative => walk.queue(considered(state), Scope::Estimates),
     }
     let mut placements = walk.placements;
@@ -204,7 +217,8 @@ impl<'a, 'l> Walk<'a, 'l> {
 
     pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope) {
         match self.state.settings().policy {
-            Policy::Views => self.views(jobs.map(|(job, _)| job), scope),
+            // Who starts on lent cores is found by a pass of its own.
+            Policy::Views | Policy::Slowdown => self.views(jobs.map(|(job, _)| job), scope),
             Policy::Fcfs => self.fcfs(jobs.map(|(job, _)| job), scope),
             Policy::Easy => self.easy(jobs, scope),
             Policy::Conservative => self.conservative(jobs, scope),
@@ -221,6 +235,32 @@ impl<'a, 'l> Walk<'a, 'l> {
             let outcome = self.pass.place(self.spec(job), self.now);
             self.placements.push(Placement { job, outcome, view });
         }
+    }
+
+    /// Each in order takes its first hole, and if that is later than now, is looked for mates at once (004, §3.1). The first
+    /// one who has some ends the pass: those before it are tried again then, too.
+    fn sharing(&mut self, jobs: impl Iterator<Item = JobId>, cut_offs: &CutOffs) -> Option<Inside> {
+        let mut mates = Mates::new(self.state, self.now, cut_offs);
+        for job in jobs {
+            let spec = self.spec(job);
+            let outcome = self.pass.place(spec, self.now);
+            if let Placed::Later { request, at, fit: None, .. } = &outcome
+                && spec.resources.share
+                && self.state.jobs()[&job].launcher.is_none()
+            {
+                mates.take_in(&self.placements);
+                let static_end = *at + request.wall;
+                let inside = |request: &Request| {
+                    let lent = mates.find(Guest { job, spec, request, static_end })?;
+                    Some(Inside { job, request: request.clone(), lent })
+                };
+                if let Some(inside) = spec.options.iter().find_map(inside) {
+                    return Some(inside);
+                }
+            }
+            self.placements.push(Placement { job, outcome, view: None });
+        }
+        None
     }
 
     fn fcfs(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {

@@ -1,6 +1,8 @@
 //! The arithmetic of slowdown-driven sharing: what a guest costs its mates, and which mates are best (004, §3.2).
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 /// An exact fraction in lowest terms with a positive denominator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,11 +138,25 @@ fn stretched(requested_cpus: u32, slots: &[Slot], used: impl Fn(&[u32]) -> u64) 
 /// The mates whose nodes are exactly as many as wanted, at the least sum of penalties (004, eq. 2 and 3). `None` if there
 /// are none.
 pub fn select(mates: &[Mate], wanted: Wanted) -> Option<Selection> {
+    select_valid(mates, wanted, |_| true)
+}
+
+/// The same among sets that may be; ids are in the order of penalties.
+pub(crate) fn select_valid(
+    mates: &[Mate],
+    wanted: Wanted,
+    mut is_valid: impl FnMut(&[u64]) -> bool,
+) -> Option<Selection> {
     let is_within = |mate: &&Mate| wanted.max_slowdown.is_none_or(|most| mate.penalty < most);
     let mut candidates: Vec<Mate> = mates.iter().filter(is_within).copied().collect();
     candidates.sort_by(|a, b| a.penalty.cmp(&b.penalty).then(a.id.cmp(&b.id)));
     candidates.truncate(wanted.most_candidates.unwrap_or(usize::MAX));
-    let mut search = Search { candidates: &candidates, chosen: Vec::new(), best: None };
+    let mut by_weight: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (idx, mate) in candidates.iter().enumerate() {
+        by_weight.entry(mate.weight).or_default().push(idx);
+    }
+    let is_valid = &mut is_valid;
+    let mut search = Search { candidates: &candidates, by_weight, chosen: Vec::new(), best: None, is_valid };
     search.extend(0, wanted.weight, wanted.most_mates, Fraction::ZERO);
     let mut best = search.best?;
     best.sets.sort();
@@ -157,36 +173,52 @@ impl Selection {
 struct Search<'a> {
     /// In the order of penalties.
     candidates: &'a [Mate],
+    /// The last mate of a set is one of those that fill it up.
+    by_weight: BTreeMap<u32, Vec<usize>>,
     chosen: Vec<u64>,
     best: Option<Selection>,
+    is_valid: &'a mut dyn FnMut(&[u64]) -> bool,
 }
 
 impl Search<'_> {
     fn extend(&mut self, from: usize, weight: u32, n_left: usize, impact: Fraction) {
-        if weight == 0 && !self.chosen.is_empty() {
-            self.found(impact);
-        }
-        if n_left == 0 {
-            return;
-        }
-        for idx in from..self.candidates.len() {
-            let Mate { id, penalty, weight: shared } = self.candidates[idx];
-            // Sums that leave the range of numbers are no candidates for the least.
-            let Some(with_it) = impact.plus(penalty) else { continue };
-            let is_hopeless = self.best.as_ref().is_some_and(|best| with_it > best.impact);
-            if is_hopeless && penalty >= Fraction::ZERO {
-                // Those after it cost no less.
-                return;
-            }
-            if shared <= weight {
-                self.chosen.push(id);
-                self.extend(idx + 1, weight - shared, n_left - 1, with_it);
-                self.chosen.pop();
-            }
+        if n_left == 1 {
+            let Some(last) = self.by_weight.get(&weight) else { return };
+            let (first, n_last) = (last.partition_point(|idx| *idx < from), last.len());
+            let _is_over =
+                (first..n_last).try_for_each(|place| self.take(self.by_weight[&weight][place], weight, n_left, impact));
+        } else if n_left > 1 {
+            let _is_over = (from..self.candidates.len()).try_for_each(|idx| self.take(idx, weight, n_left, impact));
         }
     }
 
+    /// With one more mate. Broken off where those after it cost no less than the best set that is known.
+    fn take(&mut self, idx: usize, weight: u32, n_left: usize, impact: Fraction) -> ControlFlow<()> {
+        let Mate { id, penalty, weight: shared } = self.candidates[idx];
+        if shared > weight && self.best.is_none() {
+            return ControlFlow::Continue(());
+        }
+        // Sums that leave the range of numbers are no candidates for the least.
+        let Some(with_it) = impact.plus(penalty) else { return ControlFlow::Continue(()) };
+        let is_hopeless = self.best.as_ref().is_some_and(|best| with_it > best.impact);
+        if is_hopeless && penalty >= Fraction::ZERO {
+            return ControlFlow::Break(());
+        }
+        if shared <= weight {
+            self.chosen.push(id);
+            if shared == weight {
+                self.found(with_it);
+            }
+            self.extend(idx + 1, weight - shared, n_left - 1, with_it);
+            self.chosen.pop();
+        }
+        ControlFlow::Continue(())
+    }
+
     fn found(&mut self, impact: Fraction) {
+        if !(self.is_valid)(&self.chosen) {
+            return;
+        }
         let mut set = self.chosen.clone();
         set.sort_unstable();
         match &mut self.best {

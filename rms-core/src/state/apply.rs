@@ -205,6 +205,7 @@ impl State {
                         worst_code: 0,
                         usage: Default::default(),
                         evolved: None,
+                        sharing: None,
                     });
                 })?;
                 for node in nodes {
@@ -240,6 +241,10 @@ impl State {
                         _,
                     ) => {}
                 }
+                // Where no process is left, nobody has to say that it keeps to its CPUs.
+                if let Some(sharing) = &mut self.started_mut(*job)?.sharing {
+                    sharing.awaited.remove(node);
+                }
                 if awaited_agents {
                     self.recount(*job);
                 }
@@ -259,6 +264,9 @@ impl State {
             }
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let job = record.job;
+                if record.started.is_some() {
+                    self.slowdowns.add(record.ended.since(record.submitted), record.request.wall);
+                }
                 self.settle(job, record.ended);
                 let held_nodes = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
                 if held_nodes && *ghost_until > record.ended {
@@ -339,6 +347,10 @@ impl State {
                 self.set_licences(*job, *negotiation, *cluster, licences)?;
             }
             Fact::CoresInForce { job, node, generation } => self.cores_in_force(*job, *node, *generation)?,
+            Fact::CpusShared { job, at: _, sharing, grants, wall } => {
+                self.share_cpus(*job, sharing, grants, *wall, bumped)?;
+            }
+            Fact::CpusInForce { job, node, generation } => self.cpus_in_force(*job, *node, *generation, bumped)?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }
@@ -482,7 +494,13 @@ impl State {
             entry.spec = Arc::new(spec);
             match (&mut entry.phase, wall) {
                 (Phase::RequestSent | Phase::Waiting, _) if not_yet => entry.phase = Phase::Submitted { hold: None },
-                (Phase::Started(started), Some(wall)) => started.request.wall = wall,
+                (Phase::Started(started), Some(wall)) => {
+                    let more = wall.as_millis() - started.request.wall.as_millis();
+                    if let Some(sharing) = &mut started.sharing {
+                        sharing.requested = Span::from_millis(sharing.requested.as_millis().saturating_add(more));
+                    }
+                    started.request.wall = wall;
+                }
                 (Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting, _) => {}
                 (Phase::Started(_), None) | (Phase::Ghost(_), _) => {}
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
-use rms_model::{Grant, Indices, Inventory, JobId, JobSpec, NodeId, Slice};
+use rms_model::{Grant, Indices, Inventory, JobId, JobSpec, NodeId};
 
 use super::{Bumped, Misfit, State};
 use crate::state::course::Cores;
@@ -24,6 +24,11 @@ impl Job {
 
 impl Started {
     pub(super) fn part_of(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
+        self.without_lent(node, inventory, self.own_part_of(spec, node, inventory))
+    }
+
+    /// The same with what it lends.
+    pub(super) fn own_part_of(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         let Some(evolved) = &self.evolved else { return self.grants.get(&node).cloned() };
         let part = self.cores_part(spec, node, inventory)?;
         // What it gives back may be where its processes still are, and what fails is given back to it.
@@ -45,17 +50,11 @@ impl Started {
         if granted.is_none() && n_kept >= inventory.cores {
             return None;
         }
-        let mut part = granted.cloned().unwrap_or_else(|| whole(inventory));
+        let mut part = granted.cloned().unwrap_or_else(|| Grant::whole(inventory));
         // Its agent gives it the first ones.
         part.cores = part.cores.iter().take(n_kept as usize).collect();
         Some(part)
     }
-}
-
-pub(crate) fn whole(inventory: &Inventory) -> Grant {
-    let Slice { cores, memory, devices } = Slice::whole(inventory);
-    let devices = devices.iter().map(|(name, count)| (name.to_owned(), (0..count).collect())).collect();
-    Grant { cores: (0..cores).collect(), memory, devices }
 }
 
 impl State {

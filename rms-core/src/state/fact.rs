@@ -19,6 +19,7 @@ use crate::state::State;
 use crate::state::course::Course;
 use crate::state::job::{LauncherLink, Promise, Started};
 use crate::state::negotiations::Asking;
+use crate::state::sharing::Sharing;
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -395,6 +396,22 @@ pub enum Fact {
         cluster: ClusterId,
         licences: Devices,
     },
+    /// 004: it lends cores to a guest, has begun as one, or has its own again. All that it has now, and how long it may
+    /// take with that, from its start on.
+    CpusShared {
+        job: JobId,
+        at: Time,
+        sharing: Box<Sharing>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        grants: BTreeMap<NodeId, Grant>,
+        wall: Span,
+    },
+    /// Its processes on this node keep to the CPUs that it was given up to this generation.
+    CpusInForce {
+        job: JobId,
+        node: NodeId,
+        generation: u32,
+    },
 }
 
 /// What a fact may have freed.
@@ -439,6 +456,7 @@ impl Fact {
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }
             | Fact::GrantsSet { .. }
+            | Fact::CpusInForce { .. }
             | Fact::CoresInForce { .. } => Freed::AsPromised,
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let entry = state.jobs().get(&record.job);
@@ -467,6 +485,7 @@ impl Fact {
             | Fact::JobReleased { .. }
             | Fact::JobPriorityChanged { .. }
             | Fact::JobUpdated { .. }
+            | Fact::CpusShared { .. }
             | Fact::GhostExpired { .. }
             | Fact::JobRequeued { .. }
             | Fact::TokenCreated { .. }
@@ -518,6 +537,7 @@ impl Fact {
             self,
             Fact::ShareRunning { .. }
                 | Fact::CoresInForce { .. }
+                | Fact::CpusInForce { .. }
                 | Fact::JobsQueued { .. }
                 | Fact::DepthChosen { .. }
                 | Fact::LauncherLinkChanged { link: LauncherLink::Away { .. }, .. }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rms_model::{Allocation, ClusterId, Environment, Execution, Inventory, JobId, JobSpec, NodeId, Owner, Time};
 
 use super::free::FreeNodes;
+use super::lenders::{Lender, Lenders};
 use super::occupation::Occupation;
 use super::shared::Shared;
 use super::usage::{Usage, environment_bytes, work_bytes};
@@ -32,6 +33,7 @@ pub(crate) struct Index {
     pub(crate) licensed: BTreeSet<JobId>,
     /// Running jobs whose nodes may change.
     pub(crate) malleable: BTreeSet<JobId>,
+    pub(crate) lenders: Lenders,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
     /// Nodes that running applications have given back, by when they are free.
     pub(crate) node_ghosts: BTreeSet<(Time, NodeId)>,
@@ -134,6 +136,7 @@ impl Index {
                     self.licensed.insert(job);
                 }
                 self.hold(job, entry, nodes);
+                self.lenders.extend(Lender::of(entry, nodes, &self.shared).map(|lender| (job, lender)));
                 self.stages.extend(next_stage(started).map(|at| (at, job)));
             }
             Phase::Ghost(ghost) => {
@@ -164,6 +167,7 @@ impl Index {
                 self.malleable.remove(&job);
                 self.evolved.remove(&job);
                 self.licensed.remove(&job);
+                self.lenders.remove(&job);
                 self.let_go(job);
                 if let Some(at) = next_stage(started) {
                     self.stages.remove(&(at, job));

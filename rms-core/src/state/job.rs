@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::course::{Cores, Evolved};
 use crate::state::negotiations::{JobNegotiations, Negotiation};
+use crate::state::sharing::Sharing;
 
 pub(crate) use launcher::AwaitedIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};
@@ -94,6 +95,9 @@ pub struct Started {
     /// Of an evolving application. Its request then is what it holds now, until its course ends.
     #[serde(default)]
     pub evolved: Option<Box<Evolved>>,
+    /// Once it has lent cores or begun on those of others (004).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Box<Sharing>>,
 }
 
 /// A job's part on one node.
@@ -275,6 +279,10 @@ impl Job {
     pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
         let started = self.started();
         let request = match started {
+            // What it has lent or borrowed has made it longer than it asked for.
+            Some(Started { evolved: None, sharing: Some(sharing), request, .. }) => {
+                Request { wall: sharing.requested, ..request.clone() }
+            }
             Some(started) if started.evolved.is_none() => started.request.clone(),
             // An evolving application is remembered by its peak and all of its time, beside what it really held.
             Some(_) | None => self.first_request(),
@@ -295,6 +303,7 @@ impl Job {
             outcome,
             usage: started.map(|started| started.usage).unwrap_or_default(),
             evolution: started.and_then(|started| started.evolved.as_ref()?.history(ended)),
+            loans: started.and_then(|started| Some(started.loans_at(ended, started.sharing.as_deref()?))),
         }
     }
 }

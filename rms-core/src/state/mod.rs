@@ -14,6 +14,7 @@ mod index;
 pub mod job;
 mod jobs;
 mod launcher;
+mod lenders;
 mod negotiate;
 pub mod negotiations;
 pub mod node;
@@ -22,6 +23,8 @@ mod occupation;
 mod replay;
 mod rest;
 mod shared;
+pub mod sharing;
+mod slowdowns;
 mod stored;
 mod usage;
 mod waiting;
@@ -41,18 +44,19 @@ pub use constraint::Piece;
 pub(crate) use constraint::{
     constraint_of, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes, within,
 };
-pub(crate) use cores::whole;
 pub(crate) use evolving::spread;
 use free::FreeNodes;
 pub(crate) use free::IdSet;
 pub use holders::Holders;
 pub use jobs::Jobs;
 pub(crate) use launcher::requesting;
+pub(crate) use lenders::{Lender, LenderPart, cores_asked, least_cores};
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 pub use replay::Replay;
 pub(crate) use shared::memory_of;
 pub(crate) use shared::{Line, Room as NodeRoom, Shared, SharedCluster};
+pub(crate) use slowdowns::Slowdowns;
 pub(crate) use usage::{Usage, environment_bytes, work_bytes};
 pub use waiting::QueueKey;
 pub(crate) use waiting::{Demand, PlainDemand, Room, SliceDemand, SliceRoom};
@@ -94,6 +98,9 @@ pub struct State {
     /// The depth that the server has chosen last, if it ever was its to choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) own_depth: Option<u32>,
+    /// Of jobs that are over.
+    #[serde(default, skip_serializing_if = "Slowdowns::is_empty")]
+    pub(crate) slowdowns: Slowdowns,
     #[serde(skip)]
     pub(crate) index: index::Index,
 }
@@ -119,6 +126,7 @@ impl State {
             links: BTreeMap::new(),
             spent: BTreeMap::new(),
             own_depth: None,
+            slowdowns: Slowdowns::default(),
             index: index::Index::default(),
         }
     }
@@ -279,6 +287,11 @@ impl State {
     pub(crate) fn evolved(&self) -> impl Iterator<Item = (JobId, &Job, &Started)> {
         let entries = self.index.evolved.iter().filter_map(|job| Some((*job, self.jobs.get(job)?)));
         entries.filter_map(|(job, entry)| Some((job, entry, entry.started()?)))
+    }
+
+    /// Running jobs that could lend cores of their nodes now.
+    pub(crate) fn lenders(&self) -> impl Iterator<Item = (JobId, &Lender)> + '_ {
+        self.index.lenders.iter().map(|(job, lender)| (*job, lender))
     }
 
     /// Running jobs whose nodes may change, by their ids.

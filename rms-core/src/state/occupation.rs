@@ -56,11 +56,13 @@ impl Occupation {
         };
         let promised: Vec<NodeId> = entry.promised_nodes().collect();
         let is_whole = entry.nodes().len() == request.n_nodes() as usize && promised.is_empty();
-        let counts = if all_usable && is_whole {
+        let is_guest = entry.sharing().is_some_and(|sharing| !sharing.mates.is_empty());
+        let counts = if all_usable && is_whole && !is_guest {
             let counts = request.nodes.iter().filter(|(cluster, _)| shared.get(**cluster).is_none());
             counts.map(|(cluster, nodes)| (*cluster, i64::from(*nodes))).collect()
         } else {
-            usable(entry.nodes().iter().chain(&promised), nodes, shared)
+            // Where it is a guest, the node is its owner's.
+            usable(entry.own_nodes().chain(promised), nodes, shared)
         };
         // The ghost of an application over several clusters may leave one before the others.
         let until_in = |cluster: ClusterId| match &entry.phase {
@@ -159,10 +161,10 @@ fn add_block(view: &mut View, cluster: ClusterId, block: Block) {
 }
 
 /// How many of them may be planned with, by cluster.
-fn usable<'a>(held: impl Iterator<Item = &'a NodeId>, nodes: &Nodes, shared: &Shared) -> Vec<(ClusterId, i64)> {
+fn usable(held: impl Iterator<Item = NodeId>, nodes: &Nodes, shared: &Shared) -> Vec<(ClusterId, i64)> {
     let mut counts: BTreeMap<ClusterId, i64> = BTreeMap::new();
     let is_counted = |entry: &&Node| entry.is_usable() && shared.get(entry.cluster).is_none();
-    for entry in held.filter_map(|node| nodes.get(node)).filter(is_counted) {
+    for entry in held.filter_map(|node| nodes.get(&node)).filter(is_counted) {
         *counts.entry(entry.cluster).or_default() += 1;
     }
     counts.into_iter().collect()

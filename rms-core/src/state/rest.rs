@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use negotiation::NegotiationId;
 use rms_model::{ClusterId, Devices, Grant, JobId, NodeId};
 
-use super::cores::whole;
 use super::{Bumped, Misfit, State};
 use crate::state::course::{Changed, OwnLicences};
 use crate::state::job::{Phase, Share};
@@ -21,7 +20,7 @@ impl State {
     ) -> Result<(), Misfit> {
         self.forget_settled(job)?;
         let wholes: BTreeMap<NodeId, Grant> =
-            grants.keys().filter_map(|node| Some((*node, whole(&self.nodes.get(node)?.inventory)))).collect();
+            grants.keys().filter_map(|node| Some((*node, Grant::whole(&self.nodes.get(node)?.inventory)))).collect();
         let known = &mut self.started_mut(job)?.grants;
         let before = |(node, grant): (&NodeId, &Grant)| {
             let was = known.insert(*node, grant.clone());

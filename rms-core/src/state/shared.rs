@@ -481,7 +481,16 @@ impl Shared {
             };
             let inventory = &shared.kinds[shared.lines[idx].1.kind];
             let grant = entry.part_of(node, inventory);
-            let piece = match &grant {
+            // What is lent is its owner's for all who plan, and no guest's.
+            let planned = match entry.started() {
+                Some(started) if started.sharing.is_some() => started.own_part_of(&entry.spec, node, inventory),
+                Some(_) | None => grant.clone(),
+            };
+            let piece = match &planned {
+                Some(grant) if entry.is_guest_on(node) => {
+                    let slice = Slice { cores: 0, ..grant.amount() };
+                    alike(&mut part, Piece { slice, is_whole: false })
+                }
                 Some(grant) => alike(&mut part, Piece { slice: grant.amount(), is_whole: false }),
                 None => Arc::clone(&shared.wholes[shared.lines[idx].1.kind]),
             };

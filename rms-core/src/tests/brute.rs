@@ -450,7 +450,8 @@ impl Small {
         let said: Vec<Said> = queue.iter().map(said).collect();
         let brute = Brute { machines: &self.machines, now, uses: self.running() };
         let verdict = match self.policy {
-            Policy::Views => brute.clone().in_order(&queue, &said),
+            // Nobody here shares.
+            Policy::Views | Policy::Slowdown => brute.clone().in_order(&queue, &said),
             Policy::Fcfs => brute.clone().fcfs(&queue, &said),
             Policy::Easy => brute.clone().easy(&queue, &said),
             Policy::Conservative => brute.clone().conservative(&queue, &said, self.is_punctual),
@@ -509,7 +510,7 @@ impl Small {
             // Nobody passes the first, and nobody whom a start was promised.
             let promise = match self.policy {
                 Policy::Conservative => self.world.rms.state().jobs()[job].promised.as_ref().map(|promise| promise.at),
-                Policy::Views | Policy::Fcfs | Policy::Easy => Some(said.at).filter(|_| idx == 0),
+                Policy::Views | Policy::Fcfs | Policy::Easy | Policy::Slowdown => Some(said.at).filter(|_| idx == 0),
             };
             let Some(promise) = promise else { continue };
             let first = *self.promised.entry(*job).or_insert(promise);

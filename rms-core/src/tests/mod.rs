@@ -6,6 +6,7 @@ mod brute;
 pub(crate) mod dice;
 mod evolving;
 mod launchers;
+mod lending;
 mod licences;
 mod lists;
 mod negotiate;

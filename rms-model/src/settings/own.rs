@@ -25,6 +25,8 @@ pub(super) enum Keyed {
     MemoryPerCpu,
     MaxCpus,
     Licences,
+    MaxSlowdown,
+    SharingFactor,
     Price,
     Budget,
     GrowthLimit,
@@ -39,13 +41,15 @@ pub const AS_OTHERS: &str = "default";
 
 impl Keyed {
     /// In the order they are shown.
-    pub(super) const ALL: [Keyed; 13] = [
+    pub(super) const ALL: [Keyed; 15] = [
         Keyed::FairStart,
         Keyed::ViewShare,
         Keyed::Allocation,
         Keyed::MemoryPerCpu,
         Keyed::MaxCpus,
         Keyed::Licences,
+        Keyed::MaxSlowdown,
+        Keyed::SharingFactor,
         Keyed::Price,
         Keyed::Budget,
         Keyed::GrowthLimit,
@@ -63,6 +67,8 @@ impl Keyed {
             Keyed::MemoryPerCpu => "memory_per_cpu",
             Keyed::MaxCpus => "max_cpus",
             Keyed::Licences => "licences",
+            Keyed::MaxSlowdown => "max_slowdown",
+            Keyed::SharingFactor => "sharing_factor",
             Keyed::Price => "price",
             Keyed::Budget => "budget",
             Keyed::GrowthLimit => "growth_limit",
@@ -88,6 +94,8 @@ impl Keyed {
             | Keyed::MemoryPerCpu
             | Keyed::MaxCpus
             | Keyed::Licences
+            | Keyed::MaxSlowdown
+            | Keyed::SharingFactor
             | Keyed::Price => Subject::Cluster(name),
             Keyed::Budget
             | Keyed::GrowthLimit

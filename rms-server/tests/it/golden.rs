@@ -4,7 +4,7 @@
 //! ones; those that are there are never overwritten, and nobody deletes them: a field that is added to a fact has a
 //! default, and an example that has the field comes beside the one without it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_core::Fact;
 use rms_core::state::course::{Course, Leg};
 use rms_core::state::job::{LauncherLink, Promise};
+use rms_core::state::sharing::{Loan, Sharing};
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId,
-    JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Owner, Request, Role, Run,
-    Slice, Span, Stdio, TaskCount, Time, Usage, Work,
+    ClusterId, CpuLoans, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Identity, Inventory,
+    JobId, JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Owner, Request, Role,
+    Run, Slice, Span, Stdio, TaskCount, Time, Usage, Work,
 };
 
 use crate::contained::is_contained_in;
@@ -91,6 +92,22 @@ fn unwrapped(text: &str) -> Vec<u8> {
     data_encoding::HEXLOWER.decode(digits.as_bytes()).expect("hexadecimal")
 }
 
+/// A job that lends cores of one node and has some of another.
+fn sharing(since: Time) -> Sharing {
+    Sharing {
+        requested: Span::from_hours(1),
+        done: 9000,
+        since,
+        rate: 3,
+        lent: BTreeMap::from([(NodeId(3), Loan { guest: JobId(9), cores: (2..4).collect() })]),
+        mates: BTreeMap::from([(NodeId(4), JobId(5))]),
+        generation: 2,
+        awaited: BTreeSet::from([NodeId(3)]),
+        is_stubborn: false,
+        loans: CpuLoans { lent: 1000, borrowed: 500 },
+    }
+}
+
 fn examples() -> Vec<Fact> {
     let (job, run, node, cluster) = (JobId(7), Run(2), NodeId(3), ClusterId(1));
     let at = Time::from_secs(1_700_000_000);
@@ -150,6 +167,14 @@ fn examples() -> Vec<Fact> {
             nodes: vec![NodeId(3), NodeId(4)],
             grants: Default::default(),
         },
+        Fact::CpusShared {
+            job,
+            at,
+            sharing: Box::new(sharing(at)),
+            grants: Default::default(),
+            wall: Span::from_hours(2),
+        },
+        Fact::CpusInForce { job, node, generation: 2 },
         Fact::ShareRunning { job, node, since: at },
         Fact::ShareEnded { job, node, exit: NodeExit::Exited { code: 3 }, usage },
         Fact::JobEnding { job, at, outcome: Outcome::Cancelled { by: by() }, requeue: false },

@@ -140,6 +140,7 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
             submitted: record.eligible,
             started,
             ended: record.ended,
+            alone: record.ended.since(started),
             n_nodes,
             node_time: Span::from_millis(i64::try_from(node_millis).unwrap_or(i64::MAX)),
             n_changes: held.map_or(0, |held| held.stages().len() as u32 - 1),

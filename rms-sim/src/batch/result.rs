@@ -9,6 +9,8 @@ pub struct Finished {
     pub submitted: Time,
     pub started: Time,
     pub ended: Time,
+    /// How long it would have run with all that it asked for.
+    pub alone: Span,
     /// With which it started.
     pub n_nodes: u32,
     /// Nodes, each for as long as it held it; of one that it shared, its share of the cores.
@@ -30,14 +32,14 @@ impl Finished {
         self.ended.since(self.submitted)
     }
 
-    /// Response over run time.
+    /// Response over the run time with all that it asked for (004, §4).
     pub fn slowdown(&self) -> f64 {
-        self.response().as_secs_f64() / self.run().as_secs_f64().max(0.001)
+        self.response().as_secs_f64() / self.alone.as_secs_f64().max(0.001)
     }
 
     /// The same for jobs of at least ten seconds; shorter ones count as if they ran for ten, and nothing is below 1.
     pub fn bounded_slowdown(&self) -> f64 {
-        (self.response().as_secs_f64() / self.run().as_secs_f64().max(10.0)).max(1.0)
+        (self.response().as_secs_f64() / self.alone.as_secs_f64().max(10.0)).max(1.0)
     }
 }
 

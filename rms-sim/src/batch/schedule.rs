@@ -67,8 +67,8 @@ impl Schedule {
         let part = |entry: &Job, node: &NodeId| {
             let place = *self.places.get(node)?;
             let inventory = &state.nodes().get(node)?.inventory;
-            let (cores, memory) = match entry.grants().get(node) {
-                Some(grant) => (grant.cores.clone(), grant.memory),
+            let (cores, memory) = match entry.part_of(*node, inventory) {
+                Some(part) => (part.cores, part.memory),
                 None => (Indices::below(inventory.cores), inventory.memory),
             };
             Some(Part { node: place, cores, memory })

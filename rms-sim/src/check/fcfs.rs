@@ -12,7 +12,7 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
     let with = plan(state, now, Scope::Views);
     starts_agree(state, now, &with.placements)?;
     match state.settings().policy {
-        Policy::Views | Policy::Fcfs => {}
+        Policy::Views | Policy::Fcfs | Policy::Slowdown => {}
         // What starts behind the first of the queue, and what was promised to others, changes views.
         Policy::Easy | Policy::Conservative => return Ok(()),
     }

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_api::answer::{JobDetail, JobLine, LicenceShortage, NodeLine, NodeState, Reason, Shortage, Status};
+use rms_api::answer::{
+    JobDetail, JobLine, LicenceShortage, LoanLine, NodeLine, NodeState, Reason, SharingDetail, Shortage, Status,
+};
 use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
 use rms_api::filter::{RecordColumn, Way};
 use rms_api::{Answer, Call};
 use rms_model::{
-    Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Inventory, JobId, JobRecord, JobSpec, Mebibytes,
-    OnResize, Outcome, Packing, ResourceRequest, Run, Slice, Span, Time, Work,
+    CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Inventory, JobId, JobRecord, JobSpec,
+    Mebibytes, OnResize, Outcome, Packing, ResourceRequest, Run, Slice, Span, Time, Work,
 };
 use rms_wire::ClientRequest;
 
@@ -33,6 +35,11 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
     let asks = negotiating::asks_inside().into_iter();
     calls.extend(asks.map(|ask| ClientRequest::Call(Call::Negotiate { job: JobId(5), ask })));
+    let resources = ResourceRequest { share: true, min_cpus_per_node: 2, ..ResourceRequest::default() };
+    let submission = Submission { resources, ..domain::submission() };
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
+    let resources = ResourceChanges { share: Some(true), min_cpus_per_node: Some(2), ..ResourceChanges::default() };
+    calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
     calls
 }
 
@@ -46,6 +53,8 @@ fn resources() -> ResourceRequest {
         exclusive: true,
         packing: Packing::Spread,
         one_thread_a_core: true,
+        share: false,
+        min_cpus_per_node: 0,
     }
 }
 
@@ -61,6 +70,8 @@ fn resource_changes() -> ResourceChanges {
         exclusive: Some(exclusive),
         packing: Some(packing),
         one_thread_a_core: Some(true),
+        share: None,
+        min_cpus_per_node: None,
     }
 }
 
@@ -136,7 +147,21 @@ pub fn answers() -> Vec<Answer> {
     let spec =
         Arc::new(JobSpec::of(line.owner.clone(), Work::Tasks { argv: vec!["a".to_owned()] }, vec![request.clone()]));
     let grants = BTreeMap::from([("n1".to_owned(), grant())]);
-    let jobs = vec![JobDetail { line, spec, cores: Vec::new(), grants }];
+    let jobs = vec![JobDetail { line, spec, cores: Vec::new(), grants, sharing: None }];
+    let loan = |node: &str, other: u64, is_in_force| LoanLine {
+        node: node.to_owned(),
+        job: JobId(other),
+        cores: (4..8).collect(),
+        since: Time::from_secs(2),
+        is_in_force,
+    };
+    let sharing = SharingDetail {
+        asked_wall: Span::from_hours(1),
+        lent: vec![loan("n1", 9, false)],
+        borrowed: vec![loan("n2", 3, true)],
+        loans: CpuLoans { lent: 1000, borrowed: 2000 },
+    };
+    let shared = vec![JobDetail { sharing: Some(sharing), ..jobs[0].clone() }];
     let nodes = vec![NodeLine { free: Some(slice()), ..domain::node_line(NodeState::Busy) }];
     let now = Time::from_secs(3);
     vec![
@@ -146,6 +171,8 @@ pub fn answers() -> Vec<Answer> {
         Answer::Nodes { now, nodes, clusters: Vec::new() },
         Answer::WouldStart { request: domain::record(0).request, at: None, reason: Some(unlicensed) },
         Answer::Status(Status { now, queue_depth: Some(1400), ..Status::default() }),
+        Answer::Detail { now, planned: now, jobs: shared },
+        Answer::History(vec![JobRecord { loans: Some(CpuLoans { lent: 5, borrowed: 7 }), ..domain::record(0) }]),
     ]
 }
 

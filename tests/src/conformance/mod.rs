@@ -9,4 +9,5 @@ pub mod ndrms_sim;
 pub mod offline;
 pub mod rms_pass;
 pub mod schema;
+pub mod sd_sim;
 pub mod slices;

@@ -20,6 +20,7 @@ pub enum Schema {
     NdrmsSim,
     Mates,
     Slices,
+    SdSim,
 }
 
 /// One file of vectors.
@@ -44,7 +45,7 @@ pub enum VectorError {
 }
 
 impl Schema {
-    pub const ALL: [Schema; 9] = [
+    pub const ALL: [Schema; 10] = [
         Schema::Fit,
         Schema::Offline,
         Schema::OfflineExperiment,
@@ -54,6 +55,7 @@ impl Schema {
         Schema::NdrmsSim,
         Schema::Mates,
         Schema::Slices,
+        Schema::SdSim,
     ];
 
     /// Keys that a line of this schema has, and no other one has all of them.
@@ -68,6 +70,7 @@ impl Schema {
             Schema::NdrmsSim => &["timer", "fair_start", "clusters", "apps", "ndrms"],
             Schema::Mates => &["kind", "input", "output"],
             Schema::Slices => &["nodes", "busy", "request", "start"],
+            Schema::SdSim => &["nodes", "cpus", "policy", "jobs", "result", "static"],
         }
     }
 
@@ -88,6 +91,7 @@ impl fmt::Display for Schema {
             Schema::NdrmsSim => "ndrms_sim",
             Schema::Mates => "mates",
             Schema::Slices => "slices_start",
+            Schema::SdSim => "sd_sim",
         })
     }
 }

@@ -22,6 +22,8 @@ fn asked() -> ResourceRequest {
         exclusive: true,
         packing: Packing::Spread,
         one_thread_a_core: true,
+        share: true,
+        min_cpus_per_node: 2,
     }
 }
 

@@ -1,0 +1,204 @@
+//! How jobs begin on cores that others lend, and how these come back (004, §3.3).
+
+use std::collections::BTreeMap;
+
+use rms_model::sharing::asked;
+use rms_model::{CoreShare, Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Span, Time};
+
+use super::Jobs;
+use crate::plan::{self, Inside, Lent, Placed};
+use crate::share;
+use crate::state::fact::Fact;
+use crate::state::job::{Job, Phase};
+use crate::state::sharing::{Loan, Sharing, millis, whole_seconds};
+use crate::state::{constraint_of, cores_asked, pieces_of, takes_whole_nodes};
+use crate::step::Step;
+
+impl Jobs<'_> {
+    /// The guest begins; its processes are started once those of its mates keep off its cores.
+    pub(crate) fn start_inside(&mut self, now: Time, step: &mut Step, inside: Inside) {
+        let Inside { job, request, lent } = inside;
+        let mut loans: BTreeMap<JobId, BTreeMap<NodeId, Loan>> = BTreeMap::new();
+        let mut grants = BTreeMap::new();
+        for Lent { node, mate, cores } in &lent {
+            let inventory = &self.state().nodes()[node].inventory;
+            let own = self.state().jobs()[mate].part_of(*node, inventory).unwrap_or_else(|| Grant::whole(inventory));
+            let cores = share::lend(&own.cores, *cores);
+            grants.insert(*node, Grant { cores: cores.clone(), ..self.beside_cores(job, &request, *node) });
+            loans.entry(*mate).or_default().insert(*node, Loan { guest: job, cores });
+        }
+        let nodes: Vec<NodeId> = lent.iter().map(|lent| lent.node).collect();
+        let run = self.state().jobs()[&job].run.next();
+        let guest_end = now + self.time_inside(job, &request, &lent);
+        // The cores are nobody's before they are the guest's.
+        for (mate, loans) in loans {
+            self.change_cpus(now, step, mate, Some(guest_end), |sharing, _| sharing.lent.extend(loans));
+        }
+        self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
+        let mates = lent.iter().map(|lent| (lent.node, lent.mate)).collect();
+        self.change_cpus(now, step, job, None, |sharing, _| sharing.mates = mates);
+        self.context.announce(step, job);
+    }
+
+    /// How long a guest takes with what it is lent.
+    fn time_inside(&self, job: JobId, request: &Request, lent: &[Lent]) -> Span {
+        let (state, spec) = (self.state(), &self.state().jobs()[&job].spec);
+        let parts = lent.iter().map(|Lent { node, mate: _, cores }| {
+            let known = &state.nodes()[node];
+            let asked = cores_asked(spec, request, &known.inventory, state.is_shared(known.cluster));
+            CoreShare { n_nodes: 1, has: *cores, asked }
+        });
+        let work = asked(parts.clone()).saturating_mul(millis(request.wall));
+        whole_seconds(work, state.settings().sharing.runtime_model.rate(parts))
+    }
+
+    /// 004, Listing 1: whoever has to wait is looked for mates right after his static trial, before the next in the queue is
+    /// looked at; and once somebody has begun inside others, everybody is tried again.
+    pub(super) fn share_nodes(&mut self, now: Time, step: &mut Step) {
+        let cut_offs = plan::cut_offs(self.state());
+        loop {
+            let (plan, inside) = plan::plan_sharing(self.state(), now, &cut_offs);
+            for placement in plan.placements {
+                let is_heard = self.state().jobs()[&placement.job].unheard_since().is_none();
+                if let Placed::Now { request, nodes, slices, row, fit } = placement.outcome
+                    && is_heard
+                {
+                    self.start(now, step, placement.job, request, nodes, &slices);
+                    fit.iter().for_each(|fit| self.context.begin_course(now, step, placement.job, fit, &row));
+                }
+            }
+            match inside {
+                Some(inside) => self.start_inside(now, step, inside),
+                None => return,
+            }
+        }
+    }
+
+    /// What a guest has of a node beside cores.
+    fn beside_cores(&self, job: JobId, request: &Request, node: NodeId) -> Grant {
+        let state = self.state();
+        let (spec, known) = (&state.jobs()[&job].spec, &state.nodes()[&node]);
+        let memory = constraint_of(spec, request).memory;
+        // Whoever asks for whole nodes has of those that others hold what no one else counts on.
+        if !state.is_shared(known.cluster) || takes_whole_nodes(spec) {
+            return Grant { memory, ..Grant::default() };
+        }
+        let pieces = pieces_of(spec, request, &known.inventory);
+        let devices = pieces.first().map_or_else(Devices::default, |piece| piece.slice.devices.clone());
+        state.shared().grant(node, known, &Slice { cores: 0, memory, devices }).unwrap_or_default()
+    }
+
+    /// A job has left its nodes: what it has lent is its guest's, and what it has borrowed is its mates'.
+    pub(crate) fn return_cpus(&mut self, now: Time, step: &mut Step, left: JobId, sharing: &Sharing) {
+        for host in sharing.hosts() {
+            self.change_cpus(now, step, host, None, |sharing, _| sharing.lent.retain(|_, loan| loan.guest != left));
+        }
+        let is_here = |guest: &JobId| self.state().jobs().get(guest).is_some_and(|entry| entry.started().is_some());
+        let Some(guest) = sharing.guest().filter(is_here) else { return };
+        let nodes: Vec<NodeId> = sharing.lent.keys().copied().collect();
+        let more = self.cores_beside(guest, &nodes);
+        let guest_end = self.change_cpus(now, step, guest, None, |sharing, grants| {
+            for node in &nodes {
+                sharing.mates.remove(node);
+                match more.get(node) {
+                    Some(grant) => drop(grants.insert(*node, grant.clone())),
+                    None => drop(grants.remove(node)),
+                }
+            }
+        });
+        // It goes on faster or slower than its other mates were told.
+        let others = self.state().jobs()[&guest].sharing().map(Sharing::hosts).unwrap_or_default();
+        for host in others {
+            self.change_cpus(now, step, host, guest_end, |_, _| ());
+        }
+    }
+
+    /// What a guest has of nodes whose owner is gone: as much as it asked for; nothing where it has all of a node.
+    fn cores_beside(&self, guest: JobId, nodes: &[NodeId]) -> BTreeMap<NodeId, Grant> {
+        let state = self.state();
+        let entry = &state.jobs()[&guest];
+        let (Some(started), spec) = (entry.started(), &entry.spec) else { return BTreeMap::new() };
+        let grant = |node: &NodeId| {
+            let known = state.nodes().get(node).filter(|known| state.is_shared(known.cluster))?;
+            let mut grant = started.grants.get(node)?.clone();
+            let wanted = pieces_of(spec, &started.request, &known.inventory).first()?.slice.cores;
+            let more = state.shared().more_cores(*node, known, wanted.saturating_sub(grant.cores.len()))?;
+            grant.cores.insert_all(&more);
+            Some((*node, grant))
+        };
+        nodes.iter().filter_map(grant).collect()
+    }
+
+    /// What a job has lent and borrowed changes, and with that how long it may take. When it will have ended; `None` if it
+    /// does not run.
+    fn change_cpus(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        guest_end: Option<Time>,
+        change: impl FnOnce(&mut Sharing, &mut BTreeMap<NodeId, Grant>),
+    ) -> Option<Time> {
+        let state = self.context.state();
+        let mut sharing = state.sharing_at(job, now)?;
+        let mut entry = Job::clone(&state.jobs()[&job]);
+        let started = match &mut entry.phase {
+            Phase::Started(started) => started,
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_) => return None,
+        };
+        let before = sharing.lent.clone();
+        change(&mut sharing, &mut started.grants);
+        sharing.generation += 1;
+        sharing.awaited.retain(|node| sharing.lent.contains_key(node));
+        if self.context.config.tells_anyone {
+            let alive: Vec<NodeId> = started.alive().collect();
+            let is_new = |node: &NodeId| sharing.lent.contains_key(node) && !before.contains_key(node);
+            sharing.awaited.extend(alive.into_iter().filter(is_new));
+        }
+        started.sharing = Some(Box::new(sharing.clone()));
+        let (grants, at) = (started.grants.clone(), started.at);
+        let cores: Vec<_> = state.cores_of(&entry).collect();
+        let asked = asked(cores.iter().copied());
+        sharing.rate = state.settings().sharing.runtime_model.rate(cores.into_iter());
+        let guest_end = guest_end.or_else(|| {
+            let guest = state.jobs().get(&sharing.guest()?)?.started()?;
+            Some(guest.at + guest.request.wall)
+        });
+        let end = match guest_end.filter(|_| !sharing.lent.is_empty()) {
+            Some(guest_end) => sharing.end_with_guest(now, guest_end, asked),
+            None => sharing.end_alone(now, asked),
+        };
+        let wall = end.since(at);
+        self.context.record(step, Fact::CpusShared { job, at: now, sharing: Box::new(sharing), grants, wall });
+        self.context.launches.remove(&job);
+        Some(end)
+    }
+
+    /// An agent says up to which generation a job's processes keep to their CPUs on its node, or that they do not.
+    pub(crate) fn keeps_to_cpus(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        (job, node): (JobId, NodeId),
+        generation: u32,
+        is_confined: bool,
+    ) {
+        let started = self.state().jobs().get(&job).and_then(Job::started);
+        let Some(started) = started.filter(|started| generation >= started.generation()) else { return };
+        let Some(sharing) = started.sharing.as_ref().filter(|sharing| sharing.awaited.contains(&node)) else { return };
+        if is_confined {
+            // The node is told of the guest now.
+            self.context.record(step, Fact::CpusInForce { job, node, generation });
+            return;
+        }
+        let guest = sharing.guest();
+        self.change_cpus(now, step, job, None, |sharing, _| sharing.is_stubborn = true);
+        let Some(guest) = guest else { return };
+        let is_running = self.state().jobs()[&guest].started().is_some_and(|started| started.ending.is_none());
+        if is_running {
+            let name = self.state().nodes()[&node].name.clone();
+            let reason = format!("processes of job {job} did not leave the CPUs that they had lent");
+            self.end(now, step, guest, Outcome::NotStarted { node: name, reason }, true);
+        }
+    }
+}

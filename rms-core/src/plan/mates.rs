@@ -1,0 +1,339 @@
+//! Finds running jobs that lend cores to one that would have to wait (004, §3.2: malleable backfill).
+
+use std::collections::BTreeMap;
+
+use rms_model::job::Constraint;
+use rms_model::sharing::asked;
+use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Span, Time};
+
+use super::ledger::meets;
+use super::slowdown::{Fraction, Mate, Wanted, select_valid};
+use super::{Placed, Placement};
+use crate::state::job::Started;
+use crate::state::sharing::{millis, whole_seconds};
+use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, least_cores};
+
+/// Who begins inside others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    pub(crate) job: JobId,
+    pub(crate) request: Request,
+    /// By nodes.
+    pub(crate) lent: Vec<Lent>,
+}
+
+/// How many cores of a node a mate lends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lent {
+    pub(crate) node: NodeId,
+    pub(crate) mate: JobId,
+    pub(crate) cores: u32,
+}
+
+/// Below which slowdown the jobs of each cluster lend cores, at one instant; `None`: all do (004, §3.2.2).
+pub(crate) type CutOffs = BTreeMap<ClusterId, Option<Fraction>>;
+
+/// The cut-offs of all clusters as of now.
+pub(crate) fn cut_offs(state: &State) -> CutOffs {
+    let of = |name: &String| match state.settings().max_slowdown_of(name) {
+        MaxSlowdown::At(ratio) => {
+            let (numerator, denominator) = ratio.parts();
+            Fraction::new(numerator.into(), denominator.into())
+        }
+        MaxSlowdown::Infinite => None,
+        MaxSlowdown::Average => Some(average(state)),
+        MaxSlowdown::Mean => Some(mean(Slowdowns::default(), state)),
+        MaxSlowdown::Median => Some(percentile(state, 50)),
+        MaxSlowdown::Percentile70 => Some(percentile(state, 70)),
+    };
+    state.clusters().iter().map(|(cluster, name)| (*cluster, of(name))).collect()
+}
+
+/// Over all jobs that have started: of those that run as it will be at their limits (D8 of the vectors' rules).
+fn average(state: &State) -> Fraction {
+    mean(state.slowdowns, state)
+}
+
+/// With the jobs that run. 0, so that nobody lends, if there are none.
+fn mean(mut slowdowns: Slowdowns, state: &State) -> Fraction {
+    running(state).for_each(|(response, requested)| slowdowns.add(response, requested));
+    slowdowns.mean().and_then(|(sum, count)| Fraction::new(sum, count)).unwrap_or(Fraction::ZERO)
+}
+
+/// What so many percent of running jobs do not exceed.
+fn percentile(state: &State, percent: usize) -> Fraction {
+    let slowdown = |(response, requested)| Fraction::new(millis(response).into(), millis(requested).max(1).into());
+    let mut all: Vec<Fraction> = running(state).filter_map(slowdown).collect();
+    all.sort_unstable();
+    let rank = (all.len() * percent).div_ceil(100).max(1) - 1;
+    all.get(rank).copied().unwrap_or(Fraction::ZERO)
+}
+
+/// Of each running job how long it will have been in the system at its limit, and what it asked for.
+fn running(state: &State) -> impl Iterator<Item = (Span, Span)> {
+    let started = state.holding().filter_map(|(_, entry)| Some((entry, entry.started()?)));
+    started.map(|(entry, started)| ((started.at + started.request.wall).since(entry.submitted), requested(started)))
+}
+
+/// What it asked for, whatever its limit has become.
+fn requested(started: &Started) -> Span {
+    started.sharing.as_ref().map_or(started.request.wall, |sharing| sharing.requested)
+}
+
+/// Who could lend in this pass: jobs that run, and those that it has let start.
+pub(super) struct Mates<'a> {
+    state: &'a State,
+    now: Time,
+    cut_offs: &'a CutOffs,
+    candidates: Vec<Candidate>,
+    /// How many placements of the pass have been taken in.
+    n_placed: usize,
+}
+
+/// A job that could lend.
+struct Candidate {
+    job: JobId,
+    lender: Lender,
+    /// From its submission to its limit, as if nobody came.
+    in_system: Span,
+    requested: Span,
+    /// Work that it has still to do, in core-milliseconds.
+    left: u64,
+    /// Of one that starts in this very pass, with the cores that it has of each.
+    nodes: Option<Vec<(NodeId, u32)>>,
+}
+
+/// What one candidate lends a guest.
+struct Offer {
+    /// Of the guest.
+    parts: Vec<CoreShare>,
+    /// How fast the mate goes on meanwhile.
+    rate: u64,
+    left: u64,
+}
+
+/// Who would begin inside others.
+#[derive(Clone, Copy)]
+pub(super) struct Guest<'a> {
+    pub(super) job: JobId,
+    pub(super) spec: &'a JobSpec,
+    pub(super) request: &'a Request,
+    /// When it would end otherwise.
+    pub(super) static_end: Time,
+}
+
+impl<'a> Mates<'a> {
+    pub(super) fn new(state: &'a State, now: Time, cut_offs: &'a CutOffs) -> Mates<'a> {
+        let candidate = |(job, lender): (JobId, &Lender)| {
+            let entry = state.jobs().get(&job)?;
+            let started = entry.started()?;
+            let requested = requested(started);
+            let work = lender.n_cores().saturating_mul(millis(requested));
+            let done = match &started.sharing {
+                Some(sharing) => sharing.done_at(now),
+                None => lender.n_cores().saturating_mul(millis(now.since(started.at))),
+            };
+            let in_system = (started.at + started.request.wall).since(entry.submitted);
+            let left = work.saturating_sub(done);
+            Some(Candidate { job, lender: lender.clone(), in_system, requested, left, nodes: None })
+        };
+        let candidates = state.lenders().filter_map(candidate).collect();
+        Mates { state, now, cut_offs, candidates, n_placed: 0 }
+    }
+
+    /// Those who have started in this pass may lend, too.
+    pub(super) fn take_in(&mut self, placements: &[Placement]) {
+        for placement in &placements[self.n_placed..] {
+            let Placed::Now { request, nodes, slices, fit: None, .. } = &placement.outcome else { continue };
+            let entry = &self.state.jobs()[&placement.job];
+            let mut clusters = request.nodes.keys();
+            let (Some(cluster), None) = (clusters.next(), clusters.next()) else { continue };
+            if !entry.spec.resources.share || entry.launcher.is_some() {
+                continue;
+            }
+            let n_nodes = nodes.len() as u32;
+            let mut lender = Lender { cluster: *cluster, n_nodes, parts: Vec::new() };
+            let mut cores_of = Vec::with_capacity(nodes.len());
+            for node in nodes {
+                let inventory = &self.state.nodes()[node].inventory;
+                let cores = slices.get(node).map_or(inventory.cores, |slice| slice.cores);
+                lender.add(*node, self.state.nodes(), (cores, least_cores(&entry.spec, n_nodes, inventory)));
+                cores_of.push((*node, cores));
+            }
+            let left = lender.n_cores().saturating_mul(millis(request.wall));
+            self.candidates.push(Candidate {
+                job: placement.job,
+                lender,
+                in_system: (self.now + request.wall).since(entry.submitted),
+                requested: request.wall,
+                left,
+                nodes: Some(cores_of),
+            });
+        }
+        self.n_placed = placements.len();
+    }
+
+    /// On whose nodes the guest begins at once: those for whom the sum of slowdowns is the least, if it ends inside all of
+    /// them and earlier than it would otherwise.
+    pub(super) fn find(&self, guest: Guest<'_>) -> Option<Vec<Lent>> {
+        let mut clusters = guest.request.nodes.iter();
+        let (Some((cluster, weight)), None) = (clusters.next(), clusters.next()) else { return None };
+        let wall = guest.request.wall;
+        let shortest = self.shortest(*cluster, wall);
+        if !self.ends_earlier(guest, shortest) {
+            return None;
+        }
+        let cut_off = self.cut_offs.get(cluster).copied().unwrap_or(Some(Fraction::ZERO));
+        let mut offers: BTreeMap<u64, (&Candidate, Offer)> = BTreeMap::new();
+        let mut mates = Vec::new();
+        for candidate in &self.candidates {
+            let lender = &candidate.lender;
+            if lender.cluster != *cluster || lender.n_nodes > *weight || candidate.job == guest.job {
+                continue;
+            }
+            // 004, eq. 4; what it has lent before is in its limit, and what it lends now adds the guest's time.
+            let spent = millis(candidate.in_system) + millis(wall);
+            let penalty = Fraction::new(spent.into(), millis(candidate.requested).max(1).into())?;
+            if cut_off.is_some_and(|cut_off| penalty >= cut_off) {
+                continue;
+            }
+            let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
+            mates.push(Mate { id: candidate.job.0, penalty, weight: lender.n_nodes });
+            offers.insert(candidate.job.0, (candidate, offer));
+        }
+        if mates.is_empty() {
+            return None;
+        }
+        let settings = &self.state.settings().sharing;
+        let wanted = Wanted {
+            weight: *weight,
+            max_slowdown: None,
+            most_mates: settings.max_mates as usize,
+            most_candidates: settings.max_candidates.map(|most| most as usize),
+        };
+        let is_valid = |ids: &[u64]| {
+            let chosen: Vec<&Offer> = ids.iter().filter_map(|id| offers.get(id)).map(|(_, offer)| offer).collect();
+            self.are_enough(guest, &chosen)
+        };
+        let best = select_valid(&mates, wanted, is_valid)?;
+        let chosen = best.first()?;
+        let lent = chosen.iter().filter_map(|id| offers.get(id)).flat_map(|(candidate, _)| self.lent(candidate, guest));
+        let mut lent: Vec<Lent> = lent.collect();
+        lent.sort_by_key(|lent| lent.node);
+        Some(lent)
+    }
+
+    /// The least time that a guest can need, if nobody lends more than the sharing factor allows.
+    fn shortest(&self, cluster: ClusterId, wall: Span) -> Span {
+        let name = &self.state.clusters()[&cluster];
+        let (numerator, denominator) = self.state.settings().sharing_factor_of(name).parts();
+        whole_seconds(millis(wall).saturating_mul(denominator.into()), numerator.into())
+    }
+
+    /// Would it end earlier than if it waited, if it took so long?
+    fn ends_earlier(&self, guest: Guest<'_>, span: Span) -> bool {
+        guest.static_end > self.now + span
+    }
+
+    fn model(&self) -> RuntimeModel {
+        self.state.settings().sharing.runtime_model
+    }
+
+    /// What this one would lend; `None` if that is too little, or the guest would surely outlast it.
+    fn offer(&self, candidate: &Candidate, guest: Guest<'_>, shortest: Span) -> Option<Offer> {
+        let lender = &candidate.lender;
+        let mut parts = Vec::with_capacity(lender.parts.len());
+        let mut kept = Vec::with_capacity(lender.parts.len());
+        for LenderPart { n_nodes, cores, least, node } in lender.parts.iter().copied() {
+            let (has, asked) = self.cores_for(guest, node, cores, least);
+            if has < least_cores(guest.spec, guest.request.n_nodes(), &self.state.nodes()[&node].inventory) {
+                return None;
+            }
+            parts.push(CoreShare { n_nodes, has, asked });
+            kept.push(CoreShare { n_nodes, has: cores - has, asked: cores });
+        }
+        let model = self.model();
+        let offer = Offer { rate: model.rate(kept.into_iter()), parts, left: candidate.left };
+        // By the worst model the guest is no faster than here; by the other one, than with the sharing factor everywhere.
+        let parts = offer.parts.iter().copied();
+        let least = match model {
+            RuntimeModel::Worst => (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), model.rate(parts)),
+            RuntimeModel::Ideal if self.state.is_shared(lender.cluster) => (0, 1),
+            RuntimeModel::Ideal => (millis(shortest).saturating_sub(1000), 1),
+        };
+        (outlasts(&offer, least) && self.is_right(candidate, guest)).then_some(offer)
+    }
+
+    /// Of a node on which a mate has so many cores and keeps at least so many: those that the guest would have, and those
+    /// that it asked for.
+    fn cores_for(&self, guest: Guest<'_>, node: NodeId, cores: u32, least: u32) -> (u32, u32) {
+        let known = &self.state.nodes()[&node];
+        let factor = self.state.settings().sharing_factor_of(&self.state.clusters()[&known.cluster]);
+        let asked = cores_asked(guest.spec, guest.request, &known.inventory, self.state.is_shared(known.cluster));
+        (factor.of(cores).min(cores.saturating_sub(least)).min(asked), asked)
+    }
+
+    /// May the guest use these nodes?
+    fn is_right(&self, candidate: &Candidate, guest: Guest<'_>) -> bool {
+        let constraint = constraint_of(guest.spec, guest.request);
+        let cluster = candidate.lender.cluster;
+        let is_shared = self.state.is_shared(cluster);
+        // How many cores it gets is decided elsewhere.
+        let constraint = Constraint { cpus: guest.spec.constraint.cpus, ..constraint };
+        let is_any = constraint == Constraint::default() && !is_shared;
+        let host = &self.state.jobs()[&candidate.job];
+        let of_host = host.started().map(|started| constraint_of(&host.spec, &started.request).memory.0).unwrap_or(0);
+        self.nodes(candidate).all(|node| {
+            let Some(known) = self.state.nodes().get(&node).filter(|known| known.is_usable()) else { return false };
+            if is_any {
+                return true;
+            }
+            let has_memory = constraint.memory.0 + of_host <= known.inventory.memory.0 || constraint.memory.0 == 0;
+            let is_part = host.part_of(node, &known.inventory).is_some();
+            let has_room = || match self.state.left_of(node).filter(|_| is_part) {
+                Some(left) => left.memory >= constraint.memory && left.devices.cover(&constraint.devices),
+                // The devices of a node that belongs to one job are its own.
+                None => has_memory && constraint.devices.is_empty(),
+            };
+            meets(&known.inventory, &constraint) && has_room()
+        })
+    }
+
+    fn nodes<'c>(&'c self, candidate: &'c Candidate) -> impl Iterator<Item = NodeId> + 'c {
+        let running = match &candidate.nodes {
+            Some(_) => &[][..],
+            None => self.state.jobs()[&candidate.job].nodes(),
+        };
+        let starting = candidate.nodes.iter().flatten().map(|(node, _)| *node);
+        running.iter().copied().chain(starting)
+    }
+
+    /// Would the guest end inside all of them, and earlier than if it waited?
+    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offer]) -> bool {
+        let parts = mates.iter().flat_map(|offer| offer.parts.iter().copied());
+        let work = asked(parts.clone()).saturating_mul(millis(guest.request.wall));
+        let rate = self.model().rate(parts);
+        rate > 0
+            && mates.iter().all(|offer| outlasts(offer, (work, rate)))
+            && self.ends_earlier(guest, whole_seconds(work, rate))
+    }
+
+    fn lent<'c>(&'c self, candidate: &'c Candidate, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {
+        let host = &self.state.jobs()[&candidate.job];
+        let n_nodes = candidate.lender.n_nodes;
+        self.nodes(candidate).enumerate().map(move |(idx, node)| {
+            let inventory = &self.state.nodes()[&node].inventory;
+            let all = match &candidate.nodes {
+                Some(nodes) => nodes[idx].1,
+                None => host.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len()),
+            };
+            let (cores, _) = self.cores_for(guest, node, all, least_cores(&host.spec, n_nodes, inventory));
+            Lent { node, mate: candidate.job, cores }
+        })
+    }
+}
+
+/// Does the mate run for as long as a guest with so much work takes at this rate? Exact: work on both sides.
+fn outlasts(offer: &Offer, (work, rate): (u64, u64)) -> bool {
+    u128::from(offer.left) * u128::from(rate) >= u128::from(work) * u128::from(offer.rate)
+}

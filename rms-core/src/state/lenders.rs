@@ -1,0 +1,99 @@
+//! Running jobs that could lend cores of their nodes now, and how many of them; kept up fact by fact.
+
+use std::collections::BTreeMap;
+
+use rms_model::{ClusterId, Inventory, JobId, JobSpec, NodeId, Request};
+
+use super::constraint::pieces_of;
+use super::{Nodes, Shared};
+use crate::state::job::{Job, Launcher, Phase, Started};
+
+/// A job that could lend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lender {
+    pub(crate) cluster: ClusterId,
+    pub(crate) n_nodes: u32,
+    /// Its nodes by what it has of them.
+    pub(crate) parts: Vec<LenderPart>,
+}
+
+/// So many nodes, of each of which it has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LenderPart {
+    pub(crate) n_nodes: u32,
+    /// Cores that it asked for, all of which it has.
+    pub(crate) cores: u32,
+    /// Those that it keeps.
+    pub(crate) least: u32,
+    /// The first of them; all are of one kind.
+    pub(crate) node: NodeId,
+}
+
+/// The index.
+pub(crate) type Lenders = BTreeMap<JobId, Lender>;
+
+impl Lender {
+    /// `None` if the job does not run, does not share, or shares with somebody already.
+    pub(super) fn of(entry: &Job, nodes: &Nodes, shared: &Shared) -> Option<Lender> {
+        let Phase::Started(started) = &entry.phase else { return None };
+        let is_bare = started.ending.is_none()
+            && started.evolved.is_none()
+            && entry.negotiations.is_none()
+            && entry.launcher.as_ref().is_none_or(Launcher::has_launched)
+            && started.sharing.as_ref().is_none_or(|sharing| !sharing.is_active() && !sharing.is_stubborn);
+        if !entry.spec.resources.share || !is_bare {
+            return None;
+        }
+        Lender::of_nodes(entry, started, nodes, shared)
+    }
+
+    fn of_nodes(entry: &Job, started: &Started, nodes: &Nodes, shared: &Shared) -> Option<Lender> {
+        let mut clusters = started.request.nodes.keys();
+        let (cluster, None) = (*clusters.next()?, clusters.next()) else { return None };
+        let n_nodes = started.nodes.len() as u32;
+        let mut lender = Lender { cluster, n_nodes, parts: Vec::new() };
+        for node in &started.nodes {
+            let inventory = &nodes.get(node)?.inventory;
+            let cores = match shared.get(cluster) {
+                Some(_) => entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len()),
+                None => inventory.cores,
+            };
+            lender.add(*node, nodes, (cores, least_cores(&entry.spec, n_nodes, inventory)));
+        }
+        Some(lender)
+    }
+
+    /// One more node.
+    pub(crate) fn add(&mut self, node: NodeId, nodes: &Nodes, (cores, least): (u32, u32)) {
+        let kind = |node: &NodeId| nodes.get(node).map(|known| &known.inventory);
+        let is_alike = |part: &&mut LenderPart| {
+            part.cores == cores && part.least == least && (part.node == node || kind(&part.node) == kind(&node))
+        };
+        match self.parts.iter_mut().find(is_alike) {
+            Some(part) => part.n_nodes += 1,
+            None => self.parts.push(LenderPart { n_nodes: 1, cores, least, node }),
+        }
+    }
+
+    /// All its cores.
+    pub(crate) fn n_cores(&self) -> u64 {
+        self.parts.iter().map(|part| u64::from(part.n_nodes) * u64::from(part.cores)).sum()
+    }
+}
+
+/// The fewest cores with which a job goes on, on each of its nodes: what it said, or one CPU for each task (004, §3.3).
+pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, inventory: &Inventory) -> u32 {
+    let n_tasks = spec.tasks.most_on_a_node(n_nodes);
+    let cpus = match spec.resources.min_cpus_per_node {
+        0 => n_tasks,
+        least => least.max(n_tasks),
+    };
+    let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
+    cpus.div_ceil(threads.max(1)).max(1)
+}
+
+/// The cores of a node that a job of this size asks for.
+pub(crate) fn cores_asked(spec: &JobSpec, request: &Request, inventory: &Inventory, is_shared: bool) -> u32 {
+    let piece = || pieces_of(spec, request, inventory).first().map(|piece| piece.slice.cores);
+    if is_shared { piece().unwrap_or(inventory.cores) } else { inventory.cores }
+}

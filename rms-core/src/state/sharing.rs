@@ -1,0 +1,251 @@
+//! What running jobs lend each other of their nodes, and how far their work has come with what they have (004, §3).
+//!
+//! A *guest* runs on cores that its *mates* lend. What is lent stays its owner's for all who plan: when the guest ends, the
+//! owner has it again. A mate that ends first leaves its nodes to the guest, which has as much of them then as it asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_model::sharing::asked;
+use rms_model::{CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, NodeId, Span, Time};
+use serde::{Deserialize, Serialize};
+
+use super::{Bumped, Misfit, State, cores_asked};
+use crate::state::job::{Job, Phase, Started};
+
+/// Of a job that lends cores, has begun on those of others, or once did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sharing {
+    /// The wall time that it would need with all cores that it asked for.
+    pub requested: Span,
+    /// Its work until `since`, in core-milliseconds.
+    pub done: u64,
+    pub since: Time,
+    /// Core-milliseconds of work in a millisecond since then, as it is estimated.
+    pub rate: u64,
+    /// Cores of its own nodes that a guest has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lent: BTreeMap<NodeId, Loan>,
+    /// Nodes on which it is a guest, and of whom.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mates: BTreeMap<NodeId, JobId>,
+    /// Counts the changes of its CPUs, from 1.
+    pub generation: u32,
+    /// Nodes whose agents have yet to say that its processes keep to the CPUs of that generation.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub awaited: BTreeSet<NodeId>,
+    /// Its processes did not leave CPUs that they were told to: it lends no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stubborn: bool,
+    /// Until `since`.
+    #[serde(default)]
+    pub loans: CpuLoans,
+}
+
+/// What a guest has of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loan {
+    pub guest: JobId,
+    pub cores: Indices,
+}
+
+impl Sharing {
+    /// Is it inside others, or is somebody inside it?
+    pub fn is_active(&self) -> bool {
+        !self.lent.is_empty() || !self.mates.is_empty()
+    }
+
+    /// The one that is inside it.
+    pub fn guest(&self) -> Option<JobId> {
+        self.lent.values().next().map(|loan| loan.guest)
+    }
+
+    /// Those whom it is inside.
+    pub fn hosts(&self) -> BTreeSet<JobId> {
+        self.mates.values().copied().collect()
+    }
+
+    /// The work that it has done by then.
+    pub fn done_at(&self, at: Time) -> u64 {
+        self.done.saturating_add(self.rate.saturating_mul(millis(at.since(self.since))))
+    }
+
+    /// Until when it has done all its work, if its CPUs stay as they are (D10 of the vectors' rules): after whole seconds.
+    /// It asked for so many cores in all.
+    pub(crate) fn end_alone(&self, at: Time, asked: u64) -> Time {
+        let left = self.work(asked).saturating_sub(self.done_at(at));
+        at + whole_seconds(left, self.rate)
+    }
+
+    /// The same for one that has all its cores again from then on.
+    pub(crate) fn end_with_guest(&self, at: Time, guest_end: Time, asked: u64) -> Time {
+        let left = self.work(asked).saturating_sub(self.done_at(at));
+        let meanwhile = self.rate.saturating_mul(millis(guest_end.since(at)));
+        guest_end + whole_seconds(left.saturating_sub(meanwhile), asked)
+    }
+
+    /// All its work, in core-milliseconds.
+    pub(crate) fn work(&self, asked: u64) -> u64 {
+        asked.saturating_mul(millis(self.requested))
+    }
+}
+
+pub(crate) fn millis(span: Span) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(0)
+}
+
+/// How long so much work takes, in whole seconds.
+pub fn whole_seconds(work: u64, rate: u64) -> Span {
+    let longest = millis(Span::MAX_WALL);
+    if work == 0 {
+        return Span::ZERO;
+    }
+    let took = if rate == 0 { longest } else { work.div_ceil(rate).div_ceil(1000).saturating_mul(1000).min(longest) };
+    Span::from_millis(i64::try_from(took).unwrap_or(i64::MAX))
+}
+
+impl Job {
+    /// What it has lent and borrowed, if it ever did.
+    pub fn sharing(&self) -> Option<&Sharing> {
+        self.started()?.sharing.as_deref()
+    }
+
+    /// Is it on a node whose owner runs there, too?
+    pub fn is_guest_on(&self, node: NodeId) -> bool {
+        self.sharing().is_some_and(|sharing| sharing.mates.contains_key(&node))
+    }
+
+    /// Its nodes but those that it only has from others.
+    pub fn own_nodes(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
+        let mates = self.sharing().map(|sharing| &sharing.mates).filter(|mates| !mates.is_empty());
+        let is_own = move |node: &NodeId| mates.is_none_or(|mates| !mates.contains_key(node));
+        self.nodes().iter().copied().filter(is_own)
+    }
+}
+
+impl Started {
+    /// Counts the changes of its nodes and CPUs, from 1.
+    pub fn generation(&self) -> u32 {
+        let of_nodes = self.evolved.as_ref().map_or(1, |evolved| evolved.generation);
+        of_nodes.saturating_add(self.sharing.as_ref().map_or(0, |sharing| sharing.generation))
+    }
+
+    /// What it will have lent and borrowed by then.
+    pub(super) fn loans_at(&self, at: Time, sharing: &Sharing) -> CpuLoans {
+        let took = millis(at.since(sharing.since));
+        let n_lent: u64 = sharing.lent.values().map(|loan| u64::from(loan.cores.len())).sum();
+        let borrowed = |node: &NodeId| self.grants.get(node).map_or(0, |grant| u64::from(grant.cores.len()));
+        let n_borrowed: u64 = sharing.mates.keys().map(borrowed).sum();
+        CpuLoans {
+            lent: sharing.loans.lent.saturating_add(took.saturating_mul(n_lent)),
+            borrowed: sharing.loans.borrowed.saturating_add(took.saturating_mul(n_borrowed)),
+        }
+    }
+
+    /// What is left of its part of a node beside what it lends.
+    pub(super) fn without_lent(&self, node: NodeId, inventory: &Inventory, part: Option<Grant>) -> Option<Grant> {
+        let loan = self.sharing.as_ref().and_then(|sharing| sharing.lent.get(&node));
+        let Some(loan) = loan else { return part };
+        let mut part = part.unwrap_or_else(|| Grant::whole(inventory));
+        part.cores.remove_all(&loan.cores);
+        Some(part)
+    }
+}
+
+impl State {
+    /// The cores that a started job has on each of its nodes, beside those that it asked for there.
+    pub fn cores_of<'a>(&'a self, entry: &'a Job) -> impl Iterator<Item = CoreShare> + Clone + 'a {
+        let started = entry.started();
+        let nodes = started.map_or(&[][..], |started| &started.nodes);
+        nodes.iter().filter_map(move |node| {
+            let known = self.nodes.get(node)?;
+            let is_shared = self.is_shared(known.cluster);
+            let asked = cores_asked(&entry.spec, &started?.request, &known.inventory, is_shared);
+            let part = entry.part_of(*node, &known.inventory);
+            let has = part.map_or(known.inventory.cores, |part| part.cores.len()).min(asked);
+            Some(CoreShare { n_nodes: 1, has, asked })
+        })
+    }
+
+    /// What is known of a job's work by now: of one that has shared nothing yet, that it had all it asked for.
+    pub(crate) fn sharing_at(&self, job: JobId, now: Time) -> Option<Sharing> {
+        let entry = self.jobs.get(&job)?;
+        let started = entry.started()?;
+        let Some(sharing) = started.sharing.as_deref() else {
+            let asked = asked(self.cores_of(entry));
+            return Some(Sharing {
+                requested: started.request.wall,
+                done: asked.saturating_mul(millis(now.since(started.at))),
+                since: now,
+                rate: asked,
+                lent: BTreeMap::new(),
+                mates: BTreeMap::new(),
+                generation: 0,
+                awaited: BTreeSet::new(),
+                is_stubborn: false,
+                loans: CpuLoans::default(),
+            });
+        };
+        let loans = started.loans_at(now, sharing);
+        Some(Sharing { done: sharing.done_at(now), since: now, loans, ..sharing.clone() })
+    }
+
+    /// Is it a guest on this node whose CPUs have yet to be left?
+    pub(crate) fn awaits_cpus(&self, job: JobId, node: NodeId) -> bool {
+        let host = self.jobs.get(&job).and_then(|entry| entry.sharing()?.mates.get(&node));
+        let host = host.and_then(|host| self.jobs.get(host)?.sharing());
+        host.is_some_and(|sharing| sharing.awaited.contains(&node))
+    }
+
+    /// A job lends, borrows or has given back: all that it has now, and how long it may take with that.
+    pub(super) fn share_cpus(
+        &mut self,
+        job: JobId,
+        sharing: &Sharing,
+        grants: &BTreeMap<NodeId, Grant>,
+        wall: Span,
+        bumped: &mut Bumped<'_>,
+    ) -> Result<(), Misfit> {
+        // Whoever waits for CPUs that it leaves is told by the same nodes.
+        let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
+        self.edit_job(job, |entry| {
+            if let Phase::Started(started) = &mut entry.phase {
+                started.sharing = Some(Box::new(sharing.clone()));
+                started.grants.clone_from(grants);
+                started.request.wall = wall;
+            }
+        })?;
+        alive.into_iter().for_each(|node| self.bump(node, bumped));
+        Ok(())
+    }
+
+    /// The agent of this node has seen to all changes up to this generation: who waits for these CPUs may have them.
+    pub(super) fn cpus_in_force(
+        &mut self,
+        job: JobId,
+        node: NodeId,
+        generation: u32,
+        bumped: &mut Bumped<'_>,
+    ) -> Result<(), Misfit> {
+        let started = self.started_mut(job)?;
+        let is_latest = generation >= started.generation();
+        if let Some(sharing) = started.sharing.as_mut().filter(|_| is_latest)
+            && sharing.awaited.remove(&node)
+        {
+            self.bump(node, bumped);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_takes_whole_seconds_and_for_ever_without_cores() {
+        assert_eq!(whole_seconds(0, 0), Span::ZERO);
+        assert_eq!(whole_seconds(4000, 4), Span::from_secs(1));
+        assert_eq!(whole_seconds(4001, 4), Span::from_secs(2));
+        assert_eq!(whole_seconds(1, 0), Span::MAX_WALL);
+    }
+}

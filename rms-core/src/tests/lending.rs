@@ -1,0 +1,233 @@
+//! Jobs that begin on cores which running ones lend, and what becomes of both (004).
+
+use rms_api::answer::JobState;
+use rms_api::call::{Nodes, Shape};
+use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
+use rms_model::{Inventory, JobId, NodeId, Outcome, Span};
+
+use super::World;
+use super::dice::for_seeds;
+use crate::Event;
+use crate::effect::Effect;
+
+/// Nodes of four cores each, in two packages.
+fn lending(allocation: &str, n_nodes: u32) -> World {
+    let mut world = World::new();
+    world.set("allocation", allocation);
+    world.set("policy", "slowdown");
+    for number in 1..=n_nodes {
+        let inventory = Inventory { sockets: 2, numa_nodes: 2, cores: 4, cpus: 4, ..Inventory::default() };
+        world.joins(&format!("n{number}"), inventory, Vec::new());
+    }
+    world
+}
+
+impl World {
+    fn asks_to_share(&mut self, n_nodes: u32, mins: i64, share: bool) -> JobId {
+        self.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_mins(mins)) }];
+            submission.resources.share = share;
+        })
+    }
+
+    fn is_started(&self, job: JobId) -> bool {
+        self.rms.state().jobs().get(&job).is_some_and(|entry| entry.state() == JobState::Started)
+    }
+
+    /// Cores of a job on each of its nodes.
+    fn n_cores(&self, job: JobId) -> Vec<u32> {
+        let state = self.rms.state();
+        state.jobs().get(&job).map_or_else(Vec::new, |entry| state.cores_of(entry).map(|cores| cores.has).collect())
+    }
+
+    /// An agent says that a job runs, with what it has by this generation.
+    fn runs(&mut self, node: &str, job: JobId, is_confined: bool) -> Vec<Effect> {
+        let (entry, since) = (&self.rms.state().jobs()[&job], self.now);
+        let (run, generation) = (entry.run, entry.started().map_or(1, |started| started.generation()));
+        let status = JobStatus::Running { since, generation, is_confined };
+        let report = NodeReport { jobs: vec![JobReport { job, run, status }], ..NodeReport::default() };
+        self.event(Event::AgentReported { name: node.to_owned(), report })
+    }
+
+    fn is_done(&mut self, job: JobId) {
+        let run = self.rms.state().jobs()[&job].run;
+        self.event(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
+    }
+
+    fn lender_of(&self, job: JobId) -> Vec<JobId> {
+        let sharing = self.rms.state().jobs().get(&job).and_then(|entry| entry.sharing());
+        sharing.map(|sharing| sharing.hosts().into_iter().collect()).unwrap_or_default()
+    }
+
+    fn wall(&self, job: JobId) -> Span {
+        self.rms.state().jobs()[&job].started().expect("it runs").request.wall
+    }
+}
+
+/// What these effects tell a node.
+fn desired(effects: &[Effect], name: &str) -> Option<Desired> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Desire { node, desired } if node == name => Some(desired.clone()),
+        _ => None,
+    })
+}
+
+fn jobs_of(desired: &Desired) -> Vec<JobId> {
+    desired.jobs.iter().map(|wanted| wanted.job).collect()
+}
+
+#[test]
+fn a_guest_is_started_where_its_mate_has_left_the_cpus() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = lending(allocation, 2);
+        let owner = world.asks_to_share(2, 60, true);
+        ["n1", "n2"].into_iter().for_each(|node| drop(world.runs(node, owner, true)));
+        let guest = world.asks_to_share(2, 10, true);
+        assert!(world.is_started(guest), "{allocation}: it need not wait");
+        assert_eq!((world.n_cores(owner), world.n_cores(guest)), (vec![2, 2], vec![2, 2]));
+        assert_eq!((world.wall(owner), world.wall(guest)), (Span::from_mins(70), Span::from_mins(20)));
+
+        let effects = world.runs("n1", owner, true);
+        let told = desired(&effects, "n1").expect("its node hears of the guest");
+        assert_eq!(jobs_of(&told), [owner, guest], "{allocation}");
+        let cores = |idx: usize| told.jobs[idx].launch.nodes[0].grant.as_ref().map(|grant| grant.cores.to_string());
+        assert_eq!((cores(0), cores(1)), (Some("0-1".to_owned()), Some("2-3".to_owned())));
+        assert_eq!(desired(&effects, "n2"), None, "there nobody has said so");
+
+        world.now += Span::from_mins(20);
+        world.is_done(guest);
+        assert_eq!((world.n_cores(owner), world.wall(owner)), (vec![4, 4], Span::from_mins(70)));
+    }
+}
+
+#[test]
+fn a_guest_that_ends_early_gives_its_mate_the_time_back() {
+    let mut world = lending("nodes", 1);
+    let owner = world.asks_to_share(1, 60, true);
+    let guest = world.asks_to_share(1, 10, true);
+    assert_eq!(world.wall(owner), Span::from_mins(70));
+    world.now += Span::from_mins(2);
+    world.is_done(guest);
+    assert_eq!(world.wall(owner), Span::from_mins(61), "a minute of its work was not done in two");
+}
+
+#[test]
+fn a_mate_that_ends_first_leaves_the_guest_its_node() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = lending(allocation, 1);
+        let owner = world.asks_to_share(1, 60, true);
+        let guest = world.asks_to_share(1, 10, true);
+        world.now += Span::from_mins(2);
+        world.is_done(owner);
+        assert_eq!((world.n_cores(guest), world.lender_of(guest)), (vec![4], Vec::new()), "{allocation}");
+        assert_eq!(world.wall(guest), Span::from_mins(11), "a minute of its ten was done in two");
+        let next = world.asks_to_share(1, 1, false);
+        assert!(!world.is_started(next), "the node is taken");
+        world.is_done(guest);
+        assert!(world.is_started(next));
+    }
+}
+
+#[test]
+fn who_does_not_leave_cpus_lends_no_more_and_the_guest_waits_again() {
+    let mut world = lending("nodes", 1);
+    let owner = world.asks_to_share(1, 60, true);
+    world.runs("n1", owner, true);
+    let guest = world.asks_to_share(1, 10, true);
+    assert!(world.is_started(guest));
+    world.runs("n1", owner, false);
+    // The node has never heard of the guest, and says so once it is told that it has ended.
+    let run = world.rms.state().jobs()[&guest].run;
+    let exit = rms_api::desired::NodeExit::Ordered;
+    let status = JobStatus::Ended { at: world.now, exit, usage: Default::default() };
+    let seen = world.rms.state().nodes()[&NodeId(1)].generation;
+    let report = NodeReport { seen, jobs: vec![JobReport { job: guest, run, status }] };
+    world.event(Event::AgentReported { name: "n1".to_owned(), report });
+    assert!(!world.is_started(guest) && world.is_started(owner));
+    assert_eq!((world.n_cores(owner), world.lender_of(guest)), (vec![4], Vec::new()));
+}
+
+#[test]
+fn a_job_that_no_slowdown_would_gain_waits() {
+    let mut world = lending("nodes", 1);
+    let owner = world.asks_to_share(1, 10, true);
+    let long = world.asks_to_share(1, 60, true);
+    assert!(!world.is_started(long), "it would outlast its mate");
+    let plain = world.asks_to_share(1, 1, false);
+    assert!(!world.is_started(plain), "it did not say that it shares");
+    world.set("max_slowdown", "0");
+    let short = world.asks_to_share(1, 1, true);
+    assert!(!world.is_started(short), "nobody lends");
+    world.set("max_slowdown", "infinite");
+    let other = world.asks_to_share(1, 1, true);
+    assert!(world.is_started(short) && !world.is_started(other) && world.is_started(owner));
+}
+
+#[test]
+fn a_server_that_is_started_again_knows_who_lends_what() {
+    let mut world = lending("nodes", 1);
+    let owner = world.asks_to_share(1, 60, true);
+    let guest = world.asks_to_share(1, 10, true);
+    world.restart(60);
+    assert_eq!((world.n_cores(owner), world.lender_of(guest)), (vec![2], vec![owner]));
+}
+
+/// Whatever happens: nobody is slowed who did not say so, nobody has what others have, and at the end nothing is lent.
+#[test]
+fn whatever_happens_lent_cpus_come_back() {
+    for_seeds("whatever_happens_lent_cpus_come_back", 200, |dice| {
+        let allocation = if dice.chance(50) { "nodes" } else { "cores" };
+        let n_nodes = dice.number(1, 4);
+        let mut world = lending(allocation, n_nodes);
+        world.set("max_slowdown", "infinite");
+        world.set("fair_start", if dice.chance(33) { "5s" } else { "0s" });
+        let mut known: Vec<(JobId, bool)> = Vec::new();
+        for _ in 0..60 {
+            match dice.number(0, 5) {
+                0 | 1 => {
+                    let share = dice.chance(75);
+                    let (size, mins) = (dice.number(1, n_nodes), i64::from(dice.number(1, 40)));
+                    known.push((world.asks_to_share(size, mins, share), share));
+                }
+                2 => {
+                    let running: Vec<JobId> =
+                        known.iter().map(|(job, _)| *job).filter(|job| world.is_started(*job)).collect();
+                    if !running.is_empty() {
+                        world.is_done(running[dice.number(0, running.len() as u32 - 1) as usize]);
+                    }
+                }
+                3 => {
+                    let name = format!("n{}", dice.number(1, n_nodes));
+                    let node = world.rms.state().node_named(&name).expect("it has joined");
+                    let holders: Vec<JobId> = world.rms.state().nodes()[&node].holders.iter().copied().collect();
+                    let is_confined = dice.chance(90);
+                    for job in holders {
+                        if world.is_started(job) {
+                            world.runs(&name, job, is_confined);
+                        }
+                    }
+                }
+                4 => world.restart(0),
+                _ => world.now += Span::from_secs(dice.number(1, 300).into()),
+            }
+            let state = world.rms.state();
+            for (job, share) in &known {
+                let lends = state.jobs().get(job).and_then(|entry| entry.sharing()).is_some();
+                assert!(*share || !lends, "job {job} never said that it shares");
+            }
+        }
+        while let Some(job) = known.iter().map(|(job, _)| *job).find(|job| world.is_started(*job)) {
+            world.is_done(job);
+        }
+        let is_active = |job: &JobId| {
+            world
+                .rms
+                .state()
+                .jobs()
+                .get(job)
+                .and_then(|entry| entry.sharing())
+                .is_some_and(|sharing| sharing.is_active())
+        };
+        assert!(!known.iter().any(|(job, _)| is_active(job)), "somebody still lends");
+    });
+}
