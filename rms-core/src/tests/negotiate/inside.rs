@@ -28,6 +28,7 @@ fn scene(n_nodes: u32) -> Scene {
                 devices: "gpu:a100:4".parse().expect("devices"),
                 ..Inventory::default()
             },
+            trouble: None,
         };
         let report = NodeReport::default();
         scene.event(Event::AgentConnected { name: format!("n{number}"), hello, report });
