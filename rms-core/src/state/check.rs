@@ -6,8 +6,9 @@ use rms_model::{Grant, Indices, Inventory, JobId, NodeId};
 use thiserror::Error;
 
 use super::State;
-use crate::state::job::{Phase, Started};
+use crate::state::job::{Job, Phase, Started};
 use crate::state::node::Node;
+use crate::state::sharing::Loan;
 
 /// A rule of the state that is broken: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -24,6 +25,10 @@ pub enum Violation {
     NoPlace { job: JobId },
     #[error("job {job} has the promise of a start, but does not wait for one")]
     StalePromise { job: JobId },
+    #[error(
+        "job {job} lends or borrows cores, and the other side knows nothing of it, or one of them did not say so (004)"
+    )]
+    BadLoan { job: JobId },
     #[error("the index differs from what the state says")]
     IndexStale,
     #[error("job {job} started and all its shares ended, but it was not settled")]
@@ -65,6 +70,23 @@ impl State {
             });
             is_apart && are_apart && memory <= entry.inventory.memory.0
         })
+    }
+
+    /// Do both sides know of what a job lends and borrows, and have both said that they share?
+    fn loans_agree(&self, job: JobId, entry: &Job) -> bool {
+        let Some(sharing) = entry.sharing() else { return true };
+        let other = |other: &JobId| self.jobs.get(other).and_then(|entry| entry.started());
+        let is_had = |(node, loan): (&NodeId, &Loan)| {
+            let Some(guest) = other(&loan.guest) else { return false };
+            let borrows = guest.sharing.as_ref().is_some_and(|guest| guest.mates.get(node) == Some(&job));
+            borrows && guest.grants.get(node).is_some_and(|grant| grant.cores == loan.cores)
+        };
+        let is_lent = |(node, host): (&NodeId, &JobId)| {
+            let host = other(host).and_then(|host| host.sharing.as_ref());
+            host.is_some_and(|host| host.lent.get(node).is_some_and(|loan| loan.guest == job))
+        };
+        let is_sound = sharing.lent.iter().all(is_had) && sharing.mates.iter().all(is_lent);
+        entry.spec.resources.share && is_sound
     }
 
     /// # Errors
@@ -116,6 +138,9 @@ impl State {
             if let Some(started) = entry.started().filter(|started| !has_its_row(started)) {
                 let (held, row) = (started.nodes.clone(), started.row().to_vec());
                 return Err(Violation::WrongRow { job: *job, held, row });
+            }
+            if !self.loans_agree(*job, entry) {
+                return Err(Violation::BadLoan { job: *job });
             }
             // Without shares a launcher uses the nodes by its own means, or has not said how yet.
             let settles = |started: &Started| !started.shares.is_empty() || started.ending.is_some();

@@ -25,6 +25,11 @@ pub(crate) fn used_is_kept(state: &State, nodes: &[ModelNode]) -> Result<(), Vio
                 Some(part) => beyond.remove_all(&part.cores),
                 None => beyond.remove_all(&Indices::below(started.cores_kept_on(*id, entry.inventory.cpus))),
             }
+            // What it lends is told at once, and its processes leave it by and by.
+            let lent = started.sharing.as_ref().filter(|sharing| sharing.awaited.contains(id));
+            if let Some(loan) = lent.and_then(|sharing| sharing.lent.get(id)) {
+                beyond.remove_all(&loan.cores);
+            }
             if !beyond.is_empty() {
                 let what = format!("job {job}.{run} uses cores {beyond} of {}, which are not its own", node.name);
                 return Err(Rule::Cores.broken(what));
