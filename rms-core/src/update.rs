@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rms_api::call::update::{Changes, Resizing};
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, JobSpec, Mebibytes, Request, Role, Span, Time, Work};
+use rms_model::variables::SLURM;
+use rms_model::{Environment, Identity, JobId, JobSpec, Mebibytes, Request, Role, Span, Time, Work};
 
 use crate::admit;
 use crate::executable;
@@ -28,6 +29,9 @@ impl Queue<'_> {
     ) -> Result<(), Refusal> {
         let entry = &self.jobs.state().jobs()[&job];
         let by = || who.name.clone();
+        let environment = changes.environment.as_ref();
+        let environment = environment.map(|new| with_slurms(new, &entry.spec.execution.environment)).transpose()?;
+        let changes = &Changes { environment, ..changes.clone() };
         let (spec, wall) = match &entry.phase {
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
                 (self.changed(who, job, entry, changes)?, None)
@@ -226,13 +230,30 @@ fn shapes_of(state: &State, options: &[Request], is_elsewhere: bool) -> Vec<Shap
     shapes
 }
 
+/// Another environment of a job. One that is told of itself in Slurm's words still is: its submitter has said so among its
+/// variables, and what else to tell it there, and who gives it others means the user's own.
+fn with_slurms(new: &Arc<Environment>, old: &Environment) -> Result<Arc<Environment>, Refusal> {
+    let speaks_slurm =
+        |environment: &Environment| environment.0.iter().any(|(name, value)| name == SLURM && value == "1");
+    if !speaks_slurm(old) {
+        return Ok(Arc::clone(new));
+    }
+    let is_given = |name: &str| new.0.iter().any(|(given, _)| given == name);
+    let is_kept = |name: &str| (name == SLURM || name.starts_with("SLURM_")) && !is_given(name);
+    let kept = old.0.iter().filter(|(name, _)| is_kept(name));
+    let both = new.0.iter().chain(kept).cloned().collect::<Vec<_>>();
+    let both = Environment::try_from(both).map_err(|_| Refusal::Malformed("its environment would be too large"))?;
+    Ok(Arc::new(both))
+}
+
 #[cfg(test)]
 mod tests {
     use rms_api::Call;
     use rms_api::answer::{Answer, JobState};
     use rms_api::call::Select;
     use rms_api::call::update::WallChange;
-    use rms_model::{Environment, Evolving, Expansion, Malleable, OnResize, Sizes, Speedup};
+    use rms_model::variables::SUBMIT_DIR;
+    use rms_model::{Evolving, Expansion, Malleable, OnResize, Sizes, Speedup};
 
     use super::*;
     use crate::effect::Effect;
@@ -346,6 +367,29 @@ mod tests {
         assert_eq!(update(&mut world, Role::User, "root", job, changes), None);
         assert_eq!(update(&mut world, Role::User, "root", job, wall(WallChange::To(Span::from_mins(30)))), None);
         assert_eq!(world.rms.state().jobs()[&job].spec.execution.environment, environment);
+    }
+
+    #[test]
+    fn a_job_in_slurms_words_keeps_them_in_another_environment() {
+        let environment = |variables: &[(&str, &str)]| {
+            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            Arc::new(Environment(variables.iter().map(own).collect()))
+        };
+        let mut world = World::new();
+        world.node("n1", &[]);
+        world.submit(1, 3600, &[]);
+        let told = [("SLURM_CPUS_PER_TASK", "2"), ("SLURM_TMPDIR", "/tmp"), (SUBMIT_DIR, "/old"), ("OLD", "1")];
+        let mut check = |slurm: Option<(&'static str, &'static str)>, expected: &[(&str, &str)]| {
+            let old: Vec<(&str, &str)> = told.into_iter().chain(slurm).collect();
+            let job = world.submit_with(|submission| submission.execution.environment = environment(&old));
+            let new = environment(&[("LEVEL", "2"), (SUBMIT_DIR, "/new"), ("SLURM_TMPDIR", "/scratch")]);
+            let changes = Changes { environment: Some(new), ..Changes::default() };
+            assert_eq!(update(&mut world, Role::User, "root", job, changes), None);
+            assert_eq!(world.rms.state().jobs()[&job].spec.execution.environment, environment(expected), "{slurm:?}");
+        };
+        let new = [("LEVEL", "2"), (SUBMIT_DIR, "/new"), ("SLURM_TMPDIR", "/scratch")];
+        check(None, &new);
+        check(Some((SLURM, "1")), &[&new[..], &[("SLURM_CPUS_PER_TASK", "2"), (SLURM, "1")]].concat());
     }
 
     #[test]
