@@ -255,6 +255,36 @@ fn who_takes_more_memory_than_given_ends_and_the_neighbour_does_not() {
     assert_eq!(record["outcome"]["word"], "completed", "{record}");
 }
 
+#[test]
+fn limits_of_memory_follow_what_is_negotiated_and_others_have_the_rest() {
+    if !has_v1("memory") {
+        return;
+    }
+    let deployment = deployment(&["--topology", "core:4", "--memory-mib", "1024"]);
+    let eats = eater(&deployment);
+    let when_told = |name: &str| format!("while [ ! -e {name}.eat ]; do sleep 0.05; done\n{eats} eat 200\necho fed");
+    let tell = |name: &str| fs::write(deployment.path().join(format!("{name}.eat")), "").expect("written");
+    let negotiate = |job: u64, change: &[&str]| {
+        let job = job.to_string();
+        deployment.rms(&[&["negotiate", &job][..], change].concat()).ok().stdout
+    };
+    let shrinks = submit(&deployment, "shrinks", &["--mem", "600M"], &when_told("shrinks"));
+    let grows = submit(&deployment, "grows", &["--mem", "100M"], &when_told("grows"));
+    let waits = submit(&deployment, "waits", &["--mem", "500M"], "echo here");
+    deployment.wait_for_state(shrinks, "started");
+    deployment.wait_for_state(waits, "waiting");
+    assert_eq!(negotiate(shrinks, &["--shrink-memory", "500M"]), "500 MiB a node less\n");
+    assert_eq!(said(&deployment, "waits"), ["here"]);
+    assert_eq!(negotiate(grows, &["--grow-memory", "1G", "--accept-at-least", "200M"]), "324 MiB more a node\n");
+    tell("grows");
+    assert_eq!(said(&deployment, "grows"), ["eaten", "fed"]);
+    tell("shrinks");
+    said(&deployment, "shrinks");
+    let outcome = |name: &str, job: u64| release(&deployment, name, job)["outcome"]["word"].clone();
+    assert_eq!(outcome("shrinks", shrinks), "out_of_memory");
+    assert_eq!((outcome("grows", grows), outcome("waits", waits)), ("completed".into(), "completed".into()));
+}
+
 /// Has the agent start anew with these lines in its configuration.
 fn configure(deployment: &mut Deployment, base: &str, lines: &str) {
     deployment.kill_agent("a1");

@@ -37,7 +37,6 @@ pub fn examples() -> Vec<Fact> {
         Fact::NodesGhosted { job, nodes: vec![NodeId(5)], at, until: at + Span::from_secs(15) },
         Fact::NodeGhostsExpired { nodes: vec![NodeId(5)], at: at + Span::from_secs(15) },
         Fact::LossDeclared { job, survives: true },
-        Fact::NodesHeld { job, negotiation: lent, nodes: vec![NodeId(5)], grants: [(NodeId(5), grant())].into() },
         Fact::GrantsSet { job, negotiation: lent, grants: [(NodeId(5), grant())].into() },
         Fact::LicencesSet {
             job,
