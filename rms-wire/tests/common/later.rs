@@ -31,6 +31,9 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     let resources = ResourceChanges { licences: Some(licences), ..ResourceChanges::default() };
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
+    let mut submission = domain::submission();
+    submission.execution.malleable_threads = true;
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     calls
 }
 
