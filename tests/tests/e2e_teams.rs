@@ -218,7 +218,7 @@ fn a_process_that_is_killed_is_not_waited_for() {
 }
 
 #[test]
-fn an_agent_that_is_killed_between_word_and_deed_finds_the_deed_done() {
+fn an_agent_that_is_killed_between_the_word_and_the_move_finds_it_done() {
     let Some(mut deployment) = deployment(&["--shrink-patience-ms", "2000"]) else { return };
     let (job, pid) = {
         let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
@@ -236,7 +236,7 @@ fn an_agent_that_is_killed_between_word_and_deed_finds_the_deed_done() {
 }
 
 #[test]
-fn a_supervisor_that_is_killed_between_word_and_deed_takes_its_job_along() {
+fn a_supervisor_that_is_killed_between_the_word_and_the_move_takes_its_job_along() {
     let Some(deployment) = deployment(&["--shrink-patience-ms", "60000"]) else { return };
     let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
     let pid = pid(&deployment);
