@@ -17,8 +17,16 @@ fn main() {
     let profile = out.ancestors().nth(3).expect("cargo's directories are so deep");
     let place = profile.join(NAME);
     // A program that runs keeps the library that it has loaded.
-    let draft = profile.join(format!(".{NAME}.{}", std::process::id()));
-    fs::copy(&library, &draft).and_then(|_| fs::rename(&draft, &place)).expect("the target directory is writable");
+    // Programs that were linked with it look for the second name.
+    for name in [NAME.to_owned(), soname()] {
+        let draft = profile.join(format!(".{name}.{}", std::process::id()));
+        let copied = fs::copy(&library, &draft).and_then(|_| fs::rename(&draft, profile.join(name)));
+        copied.expect("the target directory is writable");
+    }
+    // For examples, which are in `<profile>/examples`.
+    println!("cargo::rustc-link-arg-examples=-L{}", profile.display());
+    println!("cargo::rustc-link-arg-examples=-l:{NAME}");
+    println!("cargo::rustc-link-arg-examples=-Wl,-rpath,$ORIGIN/..");
     println!("cargo::rerun-if-changed=src/c");
     println!("cargo::rerun-if-changed=include");
     println!("cargo::rerun-if-changed=build.rs");
@@ -29,7 +37,6 @@ fn main() {
 
 fn compile(root: &Path, library: &Path) {
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let mut command = Command::new(&compiler);
     command.args([
         "-std=gnu11",
@@ -42,7 +49,7 @@ fn compile(root: &Path, library: &Path) {
         "-shared",
         "-pthread",
     ]);
-    command.arg(format!("-Wl,-soname,{NAME}.{}", compatible(&version)));
+    command.arg(format!("-Wl,-soname,{}", soname()));
     // Its thread and its handlers would run code that is not there any more after a dlclose.
     command.args(["-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro"]);
     command.arg("-I").arg(root.join("include")).arg("-I").arg(root.join("src/c"));
@@ -53,11 +60,12 @@ fn compile(root: &Path, library: &Path) {
     assert!(is_compiled, "{} does not compile librms-malleable: {status:?}", compiler.display());
 }
 
-/// The part of a version that programs depend on.
-fn compatible(version: &str) -> String {
+/// The name, with the part of the version that programs depend on.
+fn soname() -> String {
+    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let mut parts = version.split('.');
     match (parts.next().unwrap_or_default(), parts.next().unwrap_or_default()) {
-        ("0", minor) => format!("0.{minor}"),
-        (major, _) => major.to_owned(),
+        ("0", minor) => format!("{NAME}.0.{minor}"),
+        (major, _) => format!("{NAME}.{major}"),
     }
 }

@@ -19,7 +19,7 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "frames_entry", run: frames::of_entry },
     Target { name: "frames_agent", run: frames::of_agents },
     Target { name: "frames_client", run: frames::of_clients },
@@ -29,6 +29,7 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "local_rsh", run: local::rsh },
     Target { name: "local_supervisor", run: local::supervisor },
     Target { name: "pmi", run: local::pmi },
+    Target { name: "malleable", run: local::malleable },
     Target { name: "journal_bytes", run: files::journal_bytes },
     Target { name: "journal_facts", run: files::journal_facts },
     Target { name: "snapshot", run: files::snapshot },

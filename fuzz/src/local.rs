@@ -37,6 +37,16 @@ pub fn supervisor(input: &[u8]) {
     frames::<FromSupervisor>(input);
 }
 
+/// What processes that follow their CPUs say to their supervisor, and what it answers. What can be parsed is said alike.
+pub fn malleable(input: &[u8]) {
+    if let Some(request) = rms_malleable::Request::parse(input) {
+        assert_eq!(rms_malleable::Request::parse(&request.to_bytes()).as_ref(), Some(&request));
+    }
+    if let Some(answer) = rms_malleable::Answer::parse(input) {
+        assert!(answer.pids.len() <= rms_malleable::MOST_PROCESSES);
+    }
+}
+
 /// Two ranks, which speak in turn.
 pub fn pmi(input: &[u8]) {
     let member = |rank| Member { rank, task: rank, appnum: 0 };

@@ -26,6 +26,7 @@ use crate::pmi::frames::HubFrame;
 use crate::seat::{self, Events, SeatEvent};
 use crate::setup::Setup;
 use crate::share::{Share, Shares, ToSeat, push};
+use crate::slow_teams;
 use crate::spawner::{self, SeatMade, SeatOrder};
 use crate::spool;
 use crate::supervisor::{now, seat_socket};
@@ -233,8 +234,18 @@ impl Node {
         match message {
             FromSupervisor::Idle => self.take(Inbound::SeatIdle { seat }),
             FromSupervisor::Job(report) => {
-                if let JobStatus::Ended { exit, .. } = &report.status {
-                    tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
+                match &report.status {
+                    JobStatus::Ended { exit, .. } => {
+                        tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
+                    }
+                    // Its nodes or cores have changed.
+                    JobStatus::Running { generation: 2.., is_confined: true, .. } => {
+                        if let Some(share) = self.share_of(&seat) {
+                            let id = About::Execution(report.job, report.run);
+                            self.chores.add(id, move || slow_teams::warn_of(&share));
+                        }
+                    }
+                    JobStatus::Running { .. } | JobStatus::Starting => {}
                 }
                 self.take(Inbound::Changed(report));
             }

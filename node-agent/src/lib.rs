@@ -23,6 +23,7 @@ pub mod run;
 pub mod seat;
 pub mod setup;
 pub mod share;
+pub mod slow_teams;
 pub mod spawner;
 pub mod spool;
 pub mod step;

@@ -218,7 +218,7 @@ fn a_process_that_is_killed_is_not_waited_for() {
 }
 
 #[test]
-fn an_agent_that_is_killed_between_word_and_deed_finds_the_deed_done() {
+fn an_agent_that_is_killed_between_the_word_and_the_move_finds_it_done() {
     let Some(mut deployment) = deployment(&["--shrink-patience-ms", "2000"]) else { return };
     let (job, pid) = {
         let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
@@ -236,7 +236,7 @@ fn an_agent_that_is_killed_between_word_and_deed_finds_the_deed_done() {
 }
 
 #[test]
-fn a_supervisor_that_is_killed_between_word_and_deed_takes_its_job_along() {
+fn a_supervisor_that_is_killed_between_the_word_and_the_move_takes_its_job_along() {
     let Some(deployment) = deployment(&["--shrink-patience-ms", "60000"]) else { return };
     let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
     let pid = pid(&deployment);
@@ -264,4 +264,49 @@ fn what_the_user_has_set_stays_and_jobs_without_the_flag_have_nothing_of_it() {
     assert_eq!(seen(&[]), "7//\n");
     let with = seen(&["--malleable-threads"]);
     assert!(with.starts_with("7/false/") && with.ends_with("librms-malleable.so\n"), "{with}");
+}
+
+#[test]
+fn ranks_share_what_is_left_and_each_keeps_a_cpu() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let Some(program) = build_or_skip(OpenMp::Gnu, "teams") else { return };
+    let command = format!("exec {} default 5 > told-$RMS_TASK_ID", program.display());
+    let mut run = deployment.command(&["run", "-n", "2", "-t", "10m", "--malleable-threads", "sh", "-c", &command]);
+    let mut running = run.env("OMP_NUM_THREADS", "2").spawn().expect("it starts");
+    let job = "1".to_owned();
+    let told = |line: &str| {
+        for rank in 0..2 {
+            let path = deployment.path().join(format!("told-{rank}"));
+            let last = || fs::read_to_string(&path).ok().filter(|text| text.lines().last() == Some(line));
+            wait_until(&format!("rank {rank} to say '{line}'"), SOON, || last().map(drop));
+        }
+    };
+    told("2 2");
+    deployment.rms(&["negotiate", &job, "--shrink-cores", "1"]).ok();
+    told("1 1");
+    deployment.rms(&["negotiate", &job, "--grow-cores", "1"]).ok();
+    told("2 2");
+    deployment.rms(&["cancel", &job]).ok();
+    running.wait().expect("our child");
+}
+
+#[test]
+fn a_team_that_cannot_follow_is_named_in_the_log() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let Some(program) = build_or_skip(OpenMp::Gnu, "teams") else { return };
+    let dir = deployment.path().display().to_string();
+    let script =
+        deployment.script("slow.sh", &format!("#!/bin/sh\ncd {dir}\nexec {} default 5 > told\n", program.display()));
+    let mut submit = deployment.command(&["submit", "--json", "-t", "10m", &script]);
+    submit.env("OMP_NUM_THREADS", "2");
+    let job = deployment.finish(submit).ok().json()["job"].to_string();
+    let told = deployment.path().join("told");
+    wait_until("its first regions", SOON, || fs::read_to_string(&told).ok().filter(|text| text.contains("2 2")));
+    deployment.rms(&["negotiate", &job, "--shrink-cores", "1"]).ok();
+    wait_until("a word of it", SOON, || deployment.log_text("a1").contains("does not follow").then_some(()));
+    // It is only moved.
+    wait_until("it to run on one CPU", SOON, || {
+        fs::read_to_string(&told).ok().filter(|text| text.lines().last() == Some("2 1")).map(drop)
+    });
+    deployment.rms(&["cancel", &job]).ok();
 }

@@ -23,13 +23,15 @@ pub fn install(args: &[String]) -> Result<()> {
     let built = match &wish.built {
         Some(dir) => dir.clone(),
         None => {
-            step::cargo(&["build", "--locked", "--release", "-p", "rms-ffi"])?;
+            step::cargo(&["build", "--locked", "--release", "-p", "rms-ffi", "-p", "rms-malleable"])?;
             step::target()?.join("release")
         }
     };
     let sources = step::root().join("rms-ffi");
     let place = Place::make(&wish)?;
-    place.shared(&built.join("librms.so"))?;
+    place.shared(&built, "librms.so")?;
+    place.shared(&built, "librms-malleable.so")?;
+    place.copy(&step::root().join("malleable/include/rms_malleable.h"), &place.include)?;
     place.archive(&built.join("librms.a"), &sources.join("include/rms.h"))?;
     place.copy(&sources.join("include/rms.h"), &place.include)?;
     place.copy(&sources.join("fortran/rms.f90"), &place.include)?;
@@ -92,12 +94,12 @@ impl Place {
 
     /// Under its whole version; the loader looks for the name with the part that programs depend on, the linker for the one
     /// without.
-    fn shared(&self, built: &Path) -> Result<()> {
-        let whole = format!("librms.so.{VERSION}");
-        let compatible = format!("librms.so.{}", compatible(VERSION));
-        replace(&self.lib.join(&whole), |draft| fs::copy(built, draft).map(drop))
-            .with_context(|| format!("cannot copy {}; is rms-ffi built?", built.display()))?;
-        for (name, to) in [(&compatible, &whole), (&"librms.so".to_owned(), &compatible)] {
+    fn shared(&self, built: &Path, short: &str) -> Result<()> {
+        let whole = format!("{short}.{VERSION}");
+        let compatible = format!("{short}.{}", compatible(VERSION));
+        replace(&self.lib.join(&whole), |draft| fs::copy(built.join(short), draft).map(drop))
+            .with_context(|| format!("cannot copy {short} from {}; is it built?", built.display()))?;
+        for (name, to) in [(&compatible, &whole), (&short.to_owned(), &compatible)] {
             replace(&self.lib.join(name), |draft| symlink(to, draft)).with_context(|| format!("cannot link {name}"))?;
         }
         Ok(())

@@ -43,7 +43,7 @@ RMS_EXPORT int DLB_Init(int n_cpus, const_cpus mask, const char *arguments)
     if (atomic_exchange(&is_initialized, true))
         return DLB_ERR_INIT;
     /* Where there is nothing to poll for the program goes on with what it has. */
-    rms_malleable_cpus();
+    rms_malleable_acknowledge(0);
     return DLB_SUCCESS;
 }
 

@@ -195,7 +195,9 @@ impl Job {
         self.pump.add(started.piped);
         self.streams = started.streams.filter(|_| match &self.order.launch.on_resize {
             Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
-            Some(OnResize::Negotiates | OnResize::Workers) | None => self.pmi.is_some(),
+            Some(OnResize::Negotiates | OnResize::Workers) | None => {
+                self.pmi.is_some() || self.cpus.malleable.is_some()
+            }
         });
         self.input = started.input.map(Feeder::new).unwrap_or_default();
         self.since = now();

@@ -40,6 +40,9 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     let resources = ResourceChanges { share: Some(true), min_cpus_per_node: Some(2), ..ResourceChanges::default() };
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
+    let mut submission = domain::submission();
+    submission.execution.malleable_threads = true;
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     calls
 }
 

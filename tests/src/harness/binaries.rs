@@ -26,14 +26,14 @@ pub fn binaries() -> &'static Binaries {
     })
 }
 
-/// An example of the SDK, built if it is not up to date.
+/// An example of the SDK, or of the library for malleable threads, built if it is not up to date.
 pub fn example(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     let dir = &binaries().dir;
     BUILT.get_or_init(|| {
         let is_prepared = std::env::var_os("LIMBER_BINARIES_BUILT").is_some();
         if !is_prepared {
-            cargo_build(dir, &["-p", "launcher-sdk", "--examples"]);
+            cargo_build(dir, &["-p", "launcher-sdk", "-p", "rms-malleable", "--examples"]);
         }
     });
     dir.join("examples").join(name)
@@ -46,7 +46,7 @@ pub fn library() -> &'static std::path::Path {
         let dir = profile_dir();
         let is_prepared = std::env::var_os("LIMBER_BINARIES_BUILT").is_some();
         if !is_prepared {
-            cargo_build(&dir, &["-p", "rms-ffi", "-p", "xtask"]);
+            cargo_build(&dir, &["-p", "rms-ffi", "-p", "rms-malleable", "-p", "xtask"]);
         }
         dir
     })

@@ -53,13 +53,12 @@ impl Door {
     pub fn accept(&self) -> Option<Caller> {
         loop {
             match self.listener.accept() {
-                Ok((socket, _)) => match getsockopt(&socket, PeerCredentials) {
-                    Ok(peer) => {
+                Ok((socket, _)) => {
+                    // One that is gone already says nothing.
+                    if let Ok(peer) = getsockopt(&socket, PeerCredentials) {
                         return Some(Caller { socket, pid: Pid::from_raw(peer.pid()), uid: Uid::from_raw(peer.uid()) });
                     }
-                    // One that is gone already says nothing.
-                    Err(_) => {}
-                },
+                }
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(_nobody_or_no_files) => return None,
             }

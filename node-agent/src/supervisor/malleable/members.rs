@@ -189,7 +189,8 @@ impl Members {
             let aside = self.members.get(other).and_then(|member| member.aside.as_ref()).or(self.awaited.get(other));
             aside.is_none_or(|aside| aside.cpus.len() > taken.len())
         };
-        if !taken.is_empty() && !(flags.steals && taken.iter().all(keeps_one)) {
+        let may_take = taken.is_empty() || (flags.steals && taken.iter().all(keeps_one));
+        if !may_take {
             return Err(Status::NotAllowed);
         }
         for (other, taken) in &taken {

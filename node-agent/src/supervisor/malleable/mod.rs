@@ -102,7 +102,8 @@ impl Malleable {
     }
 
     fn accept(&mut self, cgroup: &Cgroup) {
-        while let Some(caller) = self.door.accept() {
+        // More wake us again, after others have been heard.
+        for caller in std::iter::from_fn(|| self.door.accept()).take(MOST_ASKING).collect::<Vec<_>>() {
             let is_ours = caller.uid == self.owner || caller.uid.is_root() || caller.uid == Uid::current();
             let is_at_home = caller.uid.is_root() || is_of_job(caller.pid, cgroup);
             // Whoever connects without end waits for nobody but itself.
@@ -196,7 +197,7 @@ impl Malleable {
         self.members.join(pid, rank, first, set_aside_for);
         let shared = Shared { page, caller: id, cpus: CpuSet::new(), since: SystemTime::now(), is_late: false };
         // Another program of the same process.
-        if let Some(before) = self.pages.insert(pid, shared) {
+        if let Some(before) = self.pages.insert(pid, shared).filter(|before| before.caller != id) {
             self.callers.remove(&before.caller);
         }
         // Told what holds before anybody can have changed it: it begins with that.

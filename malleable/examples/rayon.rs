@@ -1,0 +1,63 @@
+//! Drives a pool of rayon's by the CPUs of the job: between two pieces of work it asks, and takes another pool.
+//!
+//! Prints `threads CPUs` whenever one of them has changed, until the file `done` is there.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::ffi::c_int;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+unsafe extern "C" {
+    safe fn rms_malleable_cpus() -> c_int;
+    safe fn rms_malleable_changed() -> c_int;
+    safe fn rms_malleable_acknowledge(threads: c_int) -> c_int;
+}
+
+fn main() {
+    let mut pool = pool_of(n_cpus());
+    let mut told = (0, 0);
+    while !Path::new("done").exists() {
+        if rms_malleable_changed() == 1 {
+            let n_threads = n_cpus();
+            // The threads of the old one end before anybody is told.
+            pool = pool_of(n_threads);
+            rms_malleable_acknowledge(n_threads as c_int);
+        }
+        let seen = work(&pool);
+        if seen != told {
+            println!("{} {}", seen.0, seen.1);
+            told = seen;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Where nobody says so, as many as there are.
+fn n_cpus() -> usize {
+    match usize::try_from(rms_malleable_cpus()) {
+        Ok(n @ 1..) => n,
+        Ok(0) | Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+fn pool_of(n_threads: usize) -> ThreadPool {
+    ThreadPoolBuilder::new().num_threads(n_threads).build().expect("threads can be made")
+}
+
+/// How many threads the pool has, and how many CPUs these may use.
+fn work(pool: &ThreadPool) -> (usize, usize) {
+    let cpus = Mutex::new(BTreeSet::new());
+    pool.install(|| {
+        (0..64_u32).into_par_iter().for_each(|_| {
+            let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            cpus.lock().expect("nobody panics").insert(n_cpus);
+        });
+    });
+    let cpus = cpus.into_inner().expect("nobody panics");
+    (pool.current_num_threads(), cpus.last().copied().unwrap_or(0))
+}

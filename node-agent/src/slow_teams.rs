@@ -1,0 +1,66 @@
+//! Finds OpenMP programs that were moved to fewer CPUs than they have threads, and cannot follow: they are slow out of all
+//! proportion, and their owners do not see why.
+
+use std::fs;
+use std::path::Path;
+
+use nix::unistd::Pid;
+use rms_malleable::LIBRARY;
+
+use crate::share::Share;
+use crate::supervisor::tree;
+
+/// The runtime whose threads wait by turning around, which on too few CPUs keeps those from working that are waited for.
+const SPINNING: &str = "libgomp";
+
+/// Says so in the log, once for each process that is found now.
+pub fn warn_of(share: &Share) {
+    let Some(supervisor) = share.supervisor() else { return };
+    for pid in tree::descendants(Pid::from_raw(supervisor)) {
+        if let Some((n_threads, n_cpus)) = slow_team(&Path::new("/proc").join(pid.to_string())) {
+            tracing::warn!(
+                job = %share.job(), %pid, n_threads, n_cpus,
+                "an OpenMP program of GCC has more threads than CPUs and does not follow: it may be many times slower than \
+                 its CPUs; its owner can submit with --malleable-threads"
+            );
+        }
+    }
+}
+
+/// How many threads such a process has, and how many CPUs. `None`: it is none, or it is gone.
+fn slow_team(process: &Path) -> Option<(usize, usize)> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let n_threads = field("Threads:")?.parse().ok()?;
+    let mask = field("Cpus_allowed:")?.chars().filter_map(|digit| digit.to_digit(16));
+    let n_cpus = mask.map(|digit| digit.count_ones() as usize).sum();
+    // Most have one thread: their maps are not read.
+    if n_threads <= n_cpus {
+        return None;
+    }
+    let maps = fs::read_to_string(process.join("maps")).ok()?;
+    (maps.contains(SPINNING) && !maps.contains(LIBRARY)).then_some((n_threads, n_cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_team_is_slow_that_has_more_threads_than_cpus_and_nothing_to_follow_by() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let check = |n_threads: u32, mask: &str, maps: &str, expected: Option<(usize, usize)>| {
+            let status = format!("Name:\tx\nThreads:\t{n_threads}\nCpus_allowed:\t{mask}\nCpus_allowed_list:\t0\n");
+            fs::write(dir.path().join("status"), status).expect("a file");
+            fs::write(dir.path().join("maps"), maps).expect("a file");
+            assert_eq!(slow_team(dir.path()), expected, "{n_threads} on {mask}: {maps}");
+        };
+        let gomp = "7f00-7f01 r-xp 0 08:01 1 /usr/lib/libgomp.so.1.0.0\n";
+        check(4, "3", gomp, Some((4, 2)));
+        check(4, "00000001,00000001", gomp, Some((4, 2)));
+        check(2, "3", gomp, None);
+        check(4, "3", "7f00-7f01 r-xp 0 08:01 1 /usr/lib/libc.so.6\n", None);
+        check(4, "3", &format!("{gomp}7f02-7f03 r-xp 0 08:01 2 /usr/lib/librms-malleable.so\n"), None);
+        assert_eq!(slow_team(Path::new("/no/such/process")), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Programs with threads of their own follow the cores of their job, and one process moves the CPUs of others.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rms_tests::harness::{Deployment, NodeOptions, binaries, example, wait_until};
+use rms_tests::openmp::{OpenMp, build_or_skip};
+use rms_tests::sdk::Language;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// One node that counts the two CPUs that it has, and these.
+fn deployment() -> Option<(Deployment, [u32; 2])> {
+    let status = fs::read_to_string("/proc/self/status").expect("this runs");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list").trim();
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse::<u32>().expect("a CPU")..=last.parse::<u32>().expect("a CPU")
+    };
+    let cpus: Vec<u32> = list.split(',').flat_map(range).take(2).collect();
+    let Ok(cpus) = <[u32; 2]>::try_from(cpus) else {
+        eprintln!("SKIPPED: this machine has one CPU, and none of it can be given back");
+        return None;
+    };
+    let text = format!("{},{}", cpus[0], cpus[1]);
+    let node = NodeOptions::new("a", "a1").with(&["--topology", "pack:1 core:2 pu:1", "--cpus", &text]);
+    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\noffer_idle = \"never\"\n";
+    Some((Deployment::builder().node(node).config(settings).start(), cpus))
+}
+
+/// A program of this language, linked with the library; nothing, and a word about it, if it has no compiler here.
+fn compile(deployment: &Deployment, language: Language, source: &Path) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let program = deployment.path().join(source.file_stem().expect("a name"));
+    let mut compiler = language.compiler()?;
+    compiler.arg("-pthread").arg("-I").arg(root.join("malleable/include")).arg("-o").arg(&program);
+    compiler.arg(root.join(source)).arg(binaries().dir.join("librms-malleable.so"));
+    compiler.arg(format!("-Wl,-rpath,{}", binaries().dir.display()));
+    let output = compiler.output().expect("the compiler is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
+
+/// It has as many threads as CPUs, whatever it is given, and ends well.
+fn follows(deployment: &Deployment, program: &Path) {
+    let (dir, told) = (deployment.path().display().to_string(), deployment.path().join("told"));
+    let script =
+        deployment.script("job.sh", &format!("#!/bin/sh\ncd {dir}\nexec {} > told 2> wrong\n", program.display()));
+    let job = deployment.submit(&["-t", "10m", "--malleable-threads", &script]);
+    let id = job.to_string();
+    let expect = |line: &str| {
+        let last = || fs::read_to_string(&told).ok().filter(|text| text.lines().last() == Some(line));
+        wait_until(&format!("it to say '{line}'"), SOON, || last().map(drop));
+    };
+    expect("2 2");
+    for _ in 0..2 {
+        deployment.rms(&["negotiate", &id, "--shrink-cores", "1"]).ok();
+        expect("1 1");
+        deployment.rms(&["negotiate", &id, "--grow-cores", "1"]).ok();
+        expect("2 2");
+    }
+    fs::write(deployment.path().join("done"), "").expect("a file");
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed", "{told:?}");
+    assert_eq!(fs::read_to_string(deployment.path().join("wrong")).ok().as_deref(), Some(""));
+}
+
+#[test]
+fn a_pool_of_std_threads_is_called_back() {
+    let Some((deployment, _)) = deployment() else { return };
+    let source = Path::new("malleable/examples/pool.cpp");
+    let Some(program) = compile(&deployment, Language::Cxx, source) else { return };
+    follows(&deployment, &program);
+}
+
+#[test]
+fn a_pool_of_rayon_asks() {
+    let Some((deployment, _)) = deployment() else { return };
+    follows(&deployment, &example("rayon"));
+}
+
+#[test]
+fn one_process_moves_the_cpus_of_others_by_the_calls_of_drom() {
+    let Some((deployment, cpus)) = deployment() else { return };
+    let Some(teams) = build_or_skip(OpenMp::Gnu, "teams") else { return };
+    let source = Path::new("tests/apps/drom.c");
+    let drom = deployment.path().join("drom");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&drom);
+    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source));
+    compiler.arg(binaries().dir.join("librms-malleable.so"));
+    compiler.arg(format!("-Wl,-rpath,{}", binaries().dir.display()));
+    assert!(compiler.status().expect("gcc").success());
+    let script = deployment.script(
+        "two.sh",
+        &format!(
+            "#!/bin/sh\ncd {}\n{teams} default 5 > one & A=$!\n{teams} default 5 > other & B=$!\n\
+             until [ -s one ] && [ -s other ]; do sleep 0.05; done\n\
+             {} $A $B {} {} 999 || exit 1\n\
+             until tail -n 1 one | grep -q '2 2'; do sleep 0.05; done\ntouch done; wait\n",
+            deployment.path().display(),
+            drom.display(),
+            cpus[0],
+            cpus[1],
+            teams = teams.display(),
+        ),
+    );
+    let told = deployment.rms(&["run", "-t", "2m", "--malleable-threads", &script]).ok().stdout;
+    let expected = "unattached -5, attach 0, cpus 2, processes 2, mask1 2, mask2 2, set 0, mask1 1, mask2 1, overlap -8, \
+                    foreign -8, dead -6, last -8, other 0, finalize 0, again -6, finalize 0, mask1 2, mask2 2, \
+                    registered -3, detach 0, detached -5, poll -2, init 0, poll 2, poll 2, finish 0";
+    assert_eq!(told.lines().collect::<Vec<_>>().join(", "), expected);
+    let regions = |name: &str| fs::read_to_string(deployment.path().join(name)).expect("it has run");
+    for name in ["one", "other"] {
+        assert!(regions(name).lines().any(|line| line == "1 1"), "{}", regions(name));
+    }
+}
