@@ -24,7 +24,7 @@ fn run(walk_cost: Duration) -> (Option<u32>, Vec<Fact>, Option<Reason>) {
 
 /// The depth follows the times, the same way each time, and a restart of the server begins with it.
 #[test]
-fn what_passes_are_said_to_cost_gives_the_same_depth_each_time() {
+fn long_what_passes_are_said_to_cost_gives_the_same_depth_each_time() {
     let (depth, facts, reason) = run(Duration::from_micros(300));
     assert_eq!((depth, reason), (Some(250), Some(Reason::BeyondDepth { depth: 250, position: 599 })));
     let chosen: Vec<&Fact> = facts.iter().filter(|fact| matches!(fact, Fact::DepthChosen { .. })).collect();

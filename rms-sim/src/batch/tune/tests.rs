@@ -58,7 +58,7 @@ fn where_settings_do_nothing_the_answer_is_no_difference() {
 }
 
 #[test]
-fn where_they_matter_the_better_one_is_found_and_the_current_one_kept_if_it_is_that() {
+fn long_where_they_matter_the_better_one_is_found_and_the_current_one_kept_if_it_is_that() {
     let late = tuned(small(&[0], &[0, 30]), &settings(0, 30), 1, &crowded(), Launchers::default());
     assert_eq!((late.answer, late.recommended.resched_timer_s), (Advice::Change, 0.0), "{}", late.reason);
     assert_eq!(late.recommended.verdict, Verdict::Better);
