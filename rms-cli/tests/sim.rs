@@ -307,3 +307,56 @@ fn what_is_no_journal_is_not_replayed() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is not a journal of this program"));
 }
+
+fn sd(args: &[&str]) -> Output {
+    let trace = ["sim", "sd", "--trace", TRACE, "--nodes", "64", "--cores-per-node", "8", "--too-large", "cut"];
+    rms(&[&trace, args].concat())
+}
+
+#[test]
+fn sharing_nodes_is_set_against_static_backfill() {
+    let run = || {
+        let output = sd(&["--cut-offs", "0,infinite", "--models", "ideal,worst", "--heat", "--daily", "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let mut answer: Value = serde_json::from_slice(&output.stdout).expect("one value");
+        for run in answer["runs"].as_array_mut().expect("a list") {
+            let cost = run.as_object_mut().and_then(|run| run.remove("cpu_s"));
+            assert!(cost.is_some_and(|cost| cost.is_number()));
+        }
+        answer
+    };
+    let answer = run();
+    assert_eq!(answer, run(), "the same input gives the same answer");
+    let fixed = &answer["static"]["measured"];
+    let nobody = &answer["runs"][0]["measured"];
+    assert_eq!((&nobody["guests"], &nobody["later"]), (&0.into(), &0.0.into()), "below 0 nobody lends");
+    assert_eq!((&nobody["makespan_s"], &nobody["mean_response_s"]), (&fixed["makespan_s"], &fixed["mean_response_s"]));
+    let shared = &answer["runs"][2];
+    assert_eq!((&shared["cut_off"], &shared["model"]), (&"infinite".into(), &"ideal".into()));
+    assert!(shared["measured"]["guests"].as_u64() > Some(0), "{shared}");
+    let guests: u64 = shared["days"].as_array().into_iter().flatten().filter_map(|day| day["guests"].as_u64()).sum();
+    assert_eq!(Some(guests), shared["measured"]["guests"].as_u64(), "each day's together are all");
+    assert_eq!(shared["categories"].as_array().map(Vec::len), Some(8));
+}
+
+#[test]
+fn what_the_paper_prints_stands_beside() {
+    let output = sd(&["--cut-offs", "10", "--paper", "w4"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for printed in ["(21615111)", "(29858.5)", "(20476)", "(17102)", "(0.296)"] {
+        assert!(text.contains(printed), "{printed}: {text}");
+    }
+}
+
+#[test]
+fn what_no_job_can_lend_is_refused() {
+    let check = |args: &[&str], expected: &str| {
+        let output = sd(args);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(expected), "{text}");
+    };
+    check(&["--factors", "1"], "no part below 1");
+    check(&["--models", "best"], "write ideal or worst");
+    check(&["--cut-offs", "few"], "'few' is no fraction");
+    check(&["--mates", "9"], "9 is not in 1..=8");
+}

@@ -326,8 +326,17 @@ impl<'a, W: Workload> Batch<'a, W> {
         if let Some(schedule) = &mut self.schedule {
             schedule.begin(job, job_idx, submitted, at, self.rms.state());
         }
-        let finished =
-            Finished { submitted, started: at, ended, alone: ended.since(at), n_nodes, node_time, n_changes: 0 };
+        let finished = Finished {
+            submitted,
+            started: at,
+            ended,
+            alone: ended.since(at),
+            n_nodes,
+            node_time,
+            n_changes: 0,
+            was_guest: false,
+            was_mate: false,
+        };
         self.watch.finished[job_idx] = Some(finished);
     }
 
@@ -373,6 +382,9 @@ impl<'a, W: Workload> Batch<'a, W> {
             let share = pace.share(finished.started) * nodes;
             let node_time = (ended.since(finished.started).as_millis() as f64 * share) as i64;
             *finished = Finished { ended, node_time: Span::from_millis(node_time), ..*finished };
+            let sharing = entry.sharing();
+            finished.was_guest |= sharing.is_some_and(|sharing| !sharing.mates.is_empty());
+            finished.was_mate |= sharing.is_some_and(|sharing| !sharing.lent.is_empty());
         }
         self.ends.push(Reverse((ended, job, entry.run)));
     }

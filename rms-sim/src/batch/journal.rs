@@ -144,6 +144,9 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
             n_nodes,
             node_time: Span::from_millis(i64::try_from(node_millis).unwrap_or(i64::MAX)),
             n_changes: held.map_or(0, |held| held.stages().len() as u32 - 1),
+            // The history of a server that shared nodes is run again without.
+            was_guest: false,
+            was_mate: false,
         },
     })
 }

@@ -17,6 +17,10 @@ pub struct Finished {
     pub node_time: Span,
     /// How often its nodes changed while it ran.
     pub n_changes: u32,
+    /// It began on cores that others lent.
+    pub was_guest: bool,
+    /// It has lent cores.
+    pub was_mate: bool,
 }
 
 impl Finished {

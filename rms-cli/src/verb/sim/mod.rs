@@ -13,6 +13,7 @@ mod offline;
 mod progress;
 mod replay;
 mod schedule;
+mod sd;
 mod shares;
 mod side_by_side;
 mod swf;
@@ -40,7 +41,9 @@ Examples:
   rms sim views --quick                    launchers that select resources from
                                            views
   rms sim gain --seeds 5                   jobs that let themselves be made
-                                           larger and smaller"
+                                           larger and smaller
+  rms sim sd --cirne w1                    jobs that begin on cores that
+                                           running jobs lend"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -63,6 +66,8 @@ enum SimVerb {
     Views(views::Args),
     /// Compare malleable jobs with the same jobs without
     Gain(Box<gain::Args>),
+    /// Compare static backfill with slowdown-driven sharing of nodes
+    Sd(Box<sd::Args>),
 }
 
 pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -74,5 +79,6 @@ pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         SimVerb::Tune(args) => tune::run(&args, context),
         SimVerb::Views(args) => views::run(&args, context),
         SimVerb::Gain(args) => gain::run(&args, context),
+        SimVerb::Sd(args) => sd::run(&args, context),
     }
 }

@@ -108,6 +108,11 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
 }
 
 impl CleaningArgs {
+    /// The rules for jobs of a cluster that is not the one of the options.
+    pub(super) fn of_nodes(&self, nodes: u32, cores_per_node: u32) -> Cleaning {
+        Cleaning { cores_per_node, ..self.cleaning(nodes) }
+    }
+
     fn cleaning(&self, nodes: u32) -> Cleaning {
         Cleaning {
             cores_per_node: self.cores_per_node,

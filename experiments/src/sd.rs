@@ -1,0 +1,106 @@
+//! The evaluation of 004: static backfill against slowdown-driven sharing of nodes, on the same jobs.
+//!
+//! Both are the policy `slowdown` of the production core. Static backfill is its cut-off 0, at which nobody lends.
+
+mod jobs;
+mod measured;
+mod paper;
+
+use rms_model::settings::Depth;
+use rms_model::{MaxSlowdown, Policy, Ratio, RuntimeModel, Settings, Span};
+use rms_sim::batch::{Batch, BatchError, Summary, uniform_nodes};
+use rms_sim::workload::swf::TraceJob;
+
+pub use jobs::SharedJobs;
+pub use measured::{Category, Day, Measured, RUN_TIMES, SIZES, categories, days};
+pub use paper::{Paper, Printed};
+
+/// What all runs that are compared have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Study {
+    pub n_nodes: u32,
+    pub cores_per_node: u32,
+    /// How many waiting jobs a pass considers; 0: all.
+    pub queue_depth: u32,
+    /// The least time between two passes.
+    pub interval: Span,
+    /// By which the scheduler estimates run times.
+    pub estimate: RuntimeModel,
+    /// Which jobs are malleable is drawn from here.
+    pub seed: u64,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant {
+    pub policy: Policy,
+    pub cut_off: MaxSlowdown,
+    /// How fast jobs really go on with some of their cores.
+    pub model: RuntimeModel,
+    pub factor: Ratio,
+    pub max_mates: u32,
+    /// Percent of jobs that may lend and borrow.
+    pub malleable_pct: u32,
+}
+
+impl Variant {
+    /// Static backfill, with which 004 compares.
+    pub fn fixed() -> Variant {
+        Variant { cut_off: MaxSlowdown::At(nothing()), ..Variant::default() }
+    }
+
+    /// Does nobody lend?
+    pub fn is_static(&self) -> bool {
+        self.cut_off == MaxSlowdown::At(nothing()) || self.policy != Policy::Slowdown
+    }
+}
+
+/// The setting of 004, §4.1, at its best cut-off for Curie.
+impl Default for Variant {
+    fn default() -> Variant {
+        Variant {
+            policy: Policy::Slowdown,
+            cut_off: MaxSlowdown::At(Ratio::new(10, 1).expect("1 is not 0")),
+            model: RuntimeModel::Ideal,
+            factor: Ratio::new(1, 2).expect("2 is not 0"),
+            max_mates: 2,
+            malleable_pct: 100,
+        }
+    }
+}
+
+fn nothing() -> Ratio {
+    Ratio::new(0, 1).expect("1 is not 0")
+}
+
+impl Study {
+    /// All jobs under one variant; `progress` is told from time to time how many have ended.
+    ///
+    /// # Errors
+    /// Jobs that never start.
+    pub fn run(
+        &self,
+        trace: &[TraceJob],
+        variant: Variant,
+        progress: impl FnMut(usize),
+    ) -> Result<Summary, BatchError> {
+        let jobs = SharedJobs::new(trace, variant.malleable_pct, self.seed);
+        let mut settings = Settings {
+            policy: variant.policy,
+            queue_depth: Depth::from(self.queue_depth),
+            resched_timer: self.interval,
+            max_wall: Span::MAX_WALL,
+            max_jobs: u32::MAX,
+            ..Settings::default()
+        };
+        settings.sharing.max_slowdown = variant.cut_off;
+        settings.sharing.sharing_factor = variant.factor;
+        settings.sharing.max_mates = variant.max_mates;
+        settings.sharing.runtime_model = self.estimate;
+        let nodes = [uniform_nodes(self.n_nodes, self.cores_per_node)];
+        Batch::new(settings, &nodes, &jobs)?.paced_by(variant.model).run(progress)
+    }
+}
+
+#[cfg(test)]
+mod tests;

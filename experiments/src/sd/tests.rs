@@ -1,0 +1,83 @@
+//! Small workloads whose answers are known.
+
+use rms_model::Time;
+
+use super::*;
+
+fn job(submit: i64, n_nodes: u32, wall: i64, run: i64) -> TraceJob {
+    let (wall, run) = (Span::from_secs(wall), Span::from_secs(run));
+    TraceJob { number: 0, submit: Time::from_secs(submit), n_nodes, n_procs: n_nodes * 4, wall, run, user: 1 }
+}
+
+fn study() -> Study {
+    let estimate = RuntimeModel::Worst;
+    Study { n_nodes: 2, cores_per_node: 4, queue_depth: 0, interval: Span::ZERO, estimate, seed: 1 }
+}
+
+fn run(jobs: &[TraceJob], variant: Variant) -> Summary {
+    study().run(jobs, variant, |_| {}).expect("all jobs end")
+}
+
+fn secs(summary: &Summary) -> Vec<(i64, i64)> {
+    let times = |job: &rms_sim::batch::Finished| (job.started.as_millis() / 1000, job.ended.as_millis() / 1000);
+    summary.finished.iter().flatten().map(times).collect()
+}
+
+#[test]
+fn a_short_job_begins_inside_a_long_one() {
+    let jobs = [job(0, 2, 1000, 1000), job(10, 2, 100, 100)];
+    let fixed = run(&jobs, Variant::fixed());
+    assert_eq!(secs(&fixed), [(0, 1000), (1000, 1100)]);
+    let shared = run(&jobs, Variant::default());
+    // The guest has half of the cores for 200 s, in which its mate does half as much: 100 s later than alone.
+    assert_eq!(secs(&shared), [(0, 1100), (10, 210)]);
+    let measured = Measured::new(&shared, &fixed);
+    assert_eq!((measured.guests, measured.mates), (1, 1));
+    assert_eq!(measured.later, 0.5);
+    assert_eq!(measured.worst_delay_s, 100.0);
+    assert_eq!(measured.worst_ratio, 1.1);
+    assert_eq!(measured.figures.mean_slowdown, (1.1 + 2.0) / 2.0);
+    let day = days(&shared, &fixed);
+    assert_eq!(day, [Day { jobs: 2, static_slowdown: (1.0 + 10.9) / 2.0, slowdown: (1.1 + 2.0) / 2.0, guests: 1 }]);
+    let cells = categories(&shared, &fixed);
+    let short = cells[1][0].expect("two nodes, up to five minutes");
+    assert_eq!((short.jobs, short.slowdown, short.run_time, short.wait), (1, 10.9 / 2.0, 0.5, None));
+    let long = cells[1][1].expect("two nodes, up to half an hour");
+    assert_eq!((long.jobs, long.run_time, long.wait), (1, 1000.0 / 1100.0, Some(1.0)));
+}
+
+#[test]
+fn nobody_is_slowed_who_did_not_opt_in() {
+    let jobs: Vec<TraceJob> =
+        (0..200).map(|idx| job(idx * 7 % 400 + idx, 1 + (idx % 2) as u32, 900, 30 + idx * 4)).collect();
+    let mut jobs = jobs;
+    jobs.sort_by_key(|job| job.submit);
+    for (pct, seed) in [(0, 1), (30, 2), (60, 3)] {
+        let variant = Variant { malleable_pct: pct, cut_off: MaxSlowdown::Infinite, ..Variant::default() };
+        let study = Study { seed, ..study() };
+        let summary = study.run(&jobs, variant, |_| {}).expect("all jobs end");
+        let shares = SharedJobs::new(&jobs, pct, seed);
+        let mut n_guests = 0;
+        for (idx, ran) in summary.finished.iter().enumerate() {
+            let ran = ran.expect("it ran");
+            n_guests += usize::from(ran.was_guest);
+            if !shares.shares(idx) {
+                assert!(!ran.was_guest && !ran.was_mate, "seed {seed}: job {idx} did not opt in");
+                assert_eq!(ran.run(), jobs[idx].run, "seed {seed}: job {idx} did not opt in, and is slowed");
+            }
+        }
+        assert_eq!(n_guests > 0, pct > 0, "seed {seed}: {n_guests} guests among {pct} % of jobs");
+        if pct == 0 {
+            assert_eq!(summary.finished, run(&jobs, Variant::fixed()).finished, "as if nobody could share");
+        }
+    }
+}
+
+#[test]
+fn only_what_the_paper_prints_stands_beside() {
+    assert_eq!(Paper::W3.fixed().makespan, Some(407_043.0));
+    assert_eq!(Paper::W4.shared(&Variant::default()).guests, Some(20_476));
+    let worst = Variant { model: RuntimeModel::Worst, ..Variant::default() };
+    assert_eq!(Paper::W4.shared(&worst), Printed::default());
+    assert_eq!(Paper::W1.shared(&Variant::default()), Printed::default());
+}

@@ -1,0 +1,414 @@
+//! `rms sim sd`: static backfill against slowdown-driven sharing of nodes (004) on a trace or on jobs of Cirne's model.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use experiments::sd::{Category, Day, Measured, Paper, Printed, RUN_TIMES, SIZES, Study, Variant, categories, days};
+use rms_model::error::chain;
+use rms_model::{MaxSlowdown, Policy, Ratio, RuntimeModel, Span};
+use rms_sim::batch::Summary;
+use rms_sim::workload::cirne::Cirne;
+use rms_sim::workload::swf::TraceJob;
+use serde_json::{Value, json};
+
+use super::side_by_side;
+use super::trace_file::{CleaningArgs, read_trace};
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::output::Show;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+A job that would have to wait begins at once on cores that running jobs lend, if
+it then ends earlier, inside them, and their slowdown stays below the cut-off.
+Each combination of the lists is a run on the same jobs. Makespan, response and
+slowdowns are over those under static backfill, on whose row they are absolute.
+'later' is the part of jobs that are longer in the system than under static
+backfill; 1 % of jobs are there for more than 'worst 1 %' times as long.
+
+With --paper the numbers that 004 prints of its workload stand beside.
+
+Examples:
+  rms sim sd --cirne w1 --wall-unit 60s
+  rms sim sd --trace RICC-2010-2.sept10k.swf.gz --nodes 1024 \\
+      --cores-per-node 8 --field requested --wall-unit 60s --paper w3
+  rms sim sd --trace CEA-Curie-2011-2.1-cln.p10.swf.gz --nodes 5040 \\
+      --cores-per-node 16 --wall-unit 60s --cut-offs 10 --paper w4 \\
+      --heat --daily")]
+pub struct Args {
+    /// Take the jobs from a file in the Standard Workload Format
+    #[arg(long, value_name = "FILE", requires = "nodes", required_unless_present = "cirne")]
+    trace: Option<PathBuf>,
+    /// Nodes of the cluster, with a trace
+    #[arg(long, value_name = "COUNT", requires = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    nodes: Option<u32>,
+    #[command(flatten)]
+    cleaning: CleaningArgs,
+    /// Draw the jobs from Cirne's model, like workload 1 of 004, or like its workload 2, with exact requests
+    #[arg(long, value_name = "WORKLOAD", conflicts_with = "trace")]
+    cirne: Option<CirneArg>,
+    /// Where chance begins; the same seed gives the same numbers
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    seed: u64,
+    /// How many waiting jobs a pass considers; 0 means all
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    depth: u32,
+    /// The least time between two passes
+    #[arg(long, value_name = "SPAN", default_value = "30s")]
+    interval: Span,
+    /// Up to which slowdown jobs lend cores: numbers, infinite, average (DynAVGSD of 004), mean, median, p70
+    #[arg(long, value_name = "LIST", default_value = "5,10,50,infinite,average", value_delimiter = ',')]
+    cut_offs: Vec<MaxSlowdown>,
+    /// How fast jobs really go on with some of their cores: ideal, worst; estimates are by the worst model
+    #[arg(long, value_name = "LIST", default_value = "ideal", value_delimiter = ',', value_parser = model)]
+    models: Vec<RuntimeModel>,
+    /// The parts of their cores that jobs lend
+    #[arg(long, value_name = "LIST", default_value = "0.5", value_delimiter = ',', value_parser = factor)]
+    factors: Vec<Ratio>,
+    /// The most mates of a guest
+    #[arg(long, value_name = "LIST", default_value = "2", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=8))]
+    mates: Vec<u32>,
+    /// Percents of jobs that lend and borrow
+    #[arg(long, value_name = "LIST", default_value = "100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
+    malleable_share: Vec<u32>,
+    /// Other policies to compare with, as easy,conservative
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',')]
+    against: Vec<Policy>,
+    /// Show the numbers that 004 prints of this workload of its Table 1
+    #[arg(long, value_name = "WORKLOAD")]
+    paper: Option<PaperArg>,
+    /// Show the ratios of Figures 4 to 6 by nodes and run time
+    #[arg(long)]
+    heat: bool,
+    /// Show the slowdowns and guests of each day, as Figure 7
+    #[arg(long)]
+    daily: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CirneArg {
+    W1,
+    W2,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PaperArg {
+    W1,
+    W2,
+    W3,
+    W4,
+    W5,
+}
+
+impl From<PaperArg> for Paper {
+    fn from(arg: PaperArg) -> Paper {
+        match arg {
+            PaperArg::W1 => Paper::W1,
+            PaperArg::W2 => Paper::W2,
+            PaperArg::W3 => Paper::W3,
+            PaperArg::W4 => Paper::W4,
+            PaperArg::W5 => Paper::W5,
+        }
+    }
+}
+
+fn model(text: &str) -> Result<RuntimeModel, String> {
+    let model = RuntimeModel::ALL.into_iter().find(|model| model.word() == text);
+    model.ok_or_else(|| format!("'{text}' is no model: write ideal or worst"))
+}
+
+fn factor(text: &str) -> Result<Ratio, String> {
+    let factor = text.parse::<Ratio>().map_err(|error| error.to_string())?;
+    let is_part = factor.parts().0 < factor.parts().1;
+    if is_part { Ok(factor) } else { Err(format!("'{text}' is no part below 1: write it as 0.5 or 2/3")) }
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    let Jobs { title, n_nodes, cores_per_node, jobs, n_dropped } = args.jobs()?;
+    let study = Study {
+        n_nodes,
+        cores_per_node,
+        queue_depth: args.depth,
+        interval: args.interval,
+        estimate: RuntimeModel::Worst,
+        seed: args.seed,
+    };
+    let failed = |error| Failure::new("simulation", chain(&error));
+    let base = study.run(&jobs, Variant::fixed(), |_| {}).map_err(failed)?;
+    let variants = args.variants();
+    let n_threads = side_by_side::n_threads(jobs.len(), n_nodes as usize);
+    let ran = side_by_side::map(&variants, n_threads, |variant| {
+        let begun = side_by_side::thread_cpu();
+        let summary = study.run(&jobs, *variant, |_| {})?;
+        let cpu_s = (side_by_side::thread_cpu() - begun).as_secs_f64();
+        Ok(Row {
+            variant: *variant,
+            measured: Measured::new(&summary, &base),
+            categories: if args.heat { categories(&summary, &base) } else { Vec::new() },
+            days: if args.daily { days(&summary, &base) } else { Vec::new() },
+            cpu_s,
+        })
+    });
+    let rows = ran.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    context.output.show(&SdAnswer { title, base, n_dropped, rows, paper: args.paper.map(Paper::from) })?;
+    Ok(Exit::OK)
+}
+
+impl Args {
+    fn jobs(&self) -> Result<Jobs, Failure> {
+        if let (Some(path), Some(nodes)) = (&self.trace, self.nodes) {
+            let cleaned = read_trace(path, nodes, &self.cleaning)?;
+            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            return Ok(Jobs {
+                title: name,
+                n_nodes: nodes,
+                cores_per_node: self.cleaning.cores_per_node,
+                n_dropped: cleaned.n_dropped,
+                jobs: cleaned.jobs,
+            });
+        }
+        let exact_requests = matches!(self.cirne, Some(CirneArg::W2));
+        let cirne = Cirne { exact_requests, ..Cirne::workload_1(self.seed) };
+        let trace = cirne.generate().map_err(|error| Failure::new("workload", chain(&error)))?;
+        let cleaning = self.cleaning.of_nodes(cirne.n_nodes, cirne.cores_per_node);
+        let cleaned = trace.clean(&cleaning);
+        Ok(Jobs {
+            title: format!("Cirne's model, seed {}", self.seed),
+            n_nodes: cirne.n_nodes,
+            cores_per_node: cirne.cores_per_node,
+            n_dropped: cleaned.n_dropped,
+            jobs: cleaned.jobs,
+        })
+    }
+
+    /// Every combination of the lists, in their order.
+    fn variants(&self) -> Vec<Variant> {
+        let mut variants = Vec::new();
+        for policy in &self.against {
+            variants.push(Variant { policy: *policy, ..Variant::fixed() });
+        }
+        for cut_off in &self.cut_offs {
+            for model in &self.models {
+                for factor in &self.factors {
+                    for max_mates in &self.mates {
+                        variants.extend(self.malleable_share.iter().map(|malleable_pct| Variant {
+                            policy: Policy::Slowdown,
+                            cut_off: *cut_off,
+                            model: *model,
+                            factor: *factor,
+                            max_mates: *max_mates,
+                            malleable_pct: *malleable_pct,
+                        }));
+                    }
+                }
+            }
+        }
+        variants
+    }
+}
+
+/// What is run, and on which cluster.
+struct Jobs {
+    title: String,
+    n_nodes: u32,
+    cores_per_node: u32,
+    jobs: Vec<TraceJob>,
+    n_dropped: usize,
+}
+
+struct Row {
+    variant: Variant,
+    measured: Measured,
+    categories: Vec<Vec<Option<Category>>>,
+    days: Vec<Day>,
+    cpu_s: f64,
+}
+
+struct SdAnswer {
+    title: String,
+    base: Summary,
+    n_dropped: usize,
+    rows: Vec<Row>,
+    paper: Option<Paper>,
+}
+
+/// A figure of each category.
+type Ratios = fn(&Category) -> Option<f64>;
+
+/// What a run is called.
+fn name(variant: &Variant) -> String {
+    if variant.policy != Policy::Slowdown {
+        return variant.policy.to_string();
+    }
+    let Variant { policy: _, cut_off, model, factor, max_mates, malleable_pct } = variant;
+    let mut name = format!("{cut_off} {}", model.word());
+    let published = Variant::default();
+    if *factor != published.factor {
+        name += &format!(" SF {factor}");
+    }
+    if *max_mates != published.max_mates {
+        name += &format!(" m {max_mates}");
+    }
+    if *malleable_pct != published.malleable_pct {
+        name += &format!(" {malleable_pct} %");
+    }
+    name
+}
+
+impl SdAnswer {
+    /// Over static backfill; what the paper prints behind it in brackets.
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let (ours, base) = (&row.measured, &self.base.figures);
+        let printed = self.paper.map_or_else(Printed::default, |paper| paper.shared(&row.variant));
+        let ratio = |ours: f64, base: f64| if base > 0.0 { ours / base } else { 1.0 };
+        let beside = |text: String, printed: Option<f64>| match printed {
+            Some(printed) => format!("{text} ({printed})"),
+            None => text,
+        };
+        let count = |count: usize, printed: Option<usize>| beside(count.to_string(), printed.map(|count| count as f64));
+        let figures = &ours.figures;
+        vec![
+            name(&row.variant),
+            beside(format!("{:.3}", ratio(figures.makespan_s, base.makespan_s)), printed.makespan),
+            beside(format!("{:.3}", ratio(figures.mean_response_s, base.mean_response_s)), printed.response),
+            beside(format!("{:.3}", ratio(figures.mean_slowdown, base.mean_slowdown)), printed.slowdown),
+            format!("{:.3}", ratio(figures.mean_bounded_slowdown, base.mean_bounded_slowdown)),
+            format!("{:.1} %", 100.0 * figures.utilisation),
+            count(ours.guests, printed.guests),
+            count(ours.mates, printed.mates),
+            format!("{:.1} %", 100.0 * ours.later),
+            format!("{:.2}", ours.worst_ratio),
+        ]
+    }
+
+    fn base_cells(&self) -> Vec<String> {
+        let base = &self.base.figures;
+        let printed = self.paper.map_or_else(Printed::default, Paper::fixed);
+        let beside = |text: String, printed: Option<f64>| match printed {
+            Some(printed) => format!("{text} ({printed})"),
+            None => text,
+        };
+        vec![
+            "static".to_owned(),
+            beside(format!("{:.0} s", base.makespan_s), printed.makespan),
+            beside(format!("{:.0} s", base.mean_response_s), printed.response),
+            beside(format!("{:.1}", base.mean_slowdown), printed.slowdown),
+            format!("{:.1}", base.mean_bounded_slowdown),
+            format!("{:.1} %", 100.0 * base.utilisation),
+            "0".to_owned(),
+            "0".to_owned(),
+            "0.0 %".to_owned(),
+            "1.00".to_owned(),
+        ]
+    }
+
+    fn heat(row: &Row) -> String {
+        let of =
+            |seconds: i64| if seconds < 3600 { format!("{}m", seconds / 60) } else { format!("{}h", seconds / 3600) };
+        let columns: Vec<String> = RUN_TIMES.iter().map(|run| format!(">≤{}", of(*run))).collect();
+        let mut text = String::new();
+        let figures: [(&str, Ratios); 3] = [
+            ("slowdown", |category| Some(category.slowdown)),
+            ("run time", |category| Some(category.run_time)),
+            ("wait", |category| category.wait),
+        ];
+        for (figure, value) in figures {
+            let mut names = vec!["nodes".to_owned()];
+            names.extend(columns.iter().cloned().chain([">more".to_owned()]));
+            let mut table = Table::new(&names);
+            for (row_idx, cells) in row.categories.iter().enumerate() {
+                let size = SIZES.get(row_idx).map_or_else(|| "more".to_owned(), |size| format!("≤{size}"));
+                let cell = |cell: &Option<Category>| match cell {
+                    Some(category) => value(category).map_or("no wait".to_owned(), |value| format!("{value:.2}")),
+                    None => String::new(),
+                };
+                table.row([size].into_iter().chain(cells.iter().map(cell)).collect());
+            }
+            text +=
+                &format!("\n{}: {figure} under static backfill over that here\n{}", name(&row.variant), table.text(""));
+        }
+        text
+    }
+
+    fn daily(row: &Row) -> String {
+        let mut table = Table::new(&[">day", ">jobs", ">slowdown, static", ">slowdown", ">guests"]);
+        for (idx, day) in row.days.iter().enumerate() {
+            let slowdowns = [day.static_slowdown, day.slowdown].map(|slowdown| format!("{slowdown:.1}"));
+            let [fixed, shared] = slowdowns;
+            table.row(vec![(idx + 1).to_string(), day.jobs.to_string(), fixed, shared, day.guests.to_string()]);
+        }
+        format!("\n{}, day by day\n{}", name(&row.variant), table.text(""))
+    }
+}
+
+impl Show for SdAnswer {
+    fn text(&self) -> String {
+        let mut text = format!("{}, {} jobs", self.title, self.base.figures.jobs);
+        if self.n_dropped > 0 {
+            text += &format!(", {} dropped", self.n_dropped);
+        }
+        text += "\n";
+        text += &self.table().map(|table| table.text("")).unwrap_or_default();
+        if let Some(best) = self.paper.and_then(Paper::best_slowdown) {
+            let ours = self.rows.iter().map(|row| row.measured.figures.mean_slowdown).fold(f64::INFINITY, f64::min);
+            let ours = ours / self.base.figures.mean_slowdown;
+            text += &format!("\nThe least slowdown over that of static backfill: {ours:.3} ({best})\n");
+        }
+        for row in &self.rows {
+            if !row.categories.is_empty() {
+                text += &SdAnswer::heat(row);
+            }
+            if !row.days.is_empty() {
+                text += &SdAnswer::daily(row);
+            }
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let row = |row: &Row| {
+            let Variant { policy, cut_off, model, factor, max_mates, malleable_pct } = row.variant;
+            json!({
+                "policy": policy.to_string(),
+                "cut_off": cut_off.to_string(),
+                "model": model,
+                "sharing_factor": factor.to_string(),
+                "max_mates": max_mates,
+                "malleable_pct": malleable_pct,
+                "measured": row.measured,
+                "paper": self.paper.map(|paper| paper.shared(&row.variant)),
+                "categories": row.categories,
+                "days": row.days,
+                "cpu_s": row.cpu_s,
+            })
+        };
+        json!({
+            "title": self.title,
+            "static": { "measured": self.base.figures, "paper": self.paper.map(Paper::fixed) },
+            "runs": self.rows.iter().map(row).collect::<Vec<_>>(),
+        })
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.rows.iter().map(|row| name(&row.variant)).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        let mut table = Table::new(&[
+            "run",
+            ">makespan",
+            ">response",
+            ">slowdown",
+            ">bounded",
+            ">used",
+            ">guests",
+            ">mates",
+            ">later",
+            ">worst 1 %",
+        ]);
+        table.row(self.base_cells());
+        self.rows.iter().for_each(|row| table.row(self.cells(row)));
+        Some(table)
+    }
+}
