@@ -55,9 +55,9 @@ impl Jobs<'_> {
     /// 004, Listing 1: whoever has to wait is looked for mates right after his static trial, before the next in the queue is
     /// looked at; and once somebody has begun inside others, everybody is tried again.
     pub(super) fn share_nodes(&mut self, now: Time, step: &mut Step) {
-        let cut_offs = plan::cut_offs(self.state());
+        let mut round = plan::Round::new(self.state());
         loop {
-            let (plan, inside) = plan::plan_sharing(self.state(), now, &cut_offs);
+            let (plan, inside) = plan::plan_sharing(self.state(), now, &mut round);
             for placement in plan.placements {
                 let is_heard = self.state().jobs()[&placement.job].unheard_since().is_none();
                 if let Placed::Now { request, nodes, slices, row, fit } = placement.outcome

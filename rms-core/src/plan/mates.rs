@@ -1,6 +1,7 @@
 //! Finds running jobs that lend cores to one that would have to wait (004, §3.2: malleable backfill).
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::sharing::asked;
@@ -31,10 +32,10 @@ pub(crate) struct Lent {
 }
 
 /// Below which slowdown the jobs of each cluster lend cores, at one instant; `None`: all do (004, §3.2.2).
-pub(crate) type CutOffs = BTreeMap<ClusterId, Option<Fraction>>;
+type CutOffs = BTreeMap<ClusterId, Option<Fraction>>;
 
 /// The cut-offs of all clusters as of now.
-pub(crate) fn cut_offs(state: &State) -> CutOffs {
+fn cut_offs(state: &State) -> CutOffs {
     let of = |name: &String| match state.settings().max_slowdown_of(name) {
         MaxSlowdown::At(ratio) => {
             let (numerator, denominator) = ratio.parts();
@@ -80,25 +81,53 @@ fn requested(started: &Started) -> Span {
     started.sharing.as_ref().map_or(started.request.wall, |sharing| sharing.requested)
 }
 
+/// What the passes of one instant have in common: once somebody has begun inside others, there is another one.
+pub(crate) struct Round {
+    cut_offs: CutOffs,
+    /// For whom nobody was found.
+    in_vain: BTreeMap<JobId, InVain>,
+    /// Jobs that could lend, and have started at this instant.
+    n_started: usize,
+}
+
+/// A search for mates that found none. From one pass of an instant to the next those who could lend only become fewer,
+/// but for jobs that start; so unless some have, it would find none again.
+#[derive(Clone, Copy)]
+struct InVain {
+    n_started: usize,
+    /// If the guest would have ended no later than that without mates; `None`: whenever it would have.
+    static_end: Option<Time>,
+}
+
+impl Round {
+    pub(crate) fn new(state: &State) -> Round {
+        Round { cut_offs: cut_offs(state), in_vain: BTreeMap::new(), n_started: 0 }
+    }
+}
+
 /// Who could lend in this pass: jobs that run, and those that it has let start.
 pub(super) struct Mates<'a> {
     state: &'a State,
     now: Time,
-    cut_offs: &'a CutOffs,
-    candidates: Vec<Candidate>,
+    round: &'a mut Round,
+    /// Those that run; looked for once somebody needs them.
+    running: Option<Vec<Candidate<'a>>>,
+    starting: Vec<Candidate<'a>>,
     /// How many placements of the pass have been taken in.
     n_placed: usize,
 }
 
 /// A job that could lend.
-struct Candidate {
+struct Candidate<'a> {
     job: JobId,
-    lender: Lender,
+    lender: Cow<'a, Lender>,
     /// From its submission to its limit, as if nobody came.
     in_system: Span,
     requested: Span,
     /// Work that it has still to do, in core-milliseconds.
     left: u64,
+    /// No guest that asks for more milliseconds ends inside it.
+    longest: u64,
     /// Of one that starts in this very pass, with the cores that it has of each.
     nodes: Option<Vec<(NodeId, u32)>>,
 }
@@ -114,31 +143,78 @@ struct Offer {
 
 /// Who would begin inside others.
 #[derive(Clone, Copy)]
-pub(super) struct Guest<'a> {
-    pub(super) job: JobId,
-    pub(super) spec: &'a JobSpec,
-    pub(super) request: &'a Request,
+struct Guest<'a> {
+    job: JobId,
+    spec: &'a JobSpec,
+    request: &'a Request,
     /// When it would end otherwise.
-    pub(super) static_end: Time,
+    static_end: Time,
+}
+
+impl Candidate<'_> {
+    /// How long it will have been in the system at its limit with this guest, in milliseconds. What it has lent before is in
+    /// its limit, and what it lends now adds the guest's time (004, eq. 4).
+    fn spent(&self, guest: Guest<'_>) -> i128 {
+        i128::from(millis(self.in_system)) + i128::from(millis(guest.request.wall))
+    }
+
+    fn requested(&self) -> i128 {
+        millis(self.requested).max(1).into()
+    }
+
+    /// Is its slowdown below the cut-off?
+    fn is_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
+        let (numerator, denominator) = cut_off.parts();
+        let (spent, requested) = (self.spent(guest), self.requested());
+        match (spent.checked_mul(denominator), requested.checked_mul(numerator)) {
+            (Some(spent), Some(most)) => spent < most,
+            (None, _) | (_, None) => Fraction::new(spent, requested).is_some_and(|penalty| penalty < cut_off),
+        }
+    }
+}
+
+/// Running jobs that could lend.
+fn running_candidates(state: &State, now: Time) -> Vec<Candidate<'_>> {
+    let candidate = |(job, lender)| {
+        let entry = state.jobs().get(&job)?;
+        let started = entry.started()?;
+        let requested = requested(started);
+        let n_cores = Lender::n_cores(lender);
+        let work = n_cores.saturating_mul(millis(requested));
+        let done = match &started.sharing {
+            Some(sharing) => sharing.done_at(now),
+            None => n_cores.saturating_mul(millis(now.since(started.at))),
+        };
+        let in_system = (started.at + started.request.wall).since(entry.submitted);
+        let left = work.saturating_sub(done);
+        let longest = longest_guest(state, lender, left);
+        Some(Candidate { job, lender: Cow::Borrowed(lender), in_system, requested, left, longest, nodes: None })
+    };
+    state.lenders().filter_map(candidate).collect()
+}
+
+/// No guest that asks for more milliseconds ends inside a lender with so much work left. It is exact where all nodes of the
+/// lender are alike and are given away whole, by the worst model; nothing is known otherwise.
+fn longest_guest(state: &State, lender: &Lender, left: u64) -> u64 {
+    let LenderPart { n_nodes, cores, least, node } = match (&lender.parts[..], state.settings().sharing.runtime_model) {
+        ([part], RuntimeModel::Worst) if !state.is_shared(lender.cluster) => *part,
+        (_, RuntimeModel::Worst | RuntimeModel::Ideal) => return u64::MAX,
+    };
+    let name = &state.clusters()[&lender.cluster];
+    let most = state.settings().sharing_factor_of(name).of(cores);
+    let lent = most.min(cores.saturating_sub(least)).min(state.nodes()[&node].inventory.cores);
+    if lent == 0 {
+        return 0;
+    }
+    // The guest takes cores / lent of its time, and the mate does (cores - lent) a node of its work meanwhile.
+    let kept = u128::from(cores - lent) * u128::from(n_nodes) * u128::from(cores);
+    let longest = (u128::from(left) * u128::from(lent)).checked_div(kept);
+    longest.map_or(u64::MAX, |longest| u64::try_from(longest).unwrap_or(u64::MAX))
 }
 
 impl<'a> Mates<'a> {
-    pub(super) fn new(state: &'a State, now: Time, cut_offs: &'a CutOffs) -> Mates<'a> {
-        let candidate = |(job, lender): (JobId, &Lender)| {
-            let entry = state.jobs().get(&job)?;
-            let started = entry.started()?;
-            let requested = requested(started);
-            let work = lender.n_cores().saturating_mul(millis(requested));
-            let done = match &started.sharing {
-                Some(sharing) => sharing.done_at(now),
-                None => lender.n_cores().saturating_mul(millis(now.since(started.at))),
-            };
-            let in_system = (started.at + started.request.wall).since(entry.submitted);
-            let left = work.saturating_sub(done);
-            Some(Candidate { job, lender: lender.clone(), in_system, requested, left, nodes: None })
-        };
-        let candidates = state.lenders().filter_map(candidate).collect();
-        Mates { state, now, cut_offs, candidates, n_placed: 0 }
+    pub(super) fn new(state: &'a State, now: Time, round: &'a mut Round) -> Mates<'a> {
+        Mates { state, now, round, running: None, starting: Vec::new(), n_placed: 0 }
     }
 
     /// Those who have started in this pass may lend, too.
@@ -161,50 +237,68 @@ impl<'a> Mates<'a> {
                 cores_of.push((*node, cores));
             }
             let left = lender.n_cores().saturating_mul(millis(request.wall));
-            self.candidates.push(Candidate {
+            self.starting.push(Candidate {
                 job: placement.job,
-                lender,
+                longest: longest_guest(self.state, &lender, left),
+                lender: Cow::Owned(lender),
                 in_system: (self.now + request.wall).since(entry.submitted),
                 requested: request.wall,
                 left,
                 nodes: Some(cores_of),
             });
+            self.round.n_started += 1;
         }
         self.n_placed = placements.len();
     }
 
-    /// On whose nodes the guest begins at once: those for whom the sum of slowdowns is the least, if it ends inside all of
-    /// them and earlier than it would otherwise.
-    pub(super) fn find(&self, guest: Guest<'_>) -> Option<Vec<Lent>> {
-        let mut clusters = guest.request.nodes.iter();
-        let (Some((cluster, weight)), None) = (clusters.next(), clusters.next()) else { return None };
-        let wall = guest.request.wall;
-        let shortest = self.shortest(*cluster, wall);
-        if !self.ends_earlier(guest, shortest) {
+    /// The first of its sizes at which it begins at once, and on whose nodes.
+    pub(super) fn find(&mut self, job: JobId, spec: &JobSpec, static_end: Time) -> Option<Inside> {
+        let n_started = self.round.n_started;
+        let is_in_vain = |last: &InVain| {
+            last.n_started == n_started && last.static_end.is_none_or(|last_end| static_end <= last_end)
+        };
+        if self.round.in_vain.get(&job).is_some_and(is_in_vain) {
             return None;
         }
-        let cut_off = self.cut_offs.get(cluster).copied().unwrap_or(Some(Fraction::ZERO));
-        let mut offers: BTreeMap<u64, (&Candidate, Offer)> = BTreeMap::new();
+        let mut is_in_time = true;
+        for request in &spec.options {
+            let guest = Guest { job, spec, request, static_end };
+            if let Some(lent) = self.find_for(guest, &mut is_in_time) {
+                return Some(Inside { job, request: request.clone(), lent });
+            }
+        }
+        // Where only the best few are looked at, fewer candidates may let others be among them.
+        if self.state.settings().sharing.max_candidates.is_none() {
+            let static_end = if is_in_time { None } else { Some(static_end) };
+            self.round.in_vain.insert(job, InVain { n_started, static_end });
+        }
+        None
+    }
+
+    /// On whose nodes the guest begins at once: those for whom the sum of slowdowns is the least, if it ends inside all of
+    /// them and earlier than it would otherwise. `is_in_time` becomes false if it is only too late for that with some.
+    fn find_for(&mut self, guest: Guest<'_>, is_in_time: &mut bool) -> Option<Vec<Lent>> {
+        let mut clusters = guest.request.nodes.iter();
+        let (Some((cluster, weight)), None) = (clusters.next(), clusters.next()) else { return None };
+        let shortest = self.shortest(*cluster, guest.request.wall);
+        if !self.ends_earlier(guest, shortest) {
+            *is_in_time = false;
+            return None;
+        }
+        let (state, now) = (self.state, self.now);
+        self.running.get_or_insert_with(|| running_candidates(state, now));
+        let settings = &self.state.settings().sharing;
+        let mut offers: BTreeMap<u64, (&Candidate<'_>, Offer)> = BTreeMap::new();
         let mut mates = Vec::new();
-        for candidate in &self.candidates {
-            let lender = &candidate.lender;
-            if lender.cluster != *cluster || lender.n_nodes > *weight || candidate.job == guest.job {
-                continue;
-            }
-            // 004, eq. 4; what it has lent before is in its limit, and what it lends now adds the guest's time.
-            let spent = millis(candidate.in_system) + millis(wall);
-            let penalty = Fraction::new(spent.into(), millis(candidate.requested).max(1).into())?;
-            if cut_off.is_some_and(|cut_off| penalty >= cut_off) {
-                continue;
-            }
+        for candidate in self.worthwhile(*cluster, guest) {
             let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
-            mates.push(Mate { id: candidate.job.0, penalty, weight: lender.n_nodes });
+            let penalty = Fraction::new(candidate.spent(guest), candidate.requested())?;
+            mates.push(Mate { id: candidate.job.0, penalty, weight: candidate.lender.n_nodes });
             offers.insert(candidate.job.0, (candidate, offer));
         }
         if mates.is_empty() {
             return None;
         }
-        let settings = &self.state.settings().sharing;
         let wanted = Wanted {
             weight: *weight,
             max_slowdown: None,
@@ -213,7 +307,7 @@ impl<'a> Mates<'a> {
         };
         let is_valid = |ids: &[u64]| {
             let chosen: Vec<&Offer> = ids.iter().filter_map(|id| offers.get(id)).map(|(_, offer)| offer).collect();
-            self.are_enough(guest, &chosen)
+            self.are_enough(guest, &chosen, is_in_time)
         };
         let best = select_valid(&mates, wanted, is_valid)?;
         let chosen = best.first()?;
@@ -221,6 +315,33 @@ impl<'a> Mates<'a> {
         let mut lent: Vec<Lent> = lent.collect();
         lent.sort_by_key(|lent| lent.node);
         Some(lent)
+    }
+
+    /// Those below the cut-off who run for long enough; without those whom no others make up what is wanted, as far as that
+    /// is known of their sizes.
+    fn worthwhile(&self, cluster: ClusterId, guest: Guest<'_>) -> Vec<&Candidate<'a>> {
+        let weight = guest.request.n_nodes();
+        let wall = millis(guest.request.wall);
+        let cut_off = self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO));
+        let may_lend = |candidate: &&Candidate<'_>| {
+            candidate.longest >= wall
+                && candidate.lender.n_nodes <= weight
+                && candidate.lender.cluster == cluster
+                && candidate.job != guest.job
+                && cut_off.is_none_or(|cut_off| candidate.is_below(cut_off, guest))
+        };
+        let mut candidates: Vec<&Candidate<'a>> =
+            self.running.iter().flatten().chain(&self.starting).filter(may_lend).collect();
+        let settings = &self.state.settings().sharing;
+        // Those with the least slowdowns are looked at whatever their sizes are.
+        if settings.max_candidates.is_none() && settings.max_mates <= 2 {
+            let sizes: BTreeSet<u32> = candidates.iter().map(|candidate| candidate.lender.n_nodes).collect();
+            candidates.retain(|candidate| {
+                let rest = weight - candidate.lender.n_nodes;
+                rest == 0 || (settings.max_mates == 2 && sizes.contains(&rest))
+            });
+        }
+        candidates
     }
 
     /// The least time that a guest can need, if nobody lends more than the sharing factor allows.
@@ -240,7 +361,7 @@ impl<'a> Mates<'a> {
     }
 
     /// What this one would lend; `None` if that is too little, or the guest would surely outlast it.
-    fn offer(&self, candidate: &Candidate, guest: Guest<'_>, shortest: Span) -> Option<Offer> {
+    fn offer(&self, candidate: &Candidate<'_>, guest: Guest<'_>, shortest: Span) -> Option<Offer> {
         let lender = &candidate.lender;
         let mut parts = Vec::with_capacity(lender.parts.len());
         let mut kept = Vec::with_capacity(lender.parts.len());
@@ -274,7 +395,7 @@ impl<'a> Mates<'a> {
     }
 
     /// May the guest use these nodes?
-    fn is_right(&self, candidate: &Candidate, guest: Guest<'_>) -> bool {
+    fn is_right(&self, candidate: &Candidate<'_>, guest: Guest<'_>) -> bool {
         let constraint = constraint_of(guest.spec, guest.request);
         let cluster = candidate.lender.cluster;
         let is_shared = self.state.is_shared(cluster);
@@ -299,7 +420,7 @@ impl<'a> Mates<'a> {
         })
     }
 
-    fn nodes<'c>(&'c self, candidate: &'c Candidate) -> impl Iterator<Item = NodeId> + 'c {
+    fn nodes<'c>(&'c self, candidate: &'c Candidate<'_>) -> impl Iterator<Item = NodeId> + 'c {
         let running = match &candidate.nodes {
             Some(_) => &[][..],
             None => self.state.jobs()[&candidate.job].nodes(),
@@ -309,16 +430,17 @@ impl<'a> Mates<'a> {
     }
 
     /// Would the guest end inside all of them, and earlier than if it waited?
-    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offer]) -> bool {
+    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offer], is_in_time: &mut bool) -> bool {
         let parts = mates.iter().flat_map(|offer| offer.parts.iter().copied());
         let work = asked(parts.clone()).saturating_mul(millis(guest.request.wall));
         let rate = self.model().rate(parts);
-        rate > 0
-            && mates.iter().all(|offer| outlasts(offer, (work, rate)))
-            && self.ends_earlier(guest, whole_seconds(work, rate))
+        let is_inside = rate > 0 && mates.iter().all(|offer| outlasts(offer, (work, rate)));
+        let is_earlier = is_inside && self.ends_earlier(guest, whole_seconds(work, rate));
+        *is_in_time &= is_earlier || !is_inside;
+        is_earlier
     }
 
-    fn lent<'c>(&'c self, candidate: &'c Candidate, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {
+    fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {
         let host = &self.state.jobs()[&candidate.job];
         let n_nodes = candidate.lender.n_nodes;
         self.nodes(candidate).enumerate().map(move |(idx, node)| {

@@ -43,7 +43,7 @@ pub(crate) use around::{
 pub(crate) use explain::{Place, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, is_free_for};
 pub(crate) use ledger::{base_blocks, meets};
-pub(crate) use mates::{CutOffs, Inside, Lent, cut_offs};
+pub(crate) use mates::{Inside, Lent, Round};
 pub(crate) use row::row_beside;
 
 use crate::state::State;
@@ -203,8 +203,8 @@ pub fn plan(state: &State, now: Time, scope: Scope) -> Plan {
 
 /// Who starts now, up to the first one who has to wait and starts all the same on cores that running jobs lend (004,
 /// Listing 1).
-pub(crate) fn plan_sharing(state: &State, now: Time, cut_offs: &CutOffs) -> (Plan, Option<Inside>) {
-    policy::run_sharing(state, now, cut_offs)
+pub(crate) fn plan_sharing(state: &State, now: Time, round: &mut Round) -> (Plan, Option<Inside>) {
+    policy::run_sharing(state, now, round)
 }
 
 /// The plan as one queued application sees it: its last view is what that one gets. `None` if no pass considers it.

@@ -11,10 +11,10 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, JobId, JobSpec, Policy, Request, Span, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
 
 use super::arrivals;
-use super::mates::{CutOffs, Guest, Inside, Mates};
+use super::mates::{Inside, Mates, Round};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
 use super::{Placed, Placement, Plan, Scope};
@@ -83,12 +83,12 @@ pub(super) fn run(
 }
 
 /// See [`super::plan_sharing`].
-pub(super) fn run_sharing(state: &State, now: Time, cut_offs: &CutOffs) -> (Plan, Option<Inside>) {
+pub(super) fn run_sharing(state: &State, now: Time, round: &mut Round) -> (Plan, Option<Inside>) {
     if state.n_queued() == 0 {
         return (Plan::of_nobody(now), None);
     }
     let mut walk = Walk::new(state, now, n_free(state), &|_| false);
-    let inside = walk.sharing(considered(state).map(|(job, _)| job), cut_offs);
+    let inside = walk.sharing(considered(state).map(|(job, _)| job), round);
     (Plan { placements: walk.placements, ..Plan::of_nobody(now) }, inside)
 }
 
@@ -237,8 +237,8 @@ impl<'a, 'l> Walk<'a, 'l> {
 
     /// Each in order takes its first hole, and if that is later than now, is looked for mates at once (004, §3.1). The first
     /// one who has some ends the pass: those before it are tried again then, too.
-    fn sharing(&mut self, jobs: impl Iterator<Item = JobId>, cut_offs: &CutOffs) -> Option<Inside> {
-        let mut mates = Mates::new(self.state, self.now, cut_offs);
+    fn sharing(&mut self, jobs: impl Iterator<Item = JobId>, round: &mut Round) -> Option<Inside> {
+        let mut mates = Mates::new(self.state, self.now, round);
         for job in jobs {
             let spec = self.spec(job);
             let outcome = self.pass.place(spec, self.now);
@@ -247,12 +247,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 && self.state.jobs()[&job].launcher.is_none()
             {
                 mates.take_in(&self.placements);
-                let static_end = *at + request.wall;
-                let inside = |request: &Request| {
-                    let lent = mates.find(Guest { job, spec, request, static_end })?;
-                    Some(Inside { job, request: request.clone(), lent })
-                };
-                if let Some(inside) = spec.options.iter().find_map(inside) {
+                if let Some(inside) = mates.find(job, spec, *at + request.wall) {
                     return Some(inside);
                 }
             }

@@ -9,6 +9,7 @@ mod launchers;
 mod lending;
 mod licences;
 mod lists;
+mod mates;
 mod negotiate;
 mod negotiate_policy;
 mod placing;

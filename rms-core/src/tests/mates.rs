@@ -1,0 +1,196 @@
+//! Mates found by trying every set of running jobs; what the server chooses is held against that.
+
+use std::collections::BTreeSet;
+
+use rms_api::Call;
+use rms_api::call::{Nodes, Select, Shape};
+use rms_model::{Inventory, JobId, Outcome, Span, Time};
+
+use super::World;
+use super::dice::{Dice, for_seeds};
+use crate::Event;
+use crate::plan::slowdown::{Fraction, Mate, Wanted, select};
+use crate::state::State;
+
+const CORES: u32 = 4;
+
+/// A running job that may lend, as the rules see it (D5 and D6 of the vectors' rules).
+struct Runs {
+    job: JobId,
+    n_nodes: u32,
+    /// From its submission to its limit.
+    in_system: i64,
+    requested: i64,
+    /// What is left of it, in seconds with all its cores.
+    left: i64,
+}
+
+fn secs(span: Span) -> i64 {
+    span.as_millis() / 1000
+}
+
+/// Running jobs that are alone on their nodes and opted in.
+fn lenders(state: &State, now: Time) -> Vec<Runs> {
+    let mut lenders = Vec::new();
+    for (job, entry) in state.jobs() {
+        let Some(started) = entry.started() else { continue };
+        let is_alone = entry.sharing().is_none_or(|sharing| !sharing.is_active());
+        if !entry.spec.resources.share || !is_alone || started.ending.is_some() {
+            continue;
+        }
+        let n_nodes = started.nodes.len() as u32;
+        let wall = started.request.wall;
+        let (requested, done) = match entry.sharing() {
+            Some(sharing) => (sharing.requested, sharing.done_at(now) / u64::from(n_nodes * CORES)),
+            None => (wall, now.since(started.at).as_millis() as u64),
+        };
+        lenders.push(Runs {
+            job: *job,
+            n_nodes,
+            in_system: secs((started.at + wall).since(entry.submitted)),
+            requested: secs(requested),
+            left: secs(requested) - done as i64 / 1000,
+        });
+    }
+    lenders
+}
+
+/// When as many nodes are free as are wanted, if nothing new starts.
+fn static_start(state: &State, now: Time, n_nodes: u32) -> Time {
+    let mut free_at: Vec<Time> = state
+        .nodes()
+        .keys()
+        .map(|node| {
+            let on_it = state.jobs().values().filter(|entry| entry.nodes().contains(node));
+            let limits = on_it.filter_map(|entry| entry.started()).map(|started| started.at + started.request.wall);
+            limits.max().unwrap_or(now)
+        })
+        .collect();
+    free_at.sort_unstable();
+    free_at[n_nodes as usize - 1]
+}
+
+/// The best set by D7 with half of the cores lent, or nothing.
+fn best_set(lenders: &[Runs], guest: (u32, i64), cut_off: i64, most: usize, waits: i64) -> Option<BTreeSet<JobId>> {
+    let (n_nodes, wall) = guest;
+    let mut best: Option<(Fraction, usize, Vec<JobId>)> = None;
+    for set in 1_u32..1 << lenders.len() {
+        let chosen: Vec<&Runs> =
+            (0..lenders.len()).filter(|idx| set >> idx & 1 == 1).map(|idx| &lenders[idx]).collect();
+        let is_right = chosen.len() <= most
+            && chosen.iter().map(|mate| mate.n_nodes).sum::<u32>() == n_nodes
+            // It takes twice its time, in which each mate does half as much.
+            && chosen.iter().all(|mate| mate.left >= wall)
+            && chosen.iter().all(|mate| mate.in_system + wall < cut_off * mate.requested)
+            && waits + wall > 2 * wall;
+        if !is_right {
+            continue;
+        }
+        let penalty =
+            |mate: &&Runs| Fraction::new((mate.in_system + wall).into(), mate.requested.into()).expect("positive");
+        let sum = chosen.iter().map(penalty).try_fold(Fraction::ZERO, Fraction::plus).expect("small");
+        let found = (sum, chosen.len(), chosen.iter().map(|mate| mate.job).collect());
+        if best.as_ref().is_none_or(|best| found < *best) {
+            best = Some(found);
+        }
+    }
+    best.map(|(_, _, jobs)| jobs.into_iter().collect())
+}
+
+fn submit(world: &mut World, (n_nodes, wall): (u32, i64), share: bool) -> JobId {
+    world.submit_with(|submission| {
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_secs(wall)) }];
+        submission.n_tasks = Some(n_nodes);
+        submission.resources.share = share;
+    })
+}
+
+#[test]
+fn the_mates_of_a_guest_are_the_best_of_all_sets() {
+    let (mut n_guests, mut n_alone) = (0, 0);
+    for_seeds("the_mates_of_a_guest_are_the_best_of_all_sets", 60, |dice| {
+        let mut world = World::new();
+        for number in 1..=6 {
+            world.joins(
+                &format!("n{number}"),
+                Inventory { cores: CORES, cpus: CORES, ..Inventory::default() },
+                Vec::new(),
+            );
+        }
+        let (most, cut_off) = (dice.number(1, 3), dice.number(2, 6));
+        world.set("policy", "slowdown");
+        world.set("max_mates", &most.to_string());
+        world.set("max_slowdown", &cut_off.to_string());
+        for _ in 0..40 {
+            world.now += Span::from_secs(dice.number(0, 60).into());
+            some_end(&mut world, dice);
+            let guest = (dice.number(1, 4), i64::from(dice.number(1, 400)));
+            let share = dice.chance(80);
+            let state = world.rms.state();
+            let starts = static_start(state, world.now, guest.0);
+            let waits = secs(starts.since(world.now));
+            let expected = match share && waits > 0 {
+                true => best_set(&lenders(state, world.now), guest, cut_off.into(), most as usize, waits),
+                false => None,
+            };
+            let job = submit(&mut world, guest, share);
+            let entry = &world.rms.state().jobs()[&job];
+            let hosts = entry.sharing().map(|sharing| sharing.hosts()).filter(|hosts| !hosts.is_empty());
+            assert_eq!(hosts, expected, "job {job} of {guest:?}, up to {most} mates below {cut_off}");
+            n_guests += usize::from(expected.is_some());
+            if entry.started().is_none() {
+                n_alone += 1;
+                // Nobody waits when the next one comes.
+                world.ask(Call::Cancel { select: Select::Ids(vec![job]) });
+            }
+        }
+    });
+    println!("{n_guests} guests, {n_alone} for whom there were no mates");
+    assert!(n_guests > 0 && n_alone > 0, "{n_guests} guests, {n_alone} without mates");
+}
+
+fn some_end(world: &mut World, dice: &mut Dice) {
+    let running: Vec<JobId> =
+        world.rms.state().jobs().iter().filter(|(_, entry)| entry.started().is_some()).map(|(job, _)| *job).collect();
+    for job in running {
+        let entry = &world.rms.state().jobs()[&job];
+        let limit = entry.started().map(|started| started.at + started.request.wall);
+        let is_over = limit.is_some_and(|limit| limit <= world.now);
+        if is_over || dice.chance(8) {
+            let run = entry.run;
+            world.event(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
+        }
+    }
+}
+
+/// What 004's `nm` costs where there are many candidates: all sets of two against those of the best few.
+#[test]
+fn looking_at_the_best_few_alone_costs_little() {
+    let (mut n_found, mut n_missed, mut excess, mut most) = (0, 0, 0.0, 1.0_f64);
+    for_seeds("looking_at_the_best_few_alone_costs_little", 200, |dice| {
+        let mate = |id, dice: &mut Dice| Mate {
+            id,
+            penalty: Fraction::new(dice.number(100, 5000).into(), 100).expect("positive"),
+            weight: dice.number(1, 16),
+        };
+        let mates: Vec<Mate> = (1..=100).map(|id| mate(id, dice)).collect();
+        let wanted = Wanted { weight: dice.number(1, 24), max_slowdown: None, most_mates: 2, most_candidates: None };
+        let Some(all) = select(&mates, wanted) else { return };
+        match select(&mates, Wanted { most_candidates: Some(20), ..wanted }) {
+            None => n_missed += 1,
+            Some(few) => {
+                let ratio = |(numerator, denominator): (i128, i128)| numerator as f64 / denominator as f64;
+                let times = ratio(few.impact.parts()) / ratio(all.impact.parts());
+                assert!(times >= 1.0, "{times}: no choice is better than the best of all");
+                n_found += 1;
+                excess += times - 1.0;
+                most = most.max(times);
+            }
+        }
+    });
+    println!(
+        "20 of 100 candidates: {n_missed} sets missed of {}, the others {:.3} worse in the mean, {most:.2} times at most",
+        n_found + n_missed,
+        excess / f64::from(n_found.max(1))
+    );
+}
