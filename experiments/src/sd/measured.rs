@@ -25,7 +25,8 @@ impl Measured {
     pub fn new(summary: &Summary, base: &Summary) -> Measured {
         let pairs = || pairs(summary, base);
         let n_jobs = pairs().count().max(1) as f64;
-        let delay = |(ours, base): (&Finished, &Finished)| ours.response().as_secs_f64() - base.response().as_secs_f64();
+        let delay =
+            |(ours, base): (&Finished, &Finished)| ours.response().as_secs_f64() - base.response().as_secs_f64();
         let bounded = |job: &Finished| job.response().as_secs_f64().max(10.0);
         let mut ratios: Vec<f64> = pairs().map(|(ours, base)| bounded(ours) / bounded(base)).collect();
         ratios.sort_by(f64::total_cmp);

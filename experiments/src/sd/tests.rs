@@ -48,7 +48,8 @@ fn a_short_job_begins_inside_a_long_one() {
 
 #[test]
 fn nobody_is_slowed_who_did_not_opt_in() {
-    let jobs: Vec<TraceJob> = (0..200).map(|idx| job(idx * 7 % 400 + idx, 1 + (idx % 2) as u32, 900, 30 + idx * 4)).collect();
+    let jobs: Vec<TraceJob> =
+        (0..200).map(|idx| job(idx * 7 % 400 + idx, 1 + (idx % 2) as u32, 900, 30 + idx * 4)).collect();
     let mut jobs = jobs;
     jobs.sort_by_key(|job| job.submit);
     for (pct, seed) in [(0, 1), (30, 2), (60, 3)] {

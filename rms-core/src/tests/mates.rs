@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use rms_api::call::{Nodes, Select, Shape};
 use rms_api::Call;
+use rms_api::call::{Nodes, Select, Shape};
 use rms_model::{Inventory, JobId, Outcome, Span, Time};
 
 use super::World;
@@ -57,11 +57,15 @@ fn lenders(state: &State, now: Time) -> Vec<Runs> {
 
 /// When as many nodes are free as are wanted, if nothing new starts.
 fn static_start(state: &State, now: Time, n_nodes: u32) -> Time {
-    let mut free_at: Vec<Time> = state.nodes().keys().map(|node| {
-        let on_it = state.jobs().values().filter(|entry| entry.nodes().contains(node));
-        let limits = on_it.filter_map(|entry| entry.started()).map(|started| started.at + started.request.wall);
-        limits.max().unwrap_or(now)
-    }).collect();
+    let mut free_at: Vec<Time> = state
+        .nodes()
+        .keys()
+        .map(|node| {
+            let on_it = state.jobs().values().filter(|entry| entry.nodes().contains(node));
+            let limits = on_it.filter_map(|entry| entry.started()).map(|started| started.at + started.request.wall);
+            limits.max().unwrap_or(now)
+        })
+        .collect();
     free_at.sort_unstable();
     free_at[n_nodes as usize - 1]
 }
@@ -71,7 +75,8 @@ fn best_set(lenders: &[Runs], guest: (u32, i64), cut_off: i64, most: usize, wait
     let (n_nodes, wall) = guest;
     let mut best: Option<(Fraction, usize, Vec<JobId>)> = None;
     for set in 1_u32..1 << lenders.len() {
-        let chosen: Vec<&Runs> = (0..lenders.len()).filter(|idx| set >> idx & 1 == 1).map(|idx| &lenders[idx]).collect();
+        let chosen: Vec<&Runs> =
+            (0..lenders.len()).filter(|idx| set >> idx & 1 == 1).map(|idx| &lenders[idx]).collect();
         let is_right = chosen.len() <= most
             && chosen.iter().map(|mate| mate.n_nodes).sum::<u32>() == n_nodes
             // It takes twice its time, in which each mate does half as much.
@@ -81,7 +86,8 @@ fn best_set(lenders: &[Runs], guest: (u32, i64), cut_off: i64, most: usize, wait
         if !is_right {
             continue;
         }
-        let penalty = |mate: &&Runs| Fraction::new((mate.in_system + wall).into(), mate.requested.into()).expect("positive");
+        let penalty =
+            |mate: &&Runs| Fraction::new((mate.in_system + wall).into(), mate.requested.into()).expect("positive");
         let sum = chosen.iter().map(penalty).try_fold(Fraction::ZERO, Fraction::plus).expect("small");
         let found = (sum, chosen.len(), chosen.iter().map(|mate| mate.job).collect());
         if best.as_ref().is_none_or(|best| found < *best) {
@@ -105,7 +111,11 @@ fn the_mates_of_a_guest_are_the_best_of_all_sets() {
     for_seeds("the_mates_of_a_guest_are_the_best_of_all_sets", 60, |dice| {
         let mut world = World::new();
         for number in 1..=6 {
-            world.joins(&format!("n{number}"), Inventory { cores: CORES, cpus: CORES, ..Inventory::default() }, Vec::new());
+            world.joins(
+                &format!("n{number}"),
+                Inventory { cores: CORES, cpus: CORES, ..Inventory::default() },
+                Vec::new(),
+            );
         }
         let (most, cut_off) = (dice.number(1, 3), dice.number(2, 6));
         world.set("policy", "slowdown");
@@ -178,5 +188,9 @@ fn looking_at_the_best_few_alone_costs_little() {
             }
         }
     });
-    println!("20 of 100 candidates: {n_missed} sets missed of {}, the others {:.3} worse in the mean, {most:.2} times at most", n_found + n_missed, excess / f64::from(n_found.max(1)));
+    println!(
+        "20 of 100 candidates: {n_missed} sets missed of {}, the others {:.3} worse in the mean, {most:.2} times at most",
+        n_found + n_missed,
+        excess / f64::from(n_found.max(1))
+    );
 }

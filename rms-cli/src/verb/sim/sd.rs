@@ -233,6 +233,9 @@ struct SdAnswer {
     paper: Option<Paper>,
 }
 
+/// A figure of each category.
+type Ratios = fn(&Category) -> Option<f64>;
+
 /// What a run is called.
 fn name(variant: &Variant) -> String {
     if variant.policy != Policy::Slowdown {
@@ -301,10 +304,11 @@ impl SdAnswer {
     }
 
     fn heat(row: &Row) -> String {
-        let of = |seconds: i64| if seconds < 3600 { format!("{}m", seconds / 60) } else { format!("{}h", seconds / 3600) };
+        let of =
+            |seconds: i64| if seconds < 3600 { format!("{}m", seconds / 60) } else { format!("{}h", seconds / 3600) };
         let columns: Vec<String> = RUN_TIMES.iter().map(|run| format!(">≤{}", of(*run))).collect();
         let mut text = String::new();
-        let figures: [(&str, fn(&Category) -> Option<f64>); 3] = [
+        let figures: [(&str, Ratios); 3] = [
             ("slowdown", |category| Some(category.slowdown)),
             ("run time", |category| Some(category.run_time)),
             ("wait", |category| category.wait),
@@ -321,7 +325,8 @@ impl SdAnswer {
                 };
                 table.row([size].into_iter().chain(cells.iter().map(cell)).collect());
             }
-            text += &format!("\n{}: {figure} under static backfill over that here\n{}", name(&row.variant), table.text(""));
+            text +=
+                &format!("\n{}: {figure} under static backfill over that here\n{}", name(&row.variant), table.text(""));
         }
         text
     }
@@ -391,7 +396,16 @@ impl Show for SdAnswer {
 
     fn table(&self) -> Option<Table> {
         let mut table = Table::new(&[
-            "run", ">makespan", ">response", ">slowdown", ">bounded", ">used", ">guests", ">mates", ">later", ">worst 1 %",
+            "run",
+            ">makespan",
+            ">response",
+            ">slowdown",
+            ">bounded",
+            ">used",
+            ">guests",
+            ">mates",
+            ">later",
+            ">worst 1 %",
         ]);
         table.row(self.base_cells());
         self.rows.iter().for_each(|row| table.row(self.cells(row)));
