@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use negotiation::NegotiationId;
 use rms_core::Fact;
 use rms_model::settings::GhostRule;
 use rms_model::{ClusterId, Indices, JobId, NodeId, NodeLink, Settings, Span, Time};
@@ -27,6 +28,10 @@ pub(super) struct Ghosts {
     kept: BTreeMap<(NodeId, JobId), (Part, Time)>,
     /// What jobs have of nodes that they share.
     parts: BTreeMap<(NodeId, JobId), Indices>,
+    /// Nodes of the ghosts of jobs that are there.
+    ghosts: BTreeMap<JobId, Vec<NodeId>>,
+    /// Nodes that are kept for what is negotiated.
+    promised: BTreeMap<(JobId, NegotiationId), Vec<NodeId>>,
     /// Nodes that running jobs have given back and of which no ghost was told.
     given_back: BTreeMap<NodeId, JobId>,
     /// Nodes on which no process of a job is left.
@@ -44,6 +49,8 @@ impl Ghosts {
             held: BTreeMap::new(),
             kept: BTreeMap::new(),
             parts: BTreeMap::new(),
+            ghosts: BTreeMap::new(),
+            promised: BTreeMap::new(),
             given_back: BTreeMap::new(),
             empty: BTreeSet::new(),
             lost: BTreeSet::new(),
@@ -54,6 +61,12 @@ impl Ghosts {
     fn fair_start(&self, node: NodeId) -> Span {
         let cluster = self.home.get(&node).and_then(|cluster| self.clusters.get(cluster));
         cluster.map_or(self.settings.fair_start, |cluster| self.settings.fair_start_of(cluster))
+    }
+
+    /// Has anybody but this job something of the node?
+    fn is_shared(&self, node: NodeId, job: JobId) -> bool {
+        let held = self.held.iter().chain(&self.ghosts).filter(|(other, _)| **other != job).map(|(_, nodes)| nodes);
+        held.chain(self.promised.values()).any(|nodes| nodes.contains(&node))
     }
 
     /// The server was started: what it was about to tell is lost.
@@ -99,6 +112,17 @@ impl Ghosts {
             // Which of them are kept depends on how far the agents have come: here none are.
             self.parts.extend(cores.iter().map(|(node, _)| ((*node, *job), Indices::default())));
         }
+        if let Fact::NodesHeld { job, negotiation, nodes, .. } = fact {
+            self.promised.insert((*job, *negotiation), nodes.clone());
+        }
+        if let Fact::GhostExpired { job } = fact {
+            self.ghosts.remove(job);
+        }
+        if let Fact::JobDone { record: ended, ghost_until, .. } = fact {
+            self.promised.retain(|(of, _), _| *of != ended.job);
+            let nodes = self.held.get(&ended.job).filter(|_| *ghost_until > ended.ended).cloned();
+            self.ghosts.extend(nodes.map(|nodes| (ended.job, nodes)));
+        }
         if let Fact::NodesHeld { job, grants, .. } | Fact::StageEntered { job, grants, .. } = fact {
             self.parts.extend(grants.iter().map(|(node, grant)| ((*node, *job), grant.cores.clone())));
         }
@@ -116,7 +140,10 @@ impl Ghosts {
             self.held.entry(*job).or_default().retain(|node| !nodes.contains(node));
             // Next it must be told that a ghost keeps them.
             if self.settings.ghosts == GhostRule::Always {
-                let kept = nodes.iter().filter(|node| !self.fair_start(**node).is_zero() && !self.lost.contains(node));
+                // Of one that others have something of, only a part was given back, which nobody keeps.
+                let kept = nodes.iter().filter(|node| {
+                    !self.fair_start(**node).is_zero() && !self.lost.contains(node) && !self.is_shared(**node, *job)
+                });
                 let kept: Vec<_> = kept.map(|node| (*node, *job)).collect();
                 self.given_back.extend(kept);
             }

@@ -4,6 +4,7 @@ use rms_api::subscription::LauncherView;
 use rms_core::plan::Scope;
 use rms_core::state::job::{Job, Started};
 use rms_core::{State, plan};
+use rms_model::profile::{Block, Step};
 use rms_model::{ClusterId, JobId, Profile, Time, View};
 
 use super::{Rule, Violation};
@@ -40,6 +41,14 @@ pub(crate) fn held_as_planned<'v>(
     Ok(n_held)
 }
 
+/// What is busy of the nodes that are shown, if so many others take what they can.
+fn beyond(busy: &Profile, n_hidden: i64) -> Profile {
+    let steps: Vec<_> = busy.steps().collect();
+    let ends = steps.iter().skip(1).map(|step| step.from).chain([Time::NEVER]);
+    let block = |(step, until): (&Step, Time)| Block { from: step.from, until, nodes: step.nodes - n_hidden };
+    Profile::from_blocks(steps.iter().zip(ends).map(block).filter(|block| block.nodes > 0).collect::<Vec<_>>())
+}
+
 fn same_cluster(
     state: &State,
     now: Time,
@@ -57,7 +66,10 @@ fn same_cluster(
     }
     let seen = held.occupied.get(&cluster).map_or(&free, |occupied| &**occupied).cut_before(now);
     let expected = planned.get(&cluster).unwrap_or(&free).cut_before(now);
-    let usable = state.nodes().values().filter(|node| node.cluster == cluster && node.is_usable()).count() as u32;
+    let there = state.nodes().values().filter(|node| node.cluster == cluster && node.is_usable()).count() as u32;
+    // It is shown a share of the nodes; what the others have room for is not in its way (001, §8).
+    let usable = state.settings().choosable_in(&state.clusters()[&cluster], there);
+    let expected = beyond(&expected, i64::from(there - usable));
     let capacity = held.capacity.get(&cluster).copied().unwrap_or(0);
     if seen != expected || capacity != usable {
         return Err(Rule::Views.broken(format!(
