@@ -10,7 +10,7 @@ use negotiation::{
 use rms_api::answer::Answer;
 use rms_api::negotiate::{Ask, Asked, NegotiatorNotice, Order};
 use rms_api::refusal::Refusal;
-use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Run, Span, Time};
+use rms_model::{ClusterId, Identity, JobId, JobSpec, NodeId, Role, Run, Span, Time};
 
 use super::Negotiations;
 use crate::effect::Effect;
@@ -99,6 +99,7 @@ impl Negotiations<'_> {
         if entry.spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
+        check_sharing(job, &entry.spec)?;
         // An external launcher knows the nodes that it was granted, and would not hear of others, unless it has launched what
         // changes its size.
         let is_settled = |launcher: &Launcher| launcher.has_launched() && entry.spec.malleable.is_some();
@@ -296,3 +297,12 @@ impl Negotiations<'_> {
 
 /// Who will not wait is answered at once; the offer stands a moment for that.
 const LEAST_WAIT: Span = Span::from_millis(1);
+
+/// What a job lends and what it gives back are counted from the same cores: it does one or the other.
+///
+/// # Errors
+/// It has said that it shares its CPUs.
+pub(super) fn check_sharing(job: JobId, spec: &JobSpec) -> Result<(), Refusal> {
+    let hint = "it shares its CPUs with other jobs (--share), and negotiates about nothing";
+    if spec.resources.share { Err(wrong_state(job, "started", hint)) } else { Ok(()) }
+}

@@ -10,6 +10,7 @@ use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Sizes, Time};
 
 use super::Negotiations;
+use super::ask::check_sharing;
 use super::open::started_with;
 use crate::effect::Effect;
 use crate::event::Ticket;
@@ -197,6 +198,7 @@ impl Negotiations<'_> {
         if self.context.state().jobs()[&job].spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
+        check_sharing(job, &self.context.state().jobs()[&job].spec)?;
         let id = message.id;
         if self.is_in_house(job, id) && self.negotiation(job, id).is_some() {
             // Somebody has asked under this number, and the application did not know that yet: it is none of its own.
