@@ -114,12 +114,15 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["queue", "-P", "-q"], "cannot be used with"),
         (&["sim", "swf", "x.swf"], "--nodes"),
         (&["sim", "swf", "x.swf", "--nodes", "0"], "0 is not in"),
-        (&["sim", "swf", "x.swf", "--nodes", "4", "--policy", "lifo"], "write views, fcfs, easy or conservative"),
+        (
+            &["sim", "swf", "x.swf", "--nodes", "4", "--policy", "lifo"],
+            "write views, fcfs, easy, conservative or slowdown",
+        ),
         (&["sim", "swf", "x.swf", "--nodes", "4", "--field", "size"], "allocated"),
         (&["sim", "swf", "x.swf", "--nodes", "4", "--interval", "often"], "is not a duration"),
         (&["sim", "offline", "--tests", "0"], "at least one test"),
         (&["sim", "replay"], "<JOURNAL>"),
-        (&["admin", "set", "policy", "lifo"], "views, fcfs, easy or conservative"),
+        (&["admin", "set", "policy", "lifo"], "views, fcfs, easy, conservative or slowdown"),
         // What users of other systems are used to.
         (&["sbatch", "job.sh"], "'rms submit'"),
         (&["squeue"], "'rms queue'"),

@@ -398,10 +398,10 @@ fn sharing_detail(state: &State, job: JobId, now: Time) -> Option<SharingDetail>
         let (cores, is_in_force) = (loan.cores.clone(), is_left(known, node));
         Some(LoanLine { node: name(node)?, job: loan.guest, cores, since: known.since, is_in_force })
     });
-    let borrowed = known.mates.iter().filter_map(|(node, host)| {
+    let borrowed = known.mates.iter().filter_map(|(node, owner)| {
         let cores = started.grants.get(node)?.cores.clone();
-        let is_in_force = state.jobs().get(host)?.sharing().is_some_and(|owner| is_left(owner, node));
-        Some(LoanLine { node: name(node)?, job: *host, cores, since: known.since, is_in_force })
+        let is_in_force = state.jobs().get(owner)?.sharing().is_some_and(|owner| is_left(owner, node));
+        Some(LoanLine { node: name(node)?, job: *owner, cores, since: known.since, is_in_force })
     });
     let (lent, borrowed) = (lent.collect(), borrowed.collect());
     Some(SharingDetail { asked_wall: known.requested, lent, borrowed, loans: state.sharing_at(job, now)?.loans })

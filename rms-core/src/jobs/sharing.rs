@@ -90,8 +90,8 @@ impl Jobs<'_> {
 
     /// A job has left its nodes: what it has lent is its guest's, and what it has borrowed is its mates'.
     pub(crate) fn return_cpus(&mut self, now: Time, step: &mut Step, left: JobId, sharing: &Sharing) {
-        for host in sharing.hosts() {
-            self.change_cpus(now, step, host, None, |sharing, _| sharing.lent.retain(|_, loan| loan.guest != left));
+        for owner in sharing.owners() {
+            self.change_cpus(now, step, owner, None, |sharing, _| sharing.lent.retain(|_, loan| loan.guest != left));
         }
         let is_here = |guest: &JobId| self.state().jobs().get(guest).is_some_and(|entry| entry.started().is_some());
         let Some(guest) = sharing.guest().filter(is_here) else { return };
@@ -107,9 +107,9 @@ impl Jobs<'_> {
             }
         });
         // It goes on faster or slower than its other mates were told.
-        let others = self.state().jobs()[&guest].sharing().map(Sharing::hosts).unwrap_or_default();
-        for host in others {
-            self.change_cpus(now, step, host, guest_end, |_, _| ());
+        let others = self.state().jobs()[&guest].sharing().map(Sharing::owners).unwrap_or_default();
+        for owner in others {
+            self.change_cpus(now, step, owner, guest_end, |_, _| ());
         }
     }
 

@@ -402,15 +402,15 @@ impl<'a> Mates<'a> {
         // How many cores it gets is decided elsewhere.
         let constraint = Constraint { cpus: guest.spec.constraint.cpus, ..constraint };
         let is_any = constraint == Constraint::default() && !is_shared;
-        let host = &self.state.jobs()[&candidate.job];
-        let of_host = host.started().map(|started| constraint_of(&host.spec, &started.request).memory.0).unwrap_or(0);
+        let mate = &self.state.jobs()[&candidate.job];
+        let of_mate = mate.started().map(|started| constraint_of(&mate.spec, &started.request).memory.0).unwrap_or(0);
         self.nodes(candidate).all(|node| {
             let Some(known) = self.state.nodes().get(&node).filter(|known| known.is_usable()) else { return false };
             if is_any {
                 return true;
             }
-            let has_memory = constraint.memory.0 + of_host <= known.inventory.memory.0 || constraint.memory.0 == 0;
-            let is_part = host.part_of(node, &known.inventory).is_some();
+            let has_memory = constraint.memory.0 + of_mate <= known.inventory.memory.0 || constraint.memory.0 == 0;
+            let is_part = mate.part_of(node, &known.inventory).is_some();
             let has_room = || match self.state.left_of(node).filter(|_| is_part) {
                 Some(left) => left.memory >= constraint.memory && left.devices.cover(&constraint.devices),
                 // The devices of a node that belongs to one job are its own.
@@ -441,15 +441,15 @@ impl<'a> Mates<'a> {
     }
 
     fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {
-        let host = &self.state.jobs()[&candidate.job];
+        let mate = &self.state.jobs()[&candidate.job];
         let n_nodes = candidate.lender.n_nodes;
         self.nodes(candidate).enumerate().map(move |(idx, node)| {
             let inventory = &self.state.nodes()[&node].inventory;
             let all = match &candidate.nodes {
                 Some(nodes) => nodes[idx].1,
-                None => host.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len()),
+                None => mate.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len()),
             };
-            let (cores, _) = self.cores_for(guest, node, all, least_cores(&host.spec, n_nodes, inventory));
+            let (cores, _) = self.cores_for(guest, node, all, least_cores(&mate.spec, n_nodes, inventory));
             Lent { node, mate: candidate.job, cores }
         })
     }

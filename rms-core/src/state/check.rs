@@ -81,9 +81,9 @@ impl State {
             let borrows = guest.sharing.as_ref().is_some_and(|guest| guest.mates.get(node) == Some(&job));
             borrows && guest.grants.get(node).is_some_and(|grant| grant.cores == loan.cores)
         };
-        let is_lent = |(node, host): (&NodeId, &JobId)| {
-            let host = other(host).and_then(|host| host.sharing.as_ref());
-            host.is_some_and(|host| host.lent.get(node).is_some_and(|loan| loan.guest == job))
+        let is_lent = |(node, owner): (&NodeId, &JobId)| {
+            let owner = other(owner).and_then(|owner| owner.sharing.as_ref());
+            owner.is_some_and(|owner| owner.lent.get(node).is_some_and(|loan| loan.guest == job))
         };
         let is_sound = sharing.lent.iter().all(is_had) && sharing.mates.iter().all(is_lent);
         entry.spec.resources.share && is_sound

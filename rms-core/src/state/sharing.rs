@@ -60,7 +60,7 @@ impl Sharing {
     }
 
     /// Those whom it is inside.
-    pub fn hosts(&self) -> BTreeSet<JobId> {
+    pub fn owners(&self) -> BTreeSet<JobId> {
         self.mates.values().copied().collect()
     }
 
@@ -191,9 +191,9 @@ impl State {
 
     /// Is it a guest on this node whose CPUs have yet to be left?
     pub(crate) fn awaits_cpus(&self, job: JobId, node: NodeId) -> bool {
-        let host = self.jobs.get(&job).and_then(|entry| entry.sharing()?.mates.get(&node));
-        let host = host.and_then(|host| self.jobs.get(host)?.sharing());
-        host.is_some_and(|sharing| sharing.awaited.contains(&node))
+        let owner = self.jobs.get(&job).and_then(|entry| entry.sharing()?.mates.get(&node));
+        let owner = owner.and_then(|owner| self.jobs.get(owner)?.sharing());
+        owner.is_some_and(|sharing| sharing.awaited.contains(&node))
     }
 
     /// A job lends, borrows or has given back: all that it has now, and how long it may take with that.

@@ -99,10 +99,13 @@ impl Wish {
             gpus[gpu] = self.gpus;
             gpus
         };
-        let ways: Vec<[u32; 2]> = match self.gpus {
+        let mut ways: Vec<[u32; 2]> = match self.gpus {
             0 => vec![[0; 2]],
             wanted => types.filter(|gpu| machine.gpus[*gpu] >= wanted).map(of_type).collect(),
         };
+        // One of each, where the type does not matter and two are wanted.
+        let may_mix = self.gpus == 2 && self.gpu_type.is_none() && machine.gpus.iter().all(|has| *has > 0);
+        ways.extend(may_mix.then_some([1, 1]));
         let suits = cores <= machine.cores && self.memory <= machine.memory && (machine.is_fast || !self.wants_fast);
         let is_whole = self.is_exclusive || self.cpus == 0 || (cores == machine.cores && self.gpus == 0);
         let part = |gpus| match is_whole {

@@ -58,7 +58,7 @@ impl World {
 
     fn lender_of(&self, job: JobId) -> Vec<JobId> {
         let sharing = self.rms.state().jobs().get(&job).and_then(|entry| entry.sharing());
-        sharing.map(|sharing| sharing.hosts().into_iter().collect()).unwrap_or_default()
+        sharing.map(|sharing| sharing.owners().into_iter().collect()).unwrap_or_default()
     }
 
     fn wall(&self, job: JobId) -> Span {

@@ -135,8 +135,8 @@ fn the_mates_of_a_guest_are_the_best_of_all_sets() {
             };
             let job = submit(&mut world, guest, share);
             let entry = &world.rms.state().jobs()[&job];
-            let hosts = entry.sharing().map(|sharing| sharing.hosts()).filter(|hosts| !hosts.is_empty());
-            assert_eq!(hosts, expected, "job {job} of {guest:?}, up to {most} mates below {cut_off}");
+            let owners = entry.sharing().map(|sharing| sharing.owners()).filter(|owners| !owners.is_empty());
+            assert_eq!(owners, expected, "job {job} of {guest:?}, up to {most} mates below {cut_off}");
             n_guests += usize::from(expected.is_some());
             if entry.started().is_none() {
                 n_alone += 1;

@@ -45,6 +45,18 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # cluster may have its own, as above.
 # licences = "none"
 
+# Under the policy "slowdown": up to which slowdown a running job that was submitted with --share lends CPUs to one that
+# would have to wait: a number, "infinite", "average" of all jobs that have started, or "mean", "median" or "p70" of those
+# that run; and which part of its CPUs on a node. A cluster may have its own of both, as above.
+# max_slowdown = 10
+# sharing_factor = "0.5"
+
+# Of how many jobs one that begins so may have nodes, how many of those that run are looked at for it ("none": all), and by
+# which model run times are estimated: "worst" (the node with the fewest of its CPUs sets the pace) or "ideal".
+# max_mates = 2
+# max_candidates = "none"
+# runtime_model = "worst"
+
 # The least time between two scheduling passes.
 # resched_timer = "0s"
 
@@ -78,7 +90,8 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # submit_limit = 1000
 
 # Who may start before whom: "views" (FCFS, each pass places the queue anew), "fcfs" (nothing passes a waiting job),
-# "easy" (nothing delays the first job that waits) or "conservative" (every job keeps the start it was promised).
+# "easy" (nothing delays the first job that waits), "conservative" (every job keeps the start it was promised) or
+# "slowdown" (as "views", and who would have to wait may begin on CPUs that running jobs lend).
 # policy = "views"
 
 # How long an application may be subscribed by a launcher without a request; "0s" is for ever.

@@ -198,8 +198,8 @@ fn look(state: &State, load: &Load, now: Time, ran: &mut BTreeMap<u64, Ran>) {
             start: secs(started.at),
             nodes: nodes.iter().map(|(place, _)| *place).collect(),
             mates: {
-                let hosts = entry.sharing().map(|sharing| sharing.hosts()).unwrap_or_default();
-                let mut mates: Vec<u64> = hosts.iter().map(id).collect();
+                let owners = entry.sharing().map(|sharing| sharing.owners()).unwrap_or_default();
+                let mut mates: Vec<u64> = owners.iter().map(id).collect();
                 mates.sort_unstable();
                 mates
             },
