@@ -113,6 +113,7 @@ fn one_process_moves_the_cpus_of_others_by_the_calls_of_drom() {
     assert_eq!(told.lines().collect::<Vec<_>>().join(", "), expected);
     let regions = |name: &str| fs::read_to_string(deployment.path().join(name)).expect("it has run");
     for name in ["one", "other"] {
-        assert!(regions(name).lines().any(|line| line == "1 1"), "{}", regions(name));
+        // Its mask may be back before a region of one thread has looked at it.
+        assert!(regions(name).lines().any(|line| line.starts_with("1 ")), "{}", regions(name));
     }
 }
