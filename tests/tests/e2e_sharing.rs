@@ -25,7 +25,7 @@ fn submit(deployment: &Deployment, name: &str, arguments: &[&str]) -> u64 {
          while [ ! -e {name}.end ]; do sleep 0.1; done\n"
     );
     let script = deployment.script(&format!("{name}.sh"), &text);
-    deployment.submit(&[&["-N", "1", "-t", "10m"], arguments, &[&script]].concat())
+    deployment.submit(&[&["-N", "1"], arguments, &[&script]].concat())
 }
 
 fn pid(deployment: &Deployment, name: &str) -> u32 {
@@ -58,10 +58,10 @@ fn show(deployment: &Deployment, job: u64) -> serde_json::Value {
 
 fn lends_and_has_back(allocation: &str) {
     let mut deployment = deployment(allocation);
-    let owner = submit(&deployment, "owner", &["--share", "-n", "1"]);
+    let owner = submit(&deployment, "owner", &["--share", "-n", "1", "-c", "2", "-t", "10m"]);
     let owner_pid = pid(&deployment, "owner");
     let all = allowed(owner_pid).expect("it runs");
-    let guest = submit(&deployment, "guest", &["--share", "-n", "1", "-t", "1m"]);
+    let guest = submit(&deployment, "guest", &["--share", "-n", "1", "-c", "2", "-t", "1m"]);
     let guest_pid = pid(&deployment, "guest");
     let of_owner = allowed(owner_pid).expect("it runs");
     let of_guest = allowed(guest_pid).expect("it runs");
@@ -100,7 +100,7 @@ fn an_owner_of_cores_lends_some_and_has_them_back() {
 #[test]
 fn a_guest_whose_mate_ends_first_has_the_node() {
     let deployment = deployment("nodes");
-    let owner = submit(&deployment, "owner", &["--share"]);
+    let owner = submit(&deployment, "owner", &["--share", "-t", "10m"]);
     let all = allowed(pid(&deployment, "owner")).expect("it runs");
     let guest = submit(&deployment, "guest", &["--share", "-t", "1m"]);
     let guest_pid = pid(&deployment, "guest");
@@ -112,7 +112,7 @@ fn a_guest_whose_mate_ends_first_has_the_node() {
 #[test]
 fn nobody_lends_who_did_not_say_so() {
     let deployment = deployment("nodes");
-    let owner = submit(&deployment, "owner", &[]);
+    let owner = submit(&deployment, "owner", &["-t", "10m"]);
     let owner_pid = pid(&deployment, "owner");
     let all = allowed(owner_pid);
     let guest = submit(&deployment, "guest", &["--share", "-t", "1m"]);
@@ -132,5 +132,5 @@ fn what_cannot_be_shared_is_refused() {
     };
     assert!(refused(&["--share", "--exclusive"], 2).contains("cannot be used with"));
     assert!(refused(&["--share", "--min-cpus-per-node", "3"], 1).contains("3 CPUs"));
-    assert!(refused(&["--share", "--malleable", "1-2"], 1).contains("lends no CPUs"));
+    assert!(refused(&["--share", "--malleable", "1-2", "--negotiable"], 1).contains("lends no CPUs"));
 }

@@ -38,7 +38,6 @@ impl Lender {
         let Phase::Started(started) = &entry.phase else { return None };
         let is_bare = started.ending.is_none()
             && started.evolved.is_none()
-            && entry.negotiations.is_none()
             && entry.launcher.as_ref().is_none_or(Launcher::has_launched)
             && started.sharing.as_ref().is_none_or(|sharing| !sharing.is_active() && !sharing.is_stubborn);
         if !entry.spec.resources.share || !is_bare {
