@@ -15,6 +15,9 @@ module rms
 
   integer(c_int32_t), parameter :: RMS_GROW = 1, RMS_SHRINK = 2, RMS_EXTEND = 3, RMS_SHORTEN = 4
   integer(c_int32_t), parameter :: RMS_MORE_CORES = 5, RMS_FEWER_CORES = 6
+  integer(c_int32_t), parameter :: RMS_MORE_MEMORY = 7, RMS_LESS_MEMORY = 8
+  integer(c_int32_t), parameter :: RMS_MORE_DEVICES = 9, RMS_FEWER_DEVICES = 10
+  integer(c_int32_t), parameter :: RMS_MORE_LICENCES = 11, RMS_FEWER_LICENCES = 12
   integer(c_int32_t), parameter :: RMS_SIZES_ANY = 0, RMS_SIZES_MULTIPLE = 1
   integer(c_int32_t), parameter :: RMS_SIZES_POWER_OF_TWO = 2, RMS_SIZES_LISTED = 3
   integer(c_int32_t), parameter :: RMS_EVENT_OFFER = 1, RMS_EVENT_AGREED = 2, RMS_EVENT_READY = 3
@@ -53,6 +56,7 @@ module rms
     integer(c_int32_t) :: priority = 0, valid_s = 0
     type(c_ptr) :: cluster = c_null_ptr, nodes = c_null_ptr
     integer(c_size_t) :: n_nodes = 0
+    type(c_ptr) :: name = c_null_ptr
   end type
 
   type, bind(c) :: rms_event
