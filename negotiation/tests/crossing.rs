@@ -5,18 +5,19 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Dice, nodes};
+use common::nodes;
 use negotiation::{
     Action, Change, Dialogue, Dialogues, Direction, Message, NegotiationId, Output, Phase, Reason, Rules, SetRule,
     Side, Template,
 };
 use rms_model::{JobId, NodeId, Run, Span, Time};
+use test_kit::{Dice, for_seeds};
 
 struct World {
     dice: Dice,
     now: Time,
     dialogues: [Dialogues; 2],
-    loss: u64,
+    loss: u32,
     slowest: u64,
     channel: BTreeMap<(Time, u64), (Side, Message)>,
     n_sent: u64,
@@ -30,8 +31,7 @@ const SIDES: [Side; 2] = [Side::Rms, Side::Application];
 const OPENINGS: u64 = 40;
 
 impl World {
-    fn new(seed: u64) -> World {
-        let mut dice = Dice::new(seed);
+    fn new(mut dice: Dice) -> World {
         let rules = Rules { apply_within: Span::from_mins(2), ..Rules::default() };
         World {
             now: Time::EPOCH,
@@ -56,7 +56,7 @@ impl World {
             for _ in 0..self.dice.one_of(&[1, 1, 2]) {
                 self.n_sent += 1;
                 let arrives = self.now + Span::from_millis(self.dice.below(self.slowest) as i64);
-                if !self.dice.percent(self.loss) {
+                if !self.dice.chance(self.loss) {
                     self.channel.insert((arrives, self.n_sent), (from.other(), message.clone()));
                 }
             }
@@ -146,8 +146,8 @@ fn choose(dice: &mut Dice, end: &Dialogue) -> Action {
 #[test]
 fn both_ends_agree_how_every_negotiation_ended() {
     let (mut n_ended, mut n_crossed, mut n_applied) = (0, 0, 0);
-    common::seeds("both_ends_agree", 100, |seed| {
-        let mut world = World::new(seed);
+    for_seeds("both_ends_agree", 100, |dice| {
+        let mut world = World::new(dice.clone());
         let mut n_steps = 0;
         while world.step() {
             world.check();

@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{Dice, nodes, priced, template};
+use common::{nodes, priced, template};
 use negotiation::{
     Action, Dialogue, Dialogues, Direction, Draft, Ending, Item, ItemStatus, Message, NegotiationId, Phase, Reason,
     Rules, SetRule, Side, Statement, Template,
 };
 use rms_model::{JobId, NodeId, Run, Span, Time};
+use test_kit::{Dice, for_seeds};
 
 const MINUTE: Span = Span::from_mins(1);
 
@@ -43,12 +44,12 @@ fn wild_template(dice: &mut Dice) -> Template {
 }
 
 fn wild_message(dice: &mut Dice, id: NegotiationId) -> Message {
-    let round = if dice.percent(80) { dice.below(5) as u16 } else { wild(dice) as u16 };
+    let round = if dice.chance(80) { dice.below(5) as u16 } else { wild(dice) as u16 };
     let nodes = |dice: &mut Dice| (0..dice.below(9) as u32).map(NodeId).collect();
     let statement = match dice.below(7) {
         0 => None,
         1 | 2 => {
-            let valid_for = Span::from_millis(if dice.percent(50) { 60_000 } else { wild(dice) as i64 });
+            let valid_for = Span::from_millis(if dice.chance(50) { 60_000 } else { wild(dice) as i64 });
             Some(Statement::Propose { round, template: wild_template(dice), valid_for })
         }
         3 => Some(Statement::Accept { round }),
@@ -59,7 +60,7 @@ fn wild_message(dice: &mut Dice, id: NegotiationId) -> Message {
             Some(Statement::End { ending, reason: dice.one_of(&[Reason::Declined, Reason::Unknown]) })
         }
     };
-    let id = if dice.percent(90) { id } else { NegotiationId { initiator: side(dice), number: wild(dice) as u32 } };
+    let id = if dice.chance(90) { id } else { NegotiationId { initiator: side(dice), number: wild(dice) as u32 } };
     Message { id, seq: wild(dice) as u32, ack_seq: wild(dice) as u32, statement }
 }
 
@@ -85,19 +86,18 @@ fn result(end: &Dialogue) -> impl PartialEq + std::fmt::Debug + use<> {
 #[test]
 fn a_dialogue_stays_right_and_a_finished_one_unchanged() {
     let mut n_over = 0;
-    common::seeds("a_dialogue_stays_right", 3000, |seed| {
-        let mut dice = Dice::new(seed);
-        let (whose, initiator) = (side(&mut dice), side(&mut dice));
+    for_seeds("a_dialogue_stays_right", 3000, |dice| {
+        let (whose, initiator) = (side(dice), side(dice));
         let id = NegotiationId { initiator, number: 1 };
         let mut end = Dialogue::new(whose, id, common::parties(initiator), Rules::default());
         let mut now = Time::EPOCH;
         for _ in 0..60 {
             let before = end.phase().is_over().then(|| result(&end));
-            if dice.percent(30) {
-                let action = wild_action(&mut dice, &end);
+            if dice.chance(30) {
+                let action = wild_action(dice, &end);
                 let _ = end.act(now, action);
             } else {
-                let message = wild_message(&mut dice, id);
+                let message = wild_message(dice, id);
                 let output = end.receive(now, &message);
                 assert!(output.messages.len() <= 2, "one message is never answered by a flood");
             }
@@ -123,20 +123,19 @@ fn a_dialogue_stays_right_and_a_finished_one_unchanged() {
 
 #[test]
 fn dialogues_bear_a_flood() {
-    common::seeds("dialogues_bear_a_flood", 300, |seed| {
-        let mut dice = Dice::new(seed);
-        let whose = side(&mut dice);
+    for_seeds("dialogues_bear_a_flood", 300, |dice| {
+        let whose = side(dice);
         let mut dialogues = Dialogues::new(whose, JobId(7), Run(1), Rules::default());
         for idx in 0..300 {
-            let id = NegotiationId { initiator: side(&mut dice), number: 1 + dice.below(40) as u32 };
-            let message = wild_message(&mut dice, id);
+            let id = NegotiationId { initiator: side(dice), number: 1 + dice.below(40) as u32 };
+            let message = wild_message(dice, id);
             let now = Time::from_secs(idx);
             let output = dialogues.receive(now, &message);
             assert!(output.messages.len() <= 2);
-            if dice.percent(20)
+            if dice.chance(20)
                 && let Some(end) = dialogues.get(id).cloned()
             {
-                let _ = dialogues.act(now, id, wild_action(&mut dice, &end));
+                let _ = dialogues.act(now, id, wild_action(dice, &end));
             }
             let _ = dialogues.tick(now);
             assert!(dialogues.all().len() <= 40, "{} are kept", dialogues.all().len());
@@ -156,29 +155,28 @@ fn dialogues_bear_a_flood() {
 #[test]
 fn any_numbers_make_a_right_template_or_none() {
     let mut n_right = 0;
-    common::seeds("any_numbers_make", 20_000, |seed| {
-        let mut dice = Dice::new(seed);
-        let mut draft = Draft::from(wild_template(&mut dice));
+    for_seeds("any_numbers_make", 20_000, |dice| {
+        let mut draft = Draft::from(wild_template(dice));
         for item in &mut draft.items {
             for _ in 0..=dice.below(3) {
                 match dice.below(14) {
-                    0 => item.set = wild(&mut dice) as u16,
-                    1 => item.kind = wild(&mut dice) as u16,
-                    2 => item.cluster = wild(&mut dice) as u16,
-                    3 => item.quantity = wild(&mut dice),
-                    4 => item.held = wild(&mut dice),
-                    5 => item.nodes = (0..dice.below(4)).map(|_| wild(&mut dice) as u32).collect(),
+                    0 => item.set = wild(dice) as u16,
+                    1 => item.kind = wild(dice) as u16,
+                    2 => item.cluster = wild(dice) as u16,
+                    3 => item.quantity = wild(dice),
+                    4 => item.held = wild(dice),
+                    5 => item.nodes = (0..dice.below(4)).map(|_| wild(dice) as u32).collect(),
                     6 => item.refused = !item.refused,
-                    7 => item.least = wild(&mut dice),
-                    8 => item.most = wild(&mut dice),
+                    7 => item.least = wild(dice),
+                    8 => item.most = wild(dice),
                     9 => {
-                        item.shape = wild(&mut dice) as u16;
-                        item.sizes = (0..dice.below(3)).map(|_| wild(&mut dice)).collect();
+                        item.shape = wild(dice) as u16;
+                        item.sizes = (0..dice.below(3)).map(|_| wild(dice)).collect();
                     }
-                    10 => item.duration = Some(wild(&mut dice) as i64),
-                    11 => item.price = wild(&mut dice),
-                    12 => item.deadline = Some(wild(&mut dice) as i64),
-                    _ => item.give_back_by = Some(wild(&mut dice) as i64),
+                    10 => item.duration = Some(wild(dice) as i64),
+                    11 => item.price = wild(dice),
+                    12 => item.deadline = Some(wild(dice) as i64),
+                    _ => item.give_back_by = Some(wild(dice) as i64),
                 }
             }
         }

@@ -6,12 +6,13 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Dice, nodes, template};
+use common::{nodes, template};
 use negotiation::{
     ActError, Action, Breach, Change, Dialogue, Direction, Ending, Item, Message, NegotiationId, Output, Phase,
     Quantity, Reason, Rejected, Rules, Side, Statement, Template,
 };
 use rms_model::{NodeId, Span, Time};
+use test_kit::{Dice, for_seeds};
 
 /// Two ends, their clocks, and the channel between them.
 struct World {
@@ -21,8 +22,8 @@ struct World {
     application: Dialogue,
     /// The application's clock is wrong by so much.
     skew: Span,
-    loss: u64,
-    duplicates: u64,
+    loss: u32,
+    duplicates: u32,
     slowest: u64,
     /// Nothing gets through before.
     cut_until: Time,
@@ -38,8 +39,7 @@ struct World {
 const MAX_ROUNDS: u16 = 6;
 
 impl World {
-    fn new(seed: u64) -> World {
-        let mut dice = Dice::new(seed);
+    fn new(mut dice: Dice) -> World {
         let initiator = dice.one_of(&[Side::Rms, Side::Application]);
         let rules = Rules {
             max_rounds: MAX_ROUNDS,
@@ -86,9 +86,9 @@ impl World {
             self.trace.push(format!("{} {from}: {before} -> {to}", self.now.as_millis()));
         }
         for message in output.messages {
-            let n_copies = if self.dice.percent(self.duplicates) { 3 } else { 1 };
+            let n_copies = if self.dice.chance(self.duplicates) { 3 } else { 1 };
             for _ in 0..n_copies {
-                let is_lost = self.now < self.cut_until || self.dice.percent(self.loss);
+                let is_lost = self.now < self.cut_until || self.dice.chance(self.loss);
                 let arrives = self.now + Span::from_millis(self.dice.below(self.slowest) as i64);
                 self.n_sent += 1;
                 if !is_lost {
@@ -136,7 +136,7 @@ impl World {
                 is_opener.then(|| self.propose(&end))
             }
             Phase::Offered(by) | Phase::Countered(by) if by == side => {
-                self.dice.percent(5).then_some(Action::Withdraw(reason))
+                self.dice.chance(5).then_some(Action::Withdraw(reason))
             }
             Phase::Offered(_) | Phase::Countered(_) => Some(match self.dice.below(10) {
                 0 => Action::Reject(reason),
@@ -159,7 +159,7 @@ impl World {
     fn propose(&mut self, end: &Dialogue) -> Action {
         // Most owners concede something; a few try what is against the rules.
         let gives = end.direction().is_some_and(|direction| direction.giver() == end.end());
-        let concedes = self.dice.percent(85);
+        let concedes = self.dice.chance(85);
         let change = |dice: &mut Dice, item: &Item, last: Option<&Item>| {
             let mut item = Item { nodes: BTreeSet::new(), ..item.clone() };
             let (n, by) = (dice.below(3), dice.below(20));
@@ -244,11 +244,11 @@ impl World {
     }
 
     fn disturb(&mut self) {
-        if self.dice.percent(2) {
+        if self.dice.chance(2) {
             let side = self.dice.one_of(&[Side::Rms, Side::Application]);
             self.restart(side);
         }
-        if self.dice.percent(1) && self.cut_until == Time::EPOCH {
+        if self.dice.chance(1) && self.cut_until == Time::EPOCH {
             self.cut_until = self.now + Span::from_millis(self.dice.below(600_000) as i64);
         }
     }
@@ -285,8 +285,8 @@ impl World {
 }
 
 /// Runs until nothing will ever happen again.
-fn run(seed: u64) -> World {
-    let mut world = World::new(seed);
+fn run(dice: Dice) -> World {
+    let mut world = World::new(dice.clone());
     // Nobody can hear of what was never opened.
     while world.proposals.is_empty() {
         let side = world.rms.id().initiator;
@@ -296,7 +296,7 @@ fn run(seed: u64) -> World {
         world.check();
         assert!(world.n_steps < 20_000, "it never ends:\n{}", world.trace.join("\n"));
     }
-    if common::number("LIMBER_SEED").is_some() {
+    if test_kit::one_seed().is_some() {
         println!("{}", world.trace.join("\n"));
     }
     world
@@ -306,8 +306,8 @@ fn run(seed: u64) -> World {
 fn they_always_end_and_agree_how() {
     let mut outcomes: BTreeMap<Phase, u64> = BTreeMap::new();
     let (mut n_messages, mut n_rounds, mut most_rounds, mut n_unheard) = (0, 0, 0, 0);
-    common::seeds("they_always_end", 3000, |seed| {
-        let world = run(seed);
+    for_seeds("they_always_end", 3000, |dice| {
+        let world = run(dice.clone());
         let [rms, application] = [&world.rms, &world.application];
         assert!(rms.phase().is_over(), "the RMS is {}", rms.phase());
         if application.phase() == Phase::Idle {
@@ -330,7 +330,7 @@ fn they_always_end_and_agree_how() {
     println!(
         "{outcomes:?}, {n_messages} messages, {n_rounds} rounds, at most {most_rounds} in one; {n_unheard} unheard"
     );
-    if common::number("LIMBER_SEED").is_none() {
+    if test_kit::one_seed().is_none() {
         assert_eq!(outcomes.len(), 5, "every outcome happens: {outcomes:?}");
         assert_eq!(most_rounds, usize::from(MAX_ROUNDS), "the bound is reached");
     }
@@ -338,8 +338,8 @@ fn they_always_end_and_agree_how() {
 
 #[test]
 fn expiry_counts_from_the_proposal_and_by_the_clock_of_the_rms() {
-    common::seeds("expiry_counts", 500, |seed| {
-        let mut world = World::new(seed);
+    for_seeds("expiry_counts", 500, |dice| {
+        let mut world = World::new(dice.clone());
         world.loss = 100;
         while world.proposals.is_empty() {
             let side = world.rms.id().initiator;

@@ -188,7 +188,7 @@ impl World {
 }
 
 fn rounds() -> u16 {
-    common::number("LIMBER_MODEL_ROUNDS").map_or(3, |rounds| rounds as u16)
+    test_kit::variable("LIMBER_MODEL_ROUNDS").map_or(3, |rounds| rounds as u16)
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The table in the specifications is the one that the code runs. `LIMBER_BLESS=1` writes it anew.
 
-mod common;
-
 use std::path::Path;
 
 const BEGIN: &str = "<!-- from table::render; LIMBER_BLESS=1 cargo test -p negotiation writes it anew -->\n";
@@ -23,7 +21,7 @@ fn shows_the_table(document: &str) {
     let (before, rest) = text.split_once(BEGIN).expect("the table's place is marked");
     let (published, after) = rest.split_once(END).expect("the table's end is marked");
     let table = format!("\n{}", negotiation::table::render());
-    if common::variable("LIMBER_BLESS").is_some() {
+    if test_kit::variable("LIMBER_BLESS").is_some() {
         std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).expect("it can be written");
     } else {
         assert!(published == table, "docs/{document} shows another table; LIMBER_BLESS=1 writes it anew:\n{table}");

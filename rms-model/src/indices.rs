@@ -147,15 +147,14 @@ impl<'de> Deserialize<'de> for Indices {
 mod tests {
     use std::collections::BTreeSet;
 
+    use test_kit::Dice;
+
     use super::*;
 
     #[test]
     fn a_set_is_what_a_tree_says() {
-        let mut state = 11_u64;
-        let mut roll = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) % n) as u32
-        };
+        let mut dice = Dice::new(11);
+        let mut roll = |n: u64| dice.below(n) as u32;
         for _ in 0..300 {
             let top = u64::from(1 + roll(300));
             let mut draw = |n: u32| (0..n).map(|_| roll(top)).collect::<BTreeSet<u32>>();

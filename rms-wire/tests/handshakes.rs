@@ -10,6 +10,7 @@ use common::{Deployment, LOOPBACK, accept_link, now};
 use rms_model::{Role, Span};
 use rms_wire::codec::Header;
 use rms_wire::{Credentials, Endpoint, Expect, LinkError, Revoked, Serve};
+use test_kit::Dice;
 
 /// Tries to connect and says why it did not work.
 async fn refusal(server: &Endpoint, credentials: &Credentials, expect: Expect) -> String {
@@ -209,16 +210,10 @@ async fn garbage_datagrams_disturb_nobody() {
     let server = deployment.server();
     let address = server.local_addr().expect("bound");
     let socket = UdpSocket::bind(LOOPBACK).expect("a free port");
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut dice = Dice::new(1);
     for n in 0..5000_usize {
-        // xorshift: any bytes will do, as long as they are the same in every run.
         let mut datagram = vec![0_u8; n % 1500];
-        for byte in &mut datagram {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            *byte = state as u8;
-        }
+        dice.fill(&mut datagram);
         if n % 3 == 0 && datagram.len() > 5 {
             // Looks like the first packet of QUIC version 1.
             datagram[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use rms_core::State;
 use rms_sim::scenario::{Broken, Ended, JobNegotiations};
+use test_kit::{Replay, one_seed, variable};
 
 /// Lives one life of this seed; a snapshot goes through what it is given.
 pub type Scenario = fn(u64, fn(&State) -> State) -> Result<Ended, Box<Broken>>;
@@ -33,12 +34,16 @@ pub struct Sum {
 }
 
 impl Sweep {
+    fn replay(&self, seed: u64) -> Replay {
+        Replay { seed, filter: format!("--no-capture --test {} some_seeds", self.program) }
+    }
+
     /// Lives one seed.
     ///
     /// # Panics
     /// A rule was broken.
     pub fn run(&self, seed: u64) -> Ended {
-        let _replay = Replay { program: self.program, seed };
+        let _replay = self.replay(seed);
         (self.scenario)(seed, through_json).unwrap_or_else(|broken| fail(&broken))
     }
 
@@ -47,7 +52,7 @@ impl Sweep {
     /// # Panics
     /// A rule was broken.
     pub fn run_all(&self, seeds: Range<u64>) -> Option<Sum> {
-        if let Some(seed) = variable("LIMBER_SEED") {
+        if let Some(seed) = one_seed() {
             println!("{:?}", self.run(seed));
             return None;
         }
@@ -72,7 +77,7 @@ impl Sweep {
     fn find_smallest(&self, seeds: Range<u64>) {
         let failing = seeds.filter_map(|seed| Some((seed, (self.scenario)(seed, through_json).err()?)));
         if let Some((seed, broken)) = failing.min_by_key(|(_, broken)| broken.whole_trace.len()) {
-            let _replay = Replay { program: self.program, seed };
+            let _replay = self.replay(seed);
             fail(&broken);
         }
     }
@@ -97,29 +102,9 @@ fn through_json(state: &State) -> State {
     state
 }
 
-fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: '{text}'")))
-}
-
 fn fail(broken: &Broken) -> ! {
     if let Some(path) = std::env::var_os("LIMBER_TRACE") {
         std::fs::write(&path, broken.whole_trace.join("\n")).expect("the trace can be written");
     }
     panic!("{broken}");
-}
-
-/// Tells how to see it again, however the test fails.
-struct Replay {
-    program: &'static str,
-    seed: u64,
-}
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Replay { program, seed } = self;
-            eprintln!("seed {seed}; to see it again:");
-            eprintln!("  LIMBER_SEED={seed} cargo test -p rms-tests --test {program} -- --nocapture some_seeds");
-        }
-    }
 }

@@ -14,6 +14,7 @@ use rms_tests::hostile::{self, Alone, Forger, PATIENCE, ask, block_on, frame, la
 use rms_wire::Kind;
 use rms_wire::hello::HelloAnswer;
 use rms_wire::tls::{ALPN, ALPN_JOIN};
+use test_kit::Dice;
 
 #[test]
 fn a_certificate_of_another_authority_gets_nobody_in() {
@@ -222,20 +223,15 @@ fn garbage_datagrams_are_dropped_while_a_job_runs_and_others_are_served() {
 
 fn throw_garbage(victim: SocketAddr) {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let mut rng: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut dice = Dice::new(1);
     let mut datagram = [0_u8; 1500];
     for round in 0..10_000_u32 {
-        for byte in &mut datagram {
-            rng ^= rng << 13;
-            rng ^= rng >> 7;
-            rng ^= rng << 17;
-            *byte = rng as u8;
-        }
+        dice.fill(&mut datagram);
         // Some look like the beginning of a QUIC connection.
         if round % 3 == 0 {
             datagram[..6].copy_from_slice(&[0xC3, 0, 0, 0, 1, 20]);
         }
-        let length = (rng >> 20) as usize % 1500;
+        let length = dice.below(1500) as usize;
         // A full socket buffer drops it, which is as good.
         let _ = socket.send_to(&datagram[..length], victim);
     }

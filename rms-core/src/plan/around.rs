@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::plan::plan;
     use crate::tests::World;
-    use crate::tests::dice::for_seeds;
+    use test_kit::for_seeds;
 
     /// What the plan has room for is what can be had without a delay, and no more: nobody needs to plan to find out.
     #[test]

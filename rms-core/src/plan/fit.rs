@@ -160,6 +160,8 @@ fn expanded(request: &Evolution, starts: &[Time]) -> Evolution {
 mod tests {
     use rms_model::profile::Block;
 
+    use test_kit::Dice;
+
     use super::*;
 
     fn profile(pairs: &[(i64, i64)]) -> Profile {
@@ -205,11 +207,8 @@ mod tests {
     /// among those that have it the least start of every stage, the first one apart, which is next to the second.
     #[test]
     fn no_start_vector_is_better() {
-        let mut state = 5_u64;
-        let mut roll = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) % n) as i64
-        };
+        let mut dice = Dice::new(5);
+        let mut roll = |n: u64| dice.below(n) as i64;
         for case in 0..400 {
             let pairs: Vec<(i64, i64)> = (0..roll(6)).map(|_| (1 + roll(3), roll(4))).collect();
             let mut busy: Vec<i64> =

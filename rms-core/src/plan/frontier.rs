@@ -68,6 +68,8 @@ impl Staircase {
 
 #[cfg(test)]
 mod tests {
+    use test_kit::Dice;
+
     use super::*;
 
     /// Every request against every one before it.
@@ -75,11 +77,8 @@ mod tests {
     fn a_bound_is_the_latest_start_of_what_is_dominated() {
         let mut frontier = Frontier::new(20);
         let mut recorded: Vec<(u32, Span, Time)> = Vec::new();
-        let mut state = 1_u64;
-        let mut roll = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % n
-        };
+        let mut dice = Dice::new(1);
+        let mut roll = |n: u64| dice.below(n);
         for _ in 0..3000 {
             let (wanted, span) = (roll(21) as u32, Span::from_secs(roll(50) as i64));
             let smaller = recorded.iter().filter(|(nodes, short, _)| *nodes <= wanted && *short <= span);

@@ -430,6 +430,8 @@ pub(super) fn joint_hole(
 
 #[cfg(test)]
 mod tests {
+    use test_kit::Dice;
+
     use super::*;
 
     /// A long queue: what the frontier leaves out of a search must not have mattered.
@@ -438,11 +440,8 @@ mod tests {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
         let mut ledger = Ledger::bare(None, capacity);
-        let mut state = 7_u64;
-        let mut roll = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % n
-        };
+        let mut dice = Dice::new(7);
+        let mut roll = |n: u64| dice.below(n);
         for number in 0..3000 {
             let (wanted, wall) = (1 + roll(40) as u32, Span::from_mins(1 + roll(200) as i64));
             let expected = ledger.hole_from(cluster, wanted, wall, now);

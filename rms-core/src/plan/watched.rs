@@ -122,7 +122,7 @@ mod tests {
     use super::super::pass::Pass;
     use super::*;
     use crate::tests::World;
-    use crate::tests::dice::for_seeds;
+    use test_kit::for_seeds;
 
     #[test]
     fn what_is_kept_up_is_what_is_left_when_all_are_placed() {

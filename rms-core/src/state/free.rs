@@ -149,6 +149,8 @@ fn place(node: NodeId) -> (usize, u64) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use test_kit::Dice;
+
     use super::*;
 
     /// Against a set of ids as the standard library has it.
@@ -156,9 +158,9 @@ mod tests {
     fn ids_come_back_in_order_and_each_once() {
         let mut ids = IdSet::default();
         let mut expected = BTreeSet::new();
-        let mut state = 1_u64;
+        let mut dice = Dice::new(1);
         for _ in 0..5000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let state = dice.roll();
             let (node, comes) = (NodeId((state >> 40) as u32 % 300), state >> 63 == 0);
             if comes {
                 assert_eq!(ids.insert(node), expected.insert(node));

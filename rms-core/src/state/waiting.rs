@@ -430,16 +430,15 @@ mod tests {
 
     use rms_model::{ClusterId, JobId, Time};
 
+    use test_kit::Dice;
+
     use super::*;
 
     /// Against a map and a look at each, while jobs come and leave anywhere.
     #[test]
     fn a_search_finds_whom_a_look_at_each_finds() {
-        let mut state = 3_u64;
-        let mut roll = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % n
-        };
+        let mut dice = Dice::new(3);
+        let mut roll = |n: u64| dice.below(n);
         let (mut waiting, mut expected, mut most_blocks) = (Waiting::default(), BTreeMap::new(), 0);
         for number in 0..6000 {
             let comes = roll(10) < if number < 3000 { 6 } else { 4 };

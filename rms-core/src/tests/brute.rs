@@ -10,11 +10,11 @@ use rms_api::filter::JobFilter;
 use rms_api::{Answer, Call, Query};
 use rms_model::{Grant, Identity, Inventory, JobId, Mebibytes, NodeId, Outcome, Packing, Policy, Role, Span, Time};
 
-use super::dice::{Dice, for_seeds};
 use super::{Nowhere, World};
 use crate::plan::{Placed, Scope, plan};
 use crate::state::job::Job;
 use crate::{Event, Ticket};
+use test_kit::{Dice, for_seeds};
 
 /// A node.
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,9 @@ use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Role, Span};
 
 use super::World;
-use super::dice::for_seeds;
 use crate::Event;
 use crate::effect::Effect;
+use test_kit::for_seeds;
 
 /// Nodes of four cores each, in two packages.
 fn lending(allocation: &str, n_nodes: u32) -> World {

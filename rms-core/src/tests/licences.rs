@@ -6,8 +6,8 @@ use rms_api::{Call, Refusal};
 use rms_model::{Devices, ExpandLimit, Identity, Inventory, JobId, Mebibytes, Role, Span, Time};
 
 use super::World;
-use super::dice::for_seeds;
 use super::evolving::profile;
+use test_kit::for_seeds;
 
 const POLICIES: [&str; 4] = ["views", "fcfs", "easy", "conservative"];
 

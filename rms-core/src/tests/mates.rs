@@ -7,10 +7,10 @@ use rms_api::call::{Nodes, Select, Shape};
 use rms_model::{Inventory, JobId, Outcome, Span, Time};
 
 use super::World;
-use super::dice::{Dice, for_seeds};
 use crate::Event;
 use crate::plan::slowdown::{Fraction, Mate, Wanted, select};
 use crate::state::State;
+use test_kit::{Dice, for_seeds};
 
 const CORES: u32 = 4;
 

@@ -3,7 +3,6 @@
 pub(crate) mod alone;
 mod answers;
 mod brute;
-pub(crate) mod dice;
 mod evolving;
 mod launchers;
 mod lending;

@@ -8,10 +8,10 @@ use rms_api::{Call, Refusal};
 use rms_model::{ExpandLimit, Inventory, JobId, Span, Time};
 
 use super::World;
-use super::dice::{Dice, for_seeds};
 use super::evolving::profile;
 use super::sharing::shared;
 use crate::state::job::Started;
+use test_kit::{Dice, for_seeds};
 
 impl World {
     /// So many single-core tasks on a node each, for so long.

@@ -7,9 +7,9 @@ use rms_api::{Answer, Call};
 use rms_model::{Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
 
 use super::World;
-use super::dice::{Dice, for_seeds};
 use crate::plan::{Placed, Scope, plan};
 use crate::{Event, Fact, Replay};
+use test_kit::{Dice, for_seeds};
 
 /// A cluster shared by cores, with nodes of so many cores, of two packages each, 1000 MiB a core, and so many GPUs.
 pub(super) fn shared(nodes: &[(u32, u32)]) -> World {

@@ -1,20 +1,9 @@
 //! Spawning jobs whose ways between nodes break at random: nothing is lost for good, nothing happens twice.
 
+use test_kit::{Dice, for_seeds};
+
 use super::*;
 use crate::pmi::hub::Need;
-
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % below as u64) as usize
-    }
-}
 
 /// A rank that says one thing after the other and waits for each answer.
 struct Actor {
@@ -53,12 +42,12 @@ struct Story {
 }
 
 impl Story {
-    fn new(seed: u64) -> Story {
+    fn new(dice: Dice) -> Story {
         let mut job = Job::with_room("k", &[2, 1, 0], &[3, 2, 2]);
         let opening = job.node(&node(2)).opening().map(Out::Hub);
         job.take(&node(2), opening.into_iter().collect());
         let actors = (0..3).map(|rank| (rank, script("k", rank, 3, if rank == 2 { 4 } else { 3 }))).collect();
-        Story { job, dice: Dice(seed), actors, n_actors: 3, n_refused: 0 }
+        Story { job, dice, actors, n_actors: 3, n_refused: 0 }
     }
 
     /// One thing happens. False if nothing is left that could.
@@ -70,18 +59,18 @@ impl Story {
         if is_quiet && std::mem::take(&mut self.job.n_pauses) == 0 {
             return false;
         }
-        match self.dice.roll(20) {
+        match self.dice.below(20) {
             0 if may_break => self.break_way(),
             1 if may_break => self.repeat(),
             // The first start of a placement now and then fails.
-            2 if may_break => self.job.problem = Some(("no more processes".to_owned(), self.dice.roll(2))),
+            2 if may_break => self.job.problem = Some(("no more processes".to_owned(), self.dice.below(2) as usize)),
             3 => self.answer_growth(),
             _ if is_quiet => self.job.hub.paused().into_iter().for_each(|out| self.job.hub_wants(vec![out])),
             // The order of what goes to or comes from one node is kept.
             4..=7 => self.carry_one_up(),
             8..=12 => self.carry_one_down(),
             _ => {
-                if let Some(task) = ready.get(self.dice.roll(ready.len().max(1))) {
+                if let Some(task) = ready.get(self.dice.below(ready.len().max(1) as u64) as usize) {
                     self.act(*task);
                 }
             }
@@ -91,7 +80,7 @@ impl Story {
     }
 
     fn any_node(&mut self) -> JobNode {
-        node(self.dice.roll(3))
+        node(self.dice.below(3) as usize)
     }
 
     fn carry_one_up(&mut self) {
@@ -184,8 +173,8 @@ impl Story {
     }
 }
 
-fn tell(seed: u64) -> (usize, usize) {
-    let mut story = Story::new(seed);
+fn tell(dice: Dice) -> (usize, usize) {
+    let mut story = Story::new(dice);
     for _ in 0..4000 {
         story.step(true);
     }
@@ -208,17 +197,12 @@ fn tell(seed: u64) -> (usize, usize) {
 
 #[test]
 fn jobs_that_spawn_come_to_their_end_whatever_gets_lost() {
-    let seeds = match std::env::var("LIMBER_SEED").ok().and_then(|seed| seed.parse::<u64>().ok()) {
-        Some(seed) => seed..seed + 1,
-        None => 0..300,
-    };
     let (mut n_actors, mut n_refused) = (0, 0);
-    for seed in seeds {
-        println!("replay: LIMBER_SEED={seed} cargo nextest run -p node-agent whatever_gets_lost");
-        let (actors, refused) = tell(seed);
+    for_seeds("whatever_gets_lost", 300, |dice| {
+        let (actors, refused) = tell(dice.clone());
         n_actors += actors;
         n_refused += refused;
-    }
+    });
     println!("{n_actors} ranks, {n_refused} spawns refused");
     assert!(n_actors > 3 && n_refused > 0);
 }

@@ -67,7 +67,7 @@ const MILLIS_AN_HOUR: u128 = 3_600_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::dice::for_seeds;
+    use test_kit::for_seeds;
 
     #[test]
     fn what_is_set_aside_and_not_used_comes_back() {

@@ -72,7 +72,7 @@ impl Bargain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::dice::for_seeds;
+    use test_kit::for_seeds;
 
     fn rules(max_rounds: u16) -> Rules {
         Rules { max_rounds, ..Rules::default() }

@@ -1,6 +1,7 @@
 //! Whatever happens in whatever order: what launchers lay together from changes is what the passes gave them.
 
 use rms_api::subscription::LauncherView;
+use test_kit::Dice;
 
 use super::*;
 use crate::Event;
@@ -11,7 +12,7 @@ struct Turmoil {
     launchers: Launchers,
     held: BTreeMap<JobId, LauncherView>,
     tags: BTreeMap<JobId, u64>,
-    random: u64,
+    dice: Dice,
     n_compared: usize,
 }
 
@@ -20,12 +21,11 @@ impl Turmoil {
         let mut launchers = Launchers::new();
         launchers.set("fair_start", "4s");
         launchers.set("fair_start@b", "1s");
-        Turmoil { launchers, held: BTreeMap::new(), tags: BTreeMap::new(), random: seed, n_compared: 0 }
+        Turmoil { launchers, held: BTreeMap::new(), tags: BTreeMap::new(), dice: Dice::new(seed), n_compared: 0 }
     }
 
     fn roll(&mut self, n: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) % n
+        self.dice.below(n)
     }
 
     fn some_job(&mut self) -> Option<JobId> {

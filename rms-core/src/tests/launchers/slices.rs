@@ -5,7 +5,7 @@ use rms_api::subscription::LauncherView;
 use rms_model::{Devices, Slice};
 
 use super::*;
-use crate::tests::dice::for_seeds;
+use test_kit::for_seeds;
 
 fn slice(cores: u32, memory: u64, devices: &str) -> Slice {
     let devices = if devices.is_empty() { Devices::default() } else { devices.parse().expect("devices") };

@@ -17,8 +17,8 @@ use super::{Scene, malleable, nodes};
 use crate::event::Event;
 use crate::negotiate::open::Wanted;
 use crate::plan::{self, Placed, Placement, Plan, Scope};
-use crate::tests::dice::{Dice, for_seeds};
 use crate::{Fact, Replay};
+use test_kit::{Dice, for_seeds};
 
 const N_NODES: u32 = 6;
 /// The last of them are a cluster of their own.

@@ -10,7 +10,7 @@ use super::{Scene, speaking, told};
 use crate::Fact;
 use crate::plan::{self, Scope};
 use crate::state::{Replay, State};
-use crate::tests::dice::{Dice, for_seeds};
+use test_kit::{Dice, for_seeds};
 
 impl Scene {
     fn running(&self) -> Vec<JobId> {

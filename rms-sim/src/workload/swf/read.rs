@@ -179,6 +179,8 @@ fn wrong(line: usize, text: &str, idx: usize, word: &str) -> Result<f64, SwfErro
 
 #[cfg(test)]
 mod tests {
+    use test_kit::Dice;
+
     use super::*;
 
     #[test]
@@ -203,9 +205,9 @@ mod tests {
         }
         check(rest, false);
         check("", false);
-        let mut state = 1_u64;
+        let mut dice = Dice::new(1);
         for _ in 0..10_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let state = dice.roll();
             let (whole, decimals) = (state >> 40, (state >> 20) % 1_000_000);
             check(&format!("{whole}.{decimals} {rest}"), true);
         }

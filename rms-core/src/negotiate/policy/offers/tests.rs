@@ -4,7 +4,7 @@ use rms_api::negotiate::Declared;
 use rms_model::{Sizes, Speedup};
 
 use super::*;
-use crate::tests::dice::{Dice, for_seeds};
+use test_kit::{Dice, for_seeds};
 
 /// A job that can have from 1 to 100 nodes, of a user of its own.
 fn declared(sizes: Sizes) -> Declared {

@@ -4,7 +4,7 @@ use rms_api::negotiate::Declared;
 use rms_model::{JobId, Sizes, Speedup};
 
 use super::*;
-use crate::tests::dice::for_seeds;
+use test_kit::for_seeds;
 
 const QUEUE: (Occasion, ShrinkRule) = (Occasion::Waiting { priority: 9 }, ShrinkRule::Queue);
 
