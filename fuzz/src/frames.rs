@@ -4,8 +4,8 @@ use rms_wire::codec::{HEADER_BYTES, Header, decode_frame, encode};
 use rms_wire::parts::{AnswerParts, DesiredParts, ReportParts, ViewParts};
 use rms_wire::{
     AnswerPart, ClientRequest, FollowOrder, Followed, Hello, HelloAnswer, Input, JoinAnswer, JoinRequest, Kind,
-    LauncherSays, LauncherTold, Message, NegotiatorSays, NegotiatorTold, PeerExec, PeerOpen, PmiDown, PmiUp, Spooled,
-    StepDown, StepUp, ToAgent, ToServer,
+    LauncherSays, LauncherTold, MasksAsked, MasksSeen, Message, NegotiatorSays, NegotiatorTold, PeerExec, PeerOpen,
+    PmiDown, PmiUp, Spooled, StepDown, StepUp, ToAgent, ToServer,
 };
 
 /// The frame in these bytes, with a header that is right but for its kind.
@@ -58,6 +58,8 @@ pub fn of_agents(input: &[u8]) {
         }),
         Kind::FollowOrder => plain::<FollowOrder>(&frame),
         Kind::Spooled => plain::<Spooled>(&frame),
+        Kind::MasksAsked => plain::<MasksAsked>(&frame),
+        Kind::MasksSeen => plain::<MasksSeen>(&frame),
         _other_targets => {}
     }
 }

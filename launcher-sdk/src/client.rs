@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rms_api::answer::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
 use rms_api::audit::AuditEntry;
 use rms_api::call::{Call, Query, Select, Submission};
+use rms_api::masks::{MaskOrder, MasksOf, NodeMasks};
 use rms_api::negotiate::BudgetLine;
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Role, Time};
@@ -516,6 +517,31 @@ impl Client {
             return Err(CallError::Unexpected);
         };
         Ok(users)
+    }
+
+    /// Which CPUs jobs are to use on their nodes, and which their processes may use: of one job, or of all on a node. The
+    /// agents are asked for the processes, for five seconds at most; [`NodeMasks::silent`] says of which node nothing came.
+    ///
+    /// # Errors
+    /// As every call; a job that does not run, a node that does not exist.
+    pub async fn masks(&self, of: MasksOf) -> Result<(Time, Vec<NodeMasks>), CallError> {
+        let Answer::Masks { now, nodes } = self.query(Query::Masks(of)).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok((now, nodes))
+    }
+
+    /// Sets the CPUs on which one process of a running job may run, as DROM does (004, §3.3), and tells the masks of the job on
+    /// that node as they are then. CPUs have the kernel's numbers.
+    ///
+    /// # Errors
+    /// As every call; a job of somebody else or that does not run, a process or CPUs that are not the job's there, a node
+    /// that does not answer.
+    pub async fn set_mask(&self, job: JobId, order: MaskOrder) -> Result<(Time, Vec<NodeMasks>), CallError> {
+        let Answer::Masks { now, nodes } = self.call(Call::SetMask { job, order }).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok((now, nodes))
     }
 
     /// The join tokens that the server remembers.

@@ -15,6 +15,7 @@ pub mod hash;
 pub mod keys;
 pub mod leftovers;
 pub mod local;
+pub mod masks;
 pub mod order;
 pub mod peer;
 pub mod pmi;

@@ -24,6 +24,7 @@ use crate::config::{Config, FILE, Written};
 use crate::devices::DeviceFiles;
 use crate::driver::{Node, look};
 use crate::keys::{KeyDirs, Keys};
+use crate::masks::Masks;
 use crate::peer::Peers;
 use crate::setup::{self, Setup};
 use crate::share::Shares;
@@ -178,6 +179,7 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
         revoked,
         shares: shares.clone(),
         watches: Watches::default(),
+        masks: Masks::new(shares.clone(), Arc::clone(&setup)),
         keys: setup.keys.clone(),
         events,
     };

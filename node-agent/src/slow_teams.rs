@@ -38,8 +38,13 @@ fn slow_team(process: &Path) -> Option<(usize, usize)> {
     if n_threads <= n_cpus {
         return None;
     }
-    let maps = fs::read_to_string(process.join("maps")).ok()?;
-    (maps.contains(SPINNING) && !maps.contains(LIBRARY)).then_some((n_threads, n_cpus))
+    cannot_follow(process).then_some((n_threads, n_cpus))
+}
+
+/// Is it a program of GCC's OpenMP into which the library is not loaded by which it would follow its CPUs?
+pub fn cannot_follow(process: &Path) -> bool {
+    let maps = fs::read_to_string(process.join("maps"));
+    maps.is_ok_and(|maps| maps.contains(SPINNING) && !maps.contains(LIBRARY))
 }
 
 #[cfg(test)]

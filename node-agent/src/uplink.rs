@@ -11,7 +11,8 @@ use rms_model::Inventory;
 use rms_model::error::chain;
 use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::{
-    Backoff, Channel, Credentials, End, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer,
+    Backoff, Channel, Credentials, End, Endpoint, Expect, FollowOrder, Kind, Link, MasksAsked, NewKey, Outbox, Revoked,
+    ToAgent, ToServer,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -20,6 +21,7 @@ use crate::address::Advertised;
 use crate::driver::{NodeEvent, Reporter};
 use crate::follow;
 use crate::keys::Keys;
+use crate::masks::Masks;
 use crate::share::Shares;
 use crate::supervisor::now;
 use crate::watch::Watches;
@@ -37,6 +39,7 @@ pub struct Uplink {
     pub revoked: Revoked,
     pub shares: Shares,
     pub watches: Watches,
+    pub masks: Masks,
     pub keys: Keys,
     pub events: mpsc::Sender<NodeEvent>,
 }
@@ -165,6 +168,8 @@ impl Uplink {
                         Ok(Some(desired)) => {
                             if !std::mem::replace(is_taken_in, true) {
                                 self.announce();
+                                let kinds = vec![Kind::MasksAsked.number()];
+                                let _heard_by_the_receiver = outbox.push(&ToServer::Serves { kinds });
                             }
                             self.tell(Inbound::Desired(desired)).await;
                         }
@@ -214,7 +219,8 @@ impl Uplink {
                 }
                 channel = link.accept() => match channel {
                     Ok(channel) => {
-                        drop(tokio::spawn(serve_channel(channel, self.shares.clone(), self.watches.clone())));
+                        let (shares, watches) = (self.shares.clone(), self.watches.clone());
+                        drop(tokio::spawn(serve_channel(channel, shares, watches, self.masks.clone())));
                     }
                     Err(_) => return link.closed().await,
                 },
@@ -265,9 +271,19 @@ impl Uplink {
     }
 }
 
-async fn serve_channel(mut channel: Channel, shares: Shares, watches: Watches) {
-    // Nothing but this is opened by a server; for anything else the link has been closed.
-    if let Ok(Some(order)) = channel.recv::<FollowOrder>().await {
-        follow::serve(order, channel, shares, &watches).await;
+async fn serve_channel(mut channel: Channel, shares: Shares, watches: Watches, masks: Masks) {
+    // Nothing but these two is opened by a server; for anything else the link is closed.
+    match channel.next_kind().await {
+        Ok(Some(kind)) if kind == Kind::MasksAsked.number() => {
+            if let Ok(Some(asked)) = channel.recv::<MasksAsked>().await {
+                masks.serve(asked, channel).await;
+            }
+        }
+        Ok(_) => {
+            if let Ok(Some(order)) = channel.recv::<FollowOrder>().await {
+                follow::serve(order, channel, shares, &watches).await;
+            }
+        }
+        Err(_) => {}
     }
 }

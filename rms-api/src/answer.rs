@@ -11,6 +11,7 @@ use rms_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::audit::AuditEntry;
+use crate::masks::NodeMasks;
 use crate::negotiate::{AskOutcome, BudgetLine, Declared, NegotiationLine};
 use crate::refusal::Refused;
 pub use crate::stages::{StageLine, Stages};
@@ -131,6 +132,10 @@ pub enum Answer {
         lines: Vec<NegotiationLine>,
     },
     Budgets(Vec<BudgetLine>),
+    Masks {
+        now: Time,
+        nodes: Vec<NodeMasks>,
+    },
     /// The change is durable.
     Done,
     /// From here on: what the server around the core answers.

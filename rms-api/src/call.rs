@@ -14,6 +14,7 @@ use rms_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::filter::{JobFilter, NodeFilter, RecordColumn, Way};
+use crate::masks::{MaskOrder, MasksOf};
 use crate::negotiate::{Ask, Order};
 use update::Changes;
 
@@ -129,6 +130,11 @@ pub enum Call {
         negotiation: NegotiationId,
         order: Order,
     },
+    /// Sets the CPUs of one process of a job that runs. Answered with the masks there, once its agent has done so.
+    SetMask {
+        job: JobId,
+        order: MaskOrder,
+    },
     /// Forgets a cluster that has no nodes.
     RemoveCluster {
         name: String,
@@ -204,6 +210,8 @@ pub enum Query {
     Negotiations {
         job: Option<JobId>,
     },
+    /// Which CPUs jobs are to use, and which their processes may use: answered by the core and by the agents of the nodes.
+    Masks(MasksOf),
     /// What the caller has paid for nodes; for an admin, what each user has.
     Budgets,
 }

@@ -7,6 +7,7 @@ pub mod audit;
 pub mod call;
 pub mod desired;
 pub mod filter;
+pub mod masks;
 pub mod negotiate;
 pub mod refusal;
 pub mod stages;

@@ -175,6 +175,10 @@ pub enum Refusal {
     Template(#[from] negotiation::TemplateError),
     #[error("job {job} is negotiating about the same already, under {id}: wait for the end of it")]
     AlreadyNegotiating { job: JobId, id: NegotiationId },
+    #[error("job {job} is not on node {node}: it runs on {nodes}")]
+    NotOnNode { job: JobId, node: String, nodes: String },
+    #[error("job {job} runs on several nodes ({nodes}): say on which one the process is, with --node")]
+    NameANode { job: JobId, nodes: String },
     #[error("the sizes of a malleable job are at least 1, and the least is not above the most")]
     MalleableSizes,
 }
@@ -266,6 +270,8 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NoSuchNegotiation { .. } => "no_such_negotiation",
         Refusal::Template(_) => "bad_template",
         Refusal::AlreadyNegotiating { .. } => "already_negotiating",
+        Refusal::NotOnNode { .. } => "not_on_node",
+        Refusal::NameANode { .. } => "name_a_node",
         Refusal::MalleableSizes => "malleable_sizes",
     }
 }

@@ -94,13 +94,14 @@ fn slowdown(record: &JobRecord) -> Option<f64> {
     (asked > 0.0).then(|| record.ended.since(record.submitted).as_secs_f64() / asked)
 }
 
+pub fn loan(line: &LoanLine) -> Value {
+    let LoanLine { node, job, cores, since, is_in_force } = line;
+    json!({"node": node, "job": json::job_id(*job), "cores": cores.to_string(), "since": json::time(Some(*since)),
+        "in_force": is_in_force})
+}
+
 /// What a job has lent and borrowed.
 fn sharing(detail: &SharingDetail) -> Value {
-    let loan = |line: &LoanLine| {
-        let LoanLine { node, job, cores, since, is_in_force } = line;
-        json!({"node": node, "job": json::job_id(*job), "cores": cores.to_string(), "since": json::time(Some(*since)),
-            "in_force": is_in_force})
-    };
     json!({
         "asked_wall_ms": json::span(detail.asked_wall),
         "lent": detail.lent.iter().map(loan).collect::<Vec<_>>(),

@@ -1,6 +1,7 @@
 //! Answers to queries: what is true, put into lines that a person or a program reads.
 
 mod listed;
+mod masks;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +74,7 @@ impl Answers<'_> {
                 Ok(Answer::Certificates(self.state().certificates.values().cloned().collect()))
             }
             Query::Negotiations { job } => negotiate::negotiations(self.state(), now, who, job),
+            Query::Masks(of) => self.masks(now, &of),
             Query::Budgets => Ok(Answer::Budgets(negotiate::budgets(self.state(), now, who))),
             Query::Status => Ok(Answer::Status(self.status(now))),
         }

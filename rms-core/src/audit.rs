@@ -3,6 +3,7 @@
 use rms_api::answer::Answer;
 use rms_api::audit::AuditEntry;
 use rms_api::call::{Call, CertificateSelect, JobsOfRevoked, Select, TokenOrder};
+use rms_api::masks::{MaskOrder, ProcessOf};
 use rms_api::negotiate::Order;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, JobId, Role, Time, hostlist};
@@ -113,6 +114,7 @@ pub(crate) fn act_of(state: &State, who: &Identity, call: &Call) -> Option<Act> 
         Call::Evolve { job, .. } => of_job(state, "evolve", who, *job, String::new()),
         Call::FreeNodes { job, nodes } => of_job(state, "free", who, *job, hostlist::fold(nodes)),
         Call::Negotiate { job, .. } => of_job(state, "negotiate", who, *job, String::new()),
+        Call::SetMask { job, order } => of_job(state, "set-mask", who, *job, of_mask(order)),
         Call::ResizeDone { job, .. } => of_job(state, "resize-done", who, *job, String::new()),
         // Write their own entries, with the old value; what changes nothing is not written down.
         Call::Set { .. } | Call::SetLink { .. } => None,
@@ -131,6 +133,14 @@ fn of_jobs(state: &State, action: &'static str, who: &Identity, select: &Select,
     let is_others = |job: &JobId| state.jobs().get(job).is_some_and(|entry| entry.spec.owner.0 != who.name);
     let others: Vec<JobId> = rights::selected(state, who, select).ok()?.into_iter().filter(is_others).collect();
     (!others.is_empty()).then_some(Act { action, subject: Subject::Jobs { others }, detail })
+}
+
+fn of_mask(MaskOrder { node: _, process, cpus }: &MaskOrder) -> String {
+    let process = match process {
+        ProcessOf::Pid(pid) => format!("process {pid}"),
+        ProcessOf::Task(task) => format!("task {task}"),
+    };
+    if cpus.is_empty() { format!("{process}: all CPUs") } else { format!("{process}: CPUs {cpus}") }
 }
 
 fn of_token(identity: &TokenIdentity) -> String {

@@ -50,6 +50,7 @@ impl Rms {
             Call::RevokeToken { id } => self.access().revoke_token(now, step, who, &id),
             Call::RevokeCertificate { which, jobs } => self.access().revoke_certificate(now, step, who, &which, jobs),
             Call::Evolve { job, stages, open } => self.context.evolve(now, step, who, job, stages, open),
+            Call::SetMask { job, order } => self.answers().mask_to_set(now, who, job, &order),
             Call::FreeNodes { job, nodes } => self.context.free_nodes(step, who, job, &nodes),
             Call::ResizeDone { job, generation } => self.negotiations().resize_done(now, step, who, job, generation),
             Call::OrderNegotiation { job, negotiation, order } => {

@@ -101,7 +101,7 @@ impl Context {
     }
 
     /// The nodes with their blocks of tasks, the first nodes taking one more where it does not divide.
-    fn nodes(&self, job: &Job, started: &Started) -> Vec<LaunchNode> {
+    pub(crate) fn nodes(&self, job: &Job, started: &Started) -> Vec<LaunchNode> {
         let mut first_task = 0;
         let one_thread_a_core = job.spec.resources.one_thread_a_core;
         let mut nodes = Vec::with_capacity(started.nodes.len());

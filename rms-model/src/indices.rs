@@ -1,8 +1,10 @@
 //! Sets of small numbers: the cores of a node, or its devices of one type.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
 
 /// The highest number that a set may hold: no node has more cores, and a hostile frame cannot ask for more memory.
 pub const MAX_INDEX: u32 = (1 << 16) - 1;
@@ -124,6 +126,36 @@ impl fmt::Display for Indices {
     }
 }
 
+/// Why a text is no list of numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{text}' is not a list of numbers up to {MAX_INDEX}: {problem}; write 0-3,6")]
+pub struct IndicesError {
+    text: String,
+    problem: &'static str,
+}
+
+impl FromStr for Indices {
+    type Err = IndicesError;
+
+    fn from_str(text: &str) -> Result<Indices, IndicesError> {
+        let fail = |problem| IndicesError { text: text.chars().take(80).collect(), problem };
+        let mut indices = Indices::default();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let number = |digits: &str| digits.trim().parse::<u32>().map_err(|_| fail("a part is no number"));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last {
+                return Err(fail("a range runs backwards"));
+            }
+            if last > MAX_INDEX {
+                return Err(fail("a number is too high"));
+            }
+            (first..=last).for_each(|index| indices.insert(index));
+        }
+        Ok(indices)
+    }
+}
+
 impl Serialize for Indices {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.ranges().serialize(serializer)
@@ -169,6 +201,23 @@ mod tests {
             assert_eq!(set(&one).len() as usize, one.len());
             assert!(set(&one).iter().eq(one.iter().copied()));
             assert!((0..320).all(|index| set(&one).contains(index) == one.contains(&index)));
+        }
+    }
+
+    #[test]
+    fn a_list_of_numbers_is_read_or_refused_with_the_reason() {
+        for text in ["0", "0-3,6", "1,3,5-7", "65535"] {
+            assert_eq!(text.parse::<Indices>().map(|set| set.to_string()).as_deref(), Ok(text));
+        }
+        for (text, problem) in [
+            ("", "no number"),
+            ("1,,2", "no number"),
+            ("3-1", "backwards"),
+            ("0-65536", "too high"),
+            ("-1", "no number"),
+        ] {
+            let error = text.parse::<Indices>().expect_err(text).to_string();
+            assert!(error.contains(problem) && error.contains("0-3,6"), "{error}");
         }
     }
 

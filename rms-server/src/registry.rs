@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rms_core::server_loop::LinkId;
 use rms_model::{Identity, Role};
-use rms_wire::Link;
 use rms_wire::link::Budget;
 use rms_wire::tls::Revoked;
+use rms_wire::{Kind, Link};
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ pub struct Registry {
     live: Mutex<Live>,
     /// Whoever has no link was away before, as far as is known here.
     since: Instant,
-    /// Rung when an agent has come, for those who wait for one.
+    /// Rung when an agent has come, or has said what it serves, for those who wait for one.
     agents_came: watch::Sender<()>,
     /// Rung when certificates were revoked, for agents, who also accept links.
     revocations: watch::Sender<()>,
@@ -40,6 +40,8 @@ struct Live {
     /// Links of users and jobs; agents and admins have places of their own.
     n_ordinary: usize,
     agents: HashMap<String, LinkId>,
+    /// With which kinds of frames channels may begin on the links of agents that have said so.
+    served: BTreeMap<LinkId, Vec<u16>>,
     /// When the last link of those ended that have none.
     away: HashMap<String, Instant>,
     revoked: BTreeSet<String>,
@@ -222,10 +224,19 @@ impl Registry {
 
     /// The agent's newest link, as soon as there is one that lives.
     pub async fn agent(&self, name: &str) -> Link {
+        self.agent_where(name, |_| true).await
+    }
+
+    /// The same, once it has said that channels may begin with this kind of frames.
+    pub async fn agent_serving(&self, name: &str, kind: Kind) -> Link {
+        self.agent_where(name, |kinds| kinds.contains(&kind.number())).await
+    }
+
+    async fn agent_where(&self, name: &str, serves: impl Fn(&[u16]) -> bool) -> Link {
         let mut came = self.agents_came.subscribe();
         loop {
             came.mark_unchanged();
-            if let Some(link) = self.live_agent(name) {
+            if let Some(link) = self.live_agent(name, &serves) {
                 return link;
             }
             if came.changed().await.is_err() {
@@ -243,10 +254,22 @@ impl Registry {
         if is_here { Instant::now() } else { live.away.get(name).copied().unwrap_or(self.since) }
     }
 
-    fn live_agent(&self, name: &str) -> Option<Link> {
+    /// An agent says with which kinds of frames channels may begin on its link.
+    pub fn note_served(&self, link: LinkId, kinds: Vec<u16>) {
+        self.live().served.insert(link, kinds);
+        self.agents_came.send_replace(());
+    }
+
+    /// Whether an agent has a link that lives.
+    pub fn has_agent(&self, name: &str) -> bool {
+        self.live_agent(name, |_| true).is_some()
+    }
+
+    fn live_agent(&self, name: &str, serves: impl Fn(&[u16]) -> bool) -> Option<Link> {
         let live = self.live();
-        let link = live.links.get(live.agents.get(name)?)?;
-        (!link.is_closed()).then(|| link.clone())
+        let id = live.agents.get(name)?;
+        let link = live.links.get(id).filter(|link| !link.is_closed())?;
+        serves(live.served.get(id).map_or(&[][..], Vec::as_slice)).then(|| link.clone())
     }
 
     fn live(&self) -> MutexGuard<'_, Live> {
@@ -318,6 +341,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut live = self.registry.live();
         live.links.remove(&self.link);
+        live.served.remove(&self.link);
         live.n_ordinary -= usize::from(is_ordinary(self.who.role));
         match self.who.role {
             Role::User | Role::Admin | Role::Job => live.count_out(&self.who, &self.payer),

@@ -8,6 +8,7 @@ mod follow;
 mod job;
 mod join;
 mod launcher;
+mod masks;
 mod negotiator;
 mod pull;
 mod watch;

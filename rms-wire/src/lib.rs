@@ -11,6 +11,7 @@ pub mod hello;
 pub mod join;
 pub mod launcher;
 pub mod link;
+pub mod masks;
 pub mod message;
 pub mod negotiate;
 pub mod parts;
@@ -32,6 +33,7 @@ pub use link::{
     Accepted, Backoff, ByteCount, Channel, End, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve,
     Tuning,
 };
+pub use masks::{MasksAsked, MasksSeen};
 pub use message::{Kind, Message};
 pub use negotiate::{NegotiatorSays, NegotiatorTold};
 pub use parts::Malformed;

@@ -30,6 +30,8 @@ pub enum Kind {
     ToAgent = 11,
     FollowOrder = 12,
     Spooled = 13,
+    MasksAsked = 14,
+    MasksSeen = 15,
     ClientRequest = 20,
     AnswerPart = 21,
     Followed = 22,
@@ -48,7 +50,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the numbers.
-    pub const ALL: [Kind; 22] = [
+    pub const ALL: [Kind; 24] = [
         Kind::Hello,
         Kind::HelloAnswer,
         Kind::JoinRequest,
@@ -57,6 +59,8 @@ impl Kind {
         Kind::ToAgent,
         Kind::FollowOrder,
         Kind::Spooled,
+        Kind::MasksAsked,
+        Kind::MasksSeen,
         Kind::ClientRequest,
         Kind::AnswerPart,
         Kind::Followed,

@@ -37,6 +37,10 @@ pub enum ToServer {
     Trouble {
         reason: Option<String>,
     },
+    /// Numbers of the kinds with which the server may begin channels, beside [`FollowOrder`](crate::FollowOrder).
+    Serves {
+        kinds: Vec<u16>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -115,7 +115,7 @@ macro_rules! kinds {
 }
 
 /// The kinds, and certificates, requests and tokens.
-const N_TARGETS: u64 = 25;
+const N_TARGETS: u64 = 27;
 
 kinds! {
     hello => Hello,
@@ -126,6 +126,8 @@ kinds! {
     to_agent => ToAgent,
     follow_order => FollowOrder,
     spooled => Spooled,
+    masks_asked => MasksAsked,
+    masks_seen => MasksSeen,
     client_request => ClientRequest,
     answer_part => AnswerPart,
     followed => Followed,

@@ -97,6 +97,98 @@ fn an_owner_of_cores_lends_some_and_has_them_back() {
     lends_and_has_back("cores");
 }
 
+/// What `rms masks` tells of the jobs of node a1.
+fn masks(deployment: &Deployment, of: &str) -> Vec<serde_json::Value> {
+    let told = deployment.rms(&["masks", of, "--json"]).ok().json();
+    let nodes = told["nodes"].as_array().expect("a list");
+    assert_eq!((nodes.len(), &nodes[0]["node"], &nodes[0]["silent"]), (1, &"a1".into(), &serde_json::Value::Null));
+    nodes[0]["jobs"].as_array().expect("a list").clone()
+}
+
+fn actual_of(job: &serde_json::Value, pid: u32) -> Option<&str> {
+    job["processes"].as_array()?.iter().find(|process| process["pid"] == pid)?["actual"].as_str()
+}
+
+#[test]
+fn masks_are_told_as_they_are_meant_and_as_they_are() {
+    let deployment = deployment("nodes");
+    let owner = submit(&deployment, "owner", &["--share", "-t", "10m"]);
+    let owner_pid = pid(&deployment, "owner");
+    let all = allowed(owner_pid).expect("it runs");
+    let guest = submit(&deployment, "guest", &["--share", "-t", "1m"]);
+    let guest_pid = pid(&deployment, "guest");
+    let (of_owner, of_guest) = (allowed(owner_pid).expect("it runs"), allowed(guest_pid).expect("it runs"));
+
+    let jobs = masks(&deployment, "a1");
+    for (job, pid, cpus) in [(&jobs[0], owner_pid, &of_owner), (&jobs[1], guest_pid, &of_guest)] {
+        assert_eq!((&job["intended"], &job["actual"]), (&cpus.as_str().into(), &cpus.as_str().into()), "{job}");
+        assert_eq!(actual_of(job, pid), Some(cpus.as_str()), "{job}");
+    }
+    assert_eq!((&jobs[0]["lent"][0]["job"], &jobs[1]["borrowed"][0]["job"]), (&guest.into(), &owner.into()));
+    assert_eq!(masks(&deployment, &owner.to_string())[0]["job"], owner);
+    let text = deployment.rms(&["masks", "a1"]).ok().stdout;
+    assert!(text.contains(&format!("job {owner} lends cores")) && text.contains("since"), "{text}");
+
+    // Others see masks, and neither programs nor a way to set one.
+    let bob = deployment.join_person("user", "bob");
+    let by_bob = |arguments: &[&str]| deployment.finish(deployment.command_as(&bob, arguments));
+    let seen = by_bob(&["masks", &owner.to_string(), "--json"]).ok().json();
+    assert_eq!(seen["nodes"][0]["jobs"][0]["processes"][0]["program"], "", "{seen}");
+    let (job, pid) = (owner.to_string(), owner_pid.to_string());
+    let refused = |arguments: &[&str]| deployment.rms(arguments).fails(1).stderr;
+    let by_another = by_bob(&["masks", &job, "--set", &of_owner, "--pid", &pid]).fails(1).stderr;
+    assert!(by_another.contains("belongs to"), "{by_another}");
+
+    // What cannot be is refused with what can.
+    let elsewhere = refused(&["masks", &job, "--set", &of_guest, "--pid", &pid]);
+    assert!(
+        elsewhere.contains("not those of job") && elsewhere.contains(&format!("name some of {of_owner}")),
+        "{elsewhere}"
+    );
+    let beyond = refused(&["masks", &job, "--set", "4000", "--pid", &pid]);
+    assert!(beyond.contains("node a1 has no CPUs 4000") && beyond.contains(&of_owner), "{beyond}");
+    let other_job = refused(&["masks", &job, "--set", &of_owner, "--pid", &guest_pid.to_string()]);
+    assert!(other_job.contains("has no process") && other_job.contains(&format!("rms masks {job}")), "{other_job}");
+    assert!(refused(&["masks", &job, "--set", &of_owner, "--task", "7"]).contains("no process of task 7"));
+    let elsewhere = refused(&["masks", &job, "--set", &of_owner, "--pid", &pid, "--node", "b1"]);
+    assert!(elsewhere.contains("it runs on a1"), "{elsewhere}");
+    assert!(refused(&["masks", "999"]).contains("no job 999") && refused(&["masks", "b1"]).contains("no node 'b1'"));
+    assert!(deployment.rms(&["masks", &job, "--set", "2-1", "--pid", &pid]).fails(2).stderr.contains("backwards"));
+    assert_eq!(allowed(owner_pid), Some(of_owner.clone()));
+
+    // With all CPUs of its own again, its process is put on one of them, and back.
+    end(&deployment, "guest", guest);
+    wait_for_cpus(owner_pid, &all);
+    deployment.rms(&["masks", &job, "--set", &of_owner, "--pid", &pid]).ok();
+    assert_eq!(allowed(owner_pid), Some(of_owner.clone()));
+    let jobs = masks(&deployment, &job);
+    assert_eq!((&jobs[0]["intended"], actual_of(&jobs[0], owner_pid)), (&all.as_str().into(), Some(of_owner.as_str())));
+    deployment.rms(&["masks", &job, "--set", "all", "--pid", &pid]).ok();
+    assert_eq!(allowed(owner_pid), Some(all));
+    end(&deployment, "owner", owner);
+    assert!(refused(&["masks", &job]).contains("no job"), "it has ended");
+}
+
+#[test]
+fn masks_of_a_node_without_its_agent_are_told_as_they_are_meant() {
+    let mut deployment = deployment("nodes");
+    let owner = submit(&deployment, "owner", &["--share", "-t", "10m"]);
+    let owner_pid = pid(&deployment, "owner").to_string();
+    deployment.kill_agent("a1");
+    let told = deployment.rms(&["masks", "a1", "--json"]).ok().json();
+    let node = &told["nodes"][0];
+    assert!(node["silent"].as_str().is_some_and(|reason| reason.contains("no answer from node a1")), "{told}");
+    assert_eq!((&node["jobs"][0]["job"], &node["jobs"][0]["actual"]), (&owner.into(), &serde_json::Value::Null));
+    let set = deployment.rms(&["masks", &owner.to_string(), "--set", "0", "--pid", &owner_pid]).fails(1).stderr;
+    assert!(set.contains("no answer from node a1"), "{set}");
+    deployment.restart_agent("a1");
+    wait_until("the agent answers", SOON, || {
+        let told = deployment.rms(&["masks", "a1", "--json"]).ok().json();
+        told["nodes"][0]["jobs"][0]["actual"].is_string().then_some(())
+    });
+    end(&deployment, "owner", owner);
+}
+
 #[test]
 fn a_guest_whose_mate_ends_first_has_the_node() {
     let deployment = deployment("nodes");

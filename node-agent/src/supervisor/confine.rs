@@ -5,18 +5,16 @@
 //! made meanwhile has the mask of the one that made it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 
 use nix::errno::Errno;
-use nix::sched::{CpuSet as KernelCpuSet, sched_setaffinity};
 use nix::unistd::{Pid, getpid};
 use thiserror::Error;
 
 use super::tree;
 use crate::cgroup::Cgroup;
 use crate::topology::cpulist::{self, CpuSet};
-use crate::topology::cpus_of;
+use crate::topology::{cpus_of, set_cpus_of};
 
 /// Why a job's processes do not keep to their CPUs.
 #[derive(Debug, Error)]
@@ -74,7 +72,7 @@ fn walk(cgroup: &Cgroup, all: &Move, own: &OwnMoves) -> Result<usize, ConfineErr
     let mut n_moved = 0;
     for process in processes.into_iter().filter(|process| *process != getpid()) {
         let Move { before, after } = own.get(&process.as_raw()).unwrap_or(all);
-        for thread in threads(process) {
+        for thread in tree::threads(process) {
             match shift(thread, before, after) {
                 Ok(is_moved) => n_moved += usize::from(is_moved),
                 Err(ConfineError::Thread { source: Errno::ESRCH, .. }) => {}
@@ -85,12 +83,6 @@ fn walk(cgroup: &Cgroup, all: &Move, own: &OwnMoves) -> Result<usize, ConfineErr
     Ok(n_moved)
 }
 
-fn threads(process: Pid) -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
-    let names = entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter_map(|name| name.parse().ok()).map(Pid::from_raw).collect()
-}
-
 /// Was it moved?
 fn shift(thread: Pid, before: &CpuSet, after: &CpuSet) -> Result<bool, ConfineError> {
     let fail = |source| ConfineError::Thread { thread, source };
@@ -99,7 +91,7 @@ fn shift(thread: Pid, before: &CpuSet, after: &CpuSet) -> Result<bool, ConfineEr
     if wanted == has {
         return Ok(false);
     }
-    sched_setaffinity(thread, &to_kernel(&wanted)).map_err(fail)?;
+    set_cpus_of(thread, &wanted).map_err(fail)?;
     let got = cpus_of(thread).map_err(fail)?;
     match got.is_subset(after) {
         // Not all of them, where some are offline: it will not be otherwise next time.
@@ -113,15 +105,6 @@ fn wanted(has: &CpuSet, before: &CpuSet, after: &CpuSet) -> CpuSet {
     let is_pinned = has != before;
     let remaining: CpuSet = has.intersection(after).copied().collect();
     if is_pinned && !remaining.is_empty() { remaining } else { after.clone() }
-}
-
-fn to_kernel(cpus: &CpuSet) -> KernelCpuSet {
-    let mut set = KernelCpuSet::new();
-    for cpu in cpus {
-        // More than the kernel knows cannot be: these are some of those that it has told.
-        let _beyond_its_numbers = set.set(*cpu as usize);
-    }
-    set
 }
 
 #[cfg(test)]

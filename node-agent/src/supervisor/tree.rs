@@ -89,6 +89,13 @@ pub fn all() -> Vec<Pid> {
     names.filter_map(|name| name.parse().ok()).map(Pid::from_raw).collect()
 }
 
+/// All threads of a process; none if it is gone.
+pub fn threads(process: Pid) -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    let names = entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).map(Pid::from_raw).collect()
+}
+
 /// The parent of a process that lives.
 pub fn parent_of(pid: Pid) -> Option<Pid> {
     stat(pid, 1)

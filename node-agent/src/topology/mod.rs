@@ -8,7 +8,7 @@ pub mod sysfs;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use nix::sched::{CpuSet as KernelCpuSet, sched_getaffinity};
+use nix::sched::{CpuSet as KernelCpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rms_model::{Devices, Inventory, Mebibytes};
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
@@ -99,6 +99,19 @@ pub fn cpus_of(thread: Pid) -> nix::Result<CpuSet> {
     let kernel = sched_getaffinity(thread)?;
     let is_set = |cpu: &usize| kernel.is_set(*cpu).unwrap_or(false);
     Ok((0..KernelCpuSet::count()).filter(is_set).map(|cpu| cpu as u32).collect())
+}
+
+/// Lets a thread run on these CPUs alone.
+///
+/// # Errors
+/// It is gone, or is another user's, or none of them exists.
+pub fn set_cpus_of(thread: Pid, cpus: &CpuSet) -> nix::Result<()> {
+    let mut set = KernelCpuSet::new();
+    for cpu in cpus {
+        // More than the kernel knows cannot be: these are some of those that it has told.
+        let _beyond_its_numbers = set.set(*cpu as usize);
+    }
+    sched_setaffinity(thread, &set)
 }
 
 fn machine_memory() -> Mebibytes {

@@ -233,7 +233,7 @@ impl Cluster {
             let message = tokio::time::timeout(PATIENCE, agent.receiver.recv()).await.expect("it asks in time");
             match message.expect("a frame") {
                 Some(ToServer::Renew { csr }) => break csr,
-                Some(ToServer::Trouble { reason: None }) => {}
+                Some(ToServer::Trouble { reason: None } | ToServer::Serves { .. }) => {}
                 other => panic!("no renewal: {other:?}"),
             }
         };

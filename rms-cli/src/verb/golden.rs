@@ -35,6 +35,7 @@ use crate::view::slabs::Window;
 use crate::view::svg;
 
 mod many;
+mod masks;
 mod shared;
 
 /// 2026-11-20T12:30:00Z

@@ -23,6 +23,7 @@ mod jobs_done;
 mod join;
 mod logs;
 mod man;
+mod masks;
 mod negotiate;
 mod negotiations;
 mod nodes;
@@ -78,6 +79,8 @@ pub enum Verb {
     ResizeDone(resize_done::Args),
     /// List negotiations, with every round
     Negotiations(negotiations::Args),
+    /// Show which CPUs jobs are to use, and which their processes may use
+    Masks(masks::Args),
     /// Show spending on nodes and the remaining budget
     Budget(budget::Args),
     /// Change the priority of waiting and running jobs
@@ -136,6 +139,7 @@ impl Verb {
             Verb::Negotiate(args) => negotiate::run(args, context).await,
             Verb::ResizeDone(args) => resize_done::run(args, context).await,
             Verb::Negotiations(args) => negotiations::run(args, context).await,
+            Verb::Masks(args) => masks::run(args, context).await,
             Verb::Budget(args) => budget::run(args, context).await,
             Verb::Priority(args) => priority::run(args, context).await,
             Verb::Update(args) => update::run(args, context).await,

@@ -100,7 +100,8 @@ impl Gate {
 fn may_use_reserve(who: &Identity, call: &Call) -> bool {
     match call {
         Call::Submit(_) => false,
-        Call::Query(_) | Call::Cancel { .. } | Call::Signal { .. } | Call::Renew { .. } => true,
+        // It writes nothing but what an admin has done.
+        Call::Query(_) | Call::SetMask { .. } | Call::Cancel { .. } | Call::Signal { .. } | Call::Renew { .. } => true,
         Call::Hold { .. }
         | Call::Release { .. }
         | Call::Update { .. }

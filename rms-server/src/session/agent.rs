@@ -12,7 +12,7 @@ use rms_wire::link::{Receiver, Sender};
 use rms_wire::message::MAX_LINES;
 use rms_wire::parts::{ReportParts, desire_parts};
 use rms_wire::tls::draw_serial;
-use rms_wire::{Link, LinkError, ToAgent, ToServer};
+use rms_wire::{Kind, Link, LinkError, ToAgent, ToServer};
 use tokio::sync::{mpsc, oneshot};
 
 use super::SessionError;
@@ -86,6 +86,11 @@ async fn read(
                 let reason = reason.as_deref().map(readable);
                 shared.inbox.put(Inbound::AgentTroubled { name: who.name.clone(), link: id, reason }).await?;
             }
+            // A handful, whatever it says.
+            ToServer::Serves { mut kinds } => {
+                kinds.truncate(Kind::ALL.len());
+                shared.registry.note_served(id, kinds);
+            }
             ToServer::Ask { seq, job, run, ask } => asks.size(seq, job, run, ask).await,
             ToServer::Certify { seq, job, run, csr } => asks.certificate(seq, job, run, csr).await,
         }
@@ -116,6 +121,7 @@ async fn receive_hello(receiver: &mut Receiver) -> Result<AgentHello, SessionErr
         | ToServer::Renew { .. }
         | ToServer::Ask { .. }
         | ToServer::Certify { .. }
+        | ToServer::Serves { .. }
         | ToServer::Trouble { .. } => Err(SessionError::Violation("an agent says hello first")),
     }
 }
@@ -133,6 +139,7 @@ async fn receive_first_report(receiver: &mut Receiver) -> Result<NodeReport, Ses
             | ToServer::Renew { .. }
             | ToServer::Ask { .. }
             | ToServer::Certify { .. }
+            | ToServer::Serves { .. }
             | ToServer::Trouble { .. } => {
                 return Err(SessionError::Violation("an agent reports right after its hello"));
             }

@@ -17,7 +17,7 @@ use rms_wire::{AnswerPart, ClientRequest};
 use super::join::{renew, stopping, unread};
 use serde::de::IgnoredAny;
 
-use super::{SessionError, follow, job, launcher, negotiator, unparsed_call, watch};
+use super::{SessionError, follow, job, launcher, masks, negotiator, unparsed_call, watch};
 use crate::history::Page;
 use crate::inbox::Answered;
 use crate::registry::Allotment;
@@ -44,6 +44,10 @@ pub async fn serve(
         return refuse(&mut sender, refused).await;
     }
     let (_ours, _everybodys) = match &request {
+        // Others do not wait for agents that do not answer.
+        ClientRequest::Call(Call::Query(Query::Masks(_)) | Call::SetMask { .. }) => {
+            (allotment.queries.acquire().await.ok(), None)
+        }
         ClientRequest::Call(Call::Query(_)) | ClientRequest::History(_) | ClientRequest::Launchers => {
             let everybodys = match who.role {
                 Role::Admin => &shared.queries_of_admins,
@@ -67,6 +71,18 @@ pub async fn serve(
         ClientRequest::Call(Call::Renew { csr, serial: _ }) => {
             match renew(who, Call::Renew { csr, serial: draw_serial() }, shared).await {
                 Ok(signed) => whole(&mut sender, Answer::Certificate { chain: signed.chain, ca: signed.ca }).await,
+                Err(refused) => refuse(&mut sender, refused).await,
+            }
+        }
+        ClientRequest::Call(call @ (Call::Query(Query::Masks(_)) | Call::SetMask { .. })) => {
+            match masks::find(who, call, shared).await {
+                Ok(found) => {
+                    for part in answer_parts(&found) {
+                        sender.send(&part).await?;
+                    }
+                    sender.finish();
+                    Ok(())
+                }
                 Err(refused) => refuse(&mut sender, refused).await,
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rms_api::Call;
 use rms_api::call::{Query, Select};
+use rms_api::masks::MasksOf;
 use rms_model::{Identity, JobId, Run};
 use rms_wire::{ClientRequest, Link};
 
@@ -63,6 +64,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
         ClientRequest::Call(Call::Evolve { job, .. } | Call::FreeNodes { job, .. }) => *job == own,
         ClientRequest::Call(Call::Query(Query::Job(select) | Query::Explain(select))) => is_own(select),
         ClientRequest::Call(Call::Cancel { select } | Call::Signal { select, .. }) => is_own(select),
+        ClientRequest::Call(Call::Query(Query::Masks(MasksOf::Job(job))) | Call::SetMask { job, .. }) => *job == own,
         // Without a job it means those that who asks may touch.
         ClientRequest::Call(Call::Query(Query::Negotiations { job })) => job.is_none_or(|job| job == own),
         // What every user sees, and what else `rms show` and `rms queue` ask for.
@@ -77,6 +79,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
             | Query::Tokens
             | Query::Certificates
             | Query::Budgets
+            | Query::Masks(MasksOf::Node(_))
             | Query::Status,
         )) => false,
         ClientRequest::Call(

@@ -10,6 +10,7 @@ mod golden;
 mod golden_negotiation;
 mod journal;
 mod launchers;
+mod masks;
 mod measure;
 mod negotiators;
 mod node;

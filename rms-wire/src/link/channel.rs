@@ -109,6 +109,14 @@ impl Channel {
         self.receiver.recv().await
     }
 
+    /// As [`Receiver::next_kind`].
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`].
+    pub async fn next_kind(&mut self) -> Result<Option<u16>, LinkError> {
+        self.receiver.next_kind().await
+    }
+
     /// Says that nothing more will be sent; receiving goes on.
     pub fn finish(&mut self) {
         self.sender.finish();
@@ -277,13 +285,20 @@ impl Receiver {
         received
     }
 
-    async fn read_frame<M: Message, T>(
-        &mut self,
-        decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
-    ) -> Result<Option<T>, LinkError> {
+    /// The number of the kind of the next frame, which is received after that; `None` after the last one. May be cancelled.
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`].
+    pub async fn next_kind(&mut self) -> Result<Option<u16>, LinkError> {
+        let is_there = self.read_header().await;
+        Ok(self.checked(is_there)?.then(|| Header::from_bytes(self.header).kind))
+    }
+
+    /// False: the peer has finished.
+    async fn read_header(&mut self) -> Result<bool, LinkError> {
         while self.n_header < HEADER_BYTES {
             match self.read_some(Part::Header).await? {
-                0 if self.n_header == 0 => return Ok(None),
+                0 if self.n_header == 0 => return Ok(false),
                 0 => return Err(self.too_early(LinkError::CutShort)),
                 n_read => self.n_header += n_read,
             }
@@ -291,6 +306,16 @@ impl Receiver {
                 // From here on it depends on the length.
                 self.until = None;
             }
+        }
+        Ok(true)
+    }
+
+    async fn read_frame<M: Message, T>(
+        &mut self,
+        decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, LinkError> {
+        if !self.read_header().await? {
+            return Ok(None);
         }
         let length = Header::from_bytes(self.header).expect::<M>()?;
         if self.permit.is_none() {

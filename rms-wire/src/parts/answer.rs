@@ -37,6 +37,7 @@ pub fn answer_parts(answer: &Answer) -> Parts<'_> {
         Answer::Tokens(tokens) => parts(tokens, MAX_LINES, |_, tokens| Answer::Tokens(tokens)),
         Answer::Certificates(issued) => parts(issued, MAX_LINES, |_, issued| Answer::Certificates(issued)),
         Answer::Negotiations { now, lines } => parts(lines, 1, |_, lines| Answer::Negotiations { now: *now, lines }),
+        Answer::Masks { now, nodes } => parts(nodes, 1, |_, nodes| Answer::Masks { now: *now, nodes }),
         Answer::Budgets(users) => parts(users, MAX_LINES, |_, users| Answer::Budgets(users)),
         Answer::History(jobs) => parts(jobs, MAX_LINES, |_, jobs| Answer::History(jobs)),
         Answer::Submitted { .. }
@@ -122,6 +123,7 @@ fn join(mut so_far: Answer, part: Answer) -> Result<Answer, Malformed> {
         (Answer::Tokens(tokens), Answer::Tokens(more)) => tokens.extend(more),
         (Answer::Certificates(issued), Answer::Certificates(more)) => issued.extend(more),
         (Answer::Negotiations { lines, .. }, Answer::Negotiations { lines: more, .. }) => lines.extend(more),
+        (Answer::Masks { nodes, .. }, Answer::Masks { nodes: more, .. }) => nodes.extend(more),
         (Answer::Budgets(users), Answer::Budgets(more)) => users.extend(more),
         (Answer::History(jobs), Answer::History(more)) => jobs.extend(more),
         // Anything else mixes two answers, or continues one that has no parts.
@@ -147,6 +149,7 @@ fn n_lines(part: &Answer) -> usize {
         Answer::Clusters(clusters) => clusters.len(),
         Answer::View(view) => view.clusters.len(),
         Answer::Negotiations { now: _, lines } => lines.len(),
+        Answer::Masks { now: _, nodes } => nodes.len(),
         Answer::Budgets(users) => users.len(),
         Answer::Settings(settings) => settings.len(),
         Answer::Audit(changes) => changes.len(),

@@ -10,10 +10,11 @@ use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
 use rms_api::filter::{RecordColumn, Way};
-use rms_api::{Answer, Call};
+use rms_api::masks::{JobMasks, MaskOrder, MaskedJob, MasksOf, NodeMasks, ProcessMask, ProcessOf, SeenMasks};
+use rms_api::{Answer, Call, Query};
 use rms_model::{
-    CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Inventory, JobId, JobRecord, JobSpec,
-    Mebibytes, OnResize, Outcome, Packing, ResourceRequest, Run, Slice, Span, Time, Work,
+    CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Indices, Inventory, JobId, JobRecord,
+    JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Slice, Span, Time, Work,
 };
 use rms_wire::ClientRequest;
 
@@ -43,7 +44,63 @@ pub fn calls() -> Vec<ClientRequest> {
     let mut submission = domain::submission();
     submission.execution.malleable_threads = true;
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
+    let of = [MasksOf::Job(JobId(5)), MasksOf::Node("a1".to_owned())];
+    calls.extend(of.map(|of| ClientRequest::Call(Call::Query(Query::Masks(of)))));
+    calls.extend(mask_orders().map(|order| ClientRequest::Call(Call::SetMask { job: JobId(5), order })));
     calls
+}
+
+pub fn mask_orders() -> [MaskOrder; 2] {
+    let node = Some("a1".to_owned());
+    [
+        MaskOrder { node, process: ProcessOf::Pid(4242), cpus: [0, 1, 6].into_iter().collect() },
+        MaskOrder { node: None, process: ProcessOf::Task(3), cpus: Indices::default() },
+    ]
+}
+
+pub fn masked_job() -> MaskedJob {
+    let cores = Some(Indices::below(4));
+    MaskedJob { job: JobId(5), run: Run(2), cores, n_cpus: 4, one_thread_a_core: true }
+}
+
+pub fn seen_masks() -> SeenMasks {
+    let process = ProcessMask {
+        pid: 4242,
+        task: Some(3),
+        program: "nbody".to_owned(),
+        n_threads: 4,
+        cpus: Indices::below(2),
+        told: Some(Indices::below(2)),
+        is_behind: true,
+        is_slow_team: true,
+    };
+    let (intended, actual) = (Indices::below(4), Indices::below(2));
+    SeenMasks { intended, actual, processes: vec![process], n_processes: 7 }
+}
+
+fn masks() -> Answer {
+    let loan = |job| LoanLine {
+        node: "a1".to_owned(),
+        job: JobId(job),
+        cores: Indices::below(2),
+        since: Time::from_secs(1),
+        is_in_force: true,
+    };
+    let masks = JobMasks {
+        of: masked_job(),
+        name: "nbody".to_owned(),
+        owner: Owner("ada".to_owned()),
+        lent: vec![loan(6)],
+        borrowed: vec![loan(7)],
+        seen: Some(seen_masks()),
+    };
+    let unseen = JobMasks { seen: None, ..masks.clone() };
+    let silent = Some("no answer from node a2".to_owned());
+    let nodes = vec![
+        NodeMasks { node: "a1".to_owned(), jobs: vec![masks], silent: None },
+        NodeMasks { node: "a2".to_owned(), jobs: vec![unseen], silent },
+    ];
+    Answer::Masks { now: Time::from_secs(3), nodes }
 }
 
 fn resources() -> ResourceRequest {
@@ -176,6 +233,7 @@ pub fn answers() -> Vec<Answer> {
         Answer::Status(Status { now, queue_depth: Some(1400), ..Status::default() }),
         Answer::Detail { now, planned: now, jobs: shared },
         Answer::History(vec![JobRecord { loans: Some(CpuLoans { lent: 5, borrowed: 7 }), ..domain::record(0) }]),
+        masks(),
     ]
 }
 

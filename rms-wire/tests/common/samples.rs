@@ -16,8 +16,9 @@ use rms_wire::peer::{Exec, StepPart};
 use rms_wire::pmi::{Command, Down, HubAnswer, NamedNode, Pair, Part, Placement, Question, RankId, Up, WorldId};
 use rms_wire::{
     AnswerPart, Chunk, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, Input, JoinAnswer,
-    JoinRequest, Kind, LauncherSays, LauncherTold, Message, Missing, NegotiatorSays, NegotiatorTold, Offset, PeerExec,
-    PeerOpen, PmiDown, PmiUp, Spooled, StepDown, StepUp, Stream, ToAgent, ToServer, Watch,
+    JoinRequest, Kind, LauncherSays, LauncherTold, MasksAsked, MasksSeen, Message, Missing, NegotiatorSays,
+    NegotiatorTold, Offset, PeerExec, PeerOpen, PmiDown, PmiUp, Spooled, StepDown, StepUp, Stream, ToAgent, ToServer,
+    Watch,
 };
 
 use super::{domain, later, launching, negotiating};
@@ -113,6 +114,7 @@ fn of_agents() -> Vec<Sample> {
     to_server.push(ToServer::Hello(later::lax()));
     to_server.push(ToServer::Hello(later::roomy()));
     to_server.push(ToServer::Hello(later::troubled()));
+    to_server.push(ToServer::Serves { kinds: vec![14] });
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {
@@ -121,6 +123,7 @@ fn of_agents() -> Vec<Sample> {
             | ToServer::Ask { .. }
             | ToServer::Renew { .. }
             | ToServer::Certify { .. }
+            | ToServer::Serves { .. }
             | ToServer::Trouble { .. } => {}
         }
         Ok(again(&message))
@@ -144,6 +147,13 @@ fn of_agents() -> Vec<Sample> {
         }
         Ok(again(&message))
     }));
+    let asked = |order| MasksAsked { jobs: vec![later::masked_job()], most: 512, order };
+    let [by_pid, by_task] = later::mask_orders();
+    samples.extend(plain_numbered("masks_asked", [asked(None), asked(Some(by_pid)), asked(Some(by_task))]));
+    let jobs = vec![(JobId(5), Run(2), later::seen_masks())];
+    let refused = Some(Refused::new("no_such_process", "no"));
+    let seen = [MasksSeen { jobs, refused: None }, MasksSeen { jobs: Vec::new(), refused }];
+    samples.extend(plain_numbered("masks_seen", seen));
     samples
 }
 

@@ -56,7 +56,8 @@ impl Door {
                 Ok((socket, _)) => {
                     // One that is gone already says nothing.
                     if let Ok(peer) = getsockopt(&socket, PeerCredentials) {
-                        return Some(Caller { socket, pid: Pid::from_raw(peer.pid()), uid: Uid::from_raw(peer.uid()) });
+                        let (pid, uid) = (Pid::from_raw(peer.pid()), Uid::from_raw(peer.uid()));
+                        return Some(Caller { socket, pid, uid, may_join: false });
                     }
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
@@ -78,6 +79,8 @@ pub struct Caller {
     socket: UnixStream,
     pub pid: Pid,
     pub uid: Uid,
+    /// It is a process of the job.
+    pub may_join: bool,
 }
 
 /// What comes of listening to one.

@@ -103,9 +103,12 @@ impl Malleable {
 
     fn accept(&mut self, cgroup: &Cgroup) {
         // More wake us again, after others have been heard.
-        for caller in std::iter::from_fn(|| self.door.accept()).take(MOST_ASKING).collect::<Vec<_>>() {
-            let is_ours = caller.uid == self.owner || caller.uid.is_root() || caller.uid == Uid::current();
-            let is_at_home = caller.uid.is_root() || is_of_job(caller.pid, cgroup);
+        for mut caller in std::iter::from_fn(|| self.door.accept()).take(MOST_ASKING).collect::<Vec<_>>() {
+            caller.may_join = caller.uid.is_root() || is_of_job(caller.pid, cgroup);
+            // The agent may ask, too.
+            let is_agents = caller.uid == Uid::current();
+            let is_ours = caller.uid == self.owner || caller.uid.is_root() || is_agents;
+            let is_at_home = is_agents || caller.may_join;
             // Whoever connects without end waits for nobody but itself.
             let has_room = self.callers.len() < self.pages.len() + MOST_ASKING;
             if is_ours && is_at_home && has_room {
@@ -174,6 +177,7 @@ impl Malleable {
         let Some(caller) = self.callers.get(&id) else { return Outcome::default() };
         let pid = caller.pid;
         let joined = match cpus_of(pid) {
+            _ if !caller.may_join => Err(Status::NotAllowed),
             Err(_gone) => Err(Status::NoProcess),
             Ok(_) if self.pages.len() >= MOST_PROCESSES && !self.pages.contains_key(&pid.as_raw()) => {
                 Err(Status::TooMany)

@@ -1,0 +1,207 @@
+//! Tells the server on which CPUs the processes of jobs may run, and sets the mask of one: beside the agent's task.
+
+mod line;
+mod set;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::unistd::Pid;
+use rms_api::masks::{MaskOrder, MaskedJob, ProcessMask, SeenMasks};
+use rms_malleable::{Answer, Flags, Request, Status};
+use rms_model::{Grant, Indices};
+use rms_wire::{Channel, MasksAsked, MasksSeen};
+use tokio::sync::Semaphore;
+
+use crate::setup::Setup;
+use crate::share::{Share, Shares};
+use crate::slow_teams;
+use crate::supervisor::malleable::socket_path;
+use crate::supervisor::tree;
+use crate::topology::cpulist::CpuSet;
+use crate::topology::{cpus_of, own_cpus};
+use line::Line;
+
+/// What is looked at for it; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Masks {
+    shares: Shares,
+    setup: Arc<Setup>,
+    places: Arc<Semaphore>,
+}
+
+/// Looks at processes at a time: a file of a process that hangs in the kernel may hang its reader.
+const MAX_LOOKS: usize = 4;
+/// The server does not wait much longer for the whole answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Of a process, for what it may run on: others are not looked at.
+const MOST_THREADS: usize = 4096;
+
+impl Masks {
+    pub fn new(shares: Shares, setup: Arc<Setup>) -> Masks {
+        Masks { shares, setup, places: Arc::new(Semaphore::new(MAX_LOOKS)) }
+    }
+
+    /// Answers, if that can be done in time: who asks has an end of its own.
+    pub async fn serve(self, asked: MasksAsked, mut channel: Channel) {
+        let waited = tokio::time::timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
+        let Ok(Ok(place)) = waited else { return tracing::warn!("too many ask for the CPUs of processes at a time") };
+        let looked = tokio::task::spawn_blocking(move || {
+            let seen = self.look(&asked);
+            drop(place);
+            seen
+        });
+        if let Ok(seen) = looked.await
+            && let Err(error) = channel.send(&seen).await
+        {
+            tracing::debug!(%error, "nobody hears of the CPUs of processes any more");
+        }
+        channel.finish();
+    }
+
+    fn look(&self, asked: &MasksAsked) -> MasksSeen {
+        let mut left = asked.most as usize;
+        let mut seen = MasksSeen::default();
+        for job in &asked.jobs {
+            let share = self.shares.get(job.job, job.run).filter(|share| !share.has_ended());
+            let Some((share, supervisor)) = share.and_then(|share| Some((share.clone(), share.supervisor()?))) else {
+                continue;
+            };
+            let look =
+                Look { share: &share, setup: &self.setup, processes: tree::descendants(Pid::from_raw(supervisor)) };
+            if let Some(order) = &asked.order
+                && let Err(refused) = look.set(order)
+            {
+                return MasksSeen { refused: Some(refused), ..MasksSeen::default() };
+            }
+            seen.jobs.push((job.job, job.run, look.seen(job, asked.order.as_ref(), &mut left)));
+        }
+        if seen.jobs.is_empty() && asked.order.is_some() {
+            seen.refused = Some(set::not_there(&self.setup.name));
+        }
+        seen
+    }
+}
+
+/// At one job.
+struct Look<'a> {
+    share: &'a Share,
+    setup: &'a Setup,
+    /// Parents before children.
+    processes: Vec<Pid>,
+}
+
+impl Look<'_> {
+    fn seen(&self, job: &MaskedJob, order: Option<&MaskOrder>, left: &mut usize) -> SeenMasks {
+        let joined = self.joined();
+        let listed = &self.processes[..self.processes.len().min(*left)];
+        *left -= listed.len();
+        let target = order.and_then(|order| self.target(order).ok());
+        let processes: Vec<ProcessMask> = listed
+            .iter()
+            .filter_map(|pid| self.process(*pid, joined.get(&pid.as_raw()), target == Some(*pid)))
+            .collect();
+        let mut actual = Indices::default();
+        processes.iter().for_each(|process| actual.insert_all(&process.cpus));
+        let intended = self.intended(job).into_iter().collect();
+        SeenMasks { intended, actual, processes, n_processes: self.processes.len() as u32 }
+    }
+
+    /// What the server means it to have, by the kernel's numbers.
+    fn intended(&self, job: &MaskedJob) -> CpuSet {
+        let order = self.share.order();
+        let place = order.place().map(|place| rms_api::desired::LaunchNode {
+            cpus: job.n_cpus,
+            grant: job.cores.clone().map(|cores| Grant { cores, ..Grant::default() }),
+            ..place.clone()
+        });
+        let of_cores = place.and_then(|place| self.setup.cores.of(&place, job.one_thread_a_core));
+        of_cores.unwrap_or_else(|| self.of_node())
+    }
+
+    fn of_node(&self) -> CpuSet {
+        self.setup.mask.clone().or_else(own_cpus).unwrap_or_default()
+    }
+
+    /// The processes that follow the CPUs of the job, with what they were told.
+    fn joined(&self) -> BTreeMap<i32, Answer> {
+        let Some(line) = self.line() else { return BTreeMap::new() };
+        let pids = line.ask(&Request::List).map(|answer| answer.pids).unwrap_or_default();
+        let told = |pid: i32| {
+            let answer = line.ask(&Request::Get { pid, flags: Flags::default() }).ok()?;
+            (answer.status == Status::Done).then_some((pid, answer))
+        };
+        // A supervisor that does not answer once is not asked for each.
+        pids.into_iter().map_while(told).collect()
+    }
+
+    /// To the supervisor; none of a job whose processes do not follow.
+    fn line(&self) -> Option<Line> {
+        Line::to(&socket_path(self.share.entry_dir())).ok()
+    }
+
+    /// `None`: it has ended.
+    fn process(&self, pid: Pid, told: Option<&Answer>, is_target: bool) -> Option<ProcessMask> {
+        let path = Path::new("/proc").join(pid.to_string());
+        let program = fs::read_to_string(path.join("comm")).ok()?.trim_end().to_owned();
+        let threads = tree::threads(pid);
+        let mut cpus = CpuSet::new();
+        threads.iter().take(MOST_THREADS).filter_map(|thread| cpus_of(*thread).ok()).for_each(|own| cpus.extend(own));
+        let variables = Variables::of(&path);
+        // The generation of the job's CPUs with which it began.
+        let began: Option<u32> = variables.number("RMS_GENERATION");
+        let has_changed = is_target || began.is_some_and(|began| began < self.share.order().launch.generation);
+        let is_slow_team = has_changed && threads.len() > cpus.len() && slow_teams::cannot_follow(&path);
+        (!cpus.is_empty()).then(|| ProcessMask {
+            pid: pid.as_raw(),
+            task: variables.task(),
+            program,
+            n_threads: threads.len() as u32,
+            cpus: cpus.iter().copied().collect(),
+            told: told.map(|answer| answer.cpus.iter().copied().collect()),
+            is_behind: told.is_some_and(|answer| !answer.is_acknowledged),
+            is_slow_team,
+        })
+    }
+}
+
+/// With which a process was executed.
+struct Variables(Vec<u8>);
+
+impl Variables {
+    fn of(process: &Path) -> Variables {
+        Variables(fs::read(process.join("environ")).unwrap_or_default())
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        let value = self.0.split(|byte| *byte == 0).find_map(|variable| {
+            let rest = variable.strip_prefix(name.as_bytes())?;
+            rest.strip_prefix(b"=")
+        });
+        std::str::from_utf8(value?).ok()?.parse().ok()
+    }
+
+    /// Of the job; tasks of a step have numbers of their own.
+    fn task(&self) -> Option<u32> {
+        if self.number("RMS_STEP_ID").is_some() { None } else { self.number("RMS_TASK_ID") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_of_a_task_of_the_job_unless_it_is_of_a_step() {
+        let check = |environ: &[u8], expected| {
+            assert_eq!(Variables(environ.to_vec()).task(), expected, "{}", String::from_utf8_lossy(environ));
+        };
+        check(b"A=1\0RMS_TASK_ID=12\0B=\0", Some(12));
+        check(b"RMS_TASK_ID=12\0RMS_STEP_ID=0\0", None);
+        check(b"XRMS_TASK_ID=12\0RMS_TASK_IDS=3\0RMS_TASK_ID=x\0", None);
+        check(b"", None);
+    }
+}

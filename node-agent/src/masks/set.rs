@@ -1,0 +1,158 @@
+//! Sets the mask of one process: its supervisor does it where the process follows the CPUs of its job, the kernel elsewhere.
+
+use std::fmt::Display;
+use std::io::ErrorKind;
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
+use rms_api::Refused;
+use rms_api::masks::{MaskOrder, ProcessOf};
+use rms_malleable::{Flags, Request, Status};
+use rms_model::Indices;
+
+use super::{Look, Variables};
+use crate::supervisor::tree;
+use crate::topology::cpulist::{CpuSet, print};
+use crate::topology::{own_cpus, set_cpus_of};
+
+impl Look<'_> {
+    /// # Errors
+    /// There is no such process, or the CPUs are not the job's, or others have set them aside.
+    pub(super) fn set(&self, order: &MaskOrder) -> Result<(), Refused> {
+        let pid = self.target(order)?;
+        let own = self.own();
+        let cpus: CpuSet = if order.cpus.is_empty() { own.clone() } else { order.cpus.iter().collect() };
+        self.check(&cpus, &own)?;
+        match self.joined().contains_key(&pid.as_raw()) {
+            true => self.set_aside(pid, &order.cpus),
+            false => self.set_threads(pid, &cpus),
+        }
+    }
+
+    /// The process that is meant.
+    pub(super) fn target(&self, order: &MaskOrder) -> Result<Pid, Refused> {
+        let is_of = |pid: &Pid, task| Variables::of(format!("/proc/{pid}").as_ref()).task() == Some(task);
+        let found = self.processes.iter().copied().find(|pid| match order.process {
+            ProcessOf::Pid(wanted) => pid.as_raw() == wanted,
+            ProcessOf::Task(task) => is_of(pid, task),
+        });
+        found.filter(|pid| !tree::is_dead(*pid)).ok_or_else(|| match order.process {
+            ProcessOf::Pid(pid) => self.no_process(pid),
+            ProcessOf::Task(task) => self.no_process(format_args!("of task {task}")),
+        })
+    }
+
+    fn no_process(&self, which: impl Display) -> Refused {
+        let (job, node) = (self.share.job(), &self.setup.name);
+        let message = format_args!(
+            "job {job} has no process {which} on node {node} (it may have ended): 'rms masks {job}' lists those that it has"
+        );
+        Refused::new("no_such_process", message)
+    }
+
+    /// The CPUs that its processes were told to keep to last.
+    fn own(&self) -> CpuSet {
+        self.share.order().mask.clone().or_else(own_cpus).unwrap_or_default()
+    }
+
+    fn check(&self, cpus: &CpuSet, own: &CpuSet) -> Result<(), Refused> {
+        let (job, node, of_node) = (self.share.job(), &self.setup.name, self.of_node());
+        let beyond: CpuSet = cpus.difference(&of_node).copied().collect();
+        if !beyond.is_empty() {
+            let (beyond, all, own) = (print(&beyond), print(&of_node), print(own));
+            let message = format_args!(
+                "node {node} has no CPUs {beyond} for jobs, but {all}: name some of those of job {job}, {own}"
+            );
+            return Err(Refused::new("no_such_cpus", message));
+        }
+        let others: CpuSet = cpus.difference(own).copied().collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let (others, own) = (print(&others), print(own));
+        let message = format_args!("CPUs {others} are not those of job {job} on node {node}: name some of {own}");
+        Err(Refused::new("not_its_cpus", message))
+    }
+
+    /// As DROM does. None: nothing is set aside for it any more.
+    fn set_aside(&self, pid: Pid, cpus: &Indices) -> Result<(), Refused> {
+        let pid = pid.as_raw();
+        let flags = Flags { steals: false, returns: false, waits: true };
+        let request = match cpus.is_empty() {
+            true => Request::PostFinalize { pid, flags },
+            false => Request::Set { pid, cpus: cpus.iter().collect(), flags },
+        };
+        let answered = match self.line().map(|line| line.ask(&request)) {
+            Some(Ok(answer)) => answer.status,
+            // It is done, and the process takes its time: who reads sees that it is behind.
+            Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => Status::Done,
+            Some(Err(_)) | None => Status::Failed,
+        };
+        let job = self.share.job();
+        match answered {
+            Status::Done | Status::Timeout => Ok(()),
+            // It was asked to be as before, and is.
+            Status::NoProcess if cpus.is_empty() => Ok(()),
+            Status::NoProcess => Err(self.no_process(pid)),
+            Status::Pending => {
+                let message = format_args!("process {pid} of job {job} has yet to take up its last change: try again");
+                Err(Refused::new("busy", message))
+            }
+            Status::NotAllowed => {
+                let message = format_args!(
+                    "CPUs {cpus} are set aside for other processes of job {job} ('rms masks {job}'): set theirs first"
+                );
+                Err(Refused::new("set_aside", message))
+            }
+            Status::Failed | Status::Already | Status::TooMany => {
+                Err(Refused::new("failed", format_args!("the supervisor of job {job} did not answer: try again")))
+            }
+        }
+    }
+
+    fn set_threads(&self, pid: Pid, cpus: &CpuSet) -> Result<(), Refused> {
+        move_threads(pid, cpus).map_err(|errno| match errno {
+            Errno::ESRCH => self.no_process(pid),
+            _other => Refused::new("failed", format_args!("cannot set the CPUs of process {pid}: {}", errno.desc())),
+        })?;
+        // What the job has lent meanwhile must not be taken back by this.
+        let own = self.own();
+        if cpus.is_subset(&own) {
+            return Ok(());
+        }
+        let _as_far_as_possible = move_threads(pid, &own);
+        let message =
+            format_args!("the CPUs of job {} have just changed to {}: try again", self.share.job(), print(&own));
+        Err(Refused::new("busy", message))
+    }
+}
+
+/// Until no thread has come that has another mask.
+fn move_threads(pid: Pid, cpus: &CpuSet) -> Result<(), Errno> {
+    let mut n_moved = 0;
+    for _ in 0..MOST_WALKS {
+        let threads = tree::threads(pid);
+        if threads.is_empty() {
+            return Err(Errno::ESRCH);
+        }
+        for thread in &threads {
+            match set_cpus_of(*thread, cpus) {
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        if threads.len() == n_moved {
+            return Ok(());
+        }
+        n_moved = threads.len();
+    }
+    Ok(())
+}
+
+/// A program that makes threads without end is not waited for: they have the masks of those that make them.
+const MOST_WALKS: u32 = 32;
+
+/// The job has no processes here.
+pub(super) fn not_there(node: &str) -> Refused {
+    Refused::new("no_such_process", format_args!("the job has no processes on node {node} now: try again once it has"))
+}
