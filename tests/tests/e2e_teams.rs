@@ -291,7 +291,26 @@ fn ranks_share_what_is_left_and_each_keeps_a_cpu() {
 }
 
 #[test]
-fn a_team_that_cannot_follow_is_named_in_the_log() {
+fn a_team_follows_the_mask_that_is_set_for_its_process() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "default", &[]) else { return };
+    let (job, pid) = (&teams.job, pid(&deployment).to_string());
+    let set = |cpus: &str| {
+        let told = deployment.rms(&["masks", job, "--set", cpus, "--pid", &pid, "--json"]).ok().json();
+        told["nodes"][0]["jobs"][0]["processes"].as_array().expect("a list")[0].clone()
+    };
+    let all = two_cpus();
+    let (first, _) = all.split_once(',').expect("two");
+    let process = set(first);
+    assert_eq!((&process["told"], &process["slow_team"]), (&first.into(), &false.into()), "{process}");
+    teams.told(1, 1);
+    set("all");
+    teams.told(2, 2);
+    teams.end();
+}
+
+#[test]
+fn a_team_that_cannot_follow_is_named_in_the_log_and_to_its_owner() {
     let Some(deployment) = deployment(&[]) else { return };
     let Some(program) = build_or_skip(OpenMp::Gnu, "teams") else { return };
     let dir = deployment.path().display().to_string();
@@ -302,11 +321,17 @@ fn a_team_that_cannot_follow_is_named_in_the_log() {
     let job = deployment.finish(submit).ok().json()["job"].to_string();
     let told = deployment.path().join("told");
     wait_until("its first regions", SOON, || fs::read_to_string(&told).ok().filter(|text| text.contains("2 2")));
+    let of_job = || deployment.rms(&["masks", &job, "--json"]).ok().json()["nodes"][0]["jobs"][0].clone();
+    let is_slow = || of_job()["processes"].as_array().is_some_and(|all| all.iter().any(|one| one["slow_team"] == true));
+    assert!(!is_slow() && !deployment.rms(&["show", &job]).ok().stdout.contains("warning"));
     deployment.rms(&["negotiate", &job, "--shrink-cores", "1"]).ok();
     wait_until("a word of it", SOON, || deployment.log_text("a1").contains("does not follow").then_some(()));
     // It is only moved.
     wait_until("it to run on one CPU", SOON, || {
         fs::read_to_string(&told).ok().filter(|text| text.lines().last() == Some("2 1")).map(drop)
     });
+    assert!(is_slow(), "{}", of_job());
+    let shown = deployment.rms(&["show", &job]).ok().stdout;
+    assert!(shown.contains("warning") && shown.contains("--malleable-threads"), "{shown}");
     deployment.rms(&["cancel", &job]).ok();
 }

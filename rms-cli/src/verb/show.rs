@@ -1,10 +1,15 @@
 //! `rms show`: all that is known of jobs, in the system or in the history.
 
+use std::collections::BTreeMap;
+
+use launcher_sdk::Client;
 use rms_api::answer::{CoresLine, JobDetail, LoanLine};
 use rms_api::call::Select;
-use rms_model::{Grant, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Span, Time, Work, hostlist};
+use rms_api::masks::MasksOf;
+use rms_model::{Grant, JobId, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Span, Time, Work, hostlist};
 use serde_json::{Value, json};
 
+use super::masks;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
@@ -53,13 +58,32 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         && (matches!(&select, Select::Last) || matches!(&select, Select::Ids(ids) if ids.len() == 1));
     let found = look_up::jobs(&client, select).await?;
     let clusters = context.cluster_names(&client).await?;
-    context.output.show(&ShowAnswer { found, clusters, with_script: args.script, is_one })?;
+    let warnings = warnings(&client, &found).await;
+    context.output.show(&ShowAnswer { found, clusters, warnings, with_script: args.script, is_one })?;
     Ok(Exit::OK)
 }
+
+/// Of programs that are slow because their job has fewer CPUs than it had: the agents of the first such jobs are asked.
+async fn warnings(client: &Client, found: &Found) -> BTreeMap<JobId, Vec<String>> {
+    let lends = |detail: &JobDetail| detail.sharing.as_ref().is_some_and(|sharing| !sharing.lent.is_empty());
+    let has_fewer = |detail: &&JobDetail| lends(detail) || detail.cores.iter().any(|line| line.n_cores < line.all);
+    let mut warnings = BTreeMap::new();
+    for detail in found.live.iter().filter(has_fewer).take(MOST_ASKED) {
+        // It may have ended meanwhile, and an older server does not know the question.
+        let Ok((_, nodes)) = client.masks(MasksOf::Job(detail.line.job)).await else { continue };
+        let of_job = nodes.iter().flat_map(|node| &node.jobs).flat_map(masks::slow_teams).collect();
+        warnings.insert(detail.line.job, of_job);
+    }
+    warnings
+}
+
+/// An agent that does not answer takes its time.
+const MOST_ASKED: usize = 4;
 
 pub(super) struct ShowAnswer {
     pub(super) found: Found,
     pub(super) clusters: ClusterNames,
+    pub(super) warnings: BTreeMap<JobId, Vec<String>>,
     pub(super) with_script: bool,
     pub(super) is_one: bool,
 }
@@ -73,7 +97,11 @@ impl Show for ShowAnswer {
     }
 
     fn json(&self) -> Value {
-        let live = self.found.live.iter().map(|detail| job_json::job_detail(detail, &self.clusters));
+        let live = self.found.live.iter().map(|detail| {
+            let mut job = job_json::job_detail(detail, &self.clusters);
+            job["warnings"] = json!(self.warnings.get(&detail.line.job).cloned().unwrap_or_default());
+            job
+        });
         let ended = self.found.ended.iter().map(|record| job_json::record(record, &self.clusters));
         let mut jobs: Vec<Value> = live.chain(ended).collect();
         match jobs.pop() {
@@ -123,6 +151,9 @@ impl ShowAnswer {
             fields.add("asked for", sharing.asked_wall.to_string());
             fields.add("CPUs lent", core_time(sharing.loans.lent));
             fields.add("CPUs had", core_time(sharing.loans.borrowed));
+        }
+        for warning in self.warnings.get(&line.job).into_iter().flatten() {
+            fields.add("warning", warning.clone());
         }
         let changes = match (&spec.malleable, &line.stages) {
             (Some(malleable), _) => sizes::lines(malleable, line),

@@ -95,7 +95,17 @@ fn jobs_on_many_nodes() {
     wide.cores = names(1).into_iter().map(|node| CoresLine { node, n_cores: 3, all: 48, is_in_force: true }).collect();
     let ended = JobRecord { nodes: names(2), ..record() };
     let found = || Found { now: NOW, live: vec![wide.clone()], ended: vec![ended.clone()] };
-    check("show", &show::ShowAnswer { found: found(), clusters: clusters(), with_script: true, is_one: false }, 60);
+    check(
+        "show",
+        &show::ShowAnswer {
+            found: found(),
+            clusters: clusters(),
+            warnings: BTreeMap::new(),
+            with_script: true,
+            is_one: false,
+        },
+        60,
+    );
     let (negotiations, allowed) = (many_negotiations(), Allowed::default());
     check("explain", &explain::ExplainAnswer { found: found(), clusters: clusters(), negotiations, allowed }, 30);
     on_eighty_columns(&history::HistoryAnswer { records: vec![ended.clone()], clusters: clusters() }, 2);

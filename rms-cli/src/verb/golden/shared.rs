@@ -43,7 +43,10 @@ fn what_a_job_asks_of_its_nodes_and_has_of_them() {
     let grant = |devices| Grant { cores: (4..8).collect(), memory: Mebibytes(8192), devices };
     running.grants = BTreeMap::from([("a2".to_owned(), grant(gpus)), ("a3".to_owned(), grant(BTreeMap::new()))]);
     let found = Found { now: NOW, live: vec![waiting, running], ended: Vec::new() };
-    check("show_shared", &show::ShowAnswer { found, clusters: clusters(), with_script: false, is_one: false });
+    check(
+        "show_shared",
+        &show::ShowAnswer { found, clusters: clusters(), warnings: BTreeMap::new(), with_script: false, is_one: false },
+    );
 }
 
 #[test]
