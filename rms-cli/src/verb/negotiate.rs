@@ -16,7 +16,7 @@ use crate::memory::{Memory, MemoryError};
 use crate::names::ClusterNames;
 use crate::negotiations;
 use crate::output::Show;
-use crate::resource_options::{Gpus, Licences};
+use crate::resource_options::{Gpus, Gres, Licences};
 use crate::size_range;
 use crate::stamp;
 use crate::table::Table;
@@ -59,7 +59,7 @@ pub struct Args {
     job: Option<String>,
     #[command(flatten)]
     change: Change,
-    /// On which of its nodes there are to be more or fewer cores, memory or GPUs: a3,a4 or a[3-4]; on all if absent
+    /// On which of its nodes there are to be more or fewer cores, memory or devices: a3,a4 or a[3-4]; on all if absent
     #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "shrink", "extend", "grow_licences", "shrink_licences"])]
     on: Option<String>,
     /// Take a counter-offer of so much, or more, in the unit of what is asked for; all of it if absent
@@ -113,6 +113,12 @@ struct Change {
     /// So many GPUs fewer on each node
     #[arg(long, value_name = "[TYPE:]COUNT")]
     shrink_gpus: Option<Gpus>,
+    /// So many devices of a name more on each node: fpga:1, gpu:a100:2
+    #[arg(long, value_name = "NAME:COUNT")]
+    grow_gres: Option<Gres>,
+    /// So many devices of a name fewer on each node
+    #[arg(long, value_name = "NAME:COUNT")]
+    shrink_gres: Option<Gres>,
     /// So many licences of its cluster more: matlab:2
     #[arg(long, alias = "grow-licenses", value_name = "NAME:COUNT")]
     grow_licences: Option<Licences>,
@@ -133,6 +139,7 @@ impl Change {
         let cores = [(grow, self.grow_cores), (shrink, self.shrink_cores)];
         let memory = [(grow, self.grow_memory), (shrink, self.shrink_memory)];
         let gpus = [(grow, self.grow_gpus), (shrink, self.shrink_gpus)];
+        let gres = [(grow, self.grow_gres), (shrink, self.shrink_gres)];
         let licences = [(grow, self.grow_licences), (shrink, self.shrink_licences)];
         if let Some((direction, count)) = given(nodes) {
             return Ok((direction, Asked::Nodes { cluster }, count.into()));
@@ -145,6 +152,10 @@ impl Change {
         }
         if let Some((direction, Gpus(devices))) = given(gpus) {
             let (name, count) = only(&devices, "one kind of GPUs, like 2 or a100:2")?;
+            return Ok((direction, Asked::Devices { cluster, name }, count));
+        }
+        if let Some((direction, Gres(devices))) = given(gres) {
+            let (name, count) = only(&devices, "devices of one name, like fpga:1")?;
             return Ok((direction, Asked::Devices { cluster, name }, count));
         }
         if let Some((direction, Licences(licences))) = given(licences) {
@@ -281,7 +292,7 @@ fn parse_price(text: &str) -> Result<Price, &'static str> {
 }
 
 /// The flags of changes that are not about nodes.
-const NOT_NODES: [&str; 9] = [
+const NOT_NODES: [&str; 11] = [
     "extend",
     "grow_cores",
     "shrink_cores",
@@ -289,6 +300,8 @@ const NOT_NODES: [&str; 9] = [
     "shrink_memory",
     "grow_gpus",
     "shrink_gpus",
+    "grow_gres",
+    "shrink_gres",
     "grow_licences",
     "shrink_licences",
 ];
@@ -401,7 +414,11 @@ mod tests {
         let name = "gpu:a100".to_owned();
         let gpus = Ask { what: Asked::Devices { cluster: None, name }, quantity: 2, least: 2, ..plain.clone() };
         let gpus = Ask { direction: Direction::Shrink, nodes: vec!["a2".to_owned()], ..gpus };
-        assert_eq!(asked("--shrink-gpus a100:2 --on a2"), Ok(gpus));
+        assert_eq!(asked("--shrink-gpus a100:2 --on a2"), Ok(gpus.clone()));
+        assert_eq!(asked("--shrink-gres gpu:a100:2 --on a2"), Ok(gpus));
+        let name = "fpga".to_owned();
+        let fpga = Ask { what: Asked::Devices { cluster: None, name }, quantity: 1, least: 1, ..plain.clone() };
+        assert_eq!(asked("--grow-gres fpga:1"), Ok(fpga));
         let name = "matlab".to_owned();
         let licences = Ask { what: Asked::Licences { cluster: None, name }, quantity: 3, least: 1, ..plain.clone() };
         assert_eq!(asked("--grow-licences matlab:3 --accept-at-least 1"), Ok(licences));
@@ -427,6 +444,8 @@ mod tests {
         check("--grow-memory 0", "above zero");
         check("--grow-memory 4G --accept-at-least lots", "no amount of memory");
         check("--grow-gpus a100:1,v100:1", "one kind of GPUs");
+        check("--grow-gres fpga:1,gpu:1", "devices of one name");
+        check("--grow-gres none", "devices of one name");
         check("--shrink-licences matlab:1,ansys:1", "one licence");
         check("--grow-licences matlab:1 --on a1", "cannot be used with");
         check("--grow-memory 1G --for 10m", "cannot be used with");
