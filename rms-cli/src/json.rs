@@ -101,6 +101,7 @@ pub fn resources(asked: &ResourceRequest) -> Value {
         "one_thread_a_core": asked.one_thread_a_core,
         "share": asked.share,
         "min_cpus_per_node": asked.min_cpus_per_node,
+        "cores_per_package": asked.cores_per_package,
     })
 }
 

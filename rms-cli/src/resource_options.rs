@@ -49,6 +49,9 @@ pub struct ResourceOptions {
     /// Keep at least so many CPUs on each node while it shares; without it, one for each task there
     #[arg(long, value_name = "COUNT", requires = "share")]
     pub min_cpus_per_node: Option<u32>,
+    /// Keep at least so many cores of each package (socket) of its nodes while it shares
+    #[arg(long, value_name = "COUNT", requires = "share")]
+    pub cores_per_package: Option<u32>,
 }
 
 /// Why flags make no request for resources.
@@ -90,6 +93,7 @@ impl ResourceOptions {
             hint: self.hint.or(lower.hint),
             share: self.share || lower.share,
             min_cpus_per_node: self.min_cpus_per_node.or(lower.min_cpus_per_node),
+            cores_per_package: self.cores_per_package.or(lower.cores_per_package),
         }
     }
 
@@ -129,6 +133,7 @@ impl ResourceOptions {
             one_thread_a_core: self.hint == Some(Hint::Nomultithread),
             share: self.share,
             min_cpus_per_node: self.min_cpus_per_node.unwrap_or(0),
+            cores_per_package: self.cores_per_package.unwrap_or(0),
         })
     }
 
@@ -150,6 +155,7 @@ impl ResourceOptions {
             one_thread_a_core: self.hint.map(|_| asked.one_thread_a_core),
             share: self.share.then_some(true),
             min_cpus_per_node: self.min_cpus_per_node,
+            cores_per_package: self.cores_per_package,
         })
     }
 }
@@ -296,6 +302,7 @@ mod tests {
             ("--hint=multithread", nothing()),
             ("--share", ResourceRequest { share: true, ..nothing() }),
             ("--share --min-cpus-per-node=2", ResourceRequest { share: true, min_cpus_per_node: 2, ..nothing() }),
+            ("--share --cores-per-package=2", ResourceRequest { share: true, cores_per_package: 2, ..nothing() }),
         ] {
             assert_eq!(request(words), asked, "{words}");
         }
@@ -314,6 +321,7 @@ mod tests {
             ("--hint=fast", "nomultithread"),
             ("--share --exclusive", "cannot be used with"),
             ("--min-cpus-per-node=2", "--share"),
+            ("--cores-per-package=2", "--share"),
             ("-L matlab:", "write matlab:2"),
             ("-L matlab:x", "write matlab:2"),
             ("-L matlab:a:1", "write matlab:2"),

@@ -104,7 +104,7 @@ pub(crate) fn sizes(
 /// # Errors
 /// It cannot share CPUs as it says.
 fn check_sharing(state: &State, submission: &Submission, changes_size: bool) -> Result<(), Refusal> {
-    let ResourceRequest { share, min_cpus_per_node, exclusive, .. } = &submission.resources;
+    let ResourceRequest { share, min_cpus_per_node, cores_per_package, exclusive, .. } = &submission.resources;
     let is_contradiction = *share && *exclusive;
     if is_contradiction {
         return Err(Refusal::Malformed(
@@ -120,6 +120,11 @@ fn check_sharing(state: &State, submission: &Submission, changes_size: bool) -> 
     if *share && *min_cpus_per_node > most {
         let (tasks, cpus_per_task, place) = (1, *min_cpus_per_node, String::new());
         return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus: most, place });
+    }
+    let largest = state.nodes().values().map(|node| node.inventory.cores_per_package()).max().unwrap_or(0);
+    if *share && *cores_per_package > largest {
+        let wanted = *cores_per_package;
+        return Err(Refusal::PackageTooSmall { wanted, largest });
     }
     Ok(())
 }

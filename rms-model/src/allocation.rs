@@ -105,6 +105,9 @@ pub struct ResourceRequest {
     /// It never has fewer CPUs on a node, where it shares them; 0: one for each of its tasks there.
     #[serde(skip_serializing_if = "crate::checked::is_zero")]
     pub min_cpus_per_node: u32,
+    /// Of each package (socket) of its nodes it keeps so many cores, where it shares them; 0: as may be.
+    #[serde(skip_serializing_if = "crate::checked::is_zero")]
+    pub cores_per_package: u32,
 }
 
 impl ResourceRequest {

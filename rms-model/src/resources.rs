@@ -78,6 +78,11 @@ impl Inventory {
     pub fn threads_per_core(&self) -> u32 {
         (self.cpus / self.cores.max(1)).max(1)
     }
+
+    /// Those of one package follow one another, and all packages have as many, but for the last.
+    pub fn cores_per_package(&self) -> u32 {
+        self.cores.div_ceil(self.sockets.max(1)).max(1)
+    }
 }
 
 /// What the admin wants of a node.

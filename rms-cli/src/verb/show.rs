@@ -264,6 +264,7 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         one_thread_a_core,
         share,
         min_cpus_per_node,
+        cores_per_package,
     } = &spec.resources;
     let memory = spec.constraint.memory;
     let parts = [
@@ -278,6 +279,7 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         one_thread_a_core.then(|| "one thread of each core".to_owned()),
         share.then(|| "shares CPUs".to_owned()),
         (*min_cpus_per_node > 0).then(|| format!("at least {min_cpus_per_node} CPUs on each while it does")),
+        (*cores_per_package > 0).then(|| format!("at least {cores_per_package} cores of each package")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

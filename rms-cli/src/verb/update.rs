@@ -32,10 +32,10 @@ Examples:
 While a job runs: time, name, account, comment, priority. While it waits also
 nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint, mem,
 mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, share,
-min-cpus-per-node, spread, hint, hold, requeue, begin, chdir, output, error,
-input, export, profile, expand, compact,
-open, malleable, on-resize, workers, negotiable, speedup and on-node-loss, as
-'rms submit' takes them; 'compact=yes' stands for a flag without a value.
+min-cpus-per-node, cores-per-package, spread, hint, hold, requeue, begin,
+chdir, output, error, input, export, profile, expand, compact, open, malleable,
+on-resize, workers, negotiable, speedup and on-node-loss, as 'rms submit' takes
+them; 'compact=yes' stands for a flag without a value.
 'gpus=' and its like take the place of all GPUs, 'gres=none' of all devices.
 'clusters=' and 'constraint=' allow any; 'malleable=' and 'profile=' end
 changes of its size while it runs; 'export' is in place of the whole
@@ -90,6 +90,10 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 let least = value.parse().map_err(|_| fail(&"write how many, or 0 for one for each task"))?;
                 changes.resources.min_cpus_per_node = Some(least);
             }
+            "cores-per-package" => {
+                let least = value.parse().map_err(|_| fail(&"write how many, or 0 for any"))?;
+                changes.resources.cores_per_package = Some(least);
+            }
             "spread" => {
                 let spreads = yes(value).ok_or_else(|| fail(&"write yes or no"))?;
                 changes.resources.packing = Some(if spreads { Packing::Spread } else { Packing::Pack });
@@ -115,7 +119,8 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 let labels = labels.all().map(|label| label.key).join(", ");
                 let known = [FLAGS.as_slice(), SWITCHES.as_slice()].concat().join(", ");
                 let known = format!(
-                    "time, hold, requeue, begin, exclusive, share, min-cpus-per-node, spread, {labels}, {known}"
+                    "time, hold, requeue, begin, exclusive, share, min-cpus-per-node, cores-per-package, spread, {labels}, \
+                     {known}"
                 );
                 return Err(fail(&format!("nothing of that name can be changed; there are {known}")));
             }
@@ -134,9 +139,15 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     let n_nodes = options.nodes.as_ref().and_then(NodeCount::fixed);
     let asked = options.resources.changes(options.tasks_per_node, n_nodes).map_err(Failure::usage)?;
     let Changes { resources: said, .. } = &changes;
-    let (share, min_cpus_per_node) = (said.share, said.min_cpus_per_node);
-    let (exclusive, packing) = (said.exclusive, said.packing);
-    changes.resources = ResourceChanges { exclusive, packing, share, min_cpus_per_node, ..asked };
+    // What may be taken back, too, is said by yes, no or 0 alone.
+    changes.resources = ResourceChanges {
+        exclusive: said.exclusive,
+        packing: said.packing,
+        share: said.share,
+        min_cpus_per_node: said.min_cpus_per_node,
+        cores_per_package: said.cores_per_package,
+        ..asked
+    };
     let shapes = options.shapes.map(|shapes| shapes.0);
     changes.shapes = shapes.or(options.nodes.map(|nodes| nodes.shapes(None, || 0)));
     changes.n_tasks = options.tasks;

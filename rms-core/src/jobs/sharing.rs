@@ -22,8 +22,9 @@ impl Jobs<'_> {
         let mut grants = BTreeMap::new();
         for Lent { node, mate, cores } in &lent {
             let inventory = &self.state().nodes()[node].inventory;
-            let own = self.state().jobs()[mate].part_of(*node, inventory).unwrap_or_else(|| Grant::whole(inventory));
-            let cores = share::lend(&own.cores, *cores);
+            let entry = &self.state().jobs()[mate];
+            let own = entry.part_of(*node, inventory).unwrap_or_else(|| Grant::whole(inventory));
+            let cores = share::lend(&own.cores, *cores, inventory, entry.spec.resources.cores_per_package);
             grants.insert(*node, Grant { cores: cores.clone(), ..self.beside_cores(job, &request, *node) });
             loans.entry(*mate).or_default().insert(*node, Loan { guest: job, cores });
         }

@@ -12,7 +12,7 @@ use super::slowdown::{Fraction, Mate, Wanted, select_valid};
 use super::{Placed, Placement};
 use crate::state::job::Started;
 use crate::state::sharing::{millis, whole_seconds};
-use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, least_cores};
+use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, cores_of_task, least_cores};
 
 /// Who begins inside others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -390,8 +390,13 @@ impl<'a> Mates<'a> {
     fn cores_for(&self, guest: Guest<'_>, node: NodeId, cores: u32, least: u32) -> (u32, u32) {
         let known = &self.state.nodes()[&node];
         let factor = self.state.settings().sharing_factor_of(&self.state.clusters()[&known.cluster]);
-        let asked = cores_asked(guest.spec, guest.request, &known.inventory, self.state.is_shared(known.cluster));
-        (factor.of(cores).min(cores.saturating_sub(least)).min(asked), asked)
+        let is_shared = self.state.is_shared(known.cluster);
+        let asked = cores_asked(guest.spec, guest.request, &known.inventory, is_shared);
+        let most = factor.of(cores).min(cores.saturating_sub(least)).min(asked);
+        // As far as it is enough for some of its tasks, for whole ones (004, §3.3).
+        let of_task = cores_of_task(guest.spec, &known.inventory);
+        let rest = if is_shared && most < asked && most > of_task { most % of_task } else { 0 };
+        (most - rest, asked)
     }
 
     /// May the guest use these nodes?

@@ -87,8 +87,19 @@ pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, inventory: &Inventory) -
         0 => n_tasks,
         least => least.max(n_tasks),
     };
-    let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
-    cpus.div_ceil(threads.max(1)).max(1)
+    // Of a package of which it has fewer it keeps fewer: `share::lend` finds at least what this leaves.
+    let of_packages = spec.resources.cores_per_package.min(inventory.cores_per_package()) * inventory.sockets;
+    cpus.div_ceil(threads_of_core(spec, inventory)).max(of_packages).max(1)
+}
+
+/// The cores that one task asks for.
+pub(crate) fn cores_of_task(spec: &JobSpec, inventory: &Inventory) -> u32 {
+    spec.cpus_per_task.div_ceil(threads_of_core(spec, inventory)).max(1)
+}
+
+/// Hardware threads of a core that a job uses.
+fn threads_of_core(spec: &JobSpec, inventory: &Inventory) -> u32 {
+    if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() }
 }
 
 /// The cores of a node that a job of this size asks for.

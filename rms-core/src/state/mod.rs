@@ -50,7 +50,7 @@ pub(crate) use free::IdSet;
 pub use holders::Holders;
 pub use jobs::Jobs;
 pub(crate) use launcher::requesting;
-pub(crate) use lenders::{Lender, LenderPart, cores_asked, least_cores};
+pub(crate) use lenders::{Lender, LenderPart, cores_asked, cores_of_task, least_cores};
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 pub use replay::Replay;

@@ -102,6 +102,55 @@ fn a_guest_is_started_where_its_mate_has_left_the_cpus() {
     }
 }
 
+/// The cores that a job has on the first node.
+fn cores_on_first(world: &World, job: JobId) -> String {
+    let state = world.rms.state();
+    let (node, known) = state.nodes().iter().next().expect("there is one");
+    state.jobs()[&job].part_of(*node, &known.inventory).expect("a part").cores.to_string()
+}
+
+#[test]
+fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
+    for allocation in ["nodes", "cores"] {
+        for (of_package, (of_owner, of_guest)) in [(0, ("0-1", "2-3")), (1, ("0,2", "1,3"))] {
+            let mut world = lending(allocation, 1);
+            let owner = world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(60)) }];
+                submission.resources.share = true;
+                submission.resources.cores_per_package = of_package;
+            });
+            let guest = world.asks_to_share(1, 10, true);
+            let cores = (cores_on_first(&world, owner), cores_on_first(&world, guest));
+            assert_eq!(cores, (of_owner.to_owned(), of_guest.to_owned()), "{allocation}");
+        }
+    }
+    let mut world = lending("cores", 1);
+    let owner = world.submit_with(|submission| {
+        submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(60)) }];
+        submission.resources.share = true;
+        submission.resources.cores_per_package = 2;
+    });
+    let guest = world.asks_to_share(1, 10, true);
+    assert!(world.is_started(owner) && !world.is_started(guest), "it keeps all of both packages");
+}
+
+#[test]
+fn a_guest_borrows_cores_for_whole_tasks() {
+    let mut world = lending("cores", 1);
+    world.set("sharing_factor", "3/4");
+    let owner = world.submit_with(|submission| {
+        submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(60)) }];
+        (submission.n_tasks, submission.cpus_per_task) = (Some(1), 4);
+        submission.resources.share = true;
+    });
+    let guest = world.submit_with(|submission| {
+        submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(10)) }];
+        (submission.n_tasks, submission.cpus_per_task) = (Some(2), 2);
+        submission.resources.share = true;
+    });
+    assert_eq!((cores_on_first(&world, owner), cores_on_first(&world, guest)), ("0-1".to_owned(), "2-3".to_owned()));
+}
+
 #[test]
 fn a_guest_that_ends_early_gives_its_mate_the_time_back() {
     let mut world = lending("nodes", 1);

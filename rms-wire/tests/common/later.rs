@@ -47,6 +47,11 @@ pub fn calls() -> Vec<ClientRequest> {
     let of = [MasksOf::Job(JobId(5)), MasksOf::Node("a1".to_owned())];
     calls.extend(of.map(|of| ClientRequest::Call(Call::Query(Query::Masks(of)))));
     calls.extend(mask_orders().map(|order| ClientRequest::Call(Call::SetMask { job: JobId(5), order })));
+    let resources = ResourceRequest { share: true, cores_per_package: 2, ..ResourceRequest::default() };
+    let submission = Submission { resources, ..domain::submission() };
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
+    let resources = ResourceChanges { cores_per_package: Some(2), ..ResourceChanges::default() };
+    calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
     calls
 }
 
@@ -115,6 +120,7 @@ fn resources() -> ResourceRequest {
         one_thread_a_core: true,
         share: false,
         min_cpus_per_node: 0,
+        cores_per_package: 0,
     }
 }
 
@@ -132,6 +138,7 @@ fn resource_changes() -> ResourceChanges {
         one_thread_a_core: Some(true),
         share: None,
         min_cpus_per_node: None,
+        cores_per_package: None,
     }
 }
 
