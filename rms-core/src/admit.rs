@@ -116,8 +116,12 @@ fn check_sharing(state: &State, submission: &Submission, changes_size: bool) -> 
             "a job that gains and gives back nodes lends no CPUs: it shares (--share), or it changes its size, not both",
         ));
     }
-    let most = state.nodes().values().map(|node| node.inventory.cpus).max().unwrap_or(0);
-    if *share && *min_cpus_per_node > most {
+    let most = || {
+        let kinds = state.clusters().keys().flat_map(|cluster| state.kinds(*cluster));
+        kinds.map(|(kind, _)| kind.cpus).max().unwrap_or(0)
+    };
+    if *share && *min_cpus_per_node > most() {
+        let most = most();
         let (tasks, cpus_per_task, place) = (1, *min_cpus_per_node, String::new());
         return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus: most, place });
     }
@@ -297,6 +301,11 @@ impl Sizes<'_> {
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
         let asked = self.asked();
         let needs = asked.on_each_of(n_nodes);
+        let kinds = self.state.kinds(cluster).filter(|(inventory, _)| needs.are_met_by(inventory));
+        let n_with_all: u32 = kinds.map(|(_, n_alike)| n_alike).sum();
+        if wanted <= n_with_all {
+            return Ok(());
+        }
         let Constraint { features, cpus: at_least, .. } = asked.constraint;
         let plain = Constraint { features: features.clone(), cpus: *at_least, ..Constraint::default() };
         if wanted > self.n_eligible(cluster, &plain) {
@@ -333,23 +342,15 @@ impl Sizes<'_> {
             let (devices, cluster) = (needs.devices, name());
             return Err(Refusal::TooManyDevices { wanted, devices, n_nodes: n_with_devices, cluster, known });
         }
-        let n_with_all = n_nodes(&|inventory| needs.are_met_by(inventory));
-        if wanted > n_with_all {
-            let Constraint { features, .. } = asked.constraint;
-            let all = Constraint {
-                features: features.clone(),
-                memory: needs.memory,
-                cpus: needs.cpus,
-                ..Constraint::default()
-            };
-            let devices = if needs.devices.is_empty() { String::new() } else { format!(" and {}", needs.devices) };
-            return Err(Refusal::TooManyNodes {
-                wanted,
-                constraint: format!("{}{devices}", describe(&all)),
-                possible: format!("cluster {} has {n_with_all}", name()),
-            });
-        }
-        Ok(())
+        let Constraint { features, .. } = asked.constraint;
+        let all =
+            Constraint { features: features.clone(), memory: needs.memory, cpus: needs.cpus, ..Constraint::default() };
+        let devices = if needs.devices.is_empty() { String::new() } else { format!(" and {}", needs.devices) };
+        Err(Refusal::TooManyNodes {
+            wanted,
+            constraint: format!("{}{devices}", describe(&all)),
+            possible: format!("cluster {} has {n_with_all}", name()),
+        })
     }
 
     /// Nodes that exist, whether or not they are up today.

@@ -74,8 +74,11 @@ impl Paces {
             self.0.retain(|_, pace| !pace.is_empty(now));
         }
         let n_bytes = work_bytes(work) + environment_bytes(environment);
-        let pace = self.0.entry(Owner(who.name.clone())).or_default();
-        let taken = pace.take(now, max, 1 + n_bytes / BYTES_OF_A_SUBMIT);
+        let n_submits = 1 + n_bytes / BYTES_OF_A_SUBMIT;
+        let taken = match self.0.get_mut(who.name.as_str()) {
+            Some(pace) => pace.take(now, max, n_submits),
+            None => self.0.entry(Owner(who.name.clone())).or_default().take(now, max, n_submits),
+        };
         taken.map_err(|wait| Refusal::SubmitLimit { max, wait })
     }
 }
@@ -88,7 +91,7 @@ pub(crate) fn check_quota(state: &State, who: &Identity, spec: &JobSpec) -> Resu
     if who.role == Role::Admin {
         return Ok(());
     }
-    let n_jobs = state.usage_of(&spec.owner).n_jobs;
+    let n_jobs = state.usage_of(&spec.owner.0).n_jobs;
     if let Some(max) = state.settings().job_limit_of(&who.name)
         && n_jobs >= max
     {
@@ -110,9 +113,8 @@ pub(crate) fn check_bytes(
     let Some(max) = state.settings().script_limit_of(&who.name).filter(|_| who.role != Role::Admin) else {
         return Ok(());
     };
-    let owner = Owner(who.name.clone());
-    let used = state.usage_of(&owner).n_bytes;
-    let wanted = used + work_bytes(work) + state.new_environment_bytes(&owner, environment);
+    let used = state.usage_of(&who.name).n_bytes;
+    let wanted = used + work_bytes(work) + state.new_environment_bytes(&who.name, environment);
     if wanted > u64::from(max) * MIB {
         return Err(Refusal::ScriptLimit { used: used / MIB, max });
     }

@@ -1,5 +1,6 @@
 //! A job as its user describes it, and how it ended.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,13 @@ use crate::time::{Span, Time};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(pub String);
+
+/// What is kept by owner is found by a name.
+impl Borrow<str> for Owner {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 /// What every node of a job must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

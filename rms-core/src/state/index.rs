@@ -1,5 +1,6 @@
 //! Orders and sets over the state that a pass needs at once; kept up by each fact, rebuilt after a restart.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -293,16 +294,24 @@ impl Index {
     /// The one copy of a new job's environment. What the job takes counts for its owner from now on.
     pub(super) fn share(&mut self, spec: &JobSpec) -> Arc<Environment> {
         let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
-        let known = self.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known));
-        let shared = known.unwrap_or_else(|| Arc::clone(environment));
-        let of_owners = self.environments.entry(Arc::clone(&shared)).or_default();
-        let n_jobs = of_owners.entry(owner.clone()).or_default();
-        *n_jobs += 1;
-        let usage = self.usage.entry(owner.clone()).or_default();
-        usage.n_jobs += 1;
-        usage.n_bytes += work_bytes(work);
-        if *n_jobs == 1 {
-            usage.n_bytes += environment_bytes(environment);
+        let (shared, of_owners) = match self.environments.entry(Arc::clone(environment)) {
+            Entry::Occupied(entry) => (Arc::clone(entry.key()), entry.into_mut()),
+            Entry::Vacant(entry) => (Arc::clone(environment), entry.insert(BTreeMap::new())),
+        };
+        let mut n_bytes = work_bytes(work);
+        match of_owners.get_mut(owner) {
+            Some(n_jobs) => *n_jobs += 1,
+            None => {
+                of_owners.insert(owner.clone(), 1);
+                n_bytes += environment_bytes(environment);
+            }
+        }
+        match self.usage.get_mut(owner) {
+            Some(usage) => {
+                usage.n_jobs += 1;
+                usage.n_bytes += n_bytes;
+            }
+            None => drop(self.usage.insert(owner.clone(), Usage { n_jobs: 1, n_bytes })),
         }
         shared
     }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use rms_model::settings::Depth;
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Environment, Grant, Inventory, JobId, NodeId, Owner, Settings, Slice, Span, Time};
+use rms_model::{ClusterId, Environment, Grant, Inventory, JobId, NodeId, Settings, Slice, Span, Time};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use apply::Bumped;
@@ -197,16 +197,16 @@ impl State {
 
     /// The jobs of a user, in the order of ids.
     pub(crate) fn owned_by(&self, user: &str) -> impl DoubleEndedIterator<Item = JobId> + '_ {
-        self.index.owned.get(&Owner(user.to_owned())).into_iter().flatten().copied()
+        self.index.owned.get(user).into_iter().flatten().copied()
     }
 
     /// What the jobs of a user take.
-    pub(crate) fn usage_of(&self, owner: &Owner) -> Usage {
+    pub(crate) fn usage_of(&self, owner: &str) -> Usage {
         self.index.usage.get(owner).copied().unwrap_or_default()
     }
 
     /// How many bytes the environment of a new job adds to what its owner's jobs take.
-    pub(crate) fn new_environment_bytes(&self, owner: &Owner, environment: &Environment) -> u64 {
+    pub(crate) fn new_environment_bytes(&self, owner: &str, environment: &Environment) -> u64 {
         let of_owners = self.index.environments.get(environment);
         let is_known = of_owners.is_some_and(|of_owners| of_owners.contains_key(owner));
         if is_known { 0 } else { environment_bytes(environment) }
