@@ -7,10 +7,12 @@ use rms_api::audit::AuditEntry;
 use rms_api::desired::NodeExit;
 use rms_model::settings::SettingError;
 use rms_model::token::TokenState;
-use rms_model::{Allocation, Generation, JobId, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Run, Span, Time};
+use rms_model::{
+    Allocation, ClusterId, Generation, JobId, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Run, Span, Time,
+};
 use thiserror::Error;
 
-use super::{AUDIT_KEPT, Holders, State};
+use super::{AUDIT_KEPT, FreeNodes, Holders, State};
 use crate::state::fact::Fact;
 use crate::state::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
 use crate::state::node::{Node, NodeGhost};
@@ -208,9 +210,7 @@ impl State {
                         sharing: None,
                     });
                 })?;
-                for node in nodes {
-                    self.change_holders(*node, bumped, !has_launcher, |holders| holders.insert(*job))?;
-                }
+                self.change_holders(nodes.iter().copied(), bumped, !has_launcher, |holders| holders.insert(*job))?;
             }
             Fact::ShareRunning { job, node, since } => {
                 self.started_mut(*job)?.shares.insert(*node, Share::Running { since: *since });
@@ -457,26 +457,42 @@ impl State {
         Ok(())
     }
 
-    /// A node changes hands: nothing else of it changes, but what it should be doing does if agents are told of it.
+    /// Nodes change hands: nothing else of them changes, but what they should be doing does if agents are told of it. Those
+    /// that were removed meanwhile are passed over, and the last of them is told.
     pub(super) fn change_holders(
         &mut self,
-        node: NodeId,
+        nodes: impl Iterator<Item = NodeId>,
         bumped: &mut Bumped<'_>,
         is_told: bool,
-        change: impl FnOnce(&mut Holders),
+        change: impl Fn(&mut Holders),
     ) -> Result<(), Misfit> {
-        let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
-        let was_held = !entry.holders.is_empty();
-        change(&mut entry.holders);
-        let is_held = !entry.holders.is_empty();
-        if was_held != is_held && entry.is_open() {
-            self.index.change_free(node, entry, !is_held);
+        let mut outcome = Ok(());
+        // Most nodes of a job are of one cluster.
+        let mut free: Option<(ClusterId, &mut FreeNodes)> = None;
+        for node in nodes {
+            let Some(entry) = self.nodes.get_mut(&node) else {
+                outcome = Err(Misfit::Node(node));
+                continue;
+            };
+            let was_held = !entry.holders.is_empty();
+            change(&mut entry.holders);
+            let is_held = !entry.holders.is_empty();
+            if was_held != is_held && entry.is_open() {
+                if free.as_ref().is_none_or(|(cluster, _)| *cluster != entry.cluster) {
+                    free = self.index.free.get_mut(&entry.cluster).map(|free| (entry.cluster, free));
+                }
+                match &mut free {
+                    Some((_, free)) if is_held => free.remove(node, entry),
+                    Some((_, free)) => free.insert(node, entry),
+                    None => {}
+                }
+            }
+            if is_told {
+                entry.generation = entry.generation.next();
+                bumped.note(node);
+            }
         }
-        if is_told {
-            entry.generation = entry.generation.next();
-            bumped.note(node);
-        }
-        Ok(())
+        outcome
     }
 
     /// Something else is said of a job now.
@@ -547,14 +563,14 @@ impl State {
     pub(super) fn release(
         &mut self,
         job: JobId,
-        mut nodes: impl Iterator<Item = NodeId>,
+        nodes: impl Iterator<Item = NodeId>,
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
-        nodes.try_for_each(|node| match self.change_holders(node, bumped, true, |holders| holders.remove(job)) {
+        match self.change_holders(nodes, bumped, true, |holders| holders.remove(job)) {
             // A node that was removed meanwhile has nothing to give back.
             Ok(()) | Err(Misfit::Node(_)) => Ok(()),
             Err(misfit) => Err(misfit),
-        })
+        }
     }
 
     fn drop_job(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {

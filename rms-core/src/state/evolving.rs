@@ -62,9 +62,7 @@ impl State {
         grants: &BTreeMap<NodeId, Grant>,
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
-        for node in gained {
-            self.change_holders(*node, bumped, true, |holders| holders.insert(job))?;
-        }
+        self.change_holders(gained.iter().copied(), bumped, true, |holders| holders.insert(job))?;
         self.keep_parts(job, freed)?;
         let nodes = self.nodes_after(job, gained, freed);
         let ordered: Vec<_> = gained.iter().map(|node| (*node, self.nodes[node].generation)).collect();

@@ -49,6 +49,10 @@ impl FreeNodes {
     }
 
     fn place(&self, n_features: usize) -> Result<usize, usize> {
+        // Mostly all are alike.
+        if self.by_features.first().is_some_and(|(known, _)| *known == n_features) {
+            return Ok(0);
+        }
         self.by_features.binary_search_by_key(&n_features, |(known, _)| *known)
     }
 }

@@ -199,15 +199,6 @@ impl Index {
         self.hold(job, entry, nodes);
     }
 
-    /// A node of whom nothing changes but its holders is free now, or is no more.
-    pub(super) fn change_free(&mut self, node: NodeId, entry: &Node, is_free: bool) {
-        let Some(free) = self.free.get_mut(&entry.cluster) else { return };
-        match is_free {
-            true => free.insert(node, entry),
-            false => free.remove(node, entry),
-        }
-    }
-
     pub(super) fn insert_node(&mut self, node: NodeId, entry: &Node) {
         self.node_ids.insert(entry.name.clone(), node);
         self.shared.insert_node(node, entry);

@@ -48,15 +48,13 @@ impl State {
         let held = &mut negotiation.ok_or(Misfit::Phase { job, needed: "negotiating under that number" })?.held;
         let before = std::mem::replace(held, nodes.iter().copied().collect());
         let untold = &mut Bumped::Unnoted;
-        for node in nodes.iter().filter(|node| !before.contains(node)) {
-            self.change_holders(*node, untold, false, |holders| holders.insert(job))?;
-        }
-        for node in before.iter().filter(|node| !nodes.contains(node)) {
-            match self.change_holders(*node, untold, false, |holders| holders.remove(job)) {
-                // A node that was removed meanwhile has nothing to give back.
-                Ok(()) | Err(Misfit::Node(_)) => {}
-                Err(misfit) => return Err(misfit),
-            }
+        let gained = nodes.iter().copied().filter(|node| !before.contains(node));
+        self.change_holders(gained, untold, false, |holders| holders.insert(job))?;
+        let freed = before.iter().copied().filter(|node| !nodes.contains(node));
+        match self.change_holders(freed, untold, false, |holders| holders.remove(job)) {
+            // A node that was removed meanwhile has nothing to give back.
+            Ok(()) | Err(Misfit::Node(_)) => {}
+            Err(misfit) => return Err(misfit),
         }
         let started = self.started_mut(job)?;
         started.grants.retain(|node, _| !before.contains(node) || nodes.contains(node) || started.nodes.contains(node));
