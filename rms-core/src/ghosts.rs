@@ -23,6 +23,9 @@ impl Context {
         let Some(started) = self.state().jobs()[&job].started() else { return BTreeMap::new() };
         let settings = self.state().settings();
         let is_same_for_all = settings.fair_start_at.is_empty() && settings.ghosts == GhostRule::Always;
+        if is_same_for_all && settings.fair_start.is_zero() {
+            return BTreeMap::new();
+        }
         if is_same_for_all {
             let first = started.nodes.first().and_then(|node| self.state().nodes().get(node));
             return first.into_iter().map(|node| (node.cluster, now + settings.fair_start)).collect();

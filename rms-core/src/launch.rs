@@ -152,7 +152,7 @@ impl Context {
             self.bumped.clear();
             return;
         }
-        for node in std::mem::take(&mut self.bumped) {
+        while let Some(node) = self.bumped.pop_first() {
             let Some(entry) = self.state().nodes().get(&node) else { continue };
             if !entry.is_connected() {
                 continue;

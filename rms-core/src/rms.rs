@@ -156,12 +156,14 @@ impl Rms {
         let lost = state.longest_away().map(|(since, _)| since + state.settings().node_lost_after);
         let expected = state.longest_expected().map(|(since, _)| since + state.settings().restart_grace);
         let ghost = state.next_ghost().map(|(until, _)| until);
-        let ghost = ghost.into_iter().chain(state.node_ghosts().next().map(|(until, _)| until)).min();
+        let node_ghost = state.node_ghosts().next().map(|(until, _)| until);
         let begin = state.next_begin().map(|(at, _)| at);
         let launcher = state.next_launcher_deadline();
-        let negotiation = [self.negotiators.next_wake(), self.negotiators.next_offer()].into_iter().flatten().min();
+        let (wake, offer) = (self.negotiators.next_wake(), self.negotiators.next_offer());
         let (pass, stage) = (self.context.next_pass(), self.context.next_stage());
-        [pass, lost, expected, ghost, begin, launcher, stage, negotiation].into_iter().flatten().min()
+        let jobs = earlier(earlier(pass, stage), earlier(begin, launcher));
+        let nodes = earlier(earlier(lost, expected), earlier(ghost, node_ghost));
+        earlier(earlier(jobs, nodes), earlier(wake, offer))
     }
 
     pub fn state(&self) -> &State {
@@ -251,5 +253,12 @@ impl Rms {
 
     pub(crate) fn admin(&mut self) -> Admin<'_> {
         Admin { jobs: self.jobs() }
+    }
+}
+
+fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

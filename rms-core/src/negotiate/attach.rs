@@ -277,7 +277,7 @@ impl Negotiations<'_> {
 
     /// The nodes of each application that were changed by this event are told once.
     pub(super) fn tell_moves(&mut self, now: Time, step: &mut Step) {
-        for job in std::mem::take(&mut self.context.moved) {
+        while let Some(job) = self.context.moved.pop_first() {
             if self.negotiators.attached.contains_key(&job) {
                 let notice = NegotiatorNotice::Holding(Box::new(self.holding_of(now, job)));
                 step.order(Effect::TellNegotiator { job, notice });

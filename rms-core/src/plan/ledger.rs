@@ -22,7 +22,8 @@ use crate::state::node::{Node, NodeGhost};
 pub(super) struct Ledger<'a> {
     /// `None`: every usable node.
     eligible: Option<BTreeSet<NodeId>>,
-    pub(super) capacity: BTreeMap<ClusterId, u32>,
+    /// A cluster that is absent has none.
+    pub(super) capacity: Cow<'a, BTreeMap<ClusterId, u32>>,
     /// That of the state, until something is added.
     pub(super) view: Cow<'a, View>,
     /// What the searches of this pass have shown, for clusters whose profile is long.
@@ -39,8 +40,7 @@ const MANY_STEPS: usize = 256;
 impl<'a> Ledger<'a> {
     /// The nodes that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &'a State, now: Time, without: Option<JobId>) -> Ledger<'a> {
-        let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        let mut ledger = Ledger::bare(None, capacity);
+        let mut ledger = Ledger::bare(None, Cow::Borrowed(state.usable()));
         let is_regular = without.is_none() && state.occupation().is_regular(now);
         ledger.view = match is_regular {
             true => Cow::Borrowed(state.occupation().busy()),
@@ -51,14 +51,14 @@ impl<'a> Ledger<'a> {
 
     /// These nodes, all of them usable.
     pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>, without: Option<JobId>) -> Ledger<'a> {
-        let mut capacity: BTreeMap<ClusterId, u32> = state.clusters().keys().map(|cluster| (*cluster, 0)).collect();
+        let mut capacity: BTreeMap<ClusterId, u32> = BTreeMap::new();
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        Ledger::bare(Some(eligible), capacity).over(state, now, without)
+        Ledger::bare(Some(eligible), Cow::Owned(capacity)).over(state, now, without)
     }
 
-    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger<'a> {
+    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: Cow<'a, BTreeMap<ClusterId, u32>>) -> Ledger<'a> {
         let view = Cow::Owned(View::new());
         Ledger { eligible, capacity, view, frontiers: BTreeMap::new(), digests: None, has_shrunk: false }
     }
@@ -353,7 +353,7 @@ pub(super) fn holds(
     now: Time,
     cluster: ClusterId,
 ) -> impl Iterator<Item = (JobId, JobState, bool, Block)> + '_ {
-    let all = Ledger::bare(None, BTreeMap::new());
+    let all = Ledger::bare(None, Cow::Owned(BTreeMap::new()));
     let ghosts = node_ghosts(state, now).filter(move |(node, _)| state.nodes()[node].cluster == cluster);
     // Nodes that one application has given back together are one block.
     let mut given_back: BTreeMap<(JobId, Time, Time), i64> = BTreeMap::new();
@@ -439,7 +439,7 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger = Ledger::bare(None, capacity);
+        let mut ledger = Ledger::bare(None, Cow::Owned(capacity));
         let mut dice = Dice::new(7);
         let mut roll = |n: u64| dice.below(n);
         for number in 0..3000 {

@@ -18,7 +18,7 @@ use super::{Blocked, Placed, Shortage};
 use crate::state::State;
 use crate::state::job::{Promise, Started};
 use crate::state::node::Node;
-use crate::state::{constraint_of, takes_any_nodes};
+use crate::state::{asks_nothing, constraint_of, takes_any_nodes};
 
 /// Looks at the views as they fill up.
 pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
@@ -47,7 +47,8 @@ pub(super) struct Pass<'a> {
     pub(super) special: BTreeMap<Constraint, Ledger<'a>>,
     /// Slices that launchers look for.
     pub(super) watches: Watches<'a>,
-    /// Which constraint stands for one met before; none if every usable node meets it.
+    /// Which constraint stands for one met before; none if every usable node meets it, as they all do the one that asks
+    /// for nothing, which is not listed.
     pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
     placed: Vec<Taken>,
@@ -65,6 +66,8 @@ pub(super) struct Pass<'a> {
     kept: BTreeSet<NodeId>,
     /// Free nodes left, over all clusters; of those that are shared by cores, logical CPUs.
     pub(super) n_free: usize,
+    /// Nobody is placed behind this one: what it takes need not be shown.
+    pub(super) is_last: bool,
 }
 
 /// Nodes that would be held, too, or with a `sign` of -1 no more.
@@ -134,7 +137,7 @@ impl<'a> Pass<'a> {
             all: Ledger::of_all(state, now, None),
             special: BTreeMap::new(),
             watches: Watches::default(),
-            stands_for: BTreeMap::from([(Constraint::default(), None)]),
+            stands_for: BTreeMap::new(),
             placed: Vec::new(),
             taken: Vec::new(),
             n_taken: BTreeMap::new(),
@@ -143,6 +146,7 @@ impl<'a> Pass<'a> {
             freed: BTreeMap::new(),
             kept: BTreeSet::new(),
             n_free,
+            is_last: false,
         };
         // Nodes that a running application will need, and can use no others, are kept from the first one on.
         let counted = state.evolved().filter(|(.., started)| !state.is_shared(cluster_of(&started.request)));
@@ -327,7 +331,9 @@ impl<'a> Pass<'a> {
                 let slices = grids::slices(&places);
                 let row = row.into_iter().map(|place| place.node).collect();
                 let (request_of, nodes_of) = (request.clone(), Some(nodes.clone()));
-                self.add(Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences });
+                let taken = Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences };
+                self.add_shares(&taken, 1);
+                self.placed.push(taken);
                 Some(Placed::Now { request, nodes, slices, row, fit })
             }
             Take::NotFree | Take::Kept(_) => None,
@@ -507,13 +513,11 @@ impl<'a> Pass<'a> {
         ledger::joint_hole(&ledgers, request, (from, None)).map_or(from, |(start, _)| start)
     }
 
-    fn add(&mut self, taken: Taken) {
-        self.add_shares(&taken, 1);
-        self.placed.push(taken);
-    }
-
     /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
     fn add_shares(&mut self, taken: &Taken, sign: i64) {
+        if self.is_last {
+            return;
+        }
         self.take_places_of(taken, sign);
         let times = (taken.at, taken.at + taken.request.wall);
         self.licences.take(&taken.licences, &taken.request, times, sign);
@@ -598,7 +602,7 @@ impl<'a> Pass<'a> {
 
     /// Makes sure that a ledger exists for a constraint that excludes some nodes.
     pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
-        if self.stands_for.contains_key(constraint) {
+        if asks_nothing(constraint) || self.stands_for.contains_key(constraint) {
             return;
         }
         let eligible = ledger::eligible(self.state, constraint);

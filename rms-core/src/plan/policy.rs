@@ -288,9 +288,11 @@ impl<'a, 'l> Walk<'a, 'l> {
     fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, scope: Scope) {
         let mut head_waits = false;
         let mut waiting = Vec::new();
+        let mut jobs = jobs.peekable();
         let only_starts = scope.is_of_starts();
         let are_many = scope == Scope::Starts && self.state.n_queued() > FEW && self.state.n_promised() == 0;
-        for (job, demand) in jobs {
+        while let Some((job, demand)) = jobs.next() {
+            self.pass.is_last = only_starts && self.look.is_none() && jobs.peek().is_none();
             if only_starts && head_waits && self.look.is_none() {
                 if self.pass.n_free == 0 {
                     break;

@@ -1,5 +1,7 @@
 //! What the nodes of a job must have, and what it takes of them.
 
+use std::sync::LazyLock;
+
 use rms_model::job::Constraint;
 use rms_model::{ClusterId, Devices, Inventory, JobSpec, Mebibytes, Request, Slice, Span};
 
@@ -29,9 +31,13 @@ pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
         && resources.devices_in_all.is_empty()
         && resources.licences.is_empty()
         && !resources.one_thread_a_core;
-    is_plain
-        && spec.constraint == Constraint::default()
-        && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
+    is_plain && asks_nothing(&spec.constraint) && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
+}
+
+/// Does every node have it?
+pub(crate) fn asks_nothing(constraint: &Constraint) -> bool {
+    static NOTHING: LazyLock<Constraint> = LazyLock::new(Constraint::default);
+    *constraint == *NOTHING
 }
 
 /// What every node must have if the job starts with this size: CPUs, memory and devices for its share of the tasks, if

@@ -42,7 +42,7 @@ pub use apply::Misfit;
 pub use check::Violation;
 pub use constraint::Piece;
 pub(crate) use constraint::{
-    constraint_of, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes, within,
+    asks_nothing, constraint_of, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes, within,
 };
 pub(crate) use evolving::spread;
 use free::FreeNodes;
@@ -331,6 +331,11 @@ impl State {
 
     pub(crate) fn n_free(&self, cluster: ClusterId) -> usize {
         self.index.free.get(&cluster).map_or(0, FreeNodes::len)
+    }
+
+    /// How many nodes may be planned with, of each cluster that has such nodes.
+    pub(crate) fn usable(&self) -> &BTreeMap<ClusterId, u32> {
+        &self.index.usable
     }
 
     /// How many nodes of a cluster may be planned with.

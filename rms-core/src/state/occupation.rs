@@ -54,22 +54,22 @@ impl Occupation {
             Phase::Ghost(ghost) => (&ghost.request, ghost.done_at, ghost.until),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
         };
-        let promised: Vec<NodeId> = entry.promised_nodes().collect();
-        let is_whole = entry.nodes().len() == request.n_nodes() as usize && promised.is_empty();
-        let is_guest = entry.sharing().is_some_and(|sharing| !sharing.mates.is_empty());
-        let counts = if all_usable && is_whole && !is_guest {
-            let counts = request.nodes.iter().filter(|(cluster, _)| shared.get(**cluster).is_none());
-            counts.map(|(cluster, nodes)| (*cluster, i64::from(*nodes))).collect()
-        } else {
-            // Where it is a guest, the node is its owner's.
-            usable(entry.own_nodes().chain(promised), nodes, shared)
-        };
         // The ghost of an application over several clusters may leave one before the others.
         let until_in = |cluster: ClusterId| match &entry.phase {
             Phase::Ghost(ghost) => ghost.until_in(cluster),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => until,
         };
-        let nodes: Vec<_> = counts.into_iter().map(|(cluster, nodes)| (cluster, until_in(cluster), nodes)).collect();
+        let held_in = |(cluster, nodes): (ClusterId, i64)| (cluster, until_in(cluster), nodes);
+        let is_whole = entry.nodes().len() == request.n_nodes() as usize && entry.promised_nodes().next().is_none();
+        let is_guest = entry.sharing().is_some_and(|sharing| !sharing.mates.is_empty());
+        let nodes: Vec<_> = if all_usable && is_whole && !is_guest {
+            let counts = request.nodes.iter().filter(|(cluster, _)| shared.get(**cluster).is_none());
+            counts.map(|(cluster, nodes)| held_in((*cluster, i64::from(*nodes)))).collect()
+        } else {
+            // Where it is a guest, the node is its owner's.
+            let counts = usable(entry.own_nodes().chain(entry.promised_nodes()), nodes, shared);
+            counts.into_iter().map(held_in).collect()
+        };
         let until = nodes.iter().map(|(_, until, _)| *until).min().unwrap_or(until);
         let held = Held { from, until, nodes };
         self.add(&held, 1);
@@ -161,11 +161,11 @@ fn add_block(view: &mut View, cluster: ClusterId, block: Block) {
 }
 
 /// How many of them may be planned with, by cluster.
-fn usable(held: impl Iterator<Item = NodeId>, nodes: &Nodes, shared: &Shared) -> Vec<(ClusterId, i64)> {
+fn usable(held: impl Iterator<Item = NodeId>, nodes: &Nodes, shared: &Shared) -> BTreeMap<ClusterId, i64> {
     let mut counts: BTreeMap<ClusterId, i64> = BTreeMap::new();
     let is_counted = |entry: &&Node| entry.is_usable() && shared.get(entry.cluster).is_none();
     for entry in held.filter_map(|node| nodes.get(&node)).filter(is_counted) {
         *counts.entry(entry.cluster).or_default() += 1;
     }
-    counts.into_iter().collect()
+    counts
 }
