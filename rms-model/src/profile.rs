@@ -286,6 +286,42 @@ impl Profile {
         Some(start)
     }
 
+    /// The first instant from `from` on with at most `limit` nodes. `None` if that never comes, which is only so for a
+    /// negative limit.
+    pub fn first_within(&self, limit: i64, from: Time) -> Option<Time> {
+        let Some(place) = self.steps.at(from).filter(|place| self.steps.step(*place).nodes > limit) else {
+            return Some(from);
+        };
+        let free = self.steps.next_within(limit, self.steps.after(place)?)?;
+        Some(self.steps.step(free).from)
+    }
+
+    /// Is there no start during `[from, before)` from which on at most `limit` nodes are busy for `span`, or until `until`?
+    pub fn is_full(&self, limit: i64, span: Span, (from, before, until): (Time, Time, Time)) -> bool {
+        if limit < 0 {
+            return true;
+        }
+        let (mut start, mut here) = (from, self.steps.at(from));
+        while start < before {
+            if let Some(above) = here.filter(|here| self.steps.step(*here).nodes > limit) {
+                // The last step is 0 nodes, so what is above the limit has a successor.
+                let Some(free) = self.steps.after(above).and_then(|next| self.steps.next_within(limit, next)) else {
+                    return true;
+                };
+                (start, here) = (self.steps.step(free).from, Some(free));
+                continue;
+            }
+            let end = (start + span).min(until);
+            let last = self.steps.at(end - Span::from_millis(1)).filter(|_| start < end);
+            let first = here.or_else(|| self.steps.first());
+            let above = first.zip(last).and_then(|(first, last)| self.steps.last_above(limit, first, last));
+            let Some(next) = above.and_then(|above| self.steps.after(above)) else { return false };
+            // All starts before its end fail by this step.
+            (start, here) = (self.steps.step(next).from, Some(next));
+        }
+        true
+    }
+
     /// The step that ends at `time` or holds the instant before it.
     pub fn step_before(&self, time: Time) -> Option<Step> {
         self.steps.at(time - Span::from_millis(1)).map(|place| self.steps.step(place))

@@ -252,7 +252,7 @@ impl<'a> Ledger<'a> {
     pub(super) fn first_free(&self, cluster: ClusterId, nodes: u32, from: Time) -> Time {
         let limit = i64::from(self.capacity_of(cluster)) - i64::from(nodes);
         let first = match self.view.get(&cluster) {
-            Some(profile) => profile.free_from(limit, Span::ZERO, from),
+            Some(profile) => profile.first_within(limit, from),
             None => (limit >= 0).then_some(from),
         };
         first.unwrap_or(Time::NEVER)
@@ -267,19 +267,7 @@ impl<'a> Ledger<'a> {
         (from, before, until): (Time, Time, Time),
     ) -> bool {
         let limit = i64::from(self.capacity_of(cluster)) - i64::from(wanted);
-        let Some(profile) = self.view.get(&cluster) else { return limit < 0 };
-        let mut start = from;
-        while start < before {
-            let Some(free) = profile.free_from(limit, Span::ZERO, start) else { return true };
-            if free >= before {
-                return true;
-            }
-            match profile.last_above(limit, free, (free + wall).min(until)) {
-                Some(full_until) => start = full_until,
-                None => return false,
-            }
-        }
-        true
+        self.view.get(&cluster).map_or(limit < 0, |profile| profile.is_full(limit, wall, (from, before, until)))
     }
 
     /// The step that leaves fewer than `wanted` nodes of a cluster free for `wall`.

@@ -377,7 +377,7 @@ impl<'a> Pass<'a> {
         }
         if let Some(with_promises) = self.state.occupation().with_promises() {
             let is_overfull = |(cluster, profile): (&ClusterId, &Profile)| {
-                profile.max(self.now, Time::NEVER) > i64::from(self.all.capacity_of(*cluster))
+                profile.first_above(self.all.capacity_of(*cluster).into(), self.now).is_some()
             };
             if with_promises.iter().any(is_overfull) {
                 return false;

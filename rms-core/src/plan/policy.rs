@@ -19,7 +19,7 @@ use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
 use super::{Placed, Placement, Plan, Scope};
 use crate::state::job::Job;
-use crate::state::{Demand, PlainDemand, Room, State};
+use crate::state::{Demand, PlainDemand, QueueKey, Room, State};
 
 /// A shorter queue is walked over before it is known for how long nodes stay free.
 const FEW: usize = 16;
@@ -142,6 +142,9 @@ struct Slot {
     held: Held,
     outcome: Option<Placed>,
 }
+
+/// Those that were looked at.
+type Slots = BTreeMap<JobId, Slot>;
 
 /// What an application holds in the view.
 #[derive(Clone)]
@@ -286,9 +289,9 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, scope: Scope) {
+        let mut jobs = jobs.peekable();
         let mut head_waits = false;
         let mut waiting = Vec::new();
-        let mut jobs = jobs.peekable();
         let only_starts = scope.is_of_starts();
         let are_many = scope == Scope::Starts && self.state.n_queued() > FEW && self.state.n_promised() == 0;
         while let Some((job, demand)) = jobs.next() {
@@ -398,7 +401,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             }
             Scope::Estimates | Scope::Views => false,
         };
-        let mut slots: BTreeMap<JobId, Slot> = BTreeMap::new();
+        let mut slots = Slots::default();
         // Where nodes are shared, promises name them: each is taken by itself, and holds unless one of them does not.
         let mut keeps_promises = scope == Scope::Arrivals && self.look.is_none();
         if !may_pass_by {
@@ -424,13 +427,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         let few = if are_few { arrivals::of_conservative(self.state, self.now) } else { None };
         let mut has_moved = match few {
             None => self.sweep(jobs.clone(), &mut slots, &mut stays),
-            Some(few) => {
-                let has_moved = self.sweep(few.iter().copied(), &mut slots, &mut stays);
-                if !has_moved {
-                    return self.keep_outcomes(few.into_iter(), slots);
-                }
-                has_moved
-            }
+            Some(few) => self.sweep(few.into_iter(), &mut slots, &mut stays),
         };
         // What one lets go of may let another, even one before it, move forward: until nobody moves.
         while has_moved {
@@ -441,12 +438,20 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     /// Everybody has his place.
-    fn keep_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, mut slots: BTreeMap<JobId, Slot>) {
-        for (job, demand) in jobs {
-            // Who was passed by keeps what was promised.
-            if slots.is_empty() && self.look.is_none() {
-                break;
+    fn keep_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, mut slots: Slots) {
+        if self.look.is_none() {
+            // Who was passed by keeps what was promised, and has no outcome.
+            let state = self.state;
+            let keyed = slots.into_iter().filter_map(|(job, slot)| Some((state.demand(job)?.0, slot)));
+            let mut keyed: Vec<(QueueKey, Slot)> = keyed.collect();
+            keyed.sort_unstable_by_key(|(key, _)| *key);
+            for (QueueKey { job, .. }, Slot { held, outcome }) in keyed {
+                let view = (self.shows)(job).then(|| self.view_without(job, &held));
+                self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
             }
+            return;
+        }
+        for (job, demand) in jobs {
             let passed_by = || Slot { held: Held::promised(demand), outcome: None };
             let Slot { held, outcome } = slots.remove(&job).unwrap_or_else(passed_by);
             self.look_without(job, &held);
@@ -461,12 +466,7 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     /// Each in order lets go of what it holds and takes the first hole. Did that move anyone forward?
-    fn sweep(
-        &mut self,
-        jobs: impl Iterator<Item = (JobId, &'a Demand)>,
-        slots: &mut BTreeMap<JobId, Slot>,
-        stays: &mut Stays,
-    ) -> bool {
+    fn sweep(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, slots: &mut Slots, stays: &mut Stays) -> bool {
         let mut has_moved = false;
         for (job, demand) in jobs {
             let slot = slots.get_mut(&job);
