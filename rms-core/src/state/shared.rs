@@ -97,9 +97,11 @@ impl Room {
     pub(crate) fn take(&mut self, piece: &Piece, sign: i64) {
         self.cores -= sign * i64::from(piece.slice.cores);
         self.memory -= sign * memory_of(piece.slice.memory);
-        for (name, count) in piece.slice.devices.iter() {
-            if let Some(left) = self.devices.get_mut(name) {
-                *left -= sign * i64::from(count);
+        if !self.devices.is_empty() {
+            for (name, count) in piece.slice.devices.iter() {
+                if let Some(left) = self.devices.get_mut(name) {
+                    *left -= sign * i64::from(count);
+                }
             }
         }
         self.n_holders = self.n_holders.saturating_add_signed(sign as i32);
@@ -186,7 +188,8 @@ impl Line {
 
     fn remove(&mut self, job: JobId) {
         let Some(idx) = self.holds.iter().position(|hold| hold.job == job) else { return };
-        let hold = self.holds.remove(idx);
+        let is_only = self.holds.len() == 1;
+        let Some(hold) = (if is_only { self.holds.pop() } else { Some(self.holds.remove(idx)) }) else { return };
         self.room.take(&hold.piece, -1);
         if let Some(grant) = &hold.grant {
             self.cores.remove_all(&grant.cores);
@@ -459,40 +462,46 @@ impl Shared {
             return;
         }
         let (mut held, mut part) = (Held::default(), Arc::default());
+        // Most jobs have what they were granted until their time is over.
+        let steady = entry.started().filter(|started| started.evolved.is_none() && started.sharing.is_none());
         // With how many nodes it is the last to leave, for ends that follow one another.
         let mut ends: Vec<((ClusterId, Time), i64)> = Vec::new();
         let evolved = entry.started().and_then(|started| started.evolved.as_ref());
         let leaving = evolved.map(|evolved| &evolved.leaving);
         let row = entry.started().map_or(&[][..], Started::row);
-        let places: BTreeMap<NodeId, usize> = row.iter().enumerate().map(|(place, node)| (*node, place)).collect();
+        let row: BTreeMap<NodeId, usize> = row.iter().enumerate().map(|(place, node)| (*node, place)).collect();
         for node in entry.held() {
-            let place = |(cluster, shared): (&ClusterId, &SharedCluster)| Some((*cluster, shared.line_idx(node).ok()?));
-            let Some((cluster, idx)) = self.clusters.iter().find_map(place) else { continue };
-            let Some(shared) = self.clusters.get_mut(&cluster) else { continue };
+            let mut places = self.clusters.iter_mut().filter_map(|(cluster, shared)| {
+                let idx = shared.line_idx(node).ok()?;
+                Some((*cluster, shared, idx))
+            });
+            let Some((cluster, shared, idx)) = places.next() else { continue };
             let left_at = leaving.and_then(|leaving| leaving.get(&node));
             let until = match &entry.phase {
                 Phase::Ghost(ghost) => ghost.until_in(cluster),
                 // It should be gone: who stays too long is planned with by those who read this.
                 Phase::Started(started) => left_at.copied().unwrap_or_else(|| {
-                    let kept = places.get(&node).and_then(|place| Some(evolved?.course.kept_until(*place)));
+                    let kept = row.get(&node).and_then(|place| Some(evolved?.course.kept_until(*place)));
                     kept.unwrap_or(started.at + started.request.wall)
                 }),
                 Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
             };
-            let inventory = &shared.kinds[shared.lines[idx].1.kind];
-            let grant = entry.part_of(node, inventory);
-            // What is lent is its owner's for all who plan, and no guest's.
-            let planned = match entry.started() {
-                Some(started) if started.sharing.is_some() => started.own_part_of(&entry.spec, node, inventory),
-                Some(_) | None => grant.clone(),
+            let kind = shared.lines[idx].1.kind;
+            let inventory = &shared.kinds[kind];
+            let grant = match steady {
+                Some(started) => started.grants.get(&node).cloned(),
+                None => entry.part_of(node, inventory),
             };
-            let piece = match &planned {
+            // What is lent is its owner's for all who plan, and no guest's.
+            let lent = entry.started().filter(|started| started.sharing.is_some());
+            let own = lent.map(|started| started.own_part_of(&entry.spec, node, inventory));
+            let piece = match own.as_ref().unwrap_or(&grant) {
                 Some(grant) if entry.is_guest_on(node) => {
                     let slice = Slice { cores: 0, ..grant.amount() };
                     alike(&mut part, Piece { slice, is_whole: false })
                 }
                 Some(grant) => alike(&mut part, Piece { slice: grant.amount(), is_whole: false }),
-                None => Arc::clone(&shared.wholes[shared.lines[idx].1.kind]),
+                None => Arc::clone(&shared.wholes[kind]),
             };
             let grant = grant.map(Box::new);
             let [before, last] = shared.edit(idx, |line| line.add(Hold { until, job, piece, grant }));
@@ -520,12 +529,15 @@ impl Shared {
     /// It holds them no more.
     pub(super) fn let_go(&mut self, job: JobId) {
         let Some(Held { nodes, ends }) = self.held.remove(&job) else { return };
-        for (cluster, node) in nodes {
-            let Some(shared) = self.clusters.get_mut(&cluster) else { continue };
-            let Ok(idx) = shared.line_idx(node) else { continue };
-            let [before, last] = shared.edit(idx, |line| line.remove(job));
-            // Its own ends are dropped below.
-            last.filter(|_| before != last).into_iter().for_each(|last| shared.count_last(last, 1));
+        for alike in nodes.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some((cluster, _)) = alike.first() else { continue };
+            let Some(shared) = self.clusters.get_mut(cluster) else { continue };
+            for (_, node) in alike {
+                let Ok(idx) = shared.line_idx(*node) else { continue };
+                let [before, last] = shared.edit(idx, |line| line.remove(job));
+                // Its own ends are dropped below.
+                last.filter(|_| before != last).into_iter().for_each(|last| shared.count_last(last, 1));
+            }
         }
         for (cluster, until) in ends {
             if let Some(shared) = self.clusters.get_mut(&cluster) {
