@@ -322,7 +322,13 @@ impl<'a, W: Workload> Batch<'a, W> {
         }
         self.ends.push(Reverse((ended, job, run)));
         let submitted = self.workload.submit(job_idx);
-        let share = entry.map_or(0.0, |entry| nodes.iter().map(|node| share(self.rms.state(), entry, *node)).sum());
+        let share = match entry {
+            Some(entry) if !entry.grants().is_empty() => {
+                nodes.iter().map(|node| share(self.rms.state(), entry, *node)).sum()
+            }
+            // All of each.
+            Some(_) | None => f64::from(n_nodes),
+        };
         let node_time = Span::from_millis((ended.since(at).as_millis() as f64 * share) as i64);
         if let Some(schedule) = &mut self.schedule {
             schedule.begin(job, job_idx, submitted, at, self.rms.state());

@@ -90,27 +90,42 @@ pub(super) fn lines(
 /// what is wrong with them.
 fn plain_numbers(line: &[u8]) -> Option<[f64; N_FIELDS]> {
     let mut numbers = [0.0; N_FIELDS];
-    let mut bytes = line.iter().copied().peekable();
+    let mut bytes = line.iter();
+    // A line that ends without its break ends as one with it does.
+    let mut next = || bytes.next().copied().unwrap_or(b'\n');
     for number in &mut numbers {
-        while bytes.next_if(|byte| matches!(byte, b' ' | b'\t')).is_some() {}
-        let is_negative = bytes.next_if_eq(&b'-').is_some();
-        let (mut digits, mut n_digits, mut n_decimals) = (0_i64, 0, None::<usize>);
-        let end = loop {
-            match bytes.next() {
-                Some(digit @ b'0'..=b'9') if n_digits < MOST_DIGITS => {
-                    digits = digits * 10 + i64::from(digit - b'0');
-                    n_digits += 1;
-                    n_decimals = n_decimals.map(|n_decimals| n_decimals + 1);
-                }
-                Some(b'.') if n_digits > 0 && n_decimals.is_none() => n_decimals = Some(0),
-                end => break end,
+        let mut byte = next();
+        while matches!(byte, b' ' | b'\t') {
+            byte = next();
+        }
+        let is_negative = byte == b'-';
+        if is_negative {
+            byte = next();
+        }
+        let (mut digits, mut n_whole, mut n_decimals) = (0_i64, 0, 0);
+        while byte.is_ascii_digit() {
+            digits = digits.wrapping_mul(10).wrapping_add(i64::from(byte - b'0'));
+            n_whole += 1;
+            byte = next();
+        }
+        let has_decimals = byte == b'.';
+        if has_decimals {
+            byte = next();
+            while byte.is_ascii_digit() {
+                digits = digits.wrapping_mul(10).wrapping_add(i64::from(byte - b'0'));
+                n_decimals += 1;
+                byte = next();
             }
-        };
-        let is_plain = n_digits > 0 && n_decimals != Some(0) && end.is_none_or(|end| end.is_ascii_whitespace());
+        }
+        // What has wrapped around is too long.
+        let is_plain = n_whole > 0
+            && has_decimals == (n_decimals > 0)
+            && n_whole + n_decimals <= MOST_DIGITS
+            && byte.is_ascii_whitespace();
         if !is_plain {
             return None;
         }
-        let magnitude = digits as f64 / POWERS[n_decimals.unwrap_or(0)];
+        let magnitude = if has_decimals { digits as f64 / POWERS[n_decimals] } else { digits as f64 };
         *number = if is_negative && digits > 0 { -magnitude } else { magnitude };
     }
     Some(numbers)
