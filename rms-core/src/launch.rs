@@ -116,11 +116,6 @@ impl Context {
             let entry = &self.state().nodes()[node];
             let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
             let grant = match &started.sharing {
-                // Of whoever has the node alone but for a guest, memory is not counted.
-                Some(sharing) if sharing.lent.contains_key(node) && !started.grants.contains_key(node) => {
-                    let memory = constraint_of(spec, &started.request).memory;
-                    job.part_of(*node, &entry.inventory).map(|part| Grant { memory, ..part })
-                }
                 Some(_) => job.part_of(*node, &entry.inventory),
                 None => started.grants.get(node).cloned(),
             };

@@ -1,6 +1,7 @@
 //! Finds running jobs that lend cores to one that would have to wait (004, §3.2: malleable backfill).
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
@@ -88,6 +89,8 @@ pub(crate) struct Round {
     in_vain: BTreeMap<JobId, InVain>,
     /// Jobs that could lend, and have started at this instant.
     n_started: usize,
+    /// What is left of nodes beside some of these was not known yet.
+    is_early: Cell<bool>,
 }
 
 /// A search for mates that found none. From one pass of an instant to the next those who could lend only become fewer,
@@ -101,7 +104,12 @@ struct InVain {
 
 impl Round {
     pub(crate) fn new(state: &State) -> Round {
-        Round { cut_offs: cut_offs(state), in_vain: BTreeMap::new(), n_started: 0 }
+        Round { cut_offs: cut_offs(state), in_vain: BTreeMap::new(), n_started: 0, is_early: Cell::new(false) }
+    }
+
+    /// Another pass may find mates among those that start now.
+    pub(crate) fn is_early(&self) -> bool {
+        self.is_early.get()
     }
 }
 
@@ -128,8 +136,18 @@ struct Candidate<'a> {
     left: u64,
     /// No guest that asks for more milliseconds ends inside it.
     longest: u64,
-    /// Of one that starts in this very pass, with the cores that it has of each.
-    nodes: Option<Vec<(NodeId, u32)>>,
+    /// Of one that starts in this very pass.
+    starting: Option<Starting>,
+}
+
+/// What a job is about to have.
+struct Starting {
+    /// With the cores that it has of each.
+    nodes: Vec<(NodeId, u32)>,
+    /// The memory of each that it asked for, in MiB.
+    memory: u64,
+    /// It shares some of them with others than its guest.
+    has_parts: bool,
 }
 
 /// What one candidate lends a guest.
@@ -188,7 +206,7 @@ fn running_candidates(state: &State, now: Time) -> Vec<Candidate<'_>> {
         let in_system = (started.at + started.request.wall).since(entry.submitted);
         let left = work.saturating_sub(done);
         let longest = longest_guest(state, lender, left);
-        Some(Candidate { job, lender: Cow::Borrowed(lender), in_system, requested, left, longest, nodes: None })
+        Some(Candidate { job, lender: Cow::Borrowed(lender), in_system, requested, left, longest, starting: None })
     };
     state.lenders().filter_map(candidate).collect()
 }
@@ -244,7 +262,11 @@ impl<'a> Mates<'a> {
                 in_system: (self.now + request.wall).since(entry.submitted),
                 requested: request.wall,
                 left,
-                nodes: Some(cores_of),
+                starting: Some(Starting {
+                    nodes: cores_of,
+                    memory: constraint_of(&entry.spec, request).memory.0,
+                    has_parts: !slices.is_empty(),
+                }),
             });
             self.round.n_started += 1;
         }
@@ -408,7 +430,16 @@ impl<'a> Mates<'a> {
         let constraint = Constraint { cpus: guest.spec.constraint.cpus, ..constraint };
         let is_any = constraint == Constraint::default() && !is_shared;
         let mate = &self.state.jobs()[&candidate.job];
-        let of_mate = mate.started().map(|started| constraint_of(&mate.spec, &started.request).memory.0).unwrap_or(0);
+        let asks_beside = constraint.memory.0 > 0 || !constraint.devices.is_empty();
+        if asks_beside && candidate.starting.as_ref().is_some_and(|starting| starting.has_parts) {
+            self.round.is_early.set(true);
+            return false;
+        }
+        let of_mate = match (&candidate.starting, mate.started()) {
+            (Some(starting), _) => starting.memory,
+            (None, Some(started)) => constraint_of(&mate.spec, &started.request).memory.0,
+            (None, None) => return false,
+        };
         self.nodes(candidate).all(|node| {
             let Some(known) = self.state.nodes().get(&node).filter(|known| known.is_usable()) else { return false };
             if is_any {
@@ -426,11 +457,11 @@ impl<'a> Mates<'a> {
     }
 
     fn nodes<'c>(&'c self, candidate: &'c Candidate<'_>) -> impl Iterator<Item = NodeId> + 'c {
-        let running = match &candidate.nodes {
+        let running = match &candidate.starting {
             Some(_) => &[][..],
             None => self.state.jobs()[&candidate.job].nodes(),
         };
-        let starting = candidate.nodes.iter().flatten().map(|(node, _)| *node);
+        let starting = candidate.starting.iter().flat_map(|starting| &starting.nodes).map(|(node, _)| *node);
         running.iter().copied().chain(starting)
     }
 
@@ -450,8 +481,8 @@ impl<'a> Mates<'a> {
         let n_nodes = candidate.lender.n_nodes;
         self.nodes(candidate).enumerate().map(move |(idx, node)| {
             let inventory = &self.state.nodes()[&node].inventory;
-            let all = match &candidate.nodes {
-                Some(nodes) => nodes[idx].1,
+            let all = match &candidate.starting {
+                Some(starting) => starting.nodes[idx].1,
                 None => mate.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len()),
             };
             let (cores, _) = self.cores_for(guest, node, all, least_cores(&mate.spec, n_nodes, inventory));

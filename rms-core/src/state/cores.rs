@@ -24,7 +24,7 @@ impl Job {
 
 impl Started {
     pub(super) fn part_of(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
-        self.without_lent(node, inventory, self.own_part_of(spec, node, inventory))
+        self.without_lent(spec, node, inventory, self.own_part_of(spec, node, inventory))
     }
 
     /// The same with what it lends.

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::sharing::asked;
-use rms_model::{CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, NodeId, Span, Time};
+use rms_model::{CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, JobSpec, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{Bumped, Misfit, State, cores_asked};
+use super::{Bumped, Misfit, State, constraint_of, cores_asked};
 use crate::state::job::{Job, Phase, Started};
 
 /// Of a job that lends cores, has begun on those of others, or once did.
@@ -142,10 +142,18 @@ impl Started {
     }
 
     /// What is left of its part of a node beside what it lends.
-    pub(super) fn without_lent(&self, node: NodeId, inventory: &Inventory, part: Option<Grant>) -> Option<Grant> {
+    pub(super) fn without_lent(
+        &self,
+        spec: &JobSpec,
+        node: NodeId,
+        inventory: &Inventory,
+        part: Option<Grant>,
+    ) -> Option<Grant> {
         let loan = self.sharing.as_ref().and_then(|sharing| sharing.lent.get(&node));
         let Some(loan) = loan else { return part };
-        let mut part = part.unwrap_or_else(|| Grant::whole(inventory));
+        // Of a node that it has alone but for a guest, it keeps the memory that it asked for.
+        let all = || Grant { memory: constraint_of(spec, &self.request).memory, ..Grant::whole(inventory) };
+        let mut part = part.unwrap_or_else(all);
         part.cores.remove_all(&loan.cores);
         Some(part)
     }

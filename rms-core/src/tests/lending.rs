@@ -5,7 +5,7 @@ use rms_api::Call;
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
-use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Role, Span};
+use rms_model::{Identity, Inventory, JobId, Mebibytes, NodeId, Outcome, Role, Span};
 
 use super::World;
 use crate::Event;
@@ -149,6 +149,37 @@ fn a_guest_borrows_cores_for_whole_tasks() {
         submission.resources.share = true;
     });
     assert_eq!((cores_on_first(&world, owner), cores_on_first(&world, guest)), ("0-1".to_owned(), "2-3".to_owned()));
+}
+
+#[test]
+fn memory_of_a_node_is_shared_by_its_owner_and_the_guest_as_they_asked() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        world.set("policy", "slowdown");
+        let memory = Mebibytes(1000);
+        world.joins("n1", Inventory { cores: 4, cpus: 4, memory, ..Inventory::default() }, Vec::new());
+        let asks = |world: &mut World, mins, memory| {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+                submission.resources.share = true;
+                submission.constraint.memory = Mebibytes(memory);
+            })
+        };
+        let owner = asks(&mut world, 60, 600);
+        // Whether it has begun long ago or at this very instant.
+        let large = asks(&mut world, 10, 500);
+        assert!(!world.is_started(large), "{allocation}: there is no room for both");
+        world.now += Span::from_mins(1);
+        world.event(Event::Tick);
+        assert!(!world.is_started(large), "{allocation}: nor later");
+        let small = asks(&mut world, 10, 400);
+        assert_eq!(world.lender_of(small), [owner], "{allocation}");
+        let state = world.rms.state();
+        let inventory = &state.nodes()[&NodeId(1)].inventory;
+        let memory = |job: JobId| state.jobs()[&job].part_of(NodeId(1), inventory).map(|part| part.memory.0);
+        assert_eq!((memory(owner), memory(small)), (Some(600), Some(400)), "{allocation}");
+    }
 }
 
 #[test]
