@@ -74,7 +74,7 @@ pub enum Verb {
     /// Name the nodes that an evolving job frees next
     Free(free::Args),
     /// Ask for more or fewer nodes, or more time, for a running job
-    Negotiate(negotiate::Args),
+    Negotiate(Box<negotiate::Args>),
     /// Report that a job has adapted to its new nodes
     ResizeDone(resize_done::Args),
     /// List negotiations, with every round
@@ -136,7 +136,7 @@ impl Verb {
             Verb::Release(args) => release::run(args, context).await,
             Verb::Evolve(args) => evolve::run(args, context).await,
             Verb::Free(args) => free::run(args, context).await,
-            Verb::Negotiate(args) => negotiate::run(args, context).await,
+            Verb::Negotiate(args) => negotiate::run(*args, context).await,
             Verb::ResizeDone(args) => resize_done::run(args, context).await,
             Verb::Negotiations(args) => negotiations::run(args, context).await,
             Verb::Masks(args) => masks::run(args, context).await,
