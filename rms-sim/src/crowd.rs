@@ -90,6 +90,8 @@ impl Crowd {
         let resources = &mut job.submission.resources;
         (resources.exclusive, resources.packing) =
             (self.shares.chance(10), if self.shares.chance(20) { Packing::Spread } else { Packing::Pack });
+        let changes_size = job.submission.evolving.is_some() || job.submission.malleable.is_some();
+        resources.share = !resources.exclusive && !changes_size && self.shares.chance(60);
         job
     }
 
@@ -245,6 +247,15 @@ impl Crowd {
                     ("policy", "fcfs"),
                     ("policy", "easy"),
                     ("policy", "conservative"),
+                    ("policy", "slowdown"),
+                    ("policy", "slowdown"),
+                    ("policy", "slowdown"),
+                    ("max_slowdown", "infinite"),
+                    ("max_slowdown", "infinite"),
+                    ("max_slowdown", "average"),
+                    ("max_slowdown", "10"),
+                    ("sharing_factor", "0.3"),
+                    ("sharing_factor", "0.5"),
                     ("allocation", "nodes"),
                     ("allocation", "cores"),
                     ("allocation@a", "cores"),

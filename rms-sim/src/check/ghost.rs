@@ -34,6 +34,8 @@ pub(super) struct Ghosts {
     promised: BTreeMap<(JobId, NegotiationId), Vec<NodeId>>,
     /// Nodes that running jobs have given back and of which no ghost was told.
     given_back: BTreeMap<NodeId, JobId>,
+    /// Jobs that are inside others, or have somebody inside them.
+    sharing: BTreeSet<JobId>,
     /// Nodes on which no process of a job is left.
     empty: BTreeSet<(JobId, NodeId)>,
     /// Nobody could ask for these, so they are not kept.
@@ -52,6 +54,7 @@ impl Ghosts {
             ghosts: BTreeMap::new(),
             promised: BTreeMap::new(),
             given_back: BTreeMap::new(),
+            sharing: BTreeSet::new(),
             empty: BTreeSet::new(),
             lost: BTreeSet::new(),
         }
@@ -67,6 +70,19 @@ impl Ghosts {
     fn is_shared(&self, node: NodeId, job: JobId) -> bool {
         let held = self.held.iter().chain(&self.ghosts).filter(|(other, _)| **other != job).map(|(_, nodes)| nodes);
         held.chain(self.promised.values()).any(|nodes| nodes.contains(&node))
+    }
+
+    /// Next it must be told that ghosts keep these nodes, which the job has left.
+    fn expect_ghosts(&mut self, job: JobId, nodes: &[NodeId]) {
+        if self.settings.ghosts != GhostRule::Always {
+            return;
+        }
+        // Of one that others have something of, only a part was given back, which nobody keeps.
+        let kept = nodes.iter().filter(|node| {
+            !self.fair_start(**node).is_zero() && !self.lost.contains(node) && !self.is_shared(**node, job)
+        });
+        let kept: Vec<_> = kept.map(|node| (*node, job)).collect();
+        self.given_back.extend(kept);
     }
 
     /// The server was started: what it was about to tell is lost.
@@ -108,6 +124,15 @@ impl Ghosts {
             self.held.insert(*job, nodes.clone());
             self.empty.retain(|(of, _)| of != job);
         }
+        if let Fact::CpusShared { job, sharing, grants, .. } = fact {
+            self.parts.retain(|(_, of), _| of != job);
+            self.parts.extend(grants.iter().map(|(node, grant)| ((*node, *job), grant.cores.clone())));
+            if sharing.is_active() {
+                self.sharing.insert(*job)
+            } else {
+                self.sharing.remove(job)
+            };
+        }
         if let Fact::CoresSet { job, cores, .. } = fact {
             // Which of them are kept depends on how far the agents have come: here none are.
             self.parts.extend(cores.iter().map(|(node, _)| ((*node, *job), Indices::default())));
@@ -138,15 +163,7 @@ impl Ghosts {
         }
         if let Fact::NodesFreed { job, nodes } = fact {
             self.held.entry(*job).or_default().retain(|node| !nodes.contains(node));
-            // Next it must be told that a ghost keeps them.
-            if self.settings.ghosts == GhostRule::Always {
-                // Of one that others have something of, only a part was given back, which nobody keeps.
-                let kept = nodes.iter().filter(|node| {
-                    !self.fair_start(**node).is_zero() && !self.lost.contains(node) && !self.is_shared(**node, *job)
-                });
-                let kept: Vec<_> = kept.map(|node| (*node, *job)).collect();
-                self.given_back.extend(kept);
-            }
+            self.expect_ghosts(*job, nodes);
         }
         if let Fact::NodesGhosted { job, nodes, at, until } = fact {
             for node in nodes {
@@ -177,6 +194,16 @@ impl Ghosts {
         }
         if let Fact::JobDone { record, ghost_until, .. } = fact {
             let nodes = self.held.remove(&record.job).unwrap_or_default();
+            self.parts.retain(|(_, of), _| *of != record.job || !self.sharing.contains(of));
+            if self.sharing.remove(&record.job) {
+                // Others are on its nodes, and whoever leaves one of them last leaves a ghost there.
+                if *ghost_until != record.ended {
+                    let what = format!("job {}, which shares its nodes, has a ghost until {ghost_until:?}", record.job);
+                    return Err(Rule::Ghost.broken(what));
+                }
+                self.expect_ghosts(record.job, &nodes);
+                return Ok(());
+            }
             let longest = nodes.iter().map(|node| self.fair_start(*node)).max().unwrap_or(Span::ZERO);
             let fair = record.ended + longest;
             let is_wanted = self.settings.ghosts == GhostRule::Always;
@@ -194,6 +221,7 @@ impl Ghosts {
         }
         if let Fact::JobRequeued { job, .. } = fact {
             self.held.remove(job);
+            self.sharing.remove(job);
             self.parts.retain(|(_, of), _| of != job);
         }
         Ok(())

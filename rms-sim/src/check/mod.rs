@@ -16,6 +16,7 @@ mod oversubscription;
 mod releases;
 mod runs;
 mod sizes;
+mod slowed;
 mod stages;
 mod timely;
 mod truth;
@@ -75,6 +76,7 @@ pub enum Rule {
     Delays,
     Cores,
     Losses,
+    Slowed,
     Answers,
     /// [`State::check`].
     State,
@@ -104,6 +106,7 @@ impl fmt::Display for Rule {
             Rule::Delays => "growth delays nobody who waits beyond the tolerance",
             Rule::Cores => "cores that are given back are used until the agents say that they are not",
             Rule::Losses => "a lost node is a shrink for who can go on without it, and for nobody else",
+            Rule::Slowed => "no job that did not opt in is ever slowed (004, §3.3)",
             Rule::Answers => "whoever asks is answered once, with what is durable",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
@@ -129,6 +132,7 @@ pub struct Checks {
     agreement: agreement::Agreement,
     sizes: sizes::SizesAgreed,
     losses: losses::Losses,
+    slowed: slowed::Slowed,
     answers: answers::Answers,
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
@@ -149,6 +153,7 @@ impl Checks {
             agreement: agreement::Agreement::default(),
             sizes: sizes::SizesAgreed::default(),
             losses: losses::Losses::default(),
+            slowed: slowed::Slowed::default(),
             answers: answers::Answers::default(),
             acknowledged: BTreeSet::new(),
             forgotten: Vec::new(),
@@ -262,7 +267,13 @@ impl Checks {
         self.agreement.durable(fact);
         self.sizes.durable(fact, self.delays.state(), state)?;
         self.losses.durable(fact, self.delays.state())?;
+        self.slowed.durable(fact, state)?;
         self.truth.durable(fact)
+    }
+
+    /// Looks at processes.
+    pub(crate) fn nobody_is_slowed(&self, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
+        self.slowed.keeps_cores(state, nodes)
     }
 
     /// How often a job was done, by the journal.

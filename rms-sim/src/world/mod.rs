@@ -413,6 +413,7 @@ impl World {
         check::restored_is_equal(self.journal.shadow(), server.state(), "by its facts")?;
         check::held_is_promised(server.state())?;
         check::used_is_kept(server.state(), &self.nodes)?;
+        self.checks.nobody_is_slowed(server.state(), &self.nodes)?;
         if !is_late {
             check::nothing_is_overdue(server.state(), self.now, server.server_loop.next_timer())?;
         }

@@ -403,6 +403,48 @@ fn an_answer_of_what_is_not_durable_one_too_many_and_one_too_few() {
 
 /// A rule without a story does not compile.
 #[test]
+fn jobs_that_never_said_that_they_share() {
+    let mut world = world_of(1);
+    world.set("allocation", "cores");
+    world.set("policy", "slowdown");
+    world.set("max_slowdown", "infinite");
+    let sharing = |wall| {
+        let mut job = rigid(1, wall).cpus_per_task(4);
+        job.submission.resources.share = true;
+        job
+    };
+    world.submit(sharing(hours(2)).runs(hours(1)));
+    world.after(secs(5));
+    world.submit(sharing(mins(10)).runs(mins(1)));
+    let other = world.submit(rigid(1, hours(1)).cpus_per_task(4));
+    world.after(mins(1));
+    assert_eq!(retold(&world, |_| {}), Ok(()));
+    let lent = world.facts().iter().find(|fact| matches!(fact, Fact::CpusShared { .. }));
+    let mut lent = lent.cloned().expect("somebody has lent something");
+    if let Fact::CpusShared { job, .. } = &mut lent {
+        *job = other;
+    }
+    objects(Rule::Slowed, Checks::new(Settings::default()).slowed.durable(&lent, world.state()));
+
+    let mut world = world_of(1);
+    world.set("allocation", "cores");
+    let job = world.submit(rigid(1, hours(1)).cpus_per_task(2));
+    world.after(secs(5));
+    let began_with = |n_cores| {
+        let mut fact = started(job, Run(1), Time::EPOCH, Request::on_one(ClusterId(1), 1, hours(1)));
+        if let Fact::JobStarted { grants, .. } = &mut fact {
+            let cores = rms_model::Indices::below(n_cores);
+            grants.insert(NodeId(1), rms_model::Grant { cores, ..Default::default() });
+        }
+        let mut checks = Checks::new(Settings::default());
+        checks.slowed.durable(&fact, world.state()).expect("it may begin");
+        checks.nobody_is_slowed(world.state(), &world.nodes)
+    };
+    assert_eq!(began_with(2), Ok(()));
+    objects(Rule::Slowed, began_with(3));
+}
+
+#[test]
 fn every_rule_has_its_story() {
     let story = |rule: Rule| -> fn() {
         match rule {
@@ -426,6 +468,7 @@ fn every_rule_has_its_story() {
             Rule::Delays => nodes_that_are_held_from_one_who_waits_for_them,
             Rule::Cores => cores_that_are_called_free_while_processes_use_them,
             Rule::State => a_state_in_which_two_jobs_have_one_node,
+            Rule::Slowed => jobs_that_never_said_that_they_share,
             Rule::Losses => nodes_that_are_lost_and_missed_or_not_missed,
             Rule::Answers => an_answer_of_what_is_not_durable_one_too_many_and_one_too_few,
             Rule::Spin => more_facts_than_a_small_world_can_have,
