@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, CpuLoans, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner,
-    Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
+    ClusterId, CpuLoans, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner, Policy,
+    Profile, Request, ResourceRequest, Run, Slice, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::audit::AuditEntry;
+pub use crate::masks::LoanLine;
 use crate::masks::NodeMasks;
 use crate::negotiate::{AskOutcome, BudgetLine, Declared, NegotiationLine};
 use crate::refusal::Refused;
@@ -210,19 +211,6 @@ pub struct SharingDetail {
     pub borrowed: Vec<LoanLine>,
     /// Until now.
     pub loans: CpuLoans,
-}
-
-/// Cores of one node that one job has of another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoanLine {
-    pub node: String,
-    /// The other one.
-    pub job: JobId,
-    pub cores: Indices,
-    /// Since when the two share what they have now.
-    pub since: Time,
-    /// The owner's processes have left them.
-    pub is_in_force: bool,
 }
 
 /// How many cores of a node a job has.

@@ -1,9 +1,7 @@
 //! Which CPUs jobs are to use on their nodes, and which their processes may use: the server knows the one, agents see the other.
 
-use rms_model::{Indices, JobId, Owner, Run, checked};
+use rms_model::{Indices, JobId, Owner, Run, Time, checked};
 use serde::{Deserialize, Serialize};
-
-use crate::answer::LoanLine;
 
 /// Of what somebody asks for the masks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +54,19 @@ pub struct JobMasks {
     /// What the agent has seen; absent if it has said nothing, or does not have the job yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<SeenMasks>,
+}
+
+/// Cores of one node that one job has of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoanLine {
+    pub node: String,
+    /// The other one.
+    pub job: JobId,
+    pub cores: Indices,
+    /// Since when the two share what they have now.
+    pub since: Time,
+    /// The owner's processes have left them.
+    pub is_in_force: bool,
 }
 
 /// What the server means a job to have of a node now.
