@@ -57,6 +57,7 @@ impl Jobs<'_> {
     /// looked at; and once somebody has begun inside others, everybody is tried again.
     pub(super) fn share_nodes(&mut self, now: Time, step: &mut Step) {
         let mut round = plan::Round::new(self.state());
+        let mut has_started = false;
         loop {
             let (plan, inside) = plan::plan_sharing(self.state(), now, &mut round);
             for placement in plan.placements {
@@ -65,13 +66,15 @@ impl Jobs<'_> {
                     && is_heard
                 {
                     self.start(now, step, placement.job, request, nodes, &slices);
+                    has_started = true;
                     fit.iter().for_each(|fit| self.context.begin_course(now, step, placement.job, fit, &row));
                 }
             }
             match inside {
                 Some(inside) => self.start_inside(now, step, inside),
                 None => {
-                    self.context.passes.wanted |= round.is_early();
+                    // Of those that only would start, no other pass knows more.
+                    self.context.passes.wanted |= round.is_early() && has_started;
                     return;
                 }
             }
