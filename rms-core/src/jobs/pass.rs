@@ -8,6 +8,7 @@ use crate::effect::Effect;
 use crate::plan::Placed;
 use crate::state::fact::Fact;
 use crate::state::job::Promise;
+use crate::state::node::Node;
 use crate::step::Step;
 
 impl Jobs<'_> {
@@ -33,9 +34,12 @@ impl Jobs<'_> {
                 }
                 // What is promised is one size for one time: an evolving application is placed anew at each pass.
                 Placed::Later { fit: Some(_), .. } => None,
-                // A promise for now that could not be kept for want of nodes is not worth another pass at once.
+                // A promise for now that could not be kept for want of nodes is not worth another pass at once; nor is one
+                // of nodes whose agents are away.
                 Placed::Later { option_idx, at, nodes, .. } => {
-                    let at = if at > now { at } else { now + Span::from_secs(1) };
+                    let is_there = |node| self.state().nodes().get(node).is_some_and(Node::is_connected);
+                    let can_start = at > now && nodes.iter().all(is_there);
+                    let at = if can_start { at } else { at.max(now + Span::from_secs(1)) };
                     Some(Promise { at, option_idx, nodes })
                 }
                 Placed::Never { .. } => None,

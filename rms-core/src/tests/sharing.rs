@@ -303,6 +303,26 @@ fn long_a_promise_on_shared_nodes_is_kept() {
     assert!(n_kept > 100, "{n_kept}");
 }
 
+/// What is promised on them is promised anew by each pass.
+#[test]
+fn nobody_wakes_each_instant_for_nodes_whose_agents_are_expected() {
+    let mut world = shared(&[(8, 0), (8, 0)]);
+    world.set("policy", "conservative");
+    world.set("restart_grace", "10s");
+    world.restart(0);
+    let ask =
+        Ask { nodes: 1, cores: 2, memory: 0, gpus: 0, wall_millis: 60_000, exclusive: false, packing: Packing::Pack };
+    let job = world.asks(ask);
+    for _ in 0..3 {
+        world.event(Event::Tick);
+        let promise = world.rms.state().jobs()[&job].promised.clone().expect("it is planned");
+        assert!(!promise.nodes.is_empty());
+        let next = world.rms.next_timer().expect("there are times to wait for");
+        assert!(next >= world.now + Span::from_millis(900), "{promise:?}, and the next timer is {next:?}");
+        world.now += Span::from_millis(5);
+    }
+}
+
 /// How many have started that were promised a start before.
 fn keep_promises(n_seeds: u64) -> u32 {
     let mut n_kept = 0;

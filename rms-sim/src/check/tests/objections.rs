@@ -401,7 +401,6 @@ fn an_answer_of_what_is_not_durable_one_too_many_and_one_too_few() {
     assert_eq!(checks.nobody_waits(), Ok(()));
 }
 
-/// A rule without a story does not compile.
 #[test]
 fn jobs_that_never_said_that_they_share() {
     let mut world = world_of(1);
@@ -444,6 +443,7 @@ fn jobs_that_never_said_that_they_share() {
     objects(Rule::Slowed, began_with(3));
 }
 
+/// A rule without a story does not compile.
 #[test]
 fn every_rule_has_its_story() {
     let story = |rule: Rule| -> fn() {
