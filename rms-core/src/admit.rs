@@ -105,30 +105,31 @@ pub(crate) fn sizes(
 /// It cannot share CPUs as it says.
 fn check_sharing(state: &State, submission: &Submission, changes_size: bool) -> Result<(), Refusal> {
     let ResourceRequest { share, min_cpus_per_node, cores_per_package, exclusive, .. } = &submission.resources;
-    let is_contradiction = *share && *exclusive;
-    if is_contradiction {
+    if !share {
+        return Ok(());
+    }
+    if *exclusive {
         return Err(Refusal::Malformed(
             "a job has its nodes to itself (--exclusive), or it shares their CPUs (--share), not both",
         ));
     }
-    if *share && changes_size {
+    if changes_size {
         return Err(Refusal::Malformed(
             "a job that gains and gives back nodes lends no CPUs: it shares (--share), or it changes its size, not both",
         ));
     }
-    let most = || {
+    let most = |count: fn(&Inventory) -> u32| {
         let kinds = state.clusters().keys().flat_map(|cluster| state.kinds(*cluster));
-        kinds.map(|(kind, _)| kind.cpus).max().unwrap_or(0)
+        kinds.map(|(kind, _)| count(kind)).max().unwrap_or(0)
     };
-    if *share && *min_cpus_per_node > most() {
-        let most = most();
+    let cpus = most(|kind| kind.cpus);
+    if *min_cpus_per_node > cpus {
         let (tasks, cpus_per_task, place) = (1, *min_cpus_per_node, String::new());
-        return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus: most, place });
+        return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus, place });
     }
-    let largest = state.nodes().values().map(|node| node.inventory.cores_per_package()).max().unwrap_or(0);
-    if *share && *cores_per_package > largest {
-        let wanted = *cores_per_package;
-        return Err(Refusal::PackageTooSmall { wanted, largest });
+    let largest = most(Inventory::cores_per_package);
+    if *cores_per_package > largest {
+        return Err(Refusal::PackageTooSmall { wanted: *cores_per_package, largest });
     }
     Ok(())
 }
