@@ -313,7 +313,7 @@ impl Agent {
             match message.expect("a frame") {
                 Some(ToServer::Ask { seq, ask, .. }) => return (seq, ask),
                 // That the job runs, and how the node is.
-                Some(ToServer::Report(_) | ToServer::Trouble { .. }) => {}
+                Some(ToServer::Report(_) | ToServer::Trouble { .. } | ToServer::Serves { .. }) => {}
                 other => panic!("no question: {other:?}"),
             }
         }
@@ -338,7 +338,7 @@ impl Agent {
                         return report.jobs;
                     }
                 }
-                Some(ToServer::Trouble { reason: None }) => {}
+                Some(ToServer::Trouble { reason: None } | ToServer::Serves { .. }) => {}
                 other => panic!("no report: {other:?}"),
             }
         }
