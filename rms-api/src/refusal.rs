@@ -40,7 +40,9 @@ pub enum Refusal {
         "a node would have to hold {tasks} tasks of {cpus_per_task} CPUs, but the largest node{place} has {cpus} CPUs: ask for more nodes (-N), fewer tasks or fewer CPUs, or let tasks share CPUs (--overcommit)"
     )]
     TooManyCpus { tasks: u32, cpus_per_task: u32, cpus: u32, place: String },
-    #[error("{wanted} cores of each package were asked for, but the largest package of a node has {largest}")]
+    #[error("--min-cpus-per-node {wanted} is more than any node has: the largest has {largest} CPUs")]
+    NodeTooSmall { wanted: u32, largest: u32 },
+    #[error("--cores-per-package {wanted} is more than any package of a node has: the largest has {largest} cores")]
     PackageTooSmall { wanted: u32, largest: u32 },
     #[error(
         "a node would have to hold {tasks} tasks of {cpus_per_task} cores (--hint=nomultithread), but the largest node{place} has {cores} cores: ask for more nodes (-N), fewer tasks or fewer cores (-c), or let tasks use all threads"
@@ -221,7 +223,8 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TooManyNodes { .. } => "too_many_nodes",
         Refusal::NothingAsked => "nothing_asked",
         Refusal::FewerTasksThanNodes { .. } => "fewer_tasks_than_nodes",
-        Refusal::TooManyCpus { .. } | Refusal::TooManyCores { .. } | Refusal::PackageTooSmall { .. } => "too_many_cpus",
+        Refusal::TooManyCpus { .. } | Refusal::TooManyCores { .. } => "too_many_cpus",
+        Refusal::NodeTooSmall { .. } | Refusal::PackageTooSmall { .. } => "too_many_cpus",
         Refusal::CpuLimit { .. } => "cpu_limit",
         Refusal::TooMuchMemory { .. } => "too_much_memory",
         Refusal::NoSuchDevice { .. } => "no_such_device",

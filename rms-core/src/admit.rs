@@ -122,10 +122,9 @@ fn check_sharing(state: &State, submission: &Submission, changes_size: bool) -> 
         let kinds = state.clusters().keys().flat_map(|cluster| state.kinds(*cluster));
         kinds.map(|(kind, _)| count(kind)).max().unwrap_or(0)
     };
-    let cpus = most(|kind| kind.cpus);
-    if *min_cpus_per_node > cpus {
-        let (tasks, cpus_per_task, place) = (1, *min_cpus_per_node, String::new());
-        return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus, place });
+    let largest = most(|kind| kind.cpus);
+    if *min_cpus_per_node > largest {
+        return Err(Refusal::NodeTooSmall { wanted: *min_cpus_per_node, largest });
     }
     let largest = most(Inventory::cores_per_package);
     if *cores_per_package > largest {

@@ -223,6 +223,9 @@ fn what_cannot_be_shared_is_refused() {
         deployment.rms(&[&["submit", "-N", "1"], arguments, &[&script]].concat()).fails(code).stderr
     };
     assert!(refused(&["--share", "--exclusive"], 2).contains("cannot be used with"));
-    assert!(refused(&["--share", "--min-cpus-per-node", "3"], 1).contains("3 CPUs"));
+    assert!(
+        refused(&["--share", "--min-cpus-per-node", "3"], 1)
+            .contains("--min-cpus-per-node 3 is more than any node has")
+    );
     assert!(refused(&["--share", "--malleable", "1-2", "--negotiable"], 1).contains("lends no CPUs"));
 }

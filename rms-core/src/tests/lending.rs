@@ -1,10 +1,10 @@
 //! Jobs that begin on cores which running ones lend, and what becomes of both (004).
 
 use negotiation::Direction;
-use rms_api::Call;
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
+use rms_api::{Call, Refusal};
 use rms_model::{Identity, Inventory, JobId, Mebibytes, NodeId, Outcome, Role, Span};
 
 use super::World;
@@ -132,6 +132,22 @@ fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
     });
     let guest = world.asks_to_share(1, 10, true);
     assert!(world.is_started(owner) && !world.is_started(guest), "it keeps all of both packages");
+}
+
+#[test]
+fn who_would_keep_more_than_there_is_is_refused() {
+    let mut world = lending("cores", 1);
+    let mut refusal = |cpus: u32, cores: u32| {
+        let mut submission = world.submission();
+        submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(1)) }];
+        submission.resources.share = true;
+        (submission.resources.min_cpus_per_node, submission.resources.cores_per_package) = (cpus, cores);
+        let user = Identity::new(Role::User, "ann").expect("a plain name");
+        world.ask_as(user, Call::Submit(Box::new(submission))).err()
+    };
+    assert_eq!(refusal(4, 2), None);
+    assert_eq!(refusal(5, 2), Some(Refusal::NodeTooSmall { wanted: 5, largest: 4 }));
+    assert_eq!(refusal(4, 3), Some(Refusal::PackageTooSmall { wanted: 3, largest: 2 }));
 }
 
 #[test]

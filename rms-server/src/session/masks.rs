@@ -92,7 +92,9 @@ async fn ask(shared: &Shared, node: &str, asked: &MasksAsked) -> Result<MasksSee
 }
 
 fn no_answer(node: &str) -> String {
-    format!("no answer from node {node}: its agent is busy, or its link slow; try again")
+    format!(
+        "no answer from node {node}: its agent is gone or busy, or its link slow: try again, and see 'rms nodes {node}'"
+    )
 }
 
 /// Puts what an agent has seen beside what is meant. Scripts are secrets, and so is what runs in them.
