@@ -169,27 +169,29 @@ fn a_guest_borrows_cores_for_whole_tasks() {
 
 #[test]
 fn memory_of_a_node_is_shared_by_its_owner_and_the_guest_as_they_asked() {
-    for allocation in ["nodes", "cores"] {
+    // An owner of a whole node, and guests that ask for all of one, or for a core.
+    for (allocation, cpus) in [("nodes", 0), ("cores", 0), ("nodes", 1), ("cores", 1)] {
         let mut world = World::new();
         world.set("allocation", allocation);
         world.set("policy", "slowdown");
         let memory = Mebibytes(1000);
         world.joins("n1", Inventory { cores: 4, cpus: 4, memory, ..Inventory::default() }, Vec::new());
-        let asks = |world: &mut World, mins, memory| {
+        let asks = |world: &mut World, mins, memory, cpus| {
             world.submit_with(|submission| {
                 submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
                 submission.resources.share = true;
+                submission.cpus_per_task = cpus;
                 submission.constraint.memory = Mebibytes(memory);
             })
         };
-        let owner = asks(&mut world, 60, 600);
+        let owner = asks(&mut world, 60, 600, 0);
         // Whether it has begun long ago or at this very instant.
-        let large = asks(&mut world, 10, 500);
+        let large = asks(&mut world, 10, 500, cpus);
         assert!(!world.is_started(large), "{allocation}: there is no room for both");
         world.now += Span::from_mins(1);
         world.event(Event::Tick);
         assert!(!world.is_started(large), "{allocation}: nor later");
-        let small = asks(&mut world, 10, 400);
+        let small = asks(&mut world, 10, 400, cpus);
         assert_eq!(world.lender_of(small), [owner], "{allocation}");
         let state = world.rms.state();
         let inventory = &state.nodes()[&NodeId(1)].inventory;
