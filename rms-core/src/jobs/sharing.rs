@@ -25,7 +25,7 @@ impl Jobs<'_> {
             let entry = &self.state().jobs()[mate];
             let own = entry.part_of(*node, inventory).unwrap_or_else(|| Grant::whole(inventory));
             let cores = share::lend(&own.cores, *cores, inventory, entry.spec.resources.cores_per_package);
-            grants.insert(*node, Grant { cores: cores.clone(), ..self.beside_cores(job, &request, (*node, *mate)) });
+            grants.insert(*node, Grant { cores: cores.clone(), ..self.beside_cores(job, &request, *node) });
             loans.entry(*mate).or_default().insert(*node, Loan { guest: job, cores });
         }
         let nodes: Vec<NodeId> = lent.iter().map(|lent| lent.node).collect();
@@ -72,23 +72,20 @@ impl Jobs<'_> {
             }
             match inside {
                 Some(inside) => self.start_inside(now, step, inside),
-                None => {
-                    // Of those that only would start, no other pass knows more.
-                    self.context.passes.wanted |= round.is_early() && has_started;
-                    return;
-                }
+                // Of those that only would start, another look knows no more.
+                None if std::mem::take(&mut has_started) && round.is_another_wanted() => {}
+                None => return,
             }
         }
     }
 
     /// What a guest has of a node beside cores.
-    fn beside_cores(&self, job: JobId, request: &Request, (node, mate): (NodeId, JobId)) -> Grant {
+    fn beside_cores(&self, job: JobId, request: &Request, node: NodeId) -> Grant {
         let state = self.state();
         let (spec, known) = (&state.jobs()[&job].spec, &state.nodes()[&node]);
         let memory = constraint_of(spec, request).memory;
         // Whoever asks for whole nodes has of those that others hold what no one else counts on.
-        let has_all = state.jobs()[&mate].part_of(node, &known.inventory).is_none();
-        if has_all || takes_whole_nodes(spec) {
+        if !state.is_shared(known.cluster) || takes_whole_nodes(spec) {
             return Grant { memory, ..Grant::default() };
         }
         let pieces = pieces_of(spec, request, &known.inventory);

@@ -107,9 +107,13 @@ impl Round {
         Round { cut_offs: cut_offs(state), in_vain: BTreeMap::new(), n_started: 0, is_early: Cell::new(false) }
     }
 
-    /// Another pass may find mates among those that start now.
-    pub(crate) fn is_early(&self) -> bool {
-        self.is_early.get()
+    /// May another look find mates among those that have started? Then everybody is looked for anew.
+    pub(crate) fn is_another_wanted(&mut self) -> bool {
+        let is_early = self.is_early.take();
+        if is_early {
+            self.in_vain.clear();
+        }
+        is_early
     }
 }
 

@@ -200,6 +200,49 @@ fn memory_of_a_node_is_shared_by_its_owner_and_the_guest_as_they_asked() {
     }
 }
 
+/// An owner began while its node was given away in another way.
+#[test]
+fn a_guest_has_its_memory_beside_an_owner_of_other_days() {
+    for (before, now) in [("nodes", "cores"), ("cores", "nodes")] {
+        let mut world = lending(before, 1);
+        let asks = |world: &mut World, mins, cpus, memory| {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+                submission.cpus_per_task = cpus;
+                submission.constraint.memory = Mebibytes(memory);
+                submission.resources.share = true;
+            })
+        };
+        let owner = asks(&mut world, 60, 3, 700);
+        world.set("allocation", now);
+        let guest = asks(&mut world, 10, 2, 300);
+        assert_eq!(world.lender_of(guest), [owner], "{before}, then {now}");
+        let state = world.rms.state();
+        let part = state.jobs()[&guest].part_of(NodeId(1), &state.nodes()[&NodeId(1)].inventory);
+        assert_eq!(part.map(|part| part.memory), Some(Mebibytes(300)), "{before}, then {now}");
+    }
+}
+
+/// What is left of the memory of a node is known once its owner has started.
+#[test]
+fn a_guest_with_memory_begins_with_an_owner_who_starts_at_the_same_instant() {
+    let mut world = lending("cores", 1);
+    world.set("resched_timer", "1s");
+    let mut asks = |mins, cpus| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+            submission.cpus_per_task = cpus;
+            submission.constraint.memory = Mebibytes(100);
+            submission.resources.share = true;
+        })
+    };
+    let (owner, guest) = (asks(60, 3), asks(10, 2));
+    assert!(!world.is_started(owner) && !world.is_started(guest), "they come too soon after a pass");
+    world.now += Span::from_secs(1);
+    world.event(Event::Tick);
+    assert_eq!(world.lender_of(guest), [owner]);
+}
+
 #[test]
 fn a_guest_that_ends_early_gives_its_mate_the_time_back() {
     let mut world = lending("nodes", 1);
