@@ -123,7 +123,7 @@ impl Context {
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
         self.streams.note(&self.state, &fact);
-        self.passes.freed = self.passes.freed.max(fact.frees(&self.state));
+        self.passes.freed = self.passes.freed.max(fact.frees(&self.state, self.passes.last));
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;

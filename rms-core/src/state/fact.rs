@@ -1,5 +1,6 @@
 //! What became true here: the journal's contents. Facts are applied, never judged again.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -431,8 +432,8 @@ fn awaits_agents(state: &State, job: JobId) -> bool {
 }
 
 impl Fact {
-    /// `state` is the one before it.
-    pub(crate) fn frees(&self, state: &State) -> Freed {
+    /// `state` is the one before it, and what anybody was promised is of the pass at `last_pass`.
+    pub(crate) fn frees(&self, state: &State, last_pass: Option<Time>) -> Freed {
         match self {
             // Of shared nodes others may have what it has given back.
             Fact::CoresInForce { .. } if !state.shared().is_empty() => Freed::Until(Time::NEVER),
@@ -462,13 +463,14 @@ impl Fact {
                 let entry = state.jobs().get(&record.job);
                 let Some(started) = entry.and_then(|entry| entry.started()) else { return Freed::Until(Time::NEVER) };
                 let expected = started.at + started.request.wall;
-                // Those after an application that is late were placed by a guess, which may have been any.
-                let is_early = expected > *ghost_until;
+                // Those after an application that was late when they were placed were placed by a guess, which may have
+                // been any.
+                let was_due = last_pass.is_none_or(|last| last < expected);
                 let is_rigid = started.evolved.is_none() && entry.is_some_and(|entry| entry.negotiations.is_none());
-                match expected == *ghost_until {
-                    true => Freed::AsPromised,
-                    false if is_early && is_rigid => Freed::Until(expected),
-                    false => Freed::Until(Time::NEVER),
+                match expected.cmp(ghost_until) {
+                    Ordering::Equal if was_due => Freed::AsPromised,
+                    Ordering::Greater if is_rigid => Freed::Until(expected),
+                    Ordering::Less | Ordering::Equal | Ordering::Greater => Freed::Until(Time::NEVER),
                 }
             }
             Fact::ClusterAdded { .. }

@@ -113,6 +113,21 @@ fn who_waits_for_licences_that_were_taken_away_is_told_which() {
     }
 }
 
+/// The pass after the first end took the second for late.
+#[test]
+fn who_waits_for_two_that_end_at_one_instant_starts_at_that_instant() {
+    for (policy, allocation) in POLICIES.into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")]) {
+        let mut world = world(policy, allocation);
+        let (first, second) = (world.licensed("matlab", 30), world.licensed("matlab", 30));
+        let waits = world.licensed("matlab:3", 30);
+        world.now += Span::from_secs(30);
+        world.finish(first);
+        assert!(!world.is_running(waits), "{policy}, {allocation}");
+        world.finish(second);
+        assert!(world.is_running(waits), "{policy}, {allocation}");
+    }
+}
+
 #[test]
 fn whatever_comes_and_goes_no_licence_is_given_twice_and_promises_are_kept() {
     come_and_go(12);
