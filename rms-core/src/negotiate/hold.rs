@@ -128,9 +128,9 @@ impl Negotiations<'_> {
     /// How many nodes of a cluster it can be without: at home all but the first, and those that it keeps.
     pub(super) fn n_spare_on(&self, job: JobId, cluster: ClusterId) -> u32 {
         let first = self.context.state().jobs().get(&job).and_then(|entry| entry.started()?.nodes.first().copied());
-        let bound: BTreeSet<NodeId> = first.into_iter().chain(self.kept_nodes(job)).collect();
-        let n_bound = bound.iter().filter(|node| self.cluster_of(**node) == Some(cluster)).count() as u32;
-        self.n_nodes_on(job, cluster).saturating_sub(n_bound)
+        let kept = self.kept_nodes(job).filter(|node| Some(*node) != first);
+        let n_bound = first.into_iter().chain(kept).filter(|node| self.cluster_of(*node) == Some(cluster)).count();
+        self.n_nodes_on(job, cluster).saturating_sub(n_bound as u32)
     }
 
     /// Its nodes on a cluster but the first of all, in the order in which it has them.

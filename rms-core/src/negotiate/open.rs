@@ -194,13 +194,18 @@ impl Negotiations<'_> {
     fn as_changeable(&self, now: Time, job: JobId, cluster: ClusterId, direction: Direction) -> Option<Changeable> {
         let entry = self.context.state().jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
-        let is_here = self.n_nodes_on(job, cluster) > 0;
+        let room = match direction {
+            Direction::Grow => u32::MAX,
+            Direction::Shrink => self.n_spare_on(job, cluster),
+        };
+        if room == 0 || self.n_nodes_on(job, cluster) == 0 || !self.is_heard(job) {
+            return None;
+        }
         let declared = self.bounds(job);
-        let can_change = declared.least < declared.most && is_here && self.is_heard(job);
         let until = started.at + started.request.wall;
         // Who is still coming up, or is about to end, has something else to do.
         let has_time = until > now + self.context.state().settings().offer_valid;
-        if !can_change || !started.is_settled() || !has_time {
+        if declared.least >= declared.most || !started.is_settled() || !has_time {
             return None;
         }
         let is_leaving = started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty());
@@ -208,10 +213,6 @@ impl Negotiations<'_> {
         let is_negotiating = match direction {
             Direction::Grow => is_open(Direction::Grow) || is_open(Direction::Shrink) || is_leaving,
             Direction::Shrink => is_open(Direction::Shrink) || is_leaving,
-        };
-        let room = match direction {
-            Direction::Grow => u32::MAX,
-            Direction::Shrink => self.n_spare_on(job, cluster),
         };
         Some(Changeable {
             job,

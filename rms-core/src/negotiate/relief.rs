@@ -1,7 +1,7 @@
 //! Whom the server asks to give nodes back, for those who wait and for those who want to grow.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Direction, Item, NegotiationId, Phase, Quantity, Reason, Resource, SetRule, Side};
 use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRule, Time};
@@ -32,6 +32,15 @@ struct Relief {
     losses: Vec<Loss>,
     gains: Vec<Gain>,
 }
+
+/// What growth that waits may count on in a cluster, beside free nodes.
+struct Supply {
+    givers: Vec<Changeable>,
+    n_coming: u64,
+}
+
+/// Of the clusters that were looked at since somebody was asked last.
+type Supplies = BTreeMap<ClusterId, Supply>;
 
 impl Negotiations<'_> {
     /// After a pass: nodes are asked for, where that lets the first waiting job start. Returns the clusters where nodes
@@ -257,12 +266,16 @@ impl Negotiations<'_> {
         if rule == ShrinkRule::Never {
             return;
         }
+        let mut supplies = Supplies::new();
         for (_, job, id) in self.waiting_growth() {
-            let Some(relief) = self.relief_for(now, job, id, rule, gathering) else { continue };
+            let Some(relief) = self.relief_for(now, job, id, rule, gathering, &mut supplies) else { continue };
             if !relief.asked.is_empty() && !self.is_worth_it(now, &relief) {
                 continue;
             }
             gathering.extend(relief.gains.iter().map(|gain| gain.cluster));
+            if !relief.asked.is_empty() {
+                supplies.clear();
+            }
             for (cluster, Change { job, nodes }) in relief.asked {
                 self.ask_for_all(now, step, (job, cluster), nodes);
             }
@@ -288,6 +301,7 @@ impl Negotiations<'_> {
         id: NegotiationId,
         rule: ShrinkRule,
         gathering: &BTreeSet<ClusterId>,
+        supplies: &mut Supplies,
     ) -> Option<Relief> {
         let proposal = self.negotiation(job, id)?.dialogue.proposal()?;
         let mut relief = Relief::default();
@@ -299,7 +313,7 @@ impl Negotiations<'_> {
                 if is_enough {
                     break;
                 }
-                let is_met = self.relieve(now, (job, id), item, rule, gathering, &mut relief);
+                let is_met = self.relieve(now, (job, id), item, (rule, gathering), supplies, &mut relief);
                 if !is_met && *set_rule == SetRule::All {
                     return None;
                 }
@@ -318,8 +332,8 @@ impl Negotiations<'_> {
         now: Time,
         (job, id): (JobId, NegotiationId),
         item: &Item,
-        rule: ShrinkRule,
-        gathering: &BTreeSet<ClusterId>,
+        (rule, gathering): (ShrinkRule, &BTreeSet<ClusterId>),
+        supplies: &mut Supplies,
         relief: &mut Relief,
     ) -> bool {
         let Resource::Nodes(cluster) = item.resource else { return false };
@@ -327,11 +341,14 @@ impl Negotiations<'_> {
         if !item.nodes.is_empty() || gathering.contains(&cluster) {
             return false;
         }
+        let supply = supplies.entry(cluster).or_insert_with(|| Supply {
+            givers: self.changeable(now, cluster, Direction::Shrink),
+            n_coming: self.n_coming(cluster),
+        });
         let (payable, _) = self.most_more_nodes(now, job, id, (cluster, item.terms.price), &[]);
-        let n_here = self.givable(job, id, cluster, item.quantity.0 as usize).len() as u64 + self.n_coming(cluster);
-        let givers = self.changeable(now, cluster, Direction::Shrink);
+        let n_here = self.givable(job, id, cluster, item.quantity.0 as usize).len() as u64 + supply.n_coming;
         let others: Vec<Candidate<'_>> =
-            givers.iter().filter(|giver| giver.job != job).map(Changeable::as_candidate).collect();
+            supply.givers.iter().filter(|giver| giver.job != job).map(Changeable::as_candidate).collect();
         let occasion = Occasion::Waiting { priority: self.priority(job) };
         let mut bound = item.quantity.0.min(payable);
         while let Some(Quantity(quantity)) = item.greatest(Direction::Grow, Quantity(bound)) {
