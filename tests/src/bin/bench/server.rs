@@ -49,8 +49,10 @@ impl Server {
         if !init.status.success() {
             bail!("rms-server init: {}", String::from_utf8_lossy(&init.stderr).trim());
         }
-        // All of the queue counts here, and nodes that a busy machine delays are not lost.
-        let config = format!("[settings]\nqueue_depth = 0\nnode_lost_after = \"1h\"\n{settings}");
+        // All launchers are of one user; all of the queue counts here, and nodes that a busy machine delays are not lost.
+        let config = format!(
+            "[limits]\nlinks_per_user = 4096\n[settings]\nqueue_depth = 0\nnode_lost_after = \"1h\"\n{settings}"
+        );
         std::fs::write(dir.join("rms-server.toml"), config).context("cannot write the configuration")?;
         let process = spawn(&dir)?;
         let server = Server { home, process };

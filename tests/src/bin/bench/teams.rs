@@ -40,7 +40,7 @@ fn measure(cluster: &Cluster, command: &str, flags: &[&str]) -> Result<[f64; 3]>
     // Both have as many threads at the beginning.
     fs::write(&script, format!("#!/bin/sh\nexport OMP_NUM_THREADS=2\n{command} > {}\n", told.display()))?;
     let script = script.display().to_string();
-    let answer = cluster.rms(&[&["submit", "--json", "-t", "10m"], flags, &[&script]].concat())?;
+    let answer = cluster.rms(&[&["submit", "--json", "-t", "10m", "-o", "/dev/null"], flags, &[&script]].concat())?;
     let answer: serde_json::Value = serde_json::from_slice(&answer.stdout).context("no JSON")?;
     let job = answer["job"].as_u64().context("no job")?.to_string();
     let whole = median(&told)?;
