@@ -254,7 +254,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 45] = [
+pub const KEYS: [&str; 46] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -300,6 +300,7 @@ pub const KEYS: [&str; 45] = [
     "max_mates",
     "max_candidates",
     "runtime_model",
+    "mix_free_nodes",
 ];
 
 /// A budget or a limit that is none.

@@ -60,6 +60,8 @@ pub struct SharingSettings {
     pub max_candidates: Option<u32>,
     /// By which run times are estimated.
     pub runtime_model: RuntimeModel,
+    /// May a guest use free nodes beside those of its mates (004, §3.2.4)? Where nodes are given away whole.
+    pub mix_free_nodes: bool,
 }
 
 impl Default for SharingSettings {
@@ -70,6 +72,7 @@ impl Default for SharingSettings {
             max_mates: 2,
             max_candidates: None,
             runtime_model: RuntimeModel::Worst,
+            mix_free_nodes: false,
         }
     }
 }

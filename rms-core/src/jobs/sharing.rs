@@ -17,7 +17,7 @@ use crate::step::Step;
 impl Jobs<'_> {
     /// The guest begins; its processes are started once those of its mates keep off its cores.
     pub(crate) fn start_inside(&mut self, now: Time, step: &mut Step, inside: Inside) {
-        let Inside { job, request, lent } = inside;
+        let Inside { job, request, lent, free } = inside;
         let mut loans: BTreeMap<JobId, BTreeMap<NodeId, Loan>> = BTreeMap::new();
         let mut grants = BTreeMap::new();
         for Lent { node, mate, cores } in &lent {
@@ -28,9 +28,10 @@ impl Jobs<'_> {
             grants.insert(*node, Grant { cores: cores.clone(), ..self.beside_cores(job, &request, *node) });
             loans.entry(*mate).or_default().insert(*node, Loan { guest: job, cores });
         }
-        let nodes: Vec<NodeId> = lent.iter().map(|lent| lent.node).collect();
+        let mut nodes: Vec<NodeId> = lent.iter().map(|lent| lent.node).chain(free.iter().copied()).collect();
+        nodes.sort_unstable();
         let run = self.state().jobs()[&job].run.next();
-        let guest_end = now + self.time_inside(job, &request, &lent);
+        let guest_end = now + self.time_inside(job, &request, &lent, &free);
         // The cores are nobody's before they are the guest's.
         for (mate, loans) in loans {
             self.change_cpus(now, step, mate, Some(guest_end), |sharing, _| sharing.lent.extend(loans));
@@ -41,14 +42,16 @@ impl Jobs<'_> {
         self.context.announce(step, job);
     }
 
-    /// How long a guest takes with what it is lent.
-    fn time_inside(&self, job: JobId, request: &Request, lent: &[Lent]) -> Span {
+    /// How long a guest takes with what it is lent, and with nodes that it has alone.
+    fn time_inside(&self, job: JobId, request: &Request, lent: &[Lent], free: &[NodeId]) -> Span {
         let (state, spec) = (self.state(), &self.state().jobs()[&job].spec);
-        let parts = lent.iter().map(|Lent { node, mate: _, cores }| {
+        let part = |node: &NodeId, cores: Option<u32>| {
             let known = &state.nodes()[node];
             let asked = cores_asked(spec, request, &known.inventory, state.is_shared(known.cluster));
-            CoreShare { n_nodes: 1, has: *cores, asked }
-        });
+            CoreShare { n_nodes: 1, has: cores.unwrap_or(asked), asked }
+        };
+        let of_mates = lent.iter().map(|Lent { node, mate: _, cores }| part(node, Some(*cores)));
+        let parts = of_mates.chain(free.iter().map(|node| part(node, None)));
         let work = asked(parts.clone()).saturating_mul(millis(request.wall));
         whole_seconds(work, state.settings().sharing.runtime_model.rate(parts))
     }

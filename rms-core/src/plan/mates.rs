@@ -9,6 +9,7 @@ use rms_model::sharing::asked;
 use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Span, Time};
 
 use super::ledger::meets;
+use super::pass::{Pass, Taken};
 use super::slowdown::{Fraction, Mate, Wanted, select_valid};
 use super::{Placed, Placement};
 use crate::state::job::Started;
@@ -22,6 +23,8 @@ pub(crate) struct Inside {
     pub(crate) request: Request,
     /// By nodes.
     pub(crate) lent: Vec<Lent>,
+    /// Nodes beside those, which it has alone.
+    pub(crate) free: Vec<NodeId>,
 }
 
 /// How many cores of a node a mate lends.
@@ -277,8 +280,15 @@ impl<'a> Mates<'a> {
         self.n_placed = placements.len();
     }
 
-    /// The first of its sizes at which it begins at once, and on whose nodes.
-    pub(super) fn find(&mut self, job: JobId, spec: &JobSpec, static_end: Time) -> Option<Inside> {
+    /// The first of its sizes at which it begins at once, and on whose nodes. It was placed already, later, and has `taken`
+    /// what it needs then.
+    pub(super) fn find(
+        &mut self,
+        (job, spec): (JobId, &JobSpec),
+        static_end: Time,
+        taken: &Taken,
+        pass: &mut Pass<'_>,
+    ) -> Option<Inside> {
         let n_started = self.round.n_started;
         let is_in_vain = |last: &InVain| {
             last.n_started == n_started && last.static_end.is_none_or(|last_end| static_end <= last_end)
@@ -289,8 +299,9 @@ impl<'a> Mates<'a> {
         let mut is_in_time = true;
         for request in &spec.options {
             let guest = Guest { job, spec, request, static_end };
-            if let Some(lent) = self.find_for(guest, &mut is_in_time) {
-                return Some(Inside { job, request: request.clone(), lent });
+            let inside = self.find_for(guest, taken, pass, &mut is_in_time);
+            if inside.is_some() {
+                return inside;
             }
         }
         // Where only the best few are looked at, fewer candidates may let others be among them.
@@ -303,7 +314,13 @@ impl<'a> Mates<'a> {
 
     /// On whose nodes the guest begins at once: those for whom the sum of slowdowns is the least, if it ends inside all of
     /// them and earlier than it would otherwise. `is_in_time` becomes false if it is only too late for that with some.
-    fn find_for(&mut self, guest: Guest<'_>, is_in_time: &mut bool) -> Option<Vec<Lent>> {
+    fn find_for(
+        &mut self,
+        guest: Guest<'_>,
+        taken: &Taken,
+        pass: &mut Pass<'_>,
+        is_in_time: &mut bool,
+    ) -> Option<Inside> {
         let mut clusters = guest.request.nodes.iter();
         let (Some((cluster, weight)), None) = (clusters.next(), clusters.next()) else { return None };
         let shortest = self.shortest(*cluster, guest.request.wall);
@@ -314,9 +331,11 @@ impl<'a> Mates<'a> {
         let (state, now) = (self.state, self.now);
         self.running.get_or_insert_with(|| running_candidates(state, now));
         let settings = &self.state.settings().sharing;
+        let may_mix = settings.mix_free_nodes && !self.state.is_shared(*cluster);
+        let n_free = if may_mix { self.state.n_free(*cluster).min(*weight as usize - 1) as u32 } else { 0 };
         let mut offers: BTreeMap<u64, (&Candidate<'_>, Offer)> = BTreeMap::new();
         let mut mates = Vec::new();
-        for candidate in self.worthwhile(*cluster, guest) {
+        for candidate in self.worthwhile(*cluster, guest, n_free) {
             let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
             let penalty = Fraction::new(candidate.spent(guest), candidate.requested())?;
             mates.push(Mate { id: candidate.job.0, penalty, weight: candidate.lender.n_nodes });
@@ -325,27 +344,67 @@ impl<'a> Mates<'a> {
         if mates.is_empty() {
             return None;
         }
-        let wanted = Wanted {
-            weight: *weight,
-            max_slowdown: None,
-            most_mates: settings.max_mates as usize,
-            most_candidates: settings.max_candidates.map(|most| most as usize),
+        // With as many free nodes as there are: who lends none is not slowed. They make it no slower than the mates' do.
+        (0..=n_free).rev().find_map(|n_free| {
+            let wanted = Wanted {
+                weight: weight - n_free,
+                max_slowdown: None,
+                most_mates: settings.max_mates as usize,
+                most_candidates: settings.max_candidates.map(|most| most as usize),
+            };
+            let offered = |ids: &[u64]| ids.iter().filter_map(|id| offers.get(id)).collect::<Vec<_>>();
+            let is_valid = |ids: &[u64]| {
+                let chosen: Vec<&Offer> = offered(ids).into_iter().map(|(_, offer)| offer).collect();
+                self.are_enough(guest, &chosen, is_in_time)
+            };
+            let best = select_valid(&mates, wanted, is_valid)?;
+            let chosen = offered(best.first()?);
+            let (work, rate) = self.pace(guest, &chosen.iter().map(|(_, offer)| offer).collect::<Vec<_>>());
+            let free = self.beside_mates(guest, (*cluster, n_free), whole_seconds(work, rate), taken, pass)?;
+            let mut lent: Vec<Lent> = chosen.iter().flat_map(|(candidate, _)| self.lent(candidate, guest)).collect();
+            lent.sort_by_key(|lent| lent.node);
+            Some(Inside { job: guest.job, request: guest.request.clone(), lent, free })
+        })
+    }
+
+    /// So many free nodes for so long, and the licences that it asked for; `None` if one of these is missing. What it took
+    /// for later is not in its way.
+    fn beside_mates(
+        &self,
+        guest: Guest<'_>,
+        (cluster, n_free): (ClusterId, u32),
+        span: Span,
+        taken: &Taken,
+        pass: &mut Pass<'_>,
+    ) -> Option<Vec<NodeId>> {
+        let licences = &guest.spec.resources.licences;
+        if n_free == 0 && licences.is_empty() {
+            return Some(Vec::new());
+        }
+        pass.give_back(taken);
+        let has_licences =
+            pass.licences.first_fit(licences, &Request { wall: span, ..guest.request.clone() }, self.now);
+        let nodes = match (has_licences == Ok(self.now), n_free) {
+            (false, _) => None,
+            (true, 0) => Some(Vec::new()),
+            (true, _) => {
+                let spec = JobSpec { options: vec![Request::on_one(cluster, n_free, span)], ..guest.spec.clone() };
+                let started = pass.find(&spec, self.now).ok().and_then(|found| pass.start(found));
+                started.and_then(|placed| match placed {
+                    Placed::Now { nodes, .. } => Some(nodes),
+                    Placed::Later { .. } | Placed::Never { .. } => None,
+                })
+            }
         };
-        let is_valid = |ids: &[u64]| {
-            let chosen: Vec<&Offer> = ids.iter().filter_map(|id| offers.get(id)).map(|(_, offer)| offer).collect();
-            self.are_enough(guest, &chosen, is_in_time)
-        };
-        let best = select_valid(&mates, wanted, is_valid)?;
-        let chosen = best.first()?;
-        let lent = chosen.iter().filter_map(|id| offers.get(id)).flat_map(|(candidate, _)| self.lent(candidate, guest));
-        let mut lent: Vec<Lent> = lent.collect();
-        lent.sort_by_key(|lent| lent.node);
-        Some(lent)
+        if nodes.is_none() {
+            pass.take_again(taken);
+        }
+        nodes
     }
 
     /// Those below the cut-off who run for long enough; without those whom no others make up what is wanted, as far as that
     /// is known of their sizes.
-    fn worthwhile(&self, cluster: ClusterId, guest: Guest<'_>) -> Vec<&Candidate<'a>> {
+    fn worthwhile(&self, cluster: ClusterId, guest: Guest<'_>, n_free: u32) -> Vec<&Candidate<'a>> {
         let weight = guest.request.n_nodes();
         let wall = millis(guest.request.wall);
         let cut_off = self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO));
@@ -360,7 +419,7 @@ impl<'a> Mates<'a> {
             self.running.iter().flatten().chain(&self.starting).filter(may_lend).collect();
         let settings = &self.state.settings().sharing;
         // Those with the least slowdowns are looked at whatever their sizes are.
-        if settings.max_candidates.is_none() && settings.max_mates <= 2 {
+        if settings.max_candidates.is_none() && settings.max_mates <= 2 && n_free == 0 {
             let sizes: BTreeSet<u32> = candidates.iter().map(|candidate| candidate.lender.n_nodes).collect();
             candidates.retain(|candidate| {
                 let rest = weight - candidate.lender.n_nodes;
@@ -471,13 +530,17 @@ impl<'a> Mates<'a> {
 
     /// Would the guest end inside all of them, and earlier than if it waited?
     fn are_enough(&self, guest: Guest<'_>, mates: &[&Offer], is_in_time: &mut bool) -> bool {
-        let parts = mates.iter().flat_map(|offer| offer.parts.iter().copied());
-        let work = asked(parts.clone()).saturating_mul(millis(guest.request.wall));
-        let rate = self.model().rate(parts);
+        let (work, rate) = self.pace(guest, mates);
         let is_inside = rate > 0 && mates.iter().all(|offer| outlasts(offer, (work, rate)));
         let is_earlier = is_inside && self.ends_earlier(guest, whole_seconds(work, rate));
         *is_in_time &= is_earlier || !is_inside;
         is_earlier
+    }
+
+    /// The work of a guest on the nodes of these, and how much of it is done in a millisecond.
+    fn pace(&self, guest: Guest<'_>, mates: &[&Offer]) -> (u64, u64) {
+        let parts = mates.iter().flat_map(|offer| offer.parts.iter().copied());
+        (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), self.model().rate(parts))
     }
 
     fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {

@@ -51,7 +51,7 @@ pub(super) struct Pass<'a> {
     /// for nothing, which is not listed.
     pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
-    placed: Vec<Taken>,
+    pub(super) placed: Vec<Taken>,
     /// Nodes given away in this pass, and how many of each cluster: while no ledger is special they are the first of
     /// those that are free.
     taken: Vec<NodeId>,

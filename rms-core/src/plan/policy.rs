@@ -246,16 +246,23 @@ impl<'a, 'l> Walk<'a, 'l> {
         let mut mates = Mates::new(self.state, self.now, round);
         for job in jobs {
             let spec = self.spec(job);
-            let outcome = self.pass.place(spec, self.now);
-            if let Placed::Later { request, at, fit: None, .. } = &outcome
-                && spec.resources.share
-                && self.state.jobs()[&job].launcher.is_none()
-            {
-                mates.take_in(&self.placements);
-                if let Some(inside) = mates.find(job, spec, *at + request.wall) {
-                    return Some(inside);
+            let outcome = match self.pass.find(spec, self.now) {
+                Ok(found) => {
+                    let (outcome, taken) = self.pass.settle_until(found, None);
+                    if let Placed::Later { request, at, fit: None, .. } = &outcome
+                        && spec.resources.share
+                        && self.state.jobs()[&job].launcher.is_none()
+                    {
+                        mates.take_in(&self.placements);
+                        if let Some(inside) = mates.find((job, spec), *at + request.wall, &taken, &mut self.pass) {
+                            return Some(inside);
+                        }
+                    }
+                    self.pass.placed.push(taken);
+                    outcome
                 }
-            }
+                Err(shortage) => Placed::Never { shortage },
+            };
             self.placements.push(Placement { job, outcome, view: None });
         }
         None

@@ -244,6 +244,71 @@ fn a_guest_with_memory_begins_with_an_owner_who_starts_at_the_same_instant() {
 }
 
 #[test]
+fn a_guest_begins_with_its_licences_or_waits() {
+    let mut world = lending("nodes", 2);
+    world.set("licences@c", "matlab:1");
+    let licensed = |world: &mut World, mins, share| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+            submission.resources.share = share;
+            submission.resources.licences = "matlab".parse().expect("a licence");
+        })
+    };
+    let owner = world.asks_to_share(1, 60, true);
+    let holder = licensed(&mut world, 30, false);
+    let guest = licensed(&mut world, 10, true);
+    assert!(world.is_started(holder) && !world.is_started(guest), "nobody has a licence left");
+    world.is_done(holder);
+    let other = world.asks_to_share(1, 50, false);
+    assert!(world.is_started(guest) && !world.is_started(other), "a node has become free with the licence");
+    world.is_done(guest);
+    assert!(world.is_started(other));
+    let next = licensed(&mut world, 10, true);
+    assert_eq!(world.lender_of(next), [owner]);
+}
+
+/// 004's option: a guest uses free nodes beside those of its mates, as many as there are.
+#[test]
+fn a_guest_uses_free_nodes_beside_those_of_its_mates() {
+    for mix in ["no", "yes"] {
+        let mut world = lending("nodes", 4);
+        world.set("mix_free_nodes", mix);
+        let owner = world.asks_to_share(2, 60, true);
+        let single = world.asks_to_share(1, 60, true);
+        let guest = world.asks_to_share(3, 10, true);
+        if mix == "no" {
+            assert_eq!(world.lender_of(guest), [owner, single]);
+            continue;
+        }
+        assert_eq!((world.lender_of(guest), world.n_cores(guest)), (vec![owner], vec![2, 2, 4]));
+        assert_eq!(world.wall(guest), Span::from_mins(20), "the slowest of its nodes sets the pace");
+        world.rms.state().check().expect("in order");
+        world.is_done(owner);
+        assert_eq!(world.n_cores(guest), [4, 4, 4]);
+        world.is_done(guest);
+        world.rms.state().check().expect("in order");
+        let next = world.asks_to_share(3, 60, false);
+        assert!(world.is_started(next));
+    }
+}
+
+/// Whoever waits before it is not delayed.
+#[test]
+fn free_nodes_that_others_wait_for_are_mixed_with_nobodys() {
+    let mut world = lending("nodes", 3);
+    world.set("mix_free_nodes", "yes");
+    world.set("max_slowdown", "infinite");
+    let owner = world.asks_to_share(1, 60, true);
+    let rigid = world.asks_to_share(1, 5, false);
+    let waits = world.asks_to_share(2, 60, false);
+    let guest = world.asks_to_share(2, 10, true);
+    assert!(world.is_started(owner) && world.is_started(rigid) && !world.is_started(waits));
+    assert!(!world.is_started(guest), "in five minutes somebody has the free node");
+    let short = world.asks_to_share(2, 2, true);
+    assert_eq!((world.lender_of(short), world.n_cores(short)), (vec![owner], vec![2, 4]));
+}
+
+#[test]
 fn a_guest_that_ends_early_gives_its_mate_the_time_back() {
     let mut world = lending("nodes", 1);
     let owner = world.asks_to_share(1, 60, true);

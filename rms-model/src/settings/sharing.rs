@@ -12,6 +12,7 @@ pub(super) fn get(settings: &SharingSettings, key: &str) -> Option<String> {
         "max_mates" => settings.max_mates.to_string(),
         "max_candidates" => or_none(&settings.max_candidates),
         "runtime_model" => settings.runtime_model.word().to_owned(),
+        "mix_free_nodes" => if settings.mix_free_nodes { "yes" } else { "no" }.to_owned(),
         _ => return None,
     })
 }
@@ -30,6 +31,13 @@ pub(super) fn set(settings: &mut SharingSettings, key: &str, value: &str) -> Res
         "runtime_model" => {
             let model = RuntimeModel::ALL.into_iter().find(|model| model.word() == value);
             settings.runtime_model = model.ok_or_else(|| bad(key, value, "ideal or worst"))?;
+        }
+        "mix_free_nodes" => {
+            settings.mix_free_nodes = match value {
+                "yes" => true,
+                "no" => false,
+                _ => return Err(bad(key, value, "yes or no")),
+            };
         }
         _ => return Err(SettingError::Unknown(key.to_owned())),
     }

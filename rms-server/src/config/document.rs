@@ -52,10 +52,12 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # sharing_factor = "0.5"
 
 # Of how many jobs one that begins so may have nodes, how many of those that run are looked at for it ("none": all), and by
-# which model run times are estimated: "worst" (the node with the fewest of its CPUs sets the pace) or "ideal".
+# which model run times are estimated: "worst" (the node with the fewest of its CPUs sets the pace) or "ideal"; and
+# whether it may have free nodes beside theirs, on clusters where nodes are given away whole.
 # max_mates = 2
 # max_candidates = "none"
 # runtime_model = "worst"
+# mix_free_nodes = "no"
 
 # The least time between two scheduling passes.
 # resched_timer = "0s"
