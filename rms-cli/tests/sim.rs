@@ -340,6 +340,15 @@ fn sharing_nodes_is_set_against_static_backfill() {
 }
 
 #[test]
+fn workload_5_stands_beside_the_real_run_of_the_paper() {
+    let output = rms(&["sim", "sd", "--cirne", "w5", "--wall-unit", "60s", "--cut-offs", "10", "--paper", "w5"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("Cirne's model, seed 4, 2000 jobs\n"), "{text}");
+    assert!(text.contains(" s (159313)") && text.contains(" s (56482)") && text.contains(" (4783.1)"), "{text}");
+    assert!(text.contains("(0.84)"), "{text}");
+}
+
+#[test]
 fn what_the_paper_prints_stands_beside() {
     let output = sd(&["--cut-offs", "10", "--paper", "w4"]);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -31,6 +31,7 @@ With --paper the numbers that 004 prints of its workload stand beside.
 
 Examples:
   rms sim sd --cirne w1 --wall-unit 60s
+  rms sim sd --cirne w5 --wall-unit 60s --paper w5
   rms sim sd --trace RICC-2010-2.sept10k.swf.gz --nodes 1024 \\
       --cores-per-node 8 --field requested --wall-unit 60s --paper w3
   rms sim sd --trace CEA-Curie-2011-2.1-cln.p10.swf.gz --nodes 5040 \\
@@ -45,7 +46,7 @@ pub struct Args {
     nodes: Option<u32>,
     #[command(flatten)]
     cleaning: CleaningArgs,
-    /// Draw the jobs from Cirne's model, like workload 1 of 004, or like its workload 2, with exact requests
+    /// Draw the jobs from Cirne's model, like workload 1 of 004, 2 (with exact requests), or 5 (on 49 nodes)
     #[arg(long, value_name = "WORKLOAD", conflicts_with = "trace")]
     cirne: Option<CirneArg>,
     /// Where chance begins; the same seed gives the same numbers
@@ -90,6 +91,7 @@ pub struct Args {
 enum CirneArg {
     W1,
     W2,
+    W5,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -168,8 +170,11 @@ impl Args {
                 jobs: cleaned.jobs,
             });
         }
-        let exact_requests = matches!(self.cirne, Some(CirneArg::W2));
-        let cirne = Cirne { exact_requests, ..Cirne::workload_1(self.seed) };
+        let cirne = match self.cirne {
+            Some(CirneArg::W1) | None => Cirne::workload_1(self.seed),
+            Some(CirneArg::W2) => Cirne { exact_requests: true, ..Cirne::workload_1(self.seed) },
+            Some(CirneArg::W5) => Cirne::workload_5(self.seed),
+        };
         let trace = cirne.generate().map_err(|error| Failure::new("workload", chain(&error)))?;
         let cleaning = self.cleaning.of_nodes(cirne.n_nodes, cirne.cores_per_node);
         let cleaned = trace.clean(&cleaning);
