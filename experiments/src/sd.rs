@@ -4,6 +4,7 @@
 
 mod jobs;
 mod measured;
+mod oversubscribed;
 mod paper;
 
 use rms_model::settings::Depth;
@@ -99,6 +100,11 @@ impl Study {
         settings.sharing.runtime_model = self.estimate;
         let nodes = [uniform_nodes(self.n_nodes, self.cores_per_node)];
         Batch::new(settings, &nodes, &jobs)?.paced_by(variant.model).run(progress)
+    }
+
+    /// All jobs, two to a core wherever they would have to wait; nobody chooses who shares with whom.
+    pub fn oversubscribe(&self, trace: &[TraceJob], model: RuntimeModel) -> Summary {
+        oversubscribed::Cluster::new(self, trace, model).run()
     }
 }
 

@@ -24,6 +24,8 @@ A job that would have to wait begins at once on cores that running jobs lend, if
 it then ends earlier, inside them, and their slowdown stays below the cut-off.
 Each combination of the lists is a run on the same jobs. Makespan, response and
 slowdowns are over those under static backfill, on whose row they are absolute.
+With --oversubscribe a job that would have to wait begins beside others without
+a policy. Guests are then those that did, and mates those that were there.
 'later' is the part of jobs that are longer in the system than under static
 backfill; 1 % of jobs are there for more than 'worst 1 %' times as long.
 
@@ -76,6 +78,9 @@ pub struct Args {
     /// Other policies to compare with, as easy,conservative
     #[arg(long, value_name = "POLICIES", value_delimiter = ',')]
     against: Vec<Policy>,
+    /// Compare with jobs that share nodes without a policy, two to a core
+    #[arg(long)]
+    oversubscribe: bool,
     /// Show the numbers that 004 prints of this workload of its Table 1
     #[arg(long, value_name = "WORKLOAD")]
     paper: Option<PaperArg>,
@@ -138,14 +143,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     };
     let failed = |error| Failure::new("simulation", chain(&error));
     let base = study.run(&jobs, Variant::fixed(), |_| {}).map_err(failed)?;
-    let variants = args.variants();
+    let rivals = args.rivals();
     let n_threads = side_by_side::n_threads(jobs.len(), n_nodes as usize);
-    let ran = side_by_side::map(&variants, n_threads, |variant| {
+    let ran = side_by_side::map(&rivals, n_threads, |rival| {
         let begun = side_by_side::thread_cpu();
-        let summary = study.run(&jobs, *variant, |_| {})?;
+        let summary = match rival {
+            Rival::Policy(variant) => study.run(&jobs, *variant, |_| {})?,
+            Rival::Oversubscribed(model) => study.oversubscribe(&jobs, *model),
+        };
         let cpu_s = (side_by_side::thread_cpu() - begun).as_secs_f64();
         Ok(Row {
-            variant: *variant,
+            rival: *rival,
             measured: Measured::new(&summary, &base),
             categories: if args.heat { categories(&summary, &base) } else { Vec::new() },
             days: if args.daily { days(&summary, &base) } else { Vec::new() },
@@ -187,6 +195,12 @@ impl Args {
         })
     }
 
+    fn rivals(&self) -> Vec<Rival> {
+        let models = self.models.iter().filter(|_| self.oversubscribe);
+        let oversubscribed = models.map(|model| Rival::Oversubscribed(*model));
+        oversubscribed.chain(self.variants().into_iter().map(Rival::Policy)).collect()
+    }
+
     /// Every combination of the lists, in their order.
     fn variants(&self) -> Vec<Variant> {
         let mut variants = Vec::new();
@@ -222,8 +236,15 @@ struct Jobs {
     n_dropped: usize,
 }
 
+/// What is set against static backfill.
+#[derive(Clone, Copy)]
+enum Rival {
+    Policy(Variant),
+    Oversubscribed(RuntimeModel),
+}
+
 struct Row {
-    variant: Variant,
+    rival: Rival,
     measured: Measured,
     categories: Vec<Vec<Option<Category>>>,
     days: Vec<Day>,
@@ -241,8 +262,21 @@ struct SdAnswer {
 /// A figure of each category.
 type Ratios = fn(&Category) -> Option<f64>;
 
+impl Rival {
+    fn printed(&self, paper: Option<Paper>) -> Option<Printed> {
+        match self {
+            Rival::Policy(variant) => paper.map(|paper| paper.shared(variant)),
+            Rival::Oversubscribed(_) => None,
+        }
+    }
+}
+
 /// What a run is called.
-fn name(variant: &Variant) -> String {
+fn name(rival: &Rival) -> String {
+    let variant = match rival {
+        Rival::Policy(variant) => variant,
+        Rival::Oversubscribed(model) => return format!("{OVERSUBSCRIBED} {}", model.word()),
+    };
     if variant.policy != Policy::Slowdown {
         return variant.policy.to_string();
     }
@@ -261,11 +295,13 @@ fn name(variant: &Variant) -> String {
     name
 }
 
+const OVERSUBSCRIBED: &str = "oversubscribed";
+
 impl SdAnswer {
     /// Over static backfill; what the paper prints behind it in brackets.
     fn cells(&self, row: &Row) -> Vec<String> {
         let (ours, base) = (&row.measured, &self.base.figures);
-        let printed = self.paper.map_or_else(Printed::default, |paper| paper.shared(&row.variant));
+        let printed = row.rival.printed(self.paper).unwrap_or_default();
         let ratio = |ours: f64, base: f64| if base > 0.0 { ours / base } else { 1.0 };
         let beside = |text: String, printed: Option<f64>| match printed {
             Some(printed) => format!("{text} ({printed})"),
@@ -274,7 +310,7 @@ impl SdAnswer {
         let count = |count: usize, printed: Option<usize>| beside(count.to_string(), printed.map(|count| count as f64));
         let figures = &ours.figures;
         vec![
-            name(&row.variant),
+            name(&row.rival),
             beside(format!("{:.3}", ratio(figures.makespan_s, base.makespan_s)), printed.makespan),
             beside(format!("{:.3}", ratio(figures.mean_response_s, base.mean_response_s)), printed.response),
             beside(format!("{:.3}", ratio(figures.mean_slowdown, base.mean_slowdown)), printed.slowdown),
@@ -331,7 +367,7 @@ impl SdAnswer {
                 table.row([size].into_iter().chain(cells.iter().map(cell)).collect());
             }
             text +=
-                &format!("\n{}: {figure} under static backfill over that here\n{}", name(&row.variant), table.text(""));
+                &format!("\n{}: {figure} under static backfill over that here\n{}", name(&row.rival), table.text(""));
         }
         text
     }
@@ -343,7 +379,7 @@ impl SdAnswer {
             let [fixed, shared] = slowdowns;
             table.row(vec![(idx + 1).to_string(), day.jobs.to_string(), fixed, shared, day.guests.to_string()]);
         }
-        format!("\n{}, day by day\n{}", name(&row.variant), table.text(""))
+        format!("\n{}, day by day\n{}", name(&row.rival), table.text(""))
     }
 }
 
@@ -373,20 +409,23 @@ impl Show for SdAnswer {
 
     fn json(&self) -> Value {
         let row = |row: &Row| {
-            let Variant { policy, cut_off, model, factor, max_mates, malleable_pct } = row.variant;
-            json!({
-                "policy": policy.to_string(),
-                "cut_off": cut_off.to_string(),
-                "model": model,
-                "sharing_factor": factor.to_string(),
-                "max_mates": max_mates,
-                "malleable_pct": malleable_pct,
-                "measured": row.measured,
-                "paper": self.paper.map(|paper| paper.shared(&row.variant)),
-                "categories": row.categories,
-                "days": row.days,
-                "cpu_s": row.cpu_s,
-            })
+            let mut run = match row.rival {
+                Rival::Policy(Variant { policy, cut_off, model, factor, max_mates, malleable_pct }) => json!({
+                    "policy": policy.to_string(),
+                    "cut_off": cut_off.to_string(),
+                    "model": model,
+                    "sharing_factor": factor.to_string(),
+                    "max_mates": max_mates,
+                    "malleable_pct": malleable_pct,
+                }),
+                Rival::Oversubscribed(model) => json!({ "policy": OVERSUBSCRIBED, "model": model }),
+            };
+            run["measured"] = json!(row.measured);
+            run["paper"] = json!(row.rival.printed(self.paper));
+            run["categories"] = json!(row.categories);
+            run["days"] = json!(row.days);
+            run["cpu_s"] = json!(row.cpu_s);
+            run
         };
         json!({
             "title": self.title,
@@ -396,7 +435,7 @@ impl Show for SdAnswer {
     }
 
     fn ids(&self) -> Vec<String> {
-        self.rows.iter().map(|row| name(&row.variant)).collect()
+        self.rows.iter().map(|row| name(&row.rival)).collect()
     }
 
     fn table(&self) -> Option<Table> {
