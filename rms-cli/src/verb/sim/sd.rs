@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use experiments::sd::{Category, Day, Measured, Paper, Printed, RUN_TIMES, SIZES, Study, Variant, categories, days};
 use rms_model::error::chain;
 use rms_model::{MaxSlowdown, Policy, Ratio, RuntimeModel, Span};
-use rms_sim::batch::Summary;
+use rms_sim::batch::{RunTimes, Summary};
 use rms_sim::workload::cirne::Cirne;
 use rms_sim::workload::swf::TraceJob;
 use serde_json::{Value, json};
@@ -75,6 +75,9 @@ pub struct Args {
     /// Percents of jobs that lend and borrow
     #[arg(long, value_name = "LIST", default_value = "100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     malleable_share: Vec<u32>,
+    /// What is planned with: requested times, or last-two, the mean of a user's last two runs, raised when exceeded
+    #[arg(long, value_name = "LIST", default_value = "requested", value_delimiter = ',')]
+    run_times: Vec<RunTimesArg>,
     /// Other policies to compare with, as easy,conservative
     #[arg(long, value_name = "POLICIES", value_delimiter = ',')]
     against: Vec<Policy>,
@@ -97,6 +100,21 @@ enum CirneArg {
     W1,
     W2,
     W5,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RunTimesArg {
+    Requested,
+    LastTwo,
+}
+
+impl From<RunTimesArg> for RunTimes {
+    fn from(arg: RunTimesArg) -> RunTimes {
+        match arg {
+            RunTimesArg::Requested => RunTimes::Requested,
+            RunTimesArg::LastTwo => RunTimes::LastTwo,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -205,20 +223,24 @@ impl Args {
     fn variants(&self) -> Vec<Variant> {
         let mut variants = Vec::new();
         for policy in &self.against {
-            variants.push(Variant { policy: *policy, ..Variant::fixed() });
+            let of = |arg: &RunTimesArg| Variant { policy: *policy, run_times: (*arg).into(), ..Variant::fixed() };
+            variants.extend(self.run_times.iter().map(of));
         }
         for cut_off in &self.cut_offs {
             for model in &self.models {
                 for factor in &self.factors {
                     for max_mates in &self.mates {
-                        variants.extend(self.malleable_share.iter().map(|malleable_pct| Variant {
-                            policy: Policy::Slowdown,
-                            cut_off: *cut_off,
-                            model: *model,
-                            factor: *factor,
-                            max_mates: *max_mates,
-                            malleable_pct: *malleable_pct,
-                        }));
+                        for malleable_pct in &self.malleable_share {
+                            variants.extend(self.run_times.iter().map(|run_times| Variant {
+                                policy: Policy::Slowdown,
+                                cut_off: *cut_off,
+                                model: *model,
+                                factor: *factor,
+                                max_mates: *max_mates,
+                                malleable_pct: *malleable_pct,
+                                run_times: (*run_times).into(),
+                            }));
+                        }
                     }
                 }
             }
@@ -277,10 +299,11 @@ fn name(rival: &Rival) -> String {
         Rival::Policy(variant) => variant,
         Rival::Oversubscribed(model) => return format!("{OVERSUBSCRIBED} {}", model.word()),
     };
+    let learned = if variant.run_times == RunTimes::LastTwo { " last-two" } else { "" };
     if variant.policy != Policy::Slowdown {
-        return variant.policy.to_string();
+        return format!("{}{learned}", variant.policy);
     }
-    let Variant { policy: _, cut_off, model, factor, max_mates, malleable_pct } = variant;
+    let Variant { policy: _, cut_off, model, factor, max_mates, malleable_pct, run_times: _ } = variant;
     let mut name = format!("{cut_off} {}", model.word());
     let published = Variant::default();
     if *factor != published.factor {
@@ -292,7 +315,7 @@ fn name(rival: &Rival) -> String {
     if *malleable_pct != published.malleable_pct {
         name += &format!(" {malleable_pct} %");
     }
-    name
+    name + learned
 }
 
 const OVERSUBSCRIBED: &str = "oversubscribed";
@@ -392,7 +415,9 @@ impl Show for SdAnswer {
         text += "\n";
         text += &self.table().map(|table| table.text("")).unwrap_or_default();
         if let Some(best) = self.paper.and_then(Paper::best_slowdown) {
-            let ours = self.rows.iter().map(|row| row.measured.figures.mean_slowdown).fold(f64::INFINITY, f64::min);
+            let is_shared = |row: &&Row| matches!(row.rival, Rival::Policy(variant) if !variant.is_static());
+            let shared = self.rows.iter().filter(is_shared);
+            let ours = shared.map(|row| row.measured.figures.mean_slowdown).fold(f64::INFINITY, f64::min);
             let ours = ours / self.base.figures.mean_slowdown;
             text += &format!("\nThe least slowdown over that of static backfill: {ours:.3} ({best})\n");
         }
@@ -410,14 +435,17 @@ impl Show for SdAnswer {
     fn json(&self) -> Value {
         let row = |row: &Row| {
             let mut run = match row.rival {
-                Rival::Policy(Variant { policy, cut_off, model, factor, max_mates, malleable_pct }) => json!({
-                    "policy": policy.to_string(),
-                    "cut_off": cut_off.to_string(),
-                    "model": model,
-                    "sharing_factor": factor.to_string(),
-                    "max_mates": max_mates,
-                    "malleable_pct": malleable_pct,
-                }),
+                Rival::Policy(Variant { policy, cut_off, model, factor, max_mates, malleable_pct, run_times }) => {
+                    json!({
+                        "policy": policy.to_string(),
+                        "cut_off": cut_off.to_string(),
+                        "model": model,
+                        "sharing_factor": factor.to_string(),
+                        "max_mates": max_mates,
+                        "malleable_pct": malleable_pct,
+                        "run_times": run_times,
+                    })
+                }
                 Rival::Oversubscribed(model) => json!({ "policy": OVERSUBSCRIBED, "model": model }),
             };
             run["measured"] = json!(row.measured);
