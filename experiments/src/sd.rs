@@ -4,11 +4,12 @@
 
 mod jobs;
 mod measured;
+mod oversubscribed;
 mod paper;
 
 use rms_model::settings::Depth;
 use rms_model::{MaxSlowdown, Policy, Ratio, RuntimeModel, Settings, Span};
-use rms_sim::batch::{Batch, BatchError, Summary, uniform_nodes};
+use rms_sim::batch::{Batch, BatchError, RunTimes, Summary, uniform_nodes};
 use rms_sim::workload::swf::TraceJob;
 
 pub use jobs::SharedJobs;
@@ -41,6 +42,8 @@ pub struct Variant {
     pub max_mates: u32,
     /// Percent of jobs that may lend and borrow.
     pub malleable_pct: u32,
+    /// What the scheduler plans with.
+    pub run_times: RunTimes,
 }
 
 impl Variant {
@@ -65,6 +68,7 @@ impl Default for Variant {
             factor: Ratio::new(1, 2).expect("2 is not 0"),
             max_mates: 2,
             malleable_pct: 100,
+            run_times: RunTimes::Requested,
         }
     }
 }
@@ -98,7 +102,13 @@ impl Study {
         settings.sharing.max_mates = variant.max_mates;
         settings.sharing.runtime_model = self.estimate;
         let nodes = [uniform_nodes(self.n_nodes, self.cores_per_node)];
-        Batch::new(settings, &nodes, &jobs)?.paced_by(variant.model).run(progress)
+        let batch = Batch::new(settings, &nodes, &jobs)?;
+        batch.paced_by(variant.model).planned_by(variant.run_times).run(progress)
+    }
+
+    /// All jobs, two to a core wherever they would have to wait; nobody chooses who shares with whom.
+    pub fn oversubscribe(&self, trace: &[TraceJob], model: RuntimeModel) -> Summary {
+        oversubscribed::Cluster::new(self, trace, model).run()
     }
 }
 

@@ -340,6 +340,30 @@ fn sharing_nodes_is_set_against_static_backfill() {
 }
 
 #[test]
+fn sharing_without_a_policy_is_a_row_for_each_model() {
+    let output = sd(&["--oversubscribe", "--cut-offs", "10", "--models", "ideal,worst", "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("one value");
+    let runs = answer["runs"].as_array().expect("a list");
+    let said = |idx: usize| (&runs[idx]["policy"], &runs[idx]["model"]);
+    assert_eq!(said(0), (&"oversubscribed".into(), &"ideal".into()));
+    assert_eq!(said(1), (&"oversubscribed".into(), &"worst".into()));
+    assert_eq!((runs.len(), said(2).0), (4, &"slowdown".into()));
+    assert!(runs[0]["measured"]["guests"].as_u64() > Some(0), "{}", runs[0]);
+    assert_eq!(runs[0]["measured"]["jobs"], answer["static"]["measured"]["jobs"]);
+    let text = String::from_utf8(sd(&["--oversubscribe", "--cut-offs", "10"]).stdout).expect("text");
+    assert!(text.contains("\noversubscribed ideal "), "{text}");
+}
+
+#[test]
+fn workload_5_stands_beside_the_real_run_of_the_paper() {
+    let output = rms(&["sim", "sd", "--cirne", "w5", "--wall-unit", "60s", "--cut-offs", "10", "--paper", "w5"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("Cirne's model, seed 4, 2000 jobs\n"), "{text}");
+    assert!(text.contains(" s (159313)") && text.contains(" s (56482)") && text.contains(" (4783.1)"), "{text}");
+    assert!(text.contains("(0.84)"), "{text}");
+}
+
+#[test]
 fn what_the_paper_prints_stands_beside() {
     let output = sd(&["--cut-offs", "10", "--paper", "w4"]);
     let text = String::from_utf8_lossy(&output.stdout);

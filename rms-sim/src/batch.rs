@@ -3,6 +3,7 @@
 //! There are no agents here, no messages and no faults (for those there is [`World`](crate::World)): model launchers
 //! say when their jobs are done, as in 001. The core's facts tell when jobs start.
 
+mod estimates;
 pub mod heat;
 mod journal;
 mod pace;
@@ -17,16 +18,19 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 
-use rms_api::call::Submission;
+use rms_api::call::update::{Changes, WallChange};
+use rms_api::call::{Select, Submission};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_core::effect::Effect;
 use rms_core::state::job::Job;
 use rms_core::{Config, Event, Fact, Journal, Rms, State, Step, Ticket};
-use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Run, RuntimeModel, Settings, Span, Time, Usage};
+use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Role, Run, RuntimeModel, Settings, Span, Time, Usage};
 use thiserror::Error;
 
+use estimates::Estimates;
+pub use estimates::RunTimes;
 pub use journal::{Census, JournalJobs, known_nodes};
 use pace::Pace;
 pub use progress::Elastic;
@@ -86,6 +90,8 @@ pub struct Batch<'a, W> {
     paces: BTreeMap<JobId, Pace>,
     /// How fast jobs really go on with some of their cores.
     model: RuntimeModel,
+    /// What the core plans with, if not with what jobs request.
+    estimates: Estimates,
     /// What their nodes have to say.
     reports: VecDeque<(NodeId, JobReport)>,
     /// If somebody wants to know what ran where.
@@ -135,6 +141,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             progress: BTreeMap::new(),
             paces: BTreeMap::new(),
             model: RuntimeModel::default(),
+            estimates: Estimates::default(),
             reports: VecDeque::new(),
             schedule: None,
             now,
@@ -164,6 +171,12 @@ impl<'a, W: Workload> Batch<'a, W> {
     #[must_use]
     pub fn paced_by(self, model: RuntimeModel) -> Batch<'a, W> {
         Batch { model, ..self }
+    }
+
+    /// The core plans with these run times.
+    #[must_use]
+    pub fn planned_by(self, run_times: RunTimes) -> Batch<'a, W> {
+        Batch { estimates: Estimates::by(run_times), ..self }
     }
 
     /// Runs all jobs. `progress` is told from time to time how many have ended.
@@ -226,7 +239,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         let submit = (self.next_idx < n_jobs).then(|| self.workload.submit(self.next_idx));
         self.forget_old_ends();
         let end = self.ends.peek().map(|Reverse((end, ..))| *end);
-        let next = [submit, end, self.rms.next_timer()].into_iter().flatten().min();
+        let next = [submit, end, self.estimates.next(), self.rms.next_timer()].into_iter().flatten().min();
         // A timer that is past is due at once.
         let now = next.ok_or(BatchError::Stuck { n_left })?.max(self.now);
         self.now = now;
@@ -240,9 +253,13 @@ impl<'a, W: Workload> Batch<'a, W> {
             if let Some(schedule) = &mut self.schedule {
                 schedule.end(job, end);
             }
+            self.learn(job);
             self.handle(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
             self.n_done += 1;
             self.forget_old_ends();
+        }
+        while let Some((job, run)) = self.estimates.pop(now) {
+            self.raise(job, run);
         }
         while self.next_idx < n_jobs && self.workload.submit(self.next_idx) <= now {
             self.submit(self.next_idx);
@@ -278,7 +295,8 @@ impl<'a, W: Workload> Batch<'a, W> {
     }
 
     fn submit(&mut self, job_idx: usize) {
-        let (who, submission) = self.workload.submission(job_idx);
+        let (who, mut submission) = self.workload.submission(job_idx);
+        self.estimates.shorten(job_idx, &who.name, &mut submission);
         let call = Call::Submit(Box::new(submission));
         let step = self.rms.handle(self.now, Event::Called { ticket: Ticket(0), who, call });
         match self.commit(step) {
@@ -288,10 +306,50 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.report();
     }
 
+    /// It ends now.
+    fn learn(&mut self, job: JobId) {
+        let job_idx = self.idx_of(job);
+        let (Some(entry), Some(finished)) = (self.rms.state().jobs().get(&job), self.watch.finished[job_idx]) else {
+            return;
+        };
+        let ran = Span::from_millis(finished.node_time.as_millis() / i64::from(finished.n_nodes.max(1)));
+        self.estimates.learn(job_idx, &entry.spec.owner.0, ran);
+    }
+
+    /// It runs for longer than was estimated, unless that has changed since.
+    fn raise(&mut self, job: JobId, run: Run) {
+        let planned = |state: &State| {
+            let started = state.jobs().get(&job).filter(|entry| entry.run == run)?.started()?;
+            Some(started.at + started.request.wall)
+        };
+        let Some(end) = planned(self.rms.state()).filter(|end| *end <= self.now) else { return };
+        let job_idx = self.idx_of(job);
+        let wall = Some(WallChange::More(self.estimates.raise(job_idx)));
+        let changes = Box::new(Changes { wall, ..Changes::default() });
+        let who = Identity { role: Role::Admin, name: "root".to_owned() };
+        let call = Call::Update { select: Select::Ids(vec![job]), changes };
+        self.handle(Event::Called { ticket: Ticket(0), who, call });
+        let raised = planned(self.rms.state());
+        assert!(raised.is_some_and(|raised| raised > end), "an admin may give a job that runs more time");
+        self.expect(job);
+    }
+
+    /// It is planned to end when the core says.
+    fn expect(&mut self, job: JobId) {
+        let Some(entry) = self.rms.state().jobs().get(&job) else { return };
+        let Some(started) = entry.started() else { return };
+        let (run, end) = (entry.run, started.at + started.request.wall);
+        self.estimates.expect(self.idx_of(job), (job, run), end);
+    }
+
+    fn idx_of(&self, job: JobId) -> usize {
+        self.watch.job_idxs[job.0 as usize - 1] as usize
+    }
+
     fn handle(&mut self, event: Event) {
         let step = self.rms.handle(self.now, event);
         let refusal = self.commit(step);
-        assert!(refusal.is_none(), "only submits and nodes can be refused");
+        assert!(refusal.is_none(), "only submits and nodes can be refused: {refusal:?}");
         self.report();
     }
 
@@ -310,7 +368,7 @@ impl<'a, W: Workload> Batch<'a, W> {
     fn begin(&mut self, job: JobId, run: Run, at: Time) {
         let entry = self.rms.state().jobs().get(&job);
         let nodes = entry.map_or(&[][..], |entry| entry.nodes());
-        let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
+        let job_idx = self.idx_of(job);
         let (runs, n_nodes) = (self.workload.run(job_idx), nodes.len() as u32);
         let mut ended = at + runs;
         if let Some(elastic) = self.workload.elastic(job_idx) {
@@ -345,6 +403,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             was_mate: false,
         };
         self.watch.finished[job_idx] = Some(finished);
+        self.expect(job);
     }
 
     fn resize(&mut self, resized: &Resized) {
@@ -394,6 +453,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             finished.was_mate |= sharing.is_some_and(|sharing| !sharing.lent.is_empty());
         }
         self.ends.push(Reverse((ended, job, entry.run)));
+        self.expect(job);
     }
 
     /// Lets the step become true; jobs that have started get their end. The refusal among the effects, if one is.

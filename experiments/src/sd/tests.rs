@@ -47,6 +47,48 @@ fn a_short_job_begins_inside_a_long_one() {
 }
 
 #[test]
+fn what_is_learned_of_a_user_lets_a_guest_begin() {
+    // Twice 100 s of the 1000 s that were asked for: the fourth is planned with 100 s, and fits inside the third.
+    let past = [job(0, 2, 1000, 100), job(0, 2, 1000, 100)];
+    let owner = TraceJob { user: 2, ..job(200, 2, 900, 900) };
+    let jobs = [past[0], past[1], owner, job(210, 2, 1000, 100)];
+    let learned = Variant { run_times: RunTimes::LastTwo, ..Variant::default() };
+    assert_eq!(secs(&run(&jobs, Variant::default()))[2..], [(200, 1100), (1100, 1200)]);
+    assert_eq!(secs(&run(&jobs, learned))[2..], [(200, 1200), (210, 410)]);
+}
+
+#[test]
+fn an_estimate_that_is_exceeded_is_raised_and_nobody_is_killed() {
+    // The third is planned with 10 s, then with a minute and five minutes more, and runs for 200 s; the fourth is
+    // planned behind it, by EASY in front of the fifth.
+    let jobs = [job(0, 2, 1000, 10), job(10, 2, 1000, 10), job(20, 2, 1000, 200), job(30, 1, 1000, 500)];
+    let learned = Variant { run_times: RunTimes::LastTwo, ..Variant::fixed() };
+    assert_eq!(secs(&run(&jobs, learned)), [(0, 10), (10, 20), (20, 220), (220, 720)]);
+}
+
+#[test]
+fn all_jobs_run_as_long_as_they_do_whatever_is_learned() {
+    test_kit::for_seeds("all_jobs_run_as_long_as_they_do_whatever_is_learned", 20, |dice| {
+        let mut jobs: Vec<TraceJob> = Vec::new();
+        for _ in 0..60 {
+            let run = i64::from(dice.number(1, 900));
+            let wall = run + i64::from(dice.number(0, 9000));
+            let user = dice.number(1, 4).into();
+            jobs.push(TraceJob { user, ..job(dice.number(0, 9000).into(), dice.number(1, 2), wall, run) });
+        }
+        jobs.sort_by_key(|job| job.submit);
+        let policy = dice.one_of(&[Policy::Slowdown, Policy::Easy, Policy::Conservative]);
+        let cut_off = dice.one_of(&[MaxSlowdown::Infinite, Variant::fixed().cut_off]);
+        let variant = Variant { policy, cut_off, run_times: RunTimes::LastTwo, ..Variant::default() };
+        for (job, ran) in jobs.iter().zip(run(&jobs, variant).finished) {
+            let ran = ran.expect("it ran");
+            let has_shared = ran.was_guest || ran.was_mate;
+            assert!(ran.run() == job.run || has_shared && ran.run() > job.run, "{variant:?} {job:?} {ran:?}");
+        }
+    });
+}
+
+#[test]
 fn nobody_is_slowed_who_did_not_opt_in() {
     let jobs: Vec<TraceJob> =
         (0..200).map(|idx| job(idx * 7 % 400 + idx, 1 + (idx % 2) as u32, 900, 30 + idx * 4)).collect();

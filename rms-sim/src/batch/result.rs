@@ -74,7 +74,8 @@ pub struct Figures {
 }
 
 impl Summary {
-    pub(super) fn new(finished: Vec<Option<Finished>>, n_nodes: u32, refused: usize, ghosts: Span) -> Summary {
+    /// Of jobs in the order of their submits, on so many nodes.
+    pub fn new(finished: Vec<Option<Finished>>, n_nodes: u32, refused: usize, ghosts: Span) -> Summary {
         let ran = || finished.iter().flatten();
         let jobs = ran().count();
         let begin = ran().map(|job| job.submitted).min().unwrap_or(Time::EPOCH);

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use experiments::sd::{Category, Day, Measured, Paper, Printed, RUN_TIMES, SIZES, Study, Variant, categories, days};
 use rms_model::error::chain;
 use rms_model::{MaxSlowdown, Policy, Ratio, RuntimeModel, Span};
-use rms_sim::batch::Summary;
+use rms_sim::batch::{RunTimes, Summary};
 use rms_sim::workload::cirne::Cirne;
 use rms_sim::workload::swf::TraceJob;
 use serde_json::{Value, json};
@@ -24,6 +24,8 @@ A job that would have to wait begins at once on cores that running jobs lend, if
 it then ends earlier, inside them, and their slowdown stays below the cut-off.
 Each combination of the lists is a run on the same jobs. Makespan, response and
 slowdowns are over those under static backfill, on whose row they are absolute.
+With --oversubscribe a job that would have to wait begins beside others without
+a policy. Guests are then those that did, and mates those that were there.
 'later' is the part of jobs that are longer in the system than under static
 backfill; 1 % of jobs are there for more than 'worst 1 %' times as long.
 
@@ -31,6 +33,7 @@ With --paper the numbers that 004 prints of its workload stand beside.
 
 Examples:
   rms sim sd --cirne w1 --wall-unit 60s
+  rms sim sd --cirne w5 --wall-unit 60s --paper w5
   rms sim sd --trace RICC-2010-2.sept10k.swf.gz --nodes 1024 \\
       --cores-per-node 8 --field requested --wall-unit 60s --paper w3
   rms sim sd --trace CEA-Curie-2011-2.1-cln.p10.swf.gz --nodes 5040 \\
@@ -45,7 +48,7 @@ pub struct Args {
     nodes: Option<u32>,
     #[command(flatten)]
     cleaning: CleaningArgs,
-    /// Draw the jobs from Cirne's model, like workload 1 of 004, or like its workload 2, with exact requests
+    /// Draw the jobs from Cirne's model, like workload 1 of 004, 2 (with exact requests), or 5 (on 49 nodes)
     #[arg(long, value_name = "WORKLOAD", conflicts_with = "trace")]
     cirne: Option<CirneArg>,
     /// Where chance begins; the same seed gives the same numbers
@@ -72,9 +75,15 @@ pub struct Args {
     /// Percents of jobs that lend and borrow
     #[arg(long, value_name = "LIST", default_value = "100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     malleable_share: Vec<u32>,
+    /// What is planned with: requested times, or last-two, the mean of a user's last two runs, raised when exceeded
+    #[arg(long, value_name = "LIST", default_value = "requested", value_delimiter = ',')]
+    run_times: Vec<RunTimesArg>,
     /// Other policies to compare with, as easy,conservative
     #[arg(long, value_name = "POLICIES", value_delimiter = ',')]
     against: Vec<Policy>,
+    /// Compare with jobs that share nodes without a policy, two to a core
+    #[arg(long)]
+    oversubscribe: bool,
     /// Show the numbers that 004 prints of this workload of its Table 1
     #[arg(long, value_name = "WORKLOAD")]
     paper: Option<PaperArg>,
@@ -90,6 +99,22 @@ pub struct Args {
 enum CirneArg {
     W1,
     W2,
+    W5,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RunTimesArg {
+    Requested,
+    LastTwo,
+}
+
+impl From<RunTimesArg> for RunTimes {
+    fn from(arg: RunTimesArg) -> RunTimes {
+        match arg {
+            RunTimesArg::Requested => RunTimes::Requested,
+            RunTimesArg::LastTwo => RunTimes::LastTwo,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -136,14 +161,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     };
     let failed = |error| Failure::new("simulation", chain(&error));
     let base = study.run(&jobs, Variant::fixed(), |_| {}).map_err(failed)?;
-    let variants = args.variants();
+    let rivals = args.rivals();
     let n_threads = side_by_side::n_threads(jobs.len(), n_nodes as usize);
-    let ran = side_by_side::map(&variants, n_threads, |variant| {
+    let ran = side_by_side::map(&rivals, n_threads, |rival| {
         let begun = side_by_side::thread_cpu();
-        let summary = study.run(&jobs, *variant, |_| {})?;
+        let summary = match rival {
+            Rival::Policy(variant) => study.run(&jobs, *variant, |_| {})?,
+            Rival::Oversubscribed(model) => study.oversubscribe(&jobs, *model),
+        };
         let cpu_s = (side_by_side::thread_cpu() - begun).as_secs_f64();
         Ok(Row {
-            variant: *variant,
+            rival: *rival,
             measured: Measured::new(&summary, &base),
             categories: if args.heat { categories(&summary, &base) } else { Vec::new() },
             days: if args.daily { days(&summary, &base) } else { Vec::new() },
@@ -168,8 +196,11 @@ impl Args {
                 jobs: cleaned.jobs,
             });
         }
-        let exact_requests = matches!(self.cirne, Some(CirneArg::W2));
-        let cirne = Cirne { exact_requests, ..Cirne::workload_1(self.seed) };
+        let cirne = match self.cirne {
+            Some(CirneArg::W1) | None => Cirne::workload_1(self.seed),
+            Some(CirneArg::W2) => Cirne { exact_requests: true, ..Cirne::workload_1(self.seed) },
+            Some(CirneArg::W5) => Cirne::workload_5(self.seed),
+        };
         let trace = cirne.generate().map_err(|error| Failure::new("workload", chain(&error)))?;
         let cleaning = self.cleaning.of_nodes(cirne.n_nodes, cirne.cores_per_node);
         let cleaned = trace.clean(&cleaning);
@@ -182,24 +213,34 @@ impl Args {
         })
     }
 
+    fn rivals(&self) -> Vec<Rival> {
+        let models = self.models.iter().filter(|_| self.oversubscribe);
+        let oversubscribed = models.map(|model| Rival::Oversubscribed(*model));
+        oversubscribed.chain(self.variants().into_iter().map(Rival::Policy)).collect()
+    }
+
     /// Every combination of the lists, in their order.
     fn variants(&self) -> Vec<Variant> {
         let mut variants = Vec::new();
         for policy in &self.against {
-            variants.push(Variant { policy: *policy, ..Variant::fixed() });
+            let of = |arg: &RunTimesArg| Variant { policy: *policy, run_times: (*arg).into(), ..Variant::fixed() };
+            variants.extend(self.run_times.iter().map(of));
         }
         for cut_off in &self.cut_offs {
             for model in &self.models {
                 for factor in &self.factors {
                     for max_mates in &self.mates {
-                        variants.extend(self.malleable_share.iter().map(|malleable_pct| Variant {
-                            policy: Policy::Slowdown,
-                            cut_off: *cut_off,
-                            model: *model,
-                            factor: *factor,
-                            max_mates: *max_mates,
-                            malleable_pct: *malleable_pct,
-                        }));
+                        for malleable_pct in &self.malleable_share {
+                            variants.extend(self.run_times.iter().map(|run_times| Variant {
+                                policy: Policy::Slowdown,
+                                cut_off: *cut_off,
+                                model: *model,
+                                factor: *factor,
+                                max_mates: *max_mates,
+                                malleable_pct: *malleable_pct,
+                                run_times: (*run_times).into(),
+                            }));
+                        }
                     }
                 }
             }
@@ -217,8 +258,15 @@ struct Jobs {
     n_dropped: usize,
 }
 
+/// What is set against static backfill.
+#[derive(Clone, Copy)]
+enum Rival {
+    Policy(Variant),
+    Oversubscribed(RuntimeModel),
+}
+
 struct Row {
-    variant: Variant,
+    rival: Rival,
     measured: Measured,
     categories: Vec<Vec<Option<Category>>>,
     days: Vec<Day>,
@@ -236,12 +284,26 @@ struct SdAnswer {
 /// A figure of each category.
 type Ratios = fn(&Category) -> Option<f64>;
 
-/// What a run is called.
-fn name(variant: &Variant) -> String {
-    if variant.policy != Policy::Slowdown {
-        return variant.policy.to_string();
+impl Rival {
+    fn printed(&self, paper: Option<Paper>) -> Option<Printed> {
+        match self {
+            Rival::Policy(variant) => paper.map(|paper| paper.shared(variant)),
+            Rival::Oversubscribed(_) => None,
+        }
     }
-    let Variant { policy: _, cut_off, model, factor, max_mates, malleable_pct } = variant;
+}
+
+/// What a run is called.
+fn name(rival: &Rival) -> String {
+    let variant = match rival {
+        Rival::Policy(variant) => variant,
+        Rival::Oversubscribed(model) => return format!("{OVERSUBSCRIBED} {}", model.word()),
+    };
+    let learned = if variant.run_times == RunTimes::LastTwo { " last-two" } else { "" };
+    if variant.policy != Policy::Slowdown {
+        return format!("{}{learned}", variant.policy);
+    }
+    let Variant { policy: _, cut_off, model, factor, max_mates, malleable_pct, run_times: _ } = variant;
     let mut name = format!("{cut_off} {}", model.word());
     let published = Variant::default();
     if *factor != published.factor {
@@ -253,14 +315,16 @@ fn name(variant: &Variant) -> String {
     if *malleable_pct != published.malleable_pct {
         name += &format!(" {malleable_pct} %");
     }
-    name
+    name + learned
 }
+
+const OVERSUBSCRIBED: &str = "oversubscribed";
 
 impl SdAnswer {
     /// Over static backfill; what the paper prints behind it in brackets.
     fn cells(&self, row: &Row) -> Vec<String> {
         let (ours, base) = (&row.measured, &self.base.figures);
-        let printed = self.paper.map_or_else(Printed::default, |paper| paper.shared(&row.variant));
+        let printed = row.rival.printed(self.paper).unwrap_or_default();
         let ratio = |ours: f64, base: f64| if base > 0.0 { ours / base } else { 1.0 };
         let beside = |text: String, printed: Option<f64>| match printed {
             Some(printed) => format!("{text} ({printed})"),
@@ -269,7 +333,7 @@ impl SdAnswer {
         let count = |count: usize, printed: Option<usize>| beside(count.to_string(), printed.map(|count| count as f64));
         let figures = &ours.figures;
         vec![
-            name(&row.variant),
+            name(&row.rival),
             beside(format!("{:.3}", ratio(figures.makespan_s, base.makespan_s)), printed.makespan),
             beside(format!("{:.3}", ratio(figures.mean_response_s, base.mean_response_s)), printed.response),
             beside(format!("{:.3}", ratio(figures.mean_slowdown, base.mean_slowdown)), printed.slowdown),
@@ -326,7 +390,7 @@ impl SdAnswer {
                 table.row([size].into_iter().chain(cells.iter().map(cell)).collect());
             }
             text +=
-                &format!("\n{}: {figure} under static backfill over that here\n{}", name(&row.variant), table.text(""));
+                &format!("\n{}: {figure} under static backfill over that here\n{}", name(&row.rival), table.text(""));
         }
         text
     }
@@ -338,7 +402,7 @@ impl SdAnswer {
             let [fixed, shared] = slowdowns;
             table.row(vec![(idx + 1).to_string(), day.jobs.to_string(), fixed, shared, day.guests.to_string()]);
         }
-        format!("\n{}, day by day\n{}", name(&row.variant), table.text(""))
+        format!("\n{}, day by day\n{}", name(&row.rival), table.text(""))
     }
 }
 
@@ -351,7 +415,9 @@ impl Show for SdAnswer {
         text += "\n";
         text += &self.table().map(|table| table.text("")).unwrap_or_default();
         if let Some(best) = self.paper.and_then(Paper::best_slowdown) {
-            let ours = self.rows.iter().map(|row| row.measured.figures.mean_slowdown).fold(f64::INFINITY, f64::min);
+            let is_shared = |row: &&Row| matches!(row.rival, Rival::Policy(variant) if !variant.is_static());
+            let shared = self.rows.iter().filter(is_shared);
+            let ours = shared.map(|row| row.measured.figures.mean_slowdown).fold(f64::INFINITY, f64::min);
             let ours = ours / self.base.figures.mean_slowdown;
             text += &format!("\nThe least slowdown over that of static backfill: {ours:.3} ({best})\n");
         }
@@ -368,20 +434,26 @@ impl Show for SdAnswer {
 
     fn json(&self) -> Value {
         let row = |row: &Row| {
-            let Variant { policy, cut_off, model, factor, max_mates, malleable_pct } = row.variant;
-            json!({
-                "policy": policy.to_string(),
-                "cut_off": cut_off.to_string(),
-                "model": model,
-                "sharing_factor": factor.to_string(),
-                "max_mates": max_mates,
-                "malleable_pct": malleable_pct,
-                "measured": row.measured,
-                "paper": self.paper.map(|paper| paper.shared(&row.variant)),
-                "categories": row.categories,
-                "days": row.days,
-                "cpu_s": row.cpu_s,
-            })
+            let mut run = match row.rival {
+                Rival::Policy(Variant { policy, cut_off, model, factor, max_mates, malleable_pct, run_times }) => {
+                    json!({
+                        "policy": policy.to_string(),
+                        "cut_off": cut_off.to_string(),
+                        "model": model,
+                        "sharing_factor": factor.to_string(),
+                        "max_mates": max_mates,
+                        "malleable_pct": malleable_pct,
+                        "run_times": run_times,
+                    })
+                }
+                Rival::Oversubscribed(model) => json!({ "policy": OVERSUBSCRIBED, "model": model }),
+            };
+            run["measured"] = json!(row.measured);
+            run["paper"] = json!(row.rival.printed(self.paper));
+            run["categories"] = json!(row.categories);
+            run["days"] = json!(row.days);
+            run["cpu_s"] = json!(row.cpu_s);
+            run
         };
         json!({
             "title": self.title,
@@ -391,7 +463,7 @@ impl Show for SdAnswer {
     }
 
     fn ids(&self) -> Vec<String> {
-        self.rows.iter().map(|row| name(&row.variant)).collect()
+        self.rows.iter().map(|row| name(&row.rival)).collect()
     }
 
     fn table(&self) -> Option<Table> {
