@@ -256,6 +256,8 @@ impl Crowd {
                     ("max_slowdown", "10"),
                     ("sharing_factor", "0.3"),
                     ("sharing_factor", "0.5"),
+                    ("mix_free_nodes", "yes"),
+                    ("mix_free_nodes", "no"),
                     ("allocation", "nodes"),
                     ("allocation", "cores"),
                     ("allocation@a", "cores"),

@@ -399,6 +399,7 @@ fn whatever_happens_lent_cpus_come_back() {
         let mut world = lending(allocation, n_nodes);
         world.set("max_slowdown", "infinite");
         world.set("fair_start", if dice.chance(33) { "5s" } else { "0s" });
+        world.set("mix_free_nodes", if dice.chance(50) { "yes" } else { "no" });
         let mut known: Vec<(JobId, bool)> = Vec::new();
         for _ in 0..60 {
             match dice.number(0, 5) {
