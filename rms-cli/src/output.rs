@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::failure::{Exit, Failure};
@@ -43,6 +44,13 @@ pub trait Show {
     fn text(&self) -> String;
     /// One value; times are ISO 8601 with their offset from UTC, spans are milliseconds in fields that end in `_ms`.
     fn json(&self) -> Value;
+    /// Writes that value. A list that may be long is written row by row: all of its values together take gigabytes.
+    ///
+    /// # Errors
+    /// As [`Write::write`].
+    fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        Ok(serde_json::to_writer(out, &self.json())?)
+    }
     /// Bare ids or names, one a line.
     fn ids(&self) -> Vec<String>;
     /// For `--parsable`.
@@ -75,7 +83,7 @@ impl Output {
     /// # Errors
     /// A standard output that takes nothing (a full disk), but not one that nobody reads.
     pub fn show(self, answer: &impl Show) -> Result<(), Failure> {
-        write_out(render(answer, self.form).as_bytes())
+        write_answer(answer, self.form)
     }
 
     /// A note beside the answer, for people only.
@@ -96,16 +104,41 @@ impl Output {
     }
 }
 
+/// Writes the answer to the standard output.
+///
+/// # Errors
+/// As [`write_out`].
+pub fn write_answer(answer: &impl Show, form: Form) -> Result<(), Failure> {
+    write_with(|out| write_as(answer, form, out))
+}
+
 /// The answer as it is written to the standard output.
 pub fn render(answer: &impl Show, form: Form) -> String {
-    match form {
+    let mut written = Vec::new();
+    write_as(answer, form, &mut written).expect("memory takes everything");
+    String::from_utf8(written).expect("all of it is text")
+}
+
+fn write_as(answer: &impl Show, form: Form, out: &mut dyn Write) -> io::Result<()> {
+    let ids = || answer.ids().into_iter().map(|id| id + "\n").collect();
+    let text: String = match form {
+        Form::Json => {
+            answer.write_json(out)?;
+            "\n".to_owned()
+        }
         Form::Text => harmless(&answer.text()),
-        Form::Json => format!("{}\n", answer.json()),
-        Form::Quiet => answer.ids().into_iter().map(|id| id + "\n").collect(),
-        Form::Parsable => match answer.table() {
-            Some(table) => table.parsable(),
-            None => answer.ids().into_iter().map(|id| id + "\n").collect(),
-        },
+        Form::Quiet => ids(),
+        Form::Parsable => answer.table().map_or_else(ids, |table| table.parsable()),
+    };
+    out.write_all(text.as_bytes())
+}
+
+/// A list whose rows are made one by one while they are written.
+pub struct Rows<I>(pub I);
+
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for Rows<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone())
     }
 }
 
@@ -140,8 +173,12 @@ fn colour_bytes(text: &str) -> usize {
 /// # Errors
 /// [`GONE`] if nobody reads, else what the system said.
 pub fn write_out(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    write_with(|out| out.write_all(bytes))
+}
+
+fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             Err(Failure::new(GONE, "nobody reads the output").exit(Exit::OK))

@@ -1,10 +1,12 @@
 //! `rms history`: lists jobs that have ended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
 
 use launcher_sdk::HistoryQuery;
 use rms_api::filter::{RecordColumn, Way};
 use rms_model::{JobId, JobRecord, Labels, Outcome, Time, hostlist};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -12,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::job_json;
 use crate::listing::{self, sorted, time};
 use crate::names::ClusterNames;
-use crate::output::Show;
+use crate::output::{Rows, Show};
 use crate::select;
 use crate::stamp;
 use crate::table::Table;
@@ -131,8 +133,11 @@ impl Show for HistoryAnswer {
     }
 
     fn json(&self) -> Value {
-        let jobs: Vec<Value> = self.records.iter().map(|record| job_json::record(record, &self.clusters)).collect();
-        json!({"jobs": jobs})
+        json!(self.listed())
+    }
+
+    fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        Ok(serde_json::to_writer(out, &self.listed())?)
     }
 
     fn ids(&self) -> Vec<String> {
@@ -182,6 +187,13 @@ impl Show for HistoryAnswer {
             table.row(row);
         }
         Some(table)
+    }
+}
+
+impl HistoryAnswer {
+    fn listed(&self) -> impl Serialize {
+        let record = |record: &JobRecord| job_json::record(record, &self.clusters);
+        BTreeMap::from([("jobs", Rows(self.records.iter().map(record)))])
     }
 }
 

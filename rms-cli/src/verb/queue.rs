@@ -1,5 +1,6 @@
 //! `rms queue`: lists the jobs that wait or run, in the order in which they would start.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use launcher_sdk::{Client, Queue};
@@ -7,6 +8,7 @@ use rms_api::answer::{JobLine, JobState, Reason};
 use rms_api::filter::JobFilter;
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{Span, Time, hostlist};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,7 +20,7 @@ use crate::json;
 use crate::listing::JobFlags;
 use crate::names::ClusterNames;
 use crate::negotiations::open_by_job;
-use crate::output::{self, Form, Show};
+use crate::output::{self, Form, Rows, Show};
 use crate::screen;
 use crate::sizes;
 use crate::stages;
@@ -101,12 +103,11 @@ fn on_screen(filter: &JobFilter, form: Form) -> JobFilter {
 
 /// On a terminal the list replaces the one before; elsewhere each one follows the other, JSON as one line each.
 fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
-    let text = output::render(answer, form);
     if form == Form::Text && output::is_terminal() {
-        let head = head(&answer.queue);
+        let (head, text) = (head(&answer.queue), output::render(answer, form));
         return output::write_out(page(&head, &text, screen::columns(), screen::rows()).as_bytes());
     }
-    output::write_out(text.as_bytes())
+    output::write_answer(answer, form)
 }
 
 /// The time, and of when the estimates are if they are older.
@@ -143,16 +144,11 @@ impl Show for QueueAnswer {
     }
 
     fn json(&self) -> Value {
-        let open = open_by_job(&self.negotiations);
-        let job = |line: &JobLine| {
-            let mut value = job_json::job_line(line, &self.clusters);
-            let ids = open.get(&line.job).into_iter().flatten().map(|line| line.record.id.to_string());
-            value["negotiating"] = ids.collect::<Vec<_>>().into();
-            value
-        };
-        let jobs: Vec<Value> = self.queue.jobs.iter().map(job).collect();
-        let (now, planned) = (json::time(Some(self.queue.now)), json::time(Some(self.queue.planned)));
-        json!({"now": now, "planned": planned, "jobs": jobs})
+        json!(self.listed())
+    }
+
+    fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        Ok(serde_json::to_writer(out, &self.listed())?)
     }
 
     fn ids(&self) -> Vec<String> {
@@ -165,6 +161,24 @@ impl Show for QueueAnswer {
 }
 
 impl QueueAnswer {
+    fn listed(&self) -> impl Serialize {
+        #[derive(Serialize)]
+        struct Listed<R> {
+            jobs: R,
+            now: Value,
+            planned: Value,
+        }
+        let open = open_by_job(&self.negotiations);
+        let job = move |line: &JobLine| {
+            let mut value = job_json::job_line(line, &self.clusters);
+            let ids = open.get(&line.job).into_iter().flatten().map(|line| line.record.id.to_string());
+            value["negotiating"] = ids.collect::<Vec<_>>().into();
+            value
+        };
+        let (now, planned) = (json::time(Some(self.queue.now)), json::time(Some(self.queue.planned)));
+        Listed { jobs: Rows(self.queue.jobs.iter().map(job)), now, planned }
+    }
+
     pub(super) fn people(&self) -> Table {
         self.table_of(|time| stamp::short(time, self.queue.now))
     }
