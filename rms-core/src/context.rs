@@ -15,6 +15,7 @@ use crate::plan::{self, Plan, Scope};
 use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
+use crate::state::job::Job;
 use crate::state::{Bumped, Misfit, Replay, State};
 use crate::step::Step;
 
@@ -70,13 +71,15 @@ pub(crate) struct Context {
 }
 
 /// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Passes {
     pub(crate) wanted: bool,
     pub(crate) last: Option<Time>,
     pub(crate) count: u64,
     /// The most that a fact has freed since the last pass.
     freed: Freed,
+    /// Where any cluster is shared by cores, the nodes of jobs that have ended since then.
+    left: BTreeSet<NodeId>,
 }
 
 impl Context {
@@ -124,6 +127,11 @@ impl Context {
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
         self.streams.note(&self.state, &fact);
         self.passes.freed = self.passes.freed.max(fact.frees(&self.state, self.passes.last));
+        if let Fact::JobDone { record, .. } = &fact
+            && !self.state.shared().is_empty()
+        {
+            self.passes.left.extend(self.state.jobs().get(&record.job).into_iter().flat_map(Job::nodes));
+        }
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
@@ -207,7 +215,8 @@ impl Context {
                 (Policy::Conservative, Freed::Nothing | Freed::AsPromised) | (Policy::Easy, Freed::Nothing) => {
                     Scope::Arrivals
                 }
-                (Policy::Conservative, Freed::Until(until)) => Scope::Freed { until },
+                (Policy::Conservative, Freed::Until(Time::NEVER)) => Scope::Starts,
+                (Policy::Conservative, Freed::Until(until)) => Scope::Freed { until, nodes: &self.passes.left },
                 (Policy::Easy, Freed::AsPromised | Freed::Until(_)) => Scope::Starts,
                 (
                     Policy::Views | Policy::Fcfs | Policy::Slowdown,
@@ -216,7 +225,7 @@ impl Context {
             };
             (plan::plan(&self.state, now, scope), Vec::new())
         };
-        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1, freed: Freed::Nothing };
+        self.passes = Passes { last: Some(now), count: self.passes.count + 1, ..Passes::default() };
         found
     }
 

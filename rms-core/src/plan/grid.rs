@@ -173,6 +173,30 @@ impl<'a> Grid<'a> {
             && self.fit_now(wanted).take(n_wanted).count() == n_wanted
     }
 
+    /// May one of these nodes have room for somebody from some time before `latest` on, once he has given back what he has
+    /// from then until then?
+    pub(super) fn may_start_on(
+        &self,
+        nodes: &BTreeSet<NodeId>,
+        wanted: &Wanted,
+        (own, from, until): (&[Place], Time, Time),
+        latest: Time,
+    ) -> bool {
+        let mut by_cluster = own.chunk_by(|one, next| one.cluster == next.cluster);
+        let own = by_cluster.find(|places| places[0].cluster == self.cluster).unwrap_or_default();
+        nodes.iter().any(|node| {
+            let Ok(idx) = self.shared.line_idx(*node) else { return false };
+            let line = self.line(idx);
+            let opens = if line.is_open { self.now } else { self.now + Span::from_millis(1) };
+            let mut pieces = wanted.pieces[line.kind].iter().filter(|_| line.is_usable);
+            let fit = |piece: &Piece| match own.binary_search_by_key(node, |place| place.node) {
+                Ok(_) => self.drawn(idx).first_fit_beside((from, until), piece, wanted.wall, opens),
+                Err(_) => self.next_fit_of(idx, line, piece, wanted.wall, self.now),
+            };
+            pieces.any(|piece| fit(piece).is_some_and(|fit| fit < latest))
+        })
+    }
+
     /// From when on a node has room for one of the pieces.
     fn next_fit(&self, idx: usize, line: &Line, wanted: &Wanted, from: Time) -> Option<Time> {
         let pieces = wanted.pieces[line.kind].iter();
@@ -351,13 +375,13 @@ impl<'a> Grid<'a> {
     }
 
     /// Somebody takes his place from then until then, or with a `sign` of -1 gives it back. For each time at which that
-    /// makes the difference between a node that nobody has and one that somebody has, `changed` is told.
+    /// makes the difference between a node that nobody has and one that somebody has, `changed` is told if anybody asks.
     pub(super) fn take(
         &mut self,
         place: &Place,
         (from, until): (Time, Time),
         sign: i64,
-        changed: &mut dyn FnMut(Time, Time),
+        changed: Option<&mut dyn FnMut(Time, Time)>,
     ) {
         let Ok(idx) = self.shared.line_idx(place.node) else { return };
         let line = &self.shared.lines()[idx].1;
@@ -369,7 +393,9 @@ impl<'a> Grid<'a> {
         if sign < 0 {
             timeline.take(from, until, &place.piece, sign);
         }
-        timeline.clear(from, until).into_iter().for_each(|(from, until)| changed(from, until));
+        if let Some(changed) = changed {
+            timeline.clear(from, until).into_iter().for_each(|(from, until)| changed(from, until));
+        }
         if sign > 0 {
             timeline.take(from, until, &place.piece, sign);
         }

@@ -83,9 +83,10 @@ impl<'a> Grids<'a> {
         let mut blocks = Vec::new();
         for place in places {
             let Some(grid) = self.by_cluster.get_mut(&place.cluster) else { continue };
-            grid.take(place, (from, until), sign, &mut |from, until| {
-                blocks.push((place.clone(), Block { from, until, nodes: sign }));
-            });
+            let mut show = |from, until| blocks.push((place.clone(), Block { from, until, nodes: sign }));
+            let changed: Option<&mut dyn FnMut(Time, Time)> =
+                if self.blocks.is_some() { Some(&mut show) } else { None };
+            grid.take(place, (from, until), sign, changed);
             if sign > 0 {
                 let first = self.next_use.entry(place.node).or_insert(from);
                 *first = from.min(*first);

@@ -32,7 +32,7 @@ pub mod timeline;
 pub mod views;
 mod watched;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Slice, Time, View, profile};
 
@@ -50,12 +50,13 @@ use crate::state::State;
 
 /// How much of a pass is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum Scope<'a> {
     /// Only what starts now. The pass ends early once no node is free: nothing later in the order could start,
     /// and nothing earlier depends on it.
     Starts,
-    /// The same where all that was freed since the last pass is before that time.
-    Freed { until: Time },
+    /// The same where all that was freed since the last pass is before that time; of clusters that are shared by cores, on
+    /// these nodes.
+    Freed { until: Time, nodes: &'a BTreeSet<NodeId> },
     /// The same where nothing was freed since the last pass that could let anybody start earlier than it found.
     Arrivals,
     /// An estimate for every application that is considered.
@@ -142,10 +143,10 @@ pub struct Shortage {
     pub usable: u32,
 }
 
-impl Scope {
+impl Scope<'_> {
     fn is_of_starts(self) -> bool {
         match self {
-            Scope::Starts | Scope::Freed { until: _ } | Scope::Arrivals => true,
+            Scope::Starts | Scope::Freed { .. } | Scope::Arrivals => true,
             Scope::Estimates | Scope::Views => false,
         }
     }
@@ -197,7 +198,7 @@ impl Placed {
 }
 
 /// Steps 3 and 4 of 001, Fig. 5.
-pub fn plan(state: &State, now: Time, scope: Scope) -> Plan {
+pub fn plan(state: &State, now: Time, scope: Scope<'_>) -> Plan {
     policy::run(state, now, scope, None, None)
 }
 

@@ -91,7 +91,7 @@ impl Supposed {
 pub(super) struct Taken {
     /// The ledger its nodes come from; `None` is every usable node.
     constraint: Option<Constraint>,
-    request: Request,
+    pub(super) request: Request,
     pub(super) at: Time,
     /// Known only if it starts now.
     nodes: Option<Vec<NodeId>>,

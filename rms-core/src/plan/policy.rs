@@ -9,9 +9,9 @@
 //!   early moves others forward and nobody back. A promise holds as long as jobs leave by their wall times and nodes
 //!   stay: where it does not fit any more, the application is placed like a new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Span, Time, View};
 
 use super::arrivals;
 use super::mates::{Inside, Mates, Round};
@@ -27,7 +27,7 @@ const FEW: usize = 16;
 pub(super) fn run(
     state: &State,
     now: Time,
-    scope: Scope,
+    scope: Scope<'_>,
     applicant: Option<&JobSpec>,
     look: Option<&mut Look<'_>>,
 ) -> Plan {
@@ -48,7 +48,7 @@ pub(super) fn run(
     }
     let arrivals = match (state.settings().policy, scope) {
         (Policy::Easy, Scope::Arrivals) => arrivals::of_easy(state, now),
-        (Policy::Easy, Scope::Starts | Scope::Freed { until: _ } | Scope::Estimates | Scope::Views)
+        (Policy::Easy, Scope::Starts | Scope::Freed { .. } | Scope::Estimates | Scope::Views)
         | (Policy::Views | Policy::Fcfs | Policy::Conservative | Policy::Slowdown, _) => None,
     };
     let may_start = |(_, demand): &(JobId, &Demand)| demand.least_nodes as usize <= n_free;
@@ -169,6 +169,8 @@ struct Stays {
     /// All that was freed since everybody stood as early as possible is before that time: who starts earlier than he was
     /// promised starts before it, where nodes enough are free.
     freed_until: Time,
+    /// The same where nodes are shared and promises name them, all of which were kept: it was freed on these nodes.
+    freed: Option<BTreeSet<NodeId>>,
     /// So many nodes of a cluster are not free before then.
     first_free: BTreeMap<(ClusterId, u32), Time>,
     /// For so many nodes of a cluster and so long there is no start until then; it holds until somebody moves.
@@ -176,9 +178,12 @@ struct Stays {
 }
 
 impl Stays {
-    /// Somebody has moved, whose place was free from then until then.
-    fn free(&mut self, from: Time, until: Time) {
-        self.freed_until = self.freed_until.max(until);
+    /// Somebody has moved, whose place is free from then on.
+    fn free(&mut self, from: Time, held: &Taken) {
+        self.freed_until = self.freed_until.max(from + held.wall());
+        if let Some(freed) = &mut self.freed {
+            freed.extend(held.places.iter().map(|place| place.node));
+        }
         // What was full before that is as full as it was.
         self.first_free.retain(|_, first| *first <= from);
         self.full_until.clear();
@@ -218,7 +223,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         Plan { now: self.now, placements: self.placements, base, last_view, shared }
     }
 
-    pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope) {
+    pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope<'_>) {
         match self.state.settings().policy {
             // Who starts on lent cores is found by a pass of its own.
             Policy::Views | Policy::Slowdown => self.views(jobs.map(|(job, _)| job), scope),
@@ -228,7 +233,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn views(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
+    fn views(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope<'_>) {
         for job in jobs {
             if scope == Scope::Starts && self.pass.n_free == 0 {
                 break;
@@ -268,7 +273,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         None
     }
 
-    fn fcfs(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
+    fn fcfs(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope<'_>) {
         for job in jobs {
             self.look(Moment::Before(job));
             let view = self.view_for(job);
@@ -295,7 +300,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, scope: Scope) {
+    fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, scope: Scope<'_>) {
         let mut jobs = jobs.peekable();
         let mut head_waits = false;
         let mut waiting = Vec::new();
@@ -401,16 +406,16 @@ impl<'a, 'l> Walk<'a, 'l> {
         })
     }
 
-    fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope) {
+    fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope<'_>) {
         let may_pass_by = match scope {
-            Scope::Starts | Scope::Freed { until: _ } | Scope::Arrivals => {
+            Scope::Starts | Scope::Freed { .. } | Scope::Arrivals => {
                 self.state.wants_are_plain() && self.pass.take_promises()
             }
             Scope::Estimates | Scope::Views => false,
         };
         let mut slots = Slots::default();
         // Where nodes are shared, promises name them: each is taken by itself, and holds unless one of them does not.
-        let mut keeps_promises = scope == Scope::Arrivals && self.look.is_none();
+        let mut keeps_promises = true;
         if !may_pass_by {
             for (job, _) in jobs.clone() {
                 self.pass.open_ledgers(self.spec(job));
@@ -422,13 +427,15 @@ impl<'a, 'l> Walk<'a, 'l> {
                 slots.insert(job, Slot { held, outcome: None });
             }
         }
-        let freed_until = match scope {
-            Scope::Arrivals => self.now,
-            Scope::Freed { until } => until,
-            Scope::Starts | Scope::Estimates | Scope::Views => Time::NEVER,
+        let (freed_until, freed) = match scope {
+            Scope::Arrivals => (self.now, None),
+            Scope::Freed { until, nodes } => (until, Some(nodes.clone())),
+            Scope::Starts | Scope::Estimates | Scope::Views => (Time::NEVER, None),
         };
+        let freed = freed.filter(|_| keeps_promises && !may_pass_by && self.look.is_none());
+        keeps_promises &= scope == Scope::Arrivals && self.look.is_none();
         let (first_free, full_until) = (BTreeMap::new(), BTreeMap::new());
-        let mut stays = Stays { may_pass_by, keeps_promises, freed_until, first_free, full_until };
+        let mut stays = Stays { may_pass_by, keeps_promises, freed_until, freed, first_free, full_until };
         // Where everybody else would be passed by, nobody else is asked.
         let are_few = stays.may_pass_by && scope == Scope::Arrivals && self.look.is_none();
         let few = if are_few { arrivals::of_conservative(self.state, self.now) } else { None };
@@ -486,7 +493,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 None => (Held::promised(demand), None),
             };
             let is_kept = stays.keeps_promises && matches!(&held, Held::Taken(kept) if kept.at > self.now);
-            if is_kept || (stays.may_pass_by && self.must_stay(demand, &held, stays)) {
+            if is_kept || self.must_stay_there(job, &held, stays) || self.must_stay(demand, &held, stays) {
                 if let Some(slot) = slots.get_mut(&job) {
                     (slot.held, slot.outcome) = (held, before);
                 }
@@ -500,20 +507,34 @@ impl<'a, 'l> Walk<'a, 'l> {
                     self.pass.take_again(&held);
                     Slot { held: Held::Taken(Box::new(held)), outcome: Some(before) }
                 }
-                (Ok(found), ..) => {
-                    let (outcome, held) = self.pass.settle_until(found, latest);
-                    let is_earlier = latest.is_some_and(|latest| held.at < latest);
-                    if let Some(latest) = latest.filter(|_| is_earlier) {
-                        has_moved = true;
-                        stays.free(latest, latest + held.wall());
-                    }
+                // The nodes that it was promised are as good as others.
+                (Ok(found), Some(held), _) if found.start > self.now && found.is_as_good_as(&held) => {
+                    self.pass.take_again(&held);
+                    let outcome = found.later_on(&held.places);
                     Slot { held: Held::Taken(Box::new(held)), outcome: Some(outcome) }
+                }
+                (Ok(found), held, _) => {
+                    let (outcome, taken) = self.pass.settle_until(found, latest);
+                    if let Some(held) = held {
+                        let is_earlier = taken.at < held.at;
+                        has_moved |= is_earlier;
+                        if is_earlier || taken.places != held.places {
+                            stays.free(held.at, &held);
+                        }
+                    }
+                    Slot { held: Held::Taken(Box::new(taken)), outcome: Some(outcome) }
                 }
                 (Err(shortage), ..) => Slot { held: Held::Nothing, outcome: Some(Placed::Never { shortage }) },
             };
             slots.insert(job, slot);
         }
         has_moved
+    }
+
+    /// Where it has named nodes, it can move forward only to some of which one was freed.
+    fn must_stay_there(&self, job: JobId, held: &Held, stays: &Stays) -> bool {
+        let (Held::Taken(held), Some(freed)) = (held, &stays.freed) else { return false };
+        held.at > self.now && !self.pass.may_start_earlier(self.spec(job), held, (stays.freed_until, freed))
     }
 
     /// Before its promised start it holds nothing itself, so it can move forward only if nodes enough are free from some
@@ -524,7 +545,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             Held::AsPromised(at) => *at,
             Held::Taken(taken) => taken.at,
         };
-        let Some(PlainDemand { cluster, wall }) = demand.plain else { return false };
+        let Some(PlainDemand { cluster, wall }) = demand.plain.filter(|_| stays.may_pass_by) else { return false };
         if at <= self.now {
             return false;
         }

@@ -1,5 +1,7 @@
 //! A pass over clusters that are shared by cores, beside those that are given away node by node.
 
+use std::collections::BTreeSet;
+
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
 use rms_model::{Devices, JobId, JobSpec, NodeId, Request, Span, Time};
@@ -7,8 +9,8 @@ use rms_model::{Devices, JobId, JobSpec, NodeId, Request, Span, Time};
 use super::grid::Place;
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
-use super::pass::{Pass, Taken};
-use super::{Blocked, Shortage};
+use super::pass::{Found, Pass, Taken};
+use super::{Blocked, Placed, Shortage};
 use crate::state::Piece;
 
 impl Pass<'_> {
@@ -88,6 +90,25 @@ impl Pass<'_> {
         !self.grids.is_empty() && spec.evolving.is_none() && spec.options.iter().all(has_no_room)
     }
 
+    /// May a job start earlier than where it was placed, if all that was freed meanwhile is of these nodes and before that
+    /// time?
+    pub(super) fn may_start_earlier(&self, spec: &JobSpec, held: &Taken, freed: (Time, &BTreeSet<NodeId>)) -> bool {
+        let is_of_nodes_alone =
+            spec.evolving.is_none() && spec.resources.licences.is_empty() && !held.places.is_empty();
+        // Another size of it may be done earlier, though it starts at the same time.
+        let latest = if spec.options.len() == 1 { held.at } else { held.at + Span::from_millis(1) };
+        let (until, nodes) = freed;
+        !is_of_nodes_alone
+            || spec.options.iter().any(|request| {
+                let wanted = self.grids.wanted(spec, request);
+                wanted.len() < request.nodes.len()
+                    || wanted.iter().any(|(cluster, wanted)| {
+                        let own = (held.places.as_slice(), held.at, held.at + held.wall());
+                        self.grids.by_cluster[cluster].may_start_on(nodes, wanted, own, latest.min(until))
+                    })
+            })
+    }
+
     /// The first hole for a request on clusters that are given away node by node.
     fn first_counted_hole(
         &mut self,
@@ -151,5 +172,19 @@ impl Pass<'_> {
                 return Ok((start, blocked));
             }
         }
+    }
+}
+
+impl Found {
+    /// Is it the same size at the same time, of nodes that have names?
+    pub(super) fn is_as_good_as(&self, held: &Taken) -> bool {
+        !held.places.is_empty() && self.fit.is_none() && self.start == held.at && self.request == held.request
+    }
+
+    /// On these nodes instead of others.
+    pub(super) fn later_on(self, places: &[Place]) -> Placed {
+        let nodes = places.iter().map(|place| place.node).collect();
+        let Found { request, option_idx, start: at, blocked, fit, .. } = self;
+        Placed::Later { request, option_idx, at, blocked, fit, nodes }
     }
 }

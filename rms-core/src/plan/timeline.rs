@@ -57,10 +57,16 @@ impl Timeline {
 
     /// The earliest time from `from` on at which there is room for the piece, and stays for so long.
     pub fn first_fit(&self, piece: &Piece, wall: Span, from: Time) -> Option<Time> {
+        self.first_fit_beside((Time::NEVER, Time::NEVER), piece, wall, from)
+    }
+
+    /// The same if there is room for it in the time that is given, whatever is taken then.
+    pub(super) fn first_fit_beside(&self, given: (Time, Time), piece: &Piece, wall: Span, from: Time) -> Option<Time> {
         let first = self.steps.partition_point(|(begin, _)| *begin <= from).saturating_sub(1);
         let mut start = None;
         for (idx, (begin, room)) in self.steps.iter().enumerate().skip(first) {
-            if !room.holds(piece) {
+            let is_given = given.0 <= *begin && *begin < given.1;
+            if !is_given && !room.holds(piece) {
                 start = None;
                 continue;
             }
