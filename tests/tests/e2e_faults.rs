@@ -124,6 +124,22 @@ fn a_restarted_agent_takes_its_jobs_over() {
 }
 
 #[test]
+fn a_job_on_several_nodes_ends_though_the_agent_of_any_of_them_was_restarted() {
+    let mut deployment = Deployment::of_nodes(3);
+    for node in ["a1", "a2", "a3"] {
+        let name = format!("of-{node}");
+        let program = format!("{}; exit 4", witness(&deployment, &name, 2.0));
+        let mut run = deployment.command(&["run", "-N", "3", "-t", "1m", "sh", "-c", &program]);
+        let mut run = run.stderr(std::process::Stdio::null()).spawn().expect("it starts");
+        let all_run = || (runs(&deployment, &name).matches("start").count() == 3).then_some(());
+        wait_until("it to run on all nodes", SOON, all_run);
+        deployment.kill_agent(node);
+        deployment.restart_agent(node);
+        assert_eq!(run.wait().expect("it ends").code(), Some(4), "{node}");
+    }
+}
+
+#[test]
 fn a_lost_node_ends_its_jobs_and_is_fenced_when_it_comes_back() {
     let mut deployment = Deployment::builder()
         .cluster("a", 2)

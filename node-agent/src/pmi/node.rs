@@ -260,8 +260,11 @@ impl NodeRanks {
         outs
     }
 
-    /// The way to the hub was broken and is there again.
+    /// The way to the hub was broken and is there again. Who is no program of MPI is not waited for, and says nothing.
     pub fn relinked(&self) -> Vec<Up> {
+        if !self.is_used {
+            return Vec::new();
+        }
         let remaining = self.unnoted.iter().map(|(world, n_ranks)| Up::Remaining { world: *world, n_ranks: *n_ranks });
         let unanswered = self.worlds.values().flat_map(|world| world.ranks.unanswered());
         let bye = self.is_over.then_some(Up::Bye);

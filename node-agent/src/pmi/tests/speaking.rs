@@ -108,6 +108,13 @@ fn a_question_whose_answer_got_lost_is_asked_again() {
     assert_eq!(rank.relinked(), [Up::Hello]);
 }
 
+/// The first node would wait for the farewell of whoever says anything.
+#[test]
+fn a_program_that_is_none_of_mpi_says_nothing_when_the_way_is_there_again() {
+    let mut job = Job::new("k", &[1, 1]);
+    assert_eq!(job.node(&node(1)).relinked(), []);
+}
+
 #[test]
 fn a_rank_that_dies_takes_the_job_along() {
     for (end, code, how) in [
