@@ -7,7 +7,7 @@
 //! - *conservative*: what was promised is taken first, at its promised time; then each application in order lets go of
 //!   its own promise and takes the first hole there is, which is the promised one or an earlier one. So a job that ends
 //!   early moves others forward and nobody back. A promise holds as long as jobs leave by their wall times and nodes
-//!   stay: where it does not fit any more, the application is placed like a new one.
+//!   stay: where it does not fit any more, the application takes the next hole before the promises of those behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -421,10 +421,13 @@ impl<'a, 'l> Walk<'a, 'l> {
                 self.pass.open_ledgers(self.spec(job));
             }
             for (job, demand) in jobs.clone() {
-                let held = self.keep(job).map_or(Held::Nothing, |kept| Held::Taken(Box::new(kept)));
-                keeps_promises &=
-                    matches!(&held, Held::Taken(kept) if demand.promised == Some(kept.at)) || demand.promised.is_none();
-                slots.insert(job, Slot { held, outcome: None });
+                let slot = match self.keep(job) {
+                    Some(kept) => Slot { held: Held::Taken(Box::new(kept)), outcome: None },
+                    None => self.keep_late(job, demand),
+                };
+                keeps_promises &= demand.promised.is_none()
+                    || matches!(&slot.held, Held::Taken(kept) if demand.promised == Some(kept.at));
+                slots.insert(job, slot);
             }
         }
         let (freed_until, freed) = match scope {
@@ -477,6 +480,16 @@ impl<'a, 'l> Walk<'a, 'l> {
     fn keep(&mut self, job: JobId) -> Option<Taken> {
         let promise = self.state.jobs()[&job].promised.as_ref()?;
         self.pass.keep(self.spec(job), promise)
+    }
+
+    /// Whose promise does not fit any more, because somebody is late or nodes have gone, takes the next hole after it: those
+    /// behind it, whose promises are kept later, do not come before it for that.
+    fn keep_late(&mut self, job: JobId, demand: &Demand) -> Slot {
+        let late = demand.promised.and_then(|at| self.pass.find(self.spec(job), at.max(self.now)).ok());
+        let Some(found) = late else { return Slot { held: Held::Nothing, outcome: None } };
+        let (outcome, taken) = self.pass.settle_until(found, None);
+        let outcome = Some(outcome).filter(|outcome| matches!(outcome, Placed::Now { .. }));
+        Slot { held: Held::Taken(Box::new(taken)), outcome }
     }
 
     /// Each in order lets go of what it holds and takes the first hole. Did that move anyone forward?

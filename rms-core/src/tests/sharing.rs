@@ -67,7 +67,7 @@ impl World {
         entry.nodes().iter().map(part).collect()
     }
 
-    fn ends(&mut self, job: JobId) {
+    pub(crate) fn ends(&mut self, job: JobId) {
         let run = self.rms.state().jobs()[&job].run;
         self.event(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
     }
