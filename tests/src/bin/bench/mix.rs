@@ -18,6 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::Cluster;
+use crate::process;
 use crate::table::Table;
 use energy::{Energy, POWERCAP};
 use outcome::{Better, Metrics, Ran};
@@ -68,6 +69,8 @@ struct Outcome {
     n_failed: usize,
     /// In joules.
     energy: Option<f64>,
+    /// CPU seconds of all programs of this machine.
+    busy: f64,
 }
 
 pub fn table() -> Result<Table> {
@@ -129,6 +132,7 @@ impl Mix {
             cluster.rms(&["admin", "set", key, value])?;
         }
         let energy = Energy::now(Path::new(POWERCAP));
+        let busy = process::busy()?;
         let begun = Instant::now();
         let mut ids = Vec::with_capacity(self.jobs.len());
         for (idx, (job, n_pieces)) in self.jobs.iter().enumerate() {
@@ -141,6 +145,7 @@ impl Mix {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async { cluster.client().await?.drained(LONGEST_RUN).await })?;
+        let busy = process::busy()?.saturating_sub(busy).as_secs_f64();
         let energy = energy.and_then(|energy| energy.since());
         if let Err(reason) = &energy {
             eprintln!("SKIPPED: energy under {}: {reason:#}", regime.name);
@@ -148,7 +153,7 @@ impl Mix {
         let history = cluster.rms(&["history", "--json", "--limit", "0"])?;
         let history: Value = serde_json::from_slice(&history.stdout).context("no JSON")?;
         let records = history["jobs"].as_array().context("no history")?;
-        let mut outcome = Outcome { jobs: Vec::with_capacity(ids.len()), n_failed: 0, energy: energy.ok() };
+        let mut outcome = Outcome { jobs: Vec::with_capacity(ids.len()), n_failed: 0, energy: energy.ok(), busy };
         for (idx, id) in ids.into_iter().enumerate() {
             let record = records.iter().find(|record| record["job"] == id);
             let record = record.with_context(|| format!("job {id} is not in the history"))?;
@@ -239,6 +244,8 @@ fn note(table: &mut Table, regime: &Regime, outcome: &Outcome, metrics: &Metrics
     table.note(name("mean slowdown"), metrics.slowdown, "");
     table.note(name("mean bounded slowdown"), metrics.bounded_slowdown, "");
     table.note(name("CPU time used"), metrics.cpu, "s");
+    // Programs that wait for each other are slowed much by whoever else has a CPU: nothing can be said of such a run.
+    table.note(name("CPU time of all other programs"), (outcome.busy - metrics.cpu).max(0.0), "s");
     if let Some(joules) = outcome.energy {
         table.note(name("energy of the packages"), joules, "J");
     }
