@@ -33,9 +33,14 @@ pub struct Spent {
 
 impl Cluster {
     pub fn up(n_nodes: u32) -> Result<Cluster> {
+        Cluster::of(n_nodes, "pack:1 core:8 pu:1")
+    }
+
+    /// Nodes that count so much, as hwloc writes it. Each has the CPUs of this machine, as far as there are so many.
+    pub fn of(n_nodes: u32, topology: &str) -> Result<Cluster> {
         let home = tempfile::Builder::new().prefix("limber-bench-").tempdir().context("no temporary directory")?;
         let cluster = Cluster { home, rms: sibling("rms")?, server: None };
-        cluster.rms(&["up", "--nodes", &n_nodes.to_string(), "--topology", "pack:1 core:8 pu:1"])?;
+        cluster.rms(&["up", "--nodes", &n_nodes.to_string(), "--topology", topology])?;
         Ok(cluster)
     }
 

@@ -8,6 +8,7 @@ mod delegated;
 mod fleet;
 mod jobs;
 mod memory;
+mod mix;
 mod model_launcher;
 mod offline;
 mod pass;
@@ -56,6 +57,7 @@ const PARTS: &[Part] = &[
     ("negotiation", bargain::table),
     ("resize", resize::table),
     ("teams", teams::table),
+    ("mix", mix::table),
     ("restart", restart::table),
     ("strangers", strangers::table),
 ];

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+
 /// A process at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -66,6 +68,18 @@ pub fn resident_mib(pid: i32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
+/// CPU time that all programs of this machine have used since it was started.
+pub fn busy() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    busy_of(&stat).map(ticks).context("/proc/stat has no line of all CPUs")
+}
+
+/// User time, at low priority as well, and system time.
+fn busy_of(stat: &str) -> Option<u64> {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    all.split_whitespace().take(3).map(|field| field.parse::<u64>().ok()).sum()
+}
+
 fn parse(stat: &str) -> Option<Process> {
     // The name stands in parentheses and may contain any byte, parentheses as well.
     let (head, tail) = stat.rsplit_once(')')?;
@@ -97,6 +111,13 @@ mod tests {
         assert_eq!((process.pid, process.parent, process.name.as_str()), (42, 7, "a) b (c"));
         assert_eq!(process.cpu(), Duration::from_millis(300));
         assert_eq!(process.cpu_with_children(), Duration::from_millis(1000));
+    }
+
+    #[test]
+    fn a_busy_machine_is_told_from_an_idle_one() {
+        assert_eq!(busy_of("cpu  10 20 30 4000 50 0 0 0 0 0\ncpu0 5 10 15 2000 25 0 0 0 0 0\n"), Some(60));
+        assert_eq!(busy_of("cpu0 5 10 15 2000 25\n"), None);
+        assert!(busy().expect("this is Linux") > Duration::ZERO);
     }
 
     #[test]
