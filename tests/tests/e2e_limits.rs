@@ -75,6 +75,13 @@ fn memory_is_limited_and_who_asks_where_it_is_not_is_told() {
     let shown = deployment.rms(&["show", &job.to_string()]).ok();
     assert!(shown.stdout.contains("out of memory on a1"), "{shown:?}");
     deployment.rms(&["run", "-M", "a", "--mem", "400M", "python3", "-c", eat]).ok();
+
+    // The pages of the file that it has written stay there, and are not of the next job.
+    let write = format!("head -c 100000000 /dev/zero > {}", deployment.path().join("zeros").display());
+    deployment.rms(&["run", "-M", "a", "sh", "-c", &write]).ok();
+    let small = deployment.submit(&["-M", "a", "--wrap", "true"]);
+    let peak = deployment.wait_for_end(small)["peak_memory_kib"].as_u64();
+    assert!(peak.is_some_and(|kib| kib < 32 << 10), "{peak:?} KiB");
 }
 
 #[test]

@@ -14,44 +14,64 @@ pub struct Meter {
     kind: Kind,
     cpu: Option<File>,
     peak: Option<File>,
+    /// How often the limit of memory was met.
+    limited: Option<File>,
 }
 
 /// The counters at the start of a job; what a supervisor served before is not the next job's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Baseline {
     cpu_micros: u64,
+    /// What is there already, as pages of files that earlier jobs have read or written; in bytes.
+    left_over: u64,
+    n_limited: u64,
 }
 
 impl Meter {
     pub(super) fn open(kind: Kind, cpuacct: Option<&Path>, memory: Option<&Path>) -> Meter {
-        let (cpu_name, peak_name) = match kind {
-            Kind::V1 => ("cpuacct.usage", "memory.max_usage_in_bytes"),
-            Kind::V2 => ("cpu.stat", "memory.peak"),
-            Kind::None => return Meter { kind, cpu: None, peak: None },
+        let (cpu_name, peak_name, limited_name) = match kind {
+            Kind::V1 => ("cpuacct.usage", "memory.max_usage_in_bytes", "memory.failcnt"),
+            Kind::V2 => ("cpu.stat", "memory.peak", "memory.events"),
+            Kind::None => return Meter { kind, cpu: None, peak: None, limited: None },
         };
-        let cpu = cpuacct.and_then(|dir| File::open(dir.join(cpu_name)).ok());
-        // Only in v1 is the peak begun anew by writing.
-        let peak = memory.and_then(|dir| {
-            let is_reset = kind == Kind::V1;
-            OpenOptions::new().read(true).write(is_reset).open(dir.join(peak_name)).ok()
-        });
-        Meter { kind, cpu, peak }
+        let open = |dir: Option<&Path>, name: &str| File::open(dir?.join(name)).ok();
+        // Older kernels with v2 let nobody begin the peak anew.
+        let begins_anew = |dir: &Path| OpenOptions::new().read(true).write(true).open(dir.join(peak_name)).ok();
+        let peak = memory.and_then(begins_anew).or_else(|| open(memory, peak_name));
+        Meter { kind, cpu: open(cpuacct, cpu_name), peak, limited: open(memory, limited_name) }
     }
 
     /// Starts to count.
     pub fn baseline(&self) -> Baseline {
-        if let (Kind::V1, Some(peak)) = (self.kind, &self.peak) {
-            let _an_older_peak_remains = peak.write_all_at(b"0", 0);
-        }
-        Baseline { cpu_micros: self.cpu_micros().unwrap_or(0) }
+        let has_begun_anew = self.peak.as_ref().is_some_and(|peak| peak.write_all_at(b"0", 0).is_ok());
+        let left_over = if has_begun_anew { self.peak_bytes() } else { 0 };
+        let n_limited = if left_over > 0 { self.n_limited() } else { 0 };
+        Baseline { cpu_micros: self.cpu_micros().unwrap_or(0), left_over, n_limited }
     }
 
     /// What was used since; `None` where no cgroup counts.
     pub fn usage(&self, since: Baseline) -> Option<Usage> {
         let micros = self.cpu_micros()?.saturating_sub(since.cpu_micros);
         let cpu = Span::from_millis(i64::try_from(micros.div_ceil(1000)).unwrap_or(i64::MAX));
-        let peak = self.peak.as_ref().and_then(|peak| read(peak)?.trim().parse::<u64>().ok());
-        Some(Usage { cpu, peak_memory_kib: peak.unwrap_or(0) / 1024 })
+        let peak = self.peak_bytes();
+        // At the limit, what was left over has made room.
+        let is_beside = since.left_over > 0 && self.n_limited() == since.n_limited;
+        let peak = if is_beside { peak.saturating_sub(since.left_over) } else { peak };
+        Some(Usage { cpu, peak_memory_kib: peak / 1024 })
+    }
+
+    fn peak_bytes(&self) -> u64 {
+        self.peak.as_ref().and_then(|peak| read(peak)?.trim().parse().ok()).unwrap_or(0)
+    }
+
+    fn n_limited(&self) -> u64 {
+        let text = self.limited.as_ref().and_then(read).unwrap_or_default();
+        let count = match self.kind {
+            Kind::V1 => Some(text.as_str()),
+            Kind::V2 => text.lines().find_map(|line| line.strip_prefix("max ")),
+            Kind::None => None,
+        };
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
     fn cpu_micros(&self) -> Option<u64> {

@@ -20,6 +20,8 @@ use crate::table::Table;
 For each size it shows the cluster where it would end first if it were submitted
 now, behind all that waits; a * marks the best, which is what 'rms submit' with
 the same flags would choose. Features and memory of nodes are not looked at.
+Where jobs share nodes, it is about whole nodes, as with 'submit --exclusive';
+'rms submit --test-only' says when a part of them would be free.
 
 With --amdahl or --downey, --time is the time on one node, or on as many as
 --time-on says.
