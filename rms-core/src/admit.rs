@@ -342,13 +342,16 @@ impl Sizes<'_> {
             let (devices, cluster) = (needs.devices, name());
             return Err(Refusal::TooManyDevices { wanted, devices, n_nodes: n_with_devices, cluster, known });
         }
-        let Constraint { features, .. } = asked.constraint;
-        let all =
-            Constraint { features: features.clone(), memory: needs.memory, cpus: needs.cpus, ..Constraint::default() };
-        let devices = if needs.devices.is_empty() { String::new() } else { format!(" and {}", needs.devices) };
+        let all = Constraint { memory: needs.memory, cpus: needs.cpus, ..asked.constraint.clone() };
+        let described = describe(&all);
+        let devices = match (needs.devices.is_empty(), described.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => format!(" with {}", needs.devices),
+            (false, false) => format!(" and {}", needs.devices),
+        };
         Err(Refusal::TooManyNodes {
             wanted,
-            constraint: format!("{}{devices}", describe(&all)),
+            constraint: described + &devices,
             possible: format!("cluster {} has {n_with_all}", name()),
         })
     }
@@ -377,23 +380,21 @@ impl Sizes<'_> {
 }
 
 pub(crate) fn describe(constraint: &Constraint) -> String {
-    let mut parts = Vec::new();
-    if !constraint.features.is_empty() {
-        let features: Vec<&str> = constraint.features.iter().map(String::as_str).collect();
-        parts.push(format!(" with {}", features.join(" and ")));
+    let Constraint { features, memory, cpus, devices: _, cores, sockets, speed_milli, scratch } = constraint;
+    let mut parts: Vec<String> = features.iter().cloned().collect();
+    let counts = [("CPUs", cpus), ("cores", cores), ("sockets", sockets)];
+    // One of each has every node.
+    parts.extend(counts.iter().filter(|(_, n)| **n > 1).map(|(what, n)| format!("at least {n} {what}")));
+    if *speed_milli > 0 {
+        parts.push(format!("at least speed {}", f64::from(*speed_milli) / 1000.0));
     }
-    if constraint.memory.0 > 0 {
-        parts.push(format!(" with at least {}", constraint.memory));
+    if !scratch.is_none() {
+        parts.push(format!("at least {scratch} of scratch space"));
     }
-    let counts = [("CPUs", constraint.cpus), ("cores", constraint.cores), ("sockets", constraint.sockets)];
-    parts.extend(counts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!(" with at least {n} {what}")));
-    if constraint.speed_milli > 0 {
-        parts.push(format!(" with at least speed {}", f64::from(constraint.speed_milli) / 1000.0));
+    if !memory.is_none() {
+        parts.push(format!("at least {memory}"));
     }
-    if !constraint.scratch.is_none() {
-        parts.push(format!(" with at least {} of scratch space", constraint.scratch));
-    }
-    parts.concat()
+    if parts.is_empty() { String::new() } else { format!(" with {}", parts.join(" and ")) }
 }
 
 /// The cluster of this name; the error tells the names that there are.
