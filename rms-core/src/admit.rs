@@ -12,7 +12,7 @@ use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
     Allocation, ClusterId, Devices, Evolving, Identity, Inventory, JobSpec, Labels, Mebibytes, Owner, Packing, Request,
-    ResourceRequest, Span, Work,
+    ResourceRequest, Span, Time, Work,
 };
 
 use crate::executable::{self, too_large};
@@ -26,6 +26,7 @@ pub(crate) use stages::{check_stages, evolving_options};
 /// What is wrong or impossible, and what would be possible.
 pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -> Result<JobSpec, Refusal> {
     check_texts(&submission)?;
+    check_begin(submission.begin)?;
     if state.nodes().is_empty() {
         return Err(Refusal::NoNodes);
     }
@@ -498,6 +499,12 @@ fn known_devices<'a>(kinds: impl Iterator<Item = &'a Inventory>) -> String {
     }
     let parts: Vec<String> = most.into_iter().map(|(name, count)| format!("{name}:{count}")).collect();
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+}
+
+/// Nobody could be told of a later one.
+pub(crate) fn check_begin(begin: Option<Time>) -> Result<(), Refusal> {
+    let is_late = begin.is_some_and(|begin| begin > Time::LATEST);
+    if is_late { Err(Refusal::Malformed("a job begins before 9999-12-30")) } else { Ok(()) }
 }
 
 fn check_texts(submission: &Submission) -> Result<(), Refusal> {

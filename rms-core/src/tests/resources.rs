@@ -5,7 +5,7 @@ use rms_api::call::update::{Changes, ResourceChanges};
 use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::filter::NodeFilter;
 use rms_api::{Call, Query};
-use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Slice, Span, Work};
+use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Slice, Span, Time, Work};
 
 use super::World;
 
@@ -94,6 +94,7 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
     refused(&["the arguments may take 1048576 bytes at most, not 1048582"], &|job| {
         job.execution.work = Work::Tasks { argv: vec!["true".to_owned(), "x".repeat(1 << 20)] };
     });
+    refused(&["a job begins before 9999-12-30"], &|job| job.begin = Some(Time::NEVER));
     refused(&["--gpus-per-node"], &|job| {
         job.resources.devices_in_all = devices("gpu:2");
         job.evolving = Some(rms_model::Evolving {
@@ -188,6 +189,11 @@ fn a_job_that_waits_takes_something_else_of_its_nodes() {
         let spec = &world.rms.state().jobs()[&job].spec;
         (spec.resources.clone(), spec.constraint.memory)
     };
+    let late = Box::new(Changes { begin: Some(Time::NEVER), ..Changes::default() });
+    match world.ask(Call::Update { select: Select::Ids(vec![job]), changes: late }) {
+        Answer::Jobs { refused, .. } => assert_eq!(refused[0].1.kind, "malformed"),
+        other => panic!("no list of jobs: {other:?}"),
+    }
     let nothing = ResourceChanges::default;
     let each = ResourceChanges { devices: Some(devices("gpu:9")), ..nothing() };
     assert_eq!(update(&mut world, each, None).as_deref(), Some("too_many_devices"));
