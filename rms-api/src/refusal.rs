@@ -78,7 +78,7 @@ pub enum Refusal {
     TooManyDevices { wanted: u32, devices: Devices, n_nodes: u32, cluster: String, known: String },
     #[error("no cluster that the job may use has a licence '{name}'; known licences: {known}")]
     NoSuchLicence { name: String, known: String },
-    #[error("{wanted} of licence {name} were asked for, but cluster {cluster} has {total}: ask for fewer")]
+    #[error("{wanted} of licence {name} {} needed, but cluster {cluster} has {total}: ask for fewer, or for other clusters", are(*wanted))]
     TooManyLicences { name: String, wanted: u32, total: u32, cluster: String },
     #[error(
         "{count} {name} over all of {n_nodes} nodes are not as many on each: ask for a number of nodes by which they divide, or say how many each node must have"

@@ -269,6 +269,9 @@ impl Sizes<'_> {
         self.check_script(n_nodes)?;
         self.asked().check(n_nodes)?;
         for (cluster, wanted) in &request.nodes {
+            if request.nodes.len() > 1 {
+                self.check_licences_on(*cluster)?;
+            }
             self.check_limit(*cluster, *wanted, n_nodes)?;
             self.check_cluster(*cluster, *wanted, n_nodes)?;
         }
@@ -283,6 +286,21 @@ impl Sizes<'_> {
                 Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// What spans clusters has its licences on each of them.
+    fn check_licences_on(&self, cluster: ClusterId) -> Result<(), Refusal> {
+        let name = &self.state.clusters()[&cluster];
+        let all = self.state.settings().licences_of(name);
+        match self.submission.resources.licences.iter().find(|(name, wanted)| all.count(name) < *wanted) {
+            Some((licence, wanted)) => Err(Refusal::TooManyLicences {
+                name: licence.to_owned(),
+                wanted,
+                total: all.count(licence),
+                cluster: name.clone(),
+            }),
+            None => Ok(()),
         }
     }
 
