@@ -138,6 +138,8 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["submit", "--mem=1G", "--mem-per-cpu=1G", "--wrap", "true"], "cannot be used with"),
         (&["update", "7", "gpus=x"], "with a type a100:2"),
         (&["run", "--pty", "bash"], "--stdin"),
+        (&["plan", "-n", "17"], "unexpected argument '-n'"),
+        (&["plan", "--job-name", "x"], "unexpected argument '--job-name'"),
         (&["cancel", "-u", "ada"], "user:NAME"),
         (&["queue", "-j", "7"], "rms show 7"),
         // A flag that is none is not the program.
