@@ -73,6 +73,7 @@ fn what_the_server_refuses_is_said_with_what_would_be_right() {
     refuse(&deployment, &["submit", "-o", &long, "--wrap", "true"], 1, &["a file name"]);
     // 'wait' tells the system's failures from the job's.
     refuse(&deployment, &["wait", "999"], 125, &["999"]);
+    refuse(&deployment, &["wait", "last"], 125, &["you have had no job yet"]);
     assert_eq!(deployment.rms(&["queue", "--json"]).ok().json()["jobs"].as_array().map(Vec::len), Some(0));
 }
 
