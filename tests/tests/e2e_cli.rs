@@ -81,12 +81,15 @@ fn what_the_server_refuses_is_said_with_what_would_be_right() {
 fn json_follows_wherever_it_stands() {
     let deployment = Deployment::of_nodes(1);
     let job = deployment.submit(&["--hold", "--wrap", "true"]).to_string();
+    let picture = deployment.path().join("view.svg");
     for arguments in [
         &["show", &job, "--json"][..],
         &["explain", &job, "--json"],
         &["nodes", "--json"],
         &["queue", "--json"],
         &["view", "--json"],
+        &["view", "--json", "--svg", "-"],
+        &["view", "--json", "--svg", &picture.to_string_lossy()],
         &["admin", "show", "--json"],
         &["admin", "set", "fair_start", "0s", "--json"],
         &["admin", "status", "--json"],
