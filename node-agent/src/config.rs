@@ -209,6 +209,10 @@ pub enum ConfigError {
     Speed(f64),
     #[error("memory_mib = 0 leaves no memory for jobs")]
     NoMemory,
+    #[error("spool_quota_mib = 0 leaves no room for output: leave it out for a tenth of the disk")]
+    NoQuota,
+    #[error("devices are not usable: there is no {0}: name the file of each, or leave it out")]
+    NoDevice(String),
     #[error("listen = \"{0}\" is no address: write ip:port, such as 0.0.0.0:0")]
     Listen(String),
     #[error("advertise = \"{0}\" is no IP address")]
@@ -272,6 +276,9 @@ fn files_of(name: &str, written: WrittenFiles) -> Result<Vec<Vec<PathBuf>>, Conf
         WrittenFiles::Count(count) => return Ok(vec![Vec::new(); counted(name, count)? as usize]),
         WrittenFiles::Each(each) => each,
     };
+    if each.is_empty() {
+        return Err(ConfigError::NoDevice(name.to_owned()));
+    }
     counted(name, each.len() as u32)?;
     let mut seen = BTreeSet::new();
     let files = |of_one: FilesOfOne| match of_one {
@@ -303,12 +310,16 @@ impl ConfigError {
             ConfigError::Name(_) => "name",
             ConfigError::Cluster(_) => "cluster",
             ConfigError::Feature(_) => "features",
-            ConfigError::Devices(_) | ConfigError::SeveralTypes(_) | ConfigError::DeviceFile(_) => "devices",
+            ConfigError::Devices(_)
+            | ConfigError::SeveralTypes(_)
+            | ConfigError::DeviceFile(_)
+            | ConfigError::NoDevice(_) => "devices",
             ConfigError::MustEnforce(_) => "must_enforce",
             ConfigError::Topology(_) => "topology",
             ConfigError::Cpus(_) | ConfigError::NoCpus => "cpus",
             ConfigError::Speed(_) => "speed",
             ConfigError::NoMemory => "memory_mib",
+            ConfigError::NoQuota => "spool_quota_mib",
             ConfigError::Listen(_) | ConfigError::ServersPort { .. } => "listen",
             ConfigError::Advertise(_) | ConfigError::Unreachable { .. } => "advertise",
             ConfigError::Cgroup(_) => "cgroup",
@@ -409,6 +420,9 @@ impl Written {
         }
         if self.memory_mib == Some(0) {
             return Err(ConfigError::NoMemory);
+        }
+        if self.spool_quota_mib == Some(0) {
+            return Err(ConfigError::NoQuota);
         }
         let speed_milli = match self.speed {
             Some(speed) if !(0.001..=1000.0).contains(&speed) => return Err(ConfigError::Speed(speed)),
@@ -534,6 +548,8 @@ mod tests {
             ("server = 'h:1'\nwarm_supervisors = 65", "0 to 64"),
             ("server = 'h:1'\nshrink_patience_ms = 60001", "0 to 60000"),
             ("server = 'h:1'\nmemory_mib = 0", "no memory"),
+            ("server = 'h:1'\nspool_quota_mib = 0", "no room for output"),
+            ("server = 'h:1'\ndevices = { gpu = [] }", "there is no gpu"),
             ("server = '10.0.0.1:7117'\nlisten = '10.0.0.1:7117'", "where the server listens"),
             ("server = 'h:1'\nlisten = '127.0.0.1:0'\nadvertise = '10.0.0.7'", "from this machine alone"),
             ("server = 'h:1'\nadvertise = '0.0.0.0'", "no IP address"),

@@ -40,7 +40,7 @@ enum Command {
         #[arg(long, value_name = "N")]
         name: Option<String>,
     },
-    /// Say what is wrong with the settings, or how they are understood
+    /// Say what is wrong with the settings
     CheckConfig {
         /// The file to check
         #[arg(long, value_name = "FILE")]
@@ -81,9 +81,9 @@ fn command(command: Command) -> anyhow::Result<()> {
             run::join(&token, &dir, name.or(short).as_deref())
         }
         Command::CheckConfig { config, flags } => {
-            let config = flags.into_config(config.as_deref())?;
-            config.check_here()?;
-            println!("{config:#?}");
+            flags.into_config(config.as_deref())?.check_here()?;
+            let checked = config.map_or("what is set".to_owned(), |file| file.display().to_string());
+            println!("{checked} is right");
             Ok(())
         }
     }

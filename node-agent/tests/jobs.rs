@@ -59,6 +59,9 @@ async fn what_cannot_start_says_why() {
     let no_program = tasks(&world, 1, &["no-such-program"]);
     let reason = reason_of(&mut world, 3, no_program).await;
     assert!(reason.contains("'no-such-program': it is not found in PATH"), "{reason}");
+    let no_interpreter = script(&world, "#!/no/such/python -u\nprint()\n");
+    let reason = reason_of(&mut world, 6, no_interpreter).await;
+    assert!(reason.contains("its first line names /no/such/python, which is not there"), "{reason}");
     let mut no_dir = script(&world, "true");
     no_dir.execution.stdio.output = Some("missing/out".to_owned());
     let reason = reason_of(&mut world, 4, no_dir).await;

@@ -30,14 +30,21 @@ pub enum Refusal {
     NoSuchNode { name: String },
     #[error("no node has the feature '{feature}'; known features: {known}")]
     NoSuchFeature { feature: String, known: String },
-    #[error("{wanted} nodes were asked for{constraint}, but {possible}")]
+    #[error("{}{constraint} {} needed, but {possible}", many(*wanted, "node"), are(*wanted))]
     TooManyNodes { wanted: u32, constraint: String, possible: String },
     #[error("a job needs at least one node, one task and one CPU for each task")]
     NothingAsked,
-    #[error("{n_tasks} tasks cannot be spread over {n_nodes} nodes: ask for at least one task a node, or fewer nodes")]
+    #[error(
+        "{} cannot be spread over {}: ask for at least one task a node, or fewer nodes",
+        many(*n_tasks, "task"),
+        many(*n_nodes, "node")
+    )]
     FewerTasksThanNodes { n_tasks: u32, n_nodes: u32 },
     #[error(
-        "a node would have to hold {tasks} tasks of {cpus_per_task} CPUs, but the largest node{place} has {cpus} CPUs: ask for more nodes (-N), fewer tasks or fewer CPUs, or let tasks share CPUs (--overcommit)"
+        "a node would have to hold {} of {}, but the largest node{place} has {}: ask for more nodes (-N), fewer tasks or fewer CPUs, or let tasks share CPUs (--overcommit)",
+        many(*tasks, "task"),
+        many(*cpus_per_task, "CPU"),
+        many(*cpus, "CPU")
     )]
     TooManyCpus { tasks: u32, cpus_per_task: u32, cpus: u32, place: String },
     #[error("--min-cpus-per-node {wanted} is more than any node has: the largest has {largest} CPUs")]
@@ -45,11 +52,16 @@ pub enum Refusal {
     #[error("--cores-per-package {wanted} is more than any package of a node has: the largest has {largest} cores")]
     PackageTooSmall { wanted: u32, largest: u32 },
     #[error(
-        "a node would have to hold {tasks} tasks of {cpus_per_task} cores (--hint=nomultithread), but the largest node{place} has {cores} cores: ask for more nodes (-N), fewer tasks or fewer cores (-c), or let tasks use all threads"
+        "a node would have to hold {} of {} (--hint=nomultithread), but the largest node{place} has {}: ask for more nodes (-N), fewer tasks or fewer cores (-c), or let tasks use all threads",
+        many(*tasks, "task"),
+        many(*cpus_per_task, "core"),
+        many(*cores, "core")
     )]
     TooManyCores { tasks: u32, cpus_per_task: u32, cores: u32, place: String },
     #[error(
-        "{wanted} nodes with {memory} each were asked for, but {n_nodes} of cluster {cluster} have as much, and the largest has {largest}: ask for less memory (--mem, --mem-per-cpu), or for fewer tasks on a node"
+        "{} with {memory} {} needed, but cluster {cluster} has {n_nodes}, and its largest node has {largest}: ask for less memory (--mem, --mem-per-cpu), or for fewer tasks on a node",
+        many(*wanted, "node"),
+        are(*wanted)
     )]
     TooMuchMemory { wanted: u32, memory: Mebibytes, n_nodes: u32, cluster: String, largest: Mebibytes },
     #[error(
@@ -59,18 +71,24 @@ pub enum Refusal {
     #[error("no node has a device '{name}'; known devices: {known}")]
     NoSuchDevice { name: String, known: String },
     #[error(
-        "{wanted} nodes with {devices} each were asked for, but {n_nodes} of cluster {cluster} have them; its nodes have {known}: ask for fewer on each node"
+        "{} with {devices} {} needed, but cluster {cluster} has {n_nodes}; its nodes have {known}: ask for fewer on each node",
+        many(*wanted, "node"),
+        are(*wanted)
     )]
     TooManyDevices { wanted: u32, devices: Devices, n_nodes: u32, cluster: String, known: String },
     #[error("no cluster that the job may use has a licence '{name}'; known licences: {known}")]
     NoSuchLicence { name: String, known: String },
-    #[error("{wanted} of licence {name} were asked for, but cluster {cluster} has {total}: ask for fewer")]
+    #[error("{wanted} of licence {name} {} needed, but cluster {cluster} has {total}: ask for fewer, or for other clusters", are(*wanted))]
     TooManyLicences { name: String, wanted: u32, total: u32, cluster: String },
     #[error(
         "{count} {name} over all of {n_nodes} nodes are not as many on each: ask for a number of nodes by which they divide, or say how many each node must have"
     )]
     UnevenDevices { name: String, count: u32, n_nodes: u32 },
-    #[error("{n_tasks} tasks are more than {per_node} on each of {n_nodes} nodes: ask for {} nodes, or for more tasks on a node", n_tasks.div_ceil(*per_node))]
+    #[error(
+        "{n_tasks} tasks are more than {per_node} on each of {}: ask for {}, or for more tasks on a node",
+        many(*n_nodes, "node"),
+        many(n_tasks.div_ceil(*per_node), "node")
+    )]
     TasksPerNode { n_tasks: u32, per_node: u32, n_nodes: u32 },
     #[error("the wall time must be longer than zero")]
     NoWall,
@@ -98,7 +116,7 @@ pub enum Refusal {
     SubmitLimit { max: u32, wait: Span },
     #[error("you may not submit jobs: an admin has set your submit_limit to 0; ask for a higher one")]
     NoSubmits,
-    #[error("{what} is {size} bytes long; at most {max} are taken")]
+    #[error("{what} may take {max} bytes at most, not {size}")]
     TooLarge { what: &'static str, size: usize, max: usize },
     #[error("{0}")]
     Malformed(&'static str),
@@ -185,6 +203,14 @@ pub enum Refusal {
     NameANode { job: JobId, nodes: String },
     #[error("the sizes of a malleable job are at least 1, and the least is not above the most")]
     MalleableSizes,
+}
+
+fn many(count: u32, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn are(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
 }
 
 /// A refusal as it is told: a stable word for programs, a sentence for people.

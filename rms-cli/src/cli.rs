@@ -132,7 +132,9 @@ fn not_parsed(error: &clap::Error, args: &[OsString]) -> Exit {
         _ => {}
     }
     let wants_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
-    match (habits::instead_of(error, args), wants_json) {
+    let mut command = Cli::command();
+    command.build();
+    match (habits::instead_of(error, args, &command), wants_json) {
         (Some(failure), false) => output::warn(failure.to_text().trim_end()),
         (Some(failure), true) => print_json(&failure),
         (None, false) => output::warn(error.render().to_string().trim_end()),

@@ -128,12 +128,12 @@ pub fn parse_options(words: &[String]) -> Result<JobOptions, String> {
 }
 
 /// The first sentence of a command line error, with its tip but without the usage that stands below it.
-fn one_line(error: &clap::Error) -> String {
+pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let kept = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let kept: Vec<&str> =
         kept.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
-    kept.join("; ").trim_start_matches("error: ").to_owned()
+    kept.join("; ").replace(":; ", ": ").trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]

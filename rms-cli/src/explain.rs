@@ -102,10 +102,14 @@ fn shortage(short: &Shortage, wanted: u32) -> String {
         return format!("{only} {cores}");
     }
     let with_cores = format!("{} {cores}", have(*with_cores));
-    match *with_memory < wanted {
-        true => format!("{with_cores}, but {} {memory}", of_them(*with_memory)),
-        false => format!("{with_cores}, but {} {devices}", of_them(*with_devices)),
+    if *with_memory < wanted {
+        return format!("{with_cores}, but {} {memory}", of_them(*with_memory));
     }
+    if *with_devices < wanted {
+        return format!("{with_cores}, but {} {devices}", of_them(*with_devices));
+    }
+    // Others are planned or promised there before it would have ended.
+    format!("{} free what it takes, but not for all of its wall time", have(*with_devices))
 }
 
 fn nodes(count: u32) -> String {
@@ -288,6 +292,7 @@ mod tests {
         check([3, 1, 1], "3 nodes have 8 free cores, but only 1 of them 64 GiB");
         check([3, 0, 0], "3 nodes have 8 free cores, but none of them 64 GiB");
         check([3, 2, 1], "3 nodes have 8 free cores, but only 1 of them gpu:2");
+        check([4, 3, 2], "2 nodes have free what it takes, but not for all of its wall time");
     }
 
     #[test]

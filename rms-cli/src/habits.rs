@@ -44,10 +44,10 @@ const OPTIONS: &[(&str, &[&str], &str)] = &[
 const OF_JOBS: &[&str] = &["submit", "run", "plan"];
 
 /// What to say to words that only another system knows; nothing to those that nobody does.
-pub fn instead_of(error: &clap::Error, args: &[OsString]) -> Option<Failure> {
+pub fn instead_of(error: &clap::Error, args: &[OsString], command: &clap::Command) -> Option<Failure> {
     match (error.kind(), error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(verb)), _) => instead_of_verb(verb),
-        (ErrorKind::UnknownArgument, _, Some(ContextValue::String(option))) => instead_of_option(option, args),
+        (ErrorKind::UnknownArgument, _, Some(ContextValue::String(option))) => instead_of_option(option, args, command),
         _ => None,
     }
 }
@@ -57,7 +57,7 @@ fn instead_of_verb(verb: &str) -> Option<Failure> {
     Some(Failure::usage(format!("there is no 'rms {verb}'")).hint(format!("it is '{ours}' here; 'rms help' lists all")))
 }
 
-fn instead_of_option(option: &str, args: &[OsString]) -> Option<Failure> {
+fn instead_of_option(option: &str, args: &[OsString], command: &clap::Command) -> Option<Failure> {
     let verb = args.iter().skip(1).filter_map(|arg| arg.to_str()).find(|word| !word.starts_with('-'))?;
     let verb = if verb == "jobs" { "queue" } else { verb };
     let fails = |why: &str| {
@@ -68,6 +68,8 @@ fn instead_of_option(option: &str, args: &[OsString]) -> Option<Failure> {
     if let Some((_, _, advice)) = known {
         return Some(fails(advice));
     }
-    let advice = OF_JOBS.contains(&verb).then(|| sbatch::advice(option)).flatten()?;
+    let ours = command.find_subcommand(verb).filter(|_| OF_JOBS.contains(&verb))?;
+    let has = |long: &str| ours.get_arguments().any(|arg| arg.get_long() == long.strip_prefix("--"));
+    let advice = sbatch::advice(option, has)?;
     Some(fails(&advice))
 }

@@ -21,19 +21,19 @@ use crate::size::{NodeCount, Shapes};
 pub struct JobOptions {
     /// Nodes: 4, 1-16, 1-15:4 (in steps), 2+ (or more), a:2,b:2 (by cluster); of a range, the size that ends
     /// first is started
-    #[arg(short = 'N', long, value_name = "COUNT")]
+    #[arg(short = 'N', long, value_name = "COUNT", allow_negative_numbers = true)]
     pub nodes: Option<NodeCount>,
     /// Tasks; one per node if absent
-    #[arg(short = 'n', long, visible_alias = "ntasks", value_name = "COUNT", value_parser = count)]
+    #[arg(short = 'n', long, visible_alias = "ntasks", value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
     pub tasks: Option<u32>,
     /// CPUs for each task; 1 if absent
-    #[arg(short = 'c', long, value_name = "COUNT", value_parser = count)]
+    #[arg(short = 'c', long, value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
     pub cpus_per_task: Option<u32>,
     /// Let tasks share CPUs: start more tasks on a node than it has CPUs for
     #[arg(short = 'O', long)]
     pub overcommit: bool,
     /// Tasks on each node; beside -n, at most so many. The number of nodes must be fixed
-    #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count)]
+    #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
     pub tasks_per_node: Option<u32>,
     /// Wall time: 90s, 1h30m, 30 (minutes), MM:SS, HH:MM:SS or D-HH:MM:SS
     #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall)]
@@ -75,7 +75,7 @@ pub struct JobOptions {
     #[arg(short = 'C', long, value_name = "FEATURES", help_heading = "Where and when")]
     pub constraint: Option<Features>,
     /// Memory that every node must have: 512M, 4G (a bare number is MiB)
-    #[arg(long, value_name = "SIZE", help_heading = "Where and when")]
+    #[arg(long, value_name = "SIZE", help_heading = "Where and when", allow_negative_numbers = true)]
     pub mem: Option<Memory>,
     /// Sockets that every node must have
     #[arg(long, value_name = "COUNT", help_heading = "Where and when")]
@@ -90,7 +90,7 @@ pub struct JobOptions {
     #[arg(long, value_name = "TIME", help_heading = "Where and when", allow_hyphen_values = true)]
     pub begin: Option<String>,
     /// Higher goes first; 0 if absent
-    #[arg(long, value_name = "NUMBER", help_heading = "Where and when", allow_hyphen_values = true)]
+    #[arg(long, value_name = "NUMBER", help_heading = "Where and when", allow_hyphen_values = true, value_parser = priority)]
     pub priority: Option<i32>,
     /// Keep it from starting until 'rms release'
     #[arg(short = 'H', long, help_heading = "Where and when")]
@@ -234,6 +234,10 @@ fn count(text: &str) -> Result<u32, &'static str> {
         Ok(0) | Err(_) => Err("write a whole number of at least 1"),
         Ok(count) => Ok(count),
     }
+}
+
+pub fn priority(text: &str) -> Result<i32, &'static str> {
+    text.parse().map_err(|_| "write a whole number, like -10; above 0 only as an admin, and at most 2147483647")
 }
 
 /// Features that every node must have.

@@ -17,7 +17,7 @@ use crate::memory::Memory;
 #[command(next_help_heading = "Share of the nodes")]
 pub struct ResourceOptions {
     /// Memory for each CPU of its tasks: 512M, 4G; instead of --mem
-    #[arg(long, value_name = "SIZE", conflicts_with = "mem")]
+    #[arg(long, value_name = "SIZE", conflicts_with = "mem", allow_negative_numbers = true)]
     pub mem_per_cpu: Option<Memory>,
     /// GPUs over all nodes, as many on each: 4, or of one type a100:4
     #[arg(short = 'G', long, value_name = "[TYPE:]COUNT", conflicts_with = "gpus_per_node")]

@@ -21,8 +21,10 @@ pub enum SbatchError {
     Unknown(String),
     #[error("option {option} is not supported: {advice}")]
     Unsupported { option: String, advice: &'static str },
-    #[error("option {0} needs a value: write {0}=VALUE")]
-    NoValue(String),
+    #[error("option {option} needs a value: write {option}{}VALUE", if option.starts_with("--") { "=" } else { " " })]
+    NoValue { option: String },
+    #[error("option {0} takes its value without '=': write {0} VALUE")]
+    StrayEquals(String),
     #[error("option {0} takes no value")]
     StrayValue(String),
 }
@@ -217,9 +219,12 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
     while let Some(word) = words.next() {
         let (slurm, shown, mut given) = find(word)?;
         match slurm.takes {
+            Takes::Value if !shown.starts_with("--") && given.as_ref().is_some_and(|value| value.starts_with('=')) => {
+                return Err(SbatchError::StrayEquals(shown));
+            }
             Takes::Nothing if given.is_some() => return Err(SbatchError::StrayValue(shown)),
             Takes::Value if given.is_none() => {
-                given = Some(words.next().cloned().ok_or_else(|| SbatchError::NoValue(shown.clone()))?);
+                given = Some(words.next().cloned().ok_or_else(|| SbatchError::NoValue { option: shown.clone() })?);
             }
             Takes::Value | Takes::PerhapsValue | Takes::Nothing => {}
         }
@@ -251,15 +256,16 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
     Ok(translated)
 }
 
-/// What to say to who writes this option of sbatch on a command line; `None` where sbatch has no such option.
-pub fn advice(option: &str) -> Option<String> {
+/// What to say to who writes this option of sbatch for a verb that has such options of ours; `None` where sbatch has no
+/// such option, or the verb has not got ours.
+pub fn advice(option: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let (slurm, _, _) = find(option).ok()?;
-    Some(match slurm.meaning {
-        Same(ours) | Flag(ours, _) => format!("write {ours}"),
-        Nearest(ours, why) => format!("write {ours}, {why}"),
-        Comment(why) | Told(_, why) => format!("leave it out, {why}"),
-        Unsupported(advice) => advice.to_owned(),
-    })
+    match slurm.meaning {
+        Same(ours) | Flag(ours, _) => has(ours).then(|| format!("write {ours}")),
+        Nearest(ours, why) => has(ours).then(|| format!("write {ours}, {why}")),
+        Comment(why) | Told(_, why) => Some(format!("leave it out, {why}")),
+        Unsupported(advice) => Some(advice.to_owned()),
+    }
 }
 
 /// The option that `word` begins, how to show it, and the value that is glued to it.
@@ -278,9 +284,12 @@ fn find(word: &str) -> Result<(&'static Slurm, String, Option<String>), SbatchEr
         return Err(SbatchError::NotAnOption(shorten(word)));
     };
     let shown = format!("-{letter}");
-    let glued = Some(&word[1 + letter.len_utf8()..]).filter(|rest| !rest.is_empty()).map(str::to_owned);
     let found = OPTIONS.iter().find(|option| option.short == Some(letter));
-    found.map(|option| (option, shown.clone(), glued)).ok_or(SbatchError::Unknown(shown))
+    let option = found.ok_or_else(|| SbatchError::Unknown(shown.clone()))?;
+    let rest = &word[1 + letter.len_utf8()..];
+    // `-vv` says the same twice.
+    let rest = if option.takes == Takes::Nothing { rest.trim_start_matches(letter) } else { rest };
+    Ok((option, shown, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
 }
 
 fn shorten(text: &str) -> String {
@@ -330,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_is_not_the_same_here_is_said() {
-        let translated = check("--exclusive=user -p fast --mail-type=END -q long --nice -v").unwrap();
+        let translated = check("--exclusive=user -p fast --mail-type=END -q long --nice -vvv").unwrap();
         assert_eq!(translated.words, ["--exclusive", "--clusters=fast"]);
         assert_eq!(
             translated.remarks,
@@ -363,7 +372,10 @@ mod tests {
         }
         assert_eq!(check("--tiem=4"), Err(SbatchError::Unknown("--tiem".into())));
         assert_eq!(check("-Z"), Err(SbatchError::Unknown("-Z".into())));
-        assert_eq!(check("--nodes"), Err(SbatchError::NoValue("--nodes".into())));
+        let said = |line: &str| check(line).expect_err(line).to_string();
+        assert_eq!(said("--nodes"), "option --nodes needs a value: write --nodes=VALUE");
+        assert_eq!(said("-o"), "option -o needs a value: write -o VALUE");
+        assert_eq!(said("-o=x.out"), "option -o takes its value without '=': write -o VALUE");
         assert_eq!(check("--hold=yes"), Err(SbatchError::StrayValue("--hold".into())));
         assert_eq!(check("4"), Err(SbatchError::NotAnOption("4".into())));
         assert_eq!(check("-"), Err(SbatchError::NotAnOption("-".into())));

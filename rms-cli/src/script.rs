@@ -64,8 +64,15 @@ impl Script {
     }
 
     fn parse(file: &str, job_name: &str, bytes: Vec<u8>) -> Result<Script, Failure> {
-        let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-        let Some(text) = text else {
+        let is_text = !bytes.contains(&0) && bytes.starts_with(b"#!");
+        let text = String::from_utf8(bytes);
+        if let (Err(error), true) = (&text, is_text) {
+            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let failure = Failure::usage(format!("{file}:{line}: the script is not UTF-8"));
+            return Err(failure.hint("convert it, as from Latin-1 by: iconv -f latin1 -t utf-8 job.sh > utf8.sh"));
+        }
+        let Some(text) = text.ok().filter(|text| !text.contains('\0')) else {
             let failure = Failure::usage(format!("{file} is not a script but binary"));
             return Err(failure.hint(format!("to run a program, use 'rms run {file}' or --wrap '{file}'")));
         };
@@ -76,6 +83,11 @@ impl Script {
         // The kernel would look for an interpreter whose name ends in CR, and a shell for such commands.
         if let Some(line) = text.split('\n').position(|line| line.ends_with('\r')).map(|idx| idx + 1) {
             return Err(crlf(file, line));
+        }
+        // The kernel would look for '#!' in its place.
+        if text.starts_with('\u{feff}') {
+            let failure = Failure::usage(format!("{file}:1: a byte order mark stands before the script's first line"));
+            return Err(failure.hint("save it without one, or: tail -c +4 job.sh > plain.sh"));
         }
         if !text.starts_with("#!") {
             let failure = Failure::usage(format!("{file}:1: a script begins with the program that reads it"));
@@ -126,6 +138,9 @@ mod tests {
         check(b"#!/bin/sh\r\necho\r\n", "CRLF");
         check(b"#!/bin/sh\n#SBATCH -N 2\r\necho\n", "job.sh:2: the script has CRLF");
         check(&[0xff, 0xfe], "binary");
+        check(b"#!/bin/sh\n# M\xfcller\ntrue\n", "job.sh:2: the script is not UTF-8");
+        check(b"#!/bin/sh\n# M\xfcller\n\0", "binary");
+        check(b"\xef\xbb\xbf#!/bin/sh\ntrue\n", "job.sh:1: a byte order mark");
         assert!(parse(b"#!/bin/sh\nprintf 'a\rb'\n").is_ok(), "a CR that ends no line");
     }
 

@@ -9,6 +9,7 @@ use rms_model::time::parse_wall;
 use rms_model::{Span, hostlist};
 
 use crate::agent;
+use crate::directive;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Form};
 use crate::step::{self, Wanted};
@@ -139,9 +140,7 @@ pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
                 output::write_out(error.render().to_string().as_bytes())?;
                 return Ok(Exit::OK);
             }
-            let text = error.render().to_string();
-            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            return Err(Failure::usage(format!("srun: {first}"))
+            return Err(Failure::usage(format!("srun: {}", directive::one_line(&error)))
                 .hint("this is Limber's srun, an alias of 'rms run' inside a job: 'srun --help' lists what it knows"));
         }
     };
@@ -282,6 +281,13 @@ mod tests {
         assert_eq!(step.error, Some(Target::Nowhere));
         let step = wanted("--kill-on-bad-exit=0 --ntasks=1 --nodes=1-3 --overlap hostname").unwrap();
         assert_eq!((step.kill_on_bad_exit, step.exclusive, step.nodes), (false, false, Some((1, 3))));
+    }
+
+    #[test]
+    fn what_is_left_out_is_named() {
+        let error = Srun::try_parse_from(["srun", "-n", "2"]).expect_err("no command");
+        let said = directive::one_line(&error);
+        assert_eq!(said, "the following required arguments were not provided: <COMMAND>...");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum ParseTimeError {
     Nonsense(String),
     #[error("'{text}': {error}")]
     Span { text: String, error: rms_model::time::ParseSpanError },
+    #[error("'{0}' is too late: no day after 9999-12-29 can be named")]
+    TooLate(String),
 }
 
 /// Which of the times that fit a clock without a date is meant.
@@ -179,6 +181,7 @@ pub fn parse(text: &str, now: Time, meant: Meant) -> Result<Time, ParseTimeError
 
 fn parse_in(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Result<Time, ParseTimeError> {
     let fail = || ParseTimeError::Nonsense(text.chars().take(80).collect());
+    let too_late = || ParseTimeError::TooLate(text.chars().take(80).collect());
     let trimmed = text.trim();
     if trimmed == "now" {
         return Ok(now);
@@ -189,7 +192,7 @@ fn parse_in(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Result<Time
         span.parse::<Span>().map_err(error)
     };
     if let Some(ahead) = signed('+') {
-        return Ok(now + span(ahead)?);
+        return Some(now + span(ahead)?).filter(|time| *time <= Time::LATEST).ok_or_else(too_late);
     }
     if let Some(ago) = signed('-') {
         return Ok(now - span(ago)?);
@@ -199,7 +202,14 @@ fn parse_in(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Result<Time
         None if trimmed.contains('-') => parse_date(zone, trimmed),
         None => parse_clock(zone, trimmed, now, meant),
     };
-    time.filter(|time| *time >= Time::EPOCH).ok_or_else(fail)
+    // The very last days are none in every zone.
+    let day: Option<civil::Date> = trimmed.get(..10).and_then(|day| day.parse().ok());
+    match time {
+        Some(time) if (Time::EPOCH..=Time::LATEST).contains(&time) => Ok(time),
+        Some(time) if time > Time::LATEST => Err(too_late()),
+        None if day.is_some_and(|day| day > LAST_DAY) => Err(too_late()),
+        Some(_) | None => Err(fail()),
+    }
 }
 
 /// `today`, `tomorrow` and `yesterday`: their first instant, or with a clock behind them that time of the day.
@@ -288,6 +298,7 @@ fn time_of(at: Timestamp) -> Time {
 }
 
 const DAY_SECS: i64 = 86_400;
+const LAST_DAY: civil::Date = civil::date(9999, 12, 29);
 
 #[cfg(test)]
 mod tests {
@@ -447,6 +458,15 @@ mod tests {
         }
         let error = parse("now+60", NOON, Meant::Next).expect_err("a number without unit").to_string();
         assert!(error.contains("60s") && error.contains("60m"), "{error}");
+    }
+
+    #[test]
+    fn what_is_too_late_for_a_date_is_refused_by_the_last_day() {
+        for text in ["now+99999999999d", "+3000000d", "9999-12-31", "9999-12-31T12:00", "9999-12-30T12:00Z"] {
+            let error = parse(text, NOON, Meant::Next).expect_err(text).to_string();
+            assert!(error.contains("9999-12-29"), "{text}: {error}");
+        }
+        assert!(iso(Time::LATEST).is_some() && parse("9999-12-29T23:59", NOON, Meant::Next).is_ok());
     }
 
     #[test]

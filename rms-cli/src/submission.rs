@@ -74,7 +74,8 @@ pub enum SubmissionError {
     )]
     TasksDoNotFit { n_tasks: u32, per_node: u32, n_nodes: u32 },
     #[error(
-        "{n_tasks} tasks cannot be on {n_nodes} nodes: ask for at least one task a node (-n {n_nodes}), or for fewer nodes"
+        "{n_tasks} task{} cannot be on {n_nodes} nodes: ask for at least one task a node (-n {n_nodes}), or for fewer nodes",
+        if *n_tasks == 1 { "" } else { "s" }
     )]
     FewerTasksThanNodes { n_tasks: u32, n_nodes: u32 },
     #[error("the directory '{0}' is not text in UTF-8: use --chdir with another one")]

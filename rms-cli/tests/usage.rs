@@ -73,6 +73,9 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["cancel", "1-99999999999"], "name fewer"),
         (&["priority", "7"], "<N>"),
         (&["priority", "7", "high"], "invalid value 'high'"),
+        (&["submit", "--priority", "TOP", "--wrap", "true"], "write a whole number, like -10"),
+        (&["submit", "-N", "-1", "--wrap", "true"], "'-1' is no number of nodes"),
+        (&["submit", "--mem", "-5", "--wrap", "true"], "write 512M"),
         (&["cancel", "7", "--signal", "NOPE"], "write a signal like USR1"),
         (&["wait", "7", "--timeout", "x"], "is not a duration"),
         (&["logs", "1-3"], "one job at a time"),
@@ -138,6 +141,8 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["submit", "--mem=1G", "--mem-per-cpu=1G", "--wrap", "true"], "cannot be used with"),
         (&["update", "7", "gpus=x"], "with a type a100:2"),
         (&["run", "--pty", "bash"], "--stdin"),
+        (&["plan", "-n", "17"], "unexpected argument '-n'"),
+        (&["plan", "--job-name", "x"], "unexpected argument '--job-name'"),
         (&["cancel", "-u", "ada"], "user:NAME"),
         (&["queue", "-j", "7"], "rms show 7"),
         // A flag that is none is not the program.

@@ -12,7 +12,7 @@ use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
     Allocation, ClusterId, Devices, Evolving, Identity, Inventory, JobSpec, Labels, Mebibytes, Owner, Packing, Request,
-    ResourceRequest, Span, Work,
+    ResourceRequest, Span, Time, Work,
 };
 
 use crate::executable::{self, too_large};
@@ -26,6 +26,7 @@ pub(crate) use stages::{check_stages, evolving_options};
 /// What is wrong or impossible, and what would be possible.
 pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -> Result<JobSpec, Refusal> {
     check_texts(&submission)?;
+    check_begin(submission.begin)?;
     if state.nodes().is_empty() {
         return Err(Refusal::NoNodes);
     }
@@ -268,6 +269,9 @@ impl Sizes<'_> {
         self.check_script(n_nodes)?;
         self.asked().check(n_nodes)?;
         for (cluster, wanted) in &request.nodes {
+            if request.nodes.len() > 1 {
+                self.check_licences_on(*cluster)?;
+            }
             self.check_limit(*cluster, *wanted, n_nodes)?;
             self.check_cluster(*cluster, *wanted, n_nodes)?;
         }
@@ -282,6 +286,21 @@ impl Sizes<'_> {
                 Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// What spans clusters has its licences on each of them.
+    fn check_licences_on(&self, cluster: ClusterId) -> Result<(), Refusal> {
+        let name = &self.state.clusters()[&cluster];
+        let all = self.state.settings().licences_of(name);
+        match self.submission.resources.licences.iter().find(|(name, wanted)| all.count(name) < *wanted) {
+            Some((licence, wanted)) => Err(Refusal::TooManyLicences {
+                name: licence.to_owned(),
+                wanted,
+                total: all.count(licence),
+                cluster: name.clone(),
+            }),
+            None => Ok(()),
         }
     }
 
@@ -342,13 +361,16 @@ impl Sizes<'_> {
             let (devices, cluster) = (needs.devices, name());
             return Err(Refusal::TooManyDevices { wanted, devices, n_nodes: n_with_devices, cluster, known });
         }
-        let Constraint { features, .. } = asked.constraint;
-        let all =
-            Constraint { features: features.clone(), memory: needs.memory, cpus: needs.cpus, ..Constraint::default() };
-        let devices = if needs.devices.is_empty() { String::new() } else { format!(" and {}", needs.devices) };
+        let all = Constraint { memory: needs.memory, cpus: needs.cpus, ..asked.constraint.clone() };
+        let described = describe(&all);
+        let devices = match (needs.devices.is_empty(), described.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => format!(" with {}", needs.devices),
+            (false, false) => format!(" and {}", needs.devices),
+        };
         Err(Refusal::TooManyNodes {
             wanted,
-            constraint: format!("{}{devices}", describe(&all)),
+            constraint: described + &devices,
             possible: format!("cluster {} has {n_with_all}", name()),
         })
     }
@@ -377,23 +399,21 @@ impl Sizes<'_> {
 }
 
 pub(crate) fn describe(constraint: &Constraint) -> String {
-    let mut parts = Vec::new();
-    if !constraint.features.is_empty() {
-        let features: Vec<&str> = constraint.features.iter().map(String::as_str).collect();
-        parts.push(format!(" with {}", features.join(" and ")));
+    let Constraint { features, memory, cpus, devices: _, cores, sockets, speed_milli, scratch } = constraint;
+    let mut parts: Vec<String> = features.iter().cloned().collect();
+    let counts = [("CPUs", cpus), ("cores", cores), ("sockets", sockets)];
+    // One of each has every node.
+    parts.extend(counts.iter().filter(|(_, n)| **n > 1).map(|(what, n)| format!("at least {n} {what}")));
+    if *speed_milli > 0 {
+        parts.push(format!("at least speed {}", f64::from(*speed_milli) / 1000.0));
     }
-    if constraint.memory.0 > 0 {
-        parts.push(format!(" with at least {}", constraint.memory));
+    if !scratch.is_none() {
+        parts.push(format!("at least {scratch} of scratch space"));
     }
-    let counts = [("CPUs", constraint.cpus), ("cores", constraint.cores), ("sockets", constraint.sockets)];
-    parts.extend(counts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!(" with at least {n} {what}")));
-    if constraint.speed_milli > 0 {
-        parts.push(format!(" with at least speed {}", f64::from(constraint.speed_milli) / 1000.0));
+    if !memory.is_none() {
+        parts.push(format!("at least {memory}"));
     }
-    if !constraint.scratch.is_none() {
-        parts.push(format!(" with at least {} of scratch space", constraint.scratch));
-    }
-    parts.concat()
+    if parts.is_empty() { String::new() } else { format!(" with {}", parts.join(" and ")) }
 }
 
 /// The cluster of this name; the error tells the names that there are.
@@ -497,6 +517,12 @@ fn known_devices<'a>(kinds: impl Iterator<Item = &'a Inventory>) -> String {
     }
     let parts: Vec<String> = most.into_iter().map(|(name, count)| format!("{name}:{count}")).collect();
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+}
+
+/// Nobody could be told of a later one.
+pub(crate) fn check_begin(begin: Option<Time>) -> Result<(), Refusal> {
+    let is_late = begin.is_some_and(|begin| begin > Time::LATEST);
+    if is_late { Err(Refusal::Malformed("a job begins before 9999-12-30")) } else { Ok(()) }
 }
 
 fn check_texts(submission: &Submission) -> Result<(), Refusal> {

@@ -82,6 +82,7 @@ impl Queue<'_> {
         let mut spec = (*entry.spec).clone();
         relabel(who, &mut spec, changes)?;
         spec.requeue = changes.requeue.or(spec.requeue);
+        admit::check_begin(changes.begin)?;
         spec.begin = changes.begin.or(spec.begin);
         if let Some(cwd) = &changes.cwd {
             spec.execution.cwd.clone_from(cwd);

@@ -282,7 +282,7 @@ impl fmt::Display for Outcome {
             Outcome::NotStarted { node, reason } => write!(f, "could not start on {node}: {reason}"),
             Outcome::Violation { reason } => write!(f, "ended for a violation: {reason}"),
             Outcome::OutOfMemory { node, limit } => {
-                write!(f, "out of memory on {node}: its processes there wanted more than {limit} (--mem)")
+                write!(f, "out of memory on {node}: its processes there wanted more than {limit}, their limit")
             }
             Outcome::Unsupervised { node, reason } => write!(f, "ended on {node}: {reason}"),
             Outcome::StageLate { stage } => {

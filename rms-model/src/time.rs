@@ -21,6 +21,8 @@ impl Time {
     pub const EPOCH: Time = Time(0);
     /// Later than anything that is ever planned.
     pub const NEVER: Time = Time(i64::MAX);
+    /// The begin of the 30th of December 9999 in UTC: some zone has no date for what is later.
+    pub const LATEST: Time = Time::from_secs(253_402_128_000);
 
     pub const fn from_millis(millis: i64) -> Time {
         Time(millis)

@@ -38,7 +38,7 @@ fn what_the_server_refuses_is_said_with_what_would_be_right() {
         (&["submit", "-t", "2000d", "--wrap", "true"], 1, &["2000d", "longest"]),
         (&["submit", "-M", "b", "--wrap", "true"], 1, &["'b'", "a"]),
         (&["submit", "-C", "gpu", "--wrap", "true"], 1, &["gpu"]),
-        (&["submit", "--mem", "900T", "--wrap", "true"], 1, &["0 of cluster a have as much"]),
+        (&["submit", "--mem", "900T", "--wrap", "true"], 1, &["cluster a has 0"]),
         (&["submit", "-J", "evil\u{1b}[2J", "--wrap", "true"], 1, &["control characters"]),
         (&["run", "-O", "-n", "1000000", "-N", "1", "true"], 1, &["4096 tasks"]),
         (&["cancel", "999"], 1, &["999"]),
@@ -67,12 +67,13 @@ fn what_the_server_refuses_is_said_with_what_would_be_right() {
         refuse(&deployment, arguments, *code, words);
     }
     let long = "x".repeat(100_000);
-    refuse(&deployment, &["submit", "-J", &long, "--wrap", "true"], 1, &["name is 100000 bytes"]);
+    refuse(&deployment, &["submit", "-J", &long, "--wrap", "true"], 1, &["not 100000"]);
     refuse(&deployment, &["cancel", &long], 2, &["names no jobs"]);
     refuse(&deployment, &["token", "revoke", &long], 1, &["no token"]);
     refuse(&deployment, &["submit", "-o", &long, "--wrap", "true"], 1, &["a file name"]);
     // 'wait' tells the system's failures from the job's.
     refuse(&deployment, &["wait", "999"], 125, &["999"]);
+    refuse(&deployment, &["wait", "last"], 125, &["you have had no job yet"]);
     assert_eq!(deployment.rms(&["queue", "--json"]).ok().json()["jobs"].as_array().map(Vec::len), Some(0));
 }
 
@@ -80,12 +81,15 @@ fn what_the_server_refuses_is_said_with_what_would_be_right() {
 fn json_follows_wherever_it_stands() {
     let deployment = Deployment::of_nodes(1);
     let job = deployment.submit(&["--hold", "--wrap", "true"]).to_string();
+    let picture = deployment.path().join("view.svg");
     for arguments in [
         &["show", &job, "--json"][..],
         &["explain", &job, "--json"],
         &["nodes", "--json"],
         &["queue", "--json"],
         &["view", "--json"],
+        &["view", "--json", "--svg", "-"],
+        &["view", "--json", "--svg", &picture.to_string_lossy()],
         &["admin", "show", "--json"],
         &["admin", "set", "fair_start", "0s", "--json"],
         &["admin", "status", "--json"],

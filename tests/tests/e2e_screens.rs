@@ -156,6 +156,28 @@ fn a_server_that_says_nothing_holds_no_signal_back() {
 }
 
 #[test]
+fn a_second_ctrl_c_kills_at_once_what_does_not_want_to_end() {
+    let deployment = Deployment::of_nodes(1);
+    deployment.rms(&["admin", "set", "kill_grace", "10m"]).ok();
+    let mut run = deployment.command(&["run", "sh", "-c", "trap '' TERM; echo runs; sleep 600"]);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    let mut run = run.spawn().expect("it starts");
+    let mut first = [0; 5];
+    run.stdout.as_mut().expect("it is piped").read_exact(&mut first).expect("its task writes");
+    let interrupt = || kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("it lives");
+    interrupt();
+    let is_ending = || deployment.rms(&["queue", "--json"]).ok().stdout.contains("ending").then_some(());
+    wait_until("the job to be ended", Duration::from_secs(10), is_ending);
+    // The change to `ending` has to come to `rms run`, too.
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt();
+    let done = run.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.code() == Some(130) && said.contains("gets KILL"), "{said}");
+    assert!(!said.contains("not all of its output"), "{said}");
+}
+
+#[test]
 fn what_was_promised_to_others_is_called_that() {
     let deployment = Deployment::of_nodes(2);
     deployment.rms(&["admin", "set", "policy", "conservative"]).ok();

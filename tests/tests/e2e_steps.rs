@@ -271,7 +271,7 @@ sleep 1; kill -USR1 $second; wait $second; echo code $?; wait $first";
         let deployment = two_nodes();
         let text = "\
 srun -l sh -c 'echo $RMS_TASK_ID $RMS_STEP_ID' | sort
-srun -N1 -n1 --mpi=none --cpu-bind=cores --exclusive sh -c 'echo one'
+srun -N1 -n1 -c2 --mpi=none --cpu-bind=cores --exclusive sh -c 'echo one, $SLURM_CPUS_PER_TASK'
 echo in | srun -n 2 cat
 srun -o step-%s-%t.%N -e none sh -c 'echo to a file; echo lost >&2'; cat step-3-0.a1 step-3-1.a2
 srun -o /no/such/dir/x true; srun -o /no/such/dir/x echo; echo code $?
@@ -282,7 +282,7 @@ srun -n 2 -K sh -c '[ $RMS_TASK_ID = 1 ] || exec sleep 60; exit 4'; echo code $?
         let job = deployment.submit(&[&script]);
         deployment.wait_for_end(job);
         let output = written(&deployment, job);
-        assert_eq!(output, "0: 0 0\n1: 1 0\none\nin\nin\nto a file\nto a file\ncode 1\ncode 2\ncode 2\ncode 143\n");
+        assert_eq!(output, "0: 0 0\n1: 1 0\none, 2\nin\nin\nto a file\nto a file\ncode 1\ncode 2\ncode 2\ncode 143\n");
         let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
         for told in [
             "--cpu-bind has no effect",

@@ -1,10 +1,12 @@
 //! Forks one process of a job and executes it: session, directory, limits, mask, streams, identity.
 
 use std::convert::Infallible;
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -161,9 +163,14 @@ impl Program<'_> {
         sys::unblock_signals();
         let error = self.try_candidates(image);
         let name = self.argv.first().map(|name| name.to_string_lossy()).unwrap_or_default();
-        Err(match error {
-            Errno::ENOENT if !name.contains('/') => format!("cannot execute '{name}': it is not found in PATH"),
-            error => format!("cannot execute '{name}': {}", error.desc()),
+        let interpreter = self.candidates.iter().find_map(|candidate| missing_interpreter(candidate));
+        Err(match (error, interpreter) {
+            // The kernel says the same of a script that is there.
+            (Errno::ENOENT, Some(interpreter)) => {
+                format!("cannot execute '{name}': its first line names {interpreter}, which is not there")
+            }
+            (Errno::ENOENT, None) if !name.contains('/') => format!("cannot execute '{name}': it is not found in PATH"),
+            (error, _) => format!("cannot execute '{name}': {}", error.desc()),
         })
     }
 
@@ -185,6 +192,15 @@ impl Program<'_> {
         }
         worst
     }
+}
+
+/// The program that is to read this script, and is not there.
+fn missing_interpreter(script: &CStr) -> Option<String> {
+    let mut head = [0; MOST_BYTES];
+    let n = File::open(OsStr::from_bytes(script.to_bytes())).and_then(|mut file| file.read(&mut head)).ok()?;
+    let line = head[..n].strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let interpreter = String::from_utf8_lossy(line).split_whitespace().next()?.to_owned();
+    Some(interpreter).filter(|interpreter| !Path::new(interpreter).exists())
 }
 
 /// Of the processes of jobs; from -1000, never killed, to 1000, killed first.

@@ -175,6 +175,7 @@ pub fn of_step(variables: &mut Variables, step: &StepPart) {
     let set = step.set.iter().filter(|(name, _)| !is_ours(name) && is_valid(name));
     variables.extend(set.cloned());
     let is_slurms = slurm::is_spoken(variables);
+    let says_cpus = step.cpus_per_task > 1 || variables.contains_key("SLURM_CPUS_PER_TASK");
     let mut set = |names: &[&str], value: String| {
         let wanted = names.iter().filter(|name| is_slurms || !name.starts_with("SLURM_"));
         variables.extend(wanted.map(|name| ((*name).to_owned(), value.clone())));
@@ -188,6 +189,9 @@ pub fn of_step(variables: &mut Variables, step: &StepPart) {
     let names = ["RMS_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"];
     set(&names, step.tasks_per_node.clone());
     set(&["RMS_CPUS_PER_TASK"], step.cpus_per_task.to_string());
+    if says_cpus {
+        set(&["SLURM_CPUS_PER_TASK"], step.cpus_per_task.to_string());
+    }
     set(&["RMS_NODE_ID", "SLURM_NODEID"], step.node_idx.to_string());
 }
 

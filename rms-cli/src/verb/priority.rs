@@ -3,6 +3,7 @@
 use super::jobs_done::JobsDone;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::job_options;
 use crate::look_up;
 use crate::select;
 
@@ -18,7 +19,7 @@ pub struct Args {
     #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
     /// The higher, the sooner; only an administrator may go above 0
-    #[arg(required = true, value_name = "N", allow_negative_numbers = true)]
+    #[arg(required = true, value_name = "N", allow_negative_numbers = true, value_parser = job_options::priority)]
     priority: i32,
 }
 

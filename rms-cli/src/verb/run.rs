@@ -30,6 +30,7 @@ use crate::stdin;
 use crate::step::{self, Wanted};
 use crate::step_files::Target;
 use crate::submission::{Order, Output};
+use crate::verb::queue;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -289,7 +290,8 @@ impl Running {
 
     /// Once the job is over, nothing is left to end but the waiting for its output.
     fn leaves(&self, interrupt: &Interrupt) -> Option<Exit> {
-        self.last.as_ref().filter(|change| change.outcome.is_some())?;
+        // While it is being ended, it has its outcome already, and KILL may still be wanted.
+        self.last.as_ref().filter(|change| !queue::is_active(change.state))?;
         match interrupt {
             Interrupt::CtrlC => Some(BY_INTERRUPT),
             Interrupt::Signal(HANGUP) => Some(Exit(129)),

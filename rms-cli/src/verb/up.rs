@@ -103,9 +103,13 @@ impl Show for UpAnswer {
         if !self.is_usual {
             text += &format!("  export RMS_DIR={}     so that rms finds it\n", self.root.display());
         }
-        text += "  rms nodes                    what there is
-  rms run -N 2 hostname        a program on two nodes
-  rms submit --wrap 'sleep 60' a job for the queue
+        let largest = self.clusters().map(|(_, nodes)| nodes.len()).max().unwrap_or(0);
+        text += "  rms nodes                    what there is\n";
+        text += match largest {
+            0 | 1 => "  rms run hostname             a program on a node\n",
+            _several => "  rms run -N 2 hostname        a program on two nodes\n",
+        };
+        text += "  rms submit --wrap 'sleep 60' a job for the queue
   rms queue                    what waits and runs
   rms view                     the occupation over time
   rms down                     stop it all

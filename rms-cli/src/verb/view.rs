@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::json;
-use crate::output::{self, Show};
+use crate::output::{self, Form, Show};
 use crate::screen;
 use crate::select;
 use crate::stamp;
@@ -57,12 +57,17 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let window = Window::of(view.now, &view.clusters, args.span);
     if let Some(file) = &args.svg {
         let picture = svg::draw(&view.clusters, view.now, view.job, window);
+        let is_json = context.output.form() == Form::Json;
+        let value = |value: Value| output::write_out(format!("{value}\n").as_bytes());
         if file.as_os_str() == "-" {
-            output::write_out(picture.as_bytes())?;
+            if is_json { value(json!({"svg": picture})) } else { output::write_out(picture.as_bytes()) }?;
         } else {
             let written = std::fs::write(file, picture);
             written.map_err(|error| Failure::io(format!("{} cannot be written", file.display()), error))?;
             context.output.note(&format!("written to {}", file.display()));
+            if is_json {
+                value(json!({"file": file.display().to_string()}))?;
+            }
         }
         return Ok(Exit::OK);
     }

@@ -70,7 +70,7 @@ async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Resul
 
 async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Outcome>, Failure> {
     let mut outcomes = BTreeMap::new();
-    let mut open = match select {
+    let mut open = match look_up::resolve(client, select).await? {
         Select::Ids(ids) => ids,
         select @ (Select::Last | Select::All | Select::User(_)) => match look_up::jobs(client, select).await {
             Ok(found) => {

@@ -16,9 +16,9 @@ use crate::context::Context;
 use crate::effect::Effect;
 use crate::negotiate::{Negotiations, Negotiators};
 use crate::rights::wrong_state;
-use crate::state::State;
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase, Started};
+use crate::state::{State, constraint_of};
 use crate::step::Step;
 
 /// The jobs at work: with a context, and with the negotiations that end with them.
@@ -136,7 +136,11 @@ impl Jobs<'_> {
             NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),
             NodeExit::NotStarted { reason } => Some(Outcome::NotStarted { node: name(), reason: reason.clone() }),
             NodeExit::Violated { reason } => Some(Outcome::Violation { reason: format!("{reason} (on {})", name()) }),
-            NodeExit::OutOfMemory => Some(Outcome::OutOfMemory { node: name(), limit: entry.spec.constraint.memory }),
+            NodeExit::OutOfMemory => {
+                let granted = entry.part_of(node, &self.state().nodes()[&node].inventory).map(|grant| grant.memory);
+                let limit = granted.unwrap_or_else(|| constraint_of(&entry.spec, &started.request).memory);
+                Some(Outcome::OutOfMemory { node: name(), limit })
+            }
             NodeExit::Unsupervised { reason } => Some(Outcome::Unsupervised { node: name(), reason: reason.clone() }),
         }
     }

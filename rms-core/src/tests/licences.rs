@@ -2,8 +2,11 @@
 
 use rms_api::answer::{LicenceShortage, Reason};
 use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::desired::{AgentHello, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_model::{Devices, ExpandLimit, Identity, Inventory, JobId, Mebibytes, Role, Span, Time};
+
+use crate::Event;
 
 use super::World;
 use super::evolving::profile;
@@ -80,6 +83,19 @@ fn licences_that_nobody_has_are_refused_with_what_there_is() {
     assert!(said.contains("licence 'comsol'") && said.contains("ansys, matlab"), "{said}");
     let said = world.refused(|job| asking(job, "matlab:4", 1));
     assert!(said.contains("4 of licence matlab") && said.contains("cluster c has 3"), "{said}");
+    let hello = AgentHello {
+        cluster: "d".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        inventory: Inventory::default(),
+        trouble: None,
+    };
+    world.event(Event::AgentConnected { name: "d1".to_owned(), hello, report: NodeReport::default() });
+    let said = world.refused(|job| {
+        asking(job, "matlab", 1);
+        let nodes = ["c", "d"].map(|cluster| (cluster.to_owned(), 1));
+        job.shapes = vec![Shape { nodes: Nodes::PerCluster(nodes.into()), wall: None }];
+    });
+    assert!(said.contains("1 of licence matlab is needed, but cluster d has 0"), "{said}");
     let who = Identity::new(Role::Admin, "root").expect("a plain name");
     let set = Call::Set { key: "licences".to_owned(), value: "matlab:many".to_owned() };
     assert!(matches!(world.ask_as(who, set), Err(Refusal::Setting(_))));

@@ -5,7 +5,7 @@ use rms_api::call::update::{Changes, ResourceChanges};
 use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::filter::NodeFilter;
 use rms_api::{Call, Query};
-use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Slice, Span, Work};
+use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Slice, Span, Time, Work};
 
 use super::World;
 
@@ -44,24 +44,24 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
         let said = world.refused(change);
         parts.iter().for_each(|part| assert!(said.contains(part), "'{said}' does not say '{part}'"));
     };
-    refused(&["hold 1 tasks of 65 CPUs", "has 64 CPUs"], &|job| job.cpus_per_task = 65);
-    refused(&["hold 1 tasks of 33 cores", "has 32 cores"], &|job| {
+    refused(&["hold 1 task of 65 CPUs", "has 64 CPUs"], &|job| job.cpus_per_task = 65);
+    refused(&["hold 1 task of 33 cores", "has 32 cores"], &|job| {
         (job.cpus_per_task, job.resources.one_thread_a_core) = (33, true);
     });
-    refused(&["1 nodes with", "65537 MiB", "0 of cluster c", "largest has 65536 MiB"], &|job| {
+    refused(&["1 node with 65537 MiB is needed", "cluster c has 0", "largest node has 65536 MiB"], &|job| {
         job.constraint.memory = Mebibytes(65537);
     });
-    refused(&["2 nodes with", "32768 MiB", "1 of cluster c have"], &|job| {
+    refused(&["2 nodes with 32768 MiB are needed", "cluster c has 1,"], &|job| {
         (job.cpus_per_task, job.resources.memory_per_cpu) = (8, Mebibytes(4096));
         on(job, 2);
     });
     refused(&["no node has a device 'gpu:h100'", "fpga:1, gpu:a100:4, gpu:v100:2"], &|job| {
         job.resources.devices = devices("gpu:h100:1");
     });
-    refused(&["gpu:5", "0 of cluster c", "gpu:a100:4"], &|job| {
+    refused(&["gpu:5", "cluster c has 0", "gpu:a100:4"], &|job| {
         job.resources.devices = devices("gpu:5");
     });
-    refused(&["2 nodes with", "gpu:v100:1", "1 of cluster c"], &|job| {
+    refused(&["2 nodes with gpu:v100:1 are needed", "cluster c has 1;"], &|job| {
         job.resources.devices = devices("gpu:v100:1");
         on(job, 2);
     });
@@ -73,16 +73,28 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
         (job.n_tasks, job.resources.tasks_per_node) = (Some(9), 4);
         on(job, 2);
     });
-    refused(&["1 tasks cannot be spread over 2 nodes"], &|job| {
+    refused(&["1 task cannot be spread over 2 nodes"], &|job| {
         job.execution.work = Work::Script { script: "true".to_owned(), args: Vec::new() };
         job.n_tasks = Some(1);
         on(job, 2);
     });
     // One node has the memory, and another one the device.
-    refused(&["1 nodes were asked for", "20000 MiB and gpu:v100:1", "cluster c has 0"], &|job| {
+    refused(&["1 node with", "20000 MiB and gpu:v100:1 is needed", "cluster c has 0"], &|job| {
         job.constraint.memory = Mebibytes(20000);
         job.resources.devices = devices("gpu:v100:1");
     });
+    refused(&["1 node with at least 1024 MiB of scratch space is needed", "cluster c has 0"], &|job| {
+        job.constraint.scratch = Mebibytes(1024);
+    });
+    refused(&["1 node with at least speed 5 is needed"], &|job| job.constraint.speed_milli = 5000);
+    refused(&["2 nodes with at least 9 sockets and at least 512 MiB are needed"], &|job| {
+        (job.constraint.sockets, job.constraint.memory) = (9, Mebibytes(512));
+        on(job, 2);
+    });
+    refused(&["the arguments may take 1048576 bytes at most, not 1048582"], &|job| {
+        job.execution.work = Work::Tasks { argv: vec!["true".to_owned(), "x".repeat(1 << 20)] };
+    });
+    refused(&["a job begins before 9999-12-30"], &|job| job.begin = Some(Time::NEVER));
     refused(&["--gpus-per-node"], &|job| {
         job.resources.devices_in_all = devices("gpu:2");
         job.evolving = Some(rms_model::Evolving {
@@ -177,6 +189,11 @@ fn a_job_that_waits_takes_something_else_of_its_nodes() {
         let spec = &world.rms.state().jobs()[&job].spec;
         (spec.resources.clone(), spec.constraint.memory)
     };
+    let late = Box::new(Changes { begin: Some(Time::NEVER), ..Changes::default() });
+    match world.ask(Call::Update { select: Select::Ids(vec![job]), changes: late }) {
+        Answer::Jobs { refused, .. } => assert_eq!(refused[0].1.kind, "malformed"),
+        other => panic!("no list of jobs: {other:?}"),
+    }
     let nothing = ResourceChanges::default;
     let each = ResourceChanges { devices: Some(devices("gpu:9")), ..nothing() };
     assert_eq!(update(&mut world, each, None).as_deref(), Some("too_many_devices"));

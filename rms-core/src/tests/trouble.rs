@@ -2,8 +2,9 @@
 
 use rms_api::Call;
 use rms_api::answer::JobState;
+use rms_api::call::Submission;
 use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
-use rms_model::{Inventory, NodeAdmin, NodeId, Outcome, Run, Span, Usage};
+use rms_model::{Inventory, Mebibytes, NodeAdmin, NodeId, Outcome, Run, Span, Usage};
 
 use super::World;
 use crate::Event;
@@ -82,25 +83,45 @@ fn a_node_that_is_named_twice_is_one_node() {
     assert!([first, second].iter().all(|node| !world.rms.state().nodes().contains_key(node)));
 }
 
+/// How a job ends that ended so on the only node.
+fn outcome(world: &mut World, exit: NodeExit, change: impl FnOnce(&mut Submission)) -> Option<Outcome> {
+    let job = world.submit_with(change);
+    let status = JobStatus::Ended { at: world.now, exit, usage: Usage::default() };
+    let report = NodeReport { jobs: vec![JobReport { job, run: Run(1), status }], ..NodeReport::default() };
+    let effects = world.event(Event::AgentReported { name: "n1".to_owned(), report });
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Announce(change) if change.job == job => change.outcome,
+        _other => None,
+    })
+}
+
 #[test]
 fn an_end_has_its_own_words() {
     let check = |exit: NodeExit, expected: Outcome| {
         let mut world = World::new();
         world.node("n1", &[]);
-        let job = world.submit_with(|submission| submission.constraint.memory = rms_model::Mebibytes(64));
-        let status = JobStatus::Ended { at: world.now, exit, usage: Usage::default() };
-        let report = NodeReport { jobs: vec![JobReport { job, run: Run(1), status }], ..NodeReport::default() };
-        let effects = world.event(Event::AgentReported { name: "n1".to_owned(), report });
-        let announced = effects.into_iter().find_map(|effect| match effect {
-            Effect::Announce(change) if change.job == job => change.outcome,
-            _other => None,
-        });
-        assert_eq!(announced, Some(expected));
+        let ended = outcome(&mut world, exit, |job| job.constraint.memory = Mebibytes(64));
+        assert_eq!(ended, Some(expected));
     };
     let node = "n1".to_owned();
-    check(NodeExit::OutOfMemory, Outcome::OutOfMemory { node: node.clone(), limit: rms_model::Mebibytes(64) });
+    check(NodeExit::OutOfMemory, Outcome::OutOfMemory { node: node.clone(), limit: Mebibytes(64) });
     let reason = "its supervisor was killed".to_owned();
     check(NodeExit::Unsupervised { reason: reason.clone() }, Outcome::Unsupervised { node, reason });
     let reason = "too much output".to_owned();
     check(NodeExit::Violated { reason }, Outcome::Violation { reason: "too much output (on n1)".to_owned() });
+}
+
+#[test]
+fn the_limit_of_memory_is_that_of_the_node_wherever_it_came_from() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        let inventory = Inventory { cores: 4, cpus: 4, memory: Mebibytes(1000), ..Inventory::default() };
+        world.joins("n1", inventory, Vec::new());
+        let ended = outcome(&mut world, NodeExit::OutOfMemory, |job| {
+            (job.n_tasks, job.cpus_per_task, job.resources.memory_per_cpu) = (Some(3), 1, Mebibytes(32));
+        });
+        let expected = Outcome::OutOfMemory { node: "n1".to_owned(), limit: Mebibytes(96) };
+        assert_eq!(ended, Some(expected), "{allocation}");
+    }
 }

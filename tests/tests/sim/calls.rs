@@ -34,7 +34,7 @@ fn what_is_impossible_is_refused_with_what_would_be_possible() {
     check(rigid(3, wall).on("a"), &["3 nodes", "cluster a has 2"]);
     check(rigid(1, wall).on("c"), &["no cluster 'c'", "a, b"]);
     check(rigid(1, wall).feature("gpu"), &["'gpu'", "none"]);
-    check(rigid(1, wall).memory(Mebibytes(5000)), &["5000 MiB", "0 of cluster a have as much"]);
+    check(rigid(1, wall).memory(Mebibytes(5000)), &["5000 MiB", "cluster a has 0"]);
     check(rigid(0, wall), &["at least one node"]);
     check(rigid(1, wall).tasks(0), &["one task"]);
     check(rigid(1, Span::ZERO), &["longer than zero"]);

@@ -127,7 +127,7 @@ fn a_filter_shows_only_the_nodes_that_meet_it() {
     let change = launchers.change(gpu);
     assert_eq!(launchers.shape(&change), BTreeMap::from([(A, (2, Some(vec![(100, 1)])))]));
     let refused = launchers.try_request(gpu, 1, on_a(3, 10)).expect_err("there are two");
-    assert_eq!(refused.to_string(), "3 nodes were asked for with gpu, but cluster a has 2, cluster b has 0");
+    assert_eq!(refused.to_string(), "3 nodes with gpu are needed, but cluster a has 2, cluster b has 0");
     launchers.request(gpu, 2, on_a(2, 10));
     assert_eq!(launchers.state(gpu), Some(JobState::Waiting));
     filter.least_nodes = 3;

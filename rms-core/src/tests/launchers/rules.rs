@@ -99,7 +99,7 @@ fn a_request_for_what_its_filter_does_not_show_is_refused() {
     launchers.told.clear();
     let tried = [
         (on_a(1, 60), format!("job {job}: its filter does not show cluster a; it shows cluster b has 2")),
-        (on_b(3, 60), "3 nodes were asked for, but cluster b has 2".to_owned()),
+        (on_b(3, 60), "3 nodes are needed, but cluster b has 2".to_owned()),
         (on_b(0, 60), "a job needs at least one node, one task and one CPU for each task".to_owned()),
         (on_b(1, 0), "the wall time must be longer than zero".to_owned()),
         (on_b(1, 366 * 24 * 3600), "a wall time of 366d is longer than the longest allowed, 365d".to_owned()),
@@ -125,8 +125,8 @@ fn what_is_launched_must_fit_the_nodes_that_were_granted() {
         change(&mut launch);
         refusal(launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch }))
     };
-    assert!(try_launch(|launch| launch.n_tasks = Some(1)).contains("1 tasks cannot be spread over 2 nodes"));
-    assert!(try_launch(|launch| launch.cpus_per_task = 5).contains("1 tasks of 5 CPUs"));
+    assert!(try_launch(|launch| launch.n_tasks = Some(1)).contains("1 task cannot be spread over 2 nodes"));
+    assert!(try_launch(|launch| launch.cpus_per_task = 5).contains("1 task of 5 CPUs"));
     assert!(try_launch(|launch| launch.n_tasks = Some(0)).contains("at least one"));
     assert!(try_launch(|launch| launch.execution.cwd = "here".to_owned()).contains("absolute path"));
     assert!(try_launch(|launch| launch.execution.work = Work::Nodes).contains("a script or a program"));

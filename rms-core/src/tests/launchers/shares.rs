@@ -18,7 +18,7 @@ fn a_launcher_is_shown_a_share_of_each_cluster_and_asks_for_no_more() {
     let refused = launchers.try_request(job, 1, on_a(3, 60)).expect_err("it is more than the share").to_string();
     let possible = "cluster a lets one application choose from 2 of its 4 (view_share), \
                     cluster b lets one application choose from 1 of its 2 (view_share)";
-    assert_eq!(refused, format!("3 nodes were asked for, but {possible}"));
+    assert_eq!(refused, format!("3 nodes are needed, but {possible}"));
     launchers.request(job, 1, on_a(2, 60));
     launchers.grant(job);
     assert_eq!(
