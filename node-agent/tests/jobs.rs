@@ -97,7 +97,7 @@ async fn streams_go_where_the_patterns_say() {
 async fn limits_umask_and_environment_are_the_submitters() {
     let mut world = World::new(Wanted::Auto).await;
     let text = "echo $(ulimit -n) $(umask) ${SLURM_JOB_ID-none} ${PMI_RANK-none} $MINE $RMS_NTASKS $RMS_CPUS_ON_NODE\n\
-                readlink /proc/$$/fd/0; ls /proc/$$/fd | tr '\\n' ' '";
+                readlink /proc/$$/fd/0; ls -C -w 0 /proc/$$/fd; true";
     let mut launch = script(&world, text);
     launch.execution.limits = Limits { open_files: Some(123), ..Limits::default() };
     launch.execution.umask = 0o027;
