@@ -178,6 +178,26 @@ fn a_second_ctrl_c_kills_at_once_what_does_not_want_to_end() {
 }
 
 #[test]
+fn a_third_ctrl_c_leaves_a_job_whose_node_does_not_answer() {
+    let mut deployment = Deployment::of_nodes(1);
+    let mut run = deployment.command(&["run", "sh", "-c", "echo runs; sleep 600"]);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    let mut run = run.spawn().expect("it starts");
+    let mut first = [0; 5];
+    run.stdout.as_mut().expect("it is piped").read_exact(&mut first).expect("its task writes");
+    deployment.kill_agent("a1");
+    for _ in 0..3 {
+        kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("it lives");
+        // It hears of what came of the last one.
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let done = run.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.code() == Some(130) && said.contains("is still being ended"), "{said}");
+    deployment.restart_agent("a1");
+}
+
+#[test]
 fn what_was_promised_to_others_is_called_that() {
     let deployment = Deployment::of_nodes(2);
     deployment.rms(&["admin", "set", "policy", "conservative"]).ok();

@@ -37,7 +37,8 @@ use crate::verb::queue;
 The output of all tasks comes here as it is written, even if the server is
 restarted meanwhile. The standard input goes to task 0 unless it is a terminal.
 Ctrl-C asks the job to end (TERM, and KILL after the grace time), a second one
-kills it. TERM, HUP, USR1 and USR2 go to its tasks.
+kills it, and a third waits for its end no longer. TERM, HUP, USR1 and USR2 go
+to its tasks.
 
 Inside a job this is a step of it: tasks on the job's own nodes, all of them or
 those that -N, -n, -c, -w and --tasks-per-node ask for. It waits for no other
@@ -214,6 +215,7 @@ struct Running {
     last: Option<JobChange>,
     /// The user wants its end.
     is_interrupted: bool,
+    is_killed: bool,
     /// The reader of our output has gone, as for a program that gets PIPE.
     is_unread: bool,
     notice: Notice,
@@ -231,6 +233,7 @@ impl Running {
             collected: Collected::default(),
             last: None,
             is_interrupted: false,
+            is_killed: false,
             is_unread: false,
             notice: Notice::default(),
             missing: Vec::new(),
@@ -288,25 +291,30 @@ impl Running {
         Ok(if self.is_short() { self.short(exit) } else { exit })
     }
 
-    /// Once the job is over, nothing is left to end but the waiting for its output.
+    /// Once it is settled how the job ends, nothing is left to end but the waiting for it and for its output.
     fn leaves(&self, interrupt: &Interrupt) -> Option<Exit> {
-        // While it is being ended, it has its outcome already, and KILL may still be wanted.
-        self.last.as_ref().filter(|change| !queue::is_active(change.state))?;
+        self.last.as_ref().filter(|change| change.outcome.is_some())?;
         match interrupt {
-            Interrupt::CtrlC => Some(BY_INTERRUPT),
+            // What is being ended may still be killed.
+            Interrupt::CtrlC => (self.is_over() || self.is_killed).then_some(BY_INTERRUPT),
             Interrupt::Signal(HANGUP) => Some(Exit(129)),
             Interrupt::Signal(TERM) => Some(Exit(143)),
             Interrupt::Signal(_) => None,
         }
     }
 
+    fn is_over(&self) -> bool {
+        self.last.as_ref().is_some_and(|change| !queue::is_active(change.state))
+    }
+
     fn leave(&mut self, exit: Exit) -> Result<Exit, Failure> {
         let flushed = self.streams.finish();
         self.check_reader(flushed)?;
-        output::warn(&format!(
-            "rms: job {0} has ended, but not all of its output has come; 'rms logs {0}' shows it",
-            self.job
-        ));
+        let job = self.job;
+        output::warn(&match self.is_over() {
+            true => format!("rms: job {job} has ended, but not all of its output has come; 'rms logs {job}' shows it"),
+            false => format!("rms: job {job} is still being ended; 'rms show {job}' says where"),
+        });
         Ok(exit)
     }
 
@@ -365,6 +373,7 @@ impl Running {
     fn ctrl_c(&mut self) {
         if self.is_interrupted {
             output::warn(&format!("rms: job {} gets KILL", self.job));
+            self.is_killed = true;
             return self.signal(KILL);
         }
         self.is_interrupted = true;
