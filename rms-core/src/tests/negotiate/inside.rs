@@ -2,13 +2,13 @@
 
 use negotiation::{Direction, Ending, Item, Phase, Reason, Resource, SetRule, Terms};
 use rms_api::call::{Nodes, Shape};
-use rms_api::desired::{AgentHello, NodeReport};
+use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_api::{Answer, Call};
-use rms_model::{ClusterId, Grant, Inventory, JobId, Mebibytes, NodeId, OnResize, Span};
+use rms_model::{ClusterId, Grant, Inventory, JobId, Mebibytes, NodeId, OnResize, Outcome, Span, Usage};
 
 use super::{Scene, malleable, nodes};
-use crate::Event;
+use crate::{Effect, Event};
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -135,6 +135,22 @@ fn memory_serves_others(policy: &str) {
     assert!(scene.gets(job, memory(), 500));
     assert_eq!(scene.rest(job), ["1000", "1000"]);
     scene.is_durable();
+}
+
+#[test]
+fn who_has_given_memory_back_runs_out_of_what_it_has_left() {
+    let mut scene = scene(1);
+    let job = scene.shares(1, 800, 0, 0, hour());
+    assert!(scene.gives(job, memory(), 300));
+    let (run, at) = (scene.world.rms.state().jobs()[&job].run, scene.world.now);
+    let status = JobStatus::Ended { at, exit: NodeExit::OutOfMemory, usage: Usage::default() };
+    let report = NodeReport { jobs: vec![JobReport { job, run, status }], ..NodeReport::default() };
+    let effects = scene.world.event(Event::AgentReported { name: "n1".to_owned(), report });
+    let outcome = effects.into_iter().find_map(|effect| match effect {
+        Effect::Announce(change) if change.job == job => change.outcome,
+        _other => None,
+    });
+    assert_eq!(outcome, Some(Outcome::OutOfMemory { node: "n1".to_owned(), limit: Mebibytes(500) }));
 }
 
 #[test]
