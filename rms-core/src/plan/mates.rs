@@ -10,7 +10,7 @@ use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Reque
 
 use super::ledger::meets;
 use super::pass::{Pass, Taken};
-use super::slowdown::{Fraction, Mate, Wanted, select_valid};
+use super::slowdown::{Fraction, Mate, Wanted, select_valid, sums};
 use super::{Placed, Placement};
 use crate::state::job::Started;
 use crate::state::sharing::{millis, whole_seconds};
@@ -419,12 +419,11 @@ impl<'a> Mates<'a> {
             self.running.iter().flatten().chain(&self.starting).filter(may_lend).collect();
         let settings = &self.state.settings().sharing;
         // Those with the least slowdowns are looked at whatever their sizes are.
-        if settings.max_candidates.is_none() && settings.max_mates <= 2 && n_free == 0 {
+        if settings.max_candidates.is_none() && n_free == 0 {
             let sizes: BTreeSet<u32> = candidates.iter().map(|candidate| candidate.lender.n_nodes).collect();
-            candidates.retain(|candidate| {
-                let rest = weight - candidate.lender.n_nodes;
-                rest == 0 || (settings.max_mates == 2 && sizes.contains(&rest))
-            });
+            let n_others = settings.max_mates as usize - 1;
+            let sums = sums(sizes.iter().copied(), weight, n_others);
+            candidates.retain(|candidate| sums[n_others][(weight - candidate.lender.n_nodes) as usize]);
         }
         candidates
     }

@@ -156,11 +156,30 @@ pub(crate) fn select_valid(
         by_weight.entry(mate.weight).or_default().push(idx);
     }
     let is_valid = &mut is_valid;
-    let mut search = Search { candidates: &candidates, by_weight, chosen: Vec::new(), best: None, is_valid };
+    let sums = sums(by_weight.keys().copied(), wanted.weight, wanted.most_mates);
+    let mut search = Search { candidates: &candidates, by_weight, sums, chosen: Vec::new(), best: None, is_valid };
     search.extend(0, wanted.weight, wanted.most_mates, Fraction::ZERO);
     let mut best = search.best?;
     best.sets.sort();
     Some(best)
+}
+
+/// For each number up to `most_summands`, which sums up to `most` so many of these sizes have, or fewer. One may come again.
+pub(crate) fn sums(sizes: impl Iterator<Item = u32> + Clone, most: u32, most_summands: usize) -> Vec<Vec<bool>> {
+    let mut sums = vec![vec![false; most as usize + 1]];
+    sums[0][0] = true;
+    for n_summands in 1..=most_summands {
+        let last = &sums[n_summands - 1];
+        let mut next = last.clone();
+        for size in sizes.clone().filter(|size| *size <= most) {
+            match n_summands {
+                1 => next[size as usize] = true,
+                _ => next[size as usize..].iter_mut().zip(last).for_each(|(sum, rest)| *sum |= rest),
+            }
+        }
+        sums.push(next);
+    }
+    sums
 }
 
 impl Selection {
@@ -175,6 +194,8 @@ struct Search<'a> {
     candidates: &'a [Mate],
     /// The last mate of a set is one of those that fill it up.
     by_weight: BTreeMap<u32, Vec<usize>>,
+    /// By how many mates are still to be chosen, which weights so many could have together.
+    sums: Vec<Vec<bool>>,
     chosen: Vec<u64>,
     best: Option<Selection>,
     is_valid: &'a mut dyn FnMut(&[u64]) -> bool,
@@ -195,7 +216,8 @@ impl Search<'_> {
     /// With one more mate. Broken off where those after it cost no less than the best set that is known.
     fn take(&mut self, idx: usize, weight: u32, n_left: usize, impact: Fraction) -> ControlFlow<()> {
         let Mate { id, penalty, weight: shared } = self.candidates[idx];
-        if shared > weight && self.best.is_none() {
+        let rest = weight.checked_sub(shared).filter(|rest| self.sums[n_left - 1][*rest as usize]);
+        if rest.is_none() && self.best.is_none() {
             return ControlFlow::Continue(());
         }
         // Sums that leave the range of numbers are no candidates for the least.
@@ -204,12 +226,12 @@ impl Search<'_> {
         if is_hopeless && penalty >= Fraction::ZERO {
             return ControlFlow::Break(());
         }
-        if shared <= weight {
+        if let Some(rest) = rest {
             self.chosen.push(id);
-            if shared == weight {
+            if rest == 0 {
                 self.found(with_it);
             }
-            self.extend(idx + 1, weight - shared, n_left - 1, with_it);
+            self.extend(idx + 1, rest, n_left - 1, with_it);
             self.chosen.pop();
         }
         ControlFlow::Continue(())
