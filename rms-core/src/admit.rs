@@ -74,7 +74,7 @@ pub(crate) fn sizes(
     let clusters = &clusters(state, &submission.clusters)?;
     check_licences(state, submission, clusters)?;
     let changes_size = submission.evolving.is_some() || submission.malleable.is_some();
-    check_sharing(state, submission, changes_size)?;
+    check_sharing(state, submission)?;
     if changes_size && !submission.resources.devices_in_all.is_empty() {
         return Err(Refusal::Malformed(
             "a job that changes its size has devices on each node, not in all: say how many each node must have (--gpus-per-node)",
@@ -104,7 +104,7 @@ pub(crate) fn sizes(
 
 /// # Errors
 /// It cannot share CPUs as it says.
-fn check_sharing(state: &State, submission: &Submission, changes_size: bool) -> Result<(), Refusal> {
+fn check_sharing(state: &State, submission: &Submission) -> Result<(), Refusal> {
     let ResourceRequest { share, min_cpus_per_node, cores_per_package, exclusive, .. } = &submission.resources;
     if !share {
         return Ok(());
@@ -114,9 +114,10 @@ fn check_sharing(state: &State, submission: &Submission, changes_size: bool) -> 
             "a job has its nodes to itself (--exclusive), or it shares their CPUs (--share), not both",
         ));
     }
-    if changes_size {
+    if submission.evolving.is_some() {
         return Err(Refusal::Malformed(
-            "a job that gains and gives back nodes lends no CPUs: it shares (--share), or it changes its size, not both",
+            "a job with a profile shares no CPUs (--share): work that is slowed down would miss the times of its stages; \
+             leave --share out, or say between how many nodes it may change instead of when (--malleable 2-4)",
         ));
     }
     let most = |count: fn(&Inventory) -> u32| {

@@ -276,6 +276,7 @@ impl Context {
         | Fact::GrantsSet { job, .. }
         | Fact::LicencesSet { job, .. }
         | Fact::CoresInForce { job, .. }
+        | Fact::CpusShared { job, .. }
         | Fact::NodesStay { job } = fact
         {
             self.note_job(*job);

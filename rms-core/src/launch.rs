@@ -115,9 +115,9 @@ impl Context {
         for (node, n_tasks) in started.nodes.iter().zip(spread(spec, started.nodes.len() as u32)) {
             let entry = &self.state().nodes()[node];
             let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
-            let grant = match &started.sharing {
-                Some(_) => job.part_of(*node, &entry.inventory),
-                None => started.grants.get(node).cloned(),
+            let grant = match started.is_sharing() {
+                true => job.part_of(*node, &entry.inventory),
+                false => started.grants.get(node).cloned(),
             };
             let grant = grant.or_else(|| all_cores(entry));
             let threads = if one_thread_a_core { 1 } else { entry.inventory.threads_per_core() };

@@ -1,6 +1,6 @@
 //! How jobs begin on cores that others lend, and how these come back (004, §3.3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::sharing::asked;
 use rms_model::{CoreShare, Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Span, Time};
@@ -101,9 +101,27 @@ impl Jobs<'_> {
         for owner in sharing.owners() {
             self.change_cpus(now, step, owner, None, |sharing, _| sharing.lent.retain(|_, loan| loan.guest != left));
         }
-        let is_here = |guest: &JobId| self.state().jobs().get(guest).is_some_and(|entry| entry.started().is_some());
-        let Some(guest) = sharing.guest().filter(is_here) else { return };
-        let nodes: Vec<NodeId> = sharing.lent.keys().copied().collect();
+        if let Some(guest) = sharing.guest() {
+            self.take_over(now, step, guest, sharing.lent.keys().copied().collect());
+        }
+    }
+
+    /// A job goes on without some of its nodes: those of them that it has lent are its guest's.
+    pub(super) fn leave_guest(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let entry = &self.state().jobs()[&job];
+        let Some(sharing) = entry.sharing().filter(|sharing| sharing.is_active()) else { return };
+        let held: BTreeSet<NodeId> = entry.held().collect();
+        let left: Vec<NodeId> = sharing.lent.keys().filter(|node| !held.contains(node)).copied().collect();
+        let Some(guest) = sharing.guest().filter(|_| !left.is_empty()) else { return };
+        self.change_cpus(now, step, job, None, |sharing, _| sharing.lent.retain(|node, _| !left.contains(node)));
+        self.take_over(now, step, guest, left);
+    }
+
+    /// The owner of these nodes is gone from them: they are its guest's, who may have ended, too.
+    fn take_over(&mut self, now: Time, step: &mut Step, guest: JobId, nodes: Vec<NodeId>) {
+        if self.state().jobs().get(&guest).is_none_or(|entry| entry.started().is_none()) {
+            return;
+        }
         let more = self.cores_beside(guest, &nodes);
         let guest_end = self.change_cpus(now, step, guest, None, |sharing, grants| {
             for node in &nodes {

@@ -141,6 +141,10 @@ impl Negotiations<'_> {
     /// # Errors
     /// Why nothing can be given.
     fn offer(&mut self, now: Time, job: JobId, id: NegotiationId, proposal: &Template) -> Result<Offer, Reason> {
+        // Not now: it is looked at again when its CPUs are its own.
+        if self.is_sharing(job) {
+            return Err(Reason::NoResources);
+        }
         let mut items = proposal.items().to_vec();
         let mut given = Given::default();
         // How long it runs says whether it can have the rest for so long.

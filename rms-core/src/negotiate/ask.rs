@@ -10,7 +10,7 @@ use negotiation::{
 use rms_api::answer::Answer;
 use rms_api::negotiate::{Ask, Asked, NegotiatorNotice, Order};
 use rms_api::refusal::Refusal;
-use rms_model::{ClusterId, Identity, JobId, JobSpec, NodeId, Role, Run, Span, Time};
+use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Run, Span, Time};
 
 use super::Negotiations;
 use crate::effect::Effect;
@@ -99,7 +99,6 @@ impl Negotiations<'_> {
         if entry.spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
-        check_sharing(job, &entry.spec)?;
         // An external launcher knows the nodes that it was granted, and would not hear of others, unless it has launched what
         // changes its size.
         let is_settled = |launcher: &Launcher| launcher.has_launched() && entry.spec.malleable.is_some();
@@ -114,6 +113,11 @@ impl Negotiations<'_> {
         let started = self.askable(job)?;
         if let Some(id) = self.open_for(job, ask.direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
+        }
+        // Who waits may have more once that is over.
+        let waits = ask.direction == Direction::Grow && !ask.wait.is_zero();
+        if started.is_sharing() && !waits {
+            return Err(wrong_state(job, "started", SHARES));
         }
         // What its process has only talked of is used, too.
         let negotiated_about = self.negotiators.dialogues.get(&job).map_or(0, Dialogues::last_heard);
@@ -285,7 +289,7 @@ impl Negotiations<'_> {
         let started = self.negotiable(job)?;
         let Some(evolved) = started.evolved.as_ref() else { return Ok(Answer::Done) };
         // It has not heard of the latest change: that one is still to be confirmed.
-        if generation < evolved.generation {
+        if generation < started.generation() {
             return Ok(Answer::Done);
         }
         let departing: Vec<NodeId> = evolved.departing.keys().copied().collect();
@@ -295,14 +299,8 @@ impl Negotiations<'_> {
     }
 }
 
+/// Until its CPUs are its own again.
+pub(super) const SHARES: &str = "it lends or borrows CPUs at present (--share), and negotiates about nothing meanwhile; 'rms \
+                                 show' tells until when: ask again then, or for more with --wait";
 /// Who will not wait is answered at once; the offer stands a moment for that.
 const LEAST_WAIT: Span = Span::from_millis(1);
-
-/// What a job lends and what it gives back are counted from the same cores: it does one or the other.
-///
-/// # Errors
-/// It has said that it shares its CPUs.
-pub(super) fn check_sharing(job: JobId, spec: &JobSpec) -> Result<(), Refusal> {
-    let hint = "it shares its CPUs with other jobs (--share), and negotiates about nothing";
-    if spec.resources.share { Err(wrong_state(job, "started", hint)) } else { Ok(()) }
-}

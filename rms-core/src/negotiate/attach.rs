@@ -10,7 +10,6 @@ use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Sizes, Time};
 
 use super::Negotiations;
-use super::ask::check_sharing;
 use super::open::started_with;
 use crate::effect::Effect;
 use crate::event::Ticket;
@@ -198,7 +197,6 @@ impl Negotiations<'_> {
         if self.context.state().jobs()[&job].spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
-        check_sharing(job, &self.context.state().jobs()[&job].spec)?;
         let id = message.id;
         if self.is_in_house(job, id) && self.negotiation(job, id).is_some() {
             // Somebody has asked under this number, and the application did not know that yet: it is none of its own.
@@ -330,7 +328,6 @@ impl Negotiations<'_> {
         let stages = entry.spec.evolving.as_ref().and_then(|_| self.context.stages(entry, None, now, usize::MAX));
         let evolved = started.evolved.as_ref();
         let overdue = self.overdue_nodes(job);
-        let job_entry = entry;
         let node = |node: &NodeId| {
             let entry = &self.context.state().nodes()[node];
             let (memory, devices) = match self.context.state().is_shared(entry.cluster) {
@@ -345,7 +342,7 @@ impl Negotiations<'_> {
                 cluster: entry.cluster,
                 cluster_name: self.context.state().clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
-                cpus: started.cores_usable_on(*node, job_entry.cpus_given(*node, &entry.inventory)),
+                cpus: self.cpus_usable(job, *node),
                 is_departing: evolved
                     .is_some_and(|evolved| evolved.departing.contains_key(node) || evolved.freed_next().contains(node))
                     || overdue.contains(node),
@@ -355,7 +352,7 @@ impl Negotiations<'_> {
         let licences = started.request.nodes.keys().map(of_cluster).filter(|(_, licences)| !licences.is_empty());
         Holding {
             licences: licences.collect(),
-            generation: evolved.map_or(1, |evolved| evolved.generation),
+            generation: started.generation(),
             nodes: started.nodes.iter().map(node).collect(),
             until: started.at + started.request.wall,
             stages: stages.map(Box::new),

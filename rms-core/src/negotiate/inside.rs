@@ -113,6 +113,16 @@ impl Negotiations<'_> {
         entry.started().map_or(0, |started| started.cores_on(node, entry.cpus_given(node, known)))
     }
 
+    /// CPUs of a node that its processes may surely use, beside what it lends.
+    pub(super) fn cpus_usable(&self, job: JobId, node: NodeId) -> u32 {
+        let (entry, known) = (&self.context.state().jobs()[&job], &self.context.state().nodes()[&node].inventory);
+        entry.started().map_or(0, |started| {
+            let threads = if entry.spec.resources.one_thread_a_core { 1 } else { known.threads_per_core() };
+            let usable = started.cores_usable_on(node, entry.cpus_given(node, known));
+            usable.saturating_sub(started.n_lent_on(node).saturating_mul(threads))
+        })
+    }
+
     /// The memory that it was given of a node; 0: it has no limit.
     pub(crate) fn memory_of(&self, job: JobId, node: NodeId) -> Mebibytes {
         let state = self.context.state();

@@ -11,9 +11,11 @@ use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, OfferRule, Sizes, Span, Time};
 
 use super::Negotiations;
+use super::ask::SHARES;
 use super::dialogues::negotiates_itself;
 use super::policy::{Candidate, Change, UserWeight, may_gain, offers};
 use crate::plan::{self, Gain, Plan};
+use crate::rights::wrong_state;
 use crate::state::job::Started;
 use crate::state::takes_any_nodes;
 use crate::step::Step;
@@ -141,7 +143,15 @@ impl Negotiations<'_> {
         if let Some(id) = self.open_for(job, direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }
+        if self.is_sharing(job) {
+            return Err(wrong_state(job, "started", SHARES));
+        }
         Ok(())
+    }
+
+    /// Does it lend or borrow CPUs? Then what it has of its nodes is not to be changed otherwise.
+    pub(super) fn is_sharing(&self, job: JobId) -> bool {
+        self.context.state().jobs()[&job].started().is_some_and(Started::is_sharing)
     }
 
     /// Does anybody hear for an application what the server says? The server itself does, if that is told of its size.
@@ -203,9 +213,9 @@ impl Negotiations<'_> {
         }
         let declared = self.bounds(job);
         let until = started.at + started.request.wall;
-        // Who is still coming up, or is about to end, has something else to do.
+        // Who is still coming up, or is about to end, has something else to do; who shares CPUs keeps its nodes meanwhile.
         let has_time = until > now + self.context.state().settings().offer_valid;
-        if declared.least >= declared.most || !started.is_settled() || !has_time {
+        if declared.least >= declared.most || !started.is_settled() || !has_time || started.is_sharing() {
             return None;
         }
         let is_leaving = started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty());

@@ -221,9 +221,9 @@ impl Negotiations<'_> {
         is_confined: bool,
     ) {
         let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
-        let evolved = started.and_then(|started| started.evolved.as_ref());
         // Nobody can have heard of more generations than there are.
-        let evolved = evolved.filter(|evolved| generation <= evolved.generation);
+        let started = started.filter(|started| generation <= started.generation());
+        let evolved = started.and_then(|started| started.evolved.as_ref());
         let cores = evolved.and_then(|evolved| evolved.places.get(&node)?.cores);
         let cores = cores.filter(|cores| !cores.is_in_force && cores.generation <= generation).map(|cores| cores.by);
         let changed = evolved.and_then(|evolved| evolved.changed.get(&node));

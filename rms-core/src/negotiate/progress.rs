@@ -7,6 +7,7 @@ use rms_model::{JobId, Outcome, Span, Time};
 
 use super::{Negotiations, Negotiators};
 use crate::effect::Effect;
+use crate::state::job::Started;
 use crate::state::negotiations::Negotiation;
 use crate::step::Step;
 
@@ -97,16 +98,13 @@ impl Negotiations<'_> {
         let Some(ticket) = self.negotiators.tickets.remove(&(job, id)) else { return };
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let outcome = match negotiation.phase() {
-            Phase::Applied => {
-                let evolved = self.context.state().jobs()[&job].started().and_then(|started| started.evolved.as_ref());
-                AskOutcome::Ready {
-                    negotiation: id,
-                    quantity: super::records::quantity(negotiation),
-                    nodes: negotiation.nodes.clone(),
-                    generation: evolved.map_or(1, |evolved| evolved.generation),
-                    n_rounds: negotiation.dialogue.round(),
-                }
-            }
+            Phase::Applied => AskOutcome::Ready {
+                negotiation: id,
+                quantity: super::records::quantity(negotiation),
+                nodes: negotiation.nodes.clone(),
+                generation: self.context.state().jobs()[&job].started().map_or(1, Started::generation),
+                n_rounds: negotiation.dialogue.round(),
+            },
             Phase::Idle
             | Phase::Offered(_)
             | Phase::Countered(_)

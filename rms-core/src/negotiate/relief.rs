@@ -303,7 +303,8 @@ impl Negotiations<'_> {
         gathering: &BTreeSet<ClusterId>,
         supplies: &mut Supplies,
     ) -> Option<Relief> {
-        let proposal = self.negotiation(job, id)?.dialogue.proposal()?;
+        // Who shares CPUs has nothing by it now.
+        let proposal = self.negotiation(job, id).filter(|_| !self.is_sharing(job))?.dialogue.proposal()?;
         let mut relief = Relief::default();
         for (set, set_rule) in proposal.rules().iter().enumerate() {
             let live = proposal.items().iter().filter(|item| usize::from(item.set) == set && item.is_live());

@@ -55,6 +55,10 @@ impl Negotiations<'_> {
         if mixes_with_nodes(proposal) {
             return Err(Reason::Policy);
         }
+        // Not now: what it shares is counted on the nodes and cores that it has.
+        if started.is_sharing() {
+            return Err(Reason::Changed);
+        }
         for item in proposal.items().iter().filter(|item| item.is_live()) {
             match item.resource {
                 Resource::Nodes(cluster) => {
@@ -305,8 +309,9 @@ impl Negotiations<'_> {
     /// Can it go on without a node? As its submission says, or else as it is, or as a process of it has said.
     fn survives_losses(&self, job: JobId) -> bool {
         let entry = &self.context.state().jobs()[&job];
-        // What was planned for the stages to come needs all nodes of this one.
-        if entry.spec.evolving.is_some() {
+        // What was planned for the stages to come needs all nodes of this one, and what a guest was lent was counted on all.
+        let borrows = entry.sharing().is_some_and(|sharing| !sharing.mates.is_empty());
+        if entry.spec.evolving.is_some() || borrows {
             return false;
         }
         let submitted = entry.spec.malleable.as_ref().and_then(|malleable| malleable.survives_loss);

@@ -82,7 +82,7 @@ fn running(state: &State) -> impl Iterator<Item = (Span, Span)> {
 
 /// What it asked for, whatever its limit has become.
 fn requested(started: &Started) -> Span {
-    started.sharing.as_ref().map_or(started.request.wall, |sharing| sharing.requested)
+    started.work_at(started.at, 0).0
 }
 
 /// What the passes of one instant have in common: once somebody has begun inside others, there is another one.
@@ -199,21 +199,17 @@ impl Candidate<'_> {
 }
 
 /// Running jobs that could lend.
-fn running_candidates(state: &State, now: Time) -> Vec<Candidate<'_>> {
-    let candidate = |(job, lender)| {
+fn running_candidates<'a>(state: &'a State, now: Time) -> Vec<Candidate<'a>> {
+    let candidate = |(job, lender): (JobId, Cow<'a, Lender>)| {
         let entry = state.jobs().get(&job)?;
         let started = entry.started()?;
-        let requested = requested(started);
-        let n_cores = Lender::n_cores(lender);
+        let n_cores = lender.n_cores();
+        let (requested, done) = started.work_at(now, n_cores);
         let work = n_cores.saturating_mul(millis(requested));
-        let done = match &started.sharing {
-            Some(sharing) => sharing.done_at(now),
-            None => n_cores.saturating_mul(millis(now.since(started.at))),
-        };
         let in_system = (started.at + started.request.wall).since(entry.submitted);
         let left = work.saturating_sub(done);
-        let longest = longest_guest(state, lender, left);
-        Some(Candidate { job, lender: Cow::Borrowed(lender), in_system, requested, left, longest, starting: None })
+        let longest = longest_guest(state, &lender, left);
+        Some(Candidate { job, lender, in_system, requested, left, longest, starting: None })
     };
     state.lenders().filter_map(candidate).collect()
 }
@@ -253,7 +249,7 @@ impl<'a> Mates<'a> {
                 continue;
             }
             let n_nodes = nodes.len() as u32;
-            let mut lender = Lender { cluster: *cluster, n_nodes, parts: Vec::new() };
+            let mut lender = Lender { cluster: *cluster, n_nodes, n_with_tasks: n_nodes, parts: Vec::new() };
             let mut cores_of = Vec::with_capacity(nodes.len());
             for node in nodes {
                 let inventory = &self.state.nodes()[node].inventory;
@@ -544,14 +540,14 @@ impl<'a> Mates<'a> {
 
     fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {
         let mate = &self.state.jobs()[&candidate.job];
-        let n_nodes = candidate.lender.n_nodes;
+        let n_with_tasks = candidate.lender.n_with_tasks;
         self.nodes(candidate).enumerate().map(move |(idx, node)| {
             let inventory = &self.state.nodes()[&node].inventory;
             let all = match &candidate.starting {
                 Some(starting) => starting.nodes[idx].1,
                 None => mate.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len()),
             };
-            let (cores, _) = self.cores_for(guest, node, all, least_cores(&mate.spec, n_nodes, inventory));
+            let (cores, _) = self.cores_for(guest, node, all, least_cores(&mate.spec, n_with_tasks, inventory));
             Lent { node, mate: candidate.job, cores }
         })
     }

@@ -73,7 +73,10 @@ impl State {
         let nodes: Vec<NodeId> = cores.iter().map(|(node, _)| *node).collect();
         self.keep_parts(job, &nodes)?;
         self.forget_settled(job)?;
-        let grants = &mut self.started_mut(job)?.grants;
+        let started = self.started_mut(job)?;
+        started.note_resize();
+        let generation = started.generation() + 1;
+        let grants = &mut started.grants;
         for (node, more) in more {
             if let Some(grant) = grants.get_mut(node) {
                 grant.cores.insert_all(more);
@@ -84,7 +87,7 @@ impl State {
             for ((node, n_cores), all) in cores.iter().zip(given) {
                 let Some(place) = evolved.places.get_mut(node) else { continue };
                 let was = place.cores.map_or(all, |cores| cores.n_cores);
-                let (n_cores, generation) = (*n_cores, evolved.generation);
+                let n_cores = *n_cores;
                 // Where no process is left, nobody has to say so.
                 let is_in_force = shares.get(node) == Some(&Share::Ended);
                 place.cores = Some(Cores { n_cores, was, generation, by, is_in_force });

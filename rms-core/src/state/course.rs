@@ -174,7 +174,7 @@ pub struct Cores {
     pub n_cores: u32,
     /// Before the last change.
     pub was: u32,
-    /// Of the nodes, with which they changed.
+    /// Of the nodes and CPUs, with which they changed.
     pub generation: u32,
     /// By which negotiation.
     pub by: NegotiationId,
@@ -187,7 +187,7 @@ pub struct Cores {
 pub struct Changed {
     /// Its cores are told of in [`Place::cores`].
     pub was: Grant,
-    /// Of the nodes, with which that changed.
+    /// Of the nodes and CPUs, with which that changed.
     pub generation: u32,
     /// By which negotiation.
     pub by: NegotiationId,

@@ -44,6 +44,7 @@ impl State {
                 }
             }
             started.request.wall = course.end().since(started.at);
+            started.note_resize();
         })?;
         // The agents know for how long it may last.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
@@ -104,6 +105,7 @@ impl State {
             started.grants.extend(grants.clone());
             started.request.nodes = nodes;
             started.request.wall = course.end().since(started.at);
+            started.note_resize();
         })?;
         self.hand_over(job, at, gained, freed);
         self.recount(job);

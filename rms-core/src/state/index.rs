@@ -137,7 +137,9 @@ impl Index {
                     self.licensed.insert(job);
                 }
                 self.hold(job, entry, nodes);
-                self.lenders.extend(Lender::of(entry, nodes, &self.shared).map(|lender| (job, lender)));
+                // Where nodes or cores have changed, they may change again without a word to this index.
+                let lender = started.evolved.is_none().then(|| Lender::of(entry, nodes, &self.shared)).flatten();
+                self.lenders.extend(lender.map(|lender| (job, lender)));
                 self.stages.extend(next_stage(started).map(|at| (at, job)));
             }
             Phase::Ghost(ghost) => {

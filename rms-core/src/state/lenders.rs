@@ -1,11 +1,13 @@
-//! Running jobs that could lend cores of their nodes now, and how many of them; kept up fact by fact.
+//! Running jobs that could lend cores of their nodes now, and how many of them; kept up fact by fact where nodes and cores
+//! stay as they are.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rms_model::{ClusterId, Inventory, JobId, JobSpec, NodeId, Request};
 
 use super::constraint::pieces_of;
-use super::{Nodes, Shared};
+use super::{Nodes, Shared, State};
 use crate::state::job::{Job, Launcher, Phase, Started};
 
 /// A job that could lend.
@@ -13,6 +15,8 @@ use crate::state::job::{Job, Launcher, Phase, Started};
 pub(crate) struct Lender {
     pub(crate) cluster: ClusterId,
     pub(crate) n_nodes: u32,
+    /// Over so many of them its tasks lie.
+    pub(crate) n_with_tasks: u32,
     /// Its nodes by what it has of them.
     pub(crate) parts: Vec<LenderPart>,
 }
@@ -21,7 +25,7 @@ pub(crate) struct Lender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LenderPart {
     pub(crate) n_nodes: u32,
-    /// Cores that it asked for, all of which it has.
+    /// Cores that it asks for, all of which it has.
     pub(crate) cores: u32,
     /// Those that it keeps.
     pub(crate) least: u32,
@@ -36,8 +40,12 @@ impl Lender {
     /// `None` if the job does not run, does not share, or shares with somebody already.
     pub(super) fn of(entry: &Job, nodes: &Nodes, shared: &Shared) -> Option<Lender> {
         let Phase::Started(started) = &entry.phase else { return None };
+        // What it has changes otherwise while nodes or cores come and go.
+        let is_steady = entry.spec.evolving.is_none()
+            && started.evolved.as_ref().is_none_or(|evolved| evolved.is_steady() && evolved.departing.is_empty())
+            && !started.awaits_agents();
         let is_bare = started.ending.is_none()
-            && started.evolved.is_none()
+            && is_steady
             && entry.launcher.as_ref().is_none_or(Launcher::has_launched)
             && started.sharing.as_ref().is_none_or(|sharing| !sharing.is_active() && !sharing.is_stubborn);
         if !entry.spec.resources.share || !is_bare {
@@ -50,14 +58,17 @@ impl Lender {
         let mut clusters = started.request.nodes.keys();
         let (cluster, None) = (*clusters.next()?, clusters.next()) else { return None };
         let n_nodes = started.nodes.len() as u32;
-        let mut lender = Lender { cluster, n_nodes, parts: Vec::new() };
+        let n_with_tasks = started.began_with().min(n_nodes);
+        let mut lender = Lender { cluster, n_nodes, n_with_tasks, parts: Vec::new() };
         for node in &started.nodes {
             let inventory = &nodes.get(node)?.inventory;
-            let cores = match shared.get(cluster) {
-                Some(_) => entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len()),
-                None => inventory.cores,
+            let cores = match (shared.get(cluster), &started.evolved) {
+                (None, None) => inventory.cores,
+                (Some(_), _) | (None, Some(_)) => {
+                    entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len())
+                }
             };
-            lender.add(*node, nodes, (cores, least_cores(&entry.spec, n_nodes, inventory)));
+            lender.add(*node, nodes, (cores, least_cores(&entry.spec, n_with_tasks, inventory)));
         }
         Some(lender)
     }
@@ -77,6 +88,22 @@ impl Lender {
     /// All its cores.
     pub(crate) fn n_cores(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.n_nodes) * u64::from(part.cores)).sum()
+    }
+}
+
+impl State {
+    /// Running jobs that could lend cores of their nodes now. What somebody negotiates about is lent to nobody.
+    pub(crate) fn lenders(&self) -> impl Iterator<Item = (JobId, Cow<'_, Lender>)> + '_ {
+        let fixed = self.index.lenders.iter().map(|(job, lender)| (*job, Cow::Borrowed(lender)));
+        let changed = self
+            .evolved()
+            .filter_map(|(job, entry, _)| Some((job, Cow::Owned(Lender::of(entry, &self.nodes, &self.index.shared)?))));
+        let is_settled = |job: &JobId| {
+            let negotiations = self.jobs.get(job).and_then(|entry| entry.negotiations.as_ref());
+            // Nodes that it has for a time are taken back then, whatever is on them.
+            negotiations.is_none_or(|all| all.loans.is_empty() && all.open().next().is_none())
+        };
+        fixed.chain(changed).filter(move |(job, _)| is_settled(job))
     }
 }
 

@@ -289,11 +289,6 @@ impl State {
         entries.filter_map(|(job, entry)| Some((job, entry, entry.started()?)))
     }
 
-    /// Running jobs that could lend cores of their nodes now.
-    pub(crate) fn lenders(&self) -> impl Iterator<Item = (JobId, &Lender)> + '_ {
-        self.index.lenders.iter().map(|(job, lender)| (*job, lender))
-    }
-
     /// Running jobs whose nodes may change, by their ids.
     pub(crate) fn malleable(&self) -> impl Iterator<Item = JobId> + Clone + '_ {
         self.index.malleable.iter().copied()

@@ -27,12 +27,13 @@ impl State {
             Some((*node, was.or_else(|| wholes.get(node).cloned())?))
         };
         let before: Vec<(NodeId, Grant)> = grants.iter().filter_map(before).collect();
+        let generation = self.started_mut(job)?.generation() + 1;
         self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;
             for (node, was) in before {
                 // Where no process is left, nobody has to say so.
                 let is_in_force = shares.get(&node) == Some(&Share::Ended);
-                evolved.changed.insert(node, Changed { was, generation: evolved.generation, by, is_in_force });
+                evolved.changed.insert(node, Changed { was, generation, by, is_in_force });
             }
         })?;
         let negotiation = self.jobs.get_mut(&job).and_then(|entry| entry.negotiations.as_mut()?.get_mut(by));

@@ -39,6 +39,9 @@ pub struct Sharing {
     /// Until `since`.
     #[serde(default)]
     pub loans: CpuLoans,
+    /// What it asks for has changed since it lent or borrowed last: its limit tells what is left of its work.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_resized: bool,
 }
 
 /// What a guest has of one node.
@@ -129,6 +132,31 @@ impl Started {
         of_nodes.saturating_add(self.sharing.as_ref().map_or(0, |sharing| sharing.generation))
     }
 
+    /// The wall time that it asked for, and its work by then, in core-milliseconds; it asks for so many cores in all. Where
+    /// nothing else is known, it had all that it asks for since it began, and will have it until its limit.
+    pub(crate) fn work_at(&self, at: Time, asked: u64) -> (Span, u64) {
+        match self.sharing.as_ref().filter(|sharing| !sharing.is_resized) {
+            Some(sharing) => (sharing.requested, sharing.done_at(at)),
+            None => (self.request.wall, asked.saturating_mul(millis(at.since(self.at)))),
+        }
+    }
+
+    /// Does it lend or borrow cores?
+    pub(crate) fn is_sharing(&self) -> bool {
+        self.sharing.as_ref().is_some_and(|sharing| sharing.is_active())
+    }
+
+    /// Cores of a node that it lends.
+    pub(crate) fn n_lent_on(&self, node: NodeId) -> u32 {
+        let loan = self.sharing.as_ref().and_then(|sharing| sharing.lent.get(&node));
+        loan.map_or(0, |loan| loan.cores.len())
+    }
+
+    /// The nodes, cores or time that it asks for are others now.
+    pub(super) fn note_resize(&mut self) {
+        self.sharing.iter_mut().for_each(|sharing| sharing.is_resized = true);
+    }
+
     /// What it will have lent and borrowed by then.
     pub(super) fn loans_at(&self, at: Time, sharing: &Sharing) -> CpuLoans {
         let took = millis(at.since(sharing.since));
@@ -151,9 +179,11 @@ impl Started {
     ) -> Option<Grant> {
         let loan = self.sharing.as_ref().and_then(|sharing| sharing.lent.get(&node));
         let Some(loan) = loan else { return part };
+        let mut part = part.unwrap_or_else(|| Grant::whole(inventory));
         // Of a node that it has alone but for a guest, it keeps the memory that it asked for.
-        let all = || Grant { memory: constraint_of(spec, &self.request).memory, ..Grant::whole(inventory) };
-        let mut part = part.unwrap_or_else(all);
+        if !self.grants.contains_key(&node) {
+            part.memory = constraint_of(spec, &self.request).memory;
+        }
         part.cores.remove_all(&loan.cores);
         Some(part)
     }
@@ -165,24 +195,34 @@ impl State {
         let started = entry.started();
         let nodes = started.map_or(&[][..], |started| &started.nodes);
         nodes.iter().filter_map(move |node| {
-            let known = self.nodes.get(node)?;
-            let is_shared = self.is_shared(known.cluster);
-            let asked = cores_asked(&entry.spec, &started?.request, &known.inventory, is_shared);
+            let (started, known) = (started?, self.nodes.get(node)?);
+            let asked = match &started.evolved {
+                // What it came to by negotiations is what it asks for.
+                Some(_) => {
+                    let own = started.own_part_of(&entry.spec, *node, &known.inventory);
+                    own.map_or(known.inventory.cores, |part| part.cores.len())
+                }
+                None => {
+                    let is_shared = self.is_shared(known.cluster);
+                    cores_asked(&entry.spec, &started.request, &known.inventory, is_shared)
+                }
+            };
             let part = entry.part_of(*node, &known.inventory);
             let has = part.map_or(known.inventory.cores, |part| part.cores.len()).min(asked);
             Some(CoreShare { n_nodes: 1, has, asked })
         })
     }
 
-    /// What is known of a job's work by now: of one that has shared nothing yet, that it had all it asked for.
+    /// What is known of a job's work by now.
     pub(crate) fn sharing_at(&self, job: JobId, now: Time) -> Option<Sharing> {
         let entry = self.jobs.get(&job)?;
         let started = entry.started()?;
+        let asked = asked(self.cores_of(entry));
+        let (requested, done) = started.work_at(now, asked);
         let Some(sharing) = started.sharing.as_deref() else {
-            let asked = asked(self.cores_of(entry));
             return Some(Sharing {
-                requested: started.request.wall,
-                done: asked.saturating_mul(millis(now.since(started.at))),
+                requested,
+                done,
                 since: now,
                 rate: asked,
                 lent: BTreeMap::new(),
@@ -191,10 +231,11 @@ impl State {
                 awaited: BTreeSet::new(),
                 is_stubborn: false,
                 loans: CpuLoans::default(),
+                is_resized: false,
             });
         };
         let loans = started.loans_at(now, sharing);
-        Some(Sharing { done: sharing.done_at(now), since: now, loans, ..sharing.clone() })
+        Some(Sharing { requested, done, since: now, loans, is_resized: false, ..sharing.clone() })
     }
 
     /// Is it a guest on this node whose CPUs have yet to be left?
@@ -220,6 +261,9 @@ impl State {
                 started.sharing = Some(Box::new(sharing.clone()));
                 started.grants.clone_from(grants);
                 started.request.wall = wall;
+                let end = started.at + wall;
+                let last = started.evolved.as_mut().and_then(|evolved| evolved.course.legs.last_mut());
+                last.into_iter().for_each(|leg| leg.span = end.since(leg.start));
             }
         })?;
         alive.into_iter().for_each(|node| self.bump(node, bumped));
