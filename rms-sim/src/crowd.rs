@@ -60,7 +60,8 @@ impl Crowd {
                 let job = negotiating::with_losses(&mut self.losses, job);
                 let job = job.by(self.dice.pick(&USERS).expect("there are three"));
                 let job = if self.dice.chance(30) { job.requeue() } else { job };
-                let job = if self.dice.chance(10) { job.ignores_term() } else { job };
+                let mut job = if self.dice.chance(10) { job.ignores_term() } else { job };
+                job.submission.resources.share = self.shares.chance(60);
                 self.submits(world, job);
                 return;
             }
@@ -90,8 +91,8 @@ impl Crowd {
         let resources = &mut job.submission.resources;
         (resources.exclusive, resources.packing) =
             (self.shares.chance(10), if self.shares.chance(20) { Packing::Spread } else { Packing::Pack });
-        let changes_size = job.submission.evolving.is_some() || job.submission.malleable.is_some();
-        resources.share = !resources.exclusive && !changes_size && self.shares.chance(60);
+        let has_stages = job.submission.evolving.is_some();
+        resources.share = !resources.exclusive && !has_stages && self.shares.chance(60);
         job
     }
 

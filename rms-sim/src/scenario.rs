@@ -1,13 +1,13 @@
 //! A whole life from a seed: a small cluster, a crowd, a storm, and the calm in which everything must end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::AddAssign;
 
 use negotiation::{NegotiationId, Phase};
 use rms_api::Call;
 use rms_core::{Fact, State};
-use rms_model::{Allocation, JobId, Run, Settings, Span, Time};
+use rms_model::{Allocation, JobId, MaxSlowdown, Policy, Run, Settings, Span, Time};
 
 use crate::check::Violation;
 use crate::crowd::Crowd;
@@ -40,15 +40,21 @@ pub struct JobNegotiations {
     pub n_asks: usize,
     /// Faults that have waited for a moment in the middle of one.
     pub n_ambushes: usize,
+    /// Executions that have negotiated, and lent or borrowed CPUs.
+    pub n_sharing: usize,
 }
 
 impl JobNegotiations {
     fn of(world: &World) -> JobNegotiations {
         let mut last: BTreeMap<(JobId, Run, NegotiationId), (bool, Phase)> = BTreeMap::new();
         let mut runs: BTreeMap<JobId, Run> = BTreeMap::new();
+        let mut sharing: BTreeSet<(JobId, Run)> = BTreeSet::new();
         for fact in world.facts() {
             if let Fact::JobStarted { job, run, .. } = fact {
                 runs.insert(*job, *run);
+            }
+            if let Fact::CpusShared { job, .. } = fact {
+                sharing.extend(runs.get(job).map(|run| (*job, *run)));
             }
             if let Fact::DialogueChanged { job, dialogue, .. } = fact {
                 let run = runs.get(job).copied().unwrap_or(Run(1));
@@ -68,19 +74,26 @@ impl JobNegotiations {
             n_failed: count(&|is_agreed, phase| is_agreed && phase != Phase::Applied),
             n_asks: world.n_asks_answered(),
             n_ambushes: world.n_ambushes,
+            n_sharing: last
+                .keys()
+                .map(|(job, run, _)| (*job, *run))
+                .collect::<BTreeSet<_>>()
+                .intersection(&sharing)
+                .count(),
         }
     }
 }
 
 impl AddAssign for JobNegotiations {
     fn add_assign(&mut self, more: JobNegotiations) {
-        let JobNegotiations { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes } = more;
+        let JobNegotiations { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes, n_sharing } = more;
         self.n_opened += n_opened;
         self.n_agreed += n_agreed;
         self.n_applied += n_applied;
         self.n_failed += n_failed;
         self.n_asks += n_asks;
         self.n_ambushes += n_ambushes;
+        self.n_sharing += n_sharing;
     }
 }
 
@@ -169,10 +182,17 @@ fn settings(dice: &mut Dice) -> Settings {
     }
 }
 
-/// In some worlds jobs share nodes.
-fn shared(seed: u64, settings: Settings) -> Settings {
-    let is_shared = Dice::new(seed, STREAM_OF_SHARING).chance(40);
-    Settings { allocation: if is_shared { Allocation::Cores } else { settings.allocation }, ..settings }
+/// In some worlds jobs share nodes, and in some they begin on CPUs that others lend.
+fn shared(seed: u64, mut settings: Settings) -> Settings {
+    let mut dice = Dice::new(seed, STREAM_OF_SHARING);
+    if dice.chance(40) {
+        settings.allocation = Allocation::Cores;
+    }
+    if dice.chance(40) {
+        settings.policy = Policy::Slowdown;
+        settings.sharing.max_slowdown = MaxSlowdown::Infinite;
+    }
+    settings
 }
 
 fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time) -> Result<usize, Violation> {

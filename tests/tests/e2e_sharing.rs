@@ -19,13 +19,17 @@ fn deployment(allocation: &str) -> Deployment {
 
 /// A job that tells its process, and ends when a file of its name appears.
 fn submit(deployment: &Deployment, name: &str, arguments: &[&str]) -> u64 {
+    submit_on(deployment, name, 1, arguments)
+}
+
+fn submit_on(deployment: &Deployment, name: &str, n_nodes: u32, arguments: &[&str]) -> u64 {
     let dir = deployment.path().display();
     let text = format!(
         "#!/bin/sh\ncd {dir}\necho $$ > {name}.draft\nmv {name}.draft {name}.pid\n\
          while [ ! -e {name}.end ]; do sleep 0.1; done\n"
     );
     let script = deployment.script(&format!("{name}.sh"), &text);
-    deployment.submit(&[&["-N", "1"], arguments, &[&script]].concat())
+    deployment.submit(&[&["-N", n_nodes.to_string().as_str()], arguments, &[&script]].concat())
 }
 
 fn pid(deployment: &Deployment, name: &str) -> u32 {
@@ -215,6 +219,32 @@ fn nobody_lends_who_did_not_say_so() {
     end(&deployment, "guest", guest);
 }
 
+/// One after the other: what is lent is not negotiated about, and what is not lent is.
+#[test]
+fn a_malleable_job_lends_cpus_and_changes_its_size_when_it_has_them_back() {
+    let node = |name| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
+    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\npolicy = \"slowdown\"\n\
+                    max_slowdown = \"infinite\"\noffer_idle = \"never\"\n";
+    let deployment = Deployment::builder().node(node("a1")).node(node("a2")).config(settings).start();
+    let owner = submit_on(&deployment, "owner", 2, &["--share", "--malleable", "1-2", "--negotiable", "-t", "10m"]);
+    let owner_pid = pid(&deployment, "owner");
+    let all = allowed(owner_pid).expect("it runs");
+    let guest = submit_on(&deployment, "guest", 2, &["--share", "-t", "1m"]);
+    pid(&deployment, "guest");
+    assert!(allowed(owner_pid).is_some_and(|cpus| cpus != all), "it has lent some of {all}");
+
+    let job = owner.to_string();
+    for change in [["--shrink", "1"], ["--shrink-cores", "1"], ["--extend", "5m"]] {
+        let refused = deployment.rms(&[&["negotiate", &job][..], &change].concat()).fails(1).stderr;
+        assert!(refused.contains("it lends or borrows CPUs at present (--share)"), "{refused}");
+    }
+    end(&deployment, "guest", guest);
+    wait_for_cpus(owner_pid, &all);
+    deployment.rms(&["negotiate", &job, "--shrink", "1"]).ok();
+    assert_eq!(show(&deployment, owner)["nodes"], serde_json::json!(["a1"]));
+    end(&deployment, "owner", owner);
+}
+
 #[test]
 fn what_cannot_be_shared_is_refused() {
     let deployment = deployment("nodes");
@@ -227,5 +257,6 @@ fn what_cannot_be_shared_is_refused() {
         refused(&["--share", "--min-cpus-per-node", "3"], 1)
             .contains("--min-cpus-per-node 3 is more than any node has")
     );
-    assert!(refused(&["--share", "--malleable", "1-2", "--negotiable"], 1).contains("lends no CPUs"));
+    let with_stages = deployment.rms(&["submit", "--share", "--profile", "1x1m,1x1m", &script]).fails(1).stderr;
+    assert!(with_stages.contains("would miss the times of its stages"), "{with_stages}");
 }

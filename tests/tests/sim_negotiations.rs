@@ -8,8 +8,8 @@ const NEGOTIATIONS: Sweep = Sweep { program: "sim_negotiations", scenario: scena
 
 fn run_seeds(seeds: std::ops::Range<u64>) {
     let Some(all) = NEGOTIATIONS.run_all(seeds) else { return };
-    let JobNegotiations { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes } = all.negotiations;
-    let happens = [n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes];
+    let JobNegotiations { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes, n_sharing } = all.negotiations;
+    let happens = [n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes, n_sharing];
     assert!(happens.iter().all(|n| *n > 0), "something never happened: {all:?}");
 }
 

@@ -1,6 +1,5 @@
 //! Jobs that begin on cores which running ones lend, and what becomes of both (004).
 
-use negotiation::Direction;
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
@@ -369,16 +368,6 @@ fn a_job_that_no_slowdown_would_gain_waits() {
     world.set("max_slowdown", "infinite");
     let other = world.asks_to_share(1, 1, true);
     assert!(world.is_started(short) && !world.is_started(other) && world.is_started(owner));
-}
-
-#[test]
-fn a_job_that_shares_negotiates_about_nothing() {
-    let mut world = lending("nodes", 2);
-    let owner = world.asks_to_share(1, 60, true);
-    let who = Identity::new(Role::Admin, "root").expect("a plain name");
-    let ask = super::negotiate::nodes(Direction::Grow, 1, 1);
-    let refused = world.ask_as(who, Call::Negotiate { job: owner, ask }).expect_err("it is refused").to_string();
-    assert!(refused.contains("--share"), "{refused}");
 }
 
 #[test]

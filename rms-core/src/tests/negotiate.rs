@@ -7,6 +7,7 @@ mod cores;
 mod exits;
 mod inside;
 mod launches;
+mod lenders;
 mod losses;
 mod races;
 mod reminders;

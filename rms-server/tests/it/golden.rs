@@ -104,6 +104,7 @@ fn sharing(since: Time) -> Sharing {
         generation: 2,
         awaited: BTreeSet::from([NodeId(3)]),
         is_stubborn: false,
+        is_resized: false,
         loans: CpuLoans { lent: 1000, borrowed: 500 },
     }
 }

@@ -32,8 +32,7 @@ impl Scene {
     }
 
     pub(super) fn generation(&self, job: JobId) -> u32 {
-        let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
-        started.evolved.as_ref().map_or(1, |evolved| evolved.generation)
+        self.world.rms.state().jobs()[&job].started().expect("it runs").generation()
     }
 }
 

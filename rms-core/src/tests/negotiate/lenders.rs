@@ -1,0 +1,265 @@
+//! Malleable jobs that share their CPUs: they negotiate, or lend and borrow, one after the other (004).
+
+use negotiation::Reason;
+use rms_model::{Evolving, Expansion, Malleable, OnResize, Sizes, Span};
+
+use super::*;
+
+const HOUR: Span = Span::from_hours(1);
+
+/// So many nodes under 004's policy.
+fn sharing(n_nodes: u32) -> Scene {
+    let mut scene = Scene::new(n_nodes);
+    scene.set("policy", "slowdown");
+    scene.set("max_slowdown", "infinite");
+    scene
+}
+
+fn by_itself(least: u32, most: u32) -> Option<Malleable> {
+    Some(malleable(least, most, OnResize::Negotiates))
+}
+
+impl Scene {
+    fn submit_sharing(&mut self, n_nodes: u32, wall: Span, malleable: Option<Malleable>) -> JobId {
+        let mut submission = self.world.submission();
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
+        submission.execution.work = Work::Tasks { argv: vec!["app".to_owned()] };
+        submission.malleable = malleable;
+        submission.resources.share = true;
+        submission.requeue = Some(true);
+        match self.call(Call::Submit(Box::new(submission))) {
+            Ok(Answer::Submitted { job }) => job,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    /// The cores of a job on each of its nodes.
+    fn has_cores(&self, job: JobId) -> Vec<u32> {
+        let state = self.world.rms.state();
+        state.cores_of(&state.jobs()[&job]).map(|cores| cores.has).collect()
+    }
+
+    fn lends(&self, job: JobId) -> bool {
+        self.world.rms.state().jobs()[&job].sharing().is_some_and(|sharing| !sharing.lent.is_empty())
+    }
+
+    fn limit(&self, job: JobId) -> Span {
+        self.world.rms.state().jobs()[&job].started().expect("it runs").request.wall
+    }
+
+    fn is_done(&mut self, job: JobId) {
+        let run = self.world.rms.state().jobs()[&job].run;
+        self.event(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
+    }
+
+    fn is_ready(&self, ticket: Ticket) -> bool {
+        matches!(self.outcome(ticket), Some(AskOutcome::Ready { .. }))
+    }
+}
+
+fn ask(what: Asked, direction: Direction, quantity: u64, wait: Span) -> Ask {
+    Ask { what, wait, ..nodes(direction, quantity, 1) }
+}
+
+fn of_nodes() -> Asked {
+    Asked::Nodes { cluster: None }
+}
+
+fn of_cores() -> Asked {
+    Asked::Cores { cluster: None }
+}
+
+#[test]
+fn who_lends_or_borrows_negotiates_about_nothing_until_that_is_over() {
+    for allocation in ["nodes", "cores"] {
+        let mut scene = sharing(3);
+        scene.set("allocation", allocation);
+        let owner = scene.submit_sharing(2, HOUR, by_itself(1, 3));
+        let guest = scene.submit_sharing(2, Span::from_mins(10), by_itself(1, 3));
+        assert_eq!((scene.has_cores(owner), scene.has_cores(guest)), (vec![2, 2], vec![2, 2]), "{allocation}");
+        for job in [owner, guest] {
+            for (what, direction) in [
+                (of_nodes(), Direction::Shrink),
+                (of_nodes(), Direction::Grow),
+                (of_cores(), Direction::Shrink),
+                (Asked::Time, Direction::Grow),
+            ] {
+                let ticket = scene.ask(job, ask(what, direction, 1, Span::ZERO));
+                let refusal = scene.refusal(ticket).expect("not now").to_string();
+                assert!(refusal.contains("lends or borrows CPUs at present"), "{refusal}");
+            }
+        }
+        // A process of its own hears the same, and the server asks it for nothing.
+        scene.attach(owner).expect("it may");
+        let shrink = scene.app_opens(owner, Direction::Shrink, scene.item(owner, 1));
+        let reason = scene.app(owner).dialogues.get(shrink).and_then(|dialogue| dialogue.reason());
+        assert_eq!(reason, Some(Reason::Changed));
+        scene.set("offer_idle", "equal_share");
+        scene.event(Event::Tick);
+        assert_eq!(scene.app_hears(owner, Direction::Grow), None, "{allocation}: there is a free node");
+        scene.set("offer_idle", "never");
+
+        let waits = scene.ask(owner, ask(of_nodes(), Direction::Grow, 1, HOUR));
+        scene.after(Span::from_mins(2));
+        assert_eq!(scene.outcome(waits), None);
+        scene.is_done(guest);
+        assert!(scene.is_ready(waits), "{:?}", scene.outcome(waits));
+        assert_eq!((scene.held(owner).len(), scene.has_cores(owner)), (3, vec![4, 4, 4]), "{allocation}");
+        let fewer = scene.app_opens(owner, Direction::Shrink, scene.item(owner, 1));
+        assert_eq!(scene.app_phase(owner, fewer), Phase::Accepted, "{allocation}");
+        scene.is_durable();
+    }
+}
+
+#[test]
+fn nobody_lends_what_he_negotiates_about() {
+    let mut scene = sharing(3);
+    let owner = scene.submit_sharing(2, HOUR, by_itself(1, 4));
+    let blocker = scene.submit(1, HOUR, None);
+    let waits = scene.ask(owner, ask(of_nodes(), Direction::Grow, 1, Span::from_mins(10)));
+    let guest = scene.submit_sharing(2, Span::from_mins(5), None);
+    assert!(!scene.is_started(guest) && scene.is_started(blocker));
+    scene.after(Span::from_mins(10));
+    assert!(matches!(scene.outcome(waits), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
+    assert!(scene.lends(owner) && scene.is_started(guest), "nothing came of it");
+    scene.is_done(guest);
+
+    // What it has for a time is taken back then, whatever is there.
+    scene.is_done(blocker);
+    let lent = Ask { duration: Some(Span::from_mins(30)), ..ask(of_nodes(), Direction::Grow, 1, Span::ZERO) };
+    let lent = scene.ask(owner, lent);
+    assert!(scene.is_ready(lent));
+    let guest = scene.submit_sharing(3, Span::from_mins(5), None);
+    assert!(!scene.is_started(guest));
+    scene.after(Span::from_mins(31));
+    assert_eq!(scene.held(owner).len(), 2);
+    assert!(!scene.is_started(guest), "two nodes are too few");
+    let small = scene.submit_sharing(2, Span::from_mins(5), None);
+    assert!(scene.is_started(small) && scene.lends(owner));
+}
+
+/// Nodes that are on their way are nobody's to lend.
+#[test]
+fn who_is_leaving_nodes_lends_none() {
+    let mut scene = sharing(2);
+    let owner = scene.submit_sharing(2, HOUR, Some(malleable(1, 2, OnResize::Signal(10))));
+    let shrink = scene.ask(owner, ask(of_nodes(), Direction::Shrink, 1, Span::ZERO));
+    assert_eq!(scene.outcome(shrink), None, "it has yet to leave");
+    let guest = scene.submit_sharing(1, Span::from_mins(30), None);
+    assert!(!scene.is_started(guest));
+    scene.deafen(&["n2"]);
+    let generation = scene.generation(owner);
+    scene.call(Call::ResizeDone { job: owner, generation }).expect("it has left");
+    assert!(!scene.lends(owner), "processes may still be there");
+    scene.hear_again(&["n2"]);
+    assert!(scene.is_ready(shrink));
+    assert!(scene.is_started(guest) && !scene.lends(owner), "a node is free now");
+    let another = scene.submit_sharing(1, Span::from_mins(5), None);
+    assert!(scene.is_started(another) && scene.lends(owner));
+}
+
+#[test]
+fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
+    for allocation in ["nodes", "cores"] {
+        let mut scene = sharing(1);
+        scene.set("allocation", allocation);
+        let owner = scene.submit_sharing(1, HOUR, by_itself(1, 1));
+        // What it was told of CPUs counts with what it is told of cores.
+        let first = scene.submit_sharing(1, Span::from_mins(5), None);
+        assert!(scene.lends(owner));
+        scene.is_done(first);
+        scene.deafen(&["n1"]);
+        let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
+        let guest = scene.submit_sharing(1, Span::from_mins(5), None);
+        assert!(!scene.lends(owner), "{allocation}: its processes may be anywhere");
+        scene.hear_again(&["n1"]);
+        assert!(scene.is_ready(fewer), "{allocation}: {:?}", scene.outcome(fewer));
+        assert_eq!((scene.has_cores(owner), scene.lends(owner)), (vec![1], true), "{allocation}");
+        assert_eq!(scene.has_cores(guest), [1], "{allocation}: half of two");
+        scene.is_done(guest);
+        assert_eq!((scene.has_cores(owner), scene.limit(owner)), (vec![2], HOUR), "{allocation}");
+        let more = scene.ask(owner, ask(of_cores(), Direction::Grow, 2, Span::ZERO));
+        assert!(scene.is_ready(more), "{allocation}");
+        assert_eq!(scene.has_cores(owner), [4], "{allocation}");
+        scene.is_durable();
+    }
+}
+
+/// Its limit tells what is left of its work once it has changed its size.
+#[test]
+fn a_change_of_size_between_two_guests_changes_no_limit() {
+    let mut scene = sharing(2);
+    let owner = scene.submit_sharing(2, HOUR, by_itself(1, 2));
+    let guest = scene.submit_sharing(2, Span::from_mins(10), None);
+    scene.after(Span::from_mins(2));
+    scene.is_done(guest);
+    assert_eq!(scene.limit(owner), Span::from_mins(61), "a minute of its work was not done in two");
+    let fewer = scene.ask(owner, ask(of_nodes(), Direction::Shrink, 1, Span::ZERO));
+    scene.attach(owner).expect("it may");
+    assert!(scene.outcome(fewer).is_some(), "{:?}", scene.refusal(fewer));
+    scene.submit(1, HOUR, None);
+    assert_eq!((scene.held(owner).len(), scene.limit(owner)), (1, Span::from_mins(61)));
+    scene.after(Span::from_mins(9));
+    let guest = scene.submit_sharing(1, Span::from_mins(10), None);
+    assert!(scene.lends(owner));
+    assert_eq!(scene.limit(owner), Span::from_mins(71));
+    let course = |scene: &Scene| {
+        let started = scene.world.rms.state().jobs()[&owner].started().expect("it runs");
+        started.evolved.as_ref().expect("it has changed").course.end().since(started.at)
+    };
+    assert_eq!(course(&scene), Span::from_mins(71), "it is not ended before");
+    scene.after(Span::from_mins(10));
+    scene.is_done(guest);
+    assert_eq!((scene.limit(owner), course(&scene)), (Span::from_mins(66), Span::from_mins(66)));
+    let more = scene.ask(owner, ask(Asked::Time, Direction::Grow, 60_000, Span::ZERO));
+    assert!(scene.is_ready(more));
+    assert_eq!(scene.limit(owner), Span::from_mins(67));
+    scene.is_durable();
+}
+
+fn survives(sizes: Sizes) -> Option<Malleable> {
+    Some(Malleable { sizes, survives_loss: Some(true), ..malleable(1, 4, OnResize::Workers) })
+}
+
+/// It has its cores of the others again, and its guest, who has lost the same node, waits again.
+#[test]
+fn who_lends_goes_on_without_a_lost_node() {
+    for (allocation, sizes, n_left) in [
+        ("nodes", Sizes::Any, 3),
+        ("cores", Sizes::Any, 3),
+        ("nodes", Sizes::PowerOfTwo, 2),
+        ("cores", Sizes::PowerOfTwo, 2),
+    ] {
+        let mut scene = sharing(4);
+        scene.set("allocation", allocation);
+        let owner = scene.submit_sharing(4, HOUR, survives(sizes.clone()));
+        let guest = scene.submit_sharing(4, Span::from_mins(10), survives(sizes.clone()));
+        assert_eq!(scene.has_cores(guest), [2, 2, 2, 2], "{allocation}");
+        scene.event(Event::AgentGone { name: "n3".to_owned() });
+        // It may come back before the guest's other processes are gone.
+        scene.deafen(&["n4"]);
+        scene.after(Span::from_secs(61));
+        assert_eq!(scene.held(owner).len(), n_left, "{allocation}");
+        scene.node_joins("n3");
+        scene.hear_again(&["n4"]);
+        scene.after(Span::from_secs(1));
+        assert!(scene.is_started(owner) && !scene.is_started(guest), "{allocation}");
+        assert_eq!((scene.has_cores(owner), scene.lends(owner)), (vec![4; n_left], false), "{allocation}");
+        scene.is_durable();
+        while let Some(job) = [guest, owner].into_iter().find(|job| scene.is_started(*job)) {
+            scene.is_done(job);
+        }
+        assert_eq!(scene.n_free(), 4, "{allocation}");
+    }
+}
+
+#[test]
+fn stages_at_fixed_times_are_slowed_by_nobody() {
+    let mut scene = sharing(2);
+    let mut submission = scene.world.submission();
+    let stages = "1x10m,2x10m".parse().expect("a profile");
+    submission.evolving = Some(Evolving { stages, expansion: Expansion::default(), open: false });
+    submission.resources.share = true;
+    let refusal = scene.call(Call::Submit(Box::new(submission))).expect_err("it cannot be").to_string();
+    assert!(refusal.contains("the times of its stages") && refusal.contains("--malleable"), "{refusal}");
+}
