@@ -13,6 +13,7 @@ use super::pass::{Pass, Taken};
 use super::slowdown::{Fraction, Mate, Wanted, select_valid, sums};
 use super::{Placed, Placement};
 use crate::state::job::Started;
+use crate::state::node::Node;
 use crate::state::sharing::{millis, whole_seconds};
 use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, cores_of_task, least_cores};
 
@@ -499,7 +500,10 @@ impl<'a> Mates<'a> {
             (None, None) => return false,
         };
         self.nodes(candidate).all(|node| {
-            let Some(known) = self.state.nodes().get(&node).filter(|known| known.is_usable()) else { return false };
+            // Others may be on a node that is given away whole, from the days when it was not.
+            let is_its_own = |known: &Node| is_shared || known.holders.iter().all(|holder| *holder == candidate.job);
+            let known = self.state.nodes().get(&node).filter(|known| known.is_usable() && is_its_own(known));
+            let Some(known) = known else { return false };
             if is_any {
                 return true;
             }

@@ -222,6 +222,30 @@ fn a_guest_has_its_memory_beside_an_owner_of_other_days() {
     }
 }
 
+/// Nor is there room where others are still on a node that was shared by cores when they began.
+#[test]
+fn nobody_begins_beside_others_on_a_node_that_is_given_away_whole_now() {
+    let mut world = World::new();
+    world.set("allocation", "cores");
+    world.set("policy", "slowdown");
+    world.joins("n1", Inventory { cores: 4, cpus: 4, memory: Mebibytes(1000), ..Inventory::default() }, Vec::new());
+    let asks = |world: &mut World, mins, cpus, memory| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+            submission.cpus_per_task = cpus;
+            submission.constraint.memory = Mebibytes(memory);
+            submission.resources.share = true;
+        })
+    };
+    let (owner, other) = (asks(&mut world, 60, 2, 300), asks(&mut world, 60, 2, 400));
+    assert!(world.is_started(owner) && world.is_started(other));
+    world.set("allocation", "nodes");
+    let guest = asks(&mut world, 10, 1, 600);
+    assert!(!world.is_started(guest));
+    world.is_done(other);
+    assert_eq!(world.lender_of(guest), [owner]);
+}
+
 /// What is left of the memory of a node is known once its owner has started.
 #[test]
 fn a_guest_with_memory_begins_with_an_owner_who_starts_at_the_same_instant() {
