@@ -406,7 +406,8 @@ fn sharing_detail(state: &State, job: JobId, now: Time) -> Option<SharingDetail>
         Some(LoanLine { node: name(node)?, job: *owner, cores, since: known.since, is_in_force })
     });
     let (lent, borrowed) = (lent.collect(), borrowed.collect());
-    Some(SharingDetail { asked_wall: known.requested, lent, borrowed, loans: state.sharing_at(job, now)?.loans })
+    let Sharing { requested: asked_wall, loans, .. } = state.sharing_at(job, now)?;
+    Some(SharingDetail { asked_wall, lent, borrowed, loans })
 }
 
 /// The cores of its nodes of which it does not have all.

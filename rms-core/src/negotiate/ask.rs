@@ -300,7 +300,7 @@ impl Negotiations<'_> {
 }
 
 /// Until its CPUs are its own again.
-pub(super) const SHARES: &str = "it lends or borrows CPUs at present (--share), and negotiates about nothing meanwhile; 'rms \
+const SHARES: &str = "it lends or borrows CPUs at present (--share), and negotiates about nothing meanwhile; 'rms \
                                  show' tells until when: ask again then, or for more with --wait";
 /// Who will not wait is answered at once; the offer stands a moment for that.
 const LEAST_WAIT: Span = Span::from_millis(1);

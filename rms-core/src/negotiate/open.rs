@@ -11,11 +11,9 @@ use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, OfferRule, Sizes, Span, Time};
 
 use super::Negotiations;
-use super::ask::SHARES;
 use super::dialogues::negotiates_itself;
 use super::policy::{Candidate, Change, UserWeight, may_gain, offers};
 use crate::plan::{self, Gain, Plan};
-use crate::rights::wrong_state;
 use crate::state::job::Started;
 use crate::state::takes_any_nodes;
 use crate::step::Step;
@@ -142,9 +140,6 @@ impl Negotiations<'_> {
         }
         if let Some(id) = self.open_for(job, direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
-        }
-        if self.is_sharing(job) {
-            return Err(wrong_state(job, "started", SHARES));
         }
         Ok(())
     }

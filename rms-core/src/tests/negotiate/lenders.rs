@@ -1,7 +1,8 @@
 //! Malleable jobs that share their CPUs: they negotiate, or lend and borrow, one after the other (004).
 
 use negotiation::Reason;
-use rms_model::{Evolving, Expansion, Malleable, OnResize, Sizes, Span};
+use rms_api::desired::AgentHello;
+use rms_model::{Evolving, Expansion, Malleable, Mebibytes, OnResize, Sizes, Span};
 
 use super::*;
 
@@ -91,6 +92,11 @@ fn who_lends_or_borrows_negotiates_about_nothing_until_that_is_over() {
         }
         // A process of its own hears the same, and the server asks it for nothing.
         scene.attach(owner).expect("it may");
+        let cpus = |scene: &mut Scene| {
+            let holding = scene.app(owner).holding.clone().expect("it was told");
+            holding.nodes.iter().map(|node| node.cpus).collect::<Vec<_>>()
+        };
+        assert_eq!(cpus(&mut scene), [2, 2], "{allocation}");
         let shrink = scene.app_opens(owner, Direction::Shrink, scene.item(owner, 1));
         let reason = scene.app(owner).dialogues.get(shrink).and_then(|dialogue| dialogue.reason());
         assert_eq!(reason, Some(Reason::Changed));
@@ -105,6 +111,7 @@ fn who_lends_or_borrows_negotiates_about_nothing_until_that_is_over() {
         scene.is_done(guest);
         assert!(scene.is_ready(waits), "{:?}", scene.outcome(waits));
         assert_eq!((scene.held(owner).len(), scene.has_cores(owner)), (3, vec![4, 4, 4]), "{allocation}");
+        assert_eq!(cpus(&mut scene), [4, 4, 4], "{allocation}");
         let fewer = scene.app_opens(owner, Direction::Shrink, scene.item(owner, 1));
         assert_eq!(scene.app_phase(owner, fewer), Phase::Accepted, "{allocation}");
         scene.is_durable();
@@ -143,12 +150,18 @@ fn nobody_lends_what_he_negotiates_about() {
 fn who_is_leaving_nodes_lends_none() {
     let mut scene = sharing(2);
     let owner = scene.submit_sharing(2, HOUR, Some(malleable(1, 2, OnResize::Signal(10))));
+    let first = scene.submit_sharing(2, Span::from_mins(5), None);
+    scene.is_done(first);
     let shrink = scene.ask(owner, ask(of_nodes(), Direction::Shrink, 1, Span::ZERO));
     assert_eq!(scene.outcome(shrink), None, "it has yet to leave");
     let guest = scene.submit_sharing(1, Span::from_mins(30), None);
     assert!(!scene.is_started(guest));
     scene.deafen(&["n2"]);
     let generation = scene.generation(owner);
+    scene
+        .call(Call::ResizeDone { job: owner, generation: generation - 1 })
+        .expect("it has not heard of the last change");
+    assert_eq!(scene.held(owner).len(), 2);
     scene.call(Call::ResizeDone { job: owner, generation }).expect("it has left");
     assert!(!scene.lends(owner), "processes may still be there");
     scene.hear_again(&["n2"]);
@@ -171,6 +184,9 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         scene.deafen(&["n1"]);
         let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
         let guest = scene.submit_sharing(1, Span::from_mins(5), None);
+        // The agent repeats what it said before it heard of that.
+        scene.share("n1", owner, scene.runs("n1", owner));
+        assert_eq!(scene.outcome(fewer), None, "{allocation}");
         assert!(!scene.lends(owner), "{allocation}: its processes may be anywhere");
         scene.hear_again(&["n1"]);
         assert!(scene.is_ready(fewer), "{allocation}: {:?}", scene.outcome(fewer));
@@ -178,11 +194,73 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         assert_eq!(scene.has_cores(guest), [1], "{allocation}: half of two");
         scene.is_done(guest);
         assert_eq!((scene.has_cores(owner), scene.limit(owner)), (vec![2], HOUR), "{allocation}");
+        let desired = scene.world.rms.context.desired(NodeId(1));
+        let place = &desired.jobs[0].launch.nodes[0];
+        assert_eq!((place.cpus, &place.grant), (2, &None), "as if it had never lent");
         let more = scene.ask(owner, ask(of_cores(), Direction::Grow, 2, Span::ZERO));
         assert!(scene.is_ready(more), "{allocation}");
         assert_eq!(scene.has_cores(owner), [4], "{allocation}");
         scene.is_durable();
     }
+}
+
+/// The memory of a node that it has alone is not its own while a guest is there.
+#[test]
+fn a_guest_has_memory_beside_one_that_has_given_cores_back() {
+    let mut scene = sharing(0);
+    let inventory = Inventory { cores: 4, cpus: 4, memory: Mebibytes(1000), ..Inventory::default() };
+    let hello = AgentHello { cluster: "c".to_owned(), address: "127.0.0.1:1".to_owned(), inventory, trouble: None };
+    scene.event(Event::AgentConnected { name: "n1".to_owned(), hello, report: NodeReport::default() });
+    let owner = scene.submit_sharing(1, HOUR, by_itself(1, 1));
+    let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
+    assert!(scene.is_ready(fewer));
+    let mut submission = scene.world.submission();
+    submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(5)) }];
+    submission.constraint.memory = Mebibytes(600);
+    submission.resources.share = true;
+    scene.call(Call::Submit(Box::new(submission))).expect("it may");
+    assert!(scene.lends(owner));
+}
+
+/// Tasks that it began with stay where they are when more nodes come.
+#[test]
+fn a_task_that_runs_keeps_its_core_whatever_came_later() {
+    for (n_tasks, lends) in [(4, false), (2, true)] {
+        let mut scene = sharing(2);
+        let mut submission = scene.world.submission();
+        submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(HOUR) }];
+        submission.n_tasks = Some(n_tasks);
+        submission.cpus_per_task = 1;
+        submission.malleable = by_itself(1, 2);
+        submission.resources.share = true;
+        scene.call(Call::Submit(Box::new(submission))).expect("it may");
+        let owner = JobId(1);
+        let more = scene.ask(owner, ask(of_nodes(), Direction::Grow, 1, Span::ZERO));
+        assert!(scene.is_ready(more));
+        let guest = scene.submit_sharing(2, Span::from_mins(5), None);
+        assert_eq!((scene.lends(owner), scene.is_started(guest)), (lends, lends), "{n_tasks} on the first node");
+    }
+}
+
+/// Who could not take them yet is given none of others.
+#[test]
+fn nobody_gives_nodes_for_one_who_shares() {
+    let mut scene = sharing(4);
+    let owner = scene.submit_sharing(2, HOUR, by_itself(1, 4));
+    let guest = scene.submit_sharing(2, Span::from_mins(5), None);
+    assert!(!scene.lends(owner), "there are free nodes");
+    scene.is_done(guest);
+    let other = scene.submit(2, HOUR, Some(malleable(1, 2, OnResize::Workers)));
+    let guest = scene.submit_sharing(2, Span::from_mins(5), None);
+    assert!(scene.lends(owner));
+    scene.set("shrink_for", "queue");
+    let waits = scene.ask(owner, ask(of_nodes(), Direction::Grow, 1, HOUR));
+    scene.after(Span::from_secs(30));
+    assert_eq!((scene.held(other).len(), scene.outcome(waits)), (2, None));
+    scene.is_done(guest);
+    scene.after(Span::from_secs(30));
+    assert_eq!((scene.held(other).len(), scene.held(owner).len()), (1, 3));
+    assert!(scene.is_ready(waits));
 }
 
 /// Its limit tells what is left of its work once it has changed its size.
