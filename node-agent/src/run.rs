@@ -117,18 +117,23 @@ fn remember(file: &Path, setup: &Setup, shares: &Shares) -> anyhow::Result<()> {
 
 /// What the kernel does not keep jobs to here, which is said once: names of `rms_model::resources::ENFORCEABLE`.
 fn unenforced(cgroups: &Parent, devices: &DeviceFiles) -> BTreeSet<String> {
+    let devices = match cgroups.closes_devices() {
+        _ if devices.0.is_empty() => Ok(()),
+        _ if devices.lacks_files() => Err("the files of some devices are not declared"),
+        closes => closes,
+    };
+    let unless = |is_enforced: bool, why: &'static str| if is_enforced { Ok(()) } else { Err(why) };
+    let cpus = unless(cgroups.has_cpuset(), "no cpuset can be made");
+    let memory = unless(cgroups.limits_memory(), "no memory cgroup can be made");
     let all = [
-        ("cpus", cgroups.has_cpuset(), "no cpuset can be made: a program can leave the CPUs of its job"),
-        ("memory", cgroups.limits_memory(), "no memory cgroup can be made: a job can take more than it was given"),
-        (
-            "devices",
-            devices.0.is_empty() || (cgroups.has_devices() && !devices.lacks_files()),
-            "no devices cgroup can be made, or their files are not declared: a program can open the devices of other jobs",
-        ),
+        ("cpus", cpus, "a program can leave the CPUs of its job"),
+        ("memory", memory, "a job can take more than it was given"),
+        ("devices", devices, "a program can open the devices of other jobs"),
     ];
-    let lax = all.into_iter().filter(|(_, is_enforced, _)| !is_enforced);
-    let said =
-        lax.inspect(|(what, _, why)| tracing::warn!(what, why, "the kernel does not keep jobs to what they have"));
+    let lax = all.into_iter().filter_map(|(what, enforced, then)| Some((what, enforced.err()?, then)));
+    let said = lax.inspect(|(what, why, then)| {
+        tracing::warn!(what, why = format!("{why}: {then}"), "the kernel does not keep jobs to what they have");
+    });
     said.map(|(what, ..)| what.to_owned()).collect()
 }
 

@@ -106,7 +106,7 @@ impl Setup {
             packages: place_of(desired)
                 .map(|place| self.cores.by_package(place, desired.launch.one_thread_a_core))
                 .unwrap_or_default(),
-            devices: place_of(desired).and_then(|place| self.devices.own(place, self.cgroups.has_devices())),
+            devices: place_of(desired).and_then(|place| self.devices.own(place, self.cgroups.closes_devices().is_ok())),
             malleable_library: self.malleable_library.clone(),
             shrink_patience: Some(self.shrink_patience),
             agent_socket: self.agent_socket.clone(),
@@ -128,7 +128,7 @@ impl Setup {
         };
         let lacks = |indices: &Indices, count: u32| indices.iter().any(|index| index >= count);
         let cpus = self.cores.of(place, order.launch.one_thread_a_core);
-        let devices = self.devices.own(place, self.cgroups.has_devices());
+        let devices = self.devices.own(place, self.cgroups.closes_devices().is_ok());
         let gpus = |own: &Option<OwnDevices>| own.as_ref().map(|own| own.gpus.clone());
         lacks(&grant.cores, self.inventory.cores)
             || grant.devices.iter().any(|(name, indices)| lacks(indices, self.inventory.devices.count(name)))

@@ -1,9 +1,11 @@
 //! One cgroup for each supervisor and the job under it: counts what the whole tree uses, finds all of it.
 
 mod claim;
+mod device_program;
 mod meter;
 mod probe;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -121,18 +123,21 @@ impl Cgroup {
         fs::write(dir.join("cpuset.cpus"), cpulist::print(cpus))
     }
 
-    /// Opens some device files to everything inside, and then closes others, if it can.
+    /// Closes these device files, and opens those again that were closed `before`, to everything inside, if it can.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn set_devices<'a>(
-        &self,
-        opened: impl IntoIterator<Item = &'a DeviceNumber>,
-        closed: impl IntoIterator<Item = &'a DeviceNumber>,
-    ) -> io::Result<()> {
+    pub fn set_devices(&self, before: &BTreeSet<DeviceNumber>, closed: &BTreeSet<DeviceNumber>) -> io::Result<()> {
         let Some(dir) = &self.devices else { return Ok(()) };
-        opened.into_iter().try_for_each(|number| fs::write(dir.join("devices.allow"), number.rule()))?;
-        closed.into_iter().try_for_each(|number| fs::write(dir.join("devices.deny"), number.rule()))
+        let set = |file: &str, number: &DeviceNumber| fs::write(dir.join(file), number.rule());
+        match self.kind {
+            Kind::V1 => {
+                before.difference(closed).try_for_each(|number| set("devices.allow", number))?;
+                closed.difference(before).try_for_each(|number| set("devices.deny", number))
+            }
+            Kind::V2 => device_program::close(dir, closed),
+            Kind::None => Ok(()),
+        }
     }
 
     /// Can it keep jobs to the memory that they were given?
@@ -232,7 +237,7 @@ mod tests {
     fn what_one_hierarchy_keeps_is_found_when_the_others_are_gone() {
         let dir = tempfile::tempdir().expect("a directory");
         let dirs = ["cpu", "cpuacct", "pids"].map(|name| (name.to_owned(), dir.path().join(name)));
-        let parent = Parent::of_dirs(Kind::V1, dirs.into());
+        let parent = Parent::new(Kind::V1, dirs.into());
         let cgroup = parent.at("seat");
         cgroup.dirs.iter().for_each(|dir| fs::create_dir_all(dir).expect("a directory"));
         // In place of a process.
@@ -246,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn device_files_are_opened_before_others_are_closed() {
+    fn of_device_files_only_what_changes_is_written_in_v1() {
         assert_eq!(DeviceNumber::of(Path::new("/dev/null")).map(DeviceNumber::rule).as_deref(), Some("c 1:3 rwm"));
         assert_eq!(DeviceNumber::of(Path::new("/")), None);
         let dir = tempfile::tempdir().expect("a directory");
-        let cgroup = Cgroup { devices: Some(dir.path().to_owned()), ..Cgroup::none() };
-        let [one, two] = [1, 2].map(|minor| DeviceNumber { is_block: true, major: 7, minor });
-        cgroup.set_devices([&one], [&two]).expect("written");
+        let cgroup = Cgroup { kind: Kind::V1, devices: Some(dir.path().to_owned()), ..Cgroup::none() };
+        let [one, two, three] = [1, 2, 3].map(|minor| DeviceNumber { is_block: true, major: 7, minor });
+        cgroup.set_devices(&[one, three].into(), &[two, three].into()).expect("written");
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).expect("it was written");
         assert_eq!((read("devices.allow"), read("devices.deny")), ("b 7:1 rwm".to_owned(), "b 7:2 rwm".to_owned()));
     }

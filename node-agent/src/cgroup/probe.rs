@@ -9,7 +9,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::claim::{self, Claim};
-use super::{Cgroup, Kind};
+use super::{Cgroup, Kind, device_program};
 use crate::topology::cpulist::{self, CpuSet};
 
 /// What the configuration wants.
@@ -58,6 +58,8 @@ pub struct Parent {
     /// By controller; in v2 the one directory under the name "".
     dirs: BTreeMap<String, PathBuf>,
     has_cpuset: bool,
+    /// Whether device files can be closed to jobs, or why not.
+    devices: Result<(), String>,
 }
 
 /// What the cgroups are to keep jobs to, beside their memory.
@@ -79,13 +81,13 @@ const V1_CONTROLLERS: [&str; 5] = ["cpuacct", "memory", "pids", "cpuset", "devic
 pub fn probe(wanted: Wanted, name: &str, keeping: Keeping<'_>) -> Result<Parent, ProbeError> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let none = || Parent { kind: Kind::None, dirs: BTreeMap::new(), has_cpuset: false };
+    let none = || Parent::new(Kind::None, BTreeMap::new());
     match wanted {
         Wanted::None => Ok(none()),
         Wanted::V1 => probe_v1(&mounts, name, keeping),
-        Wanted::V2 => probe_v2(&mounts, &own, name, keeping.cpus),
+        Wanted::V2 => probe_v2(&mounts, &own, name, keeping),
         Wanted::Auto => {
-            let v2 = probe_v2(&mounts, &own, name, keeping.cpus);
+            let v2 = probe_v2(&mounts, &own, name, keeping);
             let v2 = v2.ok().filter(|v2| {
                 let is_usable = v2.counts_memory();
                 if !is_usable {
@@ -128,7 +130,8 @@ fn probe_v1(mounts: &str, name: &str, keeping: Keeping<'_>) -> Result<Parent, Pr
     if !has_cpuset && let Some(dir) = dirs.remove("cpuset") {
         let _jobs_are_inside = fs::remove_dir(dir);
     }
-    Ok(Parent { kind: Kind::V1, dirs, has_cpuset })
+    let devices = if dirs.contains_key("devices") { Ok(()) } else { Err("no devices cgroup can be made".to_owned()) };
+    Ok(Parent { has_cpuset, devices, ..Parent::new(Kind::V1, dirs) })
 }
 
 /// Gives a cpuset these CPUs; those that jobs inside have meanwhile stay.
@@ -161,7 +164,7 @@ fn make(path: &Path, cpuset_root: Option<&Path>) -> io::Result<()> {
     Ok(())
 }
 
-fn probe_v2(mounts: &str, own: &str, name: &str, mask: Option<&CpuSet>) -> Result<Parent, ProbeError> {
+fn probe_v2(mounts: &str, own: &str, name: &str, keeping: Keeping<'_>) -> Result<Parent, ProbeError> {
     let mount = find_mount(mounts, "cgroup2", None).ok_or(ProbeError::NotMounted("cgroup v2"))?;
     let own_path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
     let base = mount.join(own_path);
@@ -178,9 +181,15 @@ fn probe_v2(mounts: &str, own: &str, name: &str, mask: Option<&CpuSet>) -> Resul
         level.push(part);
         enable_controllers(&level);
     }
-    let has_cpuset = mask.is_some_and(|mask| fs::write(path.join("cpuset.cpus"), cpulist::print(mask)).is_ok());
+    let set_cpus = |cpus: &CpuSet| fs::write(path.join("cpuset.cpus"), cpulist::print(cpus)).is_ok();
+    let has_cpuset = keeping.cpus.is_some_and(set_cpus);
     let has_cpuset = has_cpuset && passes_on(&path, "cpuset");
-    Ok(Parent { kind: Kind::V2, dirs: BTreeMap::from([(String::new(), path)]), has_cpuset })
+    let refused = |error| format!("the kernel refuses the program that would close them: {error}");
+    let devices = match keeping.devices {
+        true => device_program::probe(&path).map_err(refused),
+        false => Err("there are no files to close".to_owned()),
+    };
+    Ok(Parent { has_cpuset, devices, ..Parent::new(Kind::V2, BTreeMap::from([(String::new(), path)])) })
 }
 
 fn enable_controllers(dir: &Path) {
@@ -207,9 +216,9 @@ fn find_mount(mounts: &str, kind: &str, option: Option<&str>) -> Option<PathBuf>
 }
 
 impl Parent {
-    #[cfg(test)]
-    pub(super) fn of_dirs(kind: Kind, dirs: BTreeMap<String, PathBuf>) -> Parent {
-        Parent { kind, dirs, has_cpuset: false }
+    /// Keeps nobody to anything.
+    pub(super) fn new(kind: Kind, dirs: BTreeMap<String, PathBuf>) -> Parent {
+        Parent { kind, dirs, has_cpuset: false, devices: Err("there are no cgroups".to_owned()) }
     }
 
     pub fn kind(&self) -> Kind {
@@ -222,8 +231,11 @@ impl Parent {
     }
 
     /// Can device files be closed to jobs?
-    pub fn has_devices(&self) -> bool {
-        self.dirs.contains_key("devices")
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn closes_devices(&self) -> Result<(), &str> {
+        self.devices.as_ref().copied().map_err(String::as_str)
     }
 
     /// Can jobs be kept to the memory that they ask for?
@@ -273,8 +285,13 @@ impl Parent {
             Kind::V2 => dir("").filter(|_| self.has_cpuset),
             Kind::None => None,
         };
+        let devices = match self.kind {
+            Kind::V1 => dir("devices"),
+            Kind::V2 => dir("").filter(|_| self.devices.is_ok()),
+            Kind::None => None,
+        };
         let dirs = self.dirs.values().map(|dir| dir.join(name)).collect();
-        Cgroup { kind: self.kind, dirs, cpuacct, memory, pids, cpuset, devices: dir("devices") }
+        Cgroup { kind: self.kind, dirs, cpuacct, memory, pids, cpuset, devices }
     }
 
     /// Marks it as a living agent's. `None`: another agent has just taken it for a dead one's; probe again.
@@ -318,6 +335,6 @@ mod tests {
     #[test]
     fn without_hierarchies_one_kind_is_refused_and_auto_does_without() {
         assert!(matches!(probe_v1("", "x", Keeping::default()), Err(ProbeError::NotMounted(_))));
-        assert!(matches!(probe_v2("", "", "x", None), Err(ProbeError::NotMounted(_))));
+        assert!(matches!(probe_v2("", "", "x", Keeping::default()), Err(ProbeError::NotMounted(_))));
     }
 }

@@ -62,7 +62,7 @@ impl Keeper {
     fn close_devices(&mut self, order: &Order, cgroup: &Cgroup) -> io::Result<()> {
         let wanted = order.devices.as_ref().map(|devices| devices.closed.clone()).unwrap_or_default();
         if wanted != self.closed {
-            cgroup.set_devices(self.closed.difference(&wanted), wanted.difference(&self.closed))?;
+            cgroup.set_devices(&self.closed, &wanted)?;
             self.closed = wanted;
         }
         Ok(())

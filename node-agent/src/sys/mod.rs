@@ -1,6 +1,7 @@
-//! The only unsafe code: forking, executing, reaping with usage, signal dispositions, shared memory.
+//! The only unsafe code: forking, executing, reaping with usage, signal dispositions, shared memory, bpf(2).
 #![allow(unsafe_code)]
 
+pub mod bpf;
 mod image;
 mod page;
 
