@@ -128,7 +128,7 @@ fn check_sharing(state: &State, submission: &Submission) -> Result<(), Refusal> 
     if *min_cpus_per_node > largest {
         return Err(Refusal::NodeTooSmall { wanted: *min_cpus_per_node, largest });
     }
-    let largest = most(Inventory::cores_per_package);
+    let largest = most(Inventory::largest_package);
     if *cores_per_package > largest {
         return Err(Refusal::PackageTooSmall { wanted: *cores_per_package, largest });
     }

@@ -1,5 +1,7 @@
 //! Which CPUs of a node the jobs on it have when they share it (004, §3.3).
 
+use std::ops::Range;
+
 use rms_model::{Indices, Inventory};
 
 use crate::plan::slowdown::Fraction;
@@ -51,11 +53,8 @@ pub fn distribute(n_cpus: u32, sharing_factor: Fraction, sharers: &[Sharer]) -> 
 /// The cores that a job lends of those that it has on a node: the last ones, but for `kept` of each package. Cores of a
 /// package follow one another, so owner and guest are kept apart by packages as far as their numbers allow.
 pub(crate) fn lend(own: &Indices, n_cores: u32, inventory: &Inventory, kept: u32) -> Indices {
-    let package = |core: &u32| core / inventory.cores_per_package();
-    let cores: Vec<u32> = own.iter().collect();
-    let of_packages = cores.chunk_by(|one, next| package(one) == package(next));
-    let lendable = of_packages.flat_map(|cores| cores.get(kept as usize..).unwrap_or_default());
-    let lendable: Vec<u32> = lendable.copied().collect();
+    let of_package = |package: Range<u32>| own.iter().filter(move |core| package.contains(core)).skip(kept as usize);
+    let lendable: Vec<u32> = inventory.packages().flat_map(of_package).collect();
     lendable[lendable.len().saturating_sub(n_cores as usize)..].iter().copied().collect()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,12 @@ pub struct Inventory {
     /// Of [`ENFORCEABLE`], what its kernel does not keep jobs to; newer agents may name more.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty", deserialize_with = "crate::checked::names")]
     pub unenforced: BTreeSet<String>,
+    /// Cores of each package, where these have not as many as each other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub package_cores: Vec<u32>,
+    /// Cores of each NUMA domain, where these have not as many as each other; one over two packages counts in both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domain_cores: Vec<u32>,
 }
 
 impl Default for Inventory {
@@ -69,6 +76,8 @@ impl Default for Inventory {
             devices: Devices::default(),
             scratch: Mebibytes(0),
             unenforced: BTreeSet::new(),
+            package_cores: Vec::new(),
+            domain_cores: Vec::new(),
         }
     }
 }
@@ -79,10 +88,48 @@ impl Inventory {
         (self.cpus / self.cores.max(1)).max(1)
     }
 
-    /// Those of one package follow one another, and all packages have as many, but for the last.
-    pub fn cores_per_package(&self) -> u32 {
-        self.cores.div_ceil(self.sockets.max(1)).max(1)
+    /// The cores of each package: all of the node's, in turn.
+    pub fn packages(&self) -> impl Iterator<Item = Range<u32>> {
+        parts(self.sockets, &self.package_cores, self.cores)
     }
+
+    /// The cores of each NUMA domain: all of the node's, in turn.
+    pub fn domains(&self) -> impl Iterator<Item = Range<u32>> {
+        parts(self.numa_nodes, &self.domain_cores, self.cores)
+    }
+
+    /// Cores of the largest package.
+    pub fn largest_package(&self) -> u32 {
+        self.packages().map(|cores| cores.end - cores.start).max().unwrap_or(0)
+    }
+
+    /// The same node with packages and NUMA domains of so many cores, of which nothing is said where they are equal.
+    #[must_use]
+    pub fn with_parts(self, package_cores: Vec<u32>, domain_cores: Vec<u32>) -> Inventory {
+        let unless_equal = |sizes: Vec<u32>, n_parts: u32| {
+            let equal = parts(n_parts, &[], self.cores).map(|cores| cores.end - cores.start);
+            if equal.eq(sizes.iter().copied()) { Vec::new() } else { sizes }
+        };
+        let package_cores = unless_equal(package_cores, self.sockets);
+        let domain_cores = unless_equal(domain_cores, self.numa_nodes);
+        Inventory { package_cores, domain_cores, ..self }
+    }
+}
+
+/// The cores of each part of a node. Without sizes they are as equal as can be, the first ones having one more where the
+/// number does not divide; with sizes that are wrong the last one has the rest.
+fn parts(n_parts: u32, sizes: &[u32], n_cores: u32) -> impl Iterator<Item = Range<u32>> {
+    // There are no parts without cores.
+    let n_parts = n_parts.clamp(1, n_cores.max(1));
+    let (least, n_with_more) = (n_cores / n_parts, n_cores % n_parts);
+    let n_parts = if sizes.is_empty() { n_parts } else { sizes.len() as u32 };
+    let mut end = 0;
+    (0..n_parts).map(move |part| {
+        let size = sizes.get(part as usize).copied().unwrap_or(least + u32::from(part < n_with_more));
+        let first = end;
+        end = if part + 1 == n_parts { n_cores } else { size.saturating_add(first).min(n_cores) };
+        first..end
+    })
 }
 
 /// What the admin wants of a node.
@@ -121,4 +168,41 @@ pub enum NodeLink {
     Expected {
         since: Time,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(sockets: u32, numa_nodes: u32, cores: u32) -> Inventory {
+        Inventory { sockets, numa_nodes, cores, cpus: cores, ..Inventory::default() }
+    }
+
+    #[test]
+    fn parts_are_as_equal_as_can_be_unless_their_sizes_are_told() {
+        let equal = node(2, 3, 10);
+        assert_eq!(equal.packages().collect::<Vec<_>>(), [0..5, 5..10]);
+        assert_eq!(equal.domains().collect::<Vec<_>>(), [0..4, 4..7, 7..10]);
+        assert_eq!(equal.clone().with_parts(vec![5, 5], vec![4, 3, 3]), equal, "nothing is said of equal ones");
+        let unequal = node(2, 3, 10).with_parts(vec![7, 3], vec![4, 3, 3]);
+        assert_eq!((unequal.package_cores.as_slice(), unequal.domain_cores.as_slice()), (&[7, 3][..], &[][..]));
+        assert_eq!(unequal.packages().collect::<Vec<_>>(), [0..7, 7..10]);
+        assert_eq!((equal.largest_package(), unequal.largest_package()), (5, 7));
+        // One NUMA domain over both packages.
+        let over = node(2, 1, 4).with_parts(vec![2, 2], vec![2, 2]);
+        assert_eq!((over.package_cores.len(), over.domains().collect::<Vec<_>>()), (0, vec![0..2, 2..4]));
+    }
+
+    #[test]
+    fn each_core_is_in_one_part_whatever_an_agent_says() {
+        let all = u32::MAX;
+        for sizes in [vec![], vec![9], vec![1, 1], vec![all, all], vec![0, 0, 0, 3, 9], vec![4; 9]] {
+            for sockets in [0, 1, 4, 7, all] {
+                let node = Inventory { package_cores: sizes.clone(), ..node(sockets, 1, 4) };
+                let cores: Vec<u32> = node.packages().flatten().collect();
+                assert_eq!(cores, [0, 1, 2, 3], "{node:?}");
+            }
+        }
+        assert_eq!(node(0, 0, 0).domains().collect::<Vec<_>>(), [0..0]);
+    }
 }

@@ -16,7 +16,7 @@ use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 use cores::Cores;
 use cpulist::CpuSet;
 use declared::Declared;
-use sysfs::SysfsError;
+use sysfs::{Machine, SysfsError};
 
 /// The node as it is described and as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,10 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
         (Some(wished), None) => Some(wished.clone()),
         (None, own) => own.clone(),
     };
-    let machine = sysfs::read(sys, allowed.as_ref())?;
+    Ok(of_machine(sysfs::read(sys, allowed.as_ref())?, wishes))
+}
+
+fn of_machine(machine: Machine, wishes: &Wishes) -> Topology {
     let memory = wishes.memory.unwrap_or_else(machine_memory);
     let (sockets, numa_nodes, cores, cpus) = match wishes.declared {
         // CPUs that the machine does not have are accounted, not applied.
@@ -72,7 +75,11 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
         features,
         devices,
         scratch: wishes.scratch,
-        unenforced: BTreeSet::new(),
+        ..Inventory::default()
+    };
+    let inventory = match wishes.declared {
+        Some(_) => inventory,
+        None => inventory.with_parts(machine.package_cores, machine.domain_cores),
     };
     let threads = inventory.threads_per_core();
     let real = Cores::new(machine.cores, threads, cpus);
@@ -83,7 +90,7 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
         }
         None => real.in_packages(machine.packages),
     };
-    Ok(Topology { inventory, cpus: machine.cpus, is_masked: wishes.cpus.is_some(), cores })
+    Topology { inventory, cpus: machine.cpus, is_masked: wishes.cpus.is_some(), cores }
 }
 
 /// The CPUs that this process may run on; jobs inherit no more.
@@ -121,7 +128,11 @@ fn machine_memory() -> Mebibytes {
 
 #[cfg(test)]
 mod tests {
+    use rms_api::desired::LaunchNode;
+    use rms_model::Grant;
+
     use super::*;
+    use crate::order::tests::node;
 
     #[test]
     fn a_declared_topology_is_accounted_but_not_applied() {
@@ -130,6 +141,27 @@ mod tests {
         assert_eq!((topology.inventory.sockets, topology.inventory.cpus), (2, 48));
         assert!(!topology.is_masked);
         assert!(topology.inventory.memory > Mebibytes(16), "{topology:?}");
+    }
+
+    #[test]
+    fn a_core_that_is_offline_moves_the_borders_of_its_package_and_of_those_behind() {
+        let tree = sysfs::tests::fixture();
+        std::fs::write(tree.path().join("devices/system/cpu/online"), "0-1,4-7\n").expect("ours");
+        let machine = sysfs::read(tree.path(), None).expect("readable");
+        let topology = of_machine(machine.clone(), &Wishes::default());
+        let inventory = &topology.inventory;
+        assert_eq!(inventory.packages().collect::<Vec<_>>(), [0..1, 1..3]);
+        assert_eq!(inventory.domains().collect::<Vec<_>>(), [0..1, 1..3]);
+        // What the server takes for one package is one.
+        let packages = inventory.packages().map(|cores| {
+            let grant = Some(Grant { cores: cores.collect(), ..Grant::default() });
+            topology.cores.by_package(&LaunchNode { grant, cpus: 6, ..node("n1") }, false)
+        });
+        assert_eq!(packages.collect::<Vec<_>>(), [[vec![0, 1]], [vec![4, 5, 6, 7]]]);
+
+        let declared = Declared::parse("pack:2 core:3").ok();
+        let declared = of_machine(machine, &Wishes { declared, ..Wishes::default() });
+        assert_eq!(declared.inventory.packages().collect::<Vec<_>>(), [0..3, 3..6]);
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub struct Machine {
     pub cores: Vec<Vec<u32>>,
     /// Of each core, counted from 0.
     pub packages: Vec<u32>,
+    /// How many of the cores each package has, and each NUMA node in a package.
+    pub package_cores: Vec<u32>,
+    pub domain_cores: Vec<u32>,
     pub cpus: CpuSet,
 }
 
@@ -61,8 +64,18 @@ pub fn read(root: &Path, allowed: Option<&CpuSet>) -> Result<Machine, SysfsError
     let n_numa_nodes = (numa_nodes.len() as u32).max(1);
     let package = |socket: &i64| sockets.range(..socket).count() as u32;
     let packages = cores.keys().map(|(socket, ..)| package(socket)).collect();
-    let cores = cores.into_values().collect();
-    Ok(Machine { packages, sockets: sockets.len() as u32, numa_nodes: n_numa_nodes, cores, cpus })
+    let places: Vec<_> = cores.keys().map(|(socket, numa_node, ..)| (*socket, *numa_node)).collect();
+    let package_cores = places.chunk_by(|one, next| one.0 == next.0).map(|cores| cores.len() as u32).collect();
+    let domain_cores = places.chunk_by(PartialEq::eq).map(|cores| cores.len() as u32).collect();
+    Ok(Machine {
+        sockets: sockets.len() as u32,
+        numa_nodes: n_numa_nodes,
+        cores: cores.into_values().collect(),
+        packages,
+        package_cores,
+        domain_cores,
+        cpus,
+    })
 }
 
 /// NUMA nodes that have at least one of the CPUs, with all of theirs; a kernel without NUMA names none.
@@ -86,11 +99,11 @@ fn read_number(path: &Path) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Two sockets of two cores of two CPUs each, one NUMA node a socket; CPU 7 is offline.
-    fn fixture() -> tempfile::TempDir {
+    pub fn fixture() -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a directory");
         let put = |path: &str, text: &str| {
             let path = dir.path().join("devices/system").join(path);
@@ -132,6 +145,16 @@ mod tests {
         put("node/node2/cpulist", "1,3,5,7\n");
         let machine = read(dir.path(), None).expect("readable");
         assert_eq!(machine.cores, [vec![2, 6], vec![0, 4], vec![1, 5], vec![3]]);
+        assert_eq!((machine.package_cores, machine.domain_cores), (vec![2, 2], vec![1, 1, 2]));
+    }
+
+    #[test]
+    fn a_numa_node_over_two_packages_counts_in_both() {
+        let dir = fixture();
+        std::fs::remove_dir_all(dir.path().join("devices/system/node/node1")).expect("it is there");
+        std::fs::write(dir.path().join("devices/system/node/node0/cpulist"), "0-7\n").expect("a file");
+        let machine = read(dir.path(), None).expect("readable");
+        assert_eq!((machine.numa_nodes, machine.domain_cores), (1, vec![2, 2]));
     }
 
     #[test]

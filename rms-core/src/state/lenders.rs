@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use rms_model::{ClusterId, Inventory, JobId, JobSpec, NodeId, Request};
 
@@ -115,7 +116,8 @@ pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, inventory: &Inventory) -
         least => least.max(n_tasks),
     };
     // Of a package of which it has fewer it keeps fewer: `share::lend` finds at least what this leaves.
-    let of_packages = spec.resources.cores_per_package.min(inventory.cores_per_package()) * inventory.sockets;
+    let of_package = |cores: Range<u32>| spec.resources.cores_per_package.min(cores.end - cores.start);
+    let of_packages: u32 = inventory.packages().map(of_package).sum();
     cpus.div_ceil(threads_of_core(spec, inventory)).max(of_packages).max(1)
 }
 

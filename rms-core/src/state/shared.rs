@@ -1,6 +1,7 @@
 //! The nodes of clusters that are shared by cores: what is free of each now, and who holds how much of it until when.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use rms_model::{
@@ -237,27 +238,12 @@ fn alike(last: &mut Arc<Piece>, piece: Piece) -> Arc<Piece> {
 /// So many cores of a node that are not taken: in the fullest NUMA domain that has room, else in the fullest package,
 /// else in neighbouring ones.
 fn pick_cores(taken: &Indices, wanted: u32, inventory: &Inventory) -> Indices {
-    let free = |domain: u32, n_domains: u32| {
-        let (first, end) = bounds(domain, n_domains, inventory.cores);
-        (first..end).filter(|core| !taken.contains(*core)).collect::<Vec<u32>>()
-    };
-    for n_domains in [inventory.numa_nodes, inventory.sockets] {
-        let domains = (0..n_domains).map(|domain| free(domain, n_domains));
-        let enough = domains.filter(|cores| cores.len() >= wanted as usize);
-        if let Some(fullest) = enough.min_by_key(Vec::len) {
-            return fullest.into_iter().take(wanted as usize).collect();
-        }
-    }
-    free(0, 1).into_iter().take(wanted as usize).collect()
-}
-
-/// The first core of a domain, and the one behind its last: domains are as large as each other, the first ones having
-/// one more where that does not divide.
-fn bounds(domain: u32, n_domains: u32, n_cores: u32) -> (u32, u32) {
-    let n_domains = n_domains.max(1);
-    let (least, n_with_more) = (n_cores / n_domains, n_cores % n_domains);
-    let first = |domain: u32| domain * least + domain.min(n_with_more);
-    (first(domain), first(domain + 1))
+    let free = |cores: Range<u32>| cores.filter(|core| !taken.contains(*core)).collect::<Vec<u32>>();
+    let has_room = |cores: &Vec<u32>| cores.len() >= wanted as usize;
+    let of_domain = inventory.domains().map(free).filter(has_room).min_by_key(Vec::len);
+    let of_package = || inventory.packages().map(free).filter(has_room).min_by_key(Vec::len);
+    let cores = of_domain.or_else(of_package).unwrap_or_else(|| free(0..inventory.cores));
+    cores.into_iter().take(wanted as usize).collect()
 }
 
 /// Kinds are numbered in the order in which they came.
@@ -617,7 +603,17 @@ mod tests {
 
     #[test]
     fn domains_that_do_not_divide_the_cores_are_told_apart() {
-        assert_eq!((0..3).map(|domain| bounds(domain, 3, 10)).collect::<Vec<_>>(), [(0, 4), (4, 7), (7, 10)]);
         assert_eq!(picked(&[0, 4], 2, &node(3, 3, 10)), "5-6");
+    }
+
+    #[test]
+    fn cores_come_from_one_domain_and_one_package_also_where_these_are_not_equal() {
+        // Packages of 3 and 8 cores, the second of two domains.
+        let inventory = node(2, 3, 11).with_parts(vec![3, 8], vec![3, 4, 4]);
+        assert_eq!(picked(&[0], 2, &inventory), "1-2");
+        assert_eq!(picked(&[0], 3, &inventory), "3-5");
+        assert_eq!(picked(&[0, 3], 4, &inventory), "7-10");
+        assert_eq!(picked(&[3, 7], 5, &inventory), "4-6,8-9");
+        assert_eq!(picked(&[3, 7], 7, &inventory), "0-2,4-6,8");
     }
 }

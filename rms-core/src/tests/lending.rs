@@ -134,6 +134,33 @@ fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
 }
 
 #[test]
+fn a_job_keeps_cores_of_each_package_also_where_one_is_smaller() {
+    let mut world = World::new();
+    world.set("allocation", "cores");
+    world.set("policy", "slowdown");
+    // One core, and five.
+    let inventory = Inventory { sockets: 2, numa_nodes: 2, cores: 6, cpus: 6, ..Inventory::default() };
+    world.joins("n1", inventory.with_parts(vec![1, 5], vec![1, 5]), Vec::new());
+    let mut asks = |wall: i64, of_package: u32| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(wall)) }];
+            submission.resources.share = true;
+            submission.resources.cores_per_package = of_package;
+        })
+    };
+    let (owner, guest) = (asks(60, 2), asks(10, 0));
+    let cores = (cores_on_first(&world, owner), cores_on_first(&world, guest));
+    assert_eq!(cores, ("0-2".to_owned(), "3-5".to_owned()), "half of the node, but neither 0 nor 1 and 2");
+
+    let mut submission = world.submission();
+    submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(1)) }];
+    (submission.resources.share, submission.resources.cores_per_package) = (true, 6);
+    let user = Identity::new(Role::User, "ann").expect("a plain name");
+    let refused = world.ask_as(user, Call::Submit(Box::new(submission)));
+    assert_eq!(refused.err(), Some(Refusal::PackageTooSmall { wanted: 6, largest: 5 }));
+}
+
+#[test]
 fn who_would_keep_more_than_there_is_is_refused() {
     let mut world = lending("cores", 1);
     let mut refusal = |cpus: u32, cores: u32| {

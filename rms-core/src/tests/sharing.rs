@@ -93,6 +93,17 @@ fn jobs_share_a_node_each_with_cores_of_its_own() {
 }
 
 #[test]
+fn jobs_stay_in_one_package_also_where_these_are_not_equal() {
+    let mut world = World::new();
+    world.set("allocation", "cores");
+    let node = Inventory { sockets: 2, numa_nodes: 2, cores: 8, cpus: 8, ..Inventory::default() };
+    world.joins("n1", node.with_parts(vec![3, 5], vec![3, 5]), Vec::new());
+    let jobs: Vec<JobId> = [2, 4, 1, 1].map(|cores| world.asks(Ask { cores, ..PLAIN })).to_vec();
+    let parts: Vec<_> = jobs.iter().map(|job| world.cores_of(*job).join(" ")).collect();
+    assert_eq!(parts, ["n1:0-1", "n1:3-6", "n1:2", "n1:7"]);
+}
+
+#[test]
 fn memory_and_devices_are_given_once_too() {
     let mut world = shared(&[(8, 2), (8, 0)]);
     let first = world.asks(Ask { memory: 6000, ..PLAIN });

@@ -282,6 +282,8 @@ fn inventory() -> Inventory {
         devices: Devices::default(),
         scratch: Mebibytes(0),
         unenforced: BTreeSet::new(),
+        package_cores: Vec::new(),
+        domain_cores: Vec::new(),
     }
 }
 

@@ -268,6 +268,12 @@ pub fn roomy() -> AgentHello {
     AgentHello { inventory: Inventory { scratch: Mebibytes(500_000), ..hello.inventory }, ..hello }
 }
 
+/// Of a node whose packages have not as many cores as each other.
+pub fn uneven() -> AgentHello {
+    let hello = domain::hello();
+    AgentHello { inventory: hello.inventory.with_parts(vec![13, 11], vec![6, 7, 11]), ..hello }
+}
+
 /// Of a node that can start nothing.
 pub fn troubled() -> AgentHello {
     AgentHello { trouble: Some("its spool is full".to_owned()), ..domain::hello() }
