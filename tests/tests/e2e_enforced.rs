@@ -176,6 +176,44 @@ fn no_program_opens_the_devices_of_other_jobs() {
 }
 
 #[test]
+fn with_control_groups_of_version_2_a_program_in_the_kernel_closes_the_devices_of_other_jobs() {
+    let mut deployment = deployment(&["--topology", "core:8", "--cgroup", "v2"]);
+    let Some(files) = device_files(deployment.path()) else { return };
+    let [one, two, three] = files.each_ref().map(|file| file.display());
+    declare(&mut deployment, &format!("gpu = [\"{one}\", \"{two}\", \"{three}\"]"));
+    let log = wait_until("the agent", SOON, || Some(deployment.log_text("a1")).filter(|log| log.contains("starting")));
+    if let Some(refused) = log.lines().find(|line| line.contains("refuses the program") || line.contains("mounted")) {
+        eprintln!("skipped: {refused}");
+        return;
+    }
+    wait_until("the node's devices", SOON, || (node(&deployment)["devices"]["gpu"] == 3).then_some(()));
+    let unenforced = node(&deployment)["unenforced"].to_string();
+    assert!(!unenforced.contains("devices"), "{unenforced}");
+    let lines = tries(&files);
+    // It looks again when it was told that what it has has changed.
+    let again = format!("{lines}\nmv first.draft first.was; exec > first.draft 2>&1\ntouch up\n");
+    let again = format!("{again}while [ ! -e changed ]; do sleep 0.05; done\n{lines}");
+    let first = submit(&deployment, "first", &["--gpus-per-node", "2"], &again);
+    wait_until("the first job", SOON, || deployment.path().join("up").exists().then_some(()));
+    let was = fs::read_to_string(deployment.path().join("first.was")).expect("written");
+    assert_eq!(was, "open\nopen\nclosed\n0,1/0,1/0,1\n");
+    // Its supervisor outlives the agent, and replaces the program.
+    deployment.kill_agent("a1");
+    deployment.restart_agent("a1");
+    let shrunk = deployment.rms(&["negotiate", &first.to_string(), "--shrink-gres", "gpu:1"]).ok().stdout;
+    assert_eq!(shrunk, "1 gpu a node fewer\n");
+    let second = submit(&deployment, "second", &["--gpus-per-node", "1"], &lines);
+    let open = said(&deployment, "second")[..3].iter().position(|line| line == "open").expect("it has one");
+    fs::write(deployment.path().join("changed"), "").expect("written");
+    let first_has = said(&deployment, "first")[..3].to_vec();
+    assert_eq!(first_has.iter().filter(|line| *line == "open").count(), 1, "{first_has:?}, {open}");
+    assert_eq!(first_has[open], "closed", "{first_has:?}");
+    for (name, job) in [("first", first), ("second", second)] {
+        assert_eq!(release(&deployment, name, job)["outcome"]["word"], "completed");
+    }
+}
+
+#[test]
 fn a_device_that_vanishes_drains_its_node_and_harms_nobody() {
     let mut deployment = deployment(&["--topology", "core:8"]);
     let Some(files) = device_files(deployment.path()) else { return };
