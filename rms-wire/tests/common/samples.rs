@@ -114,8 +114,8 @@ fn of_agents() -> Vec<Sample> {
     to_server.push(ToServer::Hello(later::lax()));
     to_server.push(ToServer::Hello(later::roomy()));
     to_server.push(ToServer::Hello(later::troubled()));
-    to_server.push(ToServer::Hello(later::uneven()));
     to_server.push(ToServer::Serves { kinds: vec![14] });
+    to_server.push(ToServer::Hello(later::uneven()));
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {
