@@ -215,7 +215,8 @@ impl Rms {
         let is_due = self.context.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.context.end_unwanted_ghosts(now, step);
-            self.jobs().pass(now, step);
+            let by_nodes = self.negotiations().cost_by_nodes(now);
+            self.jobs().pass(now, step, by_nodes);
             self.negotiations().serve_waiting(now, step);
             self.negotiations().seek_changes(now, step);
         }

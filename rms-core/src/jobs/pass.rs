@@ -6,15 +6,17 @@ use rms_model::{JobId, Policy, Span, Time};
 use super::Jobs;
 use crate::effect::Effect;
 use crate::plan::Placed;
+use crate::plan::slowdown::Fraction;
 use crate::state::fact::Fact;
 use crate::state::job::Promise;
 use crate::state::node::Node;
 use crate::step::Step;
 
 impl Jobs<'_> {
-    pub(crate) fn pass(&mut self, now: Time, step: &mut Step) {
+    /// `by_nodes`: what it would add to the slowdowns of others if they gave nodes back to this job.
+    pub(crate) fn pass(&mut self, now: Time, step: &mut Step, by_nodes: Option<(JobId, Fraction)>) {
         if self.state().settings().policy == Policy::Slowdown {
-            self.share_nodes(now, step);
+            self.share_nodes(now, step, by_nodes);
         }
         let (plan, changes) = self.context.pass(now);
         let is_promised = self.state().settings().policy == Policy::Conservative;

@@ -6,6 +6,7 @@ use rms_model::sharing::asked;
 use rms_model::{CoreShare, Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Span, Time};
 
 use super::Jobs;
+use crate::plan::slowdown::Fraction;
 use crate::plan::{self, Inside, Lent, Placed};
 use crate::share;
 use crate::state::fact::Fact;
@@ -58,8 +59,8 @@ impl Jobs<'_> {
 
     /// 004, Listing 1: whoever has to wait is looked for mates right after his static trial, before the next in the queue is
     /// looked at; and once somebody has begun inside others, everybody is tried again.
-    pub(super) fn share_nodes(&mut self, now: Time, step: &mut Step) {
-        let mut round = plan::Round::new(self.state());
+    pub(super) fn share_nodes(&mut self, now: Time, step: &mut Step, by_nodes: Option<(JobId, Fraction)>) {
+        let mut round = plan::Round::new(self.state(), by_nodes);
         let mut has_started = false;
         loop {
             let (plan, inside) = plan::plan_sharing(self.state(), now, &mut round);

@@ -4,15 +4,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Direction, Item, NegotiationId, Phase, Quantity, Reason, Resource, SetRule, Side};
-use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRule, Time};
+use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Policy, Request, ShrinkRule, Span, Time};
 
 use super::Negotiations;
 use super::open::Changeable;
 use super::open::Wanted;
 use super::policy::{Candidate, Change, Occasion, nodes_to_leave, shrinks};
+use crate::plan::slowdown::Fraction;
 use crate::plan::{self, Gain, Loss, Placed, Plan, meets};
 use crate::state::constraint_of;
 use crate::state::negotiations::{Negotiation, promise_end};
+use crate::state::sharing::millis;
 use crate::step::Step;
 
 /// What a job lacks on one cluster to start now in one of its sizes.
@@ -23,6 +25,14 @@ struct Lack {
     nodes: u32,
     /// Of nodes that are on their way.
     coming: u32,
+    /// For how long it would run.
+    wall: Span,
+}
+
+/// What lets a job start that waits: unanswered offers that are taken back, and nodes that are asked for.
+struct Room {
+    withdrawn: Vec<(JobId, NegotiationId, usize)>,
+    asked: Vec<Change>,
 }
 
 /// What is to be given back so that a growth can be had.
@@ -46,30 +56,57 @@ impl Negotiations<'_> {
     /// After a pass: nodes are asked for, where that lets the first waiting job start. Returns the clusters where nodes
     /// come together for it, which are not to be given away before it has them.
     pub(super) fn make_room(&mut self, now: Time, step: &mut Step) -> BTreeSet<ClusterId> {
-        let rule = self.context.state().settings().shrink_for;
-        if rule == ShrinkRule::Never || self.context.state().n_queued() == 0 {
-            return BTreeSet::new();
-        }
-        let plan = self.context.estimates(now);
-        let Some((head, estimate)) = first_waiting(&plan) else { return BTreeSet::new() };
-        // What is free as soon as an answer could come needs nobody to shrink.
-        if estimate <= now + self.context.state().settings().offer_valid {
-            return BTreeSet::new();
-        }
-        let spec = self.context.state().jobs()[&head].spec.clone();
-        let mut lacks: Vec<Lack> = spec.options.iter().filter_map(|request| self.lack(&plan, &spec, request)).collect();
-        lacks.sort_by_key(|lack| (lack.nodes, lack.cluster));
+        let Some((head, lacks)) = self.first_lacks(now) else { return BTreeSet::new() };
         let gathering = lacks.iter().filter(|lack| lack.coming > 0).map(|lack| lack.cluster);
         let mut gathering: BTreeSet<ClusterId> = gathering.collect();
         // The least change that lets it start; what is on its way already may be enough.
         for lack in lacks {
-            let is_enough = lack.nodes == 0 || self.ask_for(now, step, head, lack, rule);
+            let is_enough = lack.nodes == 0 || self.ask_for(now, step, head, lack);
             if is_enough {
                 gathering.insert(lack.cluster);
                 break;
             }
         }
         gathering
+    }
+
+    /// The first job that waits, for nodes that are not free as soon as an answer could come, and what it lacks for each of
+    /// its sizes, the least first. `None` also where nobody is asked to shrink for it.
+    fn first_lacks(&mut self, now: Time) -> Option<(JobId, Vec<Lack>)> {
+        let state = self.context.state();
+        if state.settings().shrink_for == ShrinkRule::Never || state.n_queued() == 0 {
+            return None;
+        }
+        let plan = self.context.estimates(now);
+        let (head, estimate) = first_waiting(&plan)?;
+        let state = self.context.state();
+        if estimate <= now + state.settings().offer_valid {
+            return None;
+        }
+        let spec = &state.jobs()[&head].spec;
+        let mut lacks: Vec<Lack> = spec.options.iter().filter_map(|request| self.lack(&plan, spec, request)).collect();
+        lacks.sort_by_key(|lack| (lack.nodes, lack.cluster));
+        Some((head, lacks))
+    }
+
+    /// Before a pass that may let the first waiting job begin inside others (004): what it would add to the slowdowns of
+    /// those who gave nodes back for it instead; nothing, if they do already.
+    pub(crate) fn cost_by_nodes(&mut self, now: Time) -> Option<(JobId, Fraction)> {
+        if self.context.state().settings().policy != Policy::Slowdown || !self.has_changeable() {
+            return None;
+        }
+        let (head, lacks) = self.first_lacks(now)?;
+        let cost = |lack: Lack| match lack.nodes {
+            0 => Some(Fraction::ZERO),
+            _ => self.room_for(now, head, lack)?.asked.iter().try_fold(Fraction::ZERO, |sum, change| {
+                let started = self.context.state().jobs()[&change.job].started()?;
+                // What it does not get done meanwhile takes it so much longer afterwards.
+                let lost = millis(lack.wall).saturating_mul(change.nodes.into());
+                let whole = millis(started.requested()).saturating_mul(started.nodes.len() as u64);
+                sum.plus(Fraction::new(lost.into(), whole.into())?)
+            }),
+        };
+        Some((head, lacks.into_iter().find_map(cost)?))
     }
 
     /// What a job lacks for one of its sizes; nothing can be said of sizes on several clusters, nor where applications
@@ -91,7 +128,8 @@ impl Negotiations<'_> {
             None => self.context.state().free(*cluster).filter(is_right).count() as u32,
         };
         let coming = self.coming(*cluster).filter(is_right).count() as u32 + self.n_asked(*cluster);
-        Some(Lack { cluster: *cluster, nodes: wanted.saturating_sub(n_free).saturating_sub(coming), coming })
+        let nodes = wanted.saturating_sub(n_free).saturating_sub(coming);
+        Some(Lack { cluster: *cluster, nodes, coming, wall: request.wall })
     }
 
     /// Nodes that applications are leaving, or have left a moment ago.
@@ -142,21 +180,36 @@ impl Negotiations<'_> {
         })
     }
 
-    /// Takes back offers that nobody has answered, where the setting lets it, or asks for nodes. Other offers are held
-    /// for their time: it is soon known what becomes of them, so nobody is asked for as many meanwhile. False if there are
-    /// not enough.
-    fn ask_for(&mut self, now: Time, step: &mut Step, head: JobId, lack: Lack, rule: ShrinkRule) -> bool {
+    /// Takes back offers that nobody has answered, where the setting lets it, or asks for nodes. False if there are not
+    /// enough.
+    fn ask_for(&mut self, now: Time, step: &mut Step, head: JobId, lack: Lack) -> bool {
+        let Some(Room { withdrawn, asked }) = self.room_for(now, head, lack) else { return false };
+        for (job, id, _) in withdrawn {
+            self.withdraw(now, step, job, id, Reason::Recalled);
+            // It has declined nothing.
+            self.negotiators.refusals.note(job, Direction::Grow, 0, now);
+        }
+        for Change { job, nodes } in asked {
+            self.ask_for_all(now, step, (job, lack.cluster), nodes);
+        }
+        true
+    }
+
+    /// Offers that cannot be taken back are held for their time: it is soon known what becomes of them, so nobody is asked
+    /// for as many meanwhile. `None` if there is not enough.
+    fn room_for(&self, now: Time, head: JobId, lack: Lack) -> Option<Room> {
+        let state = self.context.state();
         let offered = self.unanswered_offers(lack.cluster);
         let n_offered: usize = offered.iter().map(|(_, _, nodes)| nodes).sum();
         let victims = self.changeable(now, lack.cluster, Direction::Shrink);
-        let occasion = Occasion::Waiting { priority: self.context.state().jobs()[&head].spec.priority };
+        let occasion = Occasion::Waiting { priority: state.jobs()[&head].spec.priority };
         let candidates: Vec<Candidate<'_>> = victims.iter().map(Changeable::as_candidate).collect();
         let missing = lack.nodes.saturating_sub(n_offered as u32);
-        let Some(asked) = shrinks(missing, occasion, &candidates, rule) else { return false };
-        let recall = self.context.state().settings().offer_recall;
-        let may_recall = |job: &JobId| occasion.may_disturb(recall, self.context.state().jobs()[job].spec.priority);
+        let asked = shrinks(missing, occasion, &candidates, state.settings().shrink_for)?;
+        let recall = state.settings().offer_recall;
+        let may_recall = |job: &JobId| occasion.may_disturb(recall, state.jobs()[job].spec.priority);
         let mut n_back = 0;
-        let withdrawn: Vec<_> = offered
+        let withdrawn = offered
             .iter()
             .filter(|(job, ..)| may_recall(job))
             .take_while(|(_, _, nodes)| {
@@ -173,18 +226,7 @@ impl Negotiations<'_> {
         }));
         losses.extend(asked.iter().filter_map(|change| self.loss(change.job, lack.cluster, change.nodes)));
         // The nodes may not be all that it waits for.
-        if !plan::starts_after(self.context.state(), now, head, &losses) {
-            return false;
-        }
-        for (job, id, _) in withdrawn {
-            self.withdraw(now, step, job, id, Reason::Recalled);
-            // It has declined nothing.
-            self.negotiators.refusals.note(job, Direction::Grow, 0, now);
-        }
-        for Change { job, nodes } in asked {
-            self.ask_for_all(now, step, (job, lack.cluster), nodes);
-        }
-        true
+        plan::starts_after(state, now, head, &losses).then_some(Room { withdrawn, asked })
     }
 
     /// Asks for so many nodes or none: fewer would be given in vain.

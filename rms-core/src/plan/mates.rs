@@ -12,7 +12,6 @@ use super::ledger::meets;
 use super::pass::{Pass, Taken};
 use super::slowdown::{Fraction, Mate, Wanted, select_valid, sums};
 use super::{Placed, Placement};
-use crate::state::job::Started;
 use crate::state::node::Node;
 use crate::state::sharing::{millis, whole_seconds};
 use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, cores_of_task, least_cores};
@@ -78,17 +77,14 @@ fn percentile(state: &State, percent: usize) -> Fraction {
 /// Of each running job how long it will have been in the system at its limit, and what it asked for.
 fn running(state: &State) -> impl Iterator<Item = (Span, Span)> {
     let started = state.holding().filter_map(|(_, entry)| Some((entry, entry.started()?)));
-    started.map(|(entry, started)| ((started.at + started.request.wall).since(entry.submitted), requested(started)))
-}
-
-/// What it asked for, whatever its limit has become.
-fn requested(started: &Started) -> Span {
-    started.work_at(started.at, 0).0
+    started.map(|(entry, started)| ((started.at + started.request.wall).since(entry.submitted), started.requested()))
 }
 
 /// What the passes of one instant have in common: once somebody has begun inside others, there is another one.
 pub(crate) struct Round {
     cut_offs: CutOffs,
+    /// Who waits for nodes that others could give back, and what that would add to their slowdowns.
+    by_nodes: Option<(JobId, Fraction)>,
     /// For whom nobody was found.
     in_vain: BTreeMap<JobId, InVain>,
     /// Jobs that could lend, and have started at this instant.
@@ -107,8 +103,20 @@ struct InVain {
 }
 
 impl Round {
-    pub(crate) fn new(state: &State) -> Round {
-        Round { cut_offs: cut_offs(state), in_vain: BTreeMap::new(), n_started: 0, is_early: Cell::new(false) }
+    pub(crate) fn new(state: &State, by_nodes: Option<(JobId, Fraction)>) -> Round {
+        let (cut_offs, in_vain) = (cut_offs(state), BTreeMap::new());
+        Round { cut_offs, by_nodes, in_vain, n_started: 0, is_early: Cell::new(false) }
+    }
+
+    /// Is less lost if others give nodes back to it than if it begins inside these?
+    fn is_cheaper_by_nodes(&self, guest: Guest<'_>, took: Span, mates: &[&Candidate<'_>]) -> bool {
+        let Some((_, cost)) = self.by_nodes.filter(|(job, _)| *job == guest.job) else { return false };
+        let wall = i128::from(millis(guest.request.wall));
+        // It has less by itself, and each mate gets its time more (004, eq. 4).
+        let own = Fraction::new(i128::from(millis(took)) - wall, wall.max(1));
+        let added = own
+            .and_then(|own| mates.iter().try_fold(own, |sum, mate| sum.plus(Fraction::new(wall, mate.requested())?)));
+        added.is_some_and(|added| cost < added)
     }
 
     /// May another look find mates among those that have started? Then everybody is looked for anew.
@@ -357,7 +365,12 @@ impl<'a> Mates<'a> {
             let best = select_valid(&mates, wanted, is_valid)?;
             let chosen = offered(best.first()?);
             let (work, rate) = self.pace(guest, &chosen.iter().map(|(_, offer)| offer).collect::<Vec<_>>());
-            let free = self.beside_mates(guest, (*cluster, n_free), whole_seconds(work, rate), taken, pass)?;
+            let took = whole_seconds(work, rate);
+            let inside: Vec<&Candidate<'_>> = chosen.iter().map(|(candidate, _)| *candidate).collect();
+            if self.round.is_cheaper_by_nodes(guest, took, &inside) {
+                return None;
+            }
+            let free = self.beside_mates(guest, (*cluster, n_free), took, taken, pass)?;
             let mut lent: Vec<Lent> = chosen.iter().flat_map(|(candidate, _)| self.lent(candidate, guest)).collect();
             lent.sort_by_key(|lent| lent.node);
             Some(Inside { job: guest.job, request: guest.request.clone(), lent, free })

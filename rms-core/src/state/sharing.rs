@@ -141,6 +141,11 @@ impl Started {
         }
     }
 
+    /// The wall time that it asked for, whatever its limit has become.
+    pub(crate) fn requested(&self) -> Span {
+        self.work_at(self.at, 0).0
+    }
+
     /// Does it lend or borrow cores?
     pub(crate) fn is_sharing(&self) -> bool {
         self.sharing.as_ref().is_some_and(|sharing| sharing.is_active())

@@ -341,3 +341,39 @@ fn stages_at_fixed_times_are_slowed_by_nobody() {
     let refusal = scene.call(Call::Submit(Box::new(submission))).expect_err("it cannot be").to_string();
     assert!(refusal.contains("the times of its stages") && refusal.contains("--malleable"), "{refusal}");
 }
+
+#[test]
+fn nodes_are_asked_for_where_that_adds_less_to_slowdowns_than_lent_cores() {
+    for is_willing in [true, false] {
+        let mut scene = sharing(4);
+        scene.set("shrink_for", "queue");
+        let mate = scene.submit_sharing(1, HOUR, None);
+        let giver = scene.submit(3, HOUR, by_itself(1, 3));
+        scene.attach(giver).expect("it may");
+        // A third of ten minutes more for an hour, or ten minutes more for an hour and for ten minutes.
+        let guest = scene.submit_sharing(1, Span::from_mins(10), None);
+        let asked = scene.app_hears(giver, Direction::Shrink).expect("it is asked");
+        scene.after(Span::from_secs(1));
+        assert!(!scene.lends(mate) && !scene.is_started(guest), "it has not answered");
+        let answer = if is_willing { Action::Accept } else { Action::Reject(Reason::Declined) };
+        scene.app_acts(giver, asked, answer);
+        scene.after(Span::from_secs(1));
+        assert_eq!(scene.lends(mate), !is_willing);
+        assert!(is_willing || scene.is_started(guest), "others are not waited for any longer");
+        scene.is_durable();
+    }
+}
+
+#[test]
+fn cores_are_lent_where_that_adds_less_to_slowdowns_than_nodes_given_back() {
+    let mut scene = sharing(4);
+    scene.set("shrink_for", "queue");
+    scene.set("sharing_factor", "0.75");
+    let mate = scene.submit_sharing(1, Span::from_hours(10), None);
+    let giver = scene.submit(3, Span::from_mins(15), by_itself(1, 3));
+    scene.attach(giver).expect("it may");
+    // A third of 20 minutes more for 15, or 20 minutes more for ten hours and a third of 20 for 20.
+    let guest = scene.submit_sharing(1, Span::from_mins(20), None);
+    assert_eq!((scene.app_hears(giver, Direction::Shrink), scene.lends(mate)), (None, true));
+    assert!(scene.is_started(guest));
+}
