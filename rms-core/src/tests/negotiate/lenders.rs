@@ -200,6 +200,20 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         let more = scene.ask(owner, ask(of_cores(), Direction::Grow, 2, Span::ZERO));
         assert!(scene.is_ready(more), "{allocation}");
         assert_eq!(scene.has_cores(owner), [4], "{allocation}");
+        let guest = scene.submit_sharing(1, Span::from_mins(5), None);
+        assert!(scene.lends(owner), "{allocation}");
+        scene.is_done(guest);
+        assert_eq!(scene.limit(owner), HOUR, "{allocation}");
+
+        // One that has failed is ordered back.
+        scene.deafen(&["n1"]);
+        let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
+        scene.after(Span::from_mins(11));
+        assert!(matches!(scene.outcome(fewer), Some(AskOutcome::Failed { reason: Reason::Overdue, .. })));
+        let guest = scene.submit_sharing(1, Span::from_mins(5), None);
+        assert!(!scene.lends(owner), "{allocation}: its processes may keep to fewer");
+        scene.hear_again(&["n1"]);
+        assert!(scene.lends(owner) && scene.is_started(guest), "{allocation}");
         scene.is_durable();
     }
 }
@@ -275,7 +289,7 @@ fn a_change_of_size_between_two_guests_changes_no_limit() {
     let fewer = scene.ask(owner, ask(of_nodes(), Direction::Shrink, 1, Span::ZERO));
     scene.attach(owner).expect("it may");
     assert!(scene.outcome(fewer).is_some(), "{:?}", scene.refusal(fewer));
-    scene.submit(1, HOUR, None);
+    let blocker = scene.submit(1, HOUR, None);
     assert_eq!((scene.held(owner).len(), scene.limit(owner)), (1, Span::from_mins(61)));
     scene.after(Span::from_mins(9));
     let guest = scene.submit_sharing(1, Span::from_mins(10), None);
@@ -292,6 +306,18 @@ fn a_change_of_size_between_two_guests_changes_no_limit() {
     let more = scene.ask(owner, ask(Asked::Time, Direction::Grow, 60_000, Span::ZERO));
     assert!(scene.is_ready(more));
     assert_eq!(scene.limit(owner), Span::from_mins(67));
+    let lends_and_has_back = |scene: &mut Scene, n_nodes: u32| {
+        let guest = scene.submit_sharing(n_nodes, Span::from_mins(10), None);
+        assert!(scene.lends(owner));
+        assert_eq!(scene.limit(owner), Span::from_mins(77), "with more time, or more nodes");
+        scene.is_done(guest);
+        assert_eq!(scene.limit(owner), Span::from_mins(67));
+    };
+    lends_and_has_back(&mut scene, 1);
+    scene.is_done(blocker);
+    let more = scene.ask(owner, ask(of_nodes(), Direction::Grow, 1, Span::ZERO));
+    assert!(scene.is_ready(more));
+    lends_and_has_back(&mut scene, 2);
     scene.is_durable();
 }
 
