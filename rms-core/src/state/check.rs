@@ -86,7 +86,10 @@ impl State {
             owner.is_some_and(|owner| owner.lent.get(node).is_some_and(|loan| loan.guest == job))
         };
         let is_sound = sharing.lent.iter().all(is_had) && sharing.mates.iter().all(is_lent);
-        entry.spec.resources.share && is_sound
+        // What it has left is its own and its guest's no more.
+        let held: BTreeSet<NodeId> = entry.held().collect();
+        let are_held = sharing.lent.keys().chain(sharing.mates.keys()).all(|node| held.contains(node));
+        entry.spec.resources.share && is_sound && are_held
     }
 
     /// # Errors

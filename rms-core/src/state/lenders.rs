@@ -43,7 +43,7 @@ impl Lender {
         let Phase::Started(started) = &entry.phase else { return None };
         // What it has changes otherwise while nodes or cores come and go.
         let is_steady = entry.spec.evolving.is_none()
-            && started.evolved.as_ref().is_none_or(|evolved| evolved.is_steady() && evolved.departing.is_empty())
+            && started.evolved.as_ref().is_none_or(|evolved| evolved.is_steady())
             && !started.awaits_agents();
         let is_bare = started.ending.is_none()
             && is_steady

@@ -1,6 +1,7 @@
 //! Malleable jobs that share their CPUs: they negotiate, or lend and borrow, one after the other (004).
 
 use negotiation::Reason;
+use rms_api::call::Select;
 use rms_api::desired::AgentHello;
 use rms_model::{Evolving, Expansion, Malleable, Mebibytes, OnResize, Sizes, Span};
 
@@ -76,6 +77,7 @@ fn who_lends_or_borrows_negotiates_about_nothing_until_that_is_over() {
         let mut scene = sharing(3);
         scene.set("allocation", allocation);
         let owner = scene.submit_sharing(2, HOUR, by_itself(1, 3));
+        scene.attach(owner).expect("it may");
         let guest = scene.submit_sharing(2, Span::from_mins(10), by_itself(1, 3));
         assert_eq!((scene.has_cores(owner), scene.has_cores(guest)), (vec![2, 2], vec![2, 2]), "{allocation}");
         for job in [owner, guest] {
@@ -91,7 +93,6 @@ fn who_lends_or_borrows_negotiates_about_nothing_until_that_is_over() {
             }
         }
         // A process of its own hears the same, and the server asks it for nothing.
-        scene.attach(owner).expect("it may");
         let cpus = |scene: &mut Scene| {
             let holding = scene.app(owner).holding.clone().expect("it was told");
             holding.nodes.iter().map(|node| node.cpus).collect::<Vec<_>>()
@@ -138,10 +139,13 @@ fn nobody_lends_what_he_negotiates_about() {
     assert!(scene.is_ready(lent));
     let guest = scene.submit_sharing(3, Span::from_mins(5), None);
     assert!(!scene.is_started(guest));
+    scene.deafen(&["n3"]);
     scene.after(Span::from_mins(31));
     assert_eq!(scene.held(owner).len(), 2);
     assert!(!scene.is_started(guest), "two nodes are too few");
     let small = scene.submit_sharing(2, Span::from_mins(5), None);
+    assert!(!scene.lends(owner), "it has yet to leave the third");
+    scene.hear_again(&["n3"]);
     assert!(scene.is_started(small) && scene.lends(owner));
 }
 
@@ -181,6 +185,7 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         let first = scene.submit_sharing(1, Span::from_mins(5), None);
         assert!(scene.lends(owner));
         scene.is_done(first);
+        scene.after(Span::from_mins(10));
         scene.deafen(&["n1"]);
         let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
         let guest = scene.submit_sharing(1, Span::from_mins(5), None);
@@ -197,6 +202,10 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         let desired = scene.world.rms.context.desired(NodeId(1));
         let place = &desired.jobs[0].launch.nodes[0];
         assert_eq!((place.cpus, &place.grant), (2, &None), "as if it had never lent");
+        // With a fourth of the cores it would take no less time than if it waited.
+        let long = scene.submit_sharing(1, Span::from_mins(20), None);
+        assert!(!scene.lends(owner), "{allocation}");
+        scene.call(Call::Cancel { select: Select::Ids(vec![long]) }).expect("it waits");
         let more = scene.ask(owner, ask(of_cores(), Direction::Grow, 2, Span::ZERO));
         assert!(scene.is_ready(more), "{allocation}");
         assert_eq!(scene.has_cores(owner), [4], "{allocation}");
