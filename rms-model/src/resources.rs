@@ -199,10 +199,11 @@ mod tests {
         for sizes in [vec![], vec![9], vec![1, 1], vec![all, all], vec![0, 0, 0, 3, 9], vec![4; 9]] {
             for sockets in [0, 1, 4, 7, all] {
                 let node = Inventory { package_cores: sizes.clone(), ..node(sockets, 1, 4) };
-                let cores: Vec<u32> = node.packages().flatten().collect();
-                assert_eq!(cores, [0, 1, 2, 3], "{node:?}");
+                let packages: Vec<_> = node.packages().take(10).collect();
+                let cores: Vec<u32> = packages.iter().cloned().flatten().collect();
+                assert_eq!((cores.as_slice(), packages.len() < 10), (&[0, 1, 2, 3][..], true), "{node:?}");
             }
         }
-        assert_eq!(node(0, 0, 0).domains().collect::<Vec<_>>(), [0..0]);
+        assert_eq!(node(0, 0, 0).domains().flatten().count(), 0);
     }
 }
