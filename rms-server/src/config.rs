@@ -322,7 +322,7 @@ impl<'de> Deserialize<'de> for Scalar {
             type Value = Scalar;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a text in quotes or a whole number")
+                f.write_str("a text in quotes or a number")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
@@ -330,6 +330,10 @@ impl<'de> Deserialize<'de> for Scalar {
             }
 
             fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+                Ok(Scalar(number.to_string()))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
                 Ok(Scalar(number.to_string()))
             }
         }
@@ -367,12 +371,13 @@ mod tests {
 
     #[test]
     fn a_file_sets_what_it_names_and_leaves_the_rest() {
-        let source = "listen = '127.0.0.1:0'\n[settings]\nfair_start = '10s'\nqueue_depth = 50\nmax_wall = '1h'\n";
+        let source = "listen = '127.0.0.1:0'\n[settings]\nfair_start = '10s'\nqueue_depth = 50\nmax_wall = '1h'\nsharing_factor = 0.75\n";
         let config = parse("f", source).expect("a right file");
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 0)));
         assert_eq!(config.settings.fair_start, Span::from_secs(10));
         assert_eq!(config.settings.queue_depth, Depth::First(50));
         assert_eq!(config.settings.max_wall, Span::from_hours(1));
+        assert_eq!(config.settings.sharing.sharing_factor.to_string(), "0.75");
         assert_eq!(config.settings.kill_grace, Settings::default().kill_grace);
     }
 

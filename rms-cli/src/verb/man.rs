@@ -11,13 +11,14 @@ Examples:
   rms man /usr/local/share/man/man1
   man rms-submit")]
 pub struct Args {
-    /// Directory, which must exist
+    /// Directory; it is made if it does not exist
     #[arg(value_name = "DIR")]
     pages: PathBuf,
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    let written = clap_mangen::generate_to((context.command)(), &args.pages);
+    let made = std::fs::create_dir_all(&args.pages);
+    let written = made.and_then(|()| clap_mangen::generate_to((context.command)(), &args.pages));
     written.map_err(|error| Failure::io(format!("no pages can be written to {}", args.pages.display()), error))?;
     Ok(Exit::OK)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rms_api::audit::AuditEntry;
 use rms_api::desired::NodeExit;
 use rms_model::settings::SettingError;
+use rms_model::sharing::asked;
 use rms_model::token::TokenState;
 use rms_model::{
     Allocation, ClusterId, Generation, JobId, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Run, Span, Time,
@@ -504,6 +505,7 @@ impl State {
         at: Time,
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
+        let asked = self.jobs.get(&job).map_or(0, |entry| asked(self.cores_of(entry)));
         self.edit_job(job, |entry| {
             entry.promised = None;
             let not_yet = spec.begin.is_some_and(|begin| begin > at) && entry.launcher.is_none();
@@ -511,10 +513,8 @@ impl State {
             match (&mut entry.phase, wall) {
                 (Phase::RequestSent | Phase::Waiting, _) if not_yet => entry.phase = Phase::Submitted { hold: None },
                 (Phase::Started(started), Some(wall)) => {
-                    let more = wall.as_millis() - started.request.wall.as_millis();
-                    if let Some(sharing) = &mut started.sharing {
-                        sharing.requested = Span::from_millis(sharing.requested.as_millis().saturating_add(more));
-                    }
+                    let (before, end) = (started.request.wall, started.at + wall);
+                    started.sharing.iter_mut().for_each(|sharing| sharing.change_wall(at, asked, (before, wall), end));
                     started.request.wall = wall;
                 }
                 (Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting, _) => {}

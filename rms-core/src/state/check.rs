@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rms_model::{Grant, Indices, Inventory, JobId, NodeId};
+use rms_model::{Grant, Indices, Inventory, JobId, NodeId, Span};
 use thiserror::Error;
 
 use super::State;
@@ -89,7 +89,7 @@ impl State {
         // What it has left is its own and its guest's no more.
         let held: BTreeSet<NodeId> = entry.held().collect();
         let are_held = sharing.lent.keys().chain(sharing.mates.keys()).all(|node| held.contains(node));
-        entry.spec.resources.share && is_sound && are_held
+        entry.spec.resources.share && is_sound && are_held && sharing.requested >= Span::ZERO
     }
 
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rms_model::sharing::asked;
 use rms_model::{ClusterId, Grant, JobId, JobSpec, NodeId, OnResize, Time, Work};
 
 use super::apply::Misfit;
@@ -68,6 +69,7 @@ impl State {
         let nodes = self.nodes_after(job, gained, freed);
         let ordered: Vec<_> = gained.iter().map(|node| (*node, self.nodes[node].generation)).collect();
         let mut empty = Vec::new();
+        let asked_before = self.jobs.get(&job).map_or(0, |entry| asked(self.cores_of(entry)));
         self.edit_job(job, |entry| {
             let n_tasks = entry.spec.tasks.most_on_a_node(entry.nodes().len() as u32);
             let has_stages = entry.spec.evolving.is_some();
@@ -107,6 +109,7 @@ impl State {
             started.request.wall = course.end().since(started.at);
             started.note_resize();
         })?;
+        self.resize_sharing(job, at, asked_before)?;
         self.hand_over(job, at, gained, freed);
         self.recount(job);
         // Everybody is told who the others are now.

@@ -86,6 +86,18 @@ impl Sharing {
         guest_end + whole_seconds(left.saturating_sub(meanwhile), asked)
     }
 
+    /// It may run until `end` now, which is so much later or earlier than before. What it has lost by sharing stays in its
+    /// limit; who is to end earlier does what it gets done until then.
+    pub(super) fn change_wall(&mut self, at: Time, asked: u64, (before, wall): (Span, Span), end: Time) {
+        let more = wall.as_millis() - before.as_millis();
+        self.requested = if more >= 0 {
+            Span::from_millis(self.requested.as_millis().saturating_add(more))
+        } else {
+            let done = self.done_at(at).saturating_add(self.rate.saturating_mul(millis(end.since(at))));
+            Span::from_millis(i64::try_from(done / asked.max(1)).unwrap_or(i64::MAX)).min(self.requested)
+        };
+    }
+
     /// All its work, in core-milliseconds.
     pub(crate) fn work(&self, asked: u64) -> u64 {
         asked.saturating_mul(millis(self.requested))
@@ -157,9 +169,10 @@ impl Started {
         loan.map_or(0, |loan| loan.cores.len())
     }
 
-    /// The nodes, cores or time that it asks for are others now.
+    /// The nodes, cores or time that it asks for are others now. While it shares, [`State::resize_sharing`] knows more.
     pub(super) fn note_resize(&mut self) {
-        self.sharing.iter_mut().for_each(|sharing| sharing.is_resized = true);
+        let idle = self.sharing.iter_mut().filter(|sharing| !sharing.is_active());
+        idle.for_each(|sharing| sharing.is_resized = true);
     }
 
     /// What it will have lent and borrowed by then.
@@ -241,6 +254,29 @@ impl State {
         };
         let loans = started.loans_at(now, sharing);
         Some(Sharing { requested, done, since: now, loans, is_resized: false, ..sharing.clone() })
+    }
+
+    /// A job that shares has lost nodes, and asked for so many cores before. With all that it asks for now it needs as long
+    /// for the rest as it would have with all that; what its limit has beside that is for a guest, who may end sooner.
+    pub(super) fn resize_sharing(&mut self, job: JobId, at: Time, asked_before: u64) -> Result<(), Misfit> {
+        let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
+        let cores: Vec<CoreShare> = self.cores_of(entry).collect();
+        let Some((started, sharing)) = entry.started().zip(entry.sharing()) else { return Ok(()) };
+        if !sharing.is_active() {
+            return Ok(());
+        }
+        let left = sharing.work(asked_before).saturating_sub(sharing.done_at(at));
+        let ran = at.since(started.at);
+        let resized = Sharing {
+            requested: ran + whole_seconds(left, asked_before),
+            done: asked(cores.iter().copied()).saturating_mul(millis(ran)),
+            since: at,
+            rate: self.settings.sharing.runtime_model.rate(cores.into_iter()),
+            loans: started.loans_at(at, sharing),
+            ..sharing.clone()
+        };
+        self.started_mut(job)?.sharing = Some(Box::new(resized));
+        Ok(())
     }
 
     /// Is it a guest on this node whose CPUs have yet to be left?

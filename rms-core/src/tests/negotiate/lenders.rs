@@ -2,6 +2,7 @@
 
 use negotiation::Reason;
 use rms_api::call::Select;
+use rms_api::call::update::{Changes, WallChange};
 use rms_api::desired::AgentHello;
 use rms_model::{Evolving, Expansion, Malleable, Mebibytes, OnResize, Sizes, Span};
 
@@ -358,6 +359,7 @@ fn who_lends_goes_on_without_a_lost_node() {
         scene.after(Span::from_secs(1));
         assert!(scene.is_started(owner) && !scene.is_started(guest), "{allocation}");
         assert_eq!((scene.has_cores(owner), scene.lends(owner)), (vec![4; n_left], false), "{allocation}");
+        assert!(scene.limit(owner) < Span::from_mins(61), "half of a minute was lost: {}", scene.limit(owner));
         scene.is_durable();
         while let Some(job) = [guest, owner].into_iter().find(|job| scene.is_started(*job)) {
             scene.is_done(job);
@@ -411,4 +413,24 @@ fn cores_are_lent_where_that_adds_less_to_slowdowns_than_nodes_given_back() {
     let guest = scene.submit_sharing(1, Span::from_mins(20), None);
     assert_eq!((scene.app_hears(giver, Direction::Shrink), scene.lends(mate)), (None, true));
     assert!(scene.is_started(guest));
+}
+
+#[test]
+fn who_shares_may_be_told_to_end_earlier() {
+    for is_guest in [false, true] {
+        let mut scene = sharing(1);
+        let mate = scene.submit_sharing(1, Span::from_mins(10), None);
+        let guest = scene.submit_sharing(1, Span::from_mins(1), None);
+        assert_eq!((scene.limit(mate), scene.limit(guest)), (Span::from_mins(11), Span::from_mins(2)));
+        let (job, other) = if is_guest { (guest, mate) } else { (mate, guest) };
+        scene.after(Span::from_secs(4));
+        let wall = Some(WallChange::To(Span::from_secs(8)));
+        let changes = Box::new(Changes { wall, ..Changes::default() });
+        scene.call(Call::Update { select: Select::Ids(vec![job]), changes }).expect("it runs for four seconds more");
+        assert_eq!(scene.limit(job), Span::from_secs(8));
+        scene.is_done(other);
+        assert!((Span::from_secs(4)..=Span::from_secs(8)).contains(&scene.limit(job)), "{}", scene.limit(job));
+        scene.world.rms.state().check().expect("it asked for no less than nothing");
+        scene.is_durable();
+    }
 }

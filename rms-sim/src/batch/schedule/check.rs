@@ -39,7 +39,7 @@ pub enum Unsound {
     RunsTwice { stretches: (usize, usize), from: Time, until: Time },
     #[error("core {core} of node {node} is given twice")]
     CoreTwice { stretches: (usize, usize), node: usize, core: u32, from: Time, until: Time },
-    #[error("node {node} gives {given} MiB of memory and has {has} MiB")]
+    #[error("node {node} gives {given} of memory and has {has}")]
     MemoryTwice { stretches: Vec<usize>, node: usize, given: Mebibytes, has: Mebibytes, from: Time, until: Time },
 }
 
