@@ -118,13 +118,6 @@ impl Access<'_> {
             (TokenIdentity::Named(identity), Some(name)) => {
                 return Err(Refusal::TokenForAnother { expected: identity.to_string(), asked: name.to_owned() });
             }
-            // Its certificate would be revoked for one that may have been meant for another machine.
-            (TokenIdentity::AnyAgent, Some(name)) if given.is_none() && self.is_connected(name) => {
-                return Err(Refusal::Malformed(
-                    "a node of this name is connected: take another one (--name), or a token that was made for it (rms \
-                     token create --role agent --name NAME)",
-                ));
-            }
             (TokenIdentity::AnyAgent, Some(name)) => Identity::new(Role::Agent, name)?,
             (TokenIdentity::AnyAgent, None) => return Err(Refusal::Malformed("an agent's name is needed (--name)")),
         };
@@ -152,11 +145,6 @@ impl Access<'_> {
             detail.to_owned(),
         );
         Ok((self.issue(now, step, identity, serial, old), cluster))
-    }
-
-    fn is_connected(&self, name: &str) -> bool {
-        let node = self.jobs.state().node_named(name);
-        node.is_some_and(|node| self.jobs.state().nodes()[&node].is_connected())
     }
 
     /// Somebody has come with a certificate for the first time: those that it replaces are revoked.

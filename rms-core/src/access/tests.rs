@@ -103,19 +103,3 @@ fn a_node_certifies_the_jobs_that_it_has_and_no_others() {
     };
     assert_eq!([ask("n1", run), ask("n2", run), ask("n1", run.next())], [true, false, false]);
 }
-
-#[test]
-fn a_token_for_any_node_throws_out_none_that_is_connected() {
-    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
-    let any = TokenOrder { identity: TokenIdentity::AnyAgent, ..order(user("ann")) };
-    alone.access().create_token(NOW, &mut step, &admin(), any).expect("an admin may");
-    let known = alone.state().nodes().values().next().expect("a node").name.clone();
-    let mut join = |name: &str| {
-        let redeemed = (Redeemed { key: [1; 32], serial: "a1".to_owned() }, None);
-        alone.access().join(NOW, &mut step, "t1", &DIGEST, Some(name), redeemed)
-    };
-    let refusal = join(&known).expect_err("it is somebody's").to_string();
-    assert!(refusal.contains("a node of this name is connected"), "{refusal}");
-    join("another").expect("nobody has that name");
-    drop(outcome(step));
-}
