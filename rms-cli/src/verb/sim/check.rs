@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
     /// Cores of a node; else any number is right
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_INDEX) + 1))]
     cores_per_node: Option<u32>,
     /// Memory of a node, as 64G; else memory is not checked
     #[arg(long, value_name = "SIZE")]

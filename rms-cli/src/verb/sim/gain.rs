@@ -93,6 +93,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let n_threads = std::thread::available_parallelism().map_or(1, Into::into);
     let ran = side_by_side::map(&seeds, n_threads, |seed| study.run(&[*seed], workload, || {}));
     let rows = merged(ran).map_err(|error| Failure::new("simulation", chain(&error)))?;
+    let refused = rows.iter().flat_map(|row| &row.runs).map(|run| run.refused).max().unwrap_or(0);
+    if refused > 0 {
+        let problem =
+            format!("{refused} jobs ask for more time than a job may have: use a shorter --pause than {}", args.pause);
+        return Err(Failure::new("simulation", problem));
+    }
     let changes = if only_at_start { "never changed".to_owned() } else { format!("{} a change", args.pause) };
     let title = format!("{title} on {} nodes, {}, {changes}", study.n_nodes, study.policy);
     let answer = GainAnswer { title, n_seeds: seeds.len(), rows };

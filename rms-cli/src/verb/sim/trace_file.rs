@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use flate2::bufread::MultiGzDecoder;
 use rms_model::Span;
 use rms_model::error::chain;
+use rms_model::indices::MAX_INDEX;
 use rms_sim::workload::swf::{Cleaned, Cleaning, Overrun, SizeFrom, Trace, ZeroRun};
 
 use crate::failure::Failure;
@@ -29,7 +30,7 @@ pub(super) struct TraceArgs {
 #[derive(clap::Args, Debug)]
 pub(super) struct CleaningArgs {
     /// Processors of a node
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_INDEX) + 1))]
     pub cores_per_node: u32,
     /// Which field is the size: 5, allocated, or 8, requested; the other one where it is missing
     #[arg(long, value_name = "FIELD", default_value = "allocated")]
