@@ -92,12 +92,15 @@ impl Negotiations<'_> {
     /// Before a pass that may let the first waiting job begin inside others (004): what it would add to the slowdowns of
     /// those who gave nodes back for it instead; nothing, if they do already.
     pub(crate) fn cost_by_nodes(&mut self, now: Time) -> Option<(JobId, Fraction)> {
-        if self.context.state().settings().policy != Policy::Slowdown || !self.has_changeable() {
+        let state = self.context.state();
+        let is_asked = self.has_changeable() && state.longest_expected().is_none();
+        if state.settings().policy != Policy::Slowdown || !is_asked {
             return None;
         }
         let (head, lacks) = self.first_lacks(now)?;
         let cost = |lack: Lack| match lack.nodes {
-            0 => Some(Fraction::ZERO),
+            // It waits for something else if none are on their way.
+            0 => (lack.coming > 0).then_some(Fraction::ZERO),
             _ => self.room_for(now, head, lack)?.asked.iter().try_fold(Fraction::ZERO, |sum, change| {
                 let started = self.context.state().jobs()[&change.job].started()?;
                 // What it does not get done meanwhile takes it so much longer afterwards.

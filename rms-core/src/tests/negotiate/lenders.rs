@@ -381,7 +381,7 @@ fn stages_at_fixed_times_are_slowed_by_nobody() {
 
 #[test]
 fn nodes_are_asked_for_where_that_adds_less_to_slowdowns_than_lent_cores() {
-    for is_willing in [true, false] {
+    for answer in [Some(Action::Accept), Some(Action::Reject(Reason::Declined)), None] {
         let mut scene = sharing(4);
         scene.set("shrink_for", "queue");
         let mate = scene.submit_sharing(1, HOUR, None);
@@ -392,11 +392,14 @@ fn nodes_are_asked_for_where_that_adds_less_to_slowdowns_than_lent_cores() {
         let asked = scene.app_hears(giver, Direction::Shrink).expect("it is asked");
         scene.after(Span::from_secs(1));
         assert!(!scene.lends(mate) && !scene.is_started(guest), "it has not answered");
-        let answer = if is_willing { Action::Accept } else { Action::Reject(Reason::Declined) };
-        scene.app_acts(giver, asked, answer);
+        let is_willing = answer == Some(Action::Accept);
+        match answer {
+            Some(answer) => scene.app_acts(giver, asked, answer),
+            None => scene.after(scene.world.rms.state().settings().offer_valid),
+        }
         scene.after(Span::from_secs(1));
         assert_eq!(scene.lends(mate), !is_willing);
-        assert!(is_willing || scene.is_started(guest), "others are not waited for any longer");
+        assert!(is_willing || scene.is_started(guest), "it is not waited for any longer");
         scene.is_durable();
     }
 }
