@@ -40,6 +40,7 @@ pub struct Variant {
     pub model: RuntimeModel,
     pub factor: Ratio,
     pub max_mates: u32,
+    pub max_sharers: u32,
     /// Percent of jobs that may lend and borrow.
     pub malleable_pct: u32,
     /// What the scheduler plans with.
@@ -67,6 +68,7 @@ impl Default for Variant {
             model: RuntimeModel::Ideal,
             factor: Ratio::new(1, 2).expect("2 is not 0"),
             max_mates: 2,
+            max_sharers: 2,
             malleable_pct: 100,
             run_times: RunTimes::Requested,
         }
@@ -100,6 +102,7 @@ impl Study {
         settings.sharing.max_slowdown = variant.cut_off;
         settings.sharing.sharing_factor = variant.factor;
         settings.sharing.max_mates = variant.max_mates;
+        settings.sharing.max_sharers = variant.max_sharers;
         settings.sharing.runtime_model = self.estimate;
         let nodes = [uniform_nodes(self.n_nodes, self.cores_per_node)];
         let batch = Batch::new(settings, &nodes, &jobs)?;

@@ -254,7 +254,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 46] = [
+pub const KEYS: [&str; 47] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -298,6 +298,7 @@ pub const KEYS: [&str; 46] = [
     "max_slowdown",
     "sharing_factor",
     "max_mates",
+    "max_sharers",
     "max_candidates",
     "runtime_model",
     "mix_free_nodes",

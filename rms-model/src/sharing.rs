@@ -56,6 +56,9 @@ pub struct SharingSettings {
     pub sharing_factor: Ratio,
     /// The most jobs whose nodes one guest may use (004, §3.2.4: m).
     pub max_mates: u32,
+    /// The most jobs that have lent each other of the same cores: an owner and its guest are 2, and where more are allowed
+    /// guests lend, too (004, §3.2.4: more than two jobs a node).
+    pub max_sharers: u32,
     /// Only so many possible mates, those with the least slowdown, are looked at (004, §3.2.4: nm); `None` = all.
     pub max_candidates: Option<u32>,
     /// By which run times are estimated.
@@ -70,6 +73,7 @@ impl Default for SharingSettings {
             max_slowdown: MaxSlowdown::At(Ratio { numerator: 10, denominator: 1 }),
             sharing_factor: Ratio { numerator: 1, denominator: 2 },
             max_mates: 2,
+            max_sharers: 2,
             max_candidates: None,
             runtime_model: RuntimeModel::Worst,
             mix_free_nodes: false,

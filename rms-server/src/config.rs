@@ -231,6 +231,7 @@ struct SettingsText {
     max_slowdown: Option<Spanned<Scalar>>,
     sharing_factor: Option<Spanned<Scalar>>,
     max_mates: Option<Spanned<Scalar>>,
+    max_sharers: Option<Spanned<Scalar>>,
     max_candidates: Option<Spanned<Scalar>>,
     runtime_model: Option<Spanned<Scalar>>,
     mix_free_nodes: Option<Spanned<Scalar>>,
@@ -282,6 +283,7 @@ impl SettingsText {
             ("max_slowdown", &self.max_slowdown),
             ("sharing_factor", &self.sharing_factor),
             ("max_mates", &self.max_mates),
+            ("max_sharers", &self.max_sharers),
             ("max_candidates", &self.max_candidates),
             ("runtime_model", &self.runtime_model),
             ("mix_free_nodes", &self.mix_free_nodes),
@@ -398,7 +400,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `pass_time`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`, `history_keep`, `history_most`, `job_limit`, `script_limit`, `submit_limit`, `ghosts`, `allocation`, `memory_per_cpu`, `max_cpus`, `licences`, `view_share`, `max_slowdown`, `sharing_factor`, `max_mates`, `max_candidates`, `runtime_model`, `mix_free_nodes`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `pass_time`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`, `history_keep`, `history_most`, `job_limit`, `script_limit`, `submit_limit`, `ghosts`, `allocation`, `memory_per_cpu`, `max_cpus`, `licences`, `view_share`, `max_slowdown`, `sharing_factor`, `max_mates`, `max_sharers`, `max_candidates`, `runtime_model`, `mix_free_nodes`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,

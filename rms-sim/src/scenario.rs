@@ -192,6 +192,9 @@ fn shared(seed: u64, mut settings: Settings) -> Settings {
         settings.policy = Policy::Slowdown;
         settings.sharing.max_slowdown = MaxSlowdown::Infinite;
     }
+    if dice.chance(50) {
+        settings.sharing.max_sharers = dice.number(3, 4);
+    }
     settings
 }
 

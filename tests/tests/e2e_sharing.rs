@@ -9,7 +9,11 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// One node that counts two cores. The machine needs two CPUs for what is tested here.
 fn deployment(allocation: &str) -> Deployment {
-    let node = NodeOptions::new("a", "a1").with(&["--topology", "pack:1 core:2 pu:1"]);
+    deployment_of(allocation, "pack:1 core:2 pu:1")
+}
+
+fn deployment_of(allocation: &str, topology: &str) -> Deployment {
+    let node = NodeOptions::new("a", "a1").with(&["--topology", topology]);
     let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\npolicy = \"slowdown\"\n\
                     max_slowdown = \"infinite\"\n";
     let deployment = Deployment::builder().node(node).config(settings).start();
@@ -99,6 +103,45 @@ fn an_owner_of_a_node_lends_cpus_and_has_them_back() {
 #[test]
 fn an_owner_of_cores_lends_some_and_has_them_back() {
     lends_and_has_back("cores");
+}
+
+#[test]
+fn a_guest_lends_to_another_that_is_inside_the_owner_once_it_ends() {
+    for allocation in ["nodes", "cores"] {
+        // More cores than the machine may have: what is looked at is who has which of them.
+        let mut deployment = deployment_of(allocation, "pack:1 core:8 pu:1");
+        deployment.rms(&["admin", "set", "max_sharers", "3"]).ok();
+        let share = |name: &str, wall: &str| {
+            let job = submit(&deployment, name, &["--share", "-n", "1", "-c", "8", "-t", wall]);
+            pid(&deployment, name);
+            job
+        };
+        let (owner, guest, inner) = (share("owner", "60m"), share("guest", "20m"), share("inner", "5m"));
+        let lender = |deployment: &Deployment, job| show(deployment, job)["sharing"]["borrowed"][0]["job"].clone();
+        let cores = |deployment: &Deployment, job| show(deployment, job)["sharing"]["borrowed"][0]["cores"].clone();
+        assert_eq!((lender(&deployment, guest), lender(&deployment, inner)), (owner.into(), guest.into()));
+        assert_eq!(
+            (cores(&deployment, guest), cores(&deployment, inner)),
+            ("4-7".into(), "6-7".into()),
+            "{allocation}"
+        );
+
+        deployment.kill_agent("a1");
+        deployment.kill_server();
+        deployment.start_server();
+        deployment.restart_agent("a1");
+        deployment.wait_for_state(guest, "started");
+        end(&deployment, "guest", guest);
+        assert_eq!(
+            (lender(&deployment, inner), cores(&deployment, inner)),
+            (owner.into(), "6-7".into()),
+            "{allocation}"
+        );
+        assert_eq!(show(&deployment, owner)["sharing"]["lent"][0]["job"], inner);
+        end(&deployment, "owner", owner);
+        assert_eq!(lender(&deployment, inner), serde_json::Value::Null, "{allocation}: the node is its own");
+        end(&deployment, "inner", inner);
+    }
 }
 
 /// What `rms masks` tells of the jobs of node a1.

@@ -35,7 +35,8 @@ impl Jobs<'_> {
         let guest_end = now + self.time_inside(job, &request, &lent, &free);
         // The cores are nobody's before they are the guest's.
         for (mate, loans) in loans {
-            self.change_cpus(now, step, mate, Some(guest_end), |sharing, _| sharing.lent.extend(loans));
+            let end = self.change_cpus(now, step, mate, Some(guest_end), |sharing, _| sharing.lent.extend(loans));
+            self.tell_owners(now, step, mate, end);
         }
         self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
         let mates = lent.iter().map(|lent| (lent.node, lent.mate)).collect();
@@ -97,25 +98,45 @@ impl Jobs<'_> {
         state.shared().grant(node, known, &Slice { cores: 0, memory, devices }).unwrap_or_default()
     }
 
-    /// A job has left its nodes: what it has lent is its guest's, and what it has borrowed is its mates'.
+    /// A job has left its nodes: what it has borrowed is its owners', and what it has lent its guest has from these; or, on
+    /// nodes that were its own, the guest is the owner.
     pub(crate) fn return_cpus(&mut self, now: Time, step: &mut Step, left: JobId, sharing: &Sharing) {
         for owner in sharing.owners() {
-            self.change_cpus(now, step, owner, None, |sharing, _| sharing.lent.retain(|_, loan| loan.guest != left));
+            let loans = sharing.lent.iter().filter(|(node, _)| sharing.mates.get(node) == Some(&owner));
+            let loans: Vec<(NodeId, Loan)> = loans.map(|(node, loan)| (*node, loan.clone())).collect();
+            let end = self.change_cpus(now, step, owner, None, |sharing, _| {
+                sharing.lent.retain(|_, loan| loan.guest != left);
+                sharing.lent.extend(loans);
+            });
+            self.tell_owners(now, step, owner, end);
         }
-        if let Some(guest) = sharing.guest() {
-            self.take_over(now, step, guest, sharing.lent.keys().copied().collect());
+        for guest in sharing.guests() {
+            let has = sharing.lent.iter().filter(|(_, loan)| loan.guest == guest).map(|(node, _)| *node);
+            let (lent_on, own): (Vec<NodeId>, Vec<NodeId>) = has.partition(|node| sharing.mates.contains_key(node));
+            if !lent_on.is_empty() {
+                let owners: Vec<(NodeId, JobId)> = lent_on.iter().map(|node| (*node, sharing.mates[node])).collect();
+                self.change_cpus(now, step, guest, None, |sharing, _| sharing.mates.extend(owners));
+            }
+            if !own.is_empty() {
+                self.take_over(now, step, guest, own);
+            }
         }
     }
 
-    /// A job goes on without some of its nodes: those of them that it has lent are its guest's.
-    pub(super) fn leave_guest(&mut self, now: Time, step: &mut Step, job: JobId) {
+    /// A job goes on without some of its nodes, none of which it has borrowed: those of them that it has lent are its
+    /// guests'.
+    pub(super) fn leave_guests(&mut self, now: Time, step: &mut Step, job: JobId) {
         let entry = &self.state().jobs()[&job];
         let Some(sharing) = entry.sharing().filter(|sharing| sharing.is_active()) else { return };
         let held: BTreeSet<NodeId> = entry.held().collect();
-        let left: Vec<NodeId> = sharing.lent.keys().filter(|node| !held.contains(node)).copied().collect();
-        let Some(guest) = sharing.guest().filter(|_| !left.is_empty()) else { return };
-        self.change_cpus(now, step, job, None, |sharing, _| sharing.lent.retain(|node, _| !left.contains(node)));
-        self.take_over(now, step, guest, left);
+        let left = sharing.lent.iter().filter(|(node, _)| !held.contains(node));
+        let mut by_guest: BTreeMap<JobId, Vec<NodeId>> = BTreeMap::new();
+        left.for_each(|(node, loan)| by_guest.entry(loan.guest).or_default().push(*node));
+        if by_guest.is_empty() {
+            return;
+        }
+        self.change_cpus(now, step, job, None, |sharing, _| sharing.lent.retain(|node, _| held.contains(node)));
+        by_guest.into_iter().for_each(|(guest, nodes)| self.take_over(now, step, guest, nodes));
     }
 
     /// The owner of these nodes is gone from them: they are its guest's, who may have ended, too.
@@ -134,9 +155,15 @@ impl Jobs<'_> {
             }
         });
         // It goes on faster or slower than its other mates were told.
-        let others = self.state().jobs()[&guest].sharing().map(Sharing::owners).unwrap_or_default();
-        for owner in others {
-            self.change_cpus(now, step, owner, guest_end, |_, _| ());
+        self.tell_owners(now, step, guest, guest_end);
+    }
+
+    /// A job ends at another time than those were told whom it is inside.
+    fn tell_owners(&mut self, now: Time, step: &mut Step, guest: JobId, end: Option<Time>) {
+        let owners = self.state().jobs().get(&guest).and_then(Job::sharing).map(Sharing::owners).unwrap_or_default();
+        for owner in owners {
+            let owner_end = self.change_cpus(now, step, owner, end, |_, _| ());
+            self.tell_owners(now, step, owner, owner_end);
         }
     }
 
@@ -157,7 +184,7 @@ impl Jobs<'_> {
     }
 
     /// What a job has lent and borrowed changes, and with that how long it may take. When it will have ended; `None` if it
-    /// does not run.
+    /// does not run. Those whom it is inside are told by [`Jobs::tell_owners`].
     fn change_cpus(
         &mut self,
         now: Time,
@@ -188,11 +215,14 @@ impl Jobs<'_> {
         let asked = asked(cores.iter().copied());
         sharing.rate = state.settings().sharing.runtime_model.rate(cores.into_iter());
         let guest_end = guest_end.or_else(|| {
-            let guest = state.jobs().get(&sharing.guest()?)?.started()?;
-            Some(guest.at + guest.request.wall)
+            let guests = sharing.guests().into_iter().filter_map(|guest| state.jobs().get(&guest)?.started());
+            guests.map(|guest| guest.at + guest.request.wall).max()
         });
         let end = match guest_end.filter(|_| !sharing.lent.is_empty()) {
-            Some(guest_end) => sharing.end_with_guest(now, guest_end, asked),
+            Some(guest_end) => {
+                let alone = state.rate_alone(&mut entry);
+                sharing.end_with_guest(now, guest_end, asked, alone)
+            }
             None => sharing.end_alone(now, asked),
         };
         let wall = end.since(at);
@@ -218,7 +248,7 @@ impl Jobs<'_> {
             self.context.record(step, Fact::CpusInForce { job, node, generation });
             return;
         }
-        let guest = sharing.guest();
+        let guest = sharing.lent.get(&node).map(|loan| loan.guest);
         self.change_cpus(now, step, job, None, |sharing, _| sharing.is_stubborn = true);
         let Some(guest) = guest else { return };
         let is_running = self.state().jobs()[&guest].started().is_some_and(|started| started.ending.is_none());

@@ -193,7 +193,7 @@ impl Jobs<'_> {
     pub(crate) fn left(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, exit: NodeExit, usage: Usage) {
         self.context.record(step, Fact::ShareEnded { job, node, exit, usage });
         self.context.record(step, Fact::NodesFreed { job, nodes: vec![node] });
-        self.leave_guest(now, step, job);
+        self.leave_guests(now, step, job);
         self.context.leave_ghosts(now, step, job, &[node]);
         self.context.passes.wanted = true;
     }

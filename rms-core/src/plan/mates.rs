@@ -1,5 +1,7 @@
 //! Finds running jobs that lend cores to one that would have to wait (004, §3.2: malleable backfill).
 
+mod candidate;
+
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +10,7 @@ use rms_model::job::Constraint;
 use rms_model::sharing::asked;
 use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Span, Time};
 
+use self::candidate::{Candidate, Guest, Offer, Standing, Starting, longest_guest, running_candidates};
 use super::ledger::meets;
 use super::pass::{Pass, Taken};
 use super::slowdown::{Fraction, Mate, Wanted, select_valid, sums};
@@ -114,8 +117,10 @@ impl Round {
         let wall = i128::from(millis(guest.request.wall));
         // It has less by itself, and each mate gets its time more (004, eq. 4).
         let own = Fraction::new(i128::from(millis(took)) - wall, wall.max(1));
-        let added = own
-            .and_then(|own| mates.iter().try_fold(own, |sum, mate| sum.plus(Fraction::new(wall, mate.requested())?)));
+        let mut standings = mates.iter().flat_map(|mate| mate.standings());
+        let added = own.and_then(|own| {
+            standings.try_fold(own, |sum, standing| sum.plus(Fraction::new(wall, standing.requested())?))
+        });
         added.is_some_and(|added| cost < added)
     }
 
@@ -141,107 +146,6 @@ pub(super) struct Mates<'a> {
     n_placed: usize,
 }
 
-/// A job that could lend.
-struct Candidate<'a> {
-    job: JobId,
-    lender: Cow<'a, Lender>,
-    /// From its submission to its limit, as if nobody came.
-    in_system: Span,
-    requested: Span,
-    /// Work that it has still to do, in core-milliseconds.
-    left: u64,
-    /// No guest that asks for more milliseconds ends inside it.
-    longest: u64,
-    /// Of one that starts in this very pass.
-    starting: Option<Starting>,
-}
-
-/// What a job is about to have.
-struct Starting {
-    /// With the cores that it has of each.
-    nodes: Vec<(NodeId, u32)>,
-    /// The memory of each that it asked for, in MiB.
-    memory: u64,
-    /// It shares some of them with others than its guest.
-    has_parts: bool,
-}
-
-/// What one candidate lends a guest.
-struct Offer {
-    /// Of the guest.
-    parts: Vec<CoreShare>,
-    /// How fast the mate goes on meanwhile.
-    rate: u64,
-    left: u64,
-}
-
-/// Who would begin inside others.
-#[derive(Clone, Copy)]
-struct Guest<'a> {
-    job: JobId,
-    spec: &'a JobSpec,
-    request: &'a Request,
-    /// When it would end otherwise.
-    static_end: Time,
-}
-
-impl Candidate<'_> {
-    /// How long it will have been in the system at its limit with this guest, in milliseconds. What it has lent before is in
-    /// its limit, and what it lends now adds the guest's time (004, eq. 4).
-    fn spent(&self, guest: Guest<'_>) -> i128 {
-        i128::from(millis(self.in_system)) + i128::from(millis(guest.request.wall))
-    }
-
-    fn requested(&self) -> i128 {
-        millis(self.requested).max(1).into()
-    }
-
-    /// Is its slowdown below the cut-off?
-    fn is_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
-        let (numerator, denominator) = cut_off.parts();
-        let (spent, requested) = (self.spent(guest), self.requested());
-        match (spent.checked_mul(denominator), requested.checked_mul(numerator)) {
-            (Some(spent), Some(most)) => spent < most,
-            (None, _) | (_, None) => Fraction::new(spent, requested).is_some_and(|penalty| penalty < cut_off),
-        }
-    }
-}
-
-/// Running jobs that could lend.
-fn running_candidates<'a>(state: &'a State, now: Time) -> Vec<Candidate<'a>> {
-    let candidate = |(job, lender): (JobId, Cow<'a, Lender>)| {
-        let entry = state.jobs().get(&job)?;
-        let started = entry.started()?;
-        let n_cores = lender.n_cores();
-        let (requested, done) = started.work_at(now, n_cores);
-        let work = n_cores.saturating_mul(millis(requested));
-        let in_system = (started.at + started.request.wall).since(entry.submitted);
-        let left = work.saturating_sub(done);
-        let longest = longest_guest(state, &lender, left);
-        Some(Candidate { job, lender, in_system, requested, left, longest, starting: None })
-    };
-    state.lenders().filter_map(candidate).collect()
-}
-
-/// No guest that asks for more milliseconds ends inside a lender with so much work left. It is exact where all nodes of the
-/// lender are alike and are given away whole, by the worst model; nothing is known otherwise.
-fn longest_guest(state: &State, lender: &Lender, left: u64) -> u64 {
-    let LenderPart { n_nodes, cores, least, node } = match (&lender.parts[..], state.settings().sharing.runtime_model) {
-        ([part], RuntimeModel::Worst) if !state.is_shared(lender.cluster) => *part,
-        (_, RuntimeModel::Worst | RuntimeModel::Ideal) => return u64::MAX,
-    };
-    let name = &state.clusters()[&lender.cluster];
-    let most = state.settings().sharing_factor_of(name).of(cores);
-    let lent = most.min(cores.saturating_sub(least)).min(state.nodes()[&node].inventory.cores);
-    if lent == 0 {
-        return 0;
-    }
-    // The guest takes cores / lent of its time, and the mate does (cores - lent) a node of its work meanwhile.
-    let kept = u128::from(cores - lent) * u128::from(n_nodes) * u128::from(cores);
-    let longest = (u128::from(left) * u128::from(lent)).checked_div(kept);
-    longest.map_or(u64::MAX, |longest| u64::try_from(longest).unwrap_or(u64::MAX))
-}
-
 impl<'a> Mates<'a> {
     pub(super) fn new(state: &'a State, now: Time, round: &'a mut Round) -> Mates<'a> {
         Mates { state, now, round, running: None, starting: Vec::new(), n_placed: 0 }
@@ -263,17 +167,21 @@ impl<'a> Mates<'a> {
             for node in nodes {
                 let inventory = &self.state.nodes()[node].inventory;
                 let cores = slices.get(node).map_or(inventory.cores, |slice| slice.cores);
-                lender.add(*node, self.state.nodes(), (cores, least_cores(&entry.spec, n_nodes, inventory)));
+                let least = least_cores(&entry.spec, n_nodes, inventory);
+                lender.add(self.state.nodes(), LenderPart { n_nodes: 1, cores, asked: cores, least, node: *node });
                 cores_of.push((*node, cores));
             }
-            let left = lender.n_cores().saturating_mul(millis(request.wall));
+            let left = lender.n_asked().saturating_mul(millis(request.wall));
             self.starting.push(Candidate {
                 job: placement.job,
                 longest: longest_guest(self.state, &lender, left),
                 lender: Cow::Owned(lender),
-                in_system: (self.now + request.wall).since(entry.submitted),
-                requested: request.wall,
+                standing: Standing {
+                    in_system: (self.now + request.wall).since(entry.submitted),
+                    requested: request.wall,
+                },
                 left,
+                owners: Vec::new(),
                 starting: Some(Starting {
                     nodes: cores_of,
                     memory: constraint_of(&entry.spec, request).memory.0,
@@ -306,6 +214,8 @@ impl<'a> Mates<'a> {
             let guest = Guest { job, spec, request, static_end };
             let inside = self.find_for(guest, taken, pass, &mut is_in_time);
             if inside.is_some() {
+                // Where guests may lend, it is one more who could.
+                self.round.n_started += usize::from(self.state.settings().sharing.max_sharers > 2);
                 return inside;
             }
         }
@@ -338,11 +248,11 @@ impl<'a> Mates<'a> {
         let settings = &self.state.settings().sharing;
         let may_mix = settings.mix_free_nodes && !self.state.is_shared(*cluster);
         let n_free = if may_mix { self.state.n_free(*cluster).min(*weight as usize - 1) as u32 } else { 0 };
-        let mut offers: BTreeMap<u64, (&Candidate<'_>, Offer)> = BTreeMap::new();
+        let mut offers: BTreeMap<u64, (&Candidate<'_>, Offer<'_>)> = BTreeMap::new();
         let mut mates = Vec::new();
         for candidate in self.worthwhile(*cluster, guest, n_free) {
             let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
-            let penalty = Fraction::new(candidate.spent(guest), candidate.requested())?;
+            let penalty = candidate.penalty(guest)?;
             mates.push(Mate { id: candidate.job.0, penalty, weight: candidate.lender.n_nodes });
             offers.insert(candidate.job.0, (candidate, offer));
         }
@@ -359,7 +269,7 @@ impl<'a> Mates<'a> {
             };
             let offered = |ids: &[u64]| ids.iter().filter_map(|id| offers.get(id)).collect::<Vec<_>>();
             let is_valid = |ids: &[u64]| {
-                let chosen: Vec<&Offer> = offered(ids).into_iter().map(|(_, offer)| offer).collect();
+                let chosen: Vec<&Offer<'_>> = offered(ids).into_iter().map(|(_, offer)| offer).collect();
                 self.are_enough(guest, &chosen, is_in_time)
             };
             let best = select_valid(&mates, wanted, is_valid)?;
@@ -423,7 +333,7 @@ impl<'a> Mates<'a> {
                 && candidate.lender.n_nodes <= weight
                 && candidate.lender.cluster == cluster
                 && candidate.job != guest.job
-                && cut_off.is_none_or(|cut_off| candidate.is_below(cut_off, guest))
+                && cut_off.is_none_or(|cut_off| candidate.are_below(cut_off, guest))
         };
         let mut candidates: Vec<&Candidate<'a>> =
             self.running.iter().flatten().chain(&self.starting).filter(may_lend).collect();
@@ -455,20 +365,23 @@ impl<'a> Mates<'a> {
     }
 
     /// What this one would lend; `None` if that is too little, or the guest would surely outlast it.
-    fn offer(&self, candidate: &Candidate<'_>, guest: Guest<'_>, shortest: Span) -> Option<Offer> {
+    fn offer<'c>(&self, candidate: &'c Candidate<'_>, guest: Guest<'_>, shortest: Span) -> Option<Offer<'c>> {
         let lender = &candidate.lender;
         let mut parts = Vec::with_capacity(lender.parts.len());
         let mut kept = Vec::with_capacity(lender.parts.len());
-        for LenderPart { n_nodes, cores, least, node } in lender.parts.iter().copied() {
+        for LenderPart { n_nodes, cores, asked: asked_by_mate, least, node } in lender.parts.iter().copied() {
             let (has, asked) = self.cores_for(guest, node, cores, least);
             if has < least_cores(guest.spec, guest.request.n_nodes(), &self.state.nodes()[&node].inventory) {
                 return None;
             }
             parts.push(CoreShare { n_nodes, has, asked });
-            kept.push(CoreShare { n_nodes, has: cores - has, asked: cores });
+            kept.push(CoreShare { n_nodes, has: cores - has, asked: asked_by_mate });
         }
         let model = self.model();
-        let offer = Offer { rate: model.rate(kept.into_iter()), parts, left: candidate.left };
+        // What it does afterwards matters to those whom it is inside.
+        let alone = if candidate.owners.is_empty() { 0 } else { model.rate(lender.shares()) };
+        let rate = model.rate(kept.into_iter());
+        let offer = Offer { rate, alone, parts, left: candidate.left, owners: &candidate.owners };
         // By the worst model the guest is no faster than here; by the other one, than with the sharing factor everywhere.
         let parts = offer.parts.iter().copied();
         let least = match model {
@@ -476,7 +389,7 @@ impl<'a> Mates<'a> {
             RuntimeModel::Ideal if self.state.is_shared(lender.cluster) => (0, 1),
             RuntimeModel::Ideal => (millis(shortest).saturating_sub(1000), 1),
         };
-        (outlasts(&offer, least) && self.is_right(candidate, guest)).then_some(offer)
+        (offer.outlasts(least) && self.is_right(candidate, guest)).then_some(offer)
     }
 
     /// Of a node on which a mate has so many cores and keeps at least so many: those that the guest would have, and those
@@ -507,20 +420,23 @@ impl<'a> Mates<'a> {
             self.round.is_early.set(true);
             return false;
         }
-        let of_mate = match (&candidate.starting, mate.started()) {
-            (Some(starting), _) => starting.memory,
-            (None, Some(started)) => constraint_of(&mate.spec, &started.request).memory.0,
-            (None, None) => return false,
+        let memory_of = |job: &JobId| {
+            let entry = self.state.jobs().get(job)?;
+            Some(constraint_of(&entry.spec, &entry.started()?.request).memory.0)
         };
         self.nodes(candidate).all(|node| {
             // Others may be on a node that is given away whole, from the days when it was not.
-            let is_its_own = |known: &Node| is_shared || known.holders.iter().all(|holder| *holder == candidate.job);
+            let is_its_own = |known: &Node| is_shared || known.holders.iter().all(|holder| candidate.is_among(*holder));
             let known = self.state.nodes().get(&node).filter(|known| known.is_usable() && is_its_own(known));
             let Some(known) = known else { return false };
             if is_any {
                 return true;
             }
-            let has_memory = constraint.memory.0 + of_mate <= known.inventory.memory.0 || constraint.memory.0 == 0;
+            let of_mates = match &candidate.starting {
+                Some(starting) => starting.memory,
+                None => known.holders.iter().filter_map(memory_of).sum(),
+            };
+            let has_memory = constraint.memory.0 + of_mates <= known.inventory.memory.0 || constraint.memory.0 == 0;
             let is_part = mate.part_of(node, &known.inventory).is_some();
             let has_room = || match self.state.left_of(node).filter(|_| is_part) {
                 Some(left) => left.memory >= constraint.memory && left.devices.cover(&constraint.devices),
@@ -541,16 +457,18 @@ impl<'a> Mates<'a> {
     }
 
     /// Would the guest end inside all of them, and earlier than if it waited?
-    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offer], is_in_time: &mut bool) -> bool {
+    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offer<'_>], is_in_time: &mut bool) -> bool {
         let (work, rate) = self.pace(guest, mates);
-        let is_inside = rate > 0 && mates.iter().all(|offer| outlasts(offer, (work, rate)));
-        let is_earlier = is_inside && self.ends_earlier(guest, whole_seconds(work, rate));
+        let took = whole_seconds(work, rate);
+        let is_inside =
+            rate > 0 && mates.iter().all(|offer| offer.outlasts((work, rate)) && offer.ends_inside_owners(took));
+        let is_earlier = is_inside && self.ends_earlier(guest, took);
         *is_in_time &= is_earlier || !is_inside;
         is_earlier
     }
 
     /// The work of a guest on the nodes of these, and how much of it is done in a millisecond.
-    fn pace(&self, guest: Guest<'_>, mates: &[&Offer]) -> (u64, u64) {
+    fn pace(&self, guest: Guest<'_>, mates: &[&Offer<'_>]) -> (u64, u64) {
         let parts = mates.iter().flat_map(|offer| offer.parts.iter().copied());
         (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), self.model().rate(parts))
     }
@@ -568,9 +486,4 @@ impl<'a> Mates<'a> {
             Lent { node, mate: candidate.job, cores }
         })
     }
-}
-
-/// Does the mate run for as long as a guest with so much work takes at this rate? Exact: work on both sides.
-fn outlasts(offer: &Offer, (work, rate): (u64, u64)) -> bool {
-    u128::from(offer.left) * u128::from(rate) >= u128::from(work) * u128::from(offer.rate)
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rms_model::{ClusterId, Inventory, JobId, JobSpec, NodeId, Request};
+use rms_model::{ClusterId, CoreShare, Inventory, JobId, JobSpec, NodeId, Request};
 
 use super::constraint::pieces_of;
 use super::{Nodes, Shared, State};
@@ -26,8 +26,9 @@ pub(crate) struct Lender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LenderPart {
     pub(crate) n_nodes: u32,
-    /// Cores that it asks for, all of which it has.
+    /// Cores that it has, and those that it asked for: a guest has fewer.
     pub(crate) cores: u32,
+    pub(crate) asked: u32,
     /// Those that it keeps.
     pub(crate) least: u32,
     /// The first of them; all are of one kind.
@@ -38,7 +39,7 @@ pub(crate) struct LenderPart {
 pub(crate) type Lenders = BTreeMap<JobId, Lender>;
 
 impl Lender {
-    /// `None` if the job does not run, does not share, or shares with somebody already.
+    /// `None` if the job does not run, does not share, or lends already.
     pub(super) fn of(entry: &Job, nodes: &Nodes, shared: &Shared) -> Option<Lender> {
         let Phase::Started(started) = &entry.phase else { return None };
         // What it has changes otherwise while nodes or cores come and go.
@@ -48,7 +49,7 @@ impl Lender {
         let is_bare = started.ending.is_none()
             && is_steady
             && entry.launcher.as_ref().is_none_or(Launcher::has_launched)
-            && started.sharing.as_ref().is_none_or(|sharing| !sharing.is_active() && !sharing.is_stubborn);
+            && started.sharing.as_ref().is_none_or(|sharing| sharing.lent.is_empty() && !sharing.is_stubborn);
         if !entry.spec.resources.share || !is_bare {
             return None;
         }
@@ -61,34 +62,40 @@ impl Lender {
         let n_nodes = started.nodes.len() as u32;
         let n_with_tasks = started.began_with().min(n_nodes);
         let mut lender = Lender { cluster, n_nodes, n_with_tasks, parts: Vec::new() };
+        let is_shared = shared.get(cluster).is_some();
         for node in &started.nodes {
             let inventory = &nodes.get(node)?.inventory;
-            let cores = match (shared.get(cluster), &started.evolved) {
-                (None, None) => inventory.cores,
-                (Some(_), _) | (None, Some(_)) => {
-                    entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len())
-                }
-            };
-            lender.add(*node, nodes, (cores, least_cores(&entry.spec, n_with_tasks, inventory)));
+            let is_guest = entry.is_guest_on(*node);
+            let has = || entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len());
+            let cores = if is_shared || is_guest || started.evolved.is_some() { has() } else { inventory.cores };
+            let asked = if is_guest { cores_asked(&entry.spec, &started.request, inventory, is_shared) } else { cores };
+            let least = least_cores(&entry.spec, n_with_tasks, inventory);
+            lender.add(nodes, LenderPart { n_nodes: 1, cores, asked, least, node: *node });
         }
         Some(lender)
     }
 
     /// One more node.
-    pub(crate) fn add(&mut self, node: NodeId, nodes: &Nodes, (cores, least): (u32, u32)) {
+    pub(crate) fn add(&mut self, nodes: &Nodes, more: LenderPart) {
         let kind = |node: &NodeId| nodes.get(node).map(|known| &known.inventory);
         let is_alike = |part: &&mut LenderPart| {
-            part.cores == cores && part.least == least && (part.node == node || kind(&part.node) == kind(&node))
+            let is_like = LenderPart { n_nodes: 1, node: more.node, ..**part } == more;
+            is_like && (part.node == more.node || kind(&part.node) == kind(&more.node))
         };
         match self.parts.iter_mut().find(is_alike) {
             Some(part) => part.n_nodes += 1,
-            None => self.parts.push(LenderPart { n_nodes: 1, cores, least, node }),
+            None => self.parts.push(more),
         }
     }
 
-    /// All its cores.
-    pub(crate) fn n_cores(&self) -> u64 {
-        self.parts.iter().map(|part| u64::from(part.n_nodes) * u64::from(part.cores)).sum()
+    /// All cores that it asked for.
+    pub(crate) fn n_asked(&self) -> u64 {
+        self.parts.iter().map(|part| u64::from(part.n_nodes) * u64::from(part.asked)).sum()
+    }
+
+    /// What it has of each of its nodes.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = CoreShare> + Clone + '_ {
+        self.parts.iter().map(|part| CoreShare { n_nodes: part.n_nodes, has: part.cores, asked: part.asked })
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A *guest* runs on cores that its *mates* lend. What is lent stays its owner's for all who plan: when the guest ends, the
 //! owner has it again. A mate that ends first leaves its nodes to the guest, which has as much of them then as it asked for.
+//! A guest may lend what it has, too; if it ends before its own guest, that one is inside the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,9 +58,9 @@ impl Sharing {
         !self.lent.is_empty() || !self.mates.is_empty()
     }
 
-    /// The one that is inside it.
-    pub fn guest(&self) -> Option<JobId> {
-        self.lent.values().next().map(|loan| loan.guest)
+    /// Those that are inside it.
+    pub fn guests(&self) -> BTreeSet<JobId> {
+        self.lent.values().map(|loan| loan.guest).collect()
     }
 
     /// Those whom it is inside.
@@ -79,11 +80,11 @@ impl Sharing {
         at + whole_seconds(left, self.rate)
     }
 
-    /// The same for one that has all its cores again from then on.
-    pub(crate) fn end_with_guest(&self, at: Time, guest_end: Time, asked: u64) -> Time {
+    /// The same for one that has what it lends again from then on, and goes on at this rate.
+    pub(crate) fn end_with_guest(&self, at: Time, guest_end: Time, asked: u64, alone: u64) -> Time {
         let left = self.work(asked).saturating_sub(self.done_at(at));
         let meanwhile = self.rate.saturating_mul(millis(guest_end.since(at)));
-        guest_end + whole_seconds(left.saturating_sub(meanwhile), asked)
+        guest_end + whole_seconds(left.saturating_sub(meanwhile), alone)
     }
 
     /// It may run until `end` now, which is so much later or earlier than before. What it has lost by sharing stays in its
@@ -229,6 +230,15 @@ impl State {
             let has = part.map_or(known.inventory.cores, |part| part.cores.len()).min(asked);
             Some(CoreShare { n_nodes: 1, has, asked })
         })
+    }
+
+    /// How fast a job would go on if it lent nothing; it does so no more.
+    pub(crate) fn rate_alone(&self, entry: &mut Job) -> u64 {
+        if let Phase::Started(Started { sharing: Some(sharing), .. }) = &mut entry.phase {
+            sharing.lent.clear();
+        }
+        let shares: Vec<CoreShare> = self.cores_of(entry).collect();
+        self.settings.sharing.runtime_model.rate(shares.into_iter())
     }
 
     /// What is known of a job's work by now.

@@ -11,38 +11,43 @@ use crate::Event;
 use crate::effect::Effect;
 use test_kit::for_seeds;
 
-/// Nodes of four cores each, in two packages.
+/// Nodes of four cores each.
 fn lending(allocation: &str, n_nodes: u32) -> World {
+    lending_on(allocation, n_nodes, 4)
+}
+
+/// Nodes of so many cores each, in two packages.
+pub(super) fn lending_on(allocation: &str, n_nodes: u32, cores: u32) -> World {
     let mut world = World::new();
     world.set("allocation", allocation);
     world.set("policy", "slowdown");
     for number in 1..=n_nodes {
-        let inventory = Inventory { sockets: 2, numa_nodes: 2, cores: 4, cpus: 4, ..Inventory::default() };
+        let inventory = Inventory { sockets: 2, numa_nodes: 2, cores, cpus: cores, ..Inventory::default() };
         world.joins(&format!("n{number}"), inventory, Vec::new());
     }
     world
 }
 
 impl World {
-    fn asks_to_share(&mut self, n_nodes: u32, mins: i64, share: bool) -> JobId {
+    pub(super) fn asks_to_share(&mut self, n_nodes: u32, mins: i64, share: bool) -> JobId {
         self.submit_with(|submission| {
             submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_mins(mins)) }];
             submission.resources.share = share;
         })
     }
 
-    fn is_started(&self, job: JobId) -> bool {
+    pub(super) fn is_started(&self, job: JobId) -> bool {
         self.rms.state().jobs().get(&job).is_some_and(|entry| entry.state() == JobState::Started)
     }
 
     /// Cores of a job on each of its nodes.
-    fn n_cores(&self, job: JobId) -> Vec<u32> {
+    pub(super) fn n_cores(&self, job: JobId) -> Vec<u32> {
         let state = self.rms.state();
         state.jobs().get(&job).map_or_else(Vec::new, |entry| state.cores_of(entry).map(|cores| cores.has).collect())
     }
 
     /// An agent says that a job runs, with what it has by this generation.
-    fn runs(&mut self, node: &str, job: JobId, is_confined: bool) -> Vec<Effect> {
+    pub(super) fn runs(&mut self, node: &str, job: JobId, is_confined: bool) -> Vec<Effect> {
         let (entry, since) = (&self.rms.state().jobs()[&job], self.now);
         let (run, generation) = (entry.run, entry.started().map_or(1, |started| started.generation()));
         let status = JobStatus::Running { since, generation, is_confined };
@@ -50,30 +55,38 @@ impl World {
         self.event(Event::AgentReported { name: node.to_owned(), report })
     }
 
-    fn is_done(&mut self, job: JobId) {
+    pub(super) fn is_done(&mut self, job: JobId) {
         let run = self.rms.state().jobs()[&job].run;
         self.event(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
     }
 
-    fn lender_of(&self, job: JobId) -> Vec<JobId> {
+    pub(super) fn lender_of(&self, job: JobId) -> Vec<JobId> {
         let sharing = self.rms.state().jobs().get(&job).and_then(|entry| entry.sharing());
         sharing.map(|sharing| sharing.owners().into_iter().collect()).unwrap_or_default()
     }
 
-    fn wall(&self, job: JobId) -> Span {
+    /// The cores that a job has on the first node.
+    pub(super) fn cores_on_first(&self, job: JobId) -> String {
+        let state = self.rms.state();
+        let (node, known) = state.nodes().iter().next().expect("there is one");
+        let part = state.jobs()[&job].part_of(*node, &known.inventory);
+        part.map_or_else(|| "all".to_owned(), |part| part.cores.to_string())
+    }
+
+    pub(super) fn wall(&self, job: JobId) -> Span {
         self.rms.state().jobs()[&job].started().expect("it runs").request.wall
     }
 }
 
 /// What these effects tell a node.
-fn desired(effects: &[Effect], name: &str) -> Option<Desired> {
+pub(super) fn desired(effects: &[Effect], name: &str) -> Option<Desired> {
     effects.iter().find_map(|effect| match effect {
         Effect::Desire { node, desired } if node == name => Some(desired.clone()),
         _ => None,
     })
 }
 
-fn jobs_of(desired: &Desired) -> Vec<JobId> {
+pub(super) fn jobs_of(desired: &Desired) -> Vec<JobId> {
     desired.jobs.iter().map(|wanted| wanted.job).collect()
 }
 
@@ -101,13 +114,6 @@ fn a_guest_is_started_where_its_mate_has_left_the_cpus() {
     }
 }
 
-/// The cores that a job has on the first node.
-fn cores_on_first(world: &World, job: JobId) -> String {
-    let state = world.rms.state();
-    let (node, known) = state.nodes().iter().next().expect("there is one");
-    state.jobs()[&job].part_of(*node, &known.inventory).expect("a part").cores.to_string()
-}
-
 #[test]
 fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
     for allocation in ["nodes", "cores"] {
@@ -119,7 +125,7 @@ fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
                 submission.resources.cores_per_package = of_package;
             });
             let guest = world.asks_to_share(1, 10, true);
-            let cores = (cores_on_first(&world, owner), cores_on_first(&world, guest));
+            let cores = (world.cores_on_first(owner), world.cores_on_first(guest));
             assert_eq!(cores, (of_owner.to_owned(), of_guest.to_owned()), "{allocation}");
         }
     }
@@ -149,7 +155,7 @@ fn a_job_keeps_cores_of_each_package_also_where_one_is_smaller() {
         })
     };
     let (owner, guest) = (asks(60, 2), asks(10, 0));
-    let cores = (cores_on_first(&world, owner), cores_on_first(&world, guest));
+    let cores = (world.cores_on_first(owner), world.cores_on_first(guest));
     assert_eq!(cores, ("0-2".to_owned(), "3-5".to_owned()), "half of the node, but neither 0 nor 1 and 2");
 
     let mut submission = world.submission();
@@ -190,7 +196,7 @@ fn a_guest_borrows_cores_for_whole_tasks() {
         (submission.n_tasks, submission.cpus_per_task) = (Some(2), 2);
         submission.resources.share = true;
     });
-    assert_eq!((cores_on_first(&world, owner), cores_on_first(&world, guest)), ("0-1".to_owned(), "2-3".to_owned()));
+    assert_eq!((world.cores_on_first(owner), world.cores_on_first(guest)), ("0-1".to_owned(), "2-3".to_owned()));
 }
 
 #[test]
@@ -436,8 +442,9 @@ fn whatever_happens_lent_cpus_come_back() {
     for_seeds("whatever_happens_lent_cpus_come_back", 200, |dice| {
         let allocation = if dice.chance(50) { "nodes" } else { "cores" };
         let n_nodes = dice.number(1, 4);
-        let mut world = lending(allocation, n_nodes);
+        let mut world = lending_on(allocation, n_nodes, 8);
         world.set("max_slowdown", "infinite");
+        world.set("max_sharers", &dice.number(2, 4).to_string());
         world.set("fair_start", if dice.chance(33) { "5s" } else { "0s" });
         world.set("mix_free_nodes", if dice.chance(50) { "yes" } else { "no" });
         let mut known: Vec<(JobId, bool)> = Vec::new();

@@ -10,49 +10,98 @@ use super::World;
 use crate::Event;
 use crate::plan::slowdown::{Fraction, Mate, Wanted, select};
 use crate::state::State;
+use crate::state::job::Job;
 use test_kit::{Dice, for_seeds};
 
 const CORES: u32 = 4;
 
-/// A running job that may lend, as the rules see it (D5 and D6 of the vectors' rules).
+/// A running job, as the rules see it (D5 and D6 of the vectors' rules).
 struct Runs {
     job: JobId,
-    n_nodes: u32,
+    /// Its cores on each of its nodes.
+    cores: Vec<u32>,
     /// From its submission to its limit.
     in_system: i64,
     requested: i64,
-    /// What is left of it, in seconds with all its cores.
+    /// What is left of its work, in core-milliseconds, and how much of it is done in a millisecond now.
     left: i64,
+    rate: i64,
+    /// Those whom it is inside, and how fast these go on once it has ended.
+    owners: Vec<(Runs, i64)>,
+}
+
+impl Runs {
+    fn of(state: &State, now: Time, job: JobId) -> Option<Runs> {
+        let entry = state.jobs().get(&job)?;
+        let started = entry.started()?;
+        let wall = started.request.wall;
+        let cores: Vec<u32> = state.cores_of(entry).map(|share| share.has).collect();
+        let n_asked = cores.len() as u64 * u64::from(CORES);
+        let (requested, done) = match entry.sharing() {
+            Some(sharing) => (sharing.requested, sharing.done_at(now)),
+            None => (wall, n_asked * now.since(started.at).as_millis() as u64),
+        };
+        let owner = |owner: JobId| {
+            let owner = Runs::of(state, now, owner)?;
+            let lent = &state.jobs()[&owner.job].sharing()?.lent;
+            let nodes = state.jobs()[&owner.job].nodes().iter();
+            let whole = |(node, cores): (_, &u32)| cores + lent.get(node).map_or(0, |loan| loan.cores.len());
+            let alone = slowest(nodes.zip(&owner.cores).map(whole));
+            Some((owner, alone))
+        };
+        Some(Runs {
+            job,
+            in_system: secs((started.at + wall).since(entry.submitted)),
+            requested: secs(requested),
+            left: requested.as_millis() * n_asked as i64 - done as i64,
+            rate: slowest(cores.iter().copied()),
+            owners: entry
+                .sharing()
+                .map(|sharing| sharing.owners())
+                .unwrap_or_default()
+                .into_iter()
+                .filter_map(owner)
+                .collect(),
+            cores,
+        })
+    }
+
+    /// How many share its cores, it included.
+    fn n_sharers(&self) -> u32 {
+        1 + self.owners.iter().map(|(owner, _)| owner.n_sharers()).max().unwrap_or(0)
+    }
+
+    /// It and all whom it is inside.
+    fn all(&self) -> Vec<&Runs> {
+        let above = self.owners.iter().flat_map(|(owner, _)| owner.all());
+        std::iter::once(self).chain(above).collect()
+    }
+
+    /// Does it run for so many milliseconds at this rate, and do those whom it is inside until it ends?
+    fn outlasts(&self, span: i64, rate: i64, alone: i64) -> bool {
+        let rest = self.left - rate * span;
+        let end = || span + (rest + alone * 1000 - 1) / (alone * 1000) * 1000;
+        rest >= 0 && self.owners.iter().all(|(owner, alone)| owner.outlasts(end(), owner.rate, *alone))
+    }
+}
+
+/// The node with the fewest cores sets the pace of all.
+fn slowest(cores: impl ExactSizeIterator<Item = u32> + Clone) -> i64 {
+    cores.len() as i64 * i64::from(cores.min().unwrap_or(0))
 }
 
 fn secs(span: Span) -> i64 {
     span.as_millis() / 1000
 }
 
-/// Running jobs that are alone on their nodes and opted in.
-fn lenders(state: &State, now: Time) -> Vec<Runs> {
-    let mut lenders = Vec::new();
-    for (job, entry) in state.jobs() {
-        let Some(started) = entry.started() else { continue };
-        let is_alone = entry.sharing().is_none_or(|sharing| !sharing.is_active());
-        if !entry.spec.resources.share || !is_alone || started.ending.is_some() {
-            continue;
-        }
-        let n_nodes = started.nodes.len() as u32;
-        let wall = started.request.wall;
-        let (requested, done) = match entry.sharing() {
-            Some(sharing) => (sharing.requested, sharing.done_at(now) / u64::from(n_nodes * CORES)),
-            None => (wall, now.since(started.at).as_millis() as u64),
-        };
-        lenders.push(Runs {
-            job: *job,
-            n_nodes,
-            in_system: secs((started.at + wall).since(entry.submitted)),
-            requested: secs(requested),
-            left: secs(requested) - done as i64 / 1000,
-        });
-    }
-    lenders
+/// Running jobs that opted in and have lent nothing, on cores that fewer than so many share.
+fn lenders(state: &State, now: Time, most_sharers: u32) -> Vec<Runs> {
+    let may_lend = |entry: &Job| {
+        let is_settled = entry.started().is_some_and(|started| started.ending.is_none());
+        entry.spec.resources.share && is_settled && entry.sharing().is_none_or(|sharing| sharing.lent.is_empty())
+    };
+    let lenders = state.jobs().iter().filter(|(_, entry)| may_lend(entry));
+    lenders.filter_map(|(job, _)| Runs::of(state, now, *job)).filter(|job| job.n_sharers() < most_sharers).collect()
 }
 
 /// When as many nodes are free as are wanted, if nothing new starts.
@@ -70,25 +119,33 @@ fn static_start(state: &State, now: Time, n_nodes: u32) -> Time {
     free_at[n_nodes as usize - 1]
 }
 
-/// The best set by D7 with half of the cores lent, or nothing.
+/// The best set by D7 with half of the cores lent, or nothing. All who are slowed count.
 fn best_set(lenders: &[Runs], guest: (u32, i64), cut_off: i64, most: usize, waits: i64) -> Option<BTreeSet<JobId>> {
     let (n_nodes, wall) = guest;
     let mut best: Option<(Fraction, usize, Vec<JobId>)> = None;
     for set in 1_u32..1 << lenders.len() {
         let chosen: Vec<&Runs> =
             (0..lenders.len()).filter(|idx| set >> idx & 1 == 1).map(|idx| &lenders[idx]).collect();
-        let is_right = chosen.len() <= most
-            && chosen.iter().map(|mate| mate.n_nodes).sum::<u32>() == n_nodes
-            // It takes twice its time, in which each mate does half as much.
-            && chosen.iter().all(|mate| mate.left >= wall)
-            && chosen.iter().all(|mate| mate.in_system + wall < cut_off * mate.requested)
-            && waits + wall > 2 * wall;
+        let lent = || chosen.iter().flat_map(|mate| &mate.cores).map(|cores| cores / 2);
+        let fewest = i64::from(lent().min().unwrap_or(0));
+        if chosen.len() > most || lent().count() != n_nodes as usize || fewest == 0 {
+            continue;
+        }
+        let took = wall * i64::from(CORES) / fewest;
+        let ends_inside = |mate: &&Runs| {
+            let rate = slowest(mate.cores.iter().map(|cores| cores - cores / 2));
+            mate.outlasts(took * 1000, rate, slowest(mate.cores.iter().copied()))
+        };
+        let slowed = || chosen.iter().flat_map(|mate| mate.all());
+        let is_right = chosen.iter().all(ends_inside)
+            && slowed().all(|job| job.in_system + wall < cut_off * job.requested)
+            && waits + wall > took;
         if !is_right {
             continue;
         }
         let penalty =
-            |mate: &&Runs| Fraction::new((mate.in_system + wall).into(), mate.requested.into()).expect("positive");
-        let sum = chosen.iter().map(penalty).try_fold(Fraction::ZERO, Fraction::plus).expect("small");
+            |job: &Runs| Fraction::new((job.in_system + wall).into(), job.requested.into()).expect("positive");
+        let sum = slowed().map(penalty).try_fold(Fraction::ZERO, Fraction::plus).expect("small");
         let found = (sum, chosen.len(), chosen.iter().map(|mate| mate.job).collect());
         if best.as_ref().is_none_or(|best| found < *best) {
             best = Some(found);
@@ -107,8 +164,8 @@ fn submit(world: &mut World, (n_nodes, wall): (u32, i64), share: bool) -> JobId 
 
 #[test]
 fn the_mates_of_a_guest_are_the_best_of_all_sets() {
-    let (mut n_guests, mut n_alone) = (0, 0);
-    for_seeds("the_mates_of_a_guest_are_the_best_of_all_sets", 60, |dice| {
+    let (mut n_guests, mut n_inner, mut n_alone) = (0, 0, 0);
+    for_seeds("the_mates_of_a_guest_are_the_best_of_all_sets", 100, |dice| {
         let mut world = World::new();
         for number in 1..=6 {
             world.joins(
@@ -117,20 +174,22 @@ fn the_mates_of_a_guest_are_the_best_of_all_sets() {
                 Vec::new(),
             );
         }
-        let (most, cut_off) = (dice.number(1, 3), dice.number(2, 6));
+        let (most, cut_off, most_sharers) = (dice.number(1, 3), dice.number(2, 12), dice.number(2, 4));
         world.set("policy", "slowdown");
         world.set("max_mates", &most.to_string());
         world.set("max_slowdown", &cut_off.to_string());
+        world.set("max_sharers", &most_sharers.to_string());
         for _ in 0..40 {
             world.now += Span::from_secs(dice.number(0, 60).into());
             some_end(&mut world, dice);
-            let guest = (dice.number(1, 4), i64::from(dice.number(1, 400)));
-            let share = dice.chance(80);
+            let wall = if dice.chance(50) { dice.number(1, 400) } else { dice.number(1, 30) };
+            let guest = (dice.number(1, 3), i64::from(wall));
+            let share = dice.chance(90);
             let state = world.rms.state();
             let starts = static_start(state, world.now, guest.0);
             let waits = secs(starts.since(world.now));
             let expected = match share && waits > 0 {
-                true => best_set(&lenders(state, world.now), guest, cut_off.into(), most as usize, waits),
+                true => best_set(&lenders(state, world.now, most_sharers), guest, cut_off.into(), most as usize, waits),
                 false => None,
             };
             let job = submit(&mut world, guest, share);
@@ -138,6 +197,10 @@ fn the_mates_of_a_guest_are_the_best_of_all_sets() {
             let owners = entry.sharing().map(|sharing| sharing.owners()).filter(|owners| !owners.is_empty());
             assert_eq!(owners, expected, "job {job} of {guest:?}, up to {most} mates below {cut_off}");
             n_guests += usize::from(expected.is_some());
+            let is_inner = |owner: &JobId| {
+                !world.rms.state().jobs()[owner].sharing().is_none_or(|sharing| sharing.mates.is_empty())
+            };
+            n_inner += usize::from(expected.is_some_and(|owners| owners.iter().any(is_inner)));
             if entry.started().is_none() {
                 n_alone += 1;
                 // Nobody waits when the next one comes.
@@ -145,8 +208,8 @@ fn the_mates_of_a_guest_are_the_best_of_all_sets() {
             }
         }
     });
-    println!("{n_guests} guests, {n_alone} for whom there were no mates");
-    assert!(n_guests > 0 && n_alone > 0, "{n_guests} guests, {n_alone} without mates");
+    println!("{n_guests} guests, {n_inner} of them inside guests, {n_alone} for whom there were no mates");
+    assert!(n_guests > 0 && n_inner > 0 && n_alone > 0, "{n_guests} guests, {n_alone} without mates");
 }
 
 fn some_end(world: &mut World, dice: &mut Dice) {

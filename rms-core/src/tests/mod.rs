@@ -16,6 +16,7 @@ mod policies;
 mod resources;
 mod restart;
 mod rows;
+mod sharers;
 mod sharing;
 mod trouble;
 

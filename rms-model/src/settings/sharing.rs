@@ -10,6 +10,7 @@ pub(super) fn get(settings: &SharingSettings, key: &str) -> Option<String> {
         "max_slowdown" => settings.max_slowdown.to_string(),
         "sharing_factor" => settings.sharing_factor.to_string(),
         "max_mates" => settings.max_mates.to_string(),
+        "max_sharers" => settings.max_sharers.to_string(),
         "max_candidates" => or_none(&settings.max_candidates),
         "runtime_model" => settings.runtime_model.word().to_owned(),
         "mix_free_nodes" => if settings.mix_free_nodes { "yes" } else { "no" }.to_owned(),
@@ -26,6 +27,10 @@ pub(super) fn set(settings: &mut SharingSettings, key: &str, value: &str) -> Res
         "max_mates" => {
             let most = value.parse().ok().filter(|most| (1..=MAX_MATES).contains(most));
             settings.max_mates = most.ok_or_else(|| bad(key, value, "a whole number from 1 to 8"))?;
+        }
+        "max_sharers" => {
+            let most = value.parse().ok().filter(|most| (2..=MAX_SHARERS).contains(most));
+            settings.max_sharers = most.ok_or_else(|| bad(key, value, "a whole number from 2 to 8"))?;
         }
         "max_candidates" => settings.max_candidates = limit(key, value)?,
         "runtime_model" => {
@@ -56,3 +61,6 @@ pub(super) fn factor(key: &str, value: &str) -> Result<Ratio, SettingError> {
 
 /// All combinations of so many are tried.
 const MAX_MATES: u32 = 8;
+
+/// Each has a part of what the one before it has.
+const MAX_SHARERS: u32 = 8;

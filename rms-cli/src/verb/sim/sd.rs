@@ -72,6 +72,9 @@ pub struct Args {
     /// The most mates of a guest
     #[arg(long, value_name = "LIST", default_value = "2", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=8))]
     mates: Vec<u32>,
+    /// The most jobs on the same cores: with more than 2, guests lend, too
+    #[arg(long, value_name = "LIST", default_value = "2", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=8))]
+    sharers: Vec<u32>,
     /// Percents of jobs that lend and borrow
     #[arg(long, value_name = "LIST", default_value = "100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     malleable_share: Vec<u32>,
@@ -226,27 +229,31 @@ impl Args {
             let of = |arg: &RunTimesArg| Variant { policy: *policy, run_times: (*arg).into(), ..Variant::fixed() };
             variants.extend(self.run_times.iter().map(of));
         }
-        for cut_off in &self.cut_offs {
-            for model in &self.models {
-                for factor in &self.factors {
-                    for max_mates in &self.mates {
-                        for malleable_pct in &self.malleable_share {
-                            variants.extend(self.run_times.iter().map(|run_times| Variant {
-                                policy: Policy::Slowdown,
-                                cut_off: *cut_off,
-                                model: *model,
-                                factor: *factor,
-                                max_mates: *max_mates,
-                                malleable_pct: *malleable_pct,
-                                run_times: (*run_times).into(),
-                            }));
-                        }
-                    }
-                }
-            }
-        }
+        let sharing = vec![Variant { policy: Policy::Slowdown, ..Variant::default() }];
+        let sharing = each(sharing, &self.cut_offs, |variant, cut_off| variant.cut_off = cut_off);
+        let sharing = each(sharing, &self.models, |variant, model| variant.model = model);
+        let sharing = each(sharing, &self.factors, |variant, factor| variant.factor = factor);
+        let sharing = each(sharing, &self.mates, |variant, most| variant.max_mates = most);
+        let sharing = each(sharing, &self.sharers, |variant, most| variant.max_sharers = most);
+        let sharing = each(sharing, &self.malleable_share, |variant, percent| variant.malleable_pct = percent);
+        variants.extend(each(sharing, &self.run_times, |variant, run_times| variant.run_times = run_times.into()));
         variants
     }
+}
+
+/// Each of these with each of the values in turn.
+fn each<T: Copy>(variants: Vec<Variant>, values: &[T], set: impl Fn(&mut Variant, T)) -> Vec<Variant> {
+    let with = |variant: Variant| {
+        values
+            .iter()
+            .map(move |value| (variant, *value))
+            .map(|(mut variant, value)| {
+                set(&mut variant, value);
+                variant
+            })
+            .collect::<Vec<_>>()
+    };
+    variants.into_iter().flat_map(with).collect()
 }
 
 /// What is run, and on which cluster.
@@ -303,7 +310,7 @@ fn name(rival: &Rival) -> String {
     if variant.policy != Policy::Slowdown {
         return format!("{}{learned}", variant.policy);
     }
-    let Variant { policy: _, cut_off, model, factor, max_mates, malleable_pct, run_times: _ } = variant;
+    let Variant { policy: _, cut_off, model, factor, max_mates, max_sharers, malleable_pct, run_times: _ } = variant;
     let mut name = format!("{cut_off} {}", model.word());
     let published = Variant::default();
     if *factor != published.factor {
@@ -311,6 +318,9 @@ fn name(rival: &Rival) -> String {
     }
     if *max_mates != published.max_mates {
         name += &format!(" m {max_mates}");
+    }
+    if *max_sharers != published.max_sharers {
+        name += &format!(" {max_sharers} a node");
     }
     if *malleable_pct != published.malleable_pct {
         name += &format!(" {malleable_pct} %");
@@ -435,13 +445,16 @@ impl Show for SdAnswer {
     fn json(&self) -> Value {
         let row = |row: &Row| {
             let mut run = match row.rival {
-                Rival::Policy(Variant { policy, cut_off, model, factor, max_mates, malleable_pct, run_times }) => {
+                Rival::Policy(variant) => {
+                    let Variant { policy, cut_off, model, factor, max_mates, max_sharers, malleable_pct, run_times } =
+                        variant;
                     json!({
                         "policy": policy.to_string(),
                         "cut_off": cut_off.to_string(),
                         "model": model,
                         "sharing_factor": factor.to_string(),
                         "max_mates": max_mates,
+                        "max_sharers": max_sharers,
                         "malleable_pct": malleable_pct,
                         "run_times": run_times,
                     })

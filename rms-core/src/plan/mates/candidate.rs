@@ -1,0 +1,234 @@
+//! Running jobs that could lend to one guest, and what each of them would lend.
+
+use std::borrow::Cow;
+
+use rms_model::sharing::asked;
+use rms_model::{CoreShare, JobId, JobSpec, NodeId, Request, RuntimeModel, Span, Time};
+
+use crate::plan::slowdown::Fraction;
+use crate::state::job::{Job, Started};
+use crate::state::sharing::{Sharing, millis, whole_seconds};
+use crate::state::{Lender, LenderPart, State};
+
+/// A job that could lend.
+pub(super) struct Candidate<'a> {
+    pub(super) job: JobId,
+    pub(super) lender: Cow<'a, Lender>,
+    pub(super) standing: Standing,
+    /// Work that it has still to do, in core-milliseconds.
+    pub(super) left: u64,
+    /// Those whom it is inside.
+    pub(super) owners: Vec<Owner>,
+    /// No guest that asks for more milliseconds ends inside it.
+    pub(super) longest: u64,
+    /// Of one that starts in this very pass.
+    pub(super) starting: Option<Starting>,
+}
+
+/// How long a job will have been in the system, beside what it asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Standing {
+    /// From its submission to its limit, as if nobody came.
+    pub(super) in_system: Span,
+    pub(super) requested: Span,
+}
+
+/// Whom a possible mate is inside, and who goes on as slowly until it ends.
+pub(super) struct Owner {
+    pub(super) job: JobId,
+    pub(super) standing: Standing,
+    /// Its work, and how fast that is done now and once it has lent nothing any more.
+    pub(super) left: u64,
+    pub(super) rate: u64,
+    pub(super) alone: u64,
+    /// Those whom it is inside itself.
+    pub(super) owners: Vec<Owner>,
+}
+
+/// What a job is about to have.
+pub(super) struct Starting {
+    /// With the cores that it has of each.
+    pub(super) nodes: Vec<(NodeId, u32)>,
+    /// The memory of each that it asked for, in MiB.
+    pub(super) memory: u64,
+    /// It shares some of them with others than its guest.
+    pub(super) has_parts: bool,
+}
+
+/// What one candidate lends a guest.
+pub(super) struct Offer<'c> {
+    /// Of the guest.
+    pub(super) parts: Vec<CoreShare>,
+    /// How fast the mate goes on meanwhile, and afterwards.
+    pub(super) rate: u64,
+    pub(super) alone: u64,
+    pub(super) left: u64,
+    pub(super) owners: &'c [Owner],
+}
+
+/// Who would begin inside others.
+#[derive(Clone, Copy)]
+pub(super) struct Guest<'a> {
+    pub(super) job: JobId,
+    pub(super) spec: &'a JobSpec,
+    pub(super) request: &'a Request,
+    /// When it would end otherwise.
+    pub(super) static_end: Time,
+}
+
+impl Standing {
+    pub(super) fn of(entry: &Job, started: &Started) -> Standing {
+        let in_system = (started.at + started.request.wall).since(entry.submitted);
+        Standing { in_system, requested: started.requested() }
+    }
+
+    /// How long it will have been in the system at its limit with this guest, in milliseconds. What it has lent before is in
+    /// its limit, and what it lends now adds the guest's time (004, eq. 4).
+    pub(super) fn spent(&self, guest: Guest<'_>) -> i128 {
+        i128::from(millis(self.in_system)) + i128::from(millis(guest.request.wall))
+    }
+
+    pub(super) fn requested(&self) -> i128 {
+        millis(self.requested).max(1).into()
+    }
+
+    /// Is its slowdown below the cut-off?
+    pub(super) fn is_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
+        let (numerator, denominator) = cut_off.parts();
+        let (spent, requested) = (self.spent(guest), self.requested());
+        match (spent.checked_mul(denominator), requested.checked_mul(numerator)) {
+            (Some(spent), Some(most)) => spent < most,
+            (None, _) | (_, None) => Fraction::new(spent, requested).is_some_and(|penalty| penalty < cut_off),
+        }
+    }
+}
+
+impl Owner {
+    /// Those whom a job is inside. No two that could lend are inside the same one: each has one guest on a node.
+    pub(super) fn all_of(state: &State, now: Time, entry: &Job) -> Vec<Owner> {
+        let owners = entry.sharing().map(Sharing::owners).unwrap_or_default();
+        let owner = |job: JobId| {
+            let entry = state.jobs().get(&job)?;
+            let (started, sharing) = (entry.started()?, state.sharing_at(job, now)?);
+            let asked = asked(state.cores_of(entry));
+            let alone = state.rate_alone(&mut entry.clone());
+            Some(Owner {
+                job,
+                standing: Standing::of(entry, started),
+                left: sharing.work(asked).saturating_sub(sharing.done),
+                rate: sharing.rate,
+                alone,
+                owners: Owner::all_of(state, now, entry),
+            })
+        };
+        owners.into_iter().filter_map(owner).collect()
+    }
+
+    /// How many jobs have the same cores one after the other, up to this one.
+    pub(super) fn n_sharers(owners: &[Owner]) -> u32 {
+        1 + owners.iter().map(|owner| Owner::n_sharers(&owner.owners)).max().unwrap_or(0)
+    }
+
+    /// Does it, and do those whom it is inside, run for so long, in which it lends what it does now?
+    pub(super) fn outlasts(&self, guest: Span) -> bool {
+        let done = self.rate.saturating_mul(millis(guest));
+        let end = || guest + whole_seconds(self.left - done, self.alone);
+        done <= self.left && (self.owners.is_empty() || self.owners.iter().all(|owner| owner.outlasts(end())))
+    }
+
+    pub(super) fn each<'o>(owners: &'o [Owner], look: &mut dyn FnMut(&'o Owner)) {
+        for owner in owners {
+            look(owner);
+            Owner::each(&owner.owners, look);
+        }
+    }
+}
+
+impl Candidate<'_> {
+    /// Of all who are slowed if it lends.
+    pub(super) fn standings(&self) -> Vec<Standing> {
+        let mut standings = vec![self.standing];
+        Owner::each(&self.owners, &mut |owner| standings.push(owner.standing));
+        standings
+    }
+
+    /// Is every one of them below the cut-off?
+    pub(super) fn are_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
+        self.standing.is_below(cut_off, guest)
+            && (self.owners.is_empty() || self.standings().iter().all(|standing| standing.is_below(cut_off, guest)))
+    }
+
+    /// Is it one of them?
+    pub(super) fn is_among(&self, job: JobId) -> bool {
+        let mut is_among = self.job == job;
+        Owner::each(&self.owners, &mut |owner| is_among |= owner.job == job);
+        is_among
+    }
+
+    /// What this guest adds up to for all who are slowed (004, §3.2.1); `None` if that is no number.
+    pub(super) fn penalty(&self, guest: Guest<'_>) -> Option<Fraction> {
+        let penalty = |standing: Standing| Fraction::new(standing.spent(guest), standing.requested());
+        let mut standings = self.standings().into_iter();
+        let own = penalty(standings.next()?)?;
+        standings.try_fold(own, |sum, standing| sum.plus(penalty(standing)?))
+    }
+}
+
+/// Running jobs that could lend.
+pub(super) fn running_candidates<'a>(state: &'a State, now: Time) -> Vec<Candidate<'a>> {
+    let max_sharers = state.settings().sharing.max_sharers;
+    let candidate = |(job, lender): (JobId, Cow<'a, Lender>)| {
+        let entry = state.jobs().get(&job)?;
+        let started = entry.started()?;
+        let owners = match started.is_sharing() {
+            true if max_sharers == 2 => return None,
+            true => Owner::all_of(state, now, entry),
+            false => Vec::new(),
+        };
+        if Owner::n_sharers(&owners) >= max_sharers {
+            return None;
+        }
+        let n_asked = lender.n_asked();
+        let (requested, done) = started.work_at(now, n_asked);
+        let left = n_asked.saturating_mul(millis(requested)).saturating_sub(done);
+        let longest = longest_guest(state, &lender, left);
+        Some(Candidate { job, lender, standing: Standing::of(entry, started), left, owners, longest, starting: None })
+    };
+    state.lenders().filter_map(candidate).collect()
+}
+
+/// No guest that asks for more milliseconds ends inside a lender with so much work left. It is exact where all nodes of the
+/// lender are alike and are given away whole, by the worst model; nothing is known otherwise.
+pub(super) fn longest_guest(state: &State, lender: &Lender, left: u64) -> u64 {
+    let LenderPart { n_nodes, cores, asked: _, least, node } =
+        match (&lender.parts[..], state.settings().sharing.runtime_model) {
+            ([part], RuntimeModel::Worst) if !state.is_shared(lender.cluster) => *part,
+            (_, RuntimeModel::Worst | RuntimeModel::Ideal) => return u64::MAX,
+        };
+    let name = &state.clusters()[&lender.cluster];
+    let most = state.settings().sharing_factor_of(name).of(cores);
+    let lent = most.min(cores.saturating_sub(least)).min(state.nodes()[&node].inventory.cores);
+    if lent == 0 {
+        return 0;
+    }
+    // The guest takes all cores / lent of its time, and the mate does (cores - lent) a node of its work meanwhile.
+    let kept = u128::from(cores - lent) * u128::from(n_nodes) * u128::from(cores);
+    let longest = (u128::from(left) * u128::from(lent)).checked_div(kept);
+    longest.map_or(u64::MAX, |longest| u64::try_from(longest).unwrap_or(u64::MAX))
+}
+
+impl Offer<'_> {
+    /// Does the mate run for as long as a guest with so much work takes at this rate? Exact: work on both sides.
+    pub(super) fn outlasts(&self, (work, rate): (u64, u64)) -> bool {
+        u128::from(self.left) * u128::from(rate) >= u128::from(work) * u128::from(self.rate)
+    }
+
+    /// A guest that takes so long makes the mate end later: are those whom that one is inside still there?
+    pub(super) fn ends_inside_owners(&self, took: Span) -> bool {
+        let left = self.left.saturating_sub(self.rate.saturating_mul(millis(took)));
+        self.owners.is_empty() || {
+            let end = took + whole_seconds(left, self.alone);
+            self.owners.iter().all(|owner| owner.outlasts(end))
+        }
+    }
+}

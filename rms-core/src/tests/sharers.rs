@@ -1,0 +1,127 @@
+//! More than two jobs on the same cores: guests that lend, and what becomes of all when one of them ends (004, §3.2.4).
+
+use rms_model::{JobId, Span};
+
+use super::World;
+use super::lending::{desired, jobs_of, lending_on};
+
+/// Nodes of eight cores, on which so many jobs may share.
+fn sharers(allocation: &str, n_nodes: u32, most: u32) -> World {
+    let mut world = lending_on(allocation, n_nodes, 8);
+    world.set("max_sharers", &most.to_string());
+    world.set("max_slowdown", "infinite");
+    world
+}
+
+/// An owner of one node, a guest of it, and one inside that: of an hour, 20 and 5 minutes.
+fn three(allocation: &str) -> (World, [JobId; 3]) {
+    let mut world = sharers(allocation, 1, 3);
+    let jobs = [60, 20, 5].map(|mins| world.asks_to_share(1, mins, true));
+    (world, jobs)
+}
+
+fn cores(world: &World, jobs: [JobId; 3]) -> [String; 3] {
+    jobs.map(|job| world.cores_on_first(job))
+}
+
+fn owners(world: &World, jobs: [JobId; 3]) -> [Vec<JobId>; 3] {
+    jobs.map(|job| world.lender_of(job))
+}
+
+#[test]
+fn a_guest_lends_only_where_more_than_two_may_share() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = sharers(allocation, 1, 2);
+        let jobs = [60, 20, 5].map(|mins| world.asks_to_share(1, mins, true));
+        assert_eq!(jobs.map(|job| world.is_started(job)), [true, true, false], "{allocation}");
+
+        let (mut world, jobs) = three(allocation);
+        assert_eq!(cores(&world, jobs), ["0-3", "4-5", "6-7"], "{allocation}");
+        assert_eq!(owners(&world, jobs), [vec![], vec![jobs[0]], vec![jobs[1]]]);
+        // The last one takes four times its time. The guest does 40 of its 160 core-minutes meanwhile, and the rest on 4.
+        assert_eq!(jobs.map(|job| world.wall(job)), [85, 50, 20].map(Span::from_mins), "{allocation}");
+        let fourth = world.asks_to_share(1, 1, true);
+        assert!(!world.is_started(fourth), "{allocation}: three share the node");
+    }
+}
+
+#[test]
+fn each_is_started_once_the_one_it_is_inside_has_left_its_cpus() {
+    for allocation in ["nodes", "cores"] {
+        let (mut world, [owner, guest, inner]) = three(allocation);
+        let told = |effects: &[_]| desired(effects, "n1").map(|told| jobs_of(&told));
+        assert_eq!(told(&world.runs("n1", owner, true)), Some(vec![owner, guest]), "{allocation}");
+        assert_eq!(told(&world.runs("n1", guest, true)), Some(vec![owner, guest, inner]), "{allocation}");
+    }
+}
+
+#[test]
+fn who_is_inside_a_guest_that_ends_is_inside_the_owner() {
+    for allocation in ["nodes", "cores"] {
+        let (mut world, jobs) = three(allocation);
+        world.now += Span::from_mins(10);
+        world.is_done(jobs[1]);
+        assert_eq!(world.lender_of(jobs[2]), [jobs[0]], "{allocation}");
+        assert_eq!([0, 2].map(|idx| world.cores_on_first(jobs[idx])), ["0-5", "6-7"], "{allocation}");
+        // 40 of 480 core-minutes in ten, 60 in the ten of the last one, and the rest on 8.
+        assert_eq!(world.wall(jobs[0]), Span::from_secs(4050), "{allocation}");
+        assert_eq!(world.wall(jobs[2]), Span::from_mins(20));
+        world.now += Span::from_mins(10);
+        world.is_done(jobs[2]);
+        assert_eq!((world.n_cores(jobs[0]), world.wall(jobs[0])), (vec![8], Span::from_secs(4050)), "{allocation}");
+    }
+}
+
+#[test]
+fn the_guest_of_an_owner_that_ends_has_the_node_but_for_what_it_lends() {
+    for allocation in ["nodes", "cores"] {
+        let (mut world, jobs) = three(allocation);
+        world.now += Span::from_mins(10);
+        world.is_done(jobs[0]);
+        assert_eq!([1, 2].map(|idx| world.cores_on_first(jobs[idx])), ["0-5", "6-7"], "{allocation}");
+        assert_eq!([1, 2].map(|idx| world.lender_of(jobs[idx])), [vec![], vec![jobs[1]]]);
+        // 20 of 160 core-minutes in ten, 60 in ten more, and the rest on 8.
+        assert_eq!(world.wall(jobs[1]), Span::from_mins(30), "{allocation}");
+        world.is_done(jobs[1]);
+        assert_eq!((world.n_cores(jobs[2]), world.lender_of(jobs[2])), (vec![8], vec![]), "{allocation}");
+        // 20 of 40 core-minutes in ten, and the rest on 8.
+        assert_eq!(world.wall(jobs[2]), Span::from_secs(750), "{allocation}");
+    }
+}
+
+#[test]
+fn who_would_make_a_guest_outlast_its_owner_waits() {
+    // The guest takes 50 minutes, and two more for each of the new one; the owner ends after 60 on four cores.
+    for (mins, starts) in [(6, false), (5, true)] {
+        let mut world = sharers("nodes", 1, 3);
+        let jobs = [30, 25, mins].map(|mins| world.asks_to_share(1, mins, true));
+        assert_eq!(world.is_started(jobs[2]), starts, "{mins} minutes");
+    }
+}
+
+#[test]
+fn an_owner_at_the_cut_off_is_not_slowed_by_a_guest_of_its_guest() {
+    // The owner has waited for an hour: it would be in the system for 60 + 30 + 10 + 2 minutes of its 30.
+    for (cut_off, starts) in [("3.4", false), ("3.41", true)] {
+        let mut world = sharers("nodes", 1, 3);
+        let first = world.asks_to_share(1, 60, false);
+        let owner = world.asks_to_share(1, 30, true);
+        world.set("max_slowdown", cut_off);
+        world.now += Span::from_mins(60);
+        world.is_done(first);
+        let (guest, inner) = (world.asks_to_share(1, 10, true), world.asks_to_share(1, 2, true));
+        assert!(world.is_started(owner) && world.is_started(guest));
+        assert_eq!(world.is_started(inner), starts, "{cut_off}");
+    }
+}
+
+#[test]
+fn who_found_no_mates_is_looked_for_again_once_a_guest_has_begun() {
+    let mut world = sharers("nodes", 3, 3);
+    let owners = [60; 3].map(|mins| world.asks_to_share(1, mins, true));
+    let inner = world.asks_to_share(3, 2, true);
+    assert!(!world.is_started(inner), "three mates are one too many");
+    let guest = world.asks_to_share(2, 20, true);
+    assert!(world.is_started(guest) && world.is_started(inner), "inside the guest and the third");
+    assert_eq!(world.lender_of(inner), [owners[2], guest]);
+}
