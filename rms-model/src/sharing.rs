@@ -63,7 +63,7 @@ pub struct SharingSettings {
     pub max_candidates: Option<u32>,
     /// By which run times are estimated.
     pub runtime_model: RuntimeModel,
-    /// May a guest use free nodes beside those of its mates (004, §3.2.4)? Where nodes are given away whole.
+    /// May a guest use free nodes, or free cores of other nodes, beside those of its mates (004, §3.2.4)?
     pub mix_free_nodes: bool,
 }
 

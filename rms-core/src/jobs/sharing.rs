@@ -18,9 +18,9 @@ use crate::step::Step;
 impl Jobs<'_> {
     /// The guest begins; its processes are started once those of its mates keep off its cores.
     pub(crate) fn start_inside(&mut self, now: Time, step: &mut Step, inside: Inside) {
-        let Inside { job, request, lent, free } = inside;
+        let Inside { job, request, lent, free, slices } = inside;
         let mut loans: BTreeMap<JobId, BTreeMap<NodeId, Loan>> = BTreeMap::new();
-        let mut grants = BTreeMap::new();
+        let mut grants = self.state().grants(&slices);
         for Lent { node, mate, cores } in &lent {
             let inventory = &self.state().nodes()[node].inventory;
             let entry = &self.state().jobs()[mate];

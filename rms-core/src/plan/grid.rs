@@ -50,6 +50,8 @@ pub(super) struct Wanted {
     /// For each kind of node what may be taken of it: the first that is free.
     pieces: Vec<Vec<Piece>>,
     packing: Packing,
+    /// Nodes that it does not take, by their place among all of them.
+    except: BTreeSet<usize>,
 }
 
 impl Wanted {
@@ -76,7 +78,19 @@ impl<'a> Grid<'a> {
             wall: request.wall,
             pieces: self.shared.kinds().iter().map(|kind| pieces_of(spec, request, kind)).collect(),
             packing: spec.resources.packing,
+            except: BTreeSet::new(),
         }
+    }
+
+    /// The same for so many more nodes and so long, beside these.
+    pub(super) fn wanted_beside(
+        &self,
+        (spec, request): (&JobSpec, &Request),
+        (n_nodes, wall): (u32, Span),
+        others: &BTreeSet<NodeId>,
+    ) -> Wanted {
+        let except = others.iter().filter_map(|node| self.shared.line_idx(*node).ok()).collect();
+        Wanted { n_nodes, wall, except, ..self.wanted(spec, request) }
     }
 
     /// How many nodes that may be planned with are large enough.
@@ -87,7 +101,8 @@ impl<'a> Grid<'a> {
 
     fn eligible<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (usize, &'w Line)> + 'w {
         let lines = self.shared.lines().iter().enumerate().map(|(idx, (_, line))| (idx, line));
-        lines.filter(|(_, line)| line.is_usable && !wanted.pieces[line.kind].is_empty())
+        let is_other = |idx: &usize| !wanted.except.contains(idx);
+        lines.filter(move |(idx, line)| line.is_usable && !wanted.pieces[line.kind].is_empty() && is_other(idx))
     }
 
     fn line(&self, idx: usize) -> &Line {
@@ -165,6 +180,11 @@ impl<'a> Grid<'a> {
         })
     }
 
+    /// How many nodes have room now, up to so many.
+    pub(super) fn n_with_room_now(&self, wanted: &Wanted, most: u32) -> u32 {
+        self.fit_now(wanted).take(most as usize).count() as u32
+    }
+
     /// Can it start now, as far as these nodes go?
     pub(super) fn has_room_now(&self, wanted: &Wanted) -> bool {
         let n_wanted = wanted.n_nodes as usize;
@@ -235,7 +255,7 @@ impl<'a> Grid<'a> {
 
     /// Nodes for somebody who starts at a time at which so many have room; `None` if they have not.
     pub(super) fn choose(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
-        if self.is_simple() && self.shared.kinds().len() == 1 {
+        if self.is_simple() && self.shared.kinds().len() == 1 && wanted.except.is_empty() {
             return match at == self.now {
                 true => self.choose_now(wanted),
                 false => self.choose_later(wanted, at),

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::sharing::asked;
-use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Span, Time};
+use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Slice, Span, Time};
 
-use self::candidate::{Candidate, Guest, Offer, Standing, Starting, longest_guest, running_candidates};
+use self::candidate::{Candidate, Guest, Offer, Offered, Standing, Starting, longest_guest, running_candidates};
+use super::grid::Place;
+use super::grids;
 use super::ledger::meets;
 use super::pass::{Pass, Taken};
 use super::slowdown::{Fraction, Mate, Wanted, select_valid, sums};
@@ -26,8 +28,10 @@ pub(crate) struct Inside {
     pub(crate) request: Request,
     /// By nodes.
     pub(crate) lent: Vec<Lent>,
-    /// Nodes beside those, which it has alone.
+    /// Nodes beside those, of which it has what it asked for.
     pub(crate) free: Vec<NodeId>,
+    /// What that is where nodes are shared by cores.
+    pub(crate) slices: BTreeMap<NodeId, Slice>,
 }
 
 /// How many cores of a node a mate lends.
@@ -112,12 +116,12 @@ impl Round {
     }
 
     /// Is less lost if others give nodes back to it than if it begins inside these?
-    fn is_cheaper_by_nodes(&self, guest: Guest<'_>, took: Span, mates: &[&Candidate<'_>]) -> bool {
+    fn is_cheaper_by_nodes(&self, guest: Guest<'_>, took: Span, mates: &[&Offered<'_>]) -> bool {
         let Some((_, cost)) = self.by_nodes.filter(|(job, _)| *job == guest.job) else { return false };
         let wall = i128::from(millis(guest.request.wall));
         // It has less by itself, and each mate gets its time more (004, eq. 4).
         let own = Fraction::new(i128::from(millis(took)) - wall, wall.max(1));
-        let mut standings = mates.iter().flat_map(|mate| mate.standings());
+        let mut standings = mates.iter().flat_map(|(mate, _)| mate.standings());
         let added = own.and_then(|own| {
             standings.try_fold(own, |sum, standing| sum.plus(Fraction::new(wall, standing.requested())?))
         });
@@ -246,9 +250,12 @@ impl<'a> Mates<'a> {
         let (state, now) = (self.state, self.now);
         self.running.get_or_insert_with(|| running_candidates(state, now));
         let settings = &self.state.settings().sharing;
-        let may_mix = settings.mix_free_nodes && !self.state.is_shared(*cluster);
-        let n_free = if may_mix { self.state.n_free(*cluster).min(*weight as usize - 1) as u32 } else { 0 };
-        let mut offers: BTreeMap<u64, (&Candidate<'_>, Offer<'_>)> = BTreeMap::new();
+        let n_free = match (settings.mix_free_nodes, pass.grids.by_cluster.get(cluster)) {
+            (false, _) => 0,
+            (true, None) => self.state.n_free(*cluster).min(*weight as usize - 1) as u32,
+            (true, Some(grid)) => grid.n_with_room_now(&grid.wanted(guest.spec, guest.request), *weight - 1),
+        };
+        let mut offers: BTreeMap<u64, Offered<'_>> = BTreeMap::new();
         let mut mates = Vec::new();
         for candidate in self.worthwhile(*cluster, guest, n_free) {
             let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
@@ -259,8 +266,13 @@ impl<'a> Mates<'a> {
         if mates.is_empty() {
             return None;
         }
+        // What it took for later is not in the way of free nodes and licences.
+        let needs_room = n_free > 0 || !guest.spec.resources.licences.is_empty();
+        if needs_room {
+            pass.give_back(taken);
+        }
         // With as many free nodes as there are: who lends none is not slowed. They make it no slower than the mates' do.
-        (0..=n_free).rev().find_map(|n_free| {
+        let inside = (0..=n_free).rev().find_map(|n_free| {
             let wanted = Wanted {
                 weight: weight - n_free,
                 max_slowdown: None,
@@ -268,58 +280,65 @@ impl<'a> Mates<'a> {
                 most_candidates: settings.max_candidates.map(|most| most as usize),
             };
             let offered = |ids: &[u64]| ids.iter().filter_map(|id| offers.get(id)).collect::<Vec<_>>();
+            let beside = (*cluster, n_free);
             let is_valid = |ids: &[u64]| {
-                let chosen: Vec<&Offer<'_>> = offered(ids).into_iter().map(|(_, offer)| offer).collect();
-                self.are_enough(guest, &chosen, is_in_time)
+                let chosen = offered(ids);
+                self.are_enough(guest, &chosen, is_in_time) && self.cores_beside(guest, beside, &chosen, pass).is_some()
             };
             let best = select_valid(&mates, wanted, is_valid)?;
             let chosen = offered(best.first()?);
-            let (work, rate) = self.pace(guest, &chosen.iter().map(|(_, offer)| offer).collect::<Vec<_>>());
-            let took = whole_seconds(work, rate);
-            let inside: Vec<&Candidate<'_>> = chosen.iter().map(|(candidate, _)| *candidate).collect();
-            if self.round.is_cheaper_by_nodes(guest, took, &inside) {
+            if self.round.is_cheaper_by_nodes(guest, self.time_inside(guest, &chosen), &chosen) {
                 return None;
             }
-            let free = self.beside_mates(guest, (*cluster, n_free), took, taken, pass)?;
+            let (free, slices) = self.beside_mates(guest, beside, &chosen, pass)?;
             let mut lent: Vec<Lent> = chosen.iter().flat_map(|(candidate, _)| self.lent(candidate, guest)).collect();
             lent.sort_by_key(|lent| lent.node);
-            Some(Inside { job: guest.job, request: guest.request.clone(), lent, free })
-        })
+            Some(Inside { job: guest.job, request: guest.request.clone(), lent, free, slices })
+        });
+        if needs_room && inside.is_none() {
+            pass.take_again(taken);
+        }
+        inside
     }
 
-    /// So many free nodes for so long, and the licences that it asked for; `None` if one of these is missing. What it took
-    /// for later is not in its way.
+    /// So many free nodes until it ends, and the licences that it asked for; `None` if one of these is missing.
     fn beside_mates(
         &self,
         guest: Guest<'_>,
         (cluster, n_free): (ClusterId, u32),
-        span: Span,
-        taken: &Taken,
+        mates: &[&Offered<'_>],
         pass: &mut Pass<'_>,
-    ) -> Option<Vec<NodeId>> {
+    ) -> Option<(Vec<NodeId>, BTreeMap<NodeId, Slice>)> {
+        let span = self.time_inside(guest, mates);
         let licences = &guest.spec.resources.licences;
-        if n_free == 0 && licences.is_empty() {
-            return Some(Vec::new());
+        let with_licences = Request { wall: span, ..guest.request.clone() };
+        if !licences.is_empty() && pass.licences.first_fit(licences, &with_licences, self.now) != Ok(self.now) {
+            return None;
         }
-        pass.give_back(taken);
-        let has_licences =
-            pass.licences.first_fit(licences, &Request { wall: span, ..guest.request.clone() }, self.now);
-        let nodes = match (has_licences == Ok(self.now), n_free) {
-            (false, _) => None,
-            (true, 0) => Some(Vec::new()),
-            (true, _) => {
-                let spec = JobSpec { options: vec![Request::on_one(cluster, n_free, span)], ..guest.spec.clone() };
-                let started = pass.find(&spec, self.now).ok().and_then(|found| pass.start(found));
-                started.and_then(|placed| match placed {
-                    Placed::Now { nodes, .. } => Some(nodes),
-                    Placed::Later { .. } | Placed::Never { .. } => None,
-                })
-            }
-        };
-        if nodes.is_none() {
-            pass.take_again(taken);
+        if n_free == 0 || self.state.is_shared(cluster) {
+            let places = self.cores_beside(guest, (cluster, n_free), mates, pass)?;
+            return Some((places.iter().map(|place| place.node).collect(), grids::slices(&places)));
         }
-        nodes
+        let spec = JobSpec { options: vec![Request::on_one(cluster, n_free, span)], ..guest.spec.clone() };
+        let found = pass.find(&spec, self.now).ok()?;
+        match pass.start(found)? {
+            Placed::Now { nodes, .. } => Some((nodes, BTreeMap::new())),
+            Placed::Later { .. } | Placed::Never { .. } => None,
+        }
+    }
+
+    /// What it asked for of so many other nodes of a cluster that is shared by cores; of another one, none.
+    fn cores_beside(
+        &self,
+        guest: Guest<'_>,
+        (cluster, n_free): (ClusterId, u32),
+        mates: &[&Offered<'_>],
+        pass: &Pass<'_>,
+    ) -> Option<Vec<Place>> {
+        let Some(grid) = pass.grids.by_cluster.get(&cluster).filter(|_| n_free > 0) else { return Some(Vec::new()) };
+        let theirs: BTreeSet<NodeId> = mates.iter().flat_map(|(mate, _)| self.nodes(mate)).collect();
+        let wanted = (n_free, self.time_inside(guest, mates));
+        grid.choose(&grid.wanted_beside((guest.spec, guest.request), wanted, &theirs), self.now)
     }
 
     /// Those below the cut-off who run for long enough; without those whom no others make up what is wanted, as far as that
@@ -457,20 +476,26 @@ impl<'a> Mates<'a> {
     }
 
     /// Would the guest end inside all of them, and earlier than if it waited?
-    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offer<'_>], is_in_time: &mut bool) -> bool {
+    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offered<'_>], is_in_time: &mut bool) -> bool {
         let (work, rate) = self.pace(guest, mates);
         let took = whole_seconds(work, rate);
         let is_inside =
-            rate > 0 && mates.iter().all(|offer| offer.outlasts((work, rate)) && offer.ends_inside_owners(took));
+            rate > 0 && mates.iter().all(|(_, offer)| offer.outlasts((work, rate)) && offer.ends_inside_owners(took));
         let is_earlier = is_inside && self.ends_earlier(guest, took);
         *is_in_time &= is_earlier || !is_inside;
         is_earlier
     }
 
     /// The work of a guest on the nodes of these, and how much of it is done in a millisecond.
-    fn pace(&self, guest: Guest<'_>, mates: &[&Offer<'_>]) -> (u64, u64) {
-        let parts = mates.iter().flat_map(|offer| offer.parts.iter().copied());
+    fn pace(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> (u64, u64) {
+        let parts = mates.iter().flat_map(|(_, offer)| offer.parts.iter().copied());
         (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), self.model().rate(parts))
+    }
+
+    /// How long it takes.
+    fn time_inside(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> Span {
+        let (work, rate) = self.pace(guest, mates);
+        whole_seconds(work, rate)
     }
 
     fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {

@@ -326,8 +326,8 @@ fn a_guest_begins_with_its_licences_or_waits() {
 /// 004's option: a guest uses free nodes beside those of its mates, as many as there are.
 #[test]
 fn a_guest_uses_free_nodes_beside_those_of_its_mates() {
-    for mix in ["no", "yes"] {
-        let mut world = lending("nodes", 4);
+    for (allocation, mix) in [("nodes", "no"), ("nodes", "yes"), ("cores", "no"), ("cores", "yes")] {
+        let mut world = lending(allocation, 4);
         world.set("mix_free_nodes", mix);
         let owner = world.asks_to_share(2, 60, true);
         let single = world.asks_to_share(1, 60, true);
@@ -351,17 +351,50 @@ fn a_guest_uses_free_nodes_beside_those_of_its_mates() {
 /// Whoever waits before it is not delayed.
 #[test]
 fn free_nodes_that_others_wait_for_are_mixed_with_nobodys() {
-    let mut world = lending("nodes", 3);
+    for allocation in ["nodes", "cores"] {
+        let mut world = lending(allocation, 3);
+        world.set("mix_free_nodes", "yes");
+        world.set("max_slowdown", "infinite");
+        let owner = world.asks_to_share(1, 60, true);
+        let rigid = world.asks_to_share(1, 5, false);
+        let waits = world.asks_to_share(2, 60, false);
+        let guest = world.asks_to_share(2, 10, true);
+        assert!(world.is_started(owner) && world.is_started(rigid) && !world.is_started(waits), "{allocation}");
+        assert!(!world.is_started(guest), "{allocation}: in five minutes somebody has the free node");
+        let short = world.asks_to_share(2, 2, true);
+        assert_eq!((world.lender_of(short), world.n_cores(short)), (vec![owner], vec![2, 4]), "{allocation}");
+    }
+}
+
+#[test]
+fn free_cores_beside_those_of_mates_are_on_other_nodes() {
+    let of_tasks = |world: &mut World, n_tasks: u32, mins: i64| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(n_tasks), wall: Some(Span::from_mins(mins)) }];
+            (submission.n_tasks, submission.cpus_per_task) = (Some(n_tasks), 4);
+            submission.resources.share = true;
+        })
+    };
+    let mut world = lending_on("cores", 2, 8);
     world.set("mix_free_nodes", "yes");
+    // Two of the first node, and one of the second, which has room for another.
+    let owners = [60, 61, 62].map(|mins| of_tasks(&mut world, 1, mins));
+    let guest = of_tasks(&mut world, 2, 10);
+    let owner = world.lender_of(guest);
+    assert!(owner.len() == 1 && owner[0] != owners[2], "its mate is not on the node that has room: {owner:?}");
+    assert_eq!(world.n_cores(guest), [2, 4]);
+    world.is_done(guest);
+    assert_eq!(world.n_cores(owner[0]), [4]);
+
+    // Two nodes have room beside somebody who could lend, and the third has none: that makes two nodes, and not three.
+    let mut world = lending_on("cores", 3, 8);
+    world.set("mix_free_nodes", "yes");
+    world.asks_to_share(1, 60, false);
+    world.set("max_slowdown", "0");
+    let owners = of_tasks(&mut world, 2, 60);
     world.set("max_slowdown", "infinite");
-    let owner = world.asks_to_share(1, 60, true);
-    let rigid = world.asks_to_share(1, 5, false);
-    let waits = world.asks_to_share(2, 60, false);
-    let guest = world.asks_to_share(2, 10, true);
-    assert!(world.is_started(owner) && world.is_started(rigid) && !world.is_started(waits));
-    assert!(!world.is_started(guest), "in five minutes somebody has the free node");
-    let short = world.asks_to_share(2, 2, true);
-    assert_eq!((world.lender_of(short), world.n_cores(short)), (vec![owner], vec![2, 4]));
+    let guest = of_tasks(&mut world, 3, 10);
+    assert!(world.is_started(owners) && !world.is_started(guest));
 }
 
 #[test]

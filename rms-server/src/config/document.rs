@@ -54,7 +54,7 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # Of how many jobs one that begins so may have nodes; how many jobs may be on the same CPUs one inside the other, of which
 # guests lend, too, if there may be more than two; how many of those that run are looked at for it ("none": all), and by
 # which model run times are estimated: "worst" (the node with the fewest of its CPUs sets the pace) or "ideal"; and
-# whether it may have free nodes beside theirs, on clusters where nodes are given away whole.
+# whether it may have free nodes, or free cores of other nodes, beside theirs.
 # max_mates = 2
 # max_sharers = 2
 # max_candidates = "none"

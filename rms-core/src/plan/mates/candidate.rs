@@ -66,6 +66,9 @@ pub(super) struct Offer<'c> {
     pub(super) owners: &'c [Owner],
 }
 
+/// Who lends, and what.
+pub(super) type Offered<'c> = (&'c Candidate<'c>, Offer<'c>);
+
 /// Who would begin inside others.
 #[derive(Clone, Copy)]
 pub(super) struct Guest<'a> {
