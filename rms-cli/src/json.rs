@@ -102,6 +102,7 @@ pub fn resources(asked: &ResourceRequest) -> Value {
         "share": asked.share,
         "min_cpus_per_node": asked.min_cpus_per_node,
         "cores_per_package": asked.cores_per_package,
+        "contiguous": asked.contiguous,
     })
 }
 

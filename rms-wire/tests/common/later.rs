@@ -52,6 +52,11 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     let resources = ResourceChanges { cores_per_package: Some(2), ..ResourceChanges::default() };
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
+    let resources = ResourceRequest { contiguous: true, ..ResourceRequest::default() };
+    let submission = Submission { resources, ..domain::submission() };
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
+    let resources = ResourceChanges { contiguous: Some(false), ..ResourceChanges::default() };
+    calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
     calls
 }
 
@@ -121,6 +126,7 @@ fn resources() -> ResourceRequest {
         share: false,
         min_cpus_per_node: 0,
         cores_per_package: 0,
+        contiguous: false,
     }
 }
 
@@ -139,6 +145,7 @@ fn resource_changes() -> ResourceChanges {
         share: None,
         min_cpus_per_node: None,
         cores_per_package: None,
+        contiguous: None,
     }
 }
 

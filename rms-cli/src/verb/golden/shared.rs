@@ -25,6 +25,7 @@ fn asked() -> ResourceRequest {
         share: true,
         min_cpus_per_node: 2,
         cores_per_package: 1,
+        contiguous: true,
     }
 }
 
