@@ -3,7 +3,7 @@
 use negotiation::Phase;
 use rms_api::answer::{Blocker, JobLine, JobState, LicenceShortage, Reason, Shortage};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{JobRecord, Slice, Time};
+use rms_model::{JobRecord, Slice, Time, hostlist};
 
 use crate::names::ClusterNames;
 use crate::negotiations;
@@ -51,7 +51,12 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             let LicenceShortage { name, wanted, total, .. } = &**licence;
             format!("it needs {wanted} of licence {name}, and cluster {cluster} has {total}; an admin can change that")
         }
-        Reason::TooFewNodes { cluster, wanted, usable, total, licence: None } => format!(
+        Reason::TooFewNodes { cluster, wanted, usable, contiguous: true, licence: None, .. } => format!(
+            "it needs {} of cluster {cluster} that follow one another, and of those that can be used now no more than \
+             {usable} do; 'rms nodes' shows which are missing",
+            nodes(*wanted)
+        ),
+        Reason::TooFewNodes { cluster, wanted, usable, total, licence: None, contiguous: false } => format!(
             "it needs {} of cluster {cluster}, and only {usable} of its {total} can be used now; 'rms nodes' shows \
              which are missing",
             nodes(*wanted)
@@ -67,7 +72,14 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
                 stamp::clock(*until, now)
             )
         }
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence: None } => {
+        Reason::Blocked { cluster, until, by, neighbours, licence: None, .. } if !neighbours.is_empty() => format!(
+            "it needs {} of cluster {cluster} that follow one another, and {} are the first that can be had, at {}{}",
+            nodes(neighbours.len() as u32),
+            hostlist::fold(neighbours),
+            stamp::clock(*until, now),
+            blockers(by, open, now)
+        ),
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence: None, .. } => {
             let from = if *from <= now { "now".to_owned() } else { stamp::clock(*from, now) };
             let free = match (short, capacity.saturating_sub(*busy)) {
                 (Some(short), _) => shortage(short, *wanted),

@@ -35,8 +35,24 @@ mod tests {
     #[test]
     fn numbers_in_names_count_as_numbers() {
         let in_order = [
-            "a", "a1", "a1b", "a2", "a10", "a10-1", "a10-2", "a10-11", "ab", "n001", "n01", "n1", "n002",
-            "n99999999999999999999998", "n99999999999999999999999", "r1n9", "r2n1", "ü1",
+            "a",
+            "a1",
+            "a1b",
+            "a2",
+            "a10",
+            "a10-1",
+            "a10-2",
+            "a10-11",
+            "ab",
+            "n001",
+            "n01",
+            "n1",
+            "n002",
+            "n99999999999999999999998",
+            "n99999999999999999999999",
+            "r1n9",
+            "r2n1",
+            "ü1",
         ];
         for (idx, one) in in_order.iter().enumerate() {
             for (other_idx, other) in in_order.iter().enumerate() {

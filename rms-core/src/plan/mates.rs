@@ -360,7 +360,8 @@ impl<'a> Mates<'a> {
             let offered = |ids: &[u64]| ids.iter().filter_map(|id| offers.get(id)).collect::<Vec<_>>();
             let is_valid = |ids: &[u64]| {
                 let chosen: Vec<&Offer> = offered(ids).into_iter().map(|(_, offer)| offer).collect();
-                self.are_enough(guest, &chosen, is_in_time)
+                let are_together = || self.are_together(guest, &offered(ids), n_free, pass);
+                are_together() && self.are_enough(guest, &chosen, is_in_time)
             };
             let best = select_valid(&mates, wanted, is_valid)?;
             let chosen = offered(best.first()?);
@@ -370,7 +371,8 @@ impl<'a> Mates<'a> {
             if self.round.is_cheaper_by_nodes(guest, took, &inside) {
                 return None;
             }
-            let free = self.beside_mates(guest, (*cluster, n_free), took, taken, pass)?;
+            let shared = self.nodes_of(guest, &inside);
+            let free = self.beside_mates(guest, &shared, (*cluster, n_free), took, taken, pass)?;
             let mut lent: Vec<Lent> = chosen.iter().flat_map(|(candidate, _)| self.lent(candidate, guest)).collect();
             lent.sort_by_key(|lent| lent.node);
             Some(Inside { job: guest.job, request: guest.request.clone(), lent, free })
@@ -382,6 +384,7 @@ impl<'a> Mates<'a> {
     fn beside_mates(
         &self,
         guest: Guest<'_>,
+        shared: &BTreeSet<NodeId>,
         (cluster, n_free): (ClusterId, u32),
         span: Span,
         taken: &Taken,
@@ -398,8 +401,13 @@ impl<'a> Mates<'a> {
             (false, _) => None,
             (true, 0) => Some(Vec::new()),
             (true, _) => {
-                let spec = JobSpec { options: vec![Request::on_one(cluster, n_free, span)], ..guest.spec.clone() };
-                let started = pass.find(&spec, self.now).ok().and_then(|found| pass.start(found));
+                let request = Request::on_one(cluster, n_free, span);
+                let spec = JobSpec { options: vec![request], ..guest.spec.clone() };
+                let found = match guest.spec.resources.contiguous {
+                    true => pass.find_beside(&spec, shared),
+                    false => pass.find(&spec, self.now).ok(),
+                };
+                let started = found.and_then(|found| pass.start(found));
                 started.and_then(|placed| match placed {
                     Placed::Now { nodes, .. } => Some(nodes),
                     Placed::Later { .. } | Placed::Never { .. } => None,
@@ -410,6 +418,29 @@ impl<'a> Mates<'a> {
             pass.take_again(taken);
         }
         nodes
+    }
+
+    /// May these be all of the nodes of a guest that it shares, beside so many free ones? Not if it wants neighbours, and
+    /// others are between them.
+    fn are_together(
+        &self,
+        guest: Guest<'_>,
+        chosen: &[&(&Candidate<'_>, Offer)],
+        n_free: u32,
+        pass: &Pass<'_>,
+    ) -> bool {
+        if !guest.spec.resources.contiguous {
+            return true;
+        }
+        let mates: Vec<&Candidate<'_>> = chosen.iter().map(|(candidate, _)| *candidate).collect();
+        let (cluster, shared) = (guest.request.nodes.keys().next(), self.nodes_of(guest, &mates));
+        cluster.is_some_and(|cluster| pass.windows_around(*cluster, &shared, n_free).next().is_some())
+    }
+
+    /// All nodes of these, if the guest minds which they are.
+    fn nodes_of(&self, guest: Guest<'_>, mates: &[&Candidate<'_>]) -> BTreeSet<NodeId> {
+        let mates = mates.iter().filter(|_| guest.spec.resources.contiguous);
+        mates.flat_map(|candidate| self.nodes(candidate)).collect()
     }
 
     /// Those below the cut-off who run for long enough; without those whom no others make up what is wanted, as far as that

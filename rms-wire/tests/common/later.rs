@@ -208,6 +208,7 @@ pub fn answers() -> Vec<Answer> {
         total: 4,
         short: Some(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 }),
         licence: None,
+        neighbours: Vec::new(),
     };
     let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 0 };
     let unlicensed = Reason::TooFewNodes {
@@ -216,6 +217,7 @@ pub fn answers() -> Vec<Answer> {
         usable: 4,
         total: 4,
         licence: Some(Box::new(licence)),
+        contiguous: false,
     };
     let line = JobLine { resources: resources(), reason: Some(blocked), ..domain::job_line(0) };
     let spec =

@@ -79,7 +79,14 @@ fn a_licence_of_which_a_cluster_has_too_few() {
     let mut waiting = blocked();
     let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 1 };
     let licence = Some(Box::new(licence));
-    waiting.reason = Some(Reason::TooFewNodes { cluster: "a".to_owned(), wanted: 1, usable: 4, total: 4, licence });
+    waiting.reason = Some(Reason::TooFewNodes {
+        cluster: "a".to_owned(),
+        wanted: 1,
+        usable: 4,
+        total: 4,
+        licence,
+        contiguous: false,
+    });
     let found = Found { now: NOW, live: vec![detail(waiting)], ended: Vec::new() };
     let (negotiations, allowed) = (Vec::new(), Allowed::default());
     check("explain_licence", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed });
