@@ -326,6 +326,7 @@ mod tests {
             total: 6,
             short: None,
             licence: None,
+            neighbours: Vec::new(),
         };
         assert_eq!(
             reason(&blocked, &[], now),
@@ -340,6 +341,36 @@ mod tests {
         assert_eq!(
             reason(&behind, &[], now),
             "the policy fcfs starts nobody before job 3, which stands in front of it and waits until 00:10:00 UTC"
+        );
+    }
+
+    #[test]
+    fn a_job_that_wants_neighbours_is_told_for_which_it_waits_or_how_many_there_are() {
+        let now = Time::from_secs(0);
+        let blocked = Reason::Blocked {
+            cluster: "a".into(),
+            wanted: 3,
+            capacity: 3,
+            busy: 1,
+            from: now,
+            until: Time::from_secs(600),
+            by: vec![holds(3, JobState::Started, 1, 0, 600)],
+            total: 6,
+            short: None,
+            licence: None,
+            neighbours: ["a9", "a10", "a11"].map(str::to_owned).to_vec(),
+        };
+        assert_eq!(
+            reason(&blocked, &[], now),
+            "it needs 3 nodes of cluster a that follow one another, and a[9-11] are the first that can be had, at \
+             00:10:00 UTC: job 3 holds 1 until 00:10:00"
+        );
+        let (cluster, licence, contiguous) = ("a".to_owned(), None, true);
+        let few = Reason::TooFewNodes { cluster, wanted: 3, usable: 2, total: 6, licence, contiguous };
+        assert_eq!(
+            reason(&few, &[], now),
+            "it needs 3 nodes of cluster a that follow one another, and of those that can be used now no more than 2 do; \
+             'rms nodes' shows which are missing"
         );
     }
 

@@ -243,7 +243,7 @@ impl<'a> Pass<'a> {
         let mut holes: Vec<SizedHole<'_>> = Vec::with_capacity(spec.options.len());
         let mut subsets = Vec::with_capacity(spec.options.len());
         for (option_idx, request) in spec.options.iter().enumerate() {
-            let mut among = self.among(spec, request);
+            let mut among = self.among(spec, request, latest);
             let wanted = self.grids.wanted(spec, request);
             let hole = self.first_hole((&wanted, &spec.resources.licences), request, &mut among, from);
             holes.push((option_idx, request, hole));
@@ -654,6 +654,11 @@ impl Taken {
     /// Known only if it starts now.
     pub(super) fn nodes(&self) -> Option<&[NodeId]> {
         self.nodes.as_deref()
+    }
+
+    /// What it takes of a cluster that is given away node by node.
+    pub(super) fn blocks_on(&self, cluster: ClusterId) -> impl Iterator<Item = Block> + '_ {
+        self.blocks().filter(move |(on, _)| *on == cluster).map(|(_, block)| block)
     }
 
     /// Nodes that it has by name, though it starts later.

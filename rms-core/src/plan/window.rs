@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use rms_model::job::Constraint;
-use rms_model::{ClusterId, JobSpec, NodeId, Request, Span, Time};
+use rms_model::{ClusterId, JobSpec, NodeId, Policy, Profile, Request, Span, Time};
 
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger, meets};
-use super::pass::{Found, Pass};
+use super::pass::{Found, Pass, Taken};
 use super::subset::Subset;
 use super::{Blocked, Shortage};
 use crate::state::job::Promise;
@@ -26,7 +26,16 @@ pub(super) enum Among {
 /// Nodes that meet a constraint and follow one another, and where such were found last.
 pub(super) struct Neighbours {
     constraint: Constraint,
+    /// At this time it has such nodes already.
+    latest: Option<Time>,
     found: BTreeMap<ClusterId, BTreeSet<NodeId>>,
+}
+
+/// Nodes that somebody was promised by their number alone.
+struct Counted<'p> {
+    taken: &'p Taken,
+    from: Time,
+    until: Time,
 }
 
 impl Among {
@@ -57,10 +66,10 @@ enum Known {
 
 impl Pass<'_> {
     /// Where nodes for a size of a job are looked for; its ledgers are open.
-    pub(super) fn among(&self, spec: &JobSpec, request: &Request) -> Among {
+    pub(super) fn among(&self, spec: &JobSpec, request: &Request, latest: Option<Time>) -> Among {
         let constraint = constraint_of(spec, request);
         match spec.resources.contiguous {
-            true => Among::Neighbours(Neighbours { constraint, found: BTreeMap::new() }),
+            true => Among::Neighbours(Neighbours { constraint, latest, found: BTreeMap::new() }),
             false => Among::Any(self.stands_for.get(&constraint).cloned().flatten()),
         }
     }
@@ -77,8 +86,7 @@ impl Pass<'_> {
             let before = start;
             for (cluster, wanted) in request.nodes.iter().filter(|(_, wanted)| **wanted > 0) {
                 let request = Request::on_one(*cluster, *wanted, request.wall);
-                let (at, by, nodes) =
-                    self.first_window(&neighbours.constraint, (*cluster, *wanted), &request, start)?;
+                let (at, by, nodes) = self.first_window(neighbours, (*cluster, *wanted), &request, start)?;
                 neighbours.found.insert(*cluster, nodes);
                 if at > start {
                     (start, blocked) = (at, by);
@@ -94,11 +102,12 @@ impl Pass<'_> {
     /// `from`, one in the shortest run of nodes that are, so that long ones stay whole.
     fn first_window(
         &mut self,
-        constraint: &Constraint,
+        neighbours: &Neighbours,
         (cluster, wanted): (ClusterId, u32),
         request: &Request,
         from: Time,
     ) -> Result<(Time, Option<Blocked>, BTreeSet<NodeId>), Shortage> {
+        let Neighbours { constraint, latest, .. } = neighbours;
         let in_order = self.state.neighbours(cluster);
         let is_eligible = |node: NodeId| {
             let entry = &self.state.nodes()[&node];
@@ -112,6 +121,7 @@ impl Pass<'_> {
         // As many nodes are free nowhere before.
         let (from_all, by_all) = ledger::first_hole(&mut [&mut self.all], request, from).map_err(|_| shortage)?;
         let holds = self.holds_of(cluster);
+        let counted = self.counted_on(cluster);
         let busy = |node: &NodeId| holds.get(node).map_or(&[][..], Vec::as_slice);
         let first_gap = |node: &NodeId| match is_eligible(*node) {
             true => first_gap(std::iter::once(busy(node)), request.wall, from_all),
@@ -129,7 +139,14 @@ impl Pass<'_> {
             let (at, known) = match known {
                 Known::ByNode => (self::first_gap(nodes.iter().map(busy), request.wall, at), Known::Together),
                 Known::Together => match self.window_hole(nodes, request, at) {
-                    Some((at, _)) => (at, Known::Exactly),
+                    Some((at, _)) => {
+                        let times = (at, at + request.wall);
+                        let others = counted.iter().filter(|_| latest.is_none_or(|latest| at < latest));
+                        match self.lacks_nodes(others, &holds, nodes, times) {
+                            Some(until) => (until, Known::Together),
+                            None => (at, Known::Exactly),
+                        }
+                    }
                     None => continue,
                 },
                 Known::Exactly => {
@@ -242,6 +259,45 @@ impl Pass<'_> {
         let subset = Subset::Window(window);
         self.open_window(Some(&subset));
         Some(Some(subset))
+    }
+
+    /// Who was promised nodes of a cluster by their number, under the policy that keeps promises.
+    fn counted_on(&self, cluster: ClusterId) -> Vec<Counted<'_>> {
+        let keeps_promises = self.state.settings().policy == Policy::Conservative;
+        let placed = self.placed.iter().filter(|taken| keeps_promises && taken.nodes().is_none());
+        let is_counted = |taken: &&Taken| {
+            let is_named = taken.named().any(|node| self.state.nodes()[&node].cluster == cluster);
+            !is_named && taken.request.nodes.contains_key(&cluster)
+        };
+        let counted = placed.filter(is_counted);
+        counted.map(|taken| Counted { taken, from: taken.at, until: taken.at + taken.wall() }).collect()
+    }
+
+    /// Until when the first of these may not find its nodes, if these are taken: whichever of the others all of them take
+    /// as their times come, as many must be left that are free for all of its time.
+    fn lacks_nodes<'c>(
+        &self,
+        counted: impl Iterator<Item = &'c Counted<'c>> + Clone,
+        holds: &Holds,
+        window: &[NodeId],
+        (from, until): (Time, Time),
+    ) -> Option<Time> {
+        let overlaps = |begin: Time, end: Time, other: &Counted<'_>| begin < other.until && other.from < end;
+        let lacks = |one: &&Counted<'_>| {
+            let ledger = one.taken.subset.as_ref().and_then(|subset| self.special.get(subset)).unwrap_or(&self.all);
+            let cluster = self.state.nodes()[&window[0]].cluster;
+            let is_left = |node: &&NodeId| {
+                let held = holds.get(node).into_iter().flatten();
+                self.state.nodes()[*node].is_usable()
+                    && ledger.contains(**node)
+                    && !window.contains(node)
+                    && !held.copied().any(|(begin, end)| overlaps(begin, end, one))
+            };
+            let n_left = self.state.neighbours(cluster).iter().filter(is_left).count() as i64;
+            let all = counted.clone().flat_map(|other| other.taken.blocks_on(cluster));
+            n_left < Profile::from_blocks(all).max(one.from, one.until)
+        };
+        counted.clone().filter(|one| overlaps(from, until, one)).filter(lacks).map(|one| one.until).min()
     }
 
     /// When the nodes of a cluster are held by those who run, and by those who were placed on named ones.

@@ -264,6 +264,25 @@ fn what_cannot_be_is_refused() {
     assert!(refused.contains("5 nodes are needed"), "{refused}");
 }
 
+/// Who was promised any nodes finds some, whichever window others behind him have: only 1 and 2 are free for him in time.
+#[test]
+fn a_window_is_none_that_those_before_it_may_need() {
+    let mut world = world("conservative", 4);
+    let first = world.holds(&[1, 2], 50);
+    let second = world.holds(&[3, 4], 80);
+    let any = world.submit(2, 100, &[]);
+    let job = world.together(2, 100);
+    assert_eq!((world.starts_in(any), world.starts_in(job)), (50, 80));
+    world.now += Span::from_secs(50);
+    world.ends(first);
+    world.event(Event::Tick);
+    assert_eq!(world.numbers(any), [1, 2], "it was promised nodes for now");
+    world.now += Span::from_secs(30);
+    world.ends(second);
+    world.event(Event::Tick);
+    assert_eq!(world.numbers(job), [3, 4]);
+}
+
 /// A new node between others belongs to the order from the next plan on.
 #[test]
 fn a_node_that_joins_between_others_counts_from_then_on() {
