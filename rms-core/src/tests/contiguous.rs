@@ -1,13 +1,14 @@
 //! Jobs whose nodes follow one another: where and when they start, and what they leave to others.
 
-use rms_api::Call;
+use negotiation::Direction;
 use rms_api::answer::{JobState, Reason};
 use rms_api::call::{Nodes, Shape, Submission};
-use rms_model::{ExpandLimit, Inventory, JobId, NodeId, OnResize, Span, Time};
+use rms_api::{Call, Refusal};
+use rms_model::{ExpandLimit, Identity, Inventory, JobId, NodeId, OnResize, Role, Span, Time};
 
 use super::World;
 use super::evolving::profile;
-use super::negotiate::malleable;
+use super::negotiate::{malleable, nodes};
 use crate::Event;
 use crate::plan::{Scope, plan};
 use test_kit::for_seeds;
@@ -262,6 +263,19 @@ fn what_cannot_be_is_refused() {
         submission.shapes = shapes(&[(5, 100)]);
     });
     assert!(refused.contains("5 nodes are needed"), "{refused}");
+}
+
+/// Its other resources, and its time, may be negotiated.
+#[test]
+fn a_job_whose_nodes_follow_one_another_keeps_them() {
+    let mut world = world("easy", 4);
+    let job = world.together(2, 100);
+    for direction in [Direction::Grow, Direction::Shrink] {
+        let ask = nodes(direction, 1, 1);
+        let refused =
+            world.ask_as(Identity::new(Role::Admin, "root").expect("a plain name"), Call::Negotiate { job, ask });
+        assert_eq!(refused.err(), Some(Refusal::KeepsItsNodes(job)), "{direction:?}");
+    }
 }
 
 /// Who was promised any nodes finds some, whichever window others behind him have: only 1 and 2 are free for him in time.
