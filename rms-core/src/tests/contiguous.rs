@@ -170,6 +170,43 @@ fn nobody_behind_it_takes_the_nodes_that_it_waits_for() {
     }
 }
 
+/// As many nodes as are wanted are free at all times, but those that are free now are to be kept.
+#[test]
+fn who_comes_behind_it_is_not_started_on_its_nodes_because_others_will_be_free() {
+    for policy in ["easy", "conservative"] {
+        let mut world = world(policy, 4);
+        world.holds(&[4], 30);
+        let second = world.holds(&[2], 50);
+        // It waits for 1, 2 and 3.
+        let job = world.together(3, 100);
+        let long = world.submit(1, 500, &[]);
+        assert_eq!(world.numbers(long), [], "{policy}");
+        world.now += Span::from_secs(50);
+        world.ends(second);
+        world.event(Event::Tick);
+        assert_eq!(world.numbers(job), [1, 2, 3], "{policy}");
+    }
+}
+
+/// Of four nodes two are free at all times, but one of them is needed by a job before it that can use no other.
+#[test]
+fn it_leaves_nodes_to_those_before_it_who_can_use_no_others() {
+    for policy in ["views", "easy", "conservative"] {
+        let mut world = World::new();
+        world.set("policy", policy);
+        for (number, features) in [(1, vec![]), (2, vec!["gpu"]), (3, vec!["gpu"]), (4, vec![])] {
+            world.node(&format!("n{number}"), &features);
+        }
+        world.holds(&[2], 100);
+        let of_gpus = world.submit(2, 100, &["gpu"]);
+        assert_eq!(world.starts_in(of_gpus), 100, "{policy}");
+        let job = world.together(2, 150);
+        assert_eq!(world.starts_in(job), 200, "{policy}");
+        let short = world.together(2, 100);
+        assert_eq!(world.numbers(short), [3, 4], "{policy}: it is over in time");
+    }
+}
+
 #[test]
 fn one_behind_another_does_not_break_into_its_window() {
     for policy in ["views", "fcfs", "easy", "conservative"] {
@@ -185,12 +222,13 @@ fn one_behind_another_does_not_break_into_its_window() {
 
 #[test]
 fn a_moldable_job_has_the_size_whose_window_lets_it_end_first() {
-    let mut world = world("easy", 6);
-    world.holds(&[2], 1000);
-    world.holds(&[5], 200);
+    let mut world = world("easy", 7);
+    world.holds(&[3], 1000);
+    world.holds(&[6], 200);
     // Three nodes follow one another in 200 s, two at once: 200 + 100 against 250.
     let job = world.together_with(&[(3, 100), (2, 250)], |_| {});
-    assert_eq!(world.numbers(job), [3, 4]);
+    assert_eq!(world.numbers(job), [1, 2]);
+    world.holds(&[4], 1000);
     // Now two in 200 s, or one at once for longer than that.
     let job = world.together_with(&[(2, 100), (1, 400)], |_| {});
     assert_eq!(world.starts_in(job), 200);
@@ -306,8 +344,14 @@ fn a_node_that_joins_between_others_counts_from_then_on() {
     let running = world.submit(3, 100, &[]);
     let job = world.together(2, 100);
     assert_eq!(world.starts_in(job), 100);
+    let waits_for = |world: &mut World| match world.line(job).reason {
+        Some(Reason::Blocked { neighbours, .. }) => neighbours.join(" "),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(waits_for(&mut world), "n1 n3");
     world.joins("n2", Inventory::default(), Vec::new());
     world.event(Event::Tick);
+    assert_eq!(waits_for(&mut world), "n1 n2");
     world.now += Span::from_secs(90);
     world.ends(running);
     world.event(Event::Tick);
@@ -424,19 +468,15 @@ mod mates {
     fn free_nodes_beside_mates_are_neighbours_of_theirs() {
         let mut world = lending(5);
         world.set("mix_free_nodes", "yes");
-        world.holds(&[4], 5000);
-        world.holds(&[1], 5000);
-        for number in [2, 5] {
-            let free: Vec<String> =
-                [2, 3, 5].iter().filter(|other| **other != number).map(|n| format!("n{n}")).collect();
-            world.ask(Call::Drain { nodes: free.clone(), reason: "not now".to_owned() });
-            let mate = world.lends(1, 4000, false);
-            assert_eq!(world.numbers(mate), [number]);
-            world.ask(Call::Resume { nodes: free });
-        }
-        // 3 is free; 2 belongs to a mate, as 5 does.
+        world.holds(&[2], 5000);
+        world.holds(&[5], 5000);
+        world.drain(&["n1".to_owned(), "n4".to_owned()]);
+        let mate = world.lends(1, 4000, false);
+        assert_eq!(world.numbers(mate), [3]);
+        world.resume(vec!["n1".to_owned(), "n4".to_owned()]);
+        // 1 and 4 are free.
         let guest = world.lends(2, 100, true);
-        assert_eq!(world.numbers(guest), [2, 3]);
+        assert_eq!(world.numbers(guest), [3, 4]);
         let late = world.lends(2, 100, true);
         assert_eq!(world.numbers(late), [], "no two others follow one another");
     }
