@@ -143,7 +143,8 @@ impl Pass<'_> {
                         let times = (at, at + request.wall);
                         let others = counted.iter().filter(|_| latest.is_none_or(|latest| at < latest));
                         match self.lacks_nodes(others, &holds, nodes, times) {
-                            Some(until) => (until, Known::Together),
+                            // What it has already is as good as any later one.
+                            Some(until) => (latest.map_or(until, |latest| until.min(latest)), Known::Together),
                             None => (at, Known::Exactly),
                         }
                     }

@@ -4,11 +4,11 @@ use negotiation::Direction;
 use rms_api::answer::{JobState, Reason};
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::{Call, Refusal};
-use rms_model::{ExpandLimit, Identity, Inventory, JobId, NodeId, OnResize, Role, Span, Time};
+use rms_model::{ExpandLimit, Identity, Inventory, JobId, NodeId, OnResize, Outcome, Role, Span, Time};
 
-use super::World;
 use super::evolving::profile;
 use super::negotiate::{malleable, nodes};
+use super::{Nowhere, World};
 use crate::Event;
 use crate::plan::{Scope, plan};
 use test_kit::for_seeds;
@@ -517,4 +517,62 @@ fn the_start_that_is_told_is_the_earliest_of_all_windows() {
     });
     println!("{n_now} started at once, {n_later} later");
     assert!(n_now > 0 && n_later > 0, "{n_now} started at once, {n_later} later");
+}
+
+/// Under the policy that promises starts: as long as jobs leave in time and nodes stay, nobody who wants neighbours starts
+/// later than he was ever told.
+#[test]
+fn what_was_promised_to_who_wants_neighbours_is_kept() {
+    let mut n_kept = 0;
+    for_seeds("what_was_promised_to_who_wants_neighbours_is_kept", 120, |dice| {
+        let n_nodes = dice.number(2, 8);
+        let mut world = World::new();
+        world.set("policy", "conservative");
+        for number in (1..=n_nodes).rev() {
+            let features: &[&str] = if dice.chance(30) { &["gpu"] } else { &[] };
+            world.node(&format!("n{number}"), features);
+        }
+        let mut told: std::collections::BTreeMap<JobId, Time> = Default::default();
+        for _ in 0..25 {
+            for _ in 0..dice.number(0, 3) {
+                let (nodes, secs) = (dice.number(1, n_nodes), i64::from(dice.number(1, 30)) * 10);
+                match dice.number(0, 2) {
+                    0 => _ = world.submit(nodes, secs, &[]),
+                    _ => _ = told.insert(world.together(nodes, secs), Time::NEVER),
+                }
+            }
+            let state = world.rms.state();
+            for (job, promised) in &mut told {
+                let Some(entry) = state.jobs().get(job) else { continue };
+                let at = match (entry.started(), &entry.promised) {
+                    (Some(started), _) => started.at,
+                    (None, Some(promise)) => promise.at,
+                    (None, None) => panic!("{job} was promised nothing"),
+                };
+                assert!(at <= *promised, "{job} was promised {promised:?}, and now {at:?}");
+                n_kept += usize::from(at < Time::NEVER && *promised < Time::NEVER);
+                *promised = at;
+            }
+            let ends = state.holding().filter_map(|(job, entry)| {
+                let started = entry.started()?;
+                Some((started.at + started.request.wall, job))
+            });
+            let ends: Vec<(Time, JobId)> = ends.collect();
+            let next = ends.iter().map(|(end, _)| *end).chain(state.next_promise()).min();
+            let next = next.unwrap_or(world.now + Span::from_secs(10)).max(world.now);
+            world.now = if dice.chance(70) { next } else { next.min(world.now + Span::from_secs(10)) };
+            let is_due = |(end, _): &&(Time, JobId)| *end <= world.now;
+            let due: Vec<JobId> = ends.iter().filter(is_due).map(|(_, job)| *job).collect();
+            // Some end early.
+            let early = ends.iter().map(|(_, job)| *job).filter(|job| !due.contains(job)).find(|_| dice.chance(5));
+            // All at once: who is looked at before the others have ended is late by then.
+            for job in due.into_iter().chain(early) {
+                let run = world.rms.state().jobs()[&job].run;
+                let ended = Event::ApplicationDone { job, run, outcome: Outcome::Completed };
+                let Ok(_) = world.rms.handle(world.now, ended).commit(&mut Nowhere);
+            }
+            world.event(Event::Tick);
+        }
+    });
+    assert!(n_kept > 0);
 }
