@@ -268,7 +268,7 @@ pub enum Reason {
         total: u32,
         /// Where jobs share nodes: what of them is short.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        short: Option<Shortage>,
+        short: Option<Box<Shortage>>,
         /// It lacks these, whatever nodes are free.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         licence: Option<Box<LicenceShortage>>,

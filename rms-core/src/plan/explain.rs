@@ -124,7 +124,7 @@ fn outcome_reason_by(
                 until,
                 by,
                 total: n_nodes(state, cluster),
-                short: shortage(state, plan, placed_idx, request, &cluster),
+                short: shortage(state, plan, placed_idx, request, &cluster).map(Box::new),
                 licence: licence.map(Box::new),
                 neighbours: Vec::new(),
             })

@@ -206,7 +206,7 @@ pub fn answers() -> Vec<Answer> {
         until: Time::from_secs(2),
         by: Vec::new(),
         total: 4,
-        short: Some(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 }),
+        short: Some(Box::new(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 })),
         licence: None,
         neighbours: Vec::new(),
     };

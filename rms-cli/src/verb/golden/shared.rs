@@ -35,7 +35,7 @@ fn what_a_job_asks_of_its_nodes_and_has_of_them() {
     waiting.resources = asked();
     if let Some(Reason::Blocked { short, .. }) = &mut waiting.reason {
         let each = Slice { cores: 8, memory: Mebibytes(65536), devices: devices("gpu:1") };
-        *short = Some(Shortage { each, with_cores: 3, with_memory: 1, with_devices: 0 });
+        *short = Some(Box::new(Shortage { each, with_cores: 3, with_memory: 1, with_devices: 0 }));
     }
     let mut waiting = detail(waiting);
     let spec = Arc::make_mut(&mut waiting.spec);
