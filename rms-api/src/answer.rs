@@ -251,6 +251,9 @@ pub enum Reason {
         /// The cluster has too few of these, whatever nodes there are.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         licence: Option<Box<LicenceShortage>>,
+        /// They are to follow one another, as no more than `usable` do.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        contiguous: bool,
     },
     /// The step of the profile that blocks it: there `busy` of `capacity` nodes are taken.
     Blocked {
@@ -265,10 +268,13 @@ pub enum Reason {
         total: u32,
         /// Where jobs share nodes: what of them is short.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        short: Option<Shortage>,
+        short: Option<Box<Shortage>>,
         /// It lacks these, whatever nodes are free.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         licence: Option<Box<LicenceShortage>>,
+        /// It waits for these, which follow one another.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        neighbours: Vec<String>,
     },
     /// Its launcher has subscribed and sent no request; it is expected by then.
     NoRequest {

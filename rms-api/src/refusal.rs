@@ -32,6 +32,14 @@ pub enum Refusal {
     NoSuchFeature { feature: String, known: String },
     #[error("{}{constraint} {} needed, but {possible}", many(*wanted, "node"), are(*wanted))]
     TooManyNodes { wanted: u32, constraint: String, possible: String },
+    #[error(
+        "{wanted} nodes{constraint} that follow one another (--contiguous) are needed, but no more than {longest} of cluster {cluster} do: ask for fewer, or for any nodes"
+    )]
+    TooFewTogether { wanted: u32, constraint: String, longest: u32, cluster: String },
+    #[error(
+        "job {0} asked for nodes that follow one another (--contiguous), and keeps them: submit it without to change its nodes"
+    )]
+    KeepsItsNodes(JobId),
     #[error("a job needs at least one node, one task and one CPU for each task")]
     NothingAsked,
     #[error(
@@ -246,7 +254,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NoNodes => "no_nodes",
         Refusal::NoSuchNode { .. } => "no_such_node",
         Refusal::NoSuchFeature { .. } => "no_such_feature",
-        Refusal::TooManyNodes { .. } => "too_many_nodes",
+        Refusal::TooManyNodes { .. } | Refusal::TooFewTogether { .. } => "too_many_nodes",
         Refusal::NothingAsked => "nothing_asked",
         Refusal::FewerTasksThanNodes { .. } => "fewer_tasks_than_nodes",
         Refusal::TooManyCpus { .. } | Refusal::TooManyCores { .. } => "too_many_cpus",
@@ -295,7 +303,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::FreesTooMany { .. } => "frees_too_many",
         Refusal::TasksOfStages { .. } => "tasks_of_stages",
         Refusal::NotRunning(_) => "not_running",
-        Refusal::NotNegotiable(_) => "not_negotiable",
+        Refusal::NotNegotiable(_) | Refusal::KeepsItsNodes(_) => "not_negotiable",
         Refusal::HasProfile(_) => "has_profile",
         Refusal::AnotherRun { .. } => "another_run",
         Refusal::NoSuchNegotiation { .. } => "no_such_negotiation",

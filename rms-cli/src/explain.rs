@@ -3,7 +3,7 @@
 use negotiation::Phase;
 use rms_api::answer::{Blocker, JobLine, JobState, LicenceShortage, Reason, Shortage};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{JobRecord, Slice, Time};
+use rms_model::{JobRecord, Slice, Time, hostlist};
 
 use crate::names::ClusterNames;
 use crate::negotiations;
@@ -51,7 +51,12 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             let LicenceShortage { name, wanted, total, .. } = &**licence;
             format!("it needs {wanted} of licence {name}, and cluster {cluster} has {total}; an admin can change that")
         }
-        Reason::TooFewNodes { cluster, wanted, usable, total, licence: None } => format!(
+        Reason::TooFewNodes { cluster, wanted, usable, contiguous: true, licence: None, .. } => format!(
+            "it needs {} of cluster {cluster} that follow one another, and of those that can be used now no more than \
+             {usable} do; 'rms nodes' shows which are missing",
+            nodes(*wanted)
+        ),
+        Reason::TooFewNodes { cluster, wanted, usable, total, licence: None, contiguous: false } => format!(
             "it needs {} of cluster {cluster}, and only {usable} of its {total} can be used now; 'rms nodes' shows \
              which are missing",
             nodes(*wanted)
@@ -67,7 +72,14 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
                 stamp::clock(*until, now)
             )
         }
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence: None } => {
+        Reason::Blocked { cluster, until, by, neighbours, licence: None, .. } if !neighbours.is_empty() => format!(
+            "it needs {} of cluster {cluster} that follow one another, and {} are the first that can be had, at {}{}",
+            nodes(neighbours.len() as u32),
+            hostlist::fold(neighbours),
+            stamp::clock(*until, now),
+            blockers(by, open, now)
+        ),
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence: None, .. } => {
             let from = if *from <= now { "now".to_owned() } else { stamp::clock(*from, now) };
             let free = match (short, capacity.saturating_sub(*busy)) {
                 (Some(short), _) => shortage(short, *wanted),
@@ -314,6 +326,7 @@ mod tests {
             total: 6,
             short: None,
             licence: None,
+            neighbours: Vec::new(),
         };
         assert_eq!(
             reason(&blocked, &[], now),
@@ -328,6 +341,36 @@ mod tests {
         assert_eq!(
             reason(&behind, &[], now),
             "the policy fcfs starts nobody before job 3, which stands in front of it and waits until 00:10:00 UTC"
+        );
+    }
+
+    #[test]
+    fn a_job_that_wants_neighbours_is_told_for_which_it_waits_or_how_many_there_are() {
+        let now = Time::from_secs(0);
+        let blocked = Reason::Blocked {
+            cluster: "a".into(),
+            wanted: 3,
+            capacity: 3,
+            busy: 1,
+            from: now,
+            until: Time::from_secs(600),
+            by: vec![holds(3, JobState::Started, 1, 0, 600)],
+            total: 6,
+            short: None,
+            licence: None,
+            neighbours: ["a9", "a10", "a11"].map(str::to_owned).to_vec(),
+        };
+        assert_eq!(
+            reason(&blocked, &[], now),
+            "it needs 3 nodes of cluster a that follow one another, and a[9-11] are the first that can be had, at \
+             00:10:00 UTC: job 3 holds 1 until 00:10:00"
+        );
+        let (cluster, licence, contiguous) = ("a".to_owned(), None, true);
+        let few = Reason::TooFewNodes { cluster, wanted: 3, usable: 2, total: 6, licence, contiguous };
+        assert_eq!(
+            reason(&few, &[], now),
+            "it needs 3 nodes of cluster a that follow one another, and of those that can be used now no more than 2 do; \
+             'rms nodes' shows which are missing"
         );
     }
 

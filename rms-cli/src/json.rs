@@ -59,27 +59,29 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::BeyondDepth { depth, position } => {
             json!({"kind": "beyond_depth", "depth": depth, "position": position})
         }
-        Reason::TooFewNodes { cluster, wanted, usable, total, licence } => json!({
+        Reason::TooFewNodes { cluster, wanted, usable, total, licence, contiguous } => json!({
             "kind": "too_few_nodes", "cluster": cluster, "wanted": wanted, "usable": usable, "total": total,
-            "licence": licence,
+            "licence": licence, "contiguous": contiguous,
         }),
         Reason::Behind { policy, job, until } => {
             json!({"kind": "behind", "policy": policy.to_string(), "job": job_id(*job), "until": time(Some(*until))})
         }
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence } => json!({
-            "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy, "total": total,
-            "licence": licence,
-            "from": time(Some(*from)), "until": time(Some(*until)),
-            "short": short.as_ref().map(|short| json!({
-                "each": slice(&short.each), "nodes_with_cores": short.with_cores,
-                "nodes_with_memory": short.with_memory, "nodes_with_devices": short.with_devices,
-            })),
-            "by": by.iter().map(|blocker| json!({
-                "job": job_id(blocker.job), "state": blocker.state.word(), "nodes": blocker.nodes,
-                "from": time(Some(blocker.from)), "until": time(Some(blocker.until)), "is_offer": blocker.is_offer,
-                "is_promised": blocker.is_promised,
-            })).collect::<Vec<_>>(),
-        }),
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence, neighbours } => {
+            json!({
+                "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy, "total": total,
+                "licence": licence, "neighbours": neighbours,
+                "from": time(Some(*from)), "until": time(Some(*until)),
+                "short": short.as_ref().map(|short| json!({
+                    "each": slice(&short.each), "nodes_with_cores": short.with_cores,
+                    "nodes_with_memory": short.with_memory, "nodes_with_devices": short.with_devices,
+                })),
+                "by": by.iter().map(|blocker| json!({
+                    "job": job_id(blocker.job), "state": blocker.state.word(), "nodes": blocker.nodes,
+                    "from": time(Some(blocker.from)), "until": time(Some(blocker.until)), "is_offer": blocker.is_offer,
+                    "is_promised": blocker.is_promised,
+                })).collect::<Vec<_>>(),
+            })
+        }
     }
 }
 
@@ -102,6 +104,7 @@ pub fn resources(asked: &ResourceRequest) -> Value {
         "share": asked.share,
         "min_cpus_per_node": asked.min_cpus_per_node,
         "cores_per_package": asked.cores_per_package,
+        "contiguous": asked.contiguous,
     })
 }
 

@@ -62,12 +62,24 @@ impl Notice {
 /// The reason but for what moves with the clock.
 fn without_now(reason: Reason) -> Reason {
     match reason {
-        Reason::Blocked { cluster, wanted, capacity, busy, from: _, until: _, mut by, total, short, licence } => {
+        Reason::Blocked {
+            mut by,
+            from: _,
+            until: _,
+            cluster,
+            wanted,
+            capacity,
+            busy,
+            total,
+            short,
+            licence,
+            neighbours,
+        } => {
             for blocker in &mut by {
                 (blocker.from, blocker.until) = (Time::EPOCH, Time::EPOCH);
             }
             let (from, until) = (Time::EPOCH, Time::EPOCH);
-            Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence }
+            Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence, neighbours }
         }
         Reason::NotPlanned { next_pass: _ } => Reason::NotPlanned { next_pass: Time::EPOCH },
         Reason::Behind { policy, job, until: _ } => Reason::Behind { policy, job, until: Time::EPOCH },

@@ -52,6 +52,9 @@ pub struct ResourceOptions {
     /// Keep at least so many cores of each package (socket) of its nodes while it shares
     #[arg(long, value_name = "COUNT", requires = "share")]
     pub cores_per_package: Option<u32>,
+    /// Have nodes that follow one another in the order of names: n2, n3, n4
+    #[arg(long)]
+    pub contiguous: bool,
 }
 
 /// Why flags make no request for resources.
@@ -94,6 +97,7 @@ impl ResourceOptions {
             share: self.share || lower.share,
             min_cpus_per_node: self.min_cpus_per_node.or(lower.min_cpus_per_node),
             cores_per_package: self.cores_per_package.or(lower.cores_per_package),
+            contiguous: self.contiguous || lower.contiguous,
         }
     }
 
@@ -134,6 +138,7 @@ impl ResourceOptions {
             share: self.share,
             min_cpus_per_node: self.min_cpus_per_node.unwrap_or(0),
             cores_per_package: self.cores_per_package.unwrap_or(0),
+            contiguous: self.contiguous,
         })
     }
 
@@ -156,6 +161,7 @@ impl ResourceOptions {
             share: self.share.then_some(true),
             min_cpus_per_node: self.min_cpus_per_node,
             cores_per_package: self.cores_per_package,
+            contiguous: self.contiguous.then_some(true),
         })
     }
 }
@@ -302,6 +308,7 @@ mod tests {
             ("--hint=multithread", nothing()),
             ("--share", ResourceRequest { share: true, ..nothing() }),
             ("--share --min-cpus-per-node=2", ResourceRequest { share: true, min_cpus_per_node: 2, ..nothing() }),
+            ("--contiguous", ResourceRequest { contiguous: true, ..nothing() }),
             ("--share --cores-per-package=2", ResourceRequest { share: true, cores_per_package: 2, ..nothing() }),
         ] {
             assert_eq!(request(words), asked, "{words}");
@@ -356,6 +363,7 @@ mod tests {
         assert_eq!(over("--gres=none", "--gpus-per-node=2"), (None, Ok(request(""))));
         assert_eq!(over("-L none", "-L matlab:2"), (None, Ok(request(""))));
         assert_eq!(over("", "-L matlab:2"), (None, Ok(request("-L matlab:2"))));
+        assert_eq!(over("--pack", "--contiguous"), (None, Ok(request("--contiguous"))));
         assert_eq!(over("--pack", "--spread --exclusive"), (None, Ok(request("--exclusive"))));
         assert_eq!(over("", "--spread --hint=nomultithread"), (None, Ok(request("--spread --hint=nomultithread"))));
     }

@@ -202,7 +202,7 @@ const OPTIONS: &[Slurm] = &[
     value(None, "network", Unsupported(NO_TOPOLOGY)),
     value(None, "switches", Unsupported(NO_TOPOLOGY)),
     value(None, "segment", Unsupported(NO_TOPOLOGY)),
-    flag(None, "contiguous", Unsupported(NO_TOPOLOGY)),
+    flag(None, "contiguous", Same("--contiguous")),
     flag(None, "reboot", Unsupported("nodes are not restarted for a job")),
     flag(Some('I'), "immediate", Unsupported("use --test-only to see when a job would start")),
     perhaps(None, "x11", Unsupported("tasks have no display")),
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn what_a_job_takes_of_its_nodes_is_said_in_our_words() {
         let translated = check(
-            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job -L matlab:2",
+            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job -L matlab:2 --contiguous",
         )
         .unwrap();
         assert_eq!(
@@ -332,6 +332,7 @@ mod tests {
                 "--hint=nomultithread",
                 "--spread",
                 "--licences=matlab:2",
+                "--contiguous",
             ]
         );
         assert!(translated.remarks.is_empty(), "{:?}", translated.remarks);

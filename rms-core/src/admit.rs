@@ -17,7 +17,7 @@ use rms_model::{
 
 use crate::executable::{self, too_large};
 use crate::plan::meets;
-use crate::state::State;
+use crate::state::{State, longest_run};
 pub(crate) use malleable::{check as check_limits, check_declared, check_launched};
 use needs::{Asked, cpus, thinned};
 pub(crate) use stages::{check_stages, evolving_options};
@@ -74,6 +74,12 @@ pub(crate) fn sizes(
     let clusters = &clusters(state, &submission.clusters)?;
     check_licences(state, submission, clusters)?;
     let changes_size = submission.evolving.is_some() || submission.malleable.is_some();
+    if changes_size && submission.resources.contiguous {
+        return Err(Refusal::Malformed(
+            "nodes that come and go as a job runs need not follow one another: leave --contiguous out, or the profile or \
+             limits (--profile, --malleable, --negotiable) within which it changes",
+        ));
+    }
     check_sharing(state, submission)?;
     if changes_size && !submission.resources.devices_in_all.is_empty() {
         return Err(Refusal::Malformed(
@@ -324,7 +330,7 @@ impl Sizes<'_> {
         let kinds = self.state.kinds(cluster).filter(|(inventory, _)| needs.are_met_by(inventory));
         let n_with_all: u32 = kinds.map(|(_, n_alike)| n_alike).sum();
         if wanted <= n_with_all {
-            return Ok(());
+            return self.check_together(cluster, wanted, n_nodes);
         }
         let Constraint { features, cpus: at_least, .. } = asked.constraint;
         let plain = Constraint { features: features.clone(), cpus: *at_least, ..Constraint::default() };
@@ -374,6 +380,22 @@ impl Sizes<'_> {
             constraint: described + &devices,
             possible: format!("cluster {} has {n_with_all}", name()),
         })
+    }
+
+    /// Nodes that are to follow one another do so somewhere, up or not.
+    fn check_together(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
+        if !self.submission.resources.contiguous {
+            return Ok(());
+        }
+        let asked = self.asked();
+        let needs = asked.on_each_of(n_nodes);
+        let meets = |node| needs.are_met_by(&self.state.nodes()[&node].inventory);
+        let longest = longest_run(self.state.neighbours(cluster), meets);
+        if wanted <= longest {
+            return Ok(());
+        }
+        let constraint = describe(&Constraint { memory: needs.memory, cpus: needs.cpus, ..asked.constraint.clone() });
+        Err(Refusal::TooFewTogether { wanted, constraint, longest, cluster: self.state.clusters()[&cluster].clone() })
     }
 
     /// Nodes that exist, whether or not they are up today.

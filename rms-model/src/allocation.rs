@@ -108,6 +108,9 @@ pub struct ResourceRequest {
     /// Of each package (socket) of its nodes it keeps so many cores, where it shares them; 0: as may be.
     #[serde(skip_serializing_if = "crate::checked::is_zero")]
     pub cores_per_package: u32,
+    /// Between its nodes no other node of their cluster lies, in the [natural order](crate::natural) of names (004, §3.2.4).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub contiguous: bool,
 }
 
 impl ResourceRequest {

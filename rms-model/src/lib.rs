@@ -19,6 +19,7 @@ pub mod job;
 pub mod labels;
 pub mod malleable;
 pub mod name;
+pub mod natural;
 pub mod pattern;
 pub mod pointed;
 pub mod policy;

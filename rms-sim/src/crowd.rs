@@ -22,6 +22,8 @@ pub struct Crowd {
     losses: Dice,
     /// Of what they take of their nodes.
     shares: Dice,
+    /// Of where their nodes lie.
+    places: Dice,
     n_jobs_left: u32,
     /// The most nodes that a cluster has.
     n_nodes: u32,
@@ -36,8 +38,8 @@ impl Crowd {
         let mut dice = Dice::new(seed, STREAM);
         let longest_gap = dice.span(Span::from_secs(1), Span::from_secs(25));
         let losses = Dice::new(seed, STREAM_OF_LOSSES);
-        let shares = Dice::new(seed, STREAM_OF_SHARES);
-        Crowd { dice, losses, shares, n_jobs_left: n_jobs, n_nodes, longest_gap, negotiates: 0 }
+        let (shares, places) = (Dice::new(seed, STREAM_OF_SHARES), Dice::new(seed, STREAM_OF_PLACES));
+        Crowd { dice, losses, shares, places, n_jobs_left: n_jobs, n_nodes, longest_gap, negotiates: 0 }
     }
 
     /// Most of what they do is about applications whose nodes change while they run.
@@ -72,6 +74,7 @@ impl Crowd {
             }
             let job = self.job(world.now());
             let job = self.with_share(job);
+            let job = self.with_place(job);
             self.submits(world, job);
             return;
         }
@@ -93,6 +96,13 @@ impl Crowd {
             (self.shares.chance(10), if self.shares.chance(20) { Packing::Spread } else { Packing::Pack });
         let has_stages = job.submission.evolving.is_some();
         resources.share = !resources.exclusive && !has_stages && self.shares.chance(60);
+        job
+    }
+
+    /// Some want nodes that follow one another.
+    fn with_place(&mut self, mut job: ModelJob) -> ModelJob {
+        let is_contiguous = self.places.chance(30);
+        job.submission.resources.contiguous = is_contiguous && job.submission.evolving.is_none();
         job
     }
 
@@ -290,3 +300,4 @@ const USERS: [&str; 3] = ["ann", "bob", "cid"];
 const STREAM: u64 = 2;
 const STREAM_OF_LOSSES: u64 = 11;
 const STREAM_OF_SHARES: u64 = 12;
+const STREAM_OF_PLACES: u64 = 16;

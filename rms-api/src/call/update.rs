@@ -68,6 +68,8 @@ pub struct ResourceChanges {
     pub min_cpus_per_node: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores_per_package: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contiguous: Option<bool>,
 }
 
 impl ResourceChanges {
@@ -98,6 +100,7 @@ impl ResourceChanges {
             share: self.share.unwrap_or(asked.share),
             min_cpus_per_node: self.min_cpus_per_node.unwrap_or(asked.min_cpus_per_node),
             cores_per_package: self.cores_per_package.unwrap_or(asked.cores_per_package),
+            contiguous: self.contiguous.unwrap_or(asked.contiguous),
             ..asked
         }
     }
@@ -200,6 +203,7 @@ impl fmt::Display for Changes {
             ("exclusive", self.resources.exclusive.map(|exclusive| exclusive.to_string())),
             ("packing", self.resources.packing.map(|packing| packing.word().to_owned())),
             ("one-thread-a-core", self.resources.one_thread_a_core.map(|one| one.to_string())),
+            ("contiguous", self.resources.contiguous.map(|contiguous| contiguous.to_string())),
             ("priority", self.priority.map(|priority| priority.to_string())),
             ("hold", self.hold.map(|hold| hold.to_string())),
             ("requeue", self.requeue.map(|requeue| requeue.to_string())),

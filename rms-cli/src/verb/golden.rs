@@ -509,6 +509,7 @@ pub fn blocked() -> JobLine {
             total: 6,
             short: None,
             licence: None,
+            neighbours: Vec::new(),
         }),
         request: Request::on_one(ClusterId(1), 4, Span::from_mins(30)),
         ..line(5, JobState::Waiting)

@@ -242,6 +242,9 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::TooFewNodes { licence: Some(licence), .. } => {
             format!("({} {} wanted, {} there)", licence.wanted, licence.name, licence.total)
         }
+        Reason::TooFewNodes { cluster, wanted, usable, contiguous: true, .. } => {
+            format!("({wanted} neighbours of {cluster} wanted, {usable} usable)")
+        }
         Reason::TooFewNodes { cluster, wanted, usable, .. } => {
             format!("({wanted} of {cluster} wanted, {usable} usable)")
         }

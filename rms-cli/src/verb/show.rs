@@ -265,6 +265,7 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         share,
         min_cpus_per_node,
         cores_per_package,
+        contiguous,
     } = &spec.resources;
     let memory = spec.constraint.memory;
     let parts = [
@@ -280,6 +281,7 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         share.then(|| "shares CPUs".to_owned()),
         (*min_cpus_per_node > 0).then(|| format!("at least {min_cpus_per_node} CPUs on each while it does")),
         (*cores_per_package > 0).then(|| format!("at least {cores_per_package} cores of each package")),
+        contiguous.then(|| "contiguous".to_owned()),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

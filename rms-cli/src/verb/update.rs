@@ -85,6 +85,9 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             "exclusive" => {
                 changes.resources.exclusive = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?);
             }
+            "contiguous" => {
+                changes.resources.contiguous = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?);
+            }
             "share" => changes.resources.share = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?),
             "min-cpus-per-node" => {
                 let least = value.parse().map_err(|_| fail(&"write how many, or 0 for one for each task"))?;
@@ -119,8 +122,8 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 let labels = labels.all().map(|label| label.key).join(", ");
                 let known = [FLAGS.as_slice(), SWITCHES.as_slice()].concat().join(", ");
                 let known = format!(
-                    "time, hold, requeue, begin, exclusive, share, min-cpus-per-node, cores-per-package, spread, {labels}, \
-                     {known}"
+                    "time, hold, requeue, begin, exclusive, contiguous, share, min-cpus-per-node, cores-per-package, \
+                     spread, {labels}, {known}"
                 );
                 return Err(fail(&format!("nothing of that name can be changed; there are {known}")));
             }
@@ -146,6 +149,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
         share: said.share,
         min_cpus_per_node: said.min_cpus_per_node,
         cores_per_package: said.cores_per_package,
+        contiguous: said.contiguous,
         ..asked
     };
     let shapes = options.shapes.map(|shapes| shapes.0);
@@ -308,6 +312,8 @@ mod tests {
                 "exclusive=no spread=yes",
                 ResourceChanges { exclusive: Some(false), packing: Some(Packing::Spread), ..nothing() },
             ),
+            ("contiguous=yes", ResourceChanges { contiguous: Some(true), ..nothing() }),
+            ("contiguous=no", ResourceChanges { contiguous: Some(false), ..nothing() }),
             ("hint=multithread", ResourceChanges { one_thread_a_core: Some(false), ..nothing() }),
             ("tasks-per-node=2", ResourceChanges { tasks_per_node: Some(2), ..nothing() }),
         ] {

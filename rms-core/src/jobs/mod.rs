@@ -5,7 +5,7 @@ mod pass;
 mod sharing;
 mod stages;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::answer::{JobChange, JobState};
 use rms_api::desired::NodeExit;
@@ -48,6 +48,7 @@ impl Jobs<'_> {
         nodes: Vec<NodeId>,
         slices: &BTreeMap<NodeId, Slice>,
     ) {
+        let nodes = self.lined_up(job, nodes);
         let run = self.state().jobs()[&job].run.next();
         // Of those that are named for its later stages it has nothing yet.
         let slices = slices.iter().filter(|(node, _)| nodes.contains(node));
@@ -57,6 +58,17 @@ impl Jobs<'_> {
         self.context.passes.wanted |= self.state().jobs()[&job].launcher.is_some() && self.context.has_ghosts_to_end();
         self.context.announce(step, job);
         self.context.tell_start(step, job);
+    }
+
+    /// The nodes of a job that asked for neighbours, in the order in which they follow one another.
+    fn lined_up(&self, job: JobId, nodes: Vec<NodeId>) -> Vec<NodeId> {
+        let state = self.state();
+        if !state.jobs()[&job].spec.resources.contiguous {
+            return nodes;
+        }
+        let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
+        let in_order = state.clusters().keys().flat_map(|cluster| state.neighbours(*cluster)).copied();
+        in_order.filter(|node| nodes.contains(node)).collect()
     }
 
     /// The processes of one share are gone.

@@ -31,6 +31,7 @@ impl Jobs<'_> {
         }
         let mut nodes: Vec<NodeId> = lent.iter().map(|lent| lent.node).chain(free.iter().copied()).collect();
         nodes.sort_unstable();
+        let nodes = self.lined_up(job, nodes);
         let run = self.state().jobs()[&job].run.next();
         let guest_end = now + self.time_inside(job, &request, &lent, &free);
         // The cores are nobody's before they are the guest's.

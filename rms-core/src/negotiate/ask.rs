@@ -124,6 +124,9 @@ impl Negotiations<'_> {
         let last = self.negotiations(job).map_or(0, |negotiations| negotiations.heard_up_to).max(negotiated_about);
         let id = NegotiationId { initiator: Side::Application, number: last }.next();
         let id = id.ok_or(Refusal::Malformed("it has negotiated as often as can be counted"))?;
+        if matches!(ask.what, Asked::Nodes { .. }) && self.context.state().jobs()[&job].spec.resources.contiguous {
+            return Err(Refusal::KeepsItsNodes(job));
+        }
         let nodes = self.nodes_of_ask(job, ask)?;
         let (resource, held) = match &ask.what {
             Asked::Nodes { cluster } => {

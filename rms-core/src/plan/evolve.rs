@@ -1,6 +1,5 @@
 //! Evolving applications in a pass: where one that waits fits beside those that run.
 
-use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
 use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, Profile, Request, Span, Time};
 
@@ -11,6 +10,7 @@ use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
 use super::parts::cluster_of;
 use super::pass::{Found, Pass, Taken};
+use super::subset::Subset;
 use super::{Blocked, Shortage};
 use crate::state::State;
 use crate::state::constraint_of;
@@ -58,12 +58,12 @@ impl Pass<'_> {
         let mut shortage = None;
         for (option_idx, request) in (0..).zip(&spec.options) {
             let cluster = cluster_of(request);
-            let constraint = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
+            let subset = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
             let row = self.grids.row(cluster, spec, evolving.stages.peak(), &[]);
             let (occupied, capacity, row) = match row {
                 Some(Row { places, occupied }) => (occupied, places.len() as u32, places),
                 None => {
-                    let (occupied, capacity) = self.occupation(cluster, constraint.as_ref());
+                    let (occupied, capacity) = self.occupation(cluster, subset.as_ref());
                     (occupied, capacity, Vec::new())
                 }
             };
@@ -85,7 +85,7 @@ impl Pass<'_> {
                         let found = Found {
                             request,
                             option_idx,
-                            constraint,
+                            subset,
                             start,
                             blocked,
                             fit,
@@ -132,13 +132,13 @@ impl Pass<'_> {
         let found = self.find_stages(spec, evolving, at, None).ok()?;
         let fit = found.fit.filter(|fit| fit.start == at)?;
         let licences = spec.resources.licences.clone();
-        let taken = Taken::of_stages(found.constraint, found.request, found.row, &fit, licences);
+        let taken = Taken::of_stages(found.subset, found.request, found.row, &fit, licences);
         self.take_again(&taken);
         Some(taken)
     }
 
-    fn occupation(&self, cluster: ClusterId, constraint: Option<&Constraint>) -> (Profile, u32) {
-        occupation(&self.all, constraint.map(|constraint| &self.special[constraint]), cluster)
+    fn occupation(&self, cluster: ClusterId, subset: Option<&Subset>) -> (Profile, u32) {
+        occupation(&self.all, subset.map(|subset| &self.special[subset]), cluster)
     }
 }
 

@@ -93,8 +93,9 @@ fn outcome_reason_by(
             usable: shortage.usable,
             total: n_nodes(state, shortage.cluster),
             licence: lacking_licence(state, plan, placed_idx, shortage.cluster).map(Box::new),
+            contiguous: of_plan(state, plan, placed_idx).is_some_and(|job| job.spec.resources.contiguous),
         }),
-        Placed::Later { request, at, blocked, .. } => {
+        Placed::Later { request, at, blocked, nodes, .. } => {
             if let Some((job, until)) = in_front(state, plan, placed_idx) {
                 return Some(Reason::Behind { policy: state.settings().policy, job, until });
             }
@@ -102,9 +103,13 @@ fn outcome_reason_by(
             if let Some(expected) = blocked.is_none().then(expected).flatten() {
                 return Some(expected);
             }
-            let job = plan.placements.get(placed_idx).and_then(|placement| state.jobs().get(&placement.job));
+            let job = of_plan(state, plan, placed_idx);
+            let wants_neighbours = job.is_some_and(|job| job.spec.resources.contiguous);
             let licence =
                 job.and_then(|job| licences::shortage(state, plan.now, &job.spec.resources.licences, request));
+            if wants_neighbours && licence.is_none() && *at > plan.now && !nodes.is_empty() {
+                return Some(neighbours_blocked(state, plan, placed_idx, request, (nodes, *at)));
+            }
             let taken = taken(*at, request, blocked.as_ref());
             // Nodes are free for it, or will be at once, and nobody stands in its way.
             let Some(Taken { cluster, wanted, capacity, busy, from, until, by }) = taken else {
@@ -119,10 +124,64 @@ fn outcome_reason_by(
                 until,
                 by,
                 total: n_nodes(state, cluster),
-                short: shortage(state, plan, placed_idx, request, &cluster),
+                short: shortage(state, plan, placed_idx, request, &cluster).map(Box::new),
                 licence: licence.map(Box::new),
+                neighbours: Vec::new(),
             })
         }
+    }
+}
+
+/// The job of a placement of a plan.
+fn of_plan<'a>(state: &'a State, plan: &Plan, placed_idx: usize) -> Option<&'a Job> {
+    plan.placements.get(placed_idx).and_then(|placement| state.jobs().get(&placement.job))
+}
+
+/// The neighbours that a job waits for, and who has some of them before its start.
+fn neighbours_blocked(
+    state: &State,
+    plan: &Plan,
+    placed_idx: usize,
+    request: &Request,
+    (nodes, at): (&[NodeId], Time),
+) -> Reason {
+    let mut by: Vec<Blocker> = Vec::new();
+    let mut hold = |job: JobId, held: &[NodeId], (from, until): (Time, Time)| {
+        let n_nodes = held.iter().filter(|node| nodes.contains(node)).count() as u32;
+        let Some(entry) = state.jobs().get(&job).filter(|_| n_nodes > 0 && from < at) else { return };
+        let (state, is_promised) = (entry.state(), entry.is_queued() && entry.promised.is_some());
+        by.push(Blocker { job, state, nodes: n_nodes, from, until, is_offer: false, is_promised });
+    };
+    for (job, entry) in state.holding() {
+        let until = entry.started().map_or(at, |started| started.at + started.request.wall);
+        hold(job, entry.nodes(), (plan.now, until.max(plan.now)));
+    }
+    for placement in plan.placements.get(..placed_idx).unwrap_or_default() {
+        match &placement.outcome {
+            Placed::Now { request, nodes, .. } => hold(placement.job, nodes, (plan.now, plan.now + request.wall)),
+            Placed::Later { request, nodes, at, .. } => hold(placement.job, nodes, (*at, *at + request.wall)),
+            Placed::Never { .. } => {}
+        }
+    }
+    by.sort_by_key(|hold| (hold.from, std::cmp::Reverse(hold.nodes), hold.job));
+    by.truncate(MAX_BLOCKERS);
+    let cluster = request.nodes.keys().next().copied().unwrap_or_default();
+    let mut in_order: Vec<NodeId> =
+        request.nodes.keys().flat_map(|cluster| state.neighbours(*cluster)).copied().collect();
+    in_order.retain(|node| nodes.contains(node));
+    let is_busy = |node: &&NodeId| state.nodes().get(node).is_some_and(|known| !known.is_free());
+    Reason::Blocked {
+        cluster: state.clusters().get(&cluster).cloned().unwrap_or_default(),
+        wanted: nodes.len() as u32,
+        capacity: nodes.len() as u32,
+        busy: nodes.iter().filter(is_busy).count() as u32,
+        from: plan.now,
+        until: at,
+        by,
+        total: n_nodes(state, cluster),
+        short: None,
+        licence: None,
+        neighbours: state.node_names(&in_order),
     }
 }
 

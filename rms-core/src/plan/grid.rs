@@ -32,6 +32,8 @@ pub(super) struct Grid<'a> {
     cluster: ClusterId,
     all: &'a Shared,
     shared: &'a SharedCluster,
+    /// All nodes in the order in which they follow one another.
+    pub(super) in_order: &'a [NodeId],
     now: Time,
     /// Until when those stay who should have left.
     overdue: Time,
@@ -48,10 +50,12 @@ pub(super) struct Wanted {
     pub(super) n_nodes: u32,
     wall: Span,
     /// For each kind of node what may be taken of it: the first that is free.
-    pieces: Vec<Vec<Piece>>,
+    pub(super) pieces: Vec<Vec<Piece>>,
     packing: Packing,
     /// Nodes that it does not take, by their place among all of them.
     except: BTreeSet<usize>,
+    /// They follow one another.
+    pub(super) is_contiguous: bool,
 }
 
 impl Wanted {
@@ -65,10 +69,11 @@ impl<'a> Grid<'a> {
     pub(super) fn new(
         all: &'a Shared,
         (cluster, shared): (ClusterId, &'a SharedCluster),
+        in_order: &'a [NodeId],
         now: Time,
         overdue: Time,
     ) -> Grid<'a> {
-        Grid { cluster, all, shared, now, overdue, timelines: BTreeMap::new(), has_plans: false }
+        Grid { cluster, all, shared, in_order, now, overdue, timelines: BTreeMap::new(), has_plans: false }
     }
 
     /// What a job wants here if it starts with this size.
@@ -79,6 +84,7 @@ impl<'a> Grid<'a> {
             pieces: self.shared.kinds().iter().map(|kind| pieces_of(spec, request, kind)).collect(),
             packing: spec.resources.packing,
             except: BTreeSet::new(),
+            is_contiguous: spec.resources.contiguous,
         }
     }
 
@@ -90,7 +96,7 @@ impl<'a> Grid<'a> {
         others: &BTreeSet<NodeId>,
     ) -> Wanted {
         let except = others.iter().filter_map(|node| self.shared.line_idx(*node).ok()).collect();
-        Wanted { n_nodes, wall, except, ..self.wanted(spec, request) }
+        Wanted { n_nodes, wall, except, is_contiguous: false, ..self.wanted(spec, request) }
     }
 
     /// How many nodes that may be planned with are large enough.
@@ -105,7 +111,11 @@ impl<'a> Grid<'a> {
         lines.filter(move |(idx, line)| line.is_usable && !wanted.pieces[line.kind].is_empty() && is_other(idx))
     }
 
-    fn line(&self, idx: usize) -> &Line {
+    pub(super) fn line_idx(&self, node: NodeId) -> Option<usize> {
+        self.shared.line_idx(node).ok()
+    }
+
+    pub(super) fn line(&self, idx: usize) -> &Line {
         &self.shared.lines()[idx].1
     }
 
@@ -115,6 +125,9 @@ impl<'a> Grid<'a> {
         let n_wanted = wanted.n_nodes as usize;
         if (self.n_eligible(wanted) as usize) < n_wanted {
             return None;
+        }
+        if wanted.is_contiguous {
+            return self.first_run(wanted, from);
         }
         if from == self.now && self.is_simple() {
             let n_now = self.fit_now(wanted).take(n_wanted).count();
@@ -218,7 +231,7 @@ impl<'a> Grid<'a> {
     }
 
     /// From when on a node has room for one of the pieces.
-    fn next_fit(&self, idx: usize, line: &Line, wanted: &Wanted, from: Time) -> Option<Time> {
+    pub(super) fn next_fit(&self, idx: usize, line: &Line, wanted: &Wanted, from: Time) -> Option<Time> {
         let pieces = wanted.pieces[line.kind].iter();
         pieces.filter_map(|piece| self.next_fit_of(idx, line, piece, wanted.wall, from)).min()
     }
@@ -255,6 +268,9 @@ impl<'a> Grid<'a> {
 
     /// Nodes for somebody who starts at a time at which so many have room; `None` if they have not.
     pub(super) fn choose(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
+        if wanted.is_contiguous {
+            return self.choose_run(wanted, at);
+        }
         if self.is_simple() && self.shared.kinds().len() == 1 && wanted.except.is_empty() {
             return match at == self.now {
                 true => self.choose_now(wanted),
@@ -284,13 +300,13 @@ impl<'a> Grid<'a> {
     }
 
     /// The first piece of a node that there is room for then.
-    fn piece_at<'w>(&self, idx: usize, wanted: &'w Wanted, at: Time) -> Option<&'w Piece> {
+    pub(super) fn piece_at<'w>(&self, idx: usize, wanted: &'w Wanted, at: Time) -> Option<&'w Piece> {
         let line = self.line(idx);
         let mut pieces = wanted.pieces[line.kind].iter();
         pieces.find(|piece| self.next_fit_of(idx, line, piece, wanted.wall, at) == Some(at))
     }
 
-    fn places<'p>(&self, chosen: impl Iterator<Item = (usize, &'p Piece)>) -> Vec<Place> {
+    pub(super) fn places<'p>(&self, chosen: impl Iterator<Item = (usize, &'p Piece)>) -> Vec<Place> {
         let place = |(idx, piece): (usize, &Piece)| {
             let (node, _) = self.shared.lines()[idx];
             Place { cluster: self.cluster, node, piece: piece.clone() }
@@ -391,7 +407,7 @@ impl<'a> Grid<'a> {
             let piece = pieces.find(|piece| self.next_fit_of(idx, line, piece, wanted.wall, at) == Some(at))?;
             places.push(Place { cluster: self.cluster, node: *node, piece: piece.clone() });
         }
-        (places.len() == wanted.n_nodes as usize).then_some(places)
+        (places.len() == wanted.n_nodes as usize && self.are_together(wanted, &places)).then_some(places)
     }
 
     /// Somebody takes his place from then until then, or with a `sign` of -1 gives it back. For each time at which that

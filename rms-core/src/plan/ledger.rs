@@ -224,7 +224,7 @@ impl<'a> Ledger<'a> {
         Some(hole)
     }
 
-    fn hole_from(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Hole> {
+    pub(super) fn hole_from(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Hole> {
         let capacity = self.capacity_of(cluster);
         match self.view.get(&cluster) {
             Some(profile) => profile.first_hole(i64::from(capacity), i64::from(wanted), wall, from),
@@ -276,7 +276,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// How a hole that is later than wished came to be.
-    fn blocked(&self, cluster: ClusterId, wanted: u32, hole: Hole) -> Option<Blocked> {
+    pub(super) fn blocked(&self, cluster: ClusterId, wanted: u32, hole: Hole) -> Option<Blocked> {
         let capacity = i64::from(self.capacity_of(cluster));
         hole.blocked_by.map(|step| Blocked { cluster, step, until: hole.start, wanted, capacity })
     }
@@ -288,6 +288,25 @@ fn own(entry: &Job) -> Cow<'_, [NodeId]> {
         Some(_) => Cow::Owned(entry.own_nodes().collect()),
         None => Cow::Borrowed(entry.nodes()),
     }
+}
+
+/// Who holds nodes keeps each of these from then until then; of those about which nobody knows which they are, nothing.
+pub(super) fn held_nodes(state: &State, now: Time) -> impl Iterator<Item = (NodeId, (Time, Time))> + '_ {
+    state.holding().flat_map(move |(_, entry)| {
+        let parts = parts(entry, now, state.settings()).into_iter();
+        parts.flat_map(move |Part { from, until, nodes }| {
+            let nodes: Vec<NodeId> = match nodes {
+                WhichNodes::Held => own(entry).into_owned(),
+                WhichNodes::In(cluster) => {
+                    own(entry).iter().copied().filter(|node| state.nodes()[node].cluster == cluster).collect()
+                }
+                WhichNodes::Leaving => entry.leaving(),
+                WhichNodes::Promised => entry.promised_nodes().collect(),
+                WhichNodes::Staying | WhichNodes::Count(_) => Vec::new(),
+            };
+            nodes.into_iter().map(move |node| (node, (from, until)))
+        })
+    })
 }
 
 /// The usable nodes that meet a constraint.

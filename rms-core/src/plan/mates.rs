@@ -283,7 +283,9 @@ impl<'a> Mates<'a> {
             let beside = (*cluster, n_free);
             let is_valid = |ids: &[u64]| {
                 let chosen = offered(ids);
-                self.are_enough(guest, &chosen, is_in_time) && self.cores_beside(guest, beside, &chosen, pass).is_some()
+                self.are_together(guest, n_free, &chosen, pass)
+                    && self.are_enough(guest, &chosen, is_in_time)
+                    && self.cores_beside(guest, beside, &chosen, pass).is_some()
             };
             let best = select_valid(&mates, wanted, is_valid)?;
             let chosen = offered(best.first()?);
@@ -320,7 +322,10 @@ impl<'a> Mates<'a> {
             return Some((places.iter().map(|place| place.node).collect(), grids::slices(&places)));
         }
         let spec = JobSpec { options: vec![Request::on_one(cluster, n_free, span)], ..guest.spec.clone() };
-        let found = pass.find(&spec, self.now).ok()?;
+        let found = match guest.spec.resources.contiguous {
+            true => pass.find_beside(&spec, &self.nodes_of(mates))?,
+            false => pass.find(&spec, self.now).ok()?,
+        };
         match pass.start(found)? {
             Placed::Now { nodes, .. } => Some((nodes, BTreeMap::new())),
             Placed::Later { .. } | Placed::Never { .. } => None,
@@ -336,9 +341,28 @@ impl<'a> Mates<'a> {
         pass: &Pass<'_>,
     ) -> Option<Vec<Place>> {
         let Some(grid) = pass.grids.by_cluster.get(&cluster).filter(|_| n_free > 0) else { return Some(Vec::new()) };
-        let theirs: BTreeSet<NodeId> = mates.iter().flat_map(|(mate, _)| self.nodes(mate)).collect();
-        let wanted = (n_free, self.time_inside(guest, mates));
-        grid.choose(&grid.wanted_beside((guest.spec, guest.request), wanted, &theirs), self.now)
+        let theirs = self.nodes_of(mates);
+        let more = (n_free, self.time_inside(guest, mates));
+        let wanted = grid.wanted_beside((guest.spec, guest.request), more, &theirs);
+        match guest.spec.resources.contiguous {
+            true => {
+                let mut windows = pass.windows_around(cluster, &theirs, n_free);
+                windows.find_map(|more| grid.keep(&wanted, &more, self.now))
+            }
+            false => grid.choose(&wanted, self.now),
+        }
+    }
+
+    /// May these be all of the nodes of a guest that it shares, beside so many others? Not if it wants neighbours, and
+    /// others are between them.
+    fn are_together(&self, guest: Guest<'_>, n_others: u32, mates: &[&Offered<'_>], pass: &Pass<'_>) -> bool {
+        let is_window =
+            |cluster: &ClusterId| pass.windows_around(*cluster, &self.nodes_of(mates), n_others).next().is_some();
+        !guest.spec.resources.contiguous || guest.request.nodes.keys().all(is_window)
+    }
+
+    fn nodes_of(&self, mates: &[&Offered<'_>]) -> BTreeSet<NodeId> {
+        mates.iter().flat_map(|(mate, _)| self.nodes(mate)).collect()
     }
 
     /// Those below the cut-off who run for long enough; without those whom no others make up what is wanted, as far as that

@@ -25,12 +25,15 @@ mod pass;
 pub mod place;
 mod policy;
 mod row;
+mod runs;
 mod shared;
 mod slices;
 pub mod slowdown;
+mod subset;
 pub mod timeline;
 pub mod views;
 mod watched;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,7 +122,7 @@ pub enum Placed {
         at: Time,
         blocked: Option<Blocked>,
         fit: Option<Box<fit::Fit>>,
-        /// Those of clusters that are shared by cores: it has named nodes there.
+        /// Those of clusters that are shared by cores, where it has named nodes, and those that follow one another.
         nodes: Vec<NodeId>,
     },
     /// No size of it fits the nodes that are usable today.

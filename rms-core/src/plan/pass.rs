@@ -13,12 +13,13 @@ use super::launcher::{self, Choice, SizedHole};
 use super::ledger::{self, Ledger};
 use super::licences::Licences;
 use super::parts::cluster_of;
+use super::subset::Subset;
 use super::watched::{Class, Watches};
 use super::{Blocked, Placed, Shortage};
 use crate::state::State;
 use crate::state::job::{Promise, Started};
 use crate::state::node::Node;
-use crate::state::{asks_nothing, constraint_of, takes_any_nodes};
+use crate::state::{constraint_of, takes_any_nodes};
 
 /// Looks at the views as they fill up.
 pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
@@ -43,15 +44,17 @@ pub(super) struct Pass<'a> {
     /// Every usable node.
     pub(super) all: Ledger<'a>,
     /// Nodes that meet a constraint, for the constraints met so far that exclude any; of those that the same nodes
-    /// meet, the first one stands for all.
-    pub(super) special: BTreeMap<Constraint, Ledger<'a>>,
+    /// meet, the first one stands for all. And windows of those who are placed on neighbours.
+    pub(super) special: BTreeMap<Subset, Ledger<'a>>,
     /// Slices that launchers look for.
     pub(super) watches: Watches<'a>,
     /// Which constraint stands for one met before; none if every usable node meets it, as they all do the one that asks
     /// for nothing, which is not listed.
-    pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
+    pub(super) stands_for: BTreeMap<Constraint, Option<Subset>>,
     /// What was placed so far, to open a special ledger late.
     pub(super) placed: Vec<Taken>,
+    /// It is kept up by all that is taken and given back, and not only by those who stay where they were placed.
+    tracks: bool,
     /// Nodes given away in this pass, and how many of each cluster: while no ledger is special they are the first of
     /// those that are free.
     taken: Vec<NodeId>,
@@ -87,10 +90,10 @@ impl Supposed {
 }
 
 /// Nodes that a placed application takes from the view.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(super) struct Taken {
     /// The ledger its nodes come from; `None` is every usable node.
-    constraint: Option<Constraint>,
+    pub(super) subset: Option<Subset>,
     pub(super) request: Request,
     pub(super) at: Time,
     /// Known only if it starts now.
@@ -106,7 +109,7 @@ pub(super) struct Taken {
 pub(super) struct Found {
     pub(super) request: Request,
     pub(super) option_idx: u32,
-    pub(super) constraint: Option<Constraint>,
+    pub(super) subset: Option<Subset>,
     pub(super) start: Time,
     pub(super) blocked: Option<Blocked>,
     /// The stages of an evolving application; the request has those nodes that it starts with.
@@ -139,6 +142,7 @@ impl<'a> Pass<'a> {
             watches: Watches::default(),
             stands_for: BTreeMap::new(),
             placed: Vec::new(),
+            tracks: false,
             taken: Vec::new(),
             n_taken: BTreeMap::new(),
             taken_set: BTreeSet::new(),
@@ -190,6 +194,20 @@ impl<'a> Pass<'a> {
         self.n_free -= nodes.len() - places.len() + self.grids.n_cpus(&places);
     }
 
+    /// Is it taken for free, though somebody holds it?
+    pub(super) fn is_freed(&self, node: NodeId) -> bool {
+        self.supposed.iter().any(|supposed| supposed.sign < 0 && supposed.nodes.contains(&node))
+    }
+
+    pub(super) fn show_supposed(&self, ledger: &mut Ledger<'_>) {
+        self.supposed.iter().for_each(|supposed| supposed.show(self.state, ledger));
+    }
+
+    /// Nodes given away so far count one by one from now on, not by their number.
+    pub(super) fn remember_taken(&mut self) {
+        self.taken_set.extend(self.taken.iter().copied());
+    }
+
     fn suppose(&mut self, supposed: Supposed) {
         for ledger in std::iter::once(&mut self.all).chain(self.special.values_mut()) {
             supposed.show(self.state, ledger);
@@ -201,15 +219,6 @@ impl<'a> Pass<'a> {
     pub(super) fn view(&self, state: &State, now: Time) -> View {
         let profile = |cluster: &ClusterId| self.all.view.get(cluster).map(|p| p.cut_before(now)).unwrap_or_default();
         state.clusters().keys().map(|cluster| (*cluster, profile(cluster))).collect()
-    }
-
-    /// Makes sure that every size of an application can be searched.
-    pub(super) fn open_ledgers(&mut self, spec: &JobSpec) {
-        for request in &spec.options {
-            if self.grids.is_empty() || !self.grids.others(request).nodes.is_empty() {
-                self.open_ledger(&constraint_of(spec, request));
-            }
-        }
     }
 
     /// Step 4b: the size that its launcher asks for and the first hole for it, from `from` on.
@@ -232,11 +241,13 @@ impl<'a> Pass<'a> {
         }
         self.open_ledgers(spec);
         let mut holes: Vec<SizedHole<'_>> = Vec::with_capacity(spec.options.len());
+        let mut subsets = Vec::with_capacity(spec.options.len());
         for (option_idx, request) in spec.options.iter().enumerate() {
-            let special = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
+            let mut among = self.among(spec, request, latest);
             let wanted = self.grids.wanted(spec, request);
-            let hole = self.first_hole((&wanted, &spec.resources.licences), request, special.as_ref(), from);
+            let hole = self.first_hole((&wanted, &spec.resources.licences), request, &mut among, from);
             holes.push((option_idx, request, hole));
+            subsets.push(among.into_subset());
         }
         let is_in_time = |hole: &SizedHole<'_>| match (&hole.2, latest) {
             (Ok((start, _)), Some(latest)) => *start <= latest,
@@ -247,10 +258,10 @@ impl<'a> Pass<'a> {
             holes.retain(is_in_time);
         }
         let Choice { option_idx, start, blocked, request } = launcher::choose(holes.into_iter())?;
-        let constraint = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
+        let subset = subsets.swap_remove(option_idx as usize);
         let wanted = self.grids.wanted(spec, request);
         let (request, licences) = (request.clone(), spec.resources.licences.clone());
-        Ok(Found { request, option_idx, constraint, start, blocked, fit: None, wanted, row: Vec::new(), licences })
+        Ok(Found { request, option_idx, subset, start, blocked, fit: None, wanted, row: Vec::new(), licences })
     }
 
     /// The common case: one size, and any nodes will do.
@@ -258,8 +269,8 @@ impl<'a> Pass<'a> {
         match ledger::first_hole(&mut [&mut self.all], request, from) {
             Ok((start, blocked)) => {
                 let (request, wanted, licences) = (request.clone(), WantedBy::new(), Devices::default());
-                let (constraint, fit, row) = (None, None, Vec::new());
-                Ok(Found { request, option_idx: 0, constraint, start, blocked, fit, wanted, row, licences })
+                let (subset, fit, row) = (None, None, Vec::new());
+                Ok(Found { request, option_idx: 0, subset, start, blocked, fit, wanted, row, licences })
             }
             Err((cluster, wanted)) => Err(Shortage { cluster, wanted, usable: self.all.capacity_of(cluster) }),
         }
@@ -276,15 +287,38 @@ impl<'a> Pass<'a> {
     /// Step 4c: what was found is taken from the view, with nodes if it starts now.
     pub(super) fn settle(&mut self, found: Found) -> Placed {
         let (outcome, taken) = self.settle_until(found, None);
-        self.placed.push(taken);
+        self.stays(taken);
         outcome
+    }
+
+    /// From now on somebody stays where he was placed.
+    pub(super) fn stays(&mut self, taken: Taken) {
+        if !self.tracks {
+            self.placed.push(taken);
+        }
+    }
+
+    /// From now on all are known whose place is taken, also of those who may give it back; before anybody is placed.
+    pub(super) fn track_all(&mut self) {
+        self.tracks = true;
+    }
+
+    fn track(&mut self, taken: &Taken, sign: i64) {
+        match sign {
+            1 => self.placed.push(taken.clone()),
+            _ => {
+                let place = self.placed.iter().rposition(|placed| placed == taken);
+                place.map(|place| self.placed.swap_remove(place));
+            }
+        }
     }
 
     /// As [`Pass::settle`], and what was taken comes back; where the nodes are not free, the hole at `latest` will do.
     pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
-        let Found { request, option_idx, constraint, start, blocked, mut fit, wanted, row, licences } = found;
+        self.open_window(found.subset.as_ref());
+        let Found { request, option_idx, subset, start, blocked, mut fit, wanted, row, licences } = found;
         let take = match start == self.now {
-            true => self.take_all(&request, constraint.as_ref(), &wanted, &row),
+            true => self.take_all(&request, subset.as_ref(), &wanted, &row),
             false => Take::NotFree,
         };
         let later = latest.filter(|latest| *latest > self.now && start == self.now);
@@ -292,7 +326,7 @@ impl<'a> Pass<'a> {
             Take::Nodes(nodes, places) => (start, None, Some((nodes, places))),
             Take::NotFree => (later.unwrap_or(start), blocked, None),
             Take::Kept(blocked) => {
-                let next = self.next_start(&request, constraint.as_ref());
+                let next = self.next_start(&request, subset.as_ref());
                 let next = self.licences.first_fit(&licences, &request, next).unwrap_or(next);
                 (later.unwrap_or(next), blocked, None)
             }
@@ -306,15 +340,16 @@ impl<'a> Pass<'a> {
             None => (None, self.grids.choose(&wanted, at).unwrap_or_default()),
         };
         let slices = grids::slices(&places);
-        let shared: Vec<NodeId> = places.iter().map(|place| place.node).collect();
+        let mut named: Vec<NodeId> = places.iter().map(|place| place.node).collect();
+        named.extend(subset.iter().filter_map(Subset::window).flatten());
         let (request_of, nodes_of) = (request.clone(), nodes.clone());
-        let taken = Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences };
+        let taken = Taken { subset, request: request_of, at, nodes: nodes_of, stages, places, licences };
         self.add_shares(&taken, 1);
         let outcome = match nodes {
             Some(nodes) => {
-                Placed::Now { request, nodes, slices, row: if fit.is_some() { shared } else { Vec::new() }, fit }
+                Placed::Now { request, nodes, slices, row: if fit.is_some() { named } else { Vec::new() }, fit }
             }
-            None => Placed::Later { request, option_idx, at, blocked, fit, nodes: shared },
+            None => Placed::Later { request, option_idx, at, blocked, fit, nodes: named },
         };
         (outcome, taken)
     }
@@ -324,16 +359,17 @@ impl<'a> Pass<'a> {
         if found.start > self.now {
             return None;
         }
-        match self.take_all(&found.request, found.constraint.as_ref(), &found.wanted, &found.row) {
+        self.open_window(found.subset.as_ref());
+        match self.take_all(&found.request, found.subset.as_ref(), &found.wanted, &found.row) {
             Take::Nodes(nodes, places) => {
-                let Found { request, constraint, start: at, fit, row, licences, .. } = found;
+                let Found { request, subset, start: at, fit, row, licences, .. } = found;
                 let stages = fit.as_ref().map(|fit| fit.expanded.clone());
                 let slices = grids::slices(&places);
                 let row = row.into_iter().map(|place| place.node).collect();
                 let (request_of, nodes_of) = (request.clone(), Some(nodes.clone()));
-                let taken = Taken { constraint, request: request_of, at, nodes: nodes_of, stages, places, licences };
+                let taken = Taken { subset, request: request_of, at, nodes: nodes_of, stages, places, licences };
                 self.add_shares(&taken, 1);
-                self.placed.push(taken);
+                self.stays(taken);
                 Some(Placed::Now { request, nodes, slices, row, fit })
             }
             Take::NotFree | Take::Kept(_) => None,
@@ -341,23 +377,17 @@ impl<'a> Pass<'a> {
     }
 
     /// Nodes of all clusters of a request, in the order of clusters.
-    fn take_all(
-        &mut self,
-        request: &Request,
-        constraint: Option<&Constraint>,
-        wanted: &WantedBy,
-        row: &[Place],
-    ) -> Take {
+    fn take_all(&mut self, request: &Request, subset: Option<&Subset>, wanted: &WantedBy, row: &[Place]) -> Take {
         if !row.is_empty() {
             let first = row.get(..request.n_nodes() as usize).unwrap_or(row);
             self.n_free = self.n_free.saturating_sub(self.grids.n_cpus(first));
             return Take::Nodes(first.iter().map(|place| place.node).collect(), row.to_vec());
         }
         if wanted.is_empty() {
-            return self.take_nodes(request, constraint);
+            return self.take_nodes(request, subset);
         }
         let Some(places) = self.grids.choose(wanted, self.now) else { return Take::NotFree };
-        let mut nodes = match self.take_nodes(&self.grids.others(request), constraint) {
+        let mut nodes = match self.take_nodes(&self.grids.others(request), subset) {
             Take::Nodes(nodes, _) => nodes,
             refused @ (Take::NotFree | Take::Kept(_)) => return refused,
         };
@@ -393,15 +423,17 @@ impl<'a> Pass<'a> {
         let at = *at;
         let request = spec.options.get(*option_idx as usize)?.clone();
         let (places, licences) = (Vec::new(), Devices::default());
-        Some(Taken { constraint: None, request, at, nodes: None, stages: None, places, licences })
+        Some(Taken { subset: None, request, at, nodes: None, stages: None, places, licences })
     }
 
     /// Takes from the view what was promised, if the nodes are still there; the ledgers of `spec` are open.
     pub(super) fn keep(&mut self, spec: &JobSpec, promise: &Promise) -> Option<Taken> {
         let request = spec.options.get(promise.option_idx as usize)?;
-        let constraint = constraint_of(spec, request);
-        let constraint = self.stands_for.get(&constraint).cloned().flatten();
-        let special = constraint.as_ref().and_then(|constraint| self.special.get(constraint));
+        let subset = match spec.resources.contiguous {
+            true => self.promised_window(spec, request, promise)?,
+            false => self.stands_for.get(&constraint_of(spec, request)).cloned().flatten(),
+        };
+        let special = subset.as_ref().and_then(|subset| self.special.get(subset));
         let ledgers: Vec<&Ledger<'_>> = std::iter::once(&self.all).chain(special).collect();
         // A promise that could not be kept in time is kept as soon as possible.
         let at = promise.at.max(self.now);
@@ -416,7 +448,7 @@ impl<'a> Pass<'a> {
         }
         let places = self.grids.keep(&self.grids.wanted(spec, request), &promise.nodes, at)?;
         let request = request.clone();
-        let taken = Taken { constraint, request, at, nodes: None, stages: None, places, licences };
+        let taken = Taken { subset, request, at, nodes: None, stages: None, places, licences };
         self.add_shares(&taken, 1);
         Some(taken)
     }
@@ -434,8 +466,8 @@ impl<'a> Pass<'a> {
     /// Free nodes of each cluster of the request: plain ones first, then by id. A node is left out while an
     /// application that was placed before can use only such nodes and needs it during the request: the count of all
     /// nodes alone does not show that.
-    fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
-        let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
+    fn take_nodes(&mut self, request: &Request, subset: Option<&Subset>) -> Take {
+        let ledger = subset.map_or(&self.all, |subset| &self.special[subset]);
         if self.special.is_empty() && self.freed.is_empty() && self.kept.is_empty() {
             return self.take_first_free(request);
         }
@@ -504,11 +536,11 @@ impl<'a> Pass<'a> {
     }
 
     /// When a request whose nodes are kept for others now may find some: not before something changes.
-    fn next_start(&self, request: &Request, constraint: Option<&Constraint>) -> Time {
+    fn next_start(&self, request: &Request, subset: Option<&Subset>) -> Time {
         let clusters = request.nodes.keys().filter_map(|cluster| self.all.view.get(cluster));
         let next_change = clusters.filter_map(|profile| profile.change_points(self.now).nth(1)).min();
         let from = next_change.unwrap_or(self.now);
-        let special = constraint.map(|constraint| &self.special[constraint]);
+        let special = subset.map(|subset| &self.special[subset]);
         let ledgers: Vec<&Ledger<'_>> = std::iter::once(&self.all).chain(special).collect();
         ledger::joint_hole(&ledgers, request, (from, None)).map_or(from, |(start, _)| start)
     }
@@ -517,6 +549,9 @@ impl<'a> Pass<'a> {
     fn add_shares(&mut self, taken: &Taken, sign: i64) {
         if self.is_last {
             return;
+        }
+        if self.tracks {
+            self.track(taken, sign);
         }
         self.take_places_of(taken, sign);
         let times = (taken.at, taken.at + taken.request.wall);
@@ -536,12 +571,10 @@ impl<'a> Pass<'a> {
             }
         }
         self.watches = watches;
-        let shares: Vec<_> = special
-            .iter()
-            .map(|(constraint, ledger)| (constraint.clone(), self.shares(taken, ledger, &special)))
-            .collect();
-        for (constraint, shares) in shares {
-            let ledger = special.get_mut(&constraint).expect("it was listed just now");
+        let shares: Vec<_> =
+            special.iter().map(|(subset, ledger)| (subset.clone(), self.shares(taken, ledger, &special))).collect();
+        for (subset, shares) in shares {
+            let ledger = special.get_mut(&subset).expect("it was listed just now");
             for (cluster, block) in shares {
                 ledger.add(cluster, Block { nodes: sign * block.nodes, ..block });
             }
@@ -551,14 +584,14 @@ impl<'a> Pass<'a> {
 
     /// What `taken` takes from the nodes of `ledger`: the nodes that it has, as long as it needs as many, and of others
     /// those that cannot come from elsewhere.
-    fn shares(
+    pub(super) fn shares(
         &self,
         taken: &Taken,
         ledger: &Ledger<'_>,
-        special: &BTreeMap<Constraint, Ledger<'_>>,
+        special: &BTreeMap<Subset, Ledger<'_>>,
     ) -> Vec<(ClusterId, Block)> {
         let known = taken.nodes.as_ref().map(|nodes| ledger.count(self.state, nodes));
-        let source = taken.constraint.as_ref().and_then(|constraint| special.get(constraint)).unwrap_or(&self.all);
+        let source = taken.subset.as_ref().and_then(|subset| special.get(subset)).unwrap_or(&self.all);
         let share = |(cluster, block): (ClusterId, Block)| {
             let (n_known, n_held) = match &known {
                 Some(known) => (known.get(&cluster).copied().unwrap_or(0), i64::from(taken.request.nodes[&cluster])),
@@ -589,68 +622,49 @@ impl<'a> Pass<'a> {
     }
 
     /// What a class that is watched looks like by now, with the constraint that stands for it, if that excludes any.
-    pub(super) fn seen_as(&self, class: &Class) -> (&Ledger<'a>, (Option<Constraint>, Slice)) {
+    pub(super) fn seen_as(&self, class: &Class) -> (&Ledger<'a>, (Option<Subset>, Slice)) {
         let (constraint, slice) = class;
         if let Some(ledger) = self.watches.ledger(class) {
-            return (ledger, (Some(constraint.clone()), slice.clone()));
+            return (ledger, (Some(Subset::Meets(constraint.clone())), slice.clone()));
         }
         match self.stands_for.get(constraint).and_then(Option::as_ref) {
             Some(known) => (&self.special[known], (Some(known.clone()), Slice::default())),
             None => (&self.all, (None, Slice::default())),
         }
     }
-
-    /// Makes sure that a ledger exists for a constraint that excludes some nodes.
-    pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
-        if asks_nothing(constraint) || self.stands_for.contains_key(constraint) {
-            return;
-        }
-        let eligible = ledger::eligible(self.state, constraint);
-        let n_usable: u32 = self.all.capacity.values().sum();
-        let known = self.special.iter().find(|(_, ledger)| ledger.is_of(&eligible)).map(|(known, _)| known.clone());
-        let stands_for = if eligible.len() == n_usable as usize {
-            None
-        } else if let Some(known) = known {
-            Some(known)
-        } else {
-            let mut ledger = Ledger::of(self.state, self.now, eligible, None);
-            if self.all.keeps_digests() {
-                ledger.keep_digests(self.now);
-            }
-            self.supposed.iter().for_each(|supposed| supposed.show(self.state, &mut ledger));
-            let shared = self.grids.blocks.iter().flatten().filter(|(place, _)| ledger.contains(place.node));
-            let shared: Vec<_> = shared.map(|(place, block)| (place.cluster, *block)).collect();
-            shared.into_iter().for_each(|(cluster, block)| ledger.add(cluster, block));
-            for taken in &self.placed {
-                for (cluster, block) in self.shares(taken, &ledger, &self.special) {
-                    ledger.add(cluster, block);
-                }
-            }
-            if self.special.is_empty() {
-                self.taken_set.extend(self.taken.iter().copied());
-            }
-            self.special.insert(constraint.clone(), ledger);
-            Some(constraint.clone())
-        };
-        self.stands_for.insert(constraint.clone(), stands_for);
-    }
 }
 
 impl Taken {
     /// Stages on the cluster of an evolving application.
     pub(super) fn of_stages(
-        constraint: Option<Constraint>,
+        subset: Option<Subset>,
         request: Request,
         places: Vec<Place>,
         fit: &Fit,
         licences: Devices,
     ) -> Taken {
         let stages = Some(fit.expanded.clone());
-        Taken { constraint, request, at: fit.start, nodes: None, stages, places, licences }
+        Taken { subset, request, at: fit.start, nodes: None, stages, places, licences }
     }
 
     pub(super) fn wall(&self) -> Span {
         self.request.wall
+    }
+
+    /// Known only if it starts now.
+    pub(super) fn nodes(&self) -> Option<&[NodeId]> {
+        self.nodes.as_deref()
+    }
+
+    /// What it takes of a cluster that is given away node by node.
+    pub(super) fn blocks_on(&self, cluster: ClusterId) -> impl Iterator<Item = Block> + '_ {
+        self.blocks().filter(move |(on, _)| *on == cluster).map(|(_, block)| block)
+    }
+
+    /// Nodes that it has by name, though it starts later.
+    pub(super) fn named(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let window = self.subset.iter().filter_map(Subset::window).flatten().copied();
+        self.places.iter().map(|place| place.node).chain(window)
     }
 
     /// What it takes of each cluster that is given away node by node, in the order of time.
@@ -664,36 +678,5 @@ impl Taken {
         let stages = self.stages.iter().filter(|_| self.places.is_empty());
         let stages = stages.flat_map(|stages| stages.blocks(self.at));
         rigid.chain(stages.map(|block| (cluster_of(&self.request), block)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rms_model::Inventory;
-    use rms_model::resources::Mebibytes;
-
-    use super::*;
-    use crate::tests::World;
-    use rms_api::call::{Nodes, Shape};
-
-    /// Each ledger is brought up to date with each application, so there must not be one for each wish of a user.
-    #[test]
-    fn wishes_that_the_same_nodes_meet_share_a_ledger() {
-        let mut world = World::new();
-        for (name, memory) in [("small1", 1000), ("small2", 1000), ("large", 4000), ("huge", 8000)] {
-            world.joins(name, Inventory { memory: Mebibytes(memory), ..Inventory::default() }, Vec::new());
-        }
-        for wish in 1..=60 {
-            world.submit_with(|submission| {
-                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(60)) }];
-                submission.constraint.memory = Mebibytes(wish * 100);
-            });
-        }
-        let state = world.rms.state();
-        let mut pass = Pass::new(state, world.now, 0);
-        for job in state.queue() {
-            pass.place(&state.jobs()[&job].spec, world.now);
-        }
-        assert_eq!(pass.special.len(), 2, "those of 1001 MiB and more, and those of 4001 MiB and more");
     }
 }

@@ -65,6 +65,9 @@ pub(super) fn run(
         walk.pass.all.keep_digests(now);
         walk.look = look;
     }
+    if applicant.is_some() {
+        walk.pass.track_all();
+    }
     walk.look(Moment::Begins);
     match arrivals {
         Some(arrivals) => walk.queue(arrivals.into_iter(), scope),
@@ -263,7 +266,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                             return Some(inside);
                         }
                     }
-                    self.pass.placed.push(taken);
+                    self.pass.stays(taken);
                     outcome
                 }
                 Err(shortage) => Placed::Never { shortage },
@@ -418,6 +421,9 @@ impl<'a, 'l> Walk<'a, 'l> {
         let mut keeps_promises = true;
         if !may_pass_by {
             for (job, _) in jobs.clone() {
+                if self.spec(job).resources.contiguous {
+                    self.pass.track_all();
+                }
                 self.pass.open_ledgers(self.spec(job));
             }
             for (job, demand) in jobs.clone() {
@@ -523,7 +529,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 // The nodes that it was promised are as good as others.
                 (Ok(found), Some(held), _) if found.start > self.now && found.is_as_good_as(&held) => {
                     self.pass.take_again(&held);
-                    let outcome = found.later_on(&held.places);
+                    let outcome = found.later_on(&held);
                     Slot { held: Held::Taken(Box::new(held)), outcome: Some(outcome) }
                 }
                 (Ok(found), held, _) => {

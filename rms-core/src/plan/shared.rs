@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
 use rms_model::{Devices, JobId, JobSpec, NodeId, Request, Span, Time};
 
@@ -10,6 +9,8 @@ use super::grid::Place;
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
 use super::pass::{Found, Pass, Taken};
+use super::subset::Subset;
+use super::window::Among;
 use super::{Blocked, Placed, Shortage};
 use crate::state::Piece;
 
@@ -113,15 +114,27 @@ impl Pass<'_> {
     fn first_counted_hole(
         &mut self,
         request: &Request,
-        special: Option<&Constraint>,
+        special: Option<&Subset>,
         from: Time,
     ) -> Result<(Time, Option<Blocked>), Shortage> {
-        let special = special.and_then(|constraint| self.special.get_mut(constraint));
+        let special = special.and_then(|subset| self.special.get_mut(subset));
         let mut ledgers: Vec<&mut Ledger<'_>> = std::iter::once(&mut self.all).chain(special).collect();
         ledger::first_hole(&mut ledgers, request, from).map_err(|(cluster, wanted)| {
             let usable = ledgers.last().map_or(0, |ledger| ledger.capacity_of(cluster));
             Shortage { cluster, wanted, usable }
         })
+    }
+
+    fn first_whole_nodes(
+        &mut self,
+        request: &Request,
+        among: &mut Among,
+        from: Time,
+    ) -> Result<(Time, Option<Blocked>), Shortage> {
+        match among {
+            Among::Any(subset) => self.first_counted_hole(request, subset.as_ref(), from),
+            Among::Neighbours(neighbours) => self.first_windows(neighbours, request, from),
+        }
     }
 
     /// The first time from `from` on at which the request has room on shared clusters, fits on all others, and has its
@@ -130,18 +143,18 @@ impl Pass<'_> {
         &mut self,
         (wanted, licences): (&WantedBy, &Devices),
         request: &Request,
-        special: Option<&Constraint>,
+        among: &mut Among,
         from: Time,
     ) -> Result<(Time, Option<Blocked>), Shortage> {
         if wanted.is_empty() && licences.is_empty() {
-            return self.first_counted_hole(request, special, from);
+            return self.first_whole_nodes(request, among, from);
         }
         let others = self.grids.others(request);
         let (mut start, mut blocked) = (from, None);
         loop {
             let before = start;
             if others.n_nodes() > 0 {
-                let (at, by) = self.first_counted_hole(&others, special, start)?;
+                let (at, by) = self.first_whole_nodes(&others, among, start)?;
                 if at > start {
                     (start, blocked) = (at, by);
                 }
@@ -149,7 +162,8 @@ impl Pass<'_> {
             for (cluster, wanted) in wanted {
                 let grid = &self.grids.by_cluster[cluster];
                 let usable = grid.n_eligible(wanted);
-                let shortage = || Shortage { cluster: *cluster, wanted: wanted.n_nodes, usable };
+                let shortage =
+                    || Shortage { cluster: *cluster, wanted: wanted.n_nodes, usable: grid.most_together(wanted) };
                 let (until, n_now) = grid.first_start(wanted, start).ok_or_else(shortage)?;
                 if until > start {
                     let step = Step { from: start, nodes: i64::from(usable) - n_now as i64 };
@@ -178,12 +192,12 @@ impl Pass<'_> {
 impl Found {
     /// Is it the same size at the same time, of nodes that have names?
     pub(super) fn is_as_good_as(&self, held: &Taken) -> bool {
-        !held.places.is_empty() && self.fit.is_none() && self.start == held.at && self.request == held.request
+        held.named().next().is_some() && self.fit.is_none() && self.start == held.at && self.request == held.request
     }
 
     /// On these nodes instead of others.
-    pub(super) fn later_on(self, places: &[Place]) -> Placed {
-        let nodes = places.iter().map(|place| place.node).collect();
+    pub(super) fn later_on(self, held: &Taken) -> Placed {
+        let nodes = held.named().collect();
         let Found { request, option_idx, start: at, blocked, fit, .. } = self;
         Placed::Later { request, option_idx, at, blocked, fit, nodes }
     }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rms_api::subscription::{ClusterChange, Filter, ViewChange};
-use rms_model::job::Constraint;
 use rms_model::{ClusterId, Inventory, JobId, Profile, Slice, Span, Time};
 
 use super::digest::Digest;
 use super::ledger::{Ledger, meets};
 use super::pass::{Moment, Pass};
+use super::subset::Subset;
 use super::watched::Class;
 use super::{Placed, Plan, Scope, policy};
 use crate::state::State;
@@ -91,7 +91,7 @@ struct Snapshot {
 }
 
 /// Nodes that an application may use: all of them, or those that meet a constraint; and what it wants of each.
-type Kind = (Option<Constraint>, Slice);
+type Kind = (Option<Subset>, Slice);
 
 /// What a filter shows, by shape: whole nodes, and its slices.
 fn classes(filter: &Filter) -> impl Iterator<Item = Class> + '_ {

@@ -91,6 +91,7 @@ impl State {
                 };
                 self.last_node = self.last_node.max(*node);
                 self.index.insert_node(*node, &entry);
+                self.index.neighbours.insert(*node, &entry, &self.nodes);
                 self.nodes.insert(*node, entry);
             }
             Fact::NodeDescribed { node, inventory, address } => self.edit_node(*node, |entry| {
@@ -110,6 +111,7 @@ impl State {
             Fact::NodeRemoved { node } => {
                 if let Some(entry) = self.nodes.remove(node) {
                     self.index.remove_node(*node, &entry);
+                    self.index.neighbours.remove(*node, &entry);
                 }
             }
             Fact::SettingChanged { change } => {

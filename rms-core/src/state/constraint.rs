@@ -30,7 +30,8 @@ pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
         && resources.devices.is_empty()
         && resources.devices_in_all.is_empty()
         && resources.licences.is_empty()
-        && !resources.one_thread_a_core;
+        && !resources.one_thread_a_core
+        && !resources.contiguous;
     is_plain && asks_nothing(&spec.constraint) && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
 }
 

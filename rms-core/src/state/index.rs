@@ -8,6 +8,7 @@ use rms_model::{Allocation, ClusterId, Environment, Execution, Inventory, JobId,
 
 use super::free::FreeNodes;
 use super::lenders::{Lender, Lenders};
+use super::neighbours::Neighbours;
 use super::occupation::Occupation;
 use super::shared::Shared;
 use super::usage::{Usage, environment_bytes, work_bytes};
@@ -49,6 +50,7 @@ pub(crate) struct Index {
     pub(crate) free: BTreeMap<ClusterId, FreeNodes>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
+    pub(crate) neighbours: Neighbours,
     /// How many nodes of a cluster are alike, in whatever state they are: admission asks of kinds, not of nodes.
     pub(crate) kinds: BTreeMap<ClusterId, BTreeMap<Inventory, u32>>,
     /// Since when agents are away that are not lost yet.
@@ -338,7 +340,7 @@ impl Index {
 impl State {
     /// The index as the rest of the state says it should be.
     pub(super) fn derived_index(&self) -> Index {
-        let mut index = Index::default();
+        let mut index = Index { neighbours: Neighbours::derived(&self.nodes), ..Index::default() };
         let is_shared = |name: &str| self.settings.allocation_of(name) == Allocation::Cores;
         let shared = self.clusters.iter().filter(|(_, name)| is_shared(name));
         shared.for_each(|(cluster, _)| index.shared.add_cluster(*cluster));

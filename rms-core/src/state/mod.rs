@@ -17,6 +17,7 @@ mod launcher;
 mod lenders;
 mod negotiate;
 pub mod negotiations;
+mod neighbours;
 pub mod node;
 mod nodes;
 mod occupation;
@@ -51,6 +52,7 @@ pub use holders::Holders;
 pub use jobs::Jobs;
 pub(crate) use launcher::requesting;
 pub(crate) use lenders::{Lender, LenderPart, cores_asked, cores_of_task, least_cores};
+pub(crate) use neighbours::longest_run;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 pub use replay::Replay;
@@ -336,6 +338,11 @@ impl State {
     /// How many nodes of a cluster may be planned with.
     pub(crate) fn n_usable(&self, cluster: ClusterId) -> u32 {
         self.index.usable.get(&cluster).copied().unwrap_or(0)
+    }
+
+    /// All nodes of a cluster in the order in which they follow one another: the natural one of their names.
+    pub fn neighbours(&self, cluster: ClusterId) -> &[NodeId] {
+        self.index.neighbours.of(cluster)
     }
 
     /// The kinds of nodes of a cluster, whether or not they are up today, and how many there are of each.

@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 mod answers;
 mod brute;
+mod contiguous;
 mod evolving;
 mod launchers;
 mod lending;

@@ -119,6 +119,13 @@ fn the_shortage_of_nodes_is_that_of_the_size_that_it_names() {
     });
     world.ask(Call::Drain { nodes: vec!["big".to_owned(), "small1".to_owned()], reason: "repair".to_owned() });
     world.ask(Call::Release { select: Select::Ids(vec![job]) });
-    let few = Reason::TooFewNodes { cluster: "c".to_owned(), wanted: 2, usable: 1, total: 3, licence: None };
+    let few = Reason::TooFewNodes {
+        cluster: "c".to_owned(),
+        wanted: 2,
+        usable: 1,
+        total: 3,
+        licence: None,
+        contiguous: false,
+    };
     assert_eq!(world.line(job).reason, Some(few));
 }

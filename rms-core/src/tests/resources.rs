@@ -216,12 +216,13 @@ fn a_job_that_waits_takes_something_else_of_its_nodes() {
         exclusive: Some(true),
         packing: Some(Packing::Spread),
         one_thread_a_core: Some(true),
+        contiguous: Some(true),
         ..nothing()
     };
     assert_eq!(update(&mut world, rest, None), None);
     let resources = asked(&world).0;
     assert_eq!((resources.tasks_per_node, resources.packing), (4, Packing::Spread));
-    assert!(resources.exclusive && resources.one_thread_a_core);
+    assert!(resources.exclusive && resources.one_thread_a_core && resources.contiguous);
 }
 
 #[test]

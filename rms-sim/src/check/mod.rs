@@ -19,6 +19,7 @@ mod sizes;
 mod slowed;
 mod stages;
 mod timely;
+mod together;
 mod truth;
 mod views;
 
@@ -77,6 +78,7 @@ pub enum Rule {
     Cores,
     Losses,
     Slowed,
+    Together,
     Answers,
     /// [`State::check`].
     State,
@@ -107,6 +109,7 @@ impl fmt::Display for Rule {
             Rule::Cores => "cores that are given back are used until the agents say that they are not",
             Rule::Losses => "a lost node is a shrink for who can go on without it, and for nobody else",
             Rule::Slowed => "no job that did not opt in is ever slowed (004, §3.3)",
+            Rule::Together => "a job that asked for neighbours has no gap between its nodes (004, §3.2.4)",
             Rule::Answers => "whoever asks is answered once, with what is durable",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
@@ -267,6 +270,7 @@ impl Checks {
         self.agreement.durable(fact);
         self.sizes.durable(fact, self.delays.state(), state)?;
         self.losses.durable(fact, self.delays.state())?;
+        together::durable(fact, self.delays.state())?;
         self.slowed.durable(fact, state)?;
         self.truth.durable(fact)
     }

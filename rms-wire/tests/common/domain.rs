@@ -325,7 +325,7 @@ fn reasons() -> Vec<Reason> {
         Reason::NotBefore { at: secs(1) },
         Reason::NotPlanned { next_pass: secs(2) },
         Reason::BeyondDepth { depth: 1000, position: 1001 },
-        Reason::TooFewNodes { cluster: cluster(), wanted: 8, usable: 3, total: 9, licence: None },
+        Reason::TooFewNodes { cluster: cluster(), wanted: 8, usable: 3, total: 9, licence: None, contiguous: false },
         Reason::Blocked {
             cluster: cluster(),
             wanted: 4,
@@ -345,6 +345,7 @@ fn reasons() -> Vec<Reason> {
             total: 9,
             short: None,
             licence: None,
+            neighbours: Vec::new(),
         },
     ]
 }

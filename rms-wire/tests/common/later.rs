@@ -52,6 +52,11 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     let resources = ResourceChanges { cores_per_package: Some(2), ..ResourceChanges::default() };
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
+    let resources = ResourceRequest { contiguous: true, ..ResourceRequest::default() };
+    let submission = Submission { resources, ..domain::submission() };
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
+    let resources = ResourceChanges { contiguous: Some(false), ..ResourceChanges::default() };
+    calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
     calls
 }
 
@@ -121,6 +126,7 @@ fn resources() -> ResourceRequest {
         share: false,
         min_cpus_per_node: 0,
         cores_per_package: 0,
+        contiguous: false,
     }
 }
 
@@ -139,6 +145,7 @@ fn resource_changes() -> ResourceChanges {
         share: None,
         min_cpus_per_node: None,
         cores_per_package: None,
+        contiguous: None,
     }
 }
 
@@ -199,8 +206,9 @@ pub fn answers() -> Vec<Answer> {
         until: Time::from_secs(2),
         by: Vec::new(),
         total: 4,
-        short: Some(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 }),
+        short: Some(Box::new(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 })),
         licence: None,
+        neighbours: Vec::new(),
     };
     let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 0 };
     let unlicensed = Reason::TooFewNodes {
@@ -209,6 +217,7 @@ pub fn answers() -> Vec<Answer> {
         usable: 4,
         total: 4,
         licence: Some(Box::new(licence)),
+        contiguous: false,
     };
     let line = JobLine { resources: resources(), reason: Some(blocked), ..domain::job_line(0) };
     let spec =

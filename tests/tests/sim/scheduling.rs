@@ -166,6 +166,7 @@ fn an_explanation_names_the_blocking_step_and_who_holds_it() {
         total: 4,
         short: None,
         licence: None,
+        neighbours: Vec::new(),
     };
     let holds = |job, state, nodes, from, until| Blocker {
         job,
@@ -229,7 +230,14 @@ fn a_job_that_is_too_large_for_today_says_so_and_starts_when_nodes_are_back() {
     world.drain("a4");
     let job = world.submit(rigid(4, hours(1)));
     world.after(secs(1));
-    let reason = Reason::TooFewNodes { cluster: "a".to_owned(), wanted: 4, usable: 3, total: 4, licence: None };
+    let reason = Reason::TooFewNodes {
+        cluster: "a".to_owned(),
+        wanted: 4,
+        usable: 3,
+        total: 4,
+        licence: None,
+        contiguous: false,
+    };
     assert_eq!(world.explain(job), Some(reason));
     // It keeps nobody from starting.
     let small = world.submit(rigid(3, mins(5)).runs(secs(5)));

@@ -25,6 +25,7 @@ fn asked() -> ResourceRequest {
         share: true,
         min_cpus_per_node: 2,
         cores_per_package: 1,
+        contiguous: true,
     }
 }
 
@@ -34,7 +35,7 @@ fn what_a_job_asks_of_its_nodes_and_has_of_them() {
     waiting.resources = asked();
     if let Some(Reason::Blocked { short, .. }) = &mut waiting.reason {
         let each = Slice { cores: 8, memory: Mebibytes(65536), devices: devices("gpu:1") };
-        *short = Some(Shortage { each, with_cores: 3, with_memory: 1, with_devices: 0 });
+        *short = Some(Box::new(Shortage { each, with_cores: 3, with_memory: 1, with_devices: 0 }));
     }
     let mut waiting = detail(waiting);
     let spec = Arc::make_mut(&mut waiting.spec);
@@ -78,7 +79,14 @@ fn a_licence_of_which_a_cluster_has_too_few() {
     let mut waiting = blocked();
     let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 1 };
     let licence = Some(Box::new(licence));
-    waiting.reason = Some(Reason::TooFewNodes { cluster: "a".to_owned(), wanted: 1, usable: 4, total: 4, licence });
+    waiting.reason = Some(Reason::TooFewNodes {
+        cluster: "a".to_owned(),
+        wanted: 1,
+        usable: 4,
+        total: 4,
+        licence,
+        contiguous: false,
+    });
     let found = Found { now: NOW, live: vec![detail(waiting)], ended: Vec::new() };
     let (negotiations, allowed) = (Vec::new(), Allowed::default());
     check("explain_licence", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed });

@@ -443,6 +443,24 @@ fn jobs_that_never_said_that_they_share() {
     objects(Rule::Slowed, began_with(3));
 }
 
+#[test]
+fn a_gap_between_nodes_that_were_to_follow_one_another() {
+    let mut world = world_of(3);
+    let mut job = rigid(2, hours(1));
+    job.submission.resources.contiguous = true;
+    world.submit(job);
+    world.after(secs(5));
+    let state = world.state();
+    let last = state.neighbours(*state.clusters().keys().next().expect("there is one"))[2];
+    assert_eq!(retold(&world, |_| {}), Ok(()));
+    let leaves_one_out = retold(&world, |fact| {
+        if let Fact::JobStarted { nodes, .. } = fact {
+            nodes[1] = last;
+        }
+    });
+    objects(Rule::Together, leaves_one_out);
+}
+
 /// A rule without a story does not compile.
 #[test]
 fn every_rule_has_its_story() {
@@ -469,6 +487,7 @@ fn every_rule_has_its_story() {
             Rule::Cores => cores_that_are_called_free_while_processes_use_them,
             Rule::State => a_state_in_which_two_jobs_have_one_node,
             Rule::Slowed => jobs_that_never_said_that_they_share,
+            Rule::Together => a_gap_between_nodes_that_were_to_follow_one_another,
             Rule::Losses => nodes_that_are_lost_and_missed_or_not_missed,
             Rule::Answers => an_answer_of_what_is_not_durable_one_too_many_and_one_too_few,
             Rule::Spin => more_facts_than_a_small_world_can_have,

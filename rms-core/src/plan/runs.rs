@@ -1,0 +1,73 @@
+//! Neighbours on a cluster that is shared by cores, all of which have room at once.
+
+use std::collections::BTreeSet;
+
+use rms_model::{NodeId, Time};
+
+use super::grid::{Grid, Place, Wanted};
+use super::window::{is_run, latest_in_windows, runs};
+use crate::state::{Piece, longest_run};
+
+impl Grid<'_> {
+    /// Of the nodes that are large enough, the most that it could have together.
+    pub(super) fn most_together(&self, wanted: &Wanted) -> u32 {
+        match wanted.is_contiguous {
+            true => longest_run(self.in_order, |node| self.eligible_idx(wanted, node).is_some()),
+            false => self.n_eligible(wanted),
+        }
+    }
+
+    /// The earliest time from `from` on at which so many neighbours have room, and how many have at `from`; `None` if so
+    /// many never have.
+    pub(super) fn first_run(&self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
+        let lines: Vec<Option<usize>> = self.in_order.iter().map(|node| self.eligible_idx(wanted, *node)).collect();
+        let next_fit = |idx: usize, from: Time| self.next_fit(idx, self.line(idx), wanted, from).unwrap_or(Time::NEVER);
+        let mut fits: Vec<Time> =
+            lines.iter().map(|line| line.map_or(Time::NEVER, |idx| next_fit(idx, from))).collect();
+        let n_now = fits.iter().filter(|fit| **fit <= from).count();
+        loop {
+            // No earlier, for none of them has room before its time.
+            let start =
+                latest_in_windows(&fits, wanted.n_nodes.max(1) as usize).min().filter(|at| *at < Time::NEVER)?;
+            let mut has_moved = false;
+            for (fit, line) in fits.iter_mut().zip(&lines).filter(|(fit, _)| **fit < start) {
+                let next = line.map_or(Time::NEVER, |idx| next_fit(idx, start));
+                has_moved |= next > start;
+                *fit = next;
+            }
+            if !has_moved {
+                return Some((start, n_now));
+            }
+        }
+    }
+
+    /// Neighbours that have room then, in the shortest run of such nodes that is long enough, so that long ones stay whole;
+    /// of equals the first one.
+    pub(super) fn choose_run(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
+        let n_wanted = wanted.n_nodes as usize;
+        let fitting: Vec<Option<(usize, &Piece)>> = self
+            .in_order
+            .iter()
+            .map(|node| {
+                let idx = self.eligible_idx(wanted, *node)?;
+                Some((idx, self.piece_at(idx, wanted, at)?))
+            })
+            .collect();
+        let lengths = runs(&fitting, Option::is_some).into_iter().enumerate();
+        let (first, _) =
+            lengths.filter(|(_, length)| *length >= n_wanted).min_by_key(|(first, length)| (*length, *first))?;
+        Some(self.places(fitting.get(first..first + n_wanted)?.iter().flatten().copied()))
+    }
+
+    /// May these places be had by somebody who wants it so?
+    pub(super) fn are_together(&self, wanted: &Wanted, places: &[Place]) -> bool {
+        let nodes: BTreeSet<NodeId> = places.iter().map(|place| place.node).collect();
+        !wanted.is_contiguous || is_run(self.in_order, &nodes)
+    }
+
+    fn eligible_idx(&self, wanted: &Wanted, node: NodeId) -> Option<usize> {
+        let idx = self.line_idx(node)?;
+        let line = self.line(idx);
+        (line.is_usable && !wanted.pieces[line.kind].is_empty()).then_some(idx)
+    }
+}

@@ -1,0 +1,129 @@
+//! Ledgers over some of the nodes only: those that meet a constraint, and windows of neighbours.
+
+use std::collections::BTreeSet;
+
+use rms_model::job::Constraint;
+use rms_model::{JobSpec, NodeId};
+
+use super::ledger::{self, Ledger};
+use super::pass::Pass;
+use crate::state::{asks_nothing, constraint_of};
+
+/// Nodes that have a ledger of their own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subset {
+    /// Those that meet it.
+    Meets(Constraint),
+    /// Neighbours, all of which one application takes.
+    Window(BTreeSet<NodeId>),
+}
+
+impl Subset {
+    pub(super) fn window(&self) -> Option<&BTreeSet<NodeId>> {
+        match self {
+            Subset::Window(nodes) => Some(nodes),
+            Subset::Meets(_) => None,
+        }
+    }
+}
+
+impl<'a> Pass<'a> {
+    /// Makes sure that every size of an application can be searched.
+    pub(super) fn open_ledgers(&mut self, spec: &JobSpec) {
+        // Who wants neighbours looks at windows, each of which is a set of nodes by itself.
+        if spec.resources.contiguous {
+            return;
+        }
+        for request in &spec.options {
+            if self.grids.is_empty() || !self.grids.others(request).nodes.is_empty() {
+                self.open_ledger(&constraint_of(spec, request));
+            }
+        }
+    }
+
+    /// Makes sure that a ledger exists for a constraint that excludes some nodes.
+    pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
+        if asks_nothing(constraint) || self.stands_for.contains_key(constraint) {
+            return;
+        }
+        let eligible = ledger::eligible(self.state, constraint);
+        let n_usable: u32 = self.all.capacity.values().sum();
+        let is_known = |(subset, ledger): &(&Subset, &Ledger<'_>)| subset.window().is_none() && ledger.is_of(&eligible);
+        let known = self.special.iter().find(is_known).map(|(known, _)| known.clone());
+        let stands_for = if eligible.len() == n_usable as usize {
+            None
+        } else if let Some(known) = known {
+            Some(known)
+        } else {
+            let subset = Subset::Meets(constraint.clone());
+            self.insert_ledger(subset.clone(), eligible);
+            Some(subset)
+        };
+        self.stands_for.insert(constraint.clone(), stands_for);
+    }
+
+    /// Makes sure that a window has a ledger, so that what is placed from now on leaves it alone.
+    pub(super) fn open_window(&mut self, subset: Option<&Subset>) {
+        if let Some(subset @ Subset::Window(nodes)) = subset
+            && !self.special.contains_key(subset)
+        {
+            self.insert_ledger(subset.clone(), nodes.clone());
+        }
+    }
+
+    fn insert_ledger(&mut self, subset: Subset, eligible: BTreeSet<NodeId>) {
+        let ledger = self.drawn(eligible);
+        if self.special.is_empty() {
+            self.remember_taken();
+        }
+        self.special.insert(subset, ledger);
+    }
+
+    /// These nodes as they look by now, with all that were placed.
+    pub(super) fn drawn(&self, eligible: BTreeSet<NodeId>) -> Ledger<'a> {
+        let mut ledger = Ledger::of(self.state, self.now, eligible, None);
+        if self.all.keeps_digests() {
+            ledger.keep_digests(self.now);
+        }
+        self.show_supposed(&mut ledger);
+        let shared = self.grids.blocks.iter().flatten().filter(|(place, _)| ledger.contains(place.node));
+        let shared: Vec<_> = shared.map(|(place, block)| (place.cluster, *block)).collect();
+        shared.into_iter().for_each(|(cluster, block)| ledger.add(cluster, block));
+        for taken in &self.placed {
+            for (cluster, block) in self.shares(taken, &ledger, &self.special) {
+                ledger.add(cluster, block);
+            }
+        }
+        ledger
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{Inventory, Mebibytes, Span};
+
+    use super::*;
+    use crate::tests::World;
+    use rms_api::call::{Nodes, Shape};
+
+    /// Each ledger is brought up to date with each application, so there must not be one for each wish of a user.
+    #[test]
+    fn wishes_that_the_same_nodes_meet_share_a_ledger() {
+        let mut world = World::new();
+        for (name, memory) in [("small1", 1000), ("small2", 1000), ("large", 4000), ("huge", 8000)] {
+            world.joins(name, Inventory { memory: Mebibytes(memory), ..Inventory::default() }, Vec::new());
+        }
+        for wish in 1..=60 {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(60)) }];
+                submission.constraint.memory = Mebibytes(wish * 100);
+            });
+        }
+        let state = world.rms.state();
+        let mut pass = Pass::new(state, world.now, 0);
+        for job in state.queue() {
+            pass.place(&state.jobs()[&job].spec, world.now);
+        }
+        assert_eq!(pass.special.len(), 2, "those of 1001 MiB and more, and those of 4001 MiB and more");
+    }
+}

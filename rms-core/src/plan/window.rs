@@ -1,0 +1,413 @@
+//! Where neighbours are free together, on clusters that are given away node by node: all of a window of so many that follow
+//! one another.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use rms_model::job::Constraint;
+use rms_model::{ClusterId, JobSpec, NodeId, Policy, Profile, Request, Span, Time};
+
+use super::grids::WantedBy;
+use super::ledger::{self, Ledger, meets};
+use super::pass::{Found, Pass, Taken};
+use super::subset::Subset;
+use super::{Blocked, Shortage};
+use crate::state::job::Promise;
+use crate::state::node::Node;
+use crate::state::{constraint_of, longest_run};
+
+/// Where nodes are looked for, on clusters that are given away node by node.
+pub(super) enum Among {
+    /// Any of these; `None`: of all usable ones.
+    Any(Option<Subset>),
+    Neighbours(Neighbours),
+}
+
+/// Nodes that meet a constraint and follow one another, and where such were found last.
+pub(super) struct Neighbours {
+    constraint: Constraint,
+    /// At this time it has such nodes already.
+    latest: Option<Time>,
+    found: BTreeMap<ClusterId, BTreeSet<NodeId>>,
+}
+
+/// Nodes that somebody was promised by their number alone.
+struct Counted<'p> {
+    taken: &'p Taken,
+    from: Time,
+    until: Time,
+}
+
+impl Among {
+    pub(super) fn into_subset(self) -> Option<Subset> {
+        match self {
+            Among::Any(subset) => subset,
+            Among::Neighbours(Neighbours { found, .. }) if found.is_empty() => None,
+            Among::Neighbours(Neighbours { found, .. }) => {
+                Some(Subset::Window(found.into_values().flatten().collect()))
+            }
+        }
+    }
+}
+
+/// When nodes are held for sure, and by whom they are known to be held: from then until then.
+type Holds = BTreeMap<NodeId, Vec<(Time, Time)>>;
+
+/// How well it is known when a window is free; before the time that is known it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Known {
+    /// Each of its nodes alone.
+    ByNode,
+    /// Its nodes together, beside those who have named nodes.
+    Together,
+    /// Beside all others.
+    Exactly,
+}
+
+impl Pass<'_> {
+    /// Where nodes for a size of a job are looked for; its ledgers are open.
+    pub(super) fn among(&self, spec: &JobSpec, request: &Request, latest: Option<Time>) -> Among {
+        let constraint = constraint_of(spec, request);
+        match spec.resources.contiguous {
+            true => Among::Neighbours(Neighbours { constraint, latest, found: BTreeMap::new() }),
+            false => Among::Any(self.stands_for.get(&constraint).cloned().flatten()),
+        }
+    }
+
+    /// The first time from `from` on at which a window of each cluster is free for a request.
+    pub(super) fn first_windows(
+        &mut self,
+        neighbours: &mut Neighbours,
+        request: &Request,
+        from: Time,
+    ) -> Result<(Time, Option<Blocked>), Shortage> {
+        let (mut start, mut blocked) = (from, None);
+        loop {
+            let before = start;
+            for (cluster, wanted) in request.nodes.iter().filter(|(_, wanted)| **wanted > 0) {
+                let request = Request::on_one(*cluster, *wanted, request.wall);
+                let (at, by, nodes) = self.first_window(neighbours, (*cluster, *wanted), &request, start)?;
+                neighbours.found.insert(*cluster, nodes);
+                if at > start {
+                    (start, blocked) = (at, by);
+                }
+            }
+            if start == before || request.nodes.len() == 1 {
+                return Ok((start, blocked));
+            }
+        }
+    }
+
+    /// The window of a cluster that is free first. Of equals the first one in the order of nodes; of those that are free at
+    /// `from`, one in the shortest run of nodes that are, so that long ones stay whole.
+    fn first_window(
+        &mut self,
+        neighbours: &Neighbours,
+        (cluster, wanted): (ClusterId, u32),
+        request: &Request,
+        from: Time,
+    ) -> Result<(Time, Option<Blocked>, BTreeSet<NodeId>), Shortage> {
+        let Neighbours { constraint, latest, .. } = neighbours;
+        let in_order = self.state.neighbours(cluster);
+        let is_eligible = |node: NodeId| {
+            let entry = &self.state.nodes()[&node];
+            entry.is_usable() && meets(&entry.inventory, constraint)
+        };
+        let usable = longest_run(in_order, is_eligible);
+        let shortage = Shortage { cluster, wanted, usable };
+        if usable < wanted {
+            return Err(shortage);
+        }
+        // As many nodes are free nowhere before.
+        let (from_all, by_all) = ledger::first_hole(&mut [&mut self.all], request, from).map_err(|_| shortage)?;
+        let holds = self.holds_of(cluster);
+        let counted = self.counted_on(cluster);
+        let busy = |node: &NodeId| holds.get(node).map_or(&[][..], Vec::as_slice);
+        let first_gap = |node: &NodeId| match is_eligible(*node) {
+            true => first_gap(std::iter::once(busy(node)), request.wall, from_all),
+            false => Time::NEVER,
+        };
+        let gaps: Vec<Time> = in_order.iter().map(first_gap).collect();
+        let runs = runs(&gaps, |gap| *gap == from);
+        let rank = |at: Time, first: usize| if at == from { runs[first] } else { 0 };
+        let bounds = latest_in_windows(&gaps, wanted as usize).enumerate();
+        let bounds = bounds.filter(|(_, at)| *at < Time::NEVER);
+        let mut open: BinaryHeap<_> =
+            bounds.map(|(first, at)| Reverse((at, rank(at, first), first, Known::ByNode))).collect();
+        while let Some(Reverse((at, _, first, known))) = open.pop() {
+            let nodes = &in_order[first..first + wanted as usize];
+            let (at, known) = match known {
+                Known::ByNode => (self::first_gap(nodes.iter().map(busy), request.wall, at), Known::Together),
+                Known::Together => match self.window_hole(nodes, request, at) {
+                    Some((at, _)) => {
+                        let times = (at, at + request.wall);
+                        let others = counted.iter().filter(|_| latest.is_none_or(|latest| at < latest));
+                        match self.lacks_nodes(others, &holds, nodes, times) {
+                            // What it has already is as good as any later one.
+                            Some(until) => (latest.map_or(until, |latest| until.min(latest)), Known::Together),
+                            None => (at, Known::Exactly),
+                        }
+                    }
+                    None => continue,
+                },
+                Known::Exactly => {
+                    let blocked = self.window_hole(nodes, request, from).and_then(|(_, blocked)| blocked);
+                    return Ok((at, blocked.or(by_all), nodes.iter().copied().collect()));
+                }
+            };
+            open.push(Reverse((at, rank(at, first), first, known)));
+        }
+        Err(shortage)
+    }
+
+    /// The first time from `from` on at which all of a window is free, in each ledger that has nodes of it.
+    fn window_hole(&self, nodes: &[NodeId], request: &Request, from: Time) -> Option<(Time, Option<Blocked>)> {
+        let window: BTreeSet<NodeId> = nodes.iter().copied().collect();
+        let subset = Subset::Window(window);
+        let fresh;
+        let own = match (self.special.get(&subset), &subset) {
+            (Some(known), _) => known,
+            (None, Subset::Window(window)) => {
+                fresh = self.drawn(window.clone());
+                &fresh
+            }
+            (None, Subset::Meets(_)) => return None,
+        };
+        let n_inside = |ledger: &Ledger<'_>| nodes.iter().filter(|node| ledger.contains(**node)).count() as u32;
+        let others = self.special.values().map(|ledger| (ledger, n_inside(ledger))).filter(|(_, wanted)| *wanted > 0);
+        let n_nodes = nodes.len() as u32;
+        let ledgers: Vec<(&Ledger<'_>, u32)> =
+            [(own, n_nodes), (&self.all, n_nodes)].into_iter().chain(others).collect();
+        let cluster = *request.nodes.keys().next()?;
+        let (mut start, mut blocked) = (from, None);
+        loop {
+            let before = start;
+            for (ledger, wanted) in &ledgers {
+                let hole = ledger.hole_from(cluster, *wanted, request.wall, start)?;
+                if hole.start > start {
+                    start = hole.start;
+                    blocked = ledger.blocked(cluster, *wanted, hole);
+                }
+            }
+            if start == before {
+                return Some((start, blocked));
+            }
+        }
+    }
+
+    /// Windows of so many nodes more than these, all of which they have: the others of each. Of nodes that are given away
+    /// whole, only free ones.
+    pub(super) fn windows_around<'w>(
+        &'w self,
+        cluster: ClusterId,
+        nodes: &'w BTreeSet<NodeId>,
+        n_more: u32,
+    ) -> impl Iterator<Item = Vec<NodeId>> + 'w {
+        let windows = self.state.neighbours(cluster).windows(nodes.len() + n_more as usize);
+        windows.filter_map(move |window| {
+            let more: Vec<NodeId> = window.iter().copied().filter(|node| !nodes.contains(node)).collect();
+            let is_shared = self.state.is_shared(cluster);
+            let are_free = || is_shared || more.iter().all(|node| self.state.nodes()[node].is_free());
+            (more.len() == n_more as usize && are_free()).then_some(more)
+        })
+    }
+
+    /// The only size of a job now, on free nodes that make a window with these.
+    pub(super) fn find_beside(&self, spec: &JobSpec, nodes: &BTreeSet<NodeId>) -> Option<Found> {
+        let request = spec.options.first()?.clone();
+        let (cluster, n_more) = request.nodes.iter().next()?;
+        let constraint = constraint_of(spec, &request);
+        let is_right = |node: &NodeId| meets(&self.state.nodes()[node].inventory, &constraint);
+        let starts_now = |more: &Vec<NodeId>| {
+            let hole = self.window_hole(more, &request, self.now);
+            more.iter().all(is_right) && hole.is_some_and(|(start, _)| start == self.now)
+        };
+        let more = self.windows_around(*cluster, nodes, *n_more).find(starts_now)?;
+        Some(Found {
+            request,
+            option_idx: 0,
+            subset: Some(Subset::Window(more.into_iter().collect())),
+            start: self.now,
+            blocked: None,
+            fit: None,
+            wanted: WantedBy::new(),
+            row: Vec::new(),
+            licences: spec.resources.licences.clone(),
+        })
+    }
+
+    /// The window that was promised, if it is still one; `Some(None)` if nothing was promised on such clusters.
+    pub(super) fn promised_window(
+        &mut self,
+        spec: &JobSpec,
+        request: &Request,
+        promise: &Promise,
+    ) -> Option<Option<Subset>> {
+        let others = self.grids.others(request);
+        if others.nodes.is_empty() {
+            return Some(None);
+        }
+        let constraint = constraint_of(spec, request);
+        let is_right = |entry: &Node| entry.is_usable() && meets(&entry.inventory, &constraint);
+        let mut window = BTreeSet::new();
+        for (cluster, wanted) in &others.nodes {
+            let is_here = |node: &&NodeId| self.state.nodes().get(node).is_some_and(|entry| entry.cluster == *cluster);
+            let here: BTreeSet<NodeId> = promise.nodes.iter().filter(is_here).copied().collect();
+            let are_right = here.iter().all(|node| is_right(&self.state.nodes()[node]));
+            if here.len() != *wanted as usize || !are_right || !is_run(self.state.neighbours(*cluster), &here) {
+                return None;
+            }
+            window.extend(here);
+        }
+        let subset = Subset::Window(window);
+        self.open_window(Some(&subset));
+        Some(Some(subset))
+    }
+
+    /// Who was promised nodes of a cluster by their number, under the policy that keeps promises.
+    fn counted_on(&self, cluster: ClusterId) -> Vec<Counted<'_>> {
+        let keeps_promises = self.state.settings().policy == Policy::Conservative;
+        let placed = self.placed.iter().filter(|taken| keeps_promises && taken.nodes().is_none());
+        let is_counted = |taken: &&Taken| {
+            let is_named = taken.named().any(|node| self.state.nodes()[&node].cluster == cluster);
+            !is_named && taken.request.nodes.contains_key(&cluster)
+        };
+        let counted = placed.filter(is_counted);
+        counted.map(|taken| Counted { taken, from: taken.at, until: taken.at + taken.wall() }).collect()
+    }
+
+    /// Until when the first of these may not find its nodes, if these are taken: whichever of the others all of them take
+    /// as their times come, as many must be left that are free for all of its time.
+    fn lacks_nodes<'c>(
+        &self,
+        counted: impl Iterator<Item = &'c Counted<'c>> + Clone,
+        holds: &Holds,
+        window: &[NodeId],
+        (from, until): (Time, Time),
+    ) -> Option<Time> {
+        let overlaps = |begin: Time, end: Time, other: &Counted<'_>| begin < other.until && other.from < end;
+        let lacks = |one: &&Counted<'_>| {
+            let ledger = one.taken.subset.as_ref().and_then(|subset| self.special.get(subset)).unwrap_or(&self.all);
+            let cluster = self.state.nodes()[&window[0]].cluster;
+            let is_left = |node: &&NodeId| {
+                let held = holds.get(node).into_iter().flatten();
+                self.state.nodes()[*node].is_usable()
+                    && ledger.contains(**node)
+                    && !window.contains(node)
+                    && !held.copied().any(|(begin, end)| overlaps(begin, end, one))
+            };
+            let n_left = self.state.neighbours(cluster).iter().filter(is_left).count() as i64;
+            let all = counted.clone().flat_map(|other| other.taken.blocks_on(cluster));
+            n_left < Profile::from_blocks(all).max(one.from, one.until)
+        };
+        counted.clone().filter(|one| overlaps(from, until, one)).filter(lacks).map(|one| one.until).min()
+    }
+
+    /// When the nodes of a cluster are held by those who run, and by those who were placed on named ones.
+    fn holds_of(&self, cluster: ClusterId) -> Holds {
+        let mut holds = Holds::new();
+        for (node, held) in ledger::held_nodes(self.state, self.now).filter(|(node, _)| !self.is_freed(*node)) {
+            holds.entry(node).or_default().push(held);
+        }
+        for node in self.state.neighbours(cluster) {
+            let entry = &self.state.nodes()[node];
+            if entry.is_usable() && !entry.is_open() {
+                // Nothing starts where no agent is.
+                holds.entry(*node).or_default().push((self.now, self.now + Span::from_millis(1)));
+            }
+        }
+        for taken in &self.placed {
+            let (from, until) = (taken.at, taken.at + taken.wall());
+            let window = || taken.subset.as_ref().and_then(Subset::window).into_iter().flatten();
+            let is_here = |node: &&NodeId| self.state.nodes()[*node].cluster == cluster;
+            match (&taken.stages, taken.nodes()) {
+                (None, Some(nodes)) => {
+                    nodes.iter().filter(is_here).for_each(|node| holds.entry(*node).or_default().push((from, until)));
+                }
+                (None, None) => {
+                    window().filter(is_here).for_each(|node| holds.entry(*node).or_default().push((from, until)));
+                }
+                (Some(_), _) => {}
+            }
+        }
+        holds
+    }
+}
+
+/// The first time from `from` on from which on none of the nodes is held for so long.
+fn first_gap<'h>(busy: impl Iterator<Item = &'h [(Time, Time)]> + Clone, wall: Span, from: Time) -> Time {
+    let mut start = from;
+    loop {
+        let before = start;
+        for (begin, end) in busy.clone().flatten() {
+            if *begin < start + wall && start < *end {
+                start = *end;
+            }
+        }
+        if start == before {
+            return start;
+        }
+    }
+}
+
+/// For each place, how long the run of those is that it lies in and of which this holds; 0 if it does not.
+pub(super) fn runs<T>(all: &[T], holds: impl Fn(&T) -> bool) -> Vec<usize> {
+    let mut runs = Vec::with_capacity(all.len());
+    for run in all.chunk_by(|one, next| holds(one) == holds(next)) {
+        let length = if holds(&run[0]) { run.len() } else { 0 };
+        runs.extend(std::iter::repeat_n(length, run.len()));
+    }
+    runs
+}
+
+/// For each window of so many neighbours the latest of their times, by its first place.
+pub(super) fn latest_in_windows(times: &[Time], n_nodes: usize) -> impl Iterator<Item = Time> + '_ {
+    // Places whose times are in descending order: who comes later and is later hides those before it.
+    let mut latest: VecDeque<usize> = VecDeque::new();
+    times.iter().enumerate().filter_map(move |(place, time)| {
+        while latest.back().is_some_and(|last| times[*last] <= *time) {
+            latest.pop_back();
+        }
+        latest.push_back(place);
+        if latest.front().is_some_and(|first| first + n_nodes <= place) {
+            latest.pop_front();
+        }
+        let is_full = place + 1 >= n_nodes;
+        is_full.then(|| latest.front().map_or(*time, |first| times[*first]))
+    })
+}
+
+/// Does none other lie between these nodes?
+pub(super) fn is_run(in_order: &[NodeId], nodes: &BTreeSet<NodeId>) -> bool {
+    let first = in_order.iter().position(|node| nodes.contains(node));
+    let run = first.and_then(|first| in_order.get(first..first + nodes.len()));
+    nodes.is_empty() || run.is_some_and(|run| run.iter().all(|node| nodes.contains(node)))
+}
+
+#[cfg(test)]
+mod tests {
+    use test_kit::Dice;
+
+    use super::*;
+
+    #[test]
+    fn the_latest_of_each_window_is_told() {
+        let mut dice = Dice::new(11);
+        for _ in 0..300 {
+            let (n_times, n_nodes) = (dice.number(1, 12) as usize, dice.number(1, 5) as usize);
+            let times: Vec<Time> = (0..n_times).map(|_| Time::from_secs(dice.number(0, 4).into())).collect();
+            let expected: Vec<Time> =
+                times.windows(n_nodes).filter_map(|window| window.iter().max().copied()).collect();
+            assert_eq!(latest_in_windows(&times, n_nodes).collect::<Vec<_>>(), expected, "{times:?}, {n_nodes}");
+        }
+    }
+
+    #[test]
+    fn runs_are_as_long_as_they_are() {
+        assert_eq!(runs(&[1, 1, 0, 1, 0, 0], |number| *number == 1), [2, 2, 0, 1, 0, 0]);
+        let in_order = [3, 1, 4, 2].map(NodeId);
+        let is_run = |nodes: &[u32]| is_run(&in_order, &nodes.iter().map(|node| NodeId(*node)).collect());
+        assert!(is_run(&[1, 3]) && is_run(&[1, 2, 4]) && is_run(&[2]) && is_run(&[]));
+        assert!(!is_run(&[1, 2]) && !is_run(&[3, 4]) && !is_run(&[2, 9]));
+    }
+}
