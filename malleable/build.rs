@@ -16,11 +16,16 @@ fn main() {
     // OUT_DIR is `<profile>/build/<package>/out`.
     let profile = out.ancestors().nth(3).expect("cargo's directories are so deep");
     let place = profile.join(NAME);
+    // As old as its sources: cargo runs this again for what is newer than its last run, so it would each time.
+    let written =
+        fs::metadata(root.join("src/c")).and_then(|sources| sources.modified()).expect("the sources are there");
     // A program that runs keeps the library that it has loaded.
     // Programs that were linked with it look for the second name.
     for name in [NAME.to_owned(), soname()] {
         let draft = profile.join(format!(".{name}.{}", std::process::id()));
-        let copied = fs::copy(&library, &draft).and_then(|_| fs::rename(&draft, profile.join(name)));
+        let copied = fs::copy(&library, &draft)
+            .and_then(|_| fs::File::options().append(true).open(&draft)?.set_modified(written))
+            .and_then(|()| fs::rename(&draft, profile.join(name)));
         copied.expect("the target directory is writable");
     }
     // For examples, which are in `<profile>/examples`.

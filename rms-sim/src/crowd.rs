@@ -5,6 +5,7 @@ mod negotiating;
 use launcher_schedule::moldable::Sizes;
 use rms_api::Call;
 use rms_api::call::Select;
+use rms_api::call::update::{Changes, WallChange};
 use rms_api::desired::NodeExit;
 use rms_model::{Evolution, ExpandLimit, JobId, Mebibytes, Packing, Slice, Span, Stage, Time};
 
@@ -215,6 +216,12 @@ impl Crowd {
             0..=2 => {
                 world.checks.cancel_ordered(some_job);
                 Call::Cancel { select }
+            }
+            3 if self.shares.chance(70) => {
+                let wall = self.shares.span(Span::from_millis(1), Span::from_secs(60));
+                let changes = [WallChange::To(wall), WallChange::More(wall), WallChange::Less(wall)];
+                let wall = self.shares.pick(&changes).copied();
+                Call::Update { select, changes: Box::new(Changes { wall, ..Changes::default() }) }
             }
             3 => Call::Hold { select },
             4 => Call::Release { select },

@@ -107,6 +107,11 @@ pub fn push_fact(
     // Facts count from 1, so 0 stands for none.
     body.extend_from_slice(&environment_of.unwrap_or(0).to_le_bytes());
     rmp_serde::encode::write_named(body, fact)?;
+    debug_assert_eq!(
+        rmp_serde::from_slice(&body[begin + FACT_HEADER_LEN..]).ok().as_ref(),
+        Some(fact),
+        "what is written down can be read again"
+    );
     let n_bytes = u32::try_from(body.len() - begin - FACT_HEADER_LEN).expect("a fact is smaller than a frame");
     body[begin..begin + 4].copy_from_slice(&n_bytes.to_le_bytes());
     Ok(())
