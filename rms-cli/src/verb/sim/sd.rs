@@ -78,9 +78,10 @@ pub struct Args {
     /// Percents of jobs that lend and borrow
     #[arg(long, value_name = "LIST", default_value = "100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     malleable_share: Vec<u32>,
-    /// What is planned with: requested times, or last-two, the mean of a user's last two runs, raised when exceeded
-    #[arg(long, value_name = "LIST", default_value = "requested", value_delimiter = ',')]
-    run_times: Vec<RunTimesArg>,
+    /// What is planned with: requested times; last-two, the mean of a user's last two runs; last-five, the longest of the
+    /// last five; raised when exceeded
+    #[arg(long, value_name = "LIST", default_value = "requested", value_delimiter = ',', value_parser = run_times)]
+    run_times: Vec<RunTimes>,
     /// Other policies to compare with, as easy,conservative
     #[arg(long, value_name = "POLICIES", value_delimiter = ',')]
     against: Vec<Policy>,
@@ -106,21 +107,6 @@ enum CirneArg {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum RunTimesArg {
-    Requested,
-    LastTwo,
-}
-
-impl From<RunTimesArg> for RunTimes {
-    fn from(arg: RunTimesArg) -> RunTimes {
-        match arg {
-            RunTimesArg::Requested => RunTimes::Requested,
-            RunTimesArg::LastTwo => RunTimes::LastTwo,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 enum PaperArg {
     W1,
     W2,
@@ -139,6 +125,11 @@ impl From<PaperArg> for Paper {
             PaperArg::W5 => Paper::W5,
         }
     }
+}
+
+fn run_times(text: &str) -> Result<RunTimes, String> {
+    let run_times = RunTimes::ALL.into_iter().find(|run_times| run_times.word() == text);
+    run_times.ok_or_else(|| format!("'{text}' is no estimate: write requested, last-two or last-five"))
 }
 
 fn model(text: &str) -> Result<RuntimeModel, String> {
@@ -226,7 +217,7 @@ impl Args {
     fn variants(&self) -> Vec<Variant> {
         let mut variants = Vec::new();
         for policy in &self.against {
-            let of = |arg: &RunTimesArg| Variant { policy: *policy, run_times: (*arg).into(), ..Variant::fixed() };
+            let of = |run_times: &RunTimes| Variant { policy: *policy, run_times: *run_times, ..Variant::fixed() };
             variants.extend(self.run_times.iter().map(of));
         }
         let sharing = vec![Variant { policy: Policy::Slowdown, ..Variant::default() }];
@@ -236,7 +227,7 @@ impl Args {
         let sharing = each(sharing, &self.mates, |variant, most| variant.max_mates = most);
         let sharing = each(sharing, &self.sharers, |variant, most| variant.max_sharers = most);
         let sharing = each(sharing, &self.malleable_share, |variant, percent| variant.malleable_pct = percent);
-        variants.extend(each(sharing, &self.run_times, |variant, run_times| variant.run_times = run_times.into()));
+        variants.extend(each(sharing, &self.run_times, |variant, run_times| variant.run_times = run_times));
         variants
     }
 }
@@ -306,7 +297,10 @@ fn name(rival: &Rival) -> String {
         Rival::Policy(variant) => variant,
         Rival::Oversubscribed(model) => return format!("{OVERSUBSCRIBED} {}", model.word()),
     };
-    let learned = if variant.run_times == RunTimes::LastTwo { " last-two" } else { "" };
+    let learned = match variant.run_times {
+        RunTimes::Requested => String::new(),
+        learned @ (RunTimes::LastTwo | RunTimes::LastFive) => format!(" {}", learned.word()),
+    };
     if variant.policy != Policy::Slowdown {
         return format!("{}{learned}", variant.policy);
     }
@@ -325,7 +319,7 @@ fn name(rival: &Rival) -> String {
     if *malleable_pct != published.malleable_pct {
         name += &format!(" {malleable_pct} %");
     }
-    name + learned
+    name + &learned
 }
 
 const OVERSUBSCRIBED: &str = "oversubscribed";
