@@ -51,6 +51,10 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             let LicenceShortage { name, wanted, total, .. } = &**licence;
             format!("it needs {wanted} of licence {name}, and cluster {cluster} has {total}; an admin can change that")
         }
+        Reason::TooFewNodes { cluster, wanted, total, licence: None, .. } if total < wanted => format!(
+            "it needs {}, and cluster {cluster} has {total}; 'rms update' changes what it asks for",
+            nodes(*wanted)
+        ),
         Reason::TooFewNodes { cluster, wanted, usable, contiguous: true, licence: None, .. } => format!(
             "it needs {} of cluster {cluster} that follow one another, and of those that can be used now no more than \
              {usable} do; 'rms nodes' shows which are missing",
@@ -371,6 +375,12 @@ mod tests {
             reason(&few, &[], now),
             "it needs 3 nodes of cluster a that follow one another, and of those that can be used now no more than 2 do; \
              'rms nodes' shows which are missing"
+        );
+        let (cluster, licence) = ("a".to_owned(), None);
+        let few = Reason::TooFewNodes { cluster, wanted: 5, usable: 4, total: 4, licence, contiguous };
+        assert_eq!(
+            reason(&few, &[], now),
+            "it needs 5 nodes, and cluster a has 4; 'rms update' changes what it asks for"
         );
     }
 

@@ -31,11 +31,11 @@ Examples:
   rms update 7 profile=2x500s,8x1h export=ALL,LEVEL=2
 While a job runs: time, name, account, comment, priority. While it waits also
 nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint, mem,
-mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, share,
-min-cpus-per-node, cores-per-package, spread, hint, hold, requeue, begin,
-chdir, output, error, input, export, profile, expand, compact, open, malleable,
-on-resize, workers, negotiable, speedup and on-node-loss, as 'rms submit' takes
-them; 'compact=yes' stands for a flag without a value.
+mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, contiguous,
+share, min-cpus-per-node, cores-per-package, spread, hint, hold, requeue,
+begin, chdir, output, error, input, export, profile, expand, compact, open,
+malleable, on-resize, workers, negotiable, speedup and on-node-loss, as
+'rms submit' takes them; 'compact=yes' stands for a flag without a value.
 'gpus=' and its like take the place of all GPUs, 'gres=none' of all devices.
 'clusters=' and 'constraint=' allow any; 'malleable=' and 'profile=' end
 changes of its size while it runs; 'export' is in place of the whole

@@ -80,11 +80,15 @@ impl Sharing {
         at + whole_seconds(left, self.rate)
     }
 
-    /// The same for one that has what it lends again from then on, and goes on at this rate.
+    /// The same for one that has what it lends again from then on, and goes on at this rate. A guest that was told that it
+    /// may run longer does not keep it.
     pub(crate) fn end_with_guest(&self, at: Time, guest_end: Time, asked: u64, alone: u64) -> Time {
         let left = self.work(asked).saturating_sub(self.done_at(at));
         let meanwhile = self.rate.saturating_mul(millis(guest_end.since(at)));
-        guest_end + whole_seconds(left.saturating_sub(meanwhile), alone)
+        match left.checked_sub(meanwhile) {
+            Some(rest) => guest_end + whole_seconds(rest, alone),
+            None => self.end_alone(at, asked).min(guest_end),
+        }
     }
 
     /// It may run until `end` now, which is so much later or earlier than before. What it has lost by sharing stays in its

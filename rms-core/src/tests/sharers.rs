@@ -1,5 +1,8 @@
 //! More than two jobs on the same cores: guests that lend, and what becomes of all when one of them ends (004, §3.2.4).
 
+use rms_api::Call;
+use rms_api::call::Select;
+use rms_api::call::update::{Changes, WallChange};
 use rms_model::{JobId, Span};
 
 use super::World;
@@ -70,6 +73,17 @@ fn who_is_inside_a_guest_that_ends_is_inside_the_owner() {
         world.is_done(jobs[2]);
         assert_eq!((world.n_cores(jobs[0]), world.wall(jobs[0])), (vec![8], Span::from_secs(4050)), "{allocation}");
     }
+}
+
+#[test]
+fn a_guest_that_may_run_longer_does_not_keep_its_owner() {
+    let (mut world, jobs) = three("nodes");
+    let changes = Changes { wall: Some(WallChange::To(Span::from_mins(600))), ..Changes::default() };
+    world.ask(Call::Update { select: Select::Ids(vec![jobs[2]]), changes: Box::new(changes) });
+    world.is_done(jobs[1]);
+    assert_eq!(world.lender_of(jobs[2]), [jobs[0]]);
+    // 480 core-minutes on six cores.
+    assert_eq!(world.wall(jobs[0]), Span::from_mins(80));
 }
 
 #[test]
