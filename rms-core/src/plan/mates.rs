@@ -146,19 +146,25 @@ pub(super) struct Mates<'a> {
     /// Those that run; looked for once somebody needs them.
     running: Option<Vec<Candidate<'a>>>,
     starting: Vec<Candidate<'a>>,
+    /// Shared nodes of which somebody has been given a part in this pass.
+    taken_of: BTreeSet<NodeId>,
     /// How many placements of the pass have been taken in.
     n_placed: usize,
 }
 
 impl<'a> Mates<'a> {
     pub(super) fn new(state: &'a State, now: Time, round: &'a mut Round) -> Mates<'a> {
-        Mates { state, now, round, running: None, starting: Vec::new(), n_placed: 0 }
+        Mates { state, now, round, running: None, starting: Vec::new(), taken_of: BTreeSet::new(), n_placed: 0 }
     }
 
     /// Those who have started in this pass may lend, too.
     pub(super) fn take_in(&mut self, placements: &[Placement]) {
         for placement in &placements[self.n_placed..] {
-            let Placed::Now { request, nodes, slices, fit: None, .. } = &placement.outcome else { continue };
+            let Placed::Now { request, nodes, slices, fit, .. } = &placement.outcome else { continue };
+            self.taken_of.extend(slices.keys());
+            if fit.is_some() {
+                continue;
+            }
             let entry = &self.state.jobs()[&placement.job];
             let mut clusters = request.nodes.keys();
             let (Some(cluster), None) = (clusters.next(), clusters.next()) else { continue };
@@ -186,11 +192,7 @@ impl<'a> Mates<'a> {
                 },
                 left,
                 owners: Vec::new(),
-                starting: Some(Starting {
-                    nodes: cores_of,
-                    memory: constraint_of(&entry.spec, request).memory.0,
-                    has_parts: !slices.is_empty(),
-                }),
+                starting: Some(Starting { nodes: cores_of, memory: constraint_of(&entry.spec, request).memory.0 }),
             });
             self.round.n_started += 1;
         }
@@ -459,7 +461,8 @@ impl<'a> Mates<'a> {
         let is_any = constraint == Constraint::default() && !is_shared;
         let mate = &self.state.jobs()[&candidate.job];
         let asks_beside = constraint.memory.0 > 0 || !constraint.devices.is_empty();
-        if asks_beside && candidate.starting.as_ref().is_some_and(|starting| starting.has_parts) {
+        let is_early = || self.nodes(candidate).any(|node| self.taken_of.contains(&node));
+        if asks_beside && is_early() {
             self.round.is_early.set(true);
             return false;
         }

@@ -1,7 +1,7 @@
 //! Jobs that begin on cores which running ones lend, and what becomes of both (004).
 
 use rms_api::answer::JobState;
-use rms_api::call::{Nodes, Shape};
+use rms_api::call::{Nodes, Select, Shape};
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_model::{Identity, Inventory, JobId, Mebibytes, NodeId, Outcome, Role, Span};
@@ -364,6 +364,28 @@ fn free_nodes_that_others_wait_for_are_mixed_with_nobodys() {
         let short = world.asks_to_share(2, 2, true);
         assert_eq!((world.lender_of(short), world.n_cores(short)), (vec![owner], vec![2, 4]), "{allocation}");
     }
+}
+
+#[test]
+fn a_guest_finds_the_memory_that_those_before_it_in_the_pass_leave() {
+    let mut world = World::new();
+    world.set("allocation", "cores");
+    world.set("policy", "slowdown");
+    world.set("max_slowdown", "infinite");
+    let inventory = Inventory { cores: 8, cpus: 8, memory: Mebibytes(1000), ..Inventory::default() };
+    world.joins("n1", inventory, Vec::new());
+    let mut asks = |cpus: u32, mins: i64, memory: u64, hold: bool| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+            (submission.n_tasks, submission.cpus_per_task) = (Some(1), cpus);
+            submission.constraint.memory = Mebibytes(memory);
+            (submission.resources.share, submission.hold) = (true, hold);
+        })
+    };
+    let owner = asks(4, 60, 0, false);
+    let (first, guest) = (asks(3, 50, 800, true), asks(2, 5, 400, true));
+    world.ask(Call::Release { select: Select::All });
+    assert_eq!([owner, first, guest].map(|job| world.is_started(job)), [true, true, false]);
 }
 
 #[test]

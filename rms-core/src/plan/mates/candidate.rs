@@ -51,8 +51,6 @@ pub(super) struct Starting {
     pub(super) nodes: Vec<(NodeId, u32)>,
     /// The memory of each that it asked for, in MiB.
     pub(super) memory: u64,
-    /// It shares some of them with others than its guest.
-    pub(super) has_parts: bool,
 }
 
 /// What one candidate lends a guest.

@@ -7,6 +7,7 @@ mod commit;
 mod delegated;
 mod fleet;
 mod jobs;
+mod lend;
 mod memory;
 mod mix;
 mod model_launcher;
@@ -56,6 +57,7 @@ const PARTS: &[Part] = &[
     ("launchers", delegated::table),
     ("negotiation", bargain::table),
     ("resize", resize::table),
+    ("lend", lend::table),
     ("teams", teams::table),
     ("mix", mix::table),
     ("restart", restart::table),

@@ -39,10 +39,10 @@ pub fn table() -> Result<Table> {
     Ok(table)
 }
 
-/// A system whose nodes are all taken and whose queue is long.
-struct World {
-    rms: Rms,
-    now: Time,
+/// The core alone, at a time that stands.
+pub struct World {
+    pub rms: Rms,
+    pub now: Time,
 }
 
 /// The pass is timed, not the disk.
@@ -57,13 +57,17 @@ impl Journal for Forgetful {
 }
 
 impl World {
-    fn full(n_waiting: u32) -> Result<World> {
-        let settings = Settings { queue_depth: Depth::All, ..Settings::default() };
+    pub fn of(settings: Settings, n_nodes: u32) -> World {
         let rms = Rms::new(Config { settings, ..Config::default() });
         let mut world = World { rms, now: Time::from_secs(1_000_000) };
-        for node_idx in 0..N_NODES {
-            world.handle(connected(node_idx));
-        }
+        (0..n_nodes).for_each(|node_idx| world.handle(connected(node_idx)));
+        world
+    }
+
+    /// All nodes are taken, and the queue is long.
+    fn full(n_waiting: u32) -> Result<World> {
+        let settings = Settings { queue_depth: Depth::All, ..Settings::default() };
+        let mut world = World::of(settings, N_NODES);
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
         // Single nodes fill the machine, so that each end frees one and the queue's head waits for more.
         for _ in 0..N_NODES {
@@ -105,7 +109,7 @@ impl World {
         Ok(millis_since(begun))
     }
 
-    fn handle(&mut self, event: Event) {
+    pub fn handle(&mut self, event: Event) {
         let step: Step = self.rms.handle(self.now, event);
         match step.commit(&mut Forgetful) {
             Ok(_effects) => {}
@@ -128,13 +132,16 @@ pub fn connected_with(node_idx: u32, inventory: Inventory) -> Event {
 
 /// A job that some user has just submitted.
 pub fn submitted(n_nodes: u32, wall: Span) -> Result<Event> {
-    let who = Identity::new(Role::User, "bench").context("a valid name")?;
-    let shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
-    let call = Call::Submit(Box::new(submission(shapes)));
-    Ok(Event::Called { ticket: Ticket(0), who, call })
+    submitted_as(submission(n_nodes, wall))
 }
 
-fn submission(shapes: Vec<Shape>) -> Submission {
+pub fn submitted_as(submission: Submission) -> Result<Event> {
+    let who = Identity::new(Role::User, "bench").context("a valid name")?;
+    Ok(Event::Called { ticket: Ticket(0), who, call: Call::Submit(Box::new(submission)) })
+}
+
+pub fn submission(n_nodes: u32, wall: Span) -> Submission {
+    let shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
     Submission {
         labels: Labels::named("bench"),
         cpus_per_task: 1,

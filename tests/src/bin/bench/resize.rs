@@ -86,7 +86,7 @@ async fn accepted_at(client: &Client, job: JobId, id: NegotiationId) -> Result<f
 }
 
 /// When so many workers had begun, the last of them; in milliseconds since 1970.
-fn born(births: &Path, n_workers: usize) -> Result<f64> {
+pub fn born(births: &Path, n_workers: usize) -> Result<f64> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
         let text = std::fs::read_to_string(births).unwrap_or_default();
