@@ -362,7 +362,7 @@ pub(super) fn runs<T>(all: &[T], holds: impl Fn(&T) -> bool) -> Vec<usize> {
 
 /// For each window of so many neighbours the latest of their times, by its first place.
 pub(super) fn latest_in_windows(times: &[Time], n_nodes: usize) -> impl Iterator<Item = Time> + '_ {
-    // Places whose times are in descending order: who comes later and is later hides those before it.
+    // Places with descending times: a place further on with a later time makes those before it irrelevant.
     let mut latest: VecDeque<usize> = VecDeque::new();
     times.iter().enumerate().filter_map(move |(place, time)| {
         while latest.back().is_some_and(|last| times[*last] <= *time) {

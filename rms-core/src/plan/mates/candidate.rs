@@ -33,11 +33,11 @@ pub(super) struct Standing {
     pub(super) requested: Span,
 }
 
-/// Whom a possible mate is inside, and who goes on as slowly until it ends.
+/// A job that a possible mate has borrowed from. It stays slowed down until that mate ends.
 pub(super) struct Owner {
     pub(super) job: JobId,
     pub(super) standing: Standing,
-    /// Its work, and how fast that is done now and once it has lent nothing any more.
+    /// Work left in core-milliseconds; the rates in cores now, and once it lends nothing.
     pub(super) left: u64,
     pub(super) rate: u64,
     pub(super) alone: u64,
