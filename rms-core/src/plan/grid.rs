@@ -1,12 +1,12 @@
 //! The nodes of one cluster that is shared by cores, as they fill up in a pass: who is placed here has named nodes.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
-use super::timeline::{Start, Timeline, first_start};
+use super::timeline::{Hole, Start, Timeline, Timelines, first_start};
 use crate::state::job::Job;
 use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of, pieces_to_grow};
 
@@ -38,7 +38,7 @@ pub(super) struct Grid<'a> {
     /// Until when those stay who should have left.
     overdue: Time,
     /// Of nodes that look otherwise than the state says, by their place among all of them.
-    timelines: BTreeMap<usize, Timeline>,
+    timelines: Timelines,
     /// Is anything planned that begins later than now, or a node taken for free that is not? If not, room that a node has
     /// stays, and none has more than the state says.
     has_plans: bool,
@@ -73,7 +73,7 @@ impl<'a> Grid<'a> {
         now: Time,
         overdue: Time,
     ) -> Grid<'a> {
-        Grid { cluster, all, shared, in_order, now, overdue, timelines: BTreeMap::new(), has_plans: false }
+        Grid { cluster, all, shared, in_order, now, overdue, timelines: Timelines::default(), has_plans: false }
     }
 
     /// What a job wants here if it starts with this size.
@@ -138,12 +138,11 @@ impl<'a> Grid<'a> {
             return at.map(|at| (at, n_now));
         }
         let lines: Vec<(usize, &Line)> = self.eligible(wanted).collect();
-        let next_fit = |place: usize, from: Time| {
+        let next_hole = |place: usize, from: Time| {
             let (idx, line) = lines[place];
-            self.next_fit(idx, line, wanted, from)
+            self.next_hole(idx, line, wanted, from)
         };
-        let is_for_good = |place: usize| !self.timelines.contains_key(&lines[place].0);
-        let Start { at, n_now, lines: _ } = first_start(lines.len(), n_wanted, from, next_fit, is_for_good)?;
+        let Start { at, n_now, lines: _ } = first_start(lines.len(), n_wanted, from, next_hole)?;
         Some((at, n_now))
     }
 
@@ -156,13 +155,13 @@ impl<'a> Grid<'a> {
     /// Nodes that have room now; while [`Grid::is_simple`] for good.
     fn fit_now<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = usize> + 'w {
         let buckets = self.shared.with_free(wanted.least_cores()).flat_map(|(_, nodes)| nodes);
-        buckets.filter(|idx| self.next_fit(*idx, self.line(*idx), wanted, self.now) == Some(self.now))
+        buckets.filter(|idx| self.next_fit(*idx, self.line(*idx), wanted) == Some(self.now))
     }
 
     /// Nodes that have no room now, by when they will; only while [`Grid::is_simple`].
     fn fit_later<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (Time, usize)> + 'w {
-        let planned = self.timelines.keys().filter_map(|idx| {
-            let fit = self.next_fit(*idx, self.line(*idx), wanted, self.now)?;
+        let planned = self.timelines.known().iter().filter_map(|idx| {
+            let fit = self.next_fit(*idx, self.line(*idx), wanted)?;
             (fit > self.now).then_some((fit, *idx))
         });
         let mut planned: Vec<(Time, usize)> = planned.collect();
@@ -171,8 +170,8 @@ impl<'a> Grid<'a> {
         let others = self.all.ends(self.cluster).flat_map(move |(until, nodes)| {
             let is_new = move |idx: &usize| {
                 let line = self.line(*idx);
-                let is_other = line.is_usable && !self.timelines.contains_key(idx);
-                is_other && self.next_fit(*idx, line, wanted, self.now) == Some(until)
+                let is_other = line.is_usable && self.timelines.get(*idx).is_none();
+                is_other && self.next_fit(*idx, line, wanted) == Some(until)
             };
             nodes.filter(is_new).map(move |idx| (until, idx))
         });
@@ -222,28 +221,46 @@ impl<'a> Grid<'a> {
             let line = self.line(idx);
             let opens = if line.is_open { self.now } else { self.now + Span::from_millis(1) };
             let mut pieces = wanted.pieces[line.kind].iter().filter(|_| line.is_usable);
-            let fit = |piece: &Piece| match own.binary_search_by_key(node, |place| place.node) {
-                Ok(_) => self.drawn(idx).first_fit_beside((from, until), piece, wanted.wall, opens),
-                Err(_) => self.next_fit_of(idx, line, piece, wanted.wall, self.now),
+            let hole = |piece: &Piece| match own.binary_search_by_key(node, |place| place.node) {
+                Ok(_) => self.drawn(idx).first_hole_beside((from, until), piece, wanted.wall, opens),
+                Err(_) => self.next_hole_of(idx, line, piece, wanted.wall, self.now),
             };
-            pieces.any(|piece| fit(piece).is_some_and(|fit| fit < latest))
+            pieces.any(|piece| hole(piece).is_some_and(|hole| hole.first < latest))
         })
     }
 
-    /// From when on a node has room for one of the pieces.
-    pub(super) fn next_fit(&self, idx: usize, line: &Line, wanted: &Wanted, from: Time) -> Option<Time> {
+    /// The first times from `from` on at which a node has room for one of the pieces.
+    pub(super) fn next_hole(&self, idx: usize, line: &Line, wanted: &Wanted, from: Time) -> Option<Hole> {
         let pieces = wanted.pieces[line.kind].iter();
-        pieces.filter_map(|piece| self.next_fit_of(idx, line, piece, wanted.wall, from)).min()
+        pieces.filter_map(|piece| self.next_hole_of(idx, line, piece, wanted.wall, from)).min_by_key(|hole| hole.first)
     }
 
     /// The same for this piece.
-    fn next_fit_of(&self, idx: usize, line: &Line, piece: &Piece, wall: Span, from: Time) -> Option<Time> {
-        // Nothing starts where no agent is.
-        let from = if line.is_open { from } else { from.max(self.now + Span::from_millis(1)) };
-        match self.timelines.get(&idx) {
-            Some(timeline) => timeline.first_fit(piece, wall, from),
-            None => self.fit_for_good(line, piece).map(|fit| fit.max(from)),
+    fn next_hole_of(&self, idx: usize, line: &Line, piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
+        let from = self.opens(line, from);
+        match self.timelines.get(idx) {
+            Some(timeline) => timeline.first_hole(piece, wall, from),
+            None => self.fit_for_good(line, piece).map(|fit| Hole::for_good(fit.max(from))),
         }
+    }
+
+    /// The first time from `from` on at which something may start there: nothing does now where no agent is.
+    fn opens(&self, line: &Line, from: Time) -> Time {
+        if line.is_open { from } else { from.max(self.now + Span::from_millis(1)) }
+    }
+
+    /// From when on a node has room for one of the pieces.
+    fn next_fit(&self, idx: usize, line: &Line, wanted: &Wanted) -> Option<Time> {
+        self.next_hole(idx, line, wanted, self.now).map(|hole| hole.first)
+    }
+
+    /// Has a node room for the piece then?
+    fn fits_at(&self, idx: usize, line: &Line, piece: &Piece, wall: Span, at: Time) -> bool {
+        self.opens(line, at) == at
+            && match self.timelines.get(idx) {
+                Some(timeline) => timeline.fits_at(piece, wall, at),
+                None => self.fit_for_good(line, piece).is_some_and(|fit| fit <= at),
+            }
     }
 
     /// From when on a node for which nothing is planned has room for good.
@@ -284,7 +301,7 @@ impl<'a> Grid<'a> {
         let mut ranked: Vec<_> = fitting
             .map(|(idx, line, piece)| {
                 let kind = &self.shared.kinds()[line.kind];
-                let free = self.timelines.get(&idx).map_or(line.room.cores, |timeline| timeline.at(at).cores);
+                let free = self.timelines.get(idx).map_or(line.room.cores, |timeline| timeline.at(at).cores);
                 let n_spare_devices = kind.devices.iter().count() - piece.slice.devices.iter().count();
                 let order = if wanted.packing == Packing::Pack { free } else { -free };
                 ((kind.features.len(), n_spare_devices, order, idx), piece)
@@ -303,7 +320,7 @@ impl<'a> Grid<'a> {
     pub(super) fn piece_at<'w>(&self, idx: usize, wanted: &'w Wanted, at: Time) -> Option<&'w Piece> {
         let line = self.line(idx);
         let mut pieces = wanted.pieces[line.kind].iter();
-        pieces.find(|piece| self.next_fit_of(idx, line, piece, wanted.wall, at) == Some(at))
+        pieces.find(|piece| self.fits_at(idx, line, piece, wanted.wall, at))
     }
 
     pub(super) fn places<'p>(&self, chosen: impl Iterator<Item = (usize, &'p Piece)>) -> Vec<Place> {
@@ -323,18 +340,19 @@ impl<'a> Grid<'a> {
         let ranked_at = |idx: usize| {
             let piece = self.piece_at(idx, wanted, self.now)?;
             let room = &self.line(idx).room;
-            let free = self.timelines.get(&idx).map_or(room.cores, |timeline| timeline.at(self.now).cores);
+            let free = self.timelines.get(idx).map_or(room.cores, |timeline| timeline.at(self.now).cores);
             Some((sign * free, idx, piece))
         };
         // What was planned on in this pass has less free than its place among the others says.
-        let mut ranked: Vec<(i64, usize, &Piece)> = self.timelines.keys().filter_map(|idx| ranked_at(*idx)).collect();
+        let mut ranked: Vec<(i64, usize, &Piece)> =
+            self.timelines.known().iter().filter_map(|idx| ranked_at(*idx)).collect();
         let buckets = self.shared.with_free(wanted.least_cores());
         let buckets: Vec<_> = match wanted.packing {
             Packing::Pack => buckets.collect(),
             Packing::Spread => buckets.rev().collect(),
         };
         let others = buckets.into_iter().flat_map(|(_, nodes)| nodes);
-        let others = others.filter(|idx| !self.timelines.contains_key(idx));
+        let others = others.filter(|idx| self.timelines.get(*idx).is_none());
         ranked.extend(others.filter_map(ranked_at).take(n_wanted));
         ranked.sort_unstable_by_key(|(rank, idx, _)| (*rank, *idx));
         ranked.truncate(n_wanted);
@@ -394,7 +412,7 @@ impl<'a> Grid<'a> {
     fn drawn(&self, idx: usize) -> Cow<'_, Timeline> {
         let line = self.line(idx);
         let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
-        self.timelines.get(&idx).map_or_else(|| Cow::Owned(draw()), Cow::Borrowed)
+        self.timelines.get(idx).map_or_else(|| Cow::Owned(draw()), Cow::Borrowed)
     }
 
     /// The same nodes again, if they still have room then for a job of this size.
@@ -404,7 +422,7 @@ impl<'a> Grid<'a> {
             let Ok(idx) = self.shared.line_idx(*node) else { continue };
             let line = &self.shared.lines()[idx].1;
             let mut pieces = wanted.pieces[line.kind].iter().filter(|_| line.is_usable);
-            let piece = pieces.find(|piece| self.next_fit_of(idx, line, piece, wanted.wall, at) == Some(at))?;
+            let piece = pieces.find(|piece| self.fits_at(idx, line, piece, wanted.wall, at))?;
             places.push(Place { cluster: self.cluster, node: *node, piece: piece.clone() });
         }
         (places.len() == wanted.n_nodes as usize && self.are_together(wanted, &places)).then_some(places)
@@ -422,10 +440,8 @@ impl<'a> Grid<'a> {
         let Ok(idx) = self.shared.line_idx(place.node) else { return };
         let line = &self.shared.lines()[idx].1;
         self.has_plans |= from > self.now;
-        let timeline = self
-            .timelines
-            .entry(idx)
-            .or_insert_with(|| Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue));
+        let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
+        let timeline = self.timelines.get_or_draw(idx, self.shared.lines().len(), draw);
         if sign < 0 {
             timeline.take(from, until, &place.piece, sign);
         }
@@ -489,7 +505,7 @@ impl<'a> Grid<'a> {
     pub(super) fn busy(&self) -> impl Iterator<Item = (NodeId, Time, Time)> + '_ {
         let lines = self.shared.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
         lines.flat_map(|(idx, (node, line))| {
-            let times = match self.timelines.get(&idx) {
+            let times = match self.timelines.get(idx) {
                 Some(timeline) => timeline.busy(self.now),
                 None => {
                     let until = |until| if until > self.now { until } else { self.overdue };
@@ -511,7 +527,7 @@ impl<'a> Grid<'a> {
     /// For each usable node that nobody has now, until when nobody will have it.
     pub(super) fn clear_until(&self) -> impl Iterator<Item = Time> + '_ {
         let usable = self.shared.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
-        usable.filter_map(|(idx, (_, line))| match self.timelines.get(&idx) {
+        usable.filter_map(|(idx, (_, line))| match self.timelines.get(idx) {
             Some(timeline) => {
                 let clear = timeline.clear(self.now, Time::NEVER);
                 clear.first().filter(|(from, _)| *from == self.now).map(|(_, end)| *end)

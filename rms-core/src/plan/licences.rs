@@ -63,7 +63,7 @@ impl Licences {
             let before = start;
             for (cluster, _) in request.nodes.iter().filter(|(_, nodes)| **nodes > 0) {
                 let pool = self.by_cluster.get(cluster).ok_or(*cluster)?;
-                start = pool.first_fit(&piece, request.wall, start).ok_or(*cluster)?;
+                start = pool.first_hole(&piece, request.wall, start).ok_or(*cluster)?.first;
             }
             if start == before {
                 return Ok(start);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rms_model::{NodeId, Time};
 
 use super::grid::{Grid, Place, Wanted};
+use super::timeline::Hole;
 use super::window::{is_run, latest_in_windows, runs};
 use crate::state::{Piece, longest_run};
 
@@ -21,19 +22,20 @@ impl Grid<'_> {
     /// many never have.
     pub(super) fn first_run(&self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
         let lines: Vec<Option<usize>> = self.in_order.iter().map(|node| self.eligible_idx(wanted, *node)).collect();
-        let next_fit = |idx: usize, from: Time| self.next_fit(idx, self.line(idx), wanted, from).unwrap_or(Time::NEVER);
-        let mut fits: Vec<Time> =
-            lines.iter().map(|line| line.map_or(Time::NEVER, |idx| next_fit(idx, from))).collect();
-        let n_now = fits.iter().filter(|fit| **fit <= from).count();
+        let next_hole = |line: &Option<usize>, from: Time| {
+            line.and_then(|idx| self.next_hole(idx, self.line(idx), wanted, from)).unwrap_or(Hole::NONE)
+        };
+        let mut holes: Vec<Hole> = lines.iter().map(|line| next_hole(line, from)).collect();
+        let n_now = holes.iter().filter(|hole| hole.first <= from).count();
         loop {
             // No earlier, for none of them has room before its time.
+            let fits: Vec<Time> = holes.iter().map(|hole| hole.first).collect();
             let start =
                 latest_in_windows(&fits, wanted.n_nodes.max(1) as usize).min().filter(|at| *at < Time::NEVER)?;
             let mut has_moved = false;
-            for (fit, line) in fits.iter_mut().zip(&lines).filter(|(fit, _)| **fit < start) {
-                let next = line.map_or(Time::NEVER, |idx| next_fit(idx, start));
-                has_moved |= next > start;
-                *fit = next;
+            for (hole, line) in holes.iter_mut().zip(&lines).filter(|(hole, _)| hole.last < start) {
+                *hole = next_hole(line, start);
+                has_moved |= hole.first > start;
             }
             if !has_moved {
                 return Some((start, n_now));

@@ -171,6 +171,9 @@ impl Pass<'_> {
                     (start, blocked) = (until, Some(Blocked { cluster: *cluster, step, until, wanted, capacity }));
                 }
             }
+            if wanted.len() == 1 && others.n_nodes() == 0 && licences.is_empty() {
+                return Ok((start, blocked));
+            }
             let fit = self.licences.first_fit(licences, request, start);
             let until = fit.map_err(|cluster| Shortage { cluster, wanted: request.nodes[&cluster], usable: 0 })?;
             if until > start {

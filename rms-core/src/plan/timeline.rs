@@ -55,34 +55,44 @@ impl Timeline {
         }
     }
 
-    /// The earliest time from `from` on at which there is room for the piece, and stays for so long.
-    pub fn first_fit(&self, piece: &Piece, wall: Span, from: Time) -> Option<Time> {
-        self.first_fit_beside((Time::NEVER, Time::NEVER), piece, wall, from)
+    /// The first times from `from` on at which somebody may start who wants the piece for so long.
+    pub fn first_hole(&self, piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
+        self.first_hole_beside((Time::NEVER, Time::NEVER), piece, wall, from)
     }
 
     /// The same if there is room for it in the time that is given, whatever is taken then.
-    pub(super) fn first_fit_beside(&self, given: (Time, Time), piece: &Piece, wall: Span, from: Time) -> Option<Time> {
-        let first = self.steps.partition_point(|(begin, _)| *begin <= from).saturating_sub(1);
-        let mut start = None;
-        for (idx, (begin, room)) in self.steps.iter().enumerate().skip(first) {
-            let is_given = given.0 <= *begin && *begin < given.1;
-            if !is_given && !room.holds(piece) {
-                start = None;
-                continue;
-            }
-            let fits_from = *start.get_or_insert((*begin).max(from));
-            let lasts = self.steps.get(idx + 1).is_none_or(|(end, _)| *end >= fits_from + wall);
-            if lasts {
-                return Some(fits_from);
+    pub(super) fn first_hole_beside(&self, given: (Time, Time), piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
+        let steps = &self.steps[self.idx_at(from)..];
+        let has_room = |(begin, room): &(Time, NodeRoom)| (given.0 <= *begin && *begin < given.1) || room.holds(piece);
+        let mut n_seen = 0;
+        loop {
+            n_seen += steps[n_seen..].iter().position(has_room)?;
+            let first = steps[n_seen].0.max(from);
+            let n_more = steps[n_seen..].iter().position(|step| !has_room(step));
+            let Some(n_more) = n_more else { return Some(Hole::for_good(first)) };
+            n_seen += n_more;
+            let end = steps[n_seen].0;
+            if first + wall <= end {
+                return Some(Hole { first, last: end - wall });
             }
         }
-        None
+    }
+
+    /// May somebody start then who wants the piece for so long?
+    pub(super) fn fits_at(&self, piece: &Piece, wall: Span, at: Time) -> bool {
+        let until = at + wall;
+        let mut steps = self.steps[self.idx_at(at)..].iter().take_while(|(begin, _)| *begin <= at || *begin < until);
+        steps.all(|(_, room)| room.holds(piece))
+    }
+
+    /// The step of that time; before the first one, that.
+    fn idx_at(&self, at: Time) -> usize {
+        self.steps.partition_point(|(begin, _)| *begin <= at).saturating_sub(1)
     }
 
     /// What is free at that time.
     pub(super) fn at(&self, at: Time) -> &NodeRoom {
-        let idx = self.steps.partition_point(|(begin, _)| *begin <= at).saturating_sub(1);
-        &self.steps[idx].1
+        &self.steps[self.idx_at(at)].1
     }
 
     /// What is free at every time before then.
@@ -119,7 +129,7 @@ impl Timeline {
     /// The times of which this holds.
     pub(super) fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();
-        let first = self.steps.partition_point(|(begin, _)| *begin <= from).saturating_sub(1);
+        let first = self.idx_at(from);
         let steps = self.steps.get(first..).unwrap_or_default();
         let steps = steps.iter().take_while(|(begin, _)| *begin < until).map(|(begin, room)| (*begin, room));
         let ends = self.steps.iter().skip(first + 1).map(|(begin, _)| *begin).chain([Time::NEVER]);
@@ -135,6 +145,51 @@ impl Timeline {
     }
 }
 
+/// Of some nodes of a cluster, by their place among all of them.
+#[derive(Debug, Default)]
+pub(super) struct Timelines {
+    all: Vec<Option<Timeline>>,
+    known: Vec<usize>,
+}
+
+impl Timelines {
+    #[inline]
+    pub(super) fn get(&self, idx: usize) -> Option<&Timeline> {
+        self.all.get(idx)?.as_ref()
+    }
+
+    /// Nodes that have one, in no order.
+    pub(super) fn known(&self) -> &[usize] {
+        &self.known
+    }
+
+    /// The one of this node, of `n_nodes`.
+    pub(super) fn get_or_draw(&mut self, idx: usize, n_nodes: usize, draw: impl FnOnce() -> Timeline) -> &mut Timeline {
+        self.all.resize_with(n_nodes.max(self.all.len()), || None);
+        self.all[idx].get_or_insert_with(|| {
+            self.known.push(idx);
+            draw()
+        })
+    }
+}
+
+/// Times at which somebody may start on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    pub first: Time,
+    /// At every time until then he may.
+    pub last: Time,
+}
+
+impl Hole {
+    /// Where nobody ever may.
+    pub(super) const NONE: Hole = Hole::for_good(Time::NEVER);
+
+    pub(super) const fn for_good(first: Time) -> Hole {
+        Hole { first, last: Time::NEVER }
+    }
+}
+
 /// Where a request for pieces of several nodes fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
@@ -146,20 +201,21 @@ pub struct Start {
 }
 
 /// The earliest time at which so many of `n_lines` nodes have room at once, and which they are (RESOURCES: the same nodes
-/// must have room throughout, so that a count over all of them is not enough). `next_fit` tells from when on a node has
-/// room, not before a time; where it holds for good, `is_for_good` says so.
+/// must have room throughout, so that a count over all of them is not enough). `next_hole` tells the first times at which
+/// a node has room, none of them before a time.
 pub fn first_start(
     n_lines: usize,
     n_wanted: usize,
     from: Time,
-    next_fit: impl Fn(usize, Time) -> Option<Time>,
-    is_for_good: impl Fn(usize) -> bool,
+    next_hole: impl Fn(usize, Time) -> Option<Hole>,
 ) -> Option<Start> {
-    let mut fits: Vec<Time> = (0..n_lines).map(|line| next_fit(line, from).unwrap_or(Time::NEVER)).collect();
-    let n_now = fits.iter().filter(|fit| **fit <= from).count();
+    let mut holes: Vec<Hole> = (0..n_lines).map(|line| next_hole(line, from).unwrap_or(Hole::NONE)).collect();
+    let n_now = holes.iter().filter(|hole| hole.first <= from).count();
     let Some(last_idx) = n_wanted.checked_sub(1) else { return Some(Start { at: from, n_now, lines: Vec::new() }) };
+    let mut ordered: Vec<Time> = Vec::with_capacity(n_lines);
     loop {
-        let mut ordered = fits.clone();
+        ordered.clear();
+        ordered.extend(holes.iter().map(|hole| hole.first));
         if last_idx >= ordered.len() {
             return None;
         }
@@ -169,15 +225,12 @@ pub fn first_start(
             return None;
         }
         let mut has_moved = false;
-        for (line, fit) in fits.iter_mut().enumerate().filter(|(_, fit)| **fit < start) {
-            if !is_for_good(line) {
-                let next = next_fit(line, start).unwrap_or(Time::NEVER);
-                has_moved |= next > start;
-                *fit = next;
-            }
+        for (line, hole) in holes.iter_mut().enumerate().filter(|(_, hole)| hole.last < start) {
+            *hole = next_hole(line, start).unwrap_or(Hole::NONE);
+            has_moved |= hole.first > start;
         }
         if !has_moved {
-            let lines = fits.iter().enumerate().filter(|(_, fit)| **fit <= start).map(|(line, _)| line);
+            let lines = holes.iter().enumerate().filter(|(_, hole)| hole.first <= start).map(|(line, _)| line);
             return Some(Start { at: start, n_now, lines: lines.collect() });
         }
     }

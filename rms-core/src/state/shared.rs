@@ -108,15 +108,22 @@ impl Room {
         self.n_holders = self.n_holders.saturating_add_signed(sign as i32);
     }
 
+    #[inline]
     pub(crate) fn holds(&self, piece: &Piece) -> bool {
-        if piece.is_whole {
-            return self.n_holders == 0;
+        let Piece { slice, is_whole } = piece;
+        match is_whole {
+            true => self.n_holders == 0,
+            false => {
+                self.cores >= i64::from(slice.cores)
+                    && self.memory >= memory_of(slice.memory)
+                    && (slice.devices.is_empty() || self.has_devices(&slice.devices))
+            }
         }
-        let slice = &piece.slice;
-        let has_devices = |(name, count): (&str, u32)| self.devices.get(name).copied().unwrap_or(0) >= i64::from(count);
-        self.cores >= i64::from(slice.cores)
-            && self.memory >= memory_of(slice.memory)
-            && slice.devices.iter().all(has_devices)
+    }
+
+    fn has_devices(&self, wanted: &Devices) -> bool {
+        let has = |(name, count): (&str, u32)| self.devices.get(name).copied().unwrap_or(0) >= i64::from(count);
+        wanted.iter().all(has)
     }
 
     /// No more of anything than this one has.
@@ -141,6 +148,7 @@ impl Room {
     }
 }
 
+#[inline]
 pub(crate) fn memory_of(memory: Mebibytes) -> i64 {
     i64::try_from(memory.0).unwrap_or(i64::MAX / 4)
 }

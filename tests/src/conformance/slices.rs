@@ -79,8 +79,8 @@ pub fn check(line: &str) -> Result<(), String> {
     let eligible: Vec<usize> = (0..nodes.len()).filter(|idx| is_eligible(&nodes[*idx])).collect();
     let piece = Piece { slice: request.amounts.slice(), is_whole: request.exclusive };
     let wall = Span::from_secs(request.wall);
-    let next_fit = |place: usize, from: Time| timelines[eligible[place]].first_fit(&piece, wall, from);
-    let found = first_start(eligible.len(), request.nodes, at(now), next_fit, |_| false);
+    let next_hole = |place: usize, from: Time| timelines[eligible[place]].first_hole(&piece, wall, from);
+    let found = first_start(eligible.len(), request.nodes, at(now), next_hole);
     let found_start = found.as_ref().map(|found| found.at.as_secs() + now);
     if found_start != start {
         return Err(format!("start {found_start:?}, expected {start:?}"));
