@@ -4,7 +4,7 @@
 //! before the start that was found for a smaller one. Searching from the latest such start on gives the same answer as
 //! searching from now, without reading the crowded part of the profile again for each of thousands of applications.
 
-use rms_model::{Span, Time};
+use rms_model::{Mebibytes, Span, Time};
 
 /// The starts found so far, in a Fenwick tree over the nodes wanted whose nodes are staircases over the spans.
 #[derive(Debug)]
@@ -43,6 +43,52 @@ impl Frontier {
             idx -= lowest_bit(idx);
         }
         bound
+    }
+}
+
+/// What somebody wants of each of some nodes that jobs share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SliceWant {
+    pub(super) n_nodes: u32,
+    pub(super) cores: u32,
+    pub(super) memory: Mebibytes,
+    pub(super) wall: Span,
+    /// Nobody else may have anything of them.
+    pub(super) is_whole: bool,
+    /// A bit for each kind of node that will do.
+    pub(super) kinds: u64,
+}
+
+impl SliceWant {
+    /// Where this one can start, the other one can, too.
+    fn covers(&self, other: &SliceWant) -> bool {
+        self.n_nodes >= other.n_nodes
+            && self.cores >= other.cores
+            && self.memory >= other.memory
+            && self.wall >= other.wall
+            && self.is_whole == other.is_whole
+            && self.kinds & !other.kinds == 0
+    }
+}
+
+/// The starts found so far for slices, without those that say nothing beside the others.
+#[derive(Debug, Default)]
+pub(super) struct SliceFrontier {
+    starts: Vec<(SliceWant, Time)>,
+}
+
+impl SliceFrontier {
+    /// Nobody who wants no less starts before `start`.
+    pub(super) fn record(&mut self, want: SliceWant, start: Time) {
+        if self.bound(&want).is_none_or(|known| known < start) {
+            self.starts.retain(|(known, at)| *at > start || !known.covers(&want));
+            self.starts.push((want, start));
+        }
+    }
+
+    /// The latest start recorded for somebody who wants no more.
+    pub(super) fn bound(&self, want: &SliceWant) -> Option<Time> {
+        self.starts.iter().filter(|(known, _)| want.covers(known)).map(|(_, start)| *start).max()
     }
 }
 
@@ -91,5 +137,29 @@ mod tests {
                 assert!(staircase.stairs.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 < two[1].1));
             }
         }
+    }
+
+    #[test]
+    fn a_bound_of_slices_is_the_latest_start_of_what_is_covered() {
+        let mut frontier = SliceFrontier::default();
+        let mut recorded: Vec<(SliceWant, Time)> = Vec::new();
+        let mut dice = Dice::new(2);
+        for _ in 0..2000 {
+            let mut roll = |n: u64| dice.below(n);
+            let want = SliceWant {
+                n_nodes: roll(6) as u32,
+                cores: roll(6) as u32,
+                memory: Mebibytes(roll(4)),
+                wall: Span::from_secs(roll(8) as i64),
+                is_whole: roll(8) == 0,
+                kinds: 1 + roll(3),
+            };
+            let expected = recorded.iter().filter(|(known, _)| want.covers(known)).map(|(_, start)| *start).max();
+            assert_eq!(frontier.bound(&want), expected, "{want:?}");
+            let start = Time::from_secs(dice.below(1000) as i64);
+            frontier.record(want, start);
+            recorded.push((want, start));
+        }
+        assert!(frontier.starts.len() < recorded.len() / 4, "{} say something", frontier.starts.len());
     }
 }

@@ -1,11 +1,13 @@
 //! The nodes of one cluster that is shared by cores, as they fill up in a pass: who is placed here has named nodes.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
+use super::frontier::{SliceFrontier, SliceWant};
 use super::timeline::{Hole, Start, Timeline, Timelines, first_start};
 use crate::state::job::Job;
 use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of, pieces_to_grow};
@@ -42,6 +44,8 @@ pub(super) struct Grid<'a> {
     /// Is anything planned that begins later than now, or a node taken for free that is not? If not, room that a node has
     /// stays, and none has more than the state says.
     has_plans: bool,
+    /// What was found from now on; nothing is known any more once somebody has given something back.
+    frontier: Option<RefCell<SliceFrontier>>,
 }
 
 /// What somebody wants of the nodes of a cluster.
@@ -59,6 +63,20 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// As far as it is known that who wants more starts no earlier.
+    fn want(&self) -> Option<SliceWant> {
+        let mut pieces = self.pieces.iter().flatten();
+        let first = pieces.next()?;
+        let are_alike = pieces.all(|piece| piece == first) && self.pieces.iter().all(|pieces| pieces.len() <= 1);
+        let is_plain = are_alike && first.slice.devices.is_empty() && self.except.is_empty() && !self.is_contiguous;
+        let kinds = self.pieces.iter().enumerate().filter(|(_, pieces)| !pieces.is_empty());
+        let bits = kinds.map(|(kind, _)| 1_u64.checked_shl(kind as u32)).try_fold(0, |bits, bit| Some(bits | bit?))?;
+        let Slice { cores, memory, devices: _ } = first.slice;
+        let want =
+            SliceWant { n_nodes: self.n_nodes, cores, memory, wall: self.wall, is_whole: first.is_whole, kinds: bits };
+        is_plain.then_some(want)
+    }
+
     /// A node with fewer free cores has no room for it.
     fn least_cores(&self) -> u32 {
         self.pieces.iter().flatten().map(|piece| piece.slice.cores).min().unwrap_or(0)
@@ -73,7 +91,17 @@ impl<'a> Grid<'a> {
         now: Time,
         overdue: Time,
     ) -> Grid<'a> {
-        Grid { cluster, all, shared, in_order, now, overdue, timelines: Timelines::default(), has_plans: false }
+        Grid {
+            cluster,
+            all,
+            shared,
+            in_order,
+            now,
+            overdue,
+            timelines: Timelines::default(),
+            has_plans: false,
+            frontier: Some(RefCell::default()),
+        }
     }
 
     /// What a job wants here if it starts with this size.
@@ -142,7 +170,14 @@ impl<'a> Grid<'a> {
             let (idx, line) = lines[place];
             self.next_hole(idx, line, wanted, from)
         };
-        let Start { at, n_now, lines: _ } = first_start(lines.len(), n_wanted, from, next_hole)?;
+        let frontier = self.frontier.as_ref().filter(|_| from == self.now);
+        let known = frontier.and_then(|frontier| Some((frontier, wanted.want()?)));
+        let bound = known.and_then(|(frontier, want)| frontier.borrow().bound(&want)).filter(|bound| *bound > from);
+        let Start { at, n_now, lines: _ } = first_start(lines.len(), n_wanted, bound.unwrap_or(from), next_hole)?;
+        if let Some((frontier, want)) = known {
+            frontier.borrow_mut().record(want, at);
+        }
+        let n_now = if bound.is_some() { self.fit_now(wanted).count() } else { n_now };
         Some((at, n_now))
     }
 
@@ -311,8 +346,10 @@ impl<'a> Grid<'a> {
         if ranked.len() < n_wanted {
             return None;
         }
-        ranked.sort_unstable_by_key(|(rank, _)| *rank);
-        ranked.truncate(n_wanted);
+        if n_wanted < ranked.len() {
+            ranked.select_nth_unstable_by_key(n_wanted, |(rank, _)| *rank);
+            ranked.truncate(n_wanted);
+        }
         Some(self.places(ranked.into_iter().map(|((.., idx), piece)| (idx, piece))))
     }
 
@@ -443,6 +480,7 @@ impl<'a> Grid<'a> {
         let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
         let timeline = self.timelines.get_or_draw(idx, self.shared.lines().len(), draw);
         if sign < 0 {
+            self.frontier = None;
             timeline.take(from, until, &place.piece, sign);
         }
         if let Some(changed) = changed {

@@ -49,6 +49,7 @@ const PARTS: &[Part] = &[
     ("offline", offline::table),
     ("swf", swf::table),
     ("shared", shared::table),
+    ("shared-swf", swf::shared),
     ("commit", commit::table),
     ("dispatch", scale::dispatch),
     ("queue", scale::queue),

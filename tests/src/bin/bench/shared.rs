@@ -1,5 +1,4 @@
-//! Clusters whose nodes jobs share: how long a pass takes, what the state takes of memory, and how many jobs of a trace are
-//! scheduled in a second.
+//! Clusters whose nodes jobs share: how long a pass takes, and what the state takes of memory.
 
 use std::time::Instant;
 
@@ -13,7 +12,6 @@ use rms_model::{Identity, Inventory, Labels, Mebibytes, Outcome, Role, Settings,
 
 use crate::pass::{Forgetful, connected_with, millis_since};
 use crate::process;
-use crate::swf;
 use crate::table::{Table, Target, quantile};
 
 const N_NODES: u32 = 1_000;
@@ -48,7 +46,6 @@ pub fn table() -> Result<Table> {
     let what = format!("{n_jobs} single-core jobs running: memory of the state");
     table.note(what, resident()? - before, "MiB");
     drop(world);
-    swf::shared(&mut table)?;
     Ok(table)
 }
 

@@ -77,12 +77,13 @@ const SHARED: [(&str, &str, &str); 4] = [
 ];
 
 /// Jobs per CPU second where jobs share nodes, and what sharing gives them.
-pub fn shared(table: &mut Table) -> Result<()> {
+pub fn shared() -> Result<Table> {
+    let mut table = Table::new("Traces on nodes that jobs share, beside whole nodes (rms sim swf --allocation)");
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
     for (file, nodes, cores) in SHARED {
         let trace = traces.join(file);
         if !trace.exists() {
-            println!("shared: {file} is skipped: there is no {}", traces.display());
+            println!("shared-swf: {file} is skipped: there is no {}", traces.display());
             continue;
         }
         // Promises name nodes where they are shared: each pass takes all of them again, one by one.
@@ -103,7 +104,7 @@ pub fn shared(table: &mut Table) -> Result<()> {
             }
         }
     }
-    Ok(())
+    Ok(table)
 }
 
 fn run(trace: &PathBuf, args: &[&str], n_jobs: &str, policy: &str) -> Result<Value> {
