@@ -9,10 +9,10 @@ use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
-use rms_model::{Generation, Grant, Indices, Inventory, JobId, NodeAdmin, NodeId, NodeLink, Run, Time, Usage};
+use rms_model::{Generation, Grant, Indices, Inventory, JobId, NodeAdmin, NodeId, NodeLink, Run, Time};
 
 use crate::effect::Effect;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, ShareEnd};
 use crate::state::fact::Fact;
 use crate::state::job::Share;
 use crate::step::Step;
@@ -171,10 +171,12 @@ impl Agents<'_> {
                 JobStatus::Running { .. } | JobStatus::Starting => {
                     stale.insert((*job, *run));
                 }
-                JobStatus::Ended { at: _, exit, usage } => {
+                JobStatus::Ended { at, exit, usage } => {
                     stale.remove(&(*job, *run));
                     if is_wanted && !self.jobs.context.is_of_earlier_place(*job, node, report.seen) {
-                        self.jobs.share_ended(now, step, *job, node, exit.clone(), *usage);
+                        let at = if whole { self.jobs.ended_before(now, *job, node, *at) } else { None };
+                        let end = ShareEnd { exit: exit.clone(), usage: *usage, at };
+                        self.jobs.share_ended(now, step, *job, node, end);
                     }
                 }
             }
@@ -197,7 +199,7 @@ impl Agents<'_> {
             let is_reported = report.jobs.iter().any(|report| report.job == job && report.run == run);
             if was_running && !is_reported {
                 let exit = NodeExit::Vanished { reason: "the agent knows nothing of it any more".to_owned() };
-                self.jobs.share_ended(now, step, job, node, exit, Usage::default());
+                self.jobs.share_ended(now, step, job, node, ShareEnd::seen(exit));
             }
         }
     }

@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 use rms_tests::harness::{Deployment, is_alive, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
+const AWAY: Duration = Duration::from_secs(3);
 
 /// A job that writes a line when it starts and one when it ends, so that a second run would show.
 fn witness(deployment: &Deployment, name: &str, seconds: f64) -> String {
@@ -35,9 +36,13 @@ fn a_killed_server_loses_no_job_and_starts_none_twice() {
     deployment.kill_server();
     // The short one ends while nobody listens.
     wait_until("the short job to end", SOON, || runs(&deployment, "short").contains("end").then_some(()));
+    std::thread::sleep(AWAY);
     deployment.start_server();
 
     let record = deployment.wait_for_end(short);
+    let at = |key: &str| record[key].as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).expect("a time");
+    let ran = at("ended").duration_since(at("started")).as_secs_f64();
+    assert!((0.9..AWAY.as_secs_f64()).contains(&ran), "it ended when nobody listened: {record}");
     assert_eq!((&record["outcome"]["word"], &record["outcome"]["code"]), (&"failed".into(), &5.into()));
     assert_eq!(deployment.wait_for_end(long)["outcome"]["word"], "completed");
     for job in &waiting {

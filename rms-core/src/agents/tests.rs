@@ -1,7 +1,7 @@
 //! What the agents' handler promises: nodes join once and are planned with while their agents are there, and what a node
 //! says that nobody wants keeps it from nothing but new jobs.
 
-use rms_model::{Inventory, Span};
+use rms_model::{Inventory, Span, Usage};
 
 use super::*;
 use crate::tests::alone::{Alone, NOW, outcome};
@@ -100,4 +100,51 @@ fn a_job_is_lost_with_a_whole_report_that_lacks_it_and_not_with_the_link() {
     alone.agents().agent_connected(later, &mut step, "n1", hello("c"), NodeReport::default());
     assert!(alone.state().jobs().get(&job).is_none_or(|entry| entry.started().is_none()), "it has vanished");
     drop(outcome(step));
+}
+
+/// Its own clock is an hour behind.
+#[test]
+fn a_job_that_ended_while_nobody_could_be_told_ended_then() {
+    let began = NOW - Span::from_hours(1);
+    let ended = |job, run, ran_for| {
+        let at = began + Span::from_secs(ran_for);
+        let exit = NodeExit::Exited { code: 0 };
+        JobReport { job, run, status: JobStatus::Ended { at, exit, usage: Usage::default() } }
+    };
+    let end = |nodes: &[u32], reports: &dyn Fn(&mut Alone, &mut Step, JobId, Run)| {
+        let mut alone = Alone::with_nodes(2);
+        let job = alone.waiting("ann", nodes.len() as u32, |_| {});
+        let nodes: Vec<NodeId> = nodes.iter().copied().map(NodeId).collect();
+        let run = alone.start(job, &nodes);
+        for node in nodes {
+            alone.record(Fact::ShareRunning { job, node, since: began });
+        }
+        let mut step = Step::default();
+        reports(&mut alone, &mut step, job, run);
+        let (facts, _) = outcome(step);
+        let record = facts
+            .into_iter()
+            .find_map(|fact| if let Fact::JobDone { record, .. } = fact { Some(record) } else { None });
+        record.expect("it is done").ended.since(NOW)
+    };
+    let secs = Span::from_secs;
+    let whole = |jobs| NodeReport { jobs, ..NodeReport::default() };
+    let alone_there = end(&[1], &|alone, step, job, run| {
+        alone.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 20)]));
+    });
+    assert_eq!(alone_there, secs(20));
+    let longer_than_away = end(&[1], &|alone, step, job, run| {
+        alone.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 95)]));
+    });
+    assert_eq!(longer_than_away, secs(90), "nothing ends later than it is told of");
+    let last_of_two = end(&[1, 2], &|alone, step, job, run| {
+        alone.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 40)]));
+        alone.agents().agent_connected(NOW + secs(91), step, "n2", hello("c"), whole(vec![ended(job, run, 30)]));
+    });
+    assert_eq!(last_of_two, secs(40));
+    let one_at_once = end(&[1, 2], &|alone, step, job, run| {
+        alone.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 40)]));
+        alone.agents().agent_reported(NOW + secs(95), step, "n2", whole(vec![ended(job, run, 94)]));
+    });
+    assert_eq!(one_at_once, secs(95));
 }

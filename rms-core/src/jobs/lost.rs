@@ -1,9 +1,9 @@
 //! What becomes of jobs on a node that cannot be reached, or is not to be had any more.
 
 use rms_api::desired::NodeExit;
-use rms_model::{JobId, NodeId, Outcome, Run, Time, Usage};
+use rms_model::{JobId, NodeId, Outcome, Run, Time};
 
-use super::Jobs;
+use super::{Jobs, ShareEnd};
 use crate::state::job::Share;
 use crate::step::Step;
 
@@ -18,7 +18,7 @@ impl Jobs<'_> {
             let is_bare = self.state().jobs()[&job].started().is_some_and(|started| started.shares.is_empty());
             if is_alive {
                 let exit = NodeExit::Vanished { reason: "the node is lost".to_owned() };
-                self.share_ended(now, step, job, node, exit, Usage::default());
+                self.share_ended(now, step, job, node, ShareEnd::seen(exit));
             } else if is_bare {
                 self.end_lost(now, step, job, node);
             }

@@ -17,7 +17,7 @@ use crate::effect::Effect;
 use crate::negotiate::{Negotiations, Negotiators};
 use crate::rights::wrong_state;
 use crate::state::fact::Fact;
-use crate::state::job::{Job, Phase, Started};
+use crate::state::job::{Job, Phase, Share, Started};
 use crate::state::{State, constraint_of};
 use crate::step::Step;
 
@@ -25,6 +25,21 @@ use crate::step::Step;
 pub(crate) struct Jobs<'a> {
     pub(crate) context: &'a mut Context,
     pub(crate) negotiators: &'a mut Negotiators,
+}
+
+/// How a share has ended.
+pub(crate) struct ShareEnd {
+    pub(crate) exit: NodeExit,
+    pub(crate) usage: Usage,
+    /// When, if that was before it is told.
+    pub(crate) at: Option<Time>,
+}
+
+impl ShareEnd {
+    /// Just now, as far as anybody knows.
+    pub(crate) fn seen(exit: NodeExit) -> ShareEnd {
+        ShareEnd { exit, usage: Usage::default(), at: None }
+    }
 }
 
 impl Jobs<'_> {
@@ -71,32 +86,36 @@ impl Jobs<'_> {
         in_order.filter(|node| nodes.contains(node)).collect()
     }
 
+    /// When a share ended, by the clock of its node, of which an agent tells that could not do so then. By ours it has run for
+    /// as long. Nobody knows of jobs whose nodes or CPUs have changed meanwhile.
+    pub(crate) fn ended_before(&self, now: Time, job: JobId, node: NodeId, at: Time) -> Option<Time> {
+        let started = self.state().jobs().get(&job)?.started()?;
+        let is_as_begun = started.evolved.is_none() && started.sharing.is_none();
+        match started.shares.get(&node).copied() {
+            Some(Share::Running { since }) if is_as_begun => Some(now.min(started.at + at.since(since))),
+            Some(Share::Running { .. } | Share::Ordered | Share::Ended) | None => None,
+        }
+    }
+
     /// The processes of one share are gone.
-    pub(crate) fn share_ended(
-        &mut self,
-        now: Time,
-        step: &mut Step,
-        job: JobId,
-        node: NodeId,
-        exit: NodeExit,
-        usage: Usage,
-    ) {
+    pub(crate) fn share_ended(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
+        let ShareEnd { exit, usage, at } = end;
         let is_leaving = self.state().jobs()[&job].started().is_some_and(|started| started.is_leaving(node));
         if self.state().jobs()[&job].is_awaited(node) && has_not_come(&exit) {
-            self.context.record(step, Fact::ShareEnded { job, node, exit, usage });
+            self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
             self.negotiations().arrival_failed(now, step, job, node);
             // All others may have ended before.
             self.settle_if_clear(now, step, job);
             return;
         }
         if is_leaving {
-            self.left(now, step, job, node, exit, usage);
+            self.left(now, step, job, node, ShareEnd { exit, usage, at });
             self.settle_if_clear(now, step, job);
             return;
         }
         let is_lost = matches!(exit, NodeExit::Vanished { .. } | NodeExit::Unsupervised { .. });
         if is_lost && self.negotiations().shrink_by_loss(now, step, job, node) {
-            self.left(now, step, job, node, exit, usage);
+            self.left(now, step, job, node, ShareEnd { exit, usage, at });
             self.settle_if_clear(now, step, job);
             return;
         }
@@ -119,7 +138,7 @@ impl Jobs<'_> {
         let entry = &self.state().jobs()[&job];
         let started = entry.started().expect("the caller has looked");
         let verdict = if started.ending.is_some() { None } else { self.verdict(entry, started, node, &exit) };
-        self.context.record(step, Fact::ShareEnded { job, node, exit, usage });
+        self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
         let is_clear = self.state().jobs()[&job].started().expect("shares do not change the phase").is_clear();
         let verdict = verdict.or_else(|| self.verdict_of_idle(job));
         match (verdict, is_clear) {
@@ -235,7 +254,8 @@ impl Jobs<'_> {
         let names = if self.context.config.tells_anyone { self.state().node_names(entry.nodes()) } else { Vec::new() };
         let has_launcher = entry.launcher.is_some();
         let run = entry.run;
-        let record = entry.record(job, now, outcome.clone(), names.clone());
+        let ended = entry.started().and_then(|started| started.ended_at).unwrap_or(now);
+        let record = entry.record(job, ended, outcome.clone(), names.clone());
         // Nodes that somebody else is on are no ghost's.
         let sharing = entry.sharing().filter(|sharing| sharing.is_active()).cloned();
         let nodes = if sharing.is_some() { entry.nodes().to_vec() } else { Vec::new() };
@@ -243,7 +263,7 @@ impl Jobs<'_> {
             Some(_) => BTreeMap::new(),
             None => self.context.ghost_untils(now, job),
         };
-        let ghost_until = untils.values().copied().max().unwrap_or(now);
+        let ghost_until = untils.values().copied().max().unwrap_or(ended);
         let negotiations = self.state().jobs()[&job]
             .negotiations
             .as_ref()

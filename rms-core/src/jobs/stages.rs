@@ -1,9 +1,8 @@
 //! Takes evolving applications from stage to stage.
 
-use rms_api::desired::NodeExit;
-use rms_model::{ExpandLimit, JobId, NodeId, Outcome, Time, Usage};
+use rms_model::{ExpandLimit, JobId, NodeId, Outcome, Time};
 
-use super::Jobs;
+use super::{Jobs, ShareEnd};
 use crate::plan;
 use crate::plan::parts::cluster_of;
 use crate::state::course::Course;
@@ -190,8 +189,9 @@ impl Jobs<'_> {
     }
 
     /// The processes on a node are gone that the application had freed.
-    pub(crate) fn left(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, exit: NodeExit, usage: Usage) {
-        self.context.record(step, Fact::ShareEnded { job, node, exit, usage });
+    pub(crate) fn left(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
+        let ShareEnd { exit, usage, at } = end;
+        self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
         self.context.record(step, Fact::NodesFreed { job, nodes: vec![node] });
         self.leave_guests(now, step, job);
         self.context.leave_ghosts(now, step, job, &[node]);

@@ -209,6 +209,7 @@ impl State {
                         ending: None,
                         worst_code: 0,
                         usage: Default::default(),
+                        ended_at: None,
                         evolved: None,
                         sharing: None,
                     });
@@ -218,8 +219,10 @@ impl State {
             Fact::ShareRunning { job, node, since } => {
                 self.started_mut(*job)?.shares.insert(*node, Share::Running { since: *since });
             }
-            Fact::ShareEnded { job, node, exit, usage } => {
+            Fact::ShareEnded { job, node, exit, usage, at } => {
                 let started = self.started_mut(*job)?;
+                // What is told at once is later than all that was told late.
+                started.ended_at = at.map(|at| started.ended_at.map_or(at, |known| known.max(at)));
                 let awaited_agents = started.awaits_agents();
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);

@@ -111,6 +111,9 @@ pub enum Fact {
         node: NodeId,
         exit: NodeExit,
         usage: Usage,
+        /// When that was, if it is told only now because nobody could be told then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Time>,
     },
     /// How the job ends is settled; the nodes that still run it are told to end it.
     JobEnding {

@@ -92,6 +92,9 @@ pub struct Started {
     pub worst_code: i32,
     /// Over the shares that have ended.
     pub usage: Usage,
+    /// When the last of them did, if all that have ended since were told of late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Time>,
     /// Of an evolving application. Its request then is what it holds now, until its course ends.
     #[serde(default)]
     pub evolved: Option<Box<Evolved>>,
