@@ -2,7 +2,7 @@
 
 mod depth;
 mod own;
-mod sharing;
+mod table;
 mod values;
 
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,11 @@ use crate::resources::Mebibytes;
 use crate::sharing::{MaxSlowdown, Ratio, SharingSettings};
 use crate::time::{ParseSpanError, Span};
 pub use depth::Depth;
-use own::Keyed;
 pub use own::{AS_OTHERS, Own, Subject};
-use values::{allocation, bad, budget, licences, limit, listed, memory, or_none, price, share, valid, view_share};
+use own::{OwnRow, Whose};
+pub use table::KEYS;
+use table::{Row, TABLE};
+use values::Wrong;
 
 /// What becomes of the jobs of a node that is lost, if they do not say so themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -253,60 +255,6 @@ pub enum SettingError {
     Contradiction { key: &'static str, value: String, other: &'static str, other_value: String, why: &'static str },
 }
 
-/// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 47] = [
-    "fair_start",
-    "resched_timer",
-    "queue_depth",
-    "pass_time",
-    "node_lost_after",
-    "lost_policy",
-    "kill_grace",
-    "default_wall",
-    "max_wall",
-    "max_jobs",
-    "policy",
-    "request_timeout",
-    "start_timeout",
-    "launcher_grace",
-    "launcher_policy",
-    "release_grace",
-    "exit_grace",
-    "offer_idle",
-    "shrink_for",
-    "offer_valid",
-    "offer_again",
-    "delay_tolerance",
-    "price",
-    "price_floor",
-    "budget",
-    "growth_limit",
-    "share",
-    "restart_grace",
-    "offer_recall",
-    "history_keep",
-    "history_most",
-    "job_limit",
-    "script_limit",
-    "submit_limit",
-    "ghosts",
-    "allocation",
-    "memory_per_cpu",
-    "max_cpus",
-    "licences",
-    "view_share",
-    "max_slowdown",
-    "sharing_factor",
-    "max_mates",
-    "max_sharers",
-    "max_candidates",
-    "runtime_model",
-    "mix_free_nodes",
-];
-
-/// A budget or a limit that is none.
-const NONE: &str = "none";
-
 impl Settings {
     /// The fair-start delay of a cluster.
     pub fn fair_start_of(&self, cluster: &str) -> Span {
@@ -392,33 +340,21 @@ impl Settings {
 
     /// The names of all settings that have a value: [`KEYS`], then those of single clusters and users.
     pub fn keys(&self) -> impl Iterator<Item = String> + '_ {
-        let with_names = Keyed::ALL.into_iter().flat_map(|keyed| {
-            let names: Vec<&str> = match keyed {
-                Keyed::FairStart => self.fair_start_at.names().collect(),
-                Keyed::ViewShare => self.view_share_at.names().collect(),
-                Keyed::Allocation => self.allocation_at.names().collect(),
-                Keyed::MemoryPerCpu => self.memory_per_cpu_at.names().collect(),
-                Keyed::MaxCpus => self.max_cpus_at.names().collect(),
-                Keyed::Licences => self.licences_at.names().collect(),
-                Keyed::MaxSlowdown => self.max_slowdown_at.names().collect(),
-                Keyed::SharingFactor => self.sharing_factor_at.names().collect(),
-                Keyed::Price => self.price_at.names().collect(),
-                Keyed::Budget => self.budget_of.names().collect(),
-                Keyed::GrowthLimit => self.growth_limit_of.names().collect(),
-                Keyed::Share => self.share_of.names().collect(),
-                Keyed::JobLimit => self.job_limit_of.names().collect(),
-                Keyed::ScriptLimit => self.script_limit_of.names().collect(),
-                Keyed::SubmitLimit => self.submit_limit_of.names().collect(),
-            };
-            names.into_iter().map(move |name| format!("{}@{name}", keyed.name()))
+        let own = TABLE.iter().filter_map(|row| Some((row.key, row.own.as_ref()?)));
+        let with_names = own.flat_map(|(key, own)| {
+            let names = (own.names)(self);
+            names.into_iter().map(move |name| format!("{key}@{name}"))
         });
         KEYS.iter().map(|key| (*key).to_owned()).chain(with_names)
     }
 
     /// Whom a setting is about, if it is not about all.
     pub fn subject_of(key: &str) -> Option<Subject<'_>> {
-        let (keyed, name) = Keyed::parse(key)?;
-        Some(keyed.subject(name))
+        let (own, name) = own_row(key)?;
+        Some(match own.whose {
+            Whose::Cluster => Subject::Cluster(name),
+            Whose::User => Subject::User(name),
+        })
     }
 
     /// The value of one setting, in the form [`Settings::set`] takes.
@@ -426,77 +362,10 @@ impl Settings {
     /// # Errors
     /// An unknown key.
     pub fn get(&self, key: &str) -> Result<String, SettingError> {
-        if let Some((keyed, name)) = Keyed::parse(key) {
-            return Ok(match keyed {
-                Keyed::FairStart => self.fair_start_at.print(name, Span::to_string),
-                Keyed::ViewShare => self.view_share_at.print(name, u32::to_string),
-                Keyed::Allocation => self.allocation_at.print(name, |allocation| allocation.word().to_owned()),
-                Keyed::MemoryPerCpu => self.memory_per_cpu_at.print(name, |memory| memory.0.to_string()),
-                Keyed::MaxCpus => self.max_cpus_at.print(name, or_none),
-                Keyed::Licences => self.licences_at.print(name, listed),
-                Keyed::MaxSlowdown => self.max_slowdown_at.print(name, MaxSlowdown::to_string),
-                Keyed::SharingFactor => self.sharing_factor_at.print(name, Ratio::to_string),
-                Keyed::Price => self.price_at.print(name, u64::to_string),
-                Keyed::Budget => self.budget_of.print(name, or_none),
-                Keyed::GrowthLimit => self.growth_limit_of.print(name, or_none),
-                Keyed::Share => self.share_of.print(name, u32::to_string),
-                Keyed::JobLimit => self.job_limit_of.print(name, or_none),
-                Keyed::ScriptLimit => self.script_limit_of.print(name, or_none),
-                Keyed::SubmitLimit => self.submit_limit_of.print(name, or_none),
-            });
+        match own_row(key) {
+            Some((own, name)) => Ok((own.get)(self, name).unwrap_or_else(|| AS_OTHERS.to_owned())),
+            None => Ok((row(key)?.get)(self)),
         }
-        Ok(match key {
-            "fair_start" => self.fair_start.to_string(),
-            "resched_timer" => self.resched_timer.to_string(),
-            "queue_depth" => self.queue_depth.to_string(),
-            "pass_time" => self.pass_time.to_string(),
-            "node_lost_after" => self.node_lost_after.to_string(),
-            "lost_policy" => match self.lost_policy {
-                LostPolicy::Fail => "fail".to_owned(),
-                LostPolicy::Requeue => "requeue".to_owned(),
-            },
-            "kill_grace" => self.kill_grace.to_string(),
-            "default_wall" => self.default_wall.to_string(),
-            "max_wall" => self.max_wall.to_string(),
-            "max_jobs" => self.max_jobs.to_string(),
-            "policy" => self.policy.to_string(),
-            "request_timeout" => self.request_timeout.to_string(),
-            "start_timeout" => self.start_timeout.to_string(),
-            "launcher_grace" => self.launcher_grace.to_string(),
-            "launcher_policy" => match self.launcher_policy {
-                LauncherPolicy::End => "end".to_owned(),
-                LauncherPolicy::Run => "run".to_owned(),
-            },
-            "release_grace" => self.release_grace.to_string(),
-            "exit_grace" => self.exit_grace.to_string(),
-            "offer_idle" => self.offer_idle.to_string(),
-            "shrink_for" => self.shrink_for.to_string(),
-            "offer_valid" => self.offer_valid.to_string(),
-            "offer_again" => self.offer_again.to_string(),
-            "delay_tolerance" => self.delay_tolerance.to_string(),
-            "price" => self.price.to_string(),
-            "price_floor" => self.price_floor.to_string(),
-            "budget" => or_none(&self.budget),
-            "growth_limit" => or_none(&self.growth_limit),
-            "share" => self.share.to_string(),
-            "restart_grace" => self.restart_grace.to_string(),
-            "offer_recall" => self.offer_recall.to_string(),
-            "history_keep" => or_none(&self.history_keep),
-            "history_most" => or_none(&self.history_most),
-            "job_limit" => or_none(&self.job_limit),
-            "script_limit" => or_none(&self.script_limit),
-            "submit_limit" => or_none(&self.submit_limit),
-            "ghosts" => match self.ghosts {
-                GhostRule::Always => "always".to_owned(),
-                GhostRule::IfWanted => "if_wanted".to_owned(),
-            },
-            "allocation" => self.allocation.word().to_owned(),
-            "memory_per_cpu" => self.memory_per_cpu.0.to_string(),
-            "max_cpus" => or_none(&self.max_cpus),
-            "licences" => listed(&self.licences),
-            "view_share" => self.view_share.to_string(),
-            _ => return sharing::get(&self.sharing, key).ok_or_else(|| SettingError::Unknown(key.to_owned())),
-        })
     }
 
     /// Whether all of them can hold together.
@@ -518,139 +387,37 @@ impl Settings {
 
     /// Takes back what this cluster had for itself.
     pub fn forget_cluster(&mut self, name: &str) {
-        self.fair_start_at.forget(name);
-        self.view_share_at.forget(name);
-        self.price_at.forget(name);
-        self.allocation_at.forget(name);
-        self.memory_per_cpu_at.forget(name);
-        self.max_cpus_at.forget(name);
-        self.licences_at.forget(name);
-        self.max_slowdown_at.forget(name);
-        self.sharing_factor_at.forget(name);
+        let of_clusters = TABLE.iter().filter_map(|row| row.own.as_ref()).filter(|own| own.whose == Whose::Cluster);
+        of_clusters.for_each(|own| (own.forget)(self, name));
     }
 
     /// # Errors
     /// An unknown key, or a value that the key does not take; nothing is changed then.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
-        // Sums of a few of these are times that the pass plans with, so none may come near the end of time.
-        let span = || match value.parse::<Span>() {
-            Ok(span) if span > Span::MAX_WALL => Err(bad(key, value, "a duration of at most 100 years")),
-            Ok(span) => Ok(span),
-            Err(error) => Err(error.into()),
+        let set = match own_row(key) {
+            Some((own, name)) if value == AS_OTHERS => {
+                (own.forget)(self, name);
+                Ok(())
+            }
+            Some((own, name)) => (own.set)(self, name, value),
+            None => (row(key)?.set)(self, value),
         };
-        let wall = || match span()? {
-            Span::ZERO => Err(bad(key, value, "a duration longer than zero")),
-            span => Ok(span),
-        };
-        let count = || value.parse::<u32>().map_err(|_| bad(key, value, "a whole number from 0 to 4294967295"));
-        if let Some((keyed, name)) = Keyed::parse(key) {
-            return match keyed {
-                Keyed::FairStart => self.fair_start_at.set(name, value, |_| span()),
-                Keyed::ViewShare => self.view_share_at.set(name, value, |value| view_share(key, value)),
-                Keyed::Allocation => self.allocation_at.set(name, value, |value| allocation(key, value)),
-                Keyed::MemoryPerCpu => self.memory_per_cpu_at.set(name, value, |value| memory(key, value)),
-                Keyed::MaxCpus => self.max_cpus_at.set(name, value, |value| limit(key, value)),
-                Keyed::Licences => self.licences_at.set(name, value, |value| licences(key, value)),
-                Keyed::MaxSlowdown => self.max_slowdown_at.set(name, value, |value| sharing::max_slowdown(key, value)),
-                Keyed::SharingFactor => self.sharing_factor_at.set(name, value, |value| sharing::factor(key, value)),
-                Keyed::Price => self.price_at.set(name, value, |value| price(key, value)),
-                Keyed::Budget => self.budget_of.set(name, value, |value| budget(key, value)),
-                Keyed::GrowthLimit => self.growth_limit_of.set(name, value, |value| limit(key, value)),
-                Keyed::Share => self.share_of.set(name, value, |value| share(key, value)),
-                Keyed::JobLimit => self.job_limit_of.set(name, value, |value| limit(key, value)),
-                Keyed::ScriptLimit => self.script_limit_of.set(name, value, |value| limit(key, value)),
-                Keyed::SubmitLimit => self.submit_limit_of.set(name, value, |value| limit(key, value)),
-            };
-        }
-        match key {
-            "fair_start" => self.fair_start = span()?,
-            "resched_timer" => self.resched_timer = span()?,
-            "queue_depth" => {
-                let expected = "auto, or a whole number from 0 to 4294967294";
-                self.queue_depth = value.parse().map_err(|_| bad(key, value, expected))?;
-            }
-            "pass_time" => self.pass_time = wall()?,
-            "node_lost_after" => self.node_lost_after = wall()?,
-            "lost_policy" => {
-                self.lost_policy = match value {
-                    "fail" => LostPolicy::Fail,
-                    "requeue" => LostPolicy::Requeue,
-                    _ => return Err(bad(key, value, "fail or requeue")),
-                }
-            }
-            "kill_grace" => self.kill_grace = span()?,
-            "release_grace" => self.release_grace = span()?,
-            "exit_grace" => self.exit_grace = span()?,
-            "offer_idle" => {
-                let expected = "never, equal_share, fewest_above_minimum or efficiency";
-                self.offer_idle = value.parse().map_err(|_| bad(key, value, expected))?;
-            }
-            "shrink_for" => {
-                self.shrink_for = value.parse().map_err(|_| bad(key, value, "never, priority or queue"))?;
-            }
-            "offer_valid" => self.offer_valid = valid(key, value)?,
-            "offer_again" => self.offer_again = span()?,
-            "delay_tolerance" => self.delay_tolerance = span()?,
-            "price" => self.price = price(key, value)?,
-            "price_floor" => {
-                let percent = value.parse().ok().filter(|percent| *percent <= 100);
-                self.price_floor = percent.ok_or_else(|| bad(key, value, "a whole number from 0 to 100"))?;
-            }
-            "budget" => self.budget = budget(key, value)?,
-            "growth_limit" => self.growth_limit = limit(key, value)?,
-            "job_limit" => self.job_limit = limit(key, value)?,
-            "script_limit" => self.script_limit = limit(key, value)?,
-            "submit_limit" => self.submit_limit = limit(key, value)?,
-            "share" => self.share = share(key, value)?,
-            "restart_grace" => self.restart_grace = span()?,
-            "ghosts" => {
-                self.ghosts = match value {
-                    "always" => GhostRule::Always,
-                    "if_wanted" => GhostRule::IfWanted,
-                    _ => return Err(bad(key, value, "always or if_wanted")),
-                }
-            }
-            "offer_recall" => {
-                self.offer_recall = value.parse().map_err(|_| bad(key, value, "never, priority or queue"))?;
-            }
-            "allocation" => self.allocation = allocation(key, value)?,
-            "memory_per_cpu" => self.memory_per_cpu = memory(key, value)?,
-            "max_cpus" => self.max_cpus = limit(key, value)?,
-            "licences" => self.licences = licences(key, value)?,
-            "view_share" => self.view_share = view_share(key, value)?,
-            "history_keep" if value == NONE => self.history_keep = None,
-            "history_keep" => self.history_keep = Some(wall()?),
-            "history_most" if value == NONE => self.history_most = None,
-            "history_most" => {
-                let most = value.parse().ok().filter(|most| *most > 0);
-                self.history_most = Some(most.ok_or_else(|| bad(key, value, "none, or a number of jobs"))?);
-            }
-            "default_wall" => self.default_wall = wall()?,
-            "max_wall" => self.max_wall = wall()?,
-            "max_jobs" => {
-                self.max_jobs = match count()? {
-                    0 => return Err(bad(key, value, "a whole number of at least 1")),
-                    n_jobs => n_jobs,
-                }
-            }
-            "policy" => {
-                let expected = "views, fcfs, easy, conservative or slowdown";
-                self.policy = value.parse().map_err(|_| bad(key, value, expected))?;
-            }
-            "request_timeout" => self.request_timeout = span()?,
-            "start_timeout" => self.start_timeout = span()?,
-            "launcher_grace" => self.launcher_grace = span()?,
-            "launcher_policy" => {
-                self.launcher_policy = match value {
-                    "end" => LauncherPolicy::End,
-                    "run" => LauncherPolicy::Run,
-                    _ => return Err(bad(key, value, "end or run")),
-                }
-            }
-            _ => sharing::set(&mut self.sharing, key, value)?,
-        }
-        Ok(())
+        set.map_err(|wrong| match wrong {
+            Wrong::Span(error) => error.into(),
+            Wrong::Expected(expected) => SettingError::Value { key: key.to_owned(), value: value.to_owned(), expected },
+        })
     }
+}
+
+fn row(key: &str) -> Result<&'static Row, SettingError> {
+    TABLE.iter().find(|row| row.key == key).ok_or_else(|| SettingError::Unknown(key.to_owned()))
+}
+
+/// The setting and the name in `setting@name`.
+fn own_row(key: &str) -> Option<(&'static OwnRow, &str)> {
+    let (setting, name) = key.split_once('@')?;
+    let row = TABLE.iter().find(|row| row.key == setting)?;
+    Some((row.own.as_ref()?, name))
 }
 
 #[cfg(test)]

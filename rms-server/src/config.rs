@@ -1,17 +1,16 @@
 //! The one configuration file: what it may say, its defaults, and errors that point at the place.
 
-mod document;
 mod problem;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use rms_model::settings::{KEYS, SettingError};
+use rms_model::settings::SettingError;
 use rms_model::{Settings, Span};
 use serde::Deserialize;
 use toml::Spanned;
 
-pub use self::document::DEFAULTS;
 pub use self::problem::ConfigError;
 use crate::journal::SnapshotPolicy;
 use crate::reach::{is_reachable_text, reached};
@@ -43,6 +42,9 @@ pub struct LinkLimits {
     /// Join attempts, and renewals, in a second, over all.
     pub joins_per_second: u32,
 }
+
+/// A file in which every value stands, commented out, with its default: what `rms-server print-config` prints.
+pub const DEFAULTS: &str = include_str!("../../deploy/rms-server.toml");
 
 /// Port 7117 is free in the lists of well-known services.
 pub const DEFAULT_LISTEN: &str = "0.0.0.0:7117";
@@ -121,9 +123,18 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
         }
         config.socket = Some(socket.get_ref().clone());
     }
-    for (key, value) in text.settings.in_order() {
-        let Some(value) = value else { continue };
-        config.settings.set(key, &value.get_ref().0).map_err(|error| wrong(value.span(), error.to_string()))?;
+    for (key, value) in &text.settings {
+        if let Some((setting, _)) = key.get_ref().split_once('@') {
+            let message = format!(
+                "this file has the {setting} of all; that of one cluster or user is set by 'rms admin set {} VALUE'",
+                key.get_ref()
+            );
+            return Err(wrong(key.span(), message));
+        }
+        config.settings.set(key.get_ref(), &value.get_ref().0).map_err(|error| {
+            let is_of_key = matches!(error, SettingError::Unknown(_));
+            wrong(if is_of_key { key.span() } else { value.span() }, error.to_string())
+        })?;
     }
     if let Err(error) = config.settings.check() {
         // Pointed at where one of the two is written.
@@ -131,8 +142,7 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
             SettingError::Contradiction { key, other, .. } => [*key, *other],
             SettingError::Unknown(_) | SettingError::Span(_) | SettingError::Value { .. } => ["", ""],
         };
-        let written = text.settings.in_order().into_iter().filter(|(name, _)| key.contains(name));
-        let span = written.filter_map(|(_, value)| value.as_ref()).map(Spanned::span).next_back();
+        let span = key.into_iter().filter_map(|key| text.settings.get(key)).map(Spanned::span).next_back();
         return Err(wrong(span.unwrap_or(0..0), error.to_string()));
     }
     if let Some(life) = &text.certificates.life {
@@ -178,117 +188,10 @@ struct Text {
     listen: Option<Spanned<String>>,
     advertise: Option<Spanned<String>>,
     socket: Option<Spanned<PathBuf>>,
-    settings: SettingsText,
+    settings: BTreeMap<Spanned<String>, Spanned<Scalar>>,
     certificates: CertificatesText,
     journal: JournalText,
     limits: LimitsText,
-}
-
-/// One field for each of [`KEYS`], so that an unknown one is found with its place.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct SettingsText {
-    fair_start: Option<Spanned<Scalar>>,
-    resched_timer: Option<Spanned<Scalar>>,
-    queue_depth: Option<Spanned<Scalar>>,
-    pass_time: Option<Spanned<Scalar>>,
-    node_lost_after: Option<Spanned<Scalar>>,
-    lost_policy: Option<Spanned<Scalar>>,
-    kill_grace: Option<Spanned<Scalar>>,
-    default_wall: Option<Spanned<Scalar>>,
-    max_wall: Option<Spanned<Scalar>>,
-    max_jobs: Option<Spanned<Scalar>>,
-    policy: Option<Spanned<Scalar>>,
-    request_timeout: Option<Spanned<Scalar>>,
-    start_timeout: Option<Spanned<Scalar>>,
-    launcher_grace: Option<Spanned<Scalar>>,
-    launcher_policy: Option<Spanned<Scalar>>,
-    release_grace: Option<Spanned<Scalar>>,
-    exit_grace: Option<Spanned<Scalar>>,
-    offer_idle: Option<Spanned<Scalar>>,
-    shrink_for: Option<Spanned<Scalar>>,
-    offer_valid: Option<Spanned<Scalar>>,
-    offer_again: Option<Spanned<Scalar>>,
-    delay_tolerance: Option<Spanned<Scalar>>,
-    price: Option<Spanned<Scalar>>,
-    price_floor: Option<Spanned<Scalar>>,
-    budget: Option<Spanned<Scalar>>,
-    growth_limit: Option<Spanned<Scalar>>,
-    share: Option<Spanned<Scalar>>,
-    restart_grace: Option<Spanned<Scalar>>,
-    offer_recall: Option<Spanned<Scalar>>,
-    history_keep: Option<Spanned<Scalar>>,
-    history_most: Option<Spanned<Scalar>>,
-    job_limit: Option<Spanned<Scalar>>,
-    script_limit: Option<Spanned<Scalar>>,
-    submit_limit: Option<Spanned<Scalar>>,
-    ghosts: Option<Spanned<Scalar>>,
-    allocation: Option<Spanned<Scalar>>,
-    memory_per_cpu: Option<Spanned<Scalar>>,
-    max_cpus: Option<Spanned<Scalar>>,
-    licences: Option<Spanned<Scalar>>,
-    view_share: Option<Spanned<Scalar>>,
-    max_slowdown: Option<Spanned<Scalar>>,
-    sharing_factor: Option<Spanned<Scalar>>,
-    max_mates: Option<Spanned<Scalar>>,
-    max_sharers: Option<Spanned<Scalar>>,
-    max_candidates: Option<Spanned<Scalar>>,
-    runtime_model: Option<Spanned<Scalar>>,
-    mix_free_nodes: Option<Spanned<Scalar>>,
-}
-
-impl SettingsText {
-    fn in_order(&self) -> [(&'static str, &Option<Spanned<Scalar>>); KEYS.len()] {
-        [
-            ("fair_start", &self.fair_start),
-            ("resched_timer", &self.resched_timer),
-            ("queue_depth", &self.queue_depth),
-            ("pass_time", &self.pass_time),
-            ("node_lost_after", &self.node_lost_after),
-            ("lost_policy", &self.lost_policy),
-            ("kill_grace", &self.kill_grace),
-            ("default_wall", &self.default_wall),
-            ("max_wall", &self.max_wall),
-            ("max_jobs", &self.max_jobs),
-            ("policy", &self.policy),
-            ("request_timeout", &self.request_timeout),
-            ("start_timeout", &self.start_timeout),
-            ("launcher_grace", &self.launcher_grace),
-            ("launcher_policy", &self.launcher_policy),
-            ("release_grace", &self.release_grace),
-            ("exit_grace", &self.exit_grace),
-            ("offer_idle", &self.offer_idle),
-            ("shrink_for", &self.shrink_for),
-            ("offer_valid", &self.offer_valid),
-            ("offer_again", &self.offer_again),
-            ("delay_tolerance", &self.delay_tolerance),
-            ("price", &self.price),
-            ("price_floor", &self.price_floor),
-            ("budget", &self.budget),
-            ("growth_limit", &self.growth_limit),
-            ("share", &self.share),
-            ("restart_grace", &self.restart_grace),
-            ("offer_recall", &self.offer_recall),
-            ("history_keep", &self.history_keep),
-            ("history_most", &self.history_most),
-            ("job_limit", &self.job_limit),
-            ("script_limit", &self.script_limit),
-            ("submit_limit", &self.submit_limit),
-            ("ghosts", &self.ghosts),
-            ("allocation", &self.allocation),
-            ("memory_per_cpu", &self.memory_per_cpu),
-            ("max_cpus", &self.max_cpus),
-            ("licences", &self.licences),
-            ("view_share", &self.view_share),
-            ("max_slowdown", &self.max_slowdown),
-            ("sharing_factor", &self.sharing_factor),
-            ("max_mates", &self.max_mates),
-            ("max_sharers", &self.max_sharers),
-            ("max_candidates", &self.max_candidates),
-            ("runtime_model", &self.runtime_model),
-            ("mix_free_nodes", &self.mix_free_nodes),
-        ]
-    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -345,7 +248,7 @@ impl<'de> Deserialize<'de> for Scalar {
 
 #[cfg(test)]
 mod tests {
-    use rms_model::settings::Depth;
+    use rms_model::settings::{Depth, KEYS};
 
     use super::*;
 
@@ -397,14 +300,14 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
 
     #[test]
     fn an_unknown_key_is_pointed_at_with_the_known_ones() {
-        check(
-            "[settings]\nfair_strat = \"1s\"\n",
-            r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `pass_time`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`, `history_keep`, `history_most`, `job_limit`, `script_limit`, `submit_limit`, `ghosts`, `allocation`, `memory_per_cpu`, `max_cpus`, `licences`, `view_share`, `max_slowdown`, `sharing_factor`, `max_mates`, `max_sharers`, `max_candidates`, `runtime_model`, `mix_free_nodes`
-  |
-2 | fair_strat = "1s"
-  | ^^^^^^^^^^"#,
+        let error = parse("f.toml", "[settings]\nfair_strat = \"1s\"\n").expect_err("no setting").to_string();
+        assert!(
+            error.starts_with("f.toml:2:1: there is no setting 'fair_strat'; the settings are fair_start, "),
+            "{error}"
         );
+        assert!(error.ends_with("\n  |\n2 | fair_strat = \"1s\"\n  | ^^^^^^^^^^"), "{error}");
+        let error = parse("f.toml", "[settings]\n'price@a' = 7\n").expect_err("not here").to_string();
+        assert!(error.contains("is set by 'rms admin set price@a VALUE'"), "{error}");
     }
 
     #[test]

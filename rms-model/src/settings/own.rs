@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Settings;
+use super::values::Wrong;
+
 /// The values of those who have their own, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -16,96 +19,24 @@ pub enum Subject<'a> {
     User(&'a str),
 }
 
-/// The settings that may have such values.
+/// Who may have a value of a setting for himself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keyed {
-    FairStart,
-    ViewShare,
-    Allocation,
-    MemoryPerCpu,
-    MaxCpus,
-    Licences,
-    MaxSlowdown,
-    SharingFactor,
-    Price,
-    Budget,
-    GrowthLimit,
-    Share,
-    JobLimit,
-    ScriptLimit,
-    SubmitLimit,
+pub(super) enum Whose {
+    Cluster,
+    User,
+}
+
+/// How the values of a setting that somebody has for himself are reached, by his name.
+pub(super) struct OwnRow {
+    pub(super) whose: Whose,
+    pub(super) names: fn(&Settings) -> Vec<&str>,
+    pub(super) get: fn(&Settings, &str) -> Option<String>,
+    pub(super) set: fn(&mut Settings, &str, &str) -> Result<(), Wrong>,
+    pub(super) forget: fn(&mut Settings, &str),
 }
 
 /// What a setting of one cluster or user is set to so that the one for all counts again.
 pub const AS_OTHERS: &str = "default";
-
-impl Keyed {
-    /// In the order they are shown.
-    pub(super) const ALL: [Keyed; 15] = [
-        Keyed::FairStart,
-        Keyed::ViewShare,
-        Keyed::Allocation,
-        Keyed::MemoryPerCpu,
-        Keyed::MaxCpus,
-        Keyed::Licences,
-        Keyed::MaxSlowdown,
-        Keyed::SharingFactor,
-        Keyed::Price,
-        Keyed::Budget,
-        Keyed::GrowthLimit,
-        Keyed::Share,
-        Keyed::JobLimit,
-        Keyed::ScriptLimit,
-        Keyed::SubmitLimit,
-    ];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Keyed::FairStart => "fair_start",
-            Keyed::ViewShare => "view_share",
-            Keyed::Allocation => "allocation",
-            Keyed::MemoryPerCpu => "memory_per_cpu",
-            Keyed::MaxCpus => "max_cpus",
-            Keyed::Licences => "licences",
-            Keyed::MaxSlowdown => "max_slowdown",
-            Keyed::SharingFactor => "sharing_factor",
-            Keyed::Price => "price",
-            Keyed::Budget => "budget",
-            Keyed::GrowthLimit => "growth_limit",
-            Keyed::Share => "share",
-            Keyed::JobLimit => "job_limit",
-            Keyed::ScriptLimit => "script_limit",
-            Keyed::SubmitLimit => "submit_limit",
-        }
-    }
-
-    /// The setting and the name in `setting@name`.
-    pub(super) fn parse(key: &str) -> Option<(Keyed, &str)> {
-        let (setting, name) = key.split_once('@')?;
-        let keyed = Keyed::ALL.into_iter().find(|keyed| keyed.name() == setting)?;
-        Some((keyed, name))
-    }
-
-    pub(super) fn subject(self, name: &str) -> Subject<'_> {
-        match self {
-            Keyed::FairStart
-            | Keyed::ViewShare
-            | Keyed::Allocation
-            | Keyed::MemoryPerCpu
-            | Keyed::MaxCpus
-            | Keyed::Licences
-            | Keyed::MaxSlowdown
-            | Keyed::SharingFactor
-            | Keyed::Price => Subject::Cluster(name),
-            Keyed::Budget
-            | Keyed::GrowthLimit
-            | Keyed::Share
-            | Keyed::JobLimit
-            | Keyed::ScriptLimit
-            | Keyed::SubmitLimit => Subject::User(name),
-        }
-    }
-}
 
 impl<T> Own<T> {
     /// The value of this one, if it has its own.
@@ -118,28 +49,12 @@ impl<T> Own<T> {
         self.0.is_empty()
     }
 
-    /// Sets the value of this one to what is `parsed` from a text, or takes it back.
-    pub(super) fn set<E>(
-        &mut self,
-        name: &str,
-        value: &str,
-        parsed: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<(), E> {
-        if value == AS_OTHERS {
-            self.0.remove(name);
-        } else {
-            self.0.insert(name.to_owned(), parsed(value)?);
-        }
-        Ok(())
+    pub(super) fn insert(&mut self, name: &str, value: T) {
+        self.0.insert(name.to_owned(), value);
     }
 
     pub(super) fn forget(&mut self, name: &str) {
         self.0.remove(name);
-    }
-
-    /// The value of this one as a text.
-    pub(super) fn print(&self, name: &str, print: impl FnOnce(&T) -> String) -> String {
-        self.0.get(name).map_or_else(|| AS_OTHERS.to_owned(), print)
     }
 
     /// Those who have their own.

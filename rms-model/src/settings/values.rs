@@ -1,74 +1,173 @@
-//! Values of settings, read and printed.
+//! How values of settings are printed and read.
 
-use super::{MAX_BUDGET, MAX_PRICE, MAX_SHARE, NONE, SettingError};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use super::{Depth, GhostRule, LauncherPolicy, LostPolicy, MAX_BUDGET, MAX_PRICE, MAX_SHARE};
 use crate::allocation::Allocation;
 use crate::devices::Devices;
+use crate::policy::Policy;
+use crate::resizing::{OfferRule, ShrinkRule};
 use crate::resources::Mebibytes;
-use crate::time::Span;
+use crate::sharing::{MaxSlowdown, Ratio, RuntimeModel};
+use crate::time::{ParseSpanError, Span};
 
-pub(super) fn or_none<T: ToString>(value: &Option<T>) -> String {
-    value.as_ref().map_or_else(|| NONE.to_owned(), T::to_string)
+/// How the values of some settings are printed and read.
+pub(super) struct Form<T: 'static> {
+    pub(super) print: fn(&T) -> String,
+    pub(super) read: fn(&str) -> Result<T, Wrong>,
 }
 
+/// Why a text is no value.
+#[derive(Debug)]
+pub(super) enum Wrong {
+    Span(ParseSpanError),
+    /// What would be one.
+    Expected(&'static str),
+}
+
+/// A limit that is none.
+const NONE: &str = "none";
+
+/// Sums of a few of these are times that the pass plans with, so none may come near the end of time.
+pub(super) const SPAN: Form<Span> = Form { print: Span::to_string, read: span };
+/// Longer than zero.
+pub(super) const WALL: Form<Span> = Form { print: Span::to_string, read: wall };
 /// An offer that is over at once would be nothing but noise.
-pub(super) fn valid(key: &str, value: &str) -> Result<Span, SettingError> {
-    let span = value.parse::<Span>()?;
-    let is_sane = (Span::from_secs(1)..=Span::from_hours(1)).contains(&span);
-    if is_sane { Ok(span) } else { Err(bad(key, value, "a duration from 1s to 1h")) }
-}
-
-pub(super) fn price(key: &str, value: &str) -> Result<u64, SettingError> {
-    let price = value.parse().ok().filter(|price| *price <= MAX_PRICE);
-    price.ok_or_else(|| bad(key, value, "thousandths for a node and hour, from 0 to 1099511627776"))
-}
-
-pub(super) fn budget(key: &str, value: &str) -> Result<Option<u64>, SettingError> {
-    if value == NONE {
-        return Ok(None);
-    }
-    let budget = value.parse().ok().filter(|budget| *budget <= MAX_BUDGET);
-    budget.map(Some).ok_or_else(|| bad(key, value, "none, or thousandths from 0 to 1152921504606846976"))
-}
-
-pub(super) fn limit(key: &str, value: &str) -> Result<Option<u32>, SettingError> {
-    if value == NONE {
-        return Ok(None);
-    }
-    value.parse().map(Some).map_err(|_| bad(key, value, "none, or a whole number from 0 to 4294967295"))
-}
-
-pub(super) fn share(key: &str, value: &str) -> Result<u32, SettingError> {
-    let share = value.parse().ok().filter(|share| (1..=MAX_SHARE).contains(share));
-    share.ok_or_else(|| bad(key, value, "a whole number from 1 to 1000000"))
-}
-
-pub(super) fn view_share(key: &str, value: &str) -> Result<u32, SettingError> {
-    let percent = value.parse().ok().filter(|percent| (1..=100).contains(percent));
-    percent.ok_or_else(|| bad(key, value, "a whole number of percent from 1 to 100"))
-}
-
-pub(super) fn listed(licences: &Devices) -> String {
-    if licences.is_empty() { NONE.to_owned() } else { licences.to_string() }
-}
-
-pub(super) fn licences(key: &str, value: &str) -> Result<Devices, SettingError> {
-    let fail = || bad(key, value, "none, or names with counts: matlab:20,ansys:5");
-    let parsed: Devices = if value == NONE { Devices::default() } else { value.parse().map_err(|_| fail())? };
-    // What looks like a type is a count that is none.
-    let are_names = parsed.iter().all(|(name, _)| !name.contains(':'));
-    are_names.then_some(parsed).ok_or_else(fail)
-}
-
-pub(super) fn allocation(key: &str, value: &str) -> Result<Allocation, SettingError> {
-    Allocation::ALL.into_iter().find(|known| known.word() == value).ok_or_else(|| bad(key, value, "nodes or cores"))
-}
-
+pub(super) const VALID: Form<Span> = Form {
+    print: Span::to_string,
+    read: |text| {
+        let span = text.parse().map_err(Wrong::Span)?;
+        let is_sane = (Span::from_secs(1)..=Span::from_hours(1)).contains(&span);
+        is_sane.then_some(span).ok_or(Wrong::Expected("a duration from 1s to 1h"))
+    },
+};
+pub(super) const KEEP: Form<Option<Span>> =
+    Form { print: or_none, read: |text| if text == NONE { Ok(None) } else { wall(text).map(Some) } };
+pub(super) const MOST: Form<Option<u64>> =
+    Form { print: or_none, read: |text| unless_none(text, 1..=u64::MAX, "none, or a number of jobs") };
+pub(super) const BUDGET: Form<Option<u64>> = Form {
+    print: or_none,
+    read: |text| unless_none(text, 0..=MAX_BUDGET, "none, or thousandths from 0 to 1152921504606846976"),
+};
+pub(super) const LIMIT: Form<Option<u32>> = Form {
+    print: or_none,
+    read: |text| unless_none(text, 0..=u32::MAX, "none, or a whole number from 0 to 4294967295"),
+};
+pub(super) const PRICE: Form<u64> = Form {
+    print: u64::to_string,
+    read: |text| number(text, 0..=MAX_PRICE, "thousandths for a node and hour, from 0 to 1099511627776"),
+};
+pub(super) const SHARE: Form<u32> =
+    Form { print: u32::to_string, read: |text| number(text, 1..=MAX_SHARE, "a whole number from 1 to 1000000") };
+/// It may be nothing.
+pub(super) const PERCENT: Form<u32> =
+    Form { print: u32::to_string, read: |text| number(text, 0..=100, "a whole number from 0 to 100") };
+pub(super) const VIEW_SHARE: Form<u32> =
+    Form { print: u32::to_string, read: |text| number(text, 1..=100, "a whole number of percent from 1 to 100") };
+pub(super) const JOBS: Form<u32> =
+    Form { print: u32::to_string, read: |text| number(text, 1..=u32::MAX, "a whole number of at least 1") };
+/// All combinations of so many are tried.
+pub(super) const MATES: Form<u32> =
+    Form { print: u32::to_string, read: |text| number(text, 1..=8, "a whole number from 1 to 8") };
+/// Each has a part of what the one before it has.
+pub(super) const SHARERS: Form<u32> =
+    Form { print: u32::to_string, read: |text| number(text, 2..=8, "a whole number from 2 to 8") };
+pub(super) const DEPTH: Form<Depth> =
+    Form { print: Depth::to_string, read: |text| parsed(text, "auto, or a whole number from 0 to 4294967294") };
+pub(super) const POLICY: Form<Policy> =
+    Form { print: Policy::to_string, read: |text| parsed(text, "views, fcfs, easy, conservative or slowdown") };
+pub(super) const OFFER_RULE: Form<OfferRule> = Form {
+    print: OfferRule::to_string,
+    read: |text| parsed(text, "never, equal_share, fewest_above_minimum or efficiency"),
+};
+pub(super) const SHRINK_RULE: Form<ShrinkRule> =
+    Form { print: ShrinkRule::to_string, read: |text| parsed(text, "never, priority or queue") };
+pub(super) const MAX_SLOWDOWN: Form<MaxSlowdown> = Form {
+    print: MaxSlowdown::to_string,
+    read: |text| parsed(text, "a number like 10 or 2.5, infinite, average, mean, median or p70"),
+};
+/// Whoever lent all would not go on at all.
+pub(super) const FACTOR: Form<Ratio> = Form {
+    print: Ratio::to_string,
+    read: |text| {
+        let factor = text.parse().ok().filter(|factor: &Ratio| factor.parts().0 < factor.parts().1);
+        factor.ok_or(Wrong::Expected("a part below 1, as 0.5 or 2/3"))
+    },
+};
 /// No node has an exbibyte.
-pub(super) fn memory(key: &str, value: &str) -> Result<Mebibytes, SettingError> {
-    let memory = value.parse().ok().filter(|memory| *memory < 1 << 40);
-    memory.map(Mebibytes).ok_or_else(|| bad(key, value, "MiB, as a whole number; 0 counts none"))
+pub(super) const MEMORY: Form<Mebibytes> = Form {
+    print: |memory| memory.0.to_string(),
+    read: |text| number(text, 0..=(1 << 40) - 1, "MiB, as a whole number; 0 counts none").map(Mebibytes),
+};
+pub(super) const LICENCES: Form<Devices> = Form {
+    print: |licences| if licences.is_empty() { NONE.to_owned() } else { licences.to_string() },
+    read: |text| {
+        let parsed = if text == NONE { Ok(Devices::default()) } else { text.parse() };
+        // What looks like a type is a count that is none.
+        let parsed = parsed.ok().filter(|all: &Devices| all.iter().all(|(name, _)| !name.contains(':')));
+        parsed.ok_or(Wrong::Expected("none, or names with counts: matlab:20,ansys:5"))
+    },
+};
+pub(super) const YES_OR_NO: Form<bool> = Form {
+    print: |is_so| if *is_so { "yes" } else { "no" }.to_owned(),
+    read: |text| match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(Wrong::Expected("yes or no")),
+    },
+};
+
+macro_rules! words {
+    ($name:ident: $type:ident { $($variant:ident = $word:literal),+ }, $expected:literal) => {
+        pub(super) const $name: Form<$type> = Form {
+            print: |value| match value { $($type::$variant => $word),+ }.to_owned(),
+            read: |text| match text {
+                $($word => Ok($type::$variant),)+
+                _ => Err(Wrong::Expected($expected)),
+            },
+        };
+    };
 }
 
-pub(super) fn bad(key: &str, value: &str, expected: &'static str) -> SettingError {
-    SettingError::Value { key: key.to_owned(), value: value.to_owned(), expected }
+words!(LOST_POLICY: LostPolicy { Fail = "fail", Requeue = "requeue" }, "fail or requeue");
+words!(LAUNCHER_POLICY: LauncherPolicy { End = "end", Run = "run" }, "end or run");
+words!(GHOSTS: GhostRule { Always = "always", IfWanted = "if_wanted" }, "always or if_wanted");
+words!(ALLOCATION: Allocation { Nodes = "nodes", Cores = "cores" }, "nodes or cores");
+words!(RUNTIME_MODEL: RuntimeModel { Ideal = "ideal", Worst = "worst" }, "ideal or worst");
+
+fn span(text: &str) -> Result<Span, Wrong> {
+    match text.parse() {
+        Ok(span) if span > Span::MAX_WALL => Err(Wrong::Expected("a duration of at most 100 years")),
+        Ok(span) => Ok(span),
+        Err(error) => Err(Wrong::Span(error)),
+    }
+}
+
+fn wall(text: &str) -> Result<Span, Wrong> {
+    match span(text)? {
+        Span::ZERO => Err(Wrong::Expected("a duration longer than zero")),
+        span => Ok(span),
+    }
+}
+
+fn parsed<T: FromStr>(text: &str, expected: &'static str) -> Result<T, Wrong> {
+    text.parse().map_err(|_| Wrong::Expected(expected))
+}
+
+fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, expected: &'static str) -> Result<T, Wrong> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or(Wrong::Expected(expected))
+}
+
+fn unless_none<T: FromStr + PartialOrd>(
+    text: &str,
+    range: RangeInclusive<T>,
+    expected: &'static str,
+) -> Result<Option<T>, Wrong> {
+    if text == NONE { Ok(None) } else { number(text, range, expected).map(Some) }
+}
+
+fn or_none<T: ToString>(value: &Option<T>) -> String {
+    value.as_ref().map_or_else(|| NONE.to_owned(), T::to_string)
 }
