@@ -32,7 +32,7 @@ impl Queue<'_> {
         let environment = changes.environment.as_ref();
         let environment = environment.map(|new| with_slurms(new, &entry.spec.execution.environment)).transpose()?;
         let changes = &Changes { environment, ..changes.clone() };
-        let (spec, wall) = match &entry.phase {
+        let (spec, time) = match &entry.phase {
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
                 (self.changed(who, job, entry, changes)?, None)
             }
@@ -47,7 +47,7 @@ impl Queue<'_> {
             Phase::Started(started) => {
                 let mut spec = (*entry.spec).clone();
                 relabel(who, &mut spec, changes)?;
-                (spec, self.changed_wall(now, who, job, started, changes)?)
+                (spec, self.changed_time(now, who, job, started, changes)?)
             }
         };
         let is_held = matches!(&entry.phase, Phase::Submitted { hold: Some(_) });
@@ -63,7 +63,14 @@ impl Queue<'_> {
             Some(_) | None => {}
         }
         let spec = Arc::new(JobSpec::without_work(spec));
+        // Of a job that has shared CPUs, the limit follows from how long it would need with all of them.
+        let started = self.jobs.state().jobs()[&job].started();
+        let sharing = started.filter(|started| started.sharing.is_some()).map(|started| started.request.wall);
+        let wall = time.map(|time| sharing.unwrap_or(time));
         self.jobs.context.record(step, Fact::JobUpdated { job, spec, environment, wall, by: by(), at: now });
+        if let (Some(time), Some(_)) = (time, sharing) {
+            self.jobs.change_requested(now, step, job, time);
+        }
         if changes.hold == Some(false) && is_held {
             self.release(now, step, who, job)?;
         }
@@ -108,8 +115,8 @@ impl Queue<'_> {
         Ok(spec)
     }
 
-    /// The wall time of a job that runs. Users stay below the longest that is allowed.
-    fn changed_wall(
+    /// The wall time of a job that runs, with all CPUs that it asked for. Users stay below the longest that is allowed.
+    fn changed_time(
         &self,
         now: Time,
         who: &Identity,
@@ -122,12 +129,12 @@ impl Queue<'_> {
             let hint = "'rms negotiate' or 'rms evolve' changes the time of a job that changes its size";
             return Err(wrong_state(job, "started", hint));
         }
-        let (wall, max) = (change.of(started.request.wall), self.jobs.state().settings().max_wall);
-        let is_raised = wall > started.request.wall;
+        let (wall, max) = (change.of(started.requested()), self.jobs.state().settings().max_wall);
+        let is_raised = wall > started.requested();
         if is_raised && wall > max && who.role != Role::Admin {
             return Err(Refusal::WallTooLong { wall, max });
         }
-        let ran = now.since(started.at);
+        let ran = self.jobs.state().ran_with_all(job, now);
         if wall <= ran { Err(Refusal::WallPassed { job, ran }) } else { Ok(Some(wall)) }
     }
 

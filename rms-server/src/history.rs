@@ -368,7 +368,7 @@ mod tests {
                 at(0),
             )
         };
-        Fact::JobDone { record: Box::new(record), ghost_until: at(20), negotiations: Vec::new() }
+        Fact::JobDone { record: Box::new(record), ghost_until: at(20), negotiations: Vec::new(), told: None }
     }
 
     fn check(query: HistoryQuery, expected: &[u64]) {

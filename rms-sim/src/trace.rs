@@ -57,7 +57,7 @@ pub(crate) fn short_fact(fact: &Fact) -> String {
             let items = items.unwrap_or_default().join(" ");
             format!("Talked {job}/{id} is {phase}: {items} {:?}{by}", dialogue.reason())
         }
-        Fact::JobDone { record, ghost_until, negotiations: _ } => {
+        Fact::JobDone { record, ghost_until, .. } => {
             let JobRecord { job, run, nodes, outcome, .. } = &**record;
             format!("JobDone {job}.{run} on {nodes:?}: {outcome}; ghost until {}", ghost_until.as_millis())
         }

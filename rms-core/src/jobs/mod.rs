@@ -255,6 +255,7 @@ impl Jobs<'_> {
         let has_launcher = entry.launcher.is_some();
         let run = entry.run;
         let ended = entry.started().and_then(|started| started.ended_at).unwrap_or(now);
+        let told = (ended < now).then_some(now);
         let record = entry.record(job, ended, outcome.clone(), names.clone());
         // Nodes that somebody else is on are no ghost's.
         let sharing = entry.sharing().filter(|sharing| sharing.is_active()).cloned();
@@ -263,13 +264,13 @@ impl Jobs<'_> {
             Some(_) => BTreeMap::new(),
             None => self.context.ghost_untils(now, job),
         };
-        let ghost_until = untils.values().copied().max().unwrap_or(ended);
+        let ghost_until = untils.values().copied().max().unwrap_or(now);
         let negotiations = self.state().jobs()[&job]
             .negotiations
             .as_ref()
             .map(|negotiations| negotiations.records())
             .unwrap_or_default();
-        self.context.record(step, Fact::JobDone { record: Box::new(record), ghost_until, negotiations });
+        self.context.record(step, Fact::JobDone { record: Box::new(record), ghost_until, negotiations, told });
         self.context.part_ghost(now, step, job, ghost_until, untils);
         if let Some(sharing) = sharing {
             self.return_cpus(now, step, job, &sharing);

@@ -168,6 +168,12 @@ impl Jobs<'_> {
         }
     }
 
+    /// A job that lends or borrows, or once did, would need so long with all CPUs that it asked for.
+    pub(crate) fn change_requested(&mut self, now: Time, step: &mut Step, job: JobId, requested: Span) {
+        let end = self.change_cpus(now, step, job, None, |sharing, _| sharing.requested = requested);
+        self.tell_owners(now, step, job, end);
+    }
+
     /// What a guest has of nodes whose owner is gone: as much as it asked for; nothing where it has all of a node.
     fn cores_beside(&self, guest: JobId, nodes: &[NodeId]) -> BTreeMap<NodeId, Grant> {
         let state = self.state();

@@ -268,18 +268,18 @@ impl State {
                     self.bump(node, bumped);
                 }
             }
-            Fact::JobDone { record, ghost_until, negotiations: _ } => {
-                let job = record.job;
+            Fact::JobDone { record, ghost_until, negotiations: _, told } => {
+                let (job, done_at) = (record.job, told.unwrap_or(record.ended));
                 if record.started.is_some() {
                     self.slowdowns.add(record.ended.since(record.submitted), record.request.wall);
                 }
                 self.settle(job, record.ended);
                 let held_nodes = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
-                if held_nodes && *ghost_until > record.ended {
+                if held_nodes && *ghost_until > done_at {
                     let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
                     self.keep_parts(job, &nodes)?;
                     let ghost = |started: &Started, outcome: &Outcome| Ghost {
-                        done_at: record.ended,
+                        done_at,
                         until: *ghost_until,
                         request: started.request.clone(),
                         nodes: started.nodes.clone(),

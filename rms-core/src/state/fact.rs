@@ -129,6 +129,9 @@ pub enum Fact {
         /// What was negotiated with it, for the history.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         negotiations: Vec<NegotiationRecord>,
+        /// When that was told of, if not at its end: a ghost begins then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told: Option<Time>,
     },
     /// 001: the ghost expired.
     GhostExpired {
@@ -462,7 +465,7 @@ impl Fact {
             | Fact::GrantsSet { .. }
             | Fact::CpusInForce { .. }
             | Fact::CoresInForce { .. } => Freed::AsPromised,
-            Fact::JobDone { record, ghost_until, negotiations: _ } => {
+            Fact::JobDone { record, ghost_until, .. } => {
                 let entry = state.jobs().get(&record.job);
                 let Some(started) = entry.and_then(|entry| entry.started()) else { return Freed::Until(Time::NEVER) };
                 let expected = started.at + started.request.wall;

@@ -92,7 +92,8 @@ impl Sharing {
     }
 
     /// It may run until `end` now, which is so much later or earlier than before. What it has lost by sharing stays in its
-    /// limit; who is to end earlier does what it gets done until then.
+    /// limit; who is to end earlier does what it gets done until then. Journals before the time with all CPUs was what
+    /// changes say it.
     pub(super) fn change_wall(&mut self, at: Time, asked: u64, (before, wall): (Span, Span), end: Time) {
         let more = wall.as_millis() - before.as_millis();
         self.requested = if more >= 0 {
@@ -268,6 +269,21 @@ impl State {
         };
         let loans = started.loans_at(now, sharing);
         Some(Sharing { requested, done, since: now, loans, is_resized: false, ..sharing.clone() })
+    }
+
+    /// How long a job that runs would have taken with all cores that it asked for to come as far as it has.
+    pub(crate) fn ran_with_all(&self, job: JobId, now: Time) -> Span {
+        let Some((entry, started)) = self.jobs.get(&job).and_then(|entry| Some((entry, entry.started()?))) else {
+            return Span::ZERO;
+        };
+        match &started.sharing {
+            Some(_) => {
+                let asked = asked(self.cores_of(entry)).max(1);
+                let (_, done) = started.work_at(now, asked);
+                Span::from_millis(i64::try_from(done / asked).unwrap_or(i64::MAX))
+            }
+            None => now.since(started.at),
+        }
     }
 
     /// A job that shares has lost nodes, and asked for so many cores before. With all that it asks for now it needs as long

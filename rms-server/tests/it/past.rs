@@ -41,7 +41,7 @@ fn facts() -> Vec<Fact> {
         Fact::JobSubmitted { job, at: at(10), spec: Arc::new(spec(request.clone())), held: false },
         Fact::RequestSent { job, at: at(11) },
         Fact::JobStarted { job, run, at: at(12), request, nodes: vec![node], grants: Default::default() },
-        Fact::JobDone { record: Box::new(record), ghost_until: at(32), negotiations: Vec::new() },
+        Fact::JobDone { record: Box::new(record), ghost_until: at(32), negotiations: Vec::new(), told: None },
     ]
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
     let mut fewer = Replay::of(state.clone());
     let record = state.jobs()[&last.job].record(last.job, now, Outcome::Completed, Vec::new());
     fewer
-        .follow(&Fact::JobDone { record: Box::new(record), ghost_until: now, negotiations: Vec::new() })
+        .follow(&Fact::JobDone { record: Box::new(record), ghost_until: now, negotiations: Vec::new(), told: None })
         .expect("the job is there");
     let without = plan(fewer.state(), now, Scope::Views);
     others_are_as_without(&with.placements, &without.placements)

@@ -143,9 +143,9 @@ impl Ghosts {
         if let Fact::GhostExpired { job } = fact {
             self.ghosts.remove(job);
         }
-        if let Fact::JobDone { record: ended, ghost_until, .. } = fact {
+        if let Fact::JobDone { record: ended, ghost_until, told, .. } = fact {
             self.promised.retain(|(of, _), _| *of != ended.job);
-            let nodes = self.held.get(&ended.job).filter(|_| *ghost_until > ended.ended).cloned();
+            let nodes = self.held.get(&ended.job).filter(|_| *ghost_until > told.unwrap_or(ended.ended)).cloned();
             self.ghosts.extend(nodes.map(|nodes| (ended.job, nodes)));
         }
         if let Fact::NodesHeld { job, grants, .. } | Fact::StageEntered { job, grants, .. } = fact {
@@ -192,12 +192,13 @@ impl Ghosts {
         {
             self.kept.retain(|(_, of), _| of != job);
         }
-        if let Fact::JobDone { record, ghost_until, .. } = fact {
+        if let Fact::JobDone { record, ghost_until, told, .. } = fact {
+            let told = told.unwrap_or(record.ended);
             let nodes = self.held.remove(&record.job).unwrap_or_default();
             self.parts.retain(|(_, of), _| *of != record.job || !self.sharing.contains(of));
             if self.sharing.remove(&record.job) {
                 // Others are on its nodes, and whoever leaves one of them last leaves a ghost there.
-                if *ghost_until != record.ended {
+                if *ghost_until != told {
                     let what = format!("job {}, which shares its nodes, has a ghost until {ghost_until:?}", record.job);
                     return Err(Rule::Ghost.broken(what));
                 }
@@ -205,7 +206,7 @@ impl Ghosts {
                 return Ok(());
             }
             let longest = nodes.iter().map(|node| self.fair_start(*node)).max().unwrap_or(Span::ZERO);
-            let fair = record.ended + longest;
+            let fair = told + longest;
             let is_wanted = self.settings.ghosts == GhostRule::Always;
             if !nodes.is_empty() && *ghost_until != fair && (is_wanted || *ghost_until > fair) {
                 let job = record.job;
@@ -214,7 +215,7 @@ impl Ghosts {
                 );
             }
             for node in nodes {
-                let until = (record.ended + self.fair_start(node)).min(*ghost_until);
+                let until = (told + self.fair_start(node)).min(*ghost_until);
                 self.kept.insert((node, record.job), (self.parts.get(&(node, record.job)).cloned(), until));
             }
             self.parts.retain(|(_, of), _| *of != record.job);
@@ -242,7 +243,7 @@ mod tests {
 
     fn done(ghost_until: i64) -> Fact {
         let record = Box::new(record(JobId(1), Outcome::Completed));
-        Fact::JobDone { record, ghost_until: Time::from_secs(ghost_until), negotiations: Vec::new() }
+        Fact::JobDone { record, ghost_until: Time::from_secs(ghost_until), negotiations: Vec::new(), told: None }
     }
 
     fn ghosts() -> Ghosts {

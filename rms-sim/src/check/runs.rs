@@ -109,6 +109,7 @@ mod tests {
             record: Box::new(record(JobId(1), Outcome::Completed)),
             ghost_until: Time::EPOCH,
             negotiations: Vec::new(),
+            told: None,
         };
         let mut runs = Runs::default();
         assert_eq!(runs.durable(&start(1, 1), &state, &[]), Ok(()));

@@ -189,6 +189,7 @@ fn app_facts(vector: &Vector, place: usize, app: &App, free: &mut BTreeMap<u16, 
             record: Box::new(record),
             ghost_until: ended + Span::from_secs(vector.fair_start),
             negotiations: Vec::new(),
+            told: None,
         });
     }
     facts

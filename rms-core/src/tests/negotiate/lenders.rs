@@ -418,21 +418,34 @@ fn cores_are_lent_where_that_adds_less_to_slowdowns_than_nodes_given_back() {
     assert!(scene.is_started(guest));
 }
 
+/// The time that is changed is the one with all CPUs, as it was asked for; with half of them for a while it takes longer.
 #[test]
-fn who_shares_may_be_told_to_end_earlier() {
-    for is_guest in [false, true] {
+fn who_shares_may_be_given_another_time() {
+    let secs = Span::from_secs;
+    let changes =
+        [WallChange::To(secs(8)), WallChange::More(secs(0)), WallChange::Less(secs(1)), WallChange::More(secs(60))];
+    for (is_guest, change) in [false, true].into_iter().flat_map(|guest| changes.map(|change| (guest, change))) {
         let mut scene = sharing(1);
-        let mate = scene.submit_sharing(1, Span::from_mins(10), None);
-        let guest = scene.submit_sharing(1, Span::from_mins(1), None);
-        assert_eq!((scene.limit(mate), scene.limit(guest)), (Span::from_mins(11), Span::from_mins(2)));
-        let (job, other) = if is_guest { (guest, mate) } else { (mate, guest) };
-        scene.after(Span::from_secs(4));
-        let wall = Some(WallChange::To(Span::from_secs(8)));
-        let changes = Box::new(Changes { wall, ..Changes::default() });
-        scene.call(Call::Update { select: Select::Ids(vec![job]), changes }).expect("it runs for four seconds more");
-        assert_eq!(scene.limit(job), Span::from_secs(8));
+        let mate = scene.submit_sharing(1, secs(600), None);
+        let guest = scene.submit_sharing(1, secs(60), None);
+        assert_eq!((scene.limit(mate), scene.limit(guest)), (secs(660), secs(120)));
+        let (job, other, asked) = if is_guest { (guest, mate, 60) } else { (mate, guest, 600) };
+        scene.after(secs(4));
+        let mut update = |wall| {
+            let changes = Box::new(Changes { wall: Some(wall), ..Changes::default() });
+            scene.call(Call::Update { select: Select::Ids(vec![job]), changes })
+        };
+        let refused = format!("{:?}", update(WallChange::To(secs(2))));
+        assert!(refused.contains("wall_passed"), "it has got as far as that: {refused}");
+        let done = format!("{:?}", update(change));
+        assert!(done.contains("refused: []"), "{done}");
+        // Two seconds of it were done in four. The guest leaves after 120, and whoever is alone does the rest at once.
+        let left = change.of(secs(asked)).as_millis() / 1000 - 2;
+        let shared = if is_guest { left } else { left.min(58) };
+        let what = format!("{change:?} of a job of {asked} s");
+        assert_eq!(scene.limit(job), secs(4 + 2 * shared + (left - shared)), "{what}");
         scene.is_done(other);
-        assert!((Span::from_secs(4)..=Span::from_secs(8)).contains(&scene.limit(job)), "{}", scene.limit(job));
+        assert_eq!(scene.limit(job), secs(4 + left), "{what}, alone");
         scene.world.rms.state().check().expect("it asked for no less than nothing");
         scene.is_durable();
     }
