@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::Spanned;
 
-use crate::cgroup::{Wanted, WantedError};
+use crate::cgroup::{DeviceNumber, Wanted, WantedError};
 use crate::devices::DeviceFiles;
 use crate::order::SHRINK_PATIENCE;
 use crate::topology::Wishes;
@@ -197,6 +197,10 @@ pub enum ConfigError {
     SeveralTypes(Devices),
     #[error("devices are not usable: {0} is no absolute path of a file, or comes twice")]
     DeviceFile(PathBuf),
+    #[error(
+        "devices are not usable: {0} is what every program needs, and would be closed to those that did not ask for it"
+    )]
+    EveryonesFile(PathBuf),
     #[error("must_enforce = \"{0}\" is nothing that can be enforced: write cpus, memory or devices")]
     MustEnforce(String),
     #[error("topology is not usable")]
@@ -257,8 +261,9 @@ fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, Conf
         Some(WrittenDevices::Text(text)) if text == "none" => DeviceFiles::default(),
         Some(WrittenDevices::Text(text)) => DeviceFiles::counted(&text.parse()?),
         Some(WrittenDevices::Table(table)) => {
+            let mut seen = BTreeSet::new();
             let each = table.into_iter().map(|(name, written)| {
-                let files = files_of(&name, written)?;
+                let files = files_of(&name, written, &mut seen)?;
                 Ok((name, files))
             });
             DeviceFiles(each.collect::<Result<_, ConfigError>>()?)
@@ -270,8 +275,8 @@ fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, Conf
     if of_gpus().count() > 1 && lacks_files { Err(ConfigError::SeveralTypes(declared.counts())) } else { Ok(declared) }
 }
 
-/// The files of each device of a name.
-fn files_of(name: &str, written: WrittenFiles) -> Result<Vec<Vec<PathBuf>>, ConfigError> {
+/// The files of each device of a name, none of which was `seen`.
+fn files_of(name: &str, written: WrittenFiles, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<Vec<PathBuf>>, ConfigError> {
     let each = match written {
         WrittenFiles::Count(count) => return Ok(vec![Vec::new(); counted(name, count)? as usize]),
         WrittenFiles::Each(each) => each,
@@ -280,17 +285,26 @@ fn files_of(name: &str, written: WrittenFiles) -> Result<Vec<Vec<PathBuf>>, Conf
         return Err(ConfigError::NoDevice(name.to_owned()));
     }
     counted(name, each.len() as u32)?;
-    let mut seen = BTreeSet::new();
     let files = |of_one: FilesOfOne| match of_one {
         FilesOfOne::File(file) => vec![file],
         FilesOfOne::Files(files) => files,
     };
     let each: Vec<Vec<PathBuf>> = each.into_iter().map(files).collect();
     let is_wrong = |file: &&PathBuf| !file.is_absolute() || !seen.insert((*file).clone());
-    match each.iter().flatten().find(is_wrong) {
-        Some(file) => Err(ConfigError::DeviceFile(file.clone())),
+    if let Some(file) = each.iter().flatten().find(is_wrong) {
+        return Err(ConfigError::DeviceFile(file.clone()));
+    }
+    match each.iter().flatten().find(|file| is_everyones(file)) {
+        Some(file) => Err(ConfigError::EveryonesFile(file.clone())),
         None => Ok(each),
     }
+}
+
+/// Is it, by whatever name, a device that programs open without asking for it?
+fn is_everyones(file: &Path) -> bool {
+    let all = ["/dev/null", "/dev/zero", "/dev/tty", "/dev/ptmx"];
+    let number = DeviceNumber::of(file);
+    number.is_some() && all.into_iter().any(|known| DeviceNumber::of(Path::new(known)) == number)
 }
 
 /// So many devices of a name, if it is one and there can be so many.
@@ -313,6 +327,7 @@ impl ConfigError {
             ConfigError::Devices(_)
             | ConfigError::SeveralTypes(_)
             | ConfigError::DeviceFile(_)
+            | ConfigError::EveryonesFile(_)
             | ConfigError::NoDevice(_) => "devices",
             ConfigError::MustEnforce(_) => "must_enforce",
             ConfigError::Topology(_) => "topology",
@@ -541,6 +556,8 @@ mod tests {
             ("server = 'h:1'\ndevices = 7", "or as a table"),
             ("server = 'h:1'\ndevices = { gpu = ['nvidia0'] }", "nvidia0 is no absolute path"),
             ("server = 'h:1'\ndevices = { gpu = ['/dev/a', ['/dev/a']] }", "comes twice"),
+            ("server = 'h:1'\ndevices = { gpu = ['/dev/a'], fpga = ['/dev/a'] }", "comes twice"),
+            ("server = 'h:1'\ndevices = { gpu = ['/dev/null'] }", "/dev/null is what every program needs"),
             ("server = 'h:1'\ndevices = { 'g u' = 2 }", "does not name devices"),
             ("server = 'h:1'\ndevices = { gpu = 70000 }", "does not name devices"),
             ("server = 'h:1'\ndevices = { 'gpu:a' = 1, 'gpu:b' = ['/dev/b'] }", "say which file"),

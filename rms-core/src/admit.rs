@@ -214,6 +214,12 @@ impl Sizes<'_> {
                 let mut nodes = BTreeMap::new();
                 for (name, n_nodes) in counts {
                     let cluster = clusters(self.state, std::slice::from_ref(name))?[0];
+                    if !self.clusters.contains(&cluster) {
+                        return Err(Refusal::Malformed(
+                            "the nodes that are asked for (-N) are of a cluster that is not among those of the job (-M): \
+                             leave one of the two out",
+                        ));
+                    }
                     if *n_nodes > 0 {
                         nodes.insert(cluster, *n_nodes);
                     }
@@ -276,9 +282,7 @@ impl Sizes<'_> {
         self.check_script(n_nodes)?;
         self.asked().check(n_nodes)?;
         for (cluster, wanted) in &request.nodes {
-            if request.nodes.len() > 1 {
-                self.check_licences_on(*cluster)?;
-            }
+            self.check_licences_on(*cluster)?;
             self.check_limit(*cluster, *wanted, n_nodes)?;
             self.check_cluster(*cluster, *wanted, n_nodes)?;
         }
@@ -296,7 +300,7 @@ impl Sizes<'_> {
         }
     }
 
-    /// What spans clusters has its licences on each of them.
+    /// It has its licences on each cluster that it is on.
     fn check_licences_on(&self, cluster: ClusterId) -> Result<(), Refusal> {
         let name = &self.state.clusters()[&cluster];
         let all = self.state.settings().licences_of(name);

@@ -106,6 +106,15 @@ impl Queue<'_> {
             spec.execution.environment = Arc::clone(environment);
         }
         executable::check(&spec.execution)?;
+        match (changes.survives_loss, &mut spec.malleable) {
+            (Some(survives), Some(malleable)) => malleable.survives_loss = Some(survives),
+            (Some(true), None) if changes.resizing.is_none() => {
+                return Err(Refusal::Malformed(
+                    "only a job that changes its size, or negotiates, goes on without a node that is lost",
+                ));
+            }
+            (Some(_), None) | (None, _) => {}
+        }
         if changes.is_of_size() {
             if entry.launcher.is_some() {
                 return Err(wrong_state(job, entry.state().word(), "its launcher says its sizes and times"));
@@ -334,9 +343,13 @@ mod tests {
         let nodes = |world: &World| spec(world).options.iter().map(Request::n_nodes).collect::<Vec<_>>();
         assert_eq!(owner(&mut world, resize(Resizing::Within(limits(1, 3)))), None);
         assert_eq!((spec(&world).malleable.clone(), nodes(&world)), (Some(limits(1, 3)), vec![3, 2, 1]));
+        let loss = |survives_loss| Changes { survives_loss, ..Changes::default() };
+        assert_eq!(owner(&mut world, loss(Some(false))), None);
+        assert_eq!(spec(&world).malleable.as_ref().and_then(|limits| limits.survives_loss), Some(false));
         assert!(spec(&world).options.iter().all(|request| request.wall == Span::from_secs(600)), "the time stays");
         assert_eq!(owner(&mut world, resize(Resizing::Within(limits(4, 9)))).as_deref(), Some("too_many_nodes"));
-        assert_eq!(spec(&world).malleable, Some(limits(1, 3)), "nothing was changed");
+        let as_said = Malleable { survives_loss: Some(false), ..limits(1, 3) };
+        assert_eq!(spec(&world).malleable, Some(as_said), "nothing was changed");
 
         let stages = |text: &str| Evolving {
             stages: text.parse().expect("a profile"),
@@ -353,6 +366,7 @@ mod tests {
         assert_eq!(owner(&mut world, resize(Resizing::ByStages(stages("1x500s,3x1h")))), None);
         assert_eq!((spec(&world).malleable.clone(), nodes(&world)), (None, vec![3]));
         assert_eq!(spec(&world).evolving, Some(stages("1x500s,3x1h")));
+        assert_eq!(owner(&mut world, loss(Some(true))).as_deref(), Some("malformed"), "it has no limits");
         assert_eq!(owner(&mut world, resize(Resizing::Never)), None);
         assert_eq!(
             (spec(&world).evolving.clone(), nodes(&world)),

@@ -37,11 +37,14 @@ pub enum Input {
     File(PathBuf),
 }
 
+/// Where nothing is read. Who cannot open it can do nothing else here.
+const NOTHING: &str = "/dev/null";
+
 impl Input {
     /// # Errors
     /// No more files.
     pub fn nothing() -> Result<Input, StreamsError> {
-        Ok(Input::Open(Rc::new(open_input(Path::new("/dev/null"))?)))
+        Ok(Input::Open(Rc::new(open_input(Path::new(NOTHING))?)))
     }
 }
 
@@ -83,7 +86,8 @@ impl StreamsError {
     pub fn is_of_node(&self) -> bool {
         match self {
             StreamsError::Act { .. } | StreamsError::Spool { .. } | StreamsError::Pipe(_) => true,
-            StreamsError::Open { .. } | StreamsError::Cwd { .. } => false,
+            StreamsError::Open { path, .. } => path == Path::new(NOTHING),
+            StreamsError::Cwd { .. } => false,
         }
     }
 }

@@ -20,6 +20,9 @@ pub struct Changes {
     /// In place of all sizes; those that name no wall time have the one that the job has.
     pub shapes: Option<Vec<Shape>>,
     pub resizing: Option<Resizing>,
+    /// Of a job that changes within limits or negotiates: does it go on without a node that is lost?
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub survives_loss: Option<bool>,
     pub n_tasks: Option<u32>,
     /// 0: the tasks share the CPUs of their node.
     pub cpus_per_task: Option<u32>,
@@ -190,6 +193,7 @@ impl fmt::Display for Changes {
             ("time", self.wall.map(|wall| wall.to_string())),
             ("sizes", self.shapes.as_ref().map(|shapes| shapes.len().to_string())),
             ("resizing", self.resizing.as_ref().map(Resizing::to_string)),
+            ("survives-loss", self.survives_loss.map(|survives| survives.to_string())),
             ("tasks", self.n_tasks.map(|n_tasks| n_tasks.to_string())),
             ("cpus-per-task", self.cpus_per_task.map(|cpus| cpus.to_string())),
             ("clusters", self.clusters.as_ref().map(|names| list(&mut names.iter()))),

@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::here::Here;
 use crate::job_options::JobOptions;
 use crate::look_up;
+use crate::malleable_options::OnNodeLoss;
 use crate::select;
 use crate::size::NodeCount;
 use crate::stamp;
@@ -61,7 +62,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 
 fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     let mut changes = Changes::default();
-    let mut flags = Vec::new();
+    let (mut flags, mut taken_back) = (Vec::new(), None);
     for word in words {
         let fail = |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", shorten(word)));
         let (key, value) = word.split_once('=').ok_or_else(|| fail(&"write KEY=VALUE, as time=+1h"))?;
@@ -108,11 +109,10 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             "clusters" if value.is_empty() => changes.clusters = Some(Vec::new()),
             "constraint" if value.is_empty() => changes.features = Some(BTreeSet::new()),
             "malleable" | "profile" if value.is_empty() => changes.resizing = Some(Resizing::Never),
-            _ if SWITCHES.contains(&key) => {
-                if yes(value).ok_or_else(|| fail(&"write yes or no"))? {
-                    flags.push(format!("--{key}"));
-                }
-            }
+            _ if SWITCHES.contains(&key) => match yes(value).ok_or_else(|| fail(&"write yes or no"))? {
+                true => flags.push(format!("--{key}")),
+                false => taken_back = Some(shorten(word)),
+            },
             _ if Labels::default().set(key, String::new()) => {
                 changes.labels.insert(key.to_owned(), value.to_owned());
             }
@@ -135,6 +135,10 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
         return Err(Failure::usage("nodes: write the most, too, as nodes=2-8"));
     }
     read_resizing(&mut changes, &options)?;
+    if let Some(word) = taken_back.filter(|_| changes.resizing.is_none()) {
+        let hint = "write 'malleable=' or 'profile=' for a job whose nodes stay, or all that it is to be instead";
+        return Err(Failure::usage(format!("{word}: {hint}")));
+    }
     if options.export.is_some() {
         let environment = submission::environment(&options, &Here::look()?).map_err(Failure::usage)?;
         changes.environment = Some(Arc::new(Environment(environment)));
@@ -173,7 +177,13 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
         return Err(Failure::usage("malleable: write the most, too, as malleable=2-8"));
     }
     let beside = options.beside(0);
-    let malleable = options.malleable.read(&beside).map_err(Failure::usage)?;
+    let mut limits = options.malleable.clone();
+    if !limits.is_some() {
+        // Of a job that has its limits already.
+        let on_loss = limits.on_node_loss.take();
+        changes.survives_loss = on_loss.map(|on_loss| on_loss == OnNodeLoss::Shrink);
+    }
+    let malleable = limits.read(&beside).map_err(Failure::usage)?;
     changes.requeue = options.malleable.may_run_again(changes.requeue).map_err(Failure::usage)?;
     let is_announced = options.profile.is_some() || options.expand.is_some() || options.compact || options.open;
     let evolving = match is_announced {
@@ -340,7 +350,23 @@ mod tests {
         assert_eq!([resizing("malleable="), resizing("profile=")], [Some(Resizing::Never), Some(Resizing::Never)]);
         let environment = changes("export=LEVEL=2").expect("it is right").environment.expect("it is given");
         assert!(environment.0.contains(&("LEVEL".to_owned(), "2".to_owned())), "{environment:?}");
-        for wrong in ["malleable=2+ workers=yes", "malleable=2-8 workers=yes profile=", "expand=2 profile="] {
+        let on_loss = |word: &str| changes(word).expect("it is right");
+        assert_eq!(
+            (on_loss("on-node-loss=shrink").survives_loss, on_loss("on-node-loss=shrink").requeue),
+            (Some(true), None)
+        );
+        assert_eq!(
+            (on_loss("on-node-loss=fail").survives_loss, on_loss("on-node-loss=fail").requeue),
+            (Some(false), Some(false))
+        );
+        assert!(changes("malleable=2-8 negotiable=yes workers=no").is_ok());
+        for wrong in [
+            "negotiable=no",
+            "workers=no",
+            "malleable=2+ workers=yes",
+            "malleable=2-8 workers=yes profile=",
+            "expand=2 profile=",
+        ] {
             assert!(changes(wrong).is_err(), "{wrong}");
         }
     }

@@ -47,7 +47,11 @@ impl<'a> Asked<'a> {
     pub(crate) fn tasks_on(&self, inventory: &Inventory) -> u32 {
         let ResourceRequest { memory_per_cpu, tasks_per_node, one_thread_a_core, .. } = self.resources;
         let cpus_per_task = self.cpus_per_task.max(1);
-        let by_cpus = cpus(inventory, *one_thread_a_core) / cpus_per_task;
+        // Tasks that share the CPUs of their node are any number.
+        let by_cpus = match self.cpus_per_task {
+            0 => u32::MAX,
+            _ => cpus(inventory, *one_thread_a_core) / cpus_per_task,
+        };
         let by_memory = match memory_per_cpu.0.saturating_mul(u64::from(cpus_per_task)) {
             0 => u32::MAX,
             of_task => u32::try_from(inventory.memory.0 / of_task).unwrap_or(u32::MAX),

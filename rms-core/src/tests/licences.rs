@@ -96,6 +96,24 @@ fn licences_that_nobody_has_are_refused_with_what_there_is() {
         job.shapes = vec![Shape { nodes: Nodes::PerCluster(nodes.into()), wall: None }];
     });
     assert!(said.contains("1 of licence matlab is needed, but cluster d has 0"), "{said}");
+    // Each cluster lacks something else.
+    world.set("licences@d", "ansys:2");
+    let said = world.refused(|job| asking(job, "matlab,ansys:2", 1));
+    assert!(said.contains("2 of licence ansys are needed, but cluster c has 1"), "{said}");
+    world.set("max_cpus@c", "1");
+    let said = world.refused(|job| {
+        asking(job, "matlab", 1);
+        job.n_tasks = Some(2);
+        job.shapes.clear();
+    });
+    assert!(said.contains("cluster c"), "{said}");
+    let said = world.refused(|job| {
+        asking(job, "matlab", 1);
+        job.clusters = vec!["d".to_owned()];
+        job.resources.licences = Devices::default();
+        job.shapes = vec![Shape { nodes: Nodes::PerCluster([("c".to_owned(), 1)].into()), wall: None }];
+    });
+    assert!(said.contains("not among those of the job (-M)"), "{said}");
     let who = Identity::new(Role::Admin, "root").expect("a plain name");
     let set = Call::Set { key: "licences".to_owned(), value: "matlab:many".to_owned() };
     assert!(matches!(world.ask_as(who, set), Err(Refusal::Setting(_))));

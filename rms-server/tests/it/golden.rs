@@ -179,7 +179,12 @@ fn examples() -> Vec<Fact> {
         Fact::ShareRunning { job, node, since: at },
         Fact::ShareEnded { job, node, exit: NodeExit::Exited { code: 3 }, usage, at: None },
         Fact::JobEnding { job, at, outcome: Outcome::Cancelled { by: by() }, requeue: false },
-        Fact::JobDone { record: Box::new(record(request(), usage)), ghost_until: at, negotiations: Vec::new(), told: None },
+        Fact::JobDone {
+            record: Box::new(record(request(), usage)),
+            ghost_until: at,
+            negotiations: Vec::new(),
+            told: None,
+        },
         Fact::GhostExpired { job },
         Fact::JobRequeued { job, at },
         Fact::TokenCreated {

@@ -143,7 +143,8 @@ fn the_history_tells_what_a_job_has_negotiated() {
     let record =
         Box::new(crate::golden::record(Request::on_one(ClusterId(1), 1, Span::from_hours(1)), Usage::default()));
     let job = record.job;
-    log.append(&[Fact::JobDone { record, ghost_until: at, negotiations: vec![told.clone()], told: None }]).expect("space");
+    log.append(&[Fact::JobDone { record, ghost_until: at, negotiations: vec![told.clone()], told: None }])
+        .expect("space");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let history = History::start(log.history()).expect("a readable journal");
     let found = runtime.block_on(history.negotiations("ann", job)).expect("an answer");

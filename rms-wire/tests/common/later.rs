@@ -164,6 +164,7 @@ fn changes() -> impl Iterator<Item = Changes> {
         wall: Some(WallChange::To(Span::from_hours(1))),
         shapes: Some(vec![Shape { nodes: Nodes::Count(4), wall: None }]),
         resizing: Some(Resizing::Never),
+        survives_loss: None,
         n_tasks: Some(8),
         cpus_per_task: Some(2),
         clusters: Some(vec!["a".to_owned()]),
