@@ -1,9 +1,9 @@
 //! Why a job is where it is, in terms of the profile that the pass saw.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::answer::{Blocker, LicenceShortage, Reason, Shortage};
-use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Time};
+use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Span, Time};
 
 use super::{Blocked, Placed, Placement, Plan, ledger, licences};
 use crate::state::job::{Job, Phase};
@@ -107,6 +107,7 @@ fn outcome_reason_by(
             let wants_neighbours = job.is_some_and(|job| job.spec.resources.contiguous);
             let licence =
                 job.and_then(|job| licences::shortage(state, plan.now, &job.spec.resources.licences, request));
+            let (of_licence, licence) = licence.unzip();
             if wants_neighbours && licence.is_none() && *at > plan.now && !nodes.is_empty() {
                 return Some(neighbours_blocked(state, plan, placed_idx, request, (nodes, *at)));
             }
@@ -116,7 +117,7 @@ fn outcome_reason_by(
                 return Some(Reason::NotPlanned { next_pass });
             };
             Some(Reason::Blocked {
-                cluster: state.clusters()[&cluster].clone(),
+                cluster: state.clusters()[&of_licence.unwrap_or(cluster)].clone(),
                 wanted,
                 capacity: capacity.max(0) as u32,
                 busy: busy.max(0) as u32,
@@ -213,6 +214,34 @@ fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cl
     Some(short)
 }
 
+/// Who runs on nodes of a cluster that is shared by cores: all, or those who have some of the resource of which too few nodes
+/// have enough for somebody who wants so many.
+fn holds_of_shared(
+    state: &State,
+    now: Time,
+    cluster: ClusterId,
+    short: Option<(&Shortage, u32)>,
+) -> impl Iterator<Item = Blocker> {
+    let has_some = |piece: &Piece| match short {
+        Some((short, wanted)) if short.with_cores < wanted => piece.slice.cores > 0,
+        Some((short, wanted)) if short.with_memory < wanted => piece.slice.memory.0 > 0,
+        Some((short, wanted)) if short.with_devices < wanted => !piece.slice.devices.is_empty(),
+        Some(_) | None => true,
+    };
+    let lines = state.shared().get(cluster).into_iter().flat_map(|shared| shared.lines());
+    let mut by_job: BTreeMap<JobId, (u32, Time)> = BTreeMap::new();
+    for hold in lines.flat_map(|(_, line)| line.holds()).filter(|hold| has_some(&hold.piece)) {
+        let (nodes, until) = by_job.entry(hold.job()).or_insert((0, now));
+        (*nodes, *until) = (*nodes + 1, hold.until.max(*until));
+    }
+    by_job.into_iter().filter_map(move |(job, (nodes, until))| {
+        let state = state.jobs().get(&job)?.state();
+        // Who should have left by now is still there.
+        let until = until.max(now + Span::from_millis(1));
+        Some(Blocker { job, state, nodes, from: now, until, is_offer: false, is_promised: false })
+    })
+}
+
 /// The agents of this cluster that are waited for after a restart of the server.
 fn agents_expected(state: &State, cluster: ClusterId) -> Option<Reason> {
     let (since, _) = state.longest_expected()?;
@@ -286,9 +315,15 @@ fn taken(
     // Of several clusters, the one that keeps it longest.
     let windows = clusters.filter(|(cluster, _)| blocked.is_none_or(|blocked| blocked.cluster == **cluster));
     let found = windows.filter_map(|(cluster, wanted)| {
-        let holds = holds(state, plan, placed_idx, *cluster);
+        let mut holds = holds(state, plan, placed_idx, *cluster);
         let capacity = i64::from(state.n_usable(*cluster));
-        let is_of_all = blocked.is_none_or(|blocked| blocked.capacity == capacity);
+        let is_shared = state.is_shared(*cluster);
+        if is_shared {
+            let short = shortage(state, plan, placed_idx, request, cluster);
+            holds.extend(holds_of_shared(state, plan.now, *cluster, short.as_ref().map(|short| (short, *wanted))));
+        }
+        // Where nodes are shared, as many may be free as are wanted, and none of them have room.
+        let is_of_all = !is_shared && blocked.is_none_or(|blocked| blocked.capacity == capacity);
         let whole = is_of_all.then(|| window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
         // Among nodes with a feature the sums over all nodes say nothing: the step of the pass does.
         let mut taken = whole.or_else(|| blocked.map(|blocked| Taken::step(blocked, plan.now)))?;

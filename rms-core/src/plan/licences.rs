@@ -85,8 +85,13 @@ impl Licences {
     }
 }
 
-/// The first licence of which too few are free now, whoever waits.
-pub(super) fn shortage(state: &State, now: Time, wanted: &Devices, request: &Request) -> Option<LicenceShortage> {
+/// The first cluster where too few of a licence are free now, whoever waits.
+pub(super) fn shortage(
+    state: &State,
+    now: Time,
+    wanted: &Devices,
+    request: &Request,
+) -> Option<(ClusterId, LicenceShortage)> {
     if wanted.is_empty() {
         return None;
     }
@@ -94,7 +99,7 @@ pub(super) fn shortage(state: &State, now: Time, wanted: &Devices, request: &Req
     request.nodes.keys().find_map(|cluster| {
         let all = state.settings().licences_of(&state.clusters()[cluster]);
         let left = licences.by_cluster.get(cluster).map(|pool| pool.at(now).left().devices).unwrap_or_default();
-        lacking(wanted, &left, all)
+        Some((*cluster, lacking(wanted, &left, all)?))
     })
 }
 

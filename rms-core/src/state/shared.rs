@@ -159,6 +159,12 @@ pub(crate) fn memory_of(memory: Mebibytes) -> i64 {
     i64::try_from(memory.0).unwrap_or(i64::MAX / 4)
 }
 
+impl Hold {
+    pub(crate) fn job(&self) -> JobId {
+        self.job
+    }
+}
+
 impl Line {
     fn new(entry: &Node, kind: usize) -> Line {
         let ghost = entry.ghost.map(|ghost| ghost.until);

@@ -1,7 +1,7 @@
 //! Jobs that share nodes: who gets what of which node when.
 
 use rms_api::answer::{JobState, Reason};
-use rms_api::call::{Nodes, Query, Shape};
+use rms_api::call::{Nodes, Query, Select, Shape};
 use rms_api::desired::{JobReport, JobStatus};
 use rms_api::{Answer, Call};
 use rms_model::{Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
@@ -161,6 +161,29 @@ fn a_job_that_stays_too_long_is_expected_to_leave_after_others() {
         let waits = world.asks(Ask { cores, ..PLAIN });
         assert_eq!(world.line(waits).estimate.map(|at| at.since(world.now)), Some(Span::from_secs(secs)), "{cores}");
     }
+}
+
+/// One has all cores, one memory that somebody wants, and one the GPUs.
+#[test]
+fn who_is_in_the_way_on_shared_nodes_is_named_by_what_is_short() {
+    let mut world = shared(&[(8, 2), (8, 0)]);
+    let ask = Ask { nodes: 1, cores: 1, wall_millis: 60_000, ..Ask::default() };
+    let gpus = world.asks(Ask { gpus: 2, ..ask });
+    let memory = world.asks(Ask { memory: 7500, ..ask });
+    let other = world.asks(Ask { memory: 7500, ..ask });
+    let by = |world: &mut World, wanted: Ask| {
+        let job = world.asks(Ask { wall_millis: 10_000, ..wanted });
+        let query = Query::Explain(Select::Ids(vec![job]));
+        let Answer::Detail { jobs, .. } = world.ask(Call::Query(query)) else { panic!("no details") };
+        let Some(Reason::Blocked { by, .. }) = &jobs[0].line.reason else { panic!("{:?}", jobs[0].line) };
+        let by = by.iter().map(|blocker| blocker.job).collect::<Vec<_>>();
+        world.ask(Call::Cancel { select: Select::Ids(vec![job]) });
+        by
+    };
+    assert_eq!(by(&mut world, Ask { gpus: 1, ..ask }), [gpus]);
+    assert_eq!(by(&mut world, Ask { memory: 7000, ..ask }), [memory, other]);
+    assert_eq!(by(&mut world, Ask { cores: 8, ..ask }), [gpus, memory, other]);
+    assert_eq!(by(&mut world, Ask { exclusive: true, ..ask }), [gpus, memory, other]);
 }
 
 #[test]
