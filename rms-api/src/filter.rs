@@ -27,7 +27,7 @@ pub struct JobFilter {
     /// Submitted at or after.
     #[serde(default)]
     pub since: Option<Time>,
-    /// In place of the order in which they would start, which is left for those that are equal.
+    /// In place of the order of the queue, behind those that run; it is left for those that are equal.
     #[serde(default)]
     pub sort: Vec<(JobColumn, Way)>,
     /// At most so many; 0 for all.

@@ -61,8 +61,8 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             nodes(*wanted)
         ),
         Reason::TooFewNodes { cluster, wanted, usable, total, licence: None, contiguous: false } => format!(
-            "it needs {} of cluster {cluster}, and only {usable} of its {total} can be used now; 'rms nodes' shows \
-             which are missing",
+            "it needs {} of cluster {cluster}, and only {usable} of its {total} can be used now and have what it asks \
+             for; 'rms nodes' shows the others",
             nodes(*wanted)
         ),
         Reason::Behind { policy, job, until } => format!(
@@ -93,8 +93,8 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             };
             let unusable = match total.saturating_sub(*capacity) {
                 0 => String::new(),
-                1 => " (1 more cannot be used now: 'rms nodes' tells why)".to_owned(),
-                unusable => format!(" ({unusable} more cannot be used now: 'rms nodes' tells why)"),
+                1 => " (1 more cannot be used now, or lacks what it asks for: 'rms nodes')".to_owned(),
+                unusable => format!(" ({unusable} more cannot be used now, or lack what it asks for: 'rms nodes')"),
             };
             format!(
                 "it needs {} of cluster {cluster}, but from {from} until {} {free}{unusable}{}",

@@ -5,7 +5,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use rms_api::answer::Answer;
+use rms_api::answer::{Answer, Reason};
 use rms_api::call::{Select, Submission};
 use rms_api::refusal::{Refusal, Refused};
 use rms_model::{Identity, JobId, Role, Time};
@@ -67,6 +67,16 @@ impl Queue<'_> {
     }
 
     fn would_start(&mut self, now: Time, spec: &rms_model::JobSpec) -> Answer {
+        let state = self.jobs.state();
+        let is_before = |job: &JobId| state.jobs()[job].spec.priority >= spec.priority;
+        let n_before = || state.demands().filter(|(job, _)| is_before(job)).count() as u32;
+        if let Some((depth, n_before)) = state.depth().map(|depth| (depth, n_before()))
+            && n_before >= depth
+        {
+            // Nobody plans it before others have started.
+            let reason = Some(Reason::BeyondDepth { depth, position: n_before + 1 });
+            return Answer::WouldStart { request: spec.options[0].clone(), at: None, reason };
+        }
         let placed = plan::plan_with(self.jobs.state(), now, spec);
         let plan = self.jobs.context.estimates(now);
         let reason = match &placed {

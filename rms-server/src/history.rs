@@ -26,7 +26,7 @@ use crate::open_error::OpenError;
 
 pub use self::prune::Retention;
 pub use self::table::Row;
-pub use self::table::{copy, for_each};
+pub use self::table::{check, copy, for_each, salvage};
 pub use self::writer::{Cause, Failure, HistoryWriter};
 
 /// One page of an answer: pages are read one by one, as fast as the asker takes them.

@@ -178,8 +178,10 @@ fn recover_journal(dir: &DataDir, yes: bool) -> anyhow::Result<()> {
     if let Some((first, last)) = history {
         println!("the history lacks jobs that ended between facts {first} and {last}");
     }
-    if yes {
-        println!("what was cut off is in {}/damaged.*; start the server now", dir.journal().display());
+    if yes && problems.is_empty() {
+        println!("start the server now");
+    } else if yes {
+        println!("what was damaged is in {}/damaged.*; start the server now", dir.journal().display());
     } else {
         println!("to go on without the rest: rms-server recover --dir {} --yes", dir.root().display());
     }

@@ -1,4 +1,4 @@
-//! `rms queue`: lists the jobs that wait or run, in the order in which they would start.
+//! `rms queue`: lists the jobs that run, and those that wait in the order of the queue.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -38,7 +38,8 @@ Examples:
   rms queue -w                   anew each second, until Ctrl-C
   rms queue --watch=10s          each 10 seconds
   rms queue --json | jq '.jobs[] | select(.state == \"waiting\") | .job'
-Without --sort, jobs stand in the order in which they would start.
+Without --sort, those that run stand first, then the queue in its order;
+--sort start is the order in which they would start.
 Times: -1h (ago), 08:00, yesterday, 2026-11-20, 2026-11-20T08:00 (local time)")]
 pub struct Args {
     /// Ask again and redraw the list, each second if no other span is given, until Ctrl-C

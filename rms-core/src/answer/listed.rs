@@ -44,7 +44,7 @@ impl Answers<'_> {
         Ok(found.into_iter().skip(n_skipped).take(n_wanted).map(place).collect())
     }
 
-    /// Jobs in the order in which they would start, among which are all that a filter can select: no more are looked at
+    /// Jobs that run, then the queue, then those that are not eligible, among which are all that a filter can select: no more are looked at
     /// than must be.
     fn candidates(&self, filter: &JobFilter) -> Box<dyn Iterator<Item = (JobId, &Job, Option<usize>)> + '_> {
         let state = self.state();

@@ -1,9 +1,9 @@
 //! What is told of the queue agrees, whichever way it is asked.
 
 use rms_api::answer::{Answer, Reason};
-use rms_api::call::Select;
+use rms_api::call::{Select, Submission};
 use rms_api::{Call, Query};
-use rms_model::{Profile, Span};
+use rms_model::{Identity, Profile, Role, Span};
 
 use super::World;
 
@@ -24,6 +24,16 @@ fn each_job_beyond_the_depth_is_told_its_own_place() {
     };
     let reasons: Vec<_> = details.into_iter().map(|detail| detail.line.reason).collect();
     assert_eq!(reasons[2..], [place(2), place(3)]);
+    let mut would_start = |priority| {
+        let who = Identity::new(Role::Admin, "root").expect("a plain name");
+        let submission = Submission { test_only: true, priority, ..world.submission() };
+        match world.ask_as(who, Call::Submit(Box::new(submission))).expect("it is possible") {
+            Answer::WouldStart { at, reason, .. } => (at.is_some(), reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(would_start(0), (false, place(4)));
+    assert!(would_start(1).0, "it would be the first of the queue");
 }
 
 /// What the started one holds for its minute, and the first of the queue after it; not what is behind the second.

@@ -220,6 +220,46 @@ pub fn for_each(journal: &Path, mut look: impl FnMut(JobRecord)) -> Result<(), O
     })
 }
 
+/// Whether the file and every record in it are whole.
+///
+/// # Errors
+/// No history there, a foreign one or a damaged one.
+pub fn check(journal: &Path) -> Result<(), OpenError> {
+    let path = path_of(journal);
+    let found = quick_check(&open_reader(&path)?).map_err(|source| OpenError::from_sqlite(&path, source))?;
+    match found {
+        Some(problem) => Err(OpenError::Damaged { path, problem }),
+        None => for_each(journal, drop),
+    }
+}
+
+/// Takes over from a damaged file what can be read of it.
+///
+/// # Errors
+/// The history of the journal cannot be written.
+pub fn salvage(damaged: &Path, journal: &Path) -> Result<(), OpenError> {
+    let path = path_of(journal);
+    let Ok(old) = open_reader(damaged) else { return Ok(()) };
+    let mut new = open_writer(&path)?;
+    let mut take = || {
+        let transaction = new.transaction()?;
+        let mut statement = old.prepare("SELECT job, record, digest FROM history")?;
+        let mut rows = statement.query([])?;
+        // Behind a page that cannot be read nothing can be found.
+        while let Ok(Some(row)) = rows.next() {
+            if let Ok(record) = record(row) {
+                let negotiations = negotiations(&old, record.job).unwrap_or_default();
+                insert(&transaction, &Row { record, negotiations })?;
+            }
+        }
+        Ok(transaction.commit()?)
+    };
+    take().map_err(|error: HistoryError| match error {
+        HistoryError::Sqlite(source) => OpenError::from_sqlite(&path, source),
+        other => OpenError::Damaged { path: path.clone(), problem: rms_model::error::chain(&other) },
+    })
+}
+
 /// Copies the history of a journal to another directory, as it is at one instant.
 ///
 /// # Errors

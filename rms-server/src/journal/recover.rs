@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::replay::{Files, read};
 use super::segment::{self, Segment};
 use crate::dir::{copy_durably, sync_dir};
-use crate::history::HistoryWriter;
+use crate::history::{self, HistoryWriter};
 use crate::open_error::OpenError;
 use rms_model::error::chain;
 
@@ -37,7 +37,8 @@ pub enum RecoverError {
 }
 
 /// Finds out what would be lost, and, if it `is_wanted`, goes on without: what is damaged is kept beside the journal under
-/// names that begin with `damaged.`. The server must not run.
+/// names that begin with `damaged.`, and of a damaged history every record that can be read is taken over. The server must
+/// not run.
 ///
 /// # Errors
 /// Nothing whole is left to go on from (a damaged snapshot, a first file that is missing), or the directory cannot be
@@ -49,9 +50,10 @@ pub fn recover(dir: &Path, is_wanted: bool) -> Result<Loss, RecoverError> {
     };
     let read = read(&files, &mut |_, _| {}, restore)?;
     read.restored?;
-    let (history, history_problem) = match HistoryWriter::start(dir) {
+    let (history, history_problem) = match history::check(dir).and_then(|()| HistoryWriter::start(dir)) {
         Ok(writer) => (Some(writer), None),
-        Err(error @ OpenError::Damaged { .. }) => (None, Some(chain(&error))),
+        // An empty file is nobody's.
+        Err(error @ (OpenError::Damaged { .. } | OpenError::Foreign { .. })) => (None, Some(chain(&error))),
         Err(error) => return Err(error.into()),
     };
     let written_seq = history.as_ref().map_or(0, HistoryWriter::last_seq);
@@ -70,6 +72,7 @@ pub fn recover(dir: &Path, is_wanted: bool) -> Result<Loss, RecoverError> {
         None => {
             set_history_aside(dir)?;
             HistoryWriter::create(dir)?;
+            history::salvage(&dir.join("damaged.history.db"), dir)?;
             HistoryWriter::start(dir)?
         }
     };

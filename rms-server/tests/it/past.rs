@@ -1,10 +1,11 @@
 //! A journal is read as the past of a cluster while its server still writes it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rms_core::{Config, Fact, Rms, State};
 use rms_model::{ClusterId, Inventory, JobId, JobRecord, Labels, NodeId, NodeLink, Owner, Request, Run, Span, Time};
-use rms_server::journal::{FactLog, Past, SnapshotPolicy, backup};
+use rms_server::journal::{FactLog, Past, SnapshotPolicy, backup, recover};
 
 use crate::golden::spec;
 use crate::story::copy_files;
@@ -89,6 +90,52 @@ fn a_backup_of_a_running_journal_is_whole() {
     backup(&path, &later).expect("a whole copy");
     assert_eq!(Past::read(&later).expect("a copy").records, Past::read(&path).expect("a journal").records);
     assert_eq!(Past::read(&later).expect("a copy").records.len(), 1);
+}
+
+/// The log has forgotten how these jobs ended.
+#[test]
+fn of_a_damaged_history_all_is_kept_that_can_be_read() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal");
+    let mut log = FactLog::create(&path, SnapshotPolicy { facts: 2, bytes: u64::MAX }).expect("a new journal");
+    let mut facts = facts();
+    let (Fact::JobSubmitted { spec, .. }, Some(Fact::JobDone { record, ghost_until, negotiations, told })) =
+        (facts[3].clone(), facts.last().cloned())
+    else {
+        panic!("{facts:?}");
+    };
+    let job = JobId(2);
+    let record = Box::new(JobRecord { job, started: None, nodes: Vec::new(), ..*record });
+    facts.push(Fact::JobSubmitted { job, at: at(33), spec, held: false });
+    facts.push(Fact::JobDone { record, ghost_until, negotiations, told });
+    log.append(&facts).expect("space");
+    let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
+        Rms::restore(Config::default(), snapshot, facts)
+    };
+    let order = log.due_compaction().expect("more than two facts");
+    log.adopt(&order.run(restore, Rms::state).expect("a snapshot"));
+    drop(log);
+    let known = |path: &Path| {
+        Past::read(path).map(|past| past.records.into_iter().map(|record| record.job.0).collect::<Vec<_>>())
+    };
+    assert_eq!(known(&path).expect("a whole journal"), [1, 2]);
+
+    let damage = |how: &str| {
+        let conn = rusqlite::Connection::open(path.join("history.db")).expect("it is there");
+        conn.execute(how, []).expect("one record");
+    };
+    damage("UPDATE history SET record = zeroblob(40) WHERE job = 1");
+    let found = recover(&path, false).expect("the log is whole");
+    assert!(found.problems[0].contains("the record of job 1 is damaged"), "{found:?}");
+    assert!(known(&path).is_err(), "asking changes nothing");
+    recover(&path, true).expect("the log is whole");
+    assert_eq!(known(&path).expect("a whole journal"), [2]);
+    assert!(path.join("damaged.history.db").exists());
+
+    std::fs::write(path.join("history.db"), "").expect("writable");
+    let found = recover(&path, true).expect("the log is whole");
+    assert!(found.problems[0].contains("history.db is not a journal of this program"), "{found:?}");
+    assert!(known(&path).expect("a whole journal").is_empty());
 }
 
 /// Who wants to know of certificates does not read through years of jobs.
