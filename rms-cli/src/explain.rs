@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(
             reason(&blocked, &[], now),
             "it needs 4 nodes of cluster a, but from now until 00:10:00 UTC only 1 of 4 is free (2 more cannot be used \
-             now: 'rms nodes' tells why): job 3 holds 2 until 00:10:00, 1 is kept free as a ghost of job 4 until \
+             now, or lack what it asks for: 'rms nodes'): job 3 holds 2 until 00:10:00, 1 is kept free as a ghost of job 4 until \
              00:00:30, job 5 is planned before it on 3 from 00:00:30 until 00:10:00, 1 is kept for what is negotiated \
              with job 6"
         );

@@ -19,8 +19,8 @@ use crate::state::node::Node;
 pub(crate) struct Room {
     pub(crate) cores: i64,
     pub(crate) memory: i64,
-    /// None on most nodes, and passes have many rooms.
-    devices: Option<Box<BTreeMap<String, i64>>>,
+    /// By name, none on most nodes; passes have many rooms.
+    devices: Box<[(String, i64)]>,
     /// How many have something of it.
     n_holders: u32,
 }
@@ -91,8 +91,7 @@ pub(crate) struct SharedCluster {
 
 impl Room {
     pub(crate) fn of(slice: &Slice) -> Room {
-        let counts = || slice.devices.iter().map(|(name, count)| (name.to_owned(), i64::from(count))).collect();
-        let devices = (!slice.devices.is_empty()).then(|| Box::new(counts()));
+        let devices = slice.devices.iter().map(|(name, count)| (name.to_owned(), i64::from(count))).collect();
         Room { cores: slice.cores.into(), memory: memory_of(slice.memory), devices, n_holders: 0 }
     }
 
@@ -100,12 +99,8 @@ impl Room {
     pub(crate) fn take(&mut self, piece: &Piece, sign: i64) {
         self.cores -= sign * i64::from(piece.slice.cores);
         self.memory -= sign * memory_of(piece.slice.memory);
-        if let Some(devices) = &mut self.devices {
-            for (name, count) in piece.slice.devices.iter() {
-                if let Some(left) = devices.get_mut(name) {
-                    *left -= sign * i64::from(count);
-                }
-            }
+        for (name, left) in &mut self.devices {
+            *left -= sign * i64::from(piece.slice.devices.count(name));
         }
         self.n_holders = self.n_holders.saturating_add_signed(sign as i32);
     }
@@ -124,7 +119,7 @@ impl Room {
     }
 
     fn n_devices(&self, name: &str) -> i64 {
-        self.devices.as_ref().and_then(|devices| devices.get(name)).copied().unwrap_or(0)
+        self.devices.iter().find(|(known, _)| known == name).map_or(0, |(_, left)| *left)
     }
 
     fn has_devices(&self, wanted: &Devices) -> bool {
@@ -135,7 +130,7 @@ impl Room {
     pub(crate) fn cap(&mut self, other: &Room) {
         self.cores = self.cores.min(other.cores);
         self.memory = self.memory.min(other.memory);
-        for (name, left) in self.devices.iter_mut().flat_map(|devices| devices.iter_mut()) {
+        for (name, left) in &mut self.devices {
             *left = other.n_devices(name).min(*left);
         }
     }
@@ -148,8 +143,7 @@ impl Room {
     /// What is left of it.
     pub(crate) fn left(&self) -> Slice {
         let count = |count: i64| u32::try_from(count).unwrap_or(0);
-        let devices = self.devices.iter().flat_map(|devices| devices.iter());
-        let devices: Devices = devices.map(|(name, left)| (name.clone(), count(*left))).collect();
+        let devices: Devices = self.devices.iter().map(|(name, left)| (name.clone(), count(*left))).collect();
         Slice { cores: count(self.cores), memory: Mebibytes(u64::try_from(self.memory).unwrap_or(0)), devices }
     }
 }
