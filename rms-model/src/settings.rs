@@ -246,6 +246,8 @@ impl Default for Settings {
 pub enum SettingError {
     #[error("there is no setting '{0}'; the settings are {list}", list = KEYS.join(", "))]
     Unknown(String),
+    #[error("{setting} has one value for all clusters and users: write it without '@{name}'")]
+    NotOwn { setting: &'static str, name: String },
     #[error(transparent)]
     Span(#[from] ParseSpanError),
     #[error("'{value}' is not a value of {key}: {expected}")]
@@ -410,7 +412,12 @@ impl Settings {
 }
 
 fn row(key: &str) -> Result<&'static Row, SettingError> {
-    TABLE.iter().find(|row| row.key == key).ok_or_else(|| SettingError::Unknown(key.to_owned()))
+    let (setting, name) = key.split_once('@').map_or((key, None), |(setting, name)| (setting, Some(name)));
+    match (TABLE.iter().find(|row| row.key == setting), name) {
+        (Some(row), None) => Ok(row),
+        (Some(row), Some(name)) => Err(SettingError::NotOwn { setting: row.key, name: name.to_owned() }),
+        (None, _) => Err(SettingError::Unknown(key.to_owned())),
+    }
 }
 
 /// The setting and the name in `setting@name`.

@@ -140,7 +140,10 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
         // Pointed at where one of the two is written.
         let key = match &error {
             SettingError::Contradiction { key, other, .. } => [*key, *other],
-            SettingError::Unknown(_) | SettingError::Span(_) | SettingError::Value { .. } => ["", ""],
+            SettingError::Unknown(_)
+            | SettingError::NotOwn { .. }
+            | SettingError::Span(_)
+            | SettingError::Value { .. } => ["", ""],
         };
         let span = key.into_iter().filter_map(|key| text.settings.get(key)).map(Spanned::span).next_back();
         return Err(wrong(span.unwrap_or(0..0), error.to_string()));

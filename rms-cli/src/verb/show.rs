@@ -6,6 +6,7 @@ use launcher_sdk::Client;
 use rms_api::answer::{CoresLine, JobDetail, LoanLine};
 use rms_api::call::Select;
 use rms_api::masks::MasksOf;
+use rms_model::job::Constraint;
 use rms_model::{Grant, JobId, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Span, Time, Work, hostlist};
 use serde_json::{Value, json};
 
@@ -168,6 +169,9 @@ impl ShowAnswer {
         if !asked.is_empty() {
             fields.add("of its nodes", asked);
         }
+        if !spec.clusters.is_empty() {
+            fields.add("clusters", spec.clusters.join(", "));
+        }
         fields.add("wall time", line.request.wall.to_string());
         if spec.options.len() > 1 {
             let option = |request: &rms_model::Request| format!("{} x {}", self.clusters.nodes(request), request.wall);
@@ -175,6 +179,12 @@ impl ShowAnswer {
         }
         fields.add("priority", line.priority.to_string());
         fields.add("submitted", time(Some(line.submitted)));
+        if spec.begin.is_some() {
+            fields.add("not before", time(spec.begin));
+        }
+        if let Some(requeue) = spec.requeue {
+            fields.add("requeue", if requeue { "yes" } else { "no" });
+        }
         match line.started {
             Some(_) => fields.add("started", time(line.started)),
             None => fields.add("starts about", time(line.estimate)),
@@ -267,8 +277,13 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         cores_per_package,
         contiguous,
     } = &spec.resources;
-    let memory = spec.constraint.memory;
+    let Constraint { features, memory, cpus: _, devices: _, cores: _, sockets, speed_milli, scratch } =
+        &spec.constraint;
     let parts = [
+        (!features.is_empty()).then(|| features.iter().map(String::as_str).collect::<Vec<_>>().join("&")),
+        (*sockets > 0).then(|| format!("at least {sockets} sockets")),
+        (*speed_milli > 0).then(|| format!("at least the speed {}", f64::from(*speed_milli) / 1000.0)),
+        (scratch.0 > 0).then(|| format!("{scratch} of scratch space")),
         (memory.0 > 0).then(|| format!("{memory} on each")),
         (memory_per_cpu.0 > 0).then(|| format!("{memory_per_cpu} for each CPU")),
         (!devices.is_empty()).then(|| format!("{devices} on each")),

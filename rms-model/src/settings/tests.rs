@@ -74,7 +74,8 @@ fn every_setting_that_may_be_someones_own_is_taken_back_by_the_same_word() {
         assert_eq!(settings, Settings::default(), "{key}");
     }
     assert_eq!(Settings::subject_of("policy@a"), None);
-    assert!(Settings::default().get("policy@a").is_err());
+    let refused = Settings::default().get("policy@a").expect_err("there is one for all").to_string();
+    assert_eq!(refused, "policy has one value for all clusters and users: write it without '@a'");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::resources::Mebibytes;
 use crate::sharing::{MaxSlowdown, Ratio, RuntimeModel};
 use crate::time::{ParseSpanError, Span};
 
-/// How the values of some settings are printed and read.
+/// How the values of some settings are printed and read. What was read once is read for ever: journals have it.
 pub(super) struct Form<T: 'static> {
     pub(super) print: fn(&T) -> String,
     pub(super) read: fn(&str) -> Result<T, Wrong>,
