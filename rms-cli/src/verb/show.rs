@@ -281,7 +281,7 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         &spec.constraint;
     let parts = [
         (!features.is_empty()).then(|| features.iter().map(String::as_str).collect::<Vec<_>>().join("&")),
-        (*sockets > 0).then(|| format!("at least {sockets} sockets")),
+        (*sockets > 0).then(|| format!("at least {sockets} socket{}", if *sockets == 1 { "" } else { "s" })),
         (*speed_milli > 0).then(|| format!("at least the speed {}", f64::from(*speed_milli) / 1000.0)),
         (scratch.0 > 0).then(|| format!("{scratch} of scratch space")),
         (memory.0 > 0).then(|| format!("{memory} on each")),
