@@ -37,6 +37,22 @@ fn sizes(world: &World, job: JobId) -> Vec<u32> {
     world.rms.state().jobs()[&job].spec.options.iter().map(Request::n_nodes).collect()
 }
 
+/// Tasks with CPUs of their own need nodes for them; those that share CPUs (`-O`) are any number on one, unless it is said
+/// how many may be on each.
+#[test]
+fn tasks_that_share_cpus_fit_on_one_node() {
+    let mut world = world();
+    let mut fewest = |cpus_per_task, tasks_per_node| {
+        let job = world.submit_with(|submission| {
+            submission.n_tasks = Some(30);
+            submission.cpus_per_task = cpus_per_task;
+            submission.resources.tasks_per_node = tasks_per_node;
+        });
+        sizes(&world, job).into_iter().min()
+    };
+    assert_eq!([fewest(1, 0), fewest(0, 0), fewest(0, 10)], [Some(2), Some(1), Some(3)]);
+}
+
 #[test]
 fn what_no_node_has_is_refused_with_what_would_be_possible() {
     let mut world = world();
