@@ -163,6 +163,20 @@ fn a_job_that_stays_too_long_is_expected_to_leave_after_others() {
     }
 }
 
+/// The search for the third begins where the second, who wants less, has found room.
+#[test]
+fn who_waits_behind_others_is_told_how_many_nodes_have_room_now() {
+    let mut world = shared(&[(8, 0); 4]);
+    let runs = Ask { nodes: 4, cores: 6, wall_millis: 60_000, ..Ask::default() };
+    world.asks(runs);
+    for (nodes, cores, wall_millis) in [(1, 4, 10_000), (1, 4, 20_000), (2, 5, 20_000)] {
+        let waits = world.asks(Ask { nodes, cores, wall_millis, ..runs });
+        let reason = world.line(waits).reason;
+        let Some(Reason::Blocked { busy, capacity, .. }) = reason else { panic!("{reason:?}") };
+        assert_eq!((busy, capacity), (4, 4), "{cores} cores");
+    }
+}
+
 /// One has all cores, one memory that somebody wants, and one the GPUs.
 #[test]
 fn who_is_in_the_way_on_shared_nodes_is_named_by_what_is_short() {
