@@ -245,3 +245,18 @@ fn block(file: File) -> io::Result<OwnedFd> {
     fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
     Ok(OwnedFd::from(file))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_even_read_nothing_is_on_a_node_at_fault() {
+        let missing = |path: &str| StreamsError::Open {
+            path: PathBuf::from(path),
+            what: "input",
+            source: io::Error::from(io::ErrorKind::PermissionDenied),
+        };
+        assert!(missing("/dev/null").is_of_node() && !missing("/home/ann/in").is_of_node());
+    }
+}

@@ -92,8 +92,8 @@ impl Sharing {
     }
 
     /// It may run until `end` now, which is so much later or earlier than before. What it has lost by sharing stays in its
-    /// limit; who is to end earlier does what it gets done until then. Journals before the time with all CPUs was what
-    /// changes say it.
+    /// limit; who is to end earlier does what it gets done until then. Only older journals have such changes of a job that
+    /// shares: now its limit follows from the time with all CPUs.
     pub(super) fn change_wall(&mut self, at: Time, asked: u64, (before, wall): (Span, Span), end: Time) {
         let more = wall.as_millis() - before.as_millis();
         self.requested = if more >= 0 {
