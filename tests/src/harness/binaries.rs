@@ -65,6 +65,13 @@ fn cargo_build(dir: &std::path::Path, what: &[&str]) {
     let target = dir.parent().expect("a profile's directory is below the target directory");
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet"]).args(what);
+    // What cargo tells tests of their crate would be news to build scripts, which would build all again that hangs on them.
+    let of_this_crate = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_"];
+    for (name, _) in std::env::vars_os() {
+        if of_this_crate.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            build.env_remove(name);
+        }
+    }
     build.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR"));
     if dir.file_name().is_some_and(|name| name == "release") {
         build.arg("--release");
