@@ -324,6 +324,34 @@ fn limits_of_memory_follow_what_is_negotiated_and_others_have_the_rest() {
 }
 
 /// Has the agent start anew with these lines in its configuration.
+/// Removes what a job has left in shared memory, whatever becomes of the test.
+struct LeftOver(PathBuf);
+
+impl Drop for LeftOver {
+    fn drop(&mut self) {
+        let _was_never_there = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn what_a_job_leaves_in_shared_memory_is_not_taken_from_the_next_one() {
+    if !has_v1("memory") {
+        return;
+    }
+    let deployment = deployment(&["--topology", "core:1"]);
+    let name = deployment.path().file_name().expect("a name").to_string_lossy().into_owned();
+    let file = LeftOver(Path::new("/dev/shm").join(name));
+    let leave = format!("head -c 64M /dev/zero > {}", file.0.display());
+    let job = deployment.submit(&["-t", "10m", "--wrap", &leave]);
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed");
+    assert_eq!(fs::metadata(&file.0).map(|left| left.len()).ok(), Some(64 << 20));
+    // Each supervisor that there is serves one of them.
+    for _ in 0..4 {
+        let next = deployment.submit(&["-t", "10m", "--mem", "40M", "--wrap", "head -c 20M /dev/zero | tail -c 1"]);
+        assert_eq!(deployment.wait_for_end(next)["outcome"]["word"], "completed");
+    }
+}
+
 fn configure(deployment: &mut Deployment, base: &str, lines: &str) {
     deployment.kill_agent("a1");
     fs::write(deployment.agent_dir("a1").join("agent.toml"), format!("{base}\n{lines}\n")).expect("written");

@@ -23,6 +23,8 @@ pub use probe::{Keeping, Parent, ProbeError, Wanted, WantedError, probe};
 
 /// What a supervisor needs for itself at most.
 const OWN_MIB: u64 = 4;
+/// So many bytes of what one job left may count for the next.
+const MOST_LEFT_OVER: u64 = 4 << 20;
 
 /// How this node keeps track of process trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,9 +194,24 @@ impl Cgroup {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Can this cgroup count for another job? The peak of memory in v2 stays for ever.
+    /// Can another job have this cgroup? The peak of memory in v2 stays for ever, and what a job leaves in shared memory
+    /// counts as long as it is there: it would be taken from what the next one may have.
     pub fn can_start_over(&self) -> bool {
-        self.kind != Kind::V2
+        match self.kind {
+            Kind::V2 => false,
+            Kind::V1 => self.left_over() < MOST_LEFT_OVER,
+            Kind::None => true,
+        }
+    }
+
+    /// Bytes of shared memory that stay after all processes have ended, in v1. The long list of what is in use is read only
+    /// if enough of anything is.
+    fn left_over(&self) -> u64 {
+        let read = |name: &str| fs::read_to_string(self.memory.as_ref()?.join(name)).ok();
+        let in_use = read("memory.usage_in_bytes").and_then(|text| text.trim().parse().ok()).unwrap_or(0_u64);
+        let stat = if in_use < 2 * MOST_LEFT_OVER { None } else { read("memory.stat") };
+        let shared = stat.as_ref().and_then(|stat| stat.lines().find_map(|line| line.strip_prefix("shmem ")));
+        shared.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
     }
 
     /// Opens its counters.
@@ -248,6 +265,20 @@ mod tests {
         assert_eq!(parent.names().into_iter().collect::<Vec<_>>(), ["seat"]);
         fs::remove_file(busy).expect("it is there");
         assert!(cgroup.remove().is_ok() && parent.names().is_empty());
+    }
+
+    #[test]
+    fn a_cgroup_of_v1_in_which_shared_memory_is_left_serves_no_other_job() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let can_start_over = |in_use: u64, shared: u64| {
+            fs::write(dir.path().join("memory.usage_in_bytes"), (in_use << 20).to_string()).expect("ours");
+            let stat = format!("cache {}\nshmem {}\n", in_use << 20, shared << 20);
+            fs::write(dir.path().join("memory.stat"), stat).expect("ours");
+            memory_of(Kind::V1, dir.path()).can_start_over()
+        };
+        assert!(can_start_over(3, 0) && can_start_over(900, 1) && can_start_over(900, 3));
+        assert!(!can_start_over(900, 4) && !can_start_over(9, 8));
+        assert!(Cgroup::none().can_start_over());
     }
 
     #[test]
