@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rms_model::{Identity, Role};
-use rms_wire::{Credentials, JoinError, LinkError, TokenText};
+use rms_wire::{Credentials, JoinError, Joiner, LinkError, TokenText};
 use thiserror::Error;
 
 use crate::dir::{CONFIG_FILE, ClientConfig, DirError, is_there};
@@ -54,7 +54,9 @@ pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identi
         Some(_) | None => None,
     };
     let address = rms_wire::link::resolve(token.address()).await?;
-    let joined = rms_wire::join_in(dir, address, token, None, old.as_ref().map(Credentials::serial)).await?;
+    let replaces = old.as_ref().map(Credentials::serial);
+    let joiner = Joiner { is_agent: Some(false), replaces, ..Joiner::default() };
+    let joined = rms_wire::join_in(dir, address, token, joiner).await?;
     let identity = joined.credentials.identity().clone();
     match identity.role {
         Role::User | Role::Admin => {}

@@ -75,11 +75,7 @@ fn command(command: Command) -> anyhow::Result<()> {
             tracing_subscriber::registry().with(lines).with(filter).init();
             run::run(config)
         }
-        Command::Join { token, dir, name } => {
-            let node = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-            let short = node.as_deref().map(|node| node.split('.').next().unwrap_or(node).to_owned());
-            run::join(&token, &dir, name.or(short).as_deref())
-        }
+        Command::Join { token, dir, name } => run::join(&token, &dir, name.as_deref()),
         Command::CheckConfig { config, flags } => {
             flags.into_config(config.as_deref())?.check_here()?;
             let checked = config.map_or("what is set".to_owned(), |file| file.display().to_string());

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{Identity, Role};
-use rms_wire::{Credentials, Endpoint, Revoked, Serve, TokenText};
+use rms_wire::{Credentials, Endpoint, Joiner, Revoked, Serve, TokenText};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -274,13 +274,16 @@ fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
 /// # Errors
 /// The token does not hold, or the directory cannot be written.
 pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result<()> {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let host = host.as_deref().and_then(|name| name.split('.').next());
+    let joiner = Joiner { is_agent: Some(true), name, host, replaces: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before the token is spent.
     Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
     let credentials = credentials_dir(dir);
     let (address, joined) = runtime.block_on(async {
         let address = rms_wire::link::resolve(token.address()).await?;
-        anyhow::Ok((address, rms_wire::join_in(&credentials, address, token, name, None).await?))
+        anyhow::Ok((address, rms_wire::join_in(&credentials, address, token, joiner).await?))
     })?;
     let identity = joined.credentials.identity();
     ensure!(

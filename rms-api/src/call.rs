@@ -72,7 +72,11 @@ pub enum Call {
     Join {
         token_id: String,
         digest: [u8; 32],
+        /// The name that an agent wants; without one, and if the token has none, that of its `host`.
         name: Option<String>,
+        host: Option<String>,
+        /// Whether an agent joins, or somebody else; older ones do not say.
+        is_agent: Option<bool>,
         csr: Vec<u8>,
         /// SHA-256 of the public key that signed `csr`.
         key: [u8; 32],

@@ -143,6 +143,10 @@ pub enum Refusal {
     TokenInvalid,
     #[error("the token is for {expected}, not for {asked}")]
     TokenForAnother { expected: String, asked: String },
+    #[error("the token is for {0}, and an agent wants to join: use it with 'rms join'")]
+    TokenOfPerson(String),
+    #[error("the token is for {0}: use it with 'node-agent join', on the node")]
+    TokenOfAgent(String),
     #[error("a token lives from 1 second to 30 days, not {0}")]
     TokenTtl(Span),
     #[error(
@@ -282,7 +286,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::Setting(_) => "bad_setting",
         Refusal::NoSuchToken(_) => "no_such_token",
         Refusal::TokenInvalid => "token_invalid",
-        Refusal::TokenForAnother { .. } => "token_for_another",
+        Refusal::TokenForAnother { .. } | Refusal::TokenOfPerson(_) | Refusal::TokenOfAgent(_) => "token_for_another",
         Refusal::TokenTtl(_) => "token_ttl",
         Refusal::TooManyCertificates { .. } => "too_many_certificates",
         Refusal::NoSuchCertificate => "no_such_certificate",

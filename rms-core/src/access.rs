@@ -27,6 +27,16 @@ pub(crate) struct Access<'a> {
     pub(crate) jobs: Jobs<'a>,
 }
 
+/// Who redeems a token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joiner<'a> {
+    /// Unknown of older ones.
+    pub(crate) is_agent: Option<bool>,
+    /// The name that an agent wants.
+    pub(crate) name: Option<&'a str>,
+    pub(crate) host: Option<&'a str>,
+}
+
 impl Access<'_> {
     pub(crate) fn create_token(
         &mut self,
@@ -93,9 +103,8 @@ impl Access<'_> {
         &mut self,
         now: Time,
         step: &mut Step,
-        token_id: &str,
-        digest: &[u8; 32],
-        name: Option<&str>,
+        (token_id, digest): (&str, &[u8; 32]),
+        Joiner { is_agent, name, host }: Joiner<'_>,
         (redeemed, replaces): (Redeemed, Option<&str>),
     ) -> Result<(Issued, Option<String>), Refusal> {
         let token = self.jobs.state().tokens.get(token_id).ok_or(Refusal::TokenInvalid)?;
@@ -118,9 +127,16 @@ impl Access<'_> {
             (TokenIdentity::Named(identity), Some(name)) => {
                 return Err(Refusal::TokenForAnother { expected: identity.to_string(), asked: name.to_owned() });
             }
-            (TokenIdentity::AnyAgent, Some(name)) => Identity::new(Role::Agent, name)?,
-            (TokenIdentity::AnyAgent, None) => return Err(Refusal::Malformed("an agent's name is needed (--name)")),
+            (TokenIdentity::AnyAgent, _) => {
+                let name = name.or(host).ok_or(Refusal::Malformed("an agent's name is needed (--name)"))?;
+                Identity::new(Role::Agent, name)?
+            }
         };
+        match (is_agent, identity.role == Role::Agent) {
+            (Some(true), false) => return Err(Refusal::TokenOfPerson(identity.to_string())),
+            (Some(false), true) => return Err(Refusal::TokenOfAgent(identity.to_string())),
+            (Some(_) | None, _) => {}
+        }
         let cluster = token.cluster.clone();
         match given {
             Some(issued) if issued.identity == identity => return Ok((issued.clone(), cluster)),

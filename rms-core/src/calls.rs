@@ -5,6 +5,7 @@ use rms_api::call::Call;
 use rms_model::token::Redeemed;
 use rms_model::{Identity, NodeAdmin, Time};
 
+use crate::access::Joiner;
 use crate::audit;
 use crate::effect::Effect;
 use crate::event::Ticket;
@@ -68,16 +69,10 @@ impl Rms {
                 Err(refusal) => Err(refusal),
             },
             // These two are answered with a certificate, unless they are refused.
-            Call::Join { token_id, digest, name, csr, key, serial, replaces } => {
+            Call::Join { token_id, digest, name, host, is_agent, csr, key, serial, replaces } => {
                 let redeemed = Redeemed { key, serial };
-                match self.access().join(
-                    now,
-                    step,
-                    &token_id,
-                    &digest,
-                    name.as_deref(),
-                    (redeemed, replaces.as_deref()),
-                ) {
+                let who = Joiner { is_agent, name: name.as_deref(), host: host.as_deref() };
+                match self.access().join(now, step, (&token_id, &digest), who, (redeemed, replaces.as_deref())) {
                     Ok((issued, cluster)) => {
                         step.order(Effect::Sign { ticket, issued, csr, cluster });
                         return;

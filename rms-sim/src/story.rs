@@ -202,6 +202,8 @@ impl World {
             token_id: token_id.to_owned(),
             digest,
             name: name.map(str::to_owned),
+            host: None,
+            is_agent: None,
             csr: Vec::new(),
             key,
             serial: format!("{:x}", self.facts().len()),

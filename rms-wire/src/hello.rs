@@ -49,6 +49,12 @@ pub struct JoinRequest {
     pub secret: Vec<u8>,
     /// The name that an agent wants, if its token names none.
     pub name: Option<String>,
+    /// What the machine of an agent calls itself: its name if neither its token nor it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether it is an agent that joins, or somebody else: a token for the other is refused, and not spent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_agent: Option<bool>,
     /// A certificate signing request in DER; only its key counts.
     #[serde(with = "serde_bytes")]
     pub csr: Vec<u8>,

@@ -20,6 +20,19 @@ pub struct Joined {
     pub cluster: Option<String>,
 }
 
+/// Who joins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Joiner<'a> {
+    /// An agent, or somebody else; a token for the other is refused, and not spent.
+    pub is_agent: Option<bool>,
+    /// The name that an agent wants, if its token names none.
+    pub name: Option<&'a str>,
+    /// What its machine calls itself: its name if neither its token nor it names one.
+    pub host: Option<&'a str>,
+    /// The certificate whose place the new one takes, by its serial: it is revoked once somebody comes with the new one.
+    pub replaces: Option<&'a str>,
+}
+
 /// Why a token gave no certificate.
 #[derive(Debug, Error)]
 pub enum JoinError {
@@ -42,12 +55,11 @@ pub enum JoinError {
 /// # Errors
 /// A server that cannot be reached or is not the token's, a token that does not hold, an unusable answer.
 pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) -> Result<Joined, JoinError> {
-    redeem(address, token, name, None, NewKey::generate()?).await
+    redeem(address, token, Joiner { name, ..Joiner::default() }, NewKey::generate()?).await
 }
 
 /// As [`join`], with a key that `dir` keeps until [`end_join`]: an answer that is lost can be asked for again, since
-/// the server gives the certificate to the same key until the token expires. The certificate that the new one `replaces`,
-/// by its serial, is revoked once somebody comes with the new one.
+/// the server gives the certificate to the same key until the token expires.
 ///
 /// # Errors
 /// As [`join`], and a directory that cannot be written.
@@ -55,10 +67,9 @@ pub async fn join_in(
     dir: &Path,
     address: SocketAddr,
     token: &TokenText,
-    name: Option<&str>,
-    replaces: Option<&str>,
+    joiner: Joiner<'_>,
 ) -> Result<Joined, JoinError> {
-    redeem(address, token, name, replaces, NewKey::kept(dir)?).await
+    redeem(address, token, joiner, NewKey::kept(dir)?).await
 }
 
 /// What a join into `dir` gave has been written down: its key need not be kept for another attempt.
@@ -72,8 +83,7 @@ pub fn end_join(dir: &Path) -> Result<(), CredentialsError> {
 async fn redeem(
     address: SocketAddr,
     token: &TokenText,
-    name: Option<&str>,
-    replaces: Option<&str>,
+    Joiner { is_agent, name, host, replaces }: Joiner<'_>,
     key: NewKey,
 ) -> Result<Joined, JoinError> {
     let of_link = |source| JoinError::Link { address, source };
@@ -82,6 +92,8 @@ async fn redeem(
         token_id: token.id().to_owned(),
         secret: token.secret().to_vec(),
         name: name.map(str::to_owned),
+        host: host.map(str::to_owned),
+        is_agent,
         csr: key.csr_der().to_vec(),
         replaces: replaces.map(str::to_owned),
     };

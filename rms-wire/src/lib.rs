@@ -27,7 +27,7 @@ pub mod token;
 pub use answer::AnswerPart;
 pub use follow::{Chunk, FollowOrder, Followed, Input, Missing, Offset, Spooled, Stream};
 pub use hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
-pub use join::{JoinError, Joined, come_with, end_join, join, join_in};
+pub use join::{JoinError, Joined, Joiner, come_with, end_join, join, join_in};
 pub use launcher::{LauncherSays, LauncherTold};
 pub use link::{
     Accepted, Backoff, ByteCount, Channel, End, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve,

@@ -34,7 +34,17 @@ fn every_call_arrives_as_it_was_made() {
 fn a_join_is_no_call() {
     let (token_id, serial) = ("abcd".to_owned(), "5e".to_owned());
     let (digest, key) = ([0; 32], [1; 32]);
-    let join = Call::Join { token_id, digest, name: None, csr: Vec::new(), key, serial, replaces: None };
+    let join = Call::Join {
+        token_id,
+        digest,
+        name: None,
+        host: None,
+        is_agent: None,
+        csr: Vec::new(),
+        key,
+        serial,
+        replaces: None,
+    };
     encode(&ClientRequest::Call(join)).expect_err("who joins has no certificate to call with");
 }
 

@@ -14,8 +14,13 @@ impl Alone {
 
     /// A token for ann, good for an hour.
     fn with_token() -> Alone {
+        Alone::with_token_for(TokenIdentity::Named(user("ann")))
+    }
+
+    fn with_token_for(identity: TokenIdentity) -> Alone {
         let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
-        alone.access().create_token(NOW, &mut step, &admin(), order(user("ann"))).expect("an admin may");
+        let order = TokenOrder { identity, ..order(user("ann")) };
+        alone.access().create_token(NOW, &mut step, &admin(), order).expect("an admin may");
         drop(outcome(step));
         alone
     }
@@ -24,11 +29,23 @@ impl Alone {
     fn redeem(&mut self, at: Time, key: u8, serial: &str, digest: &[u8; 32]) -> Result<String, Refusal> {
         let mut step = Step::default();
         let redeemed = (Redeemed { key: [key; 32], serial: serial.to_owned() }, None);
-        let joined = self.access().join(at, &mut step, "t1", digest, None, redeemed);
+        let joined = self.access().join(at, &mut step, ("t1", digest), UNKNOWN, redeemed);
         drop(outcome(step));
         joined.map(|(issued, _)| issued.serial)
     }
+
+    /// Redeems it as this one: the name that he gets.
+    fn redeem_as(&mut self, joiner: Joiner<'_>) -> Result<String, Refusal> {
+        let mut step = Step::default();
+        let redeemed = (Redeemed { key: [1; 32], serial: "a1".to_owned() }, None);
+        let joined = self.access().join(NOW, &mut step, ("t1", &DIGEST), joiner, redeemed);
+        drop(outcome(step));
+        joined.map(|(issued, _)| issued.identity.to_string())
+    }
 }
+
+/// Of an older version, and without a name.
+const UNKNOWN: Joiner<'_> = Joiner { is_agent: None, name: None, host: None };
 
 fn order(identity: Identity) -> TokenOrder {
     let identity = TokenIdentity::Named(identity);
@@ -59,6 +76,37 @@ fn a_token_is_spent_by_one_key_which_gets_the_same_certificate_again() {
     assert_eq!(alone.redeem(NOW, 1, "a2", &DIGEST).expect("its answer was lost"), "a1");
     assert!(alone.redeem(NOW, 2, "a3", &DIGEST).is_err(), "another key");
     assert_eq!(alone.state().certificates.len(), 1);
+}
+
+#[test]
+fn a_token_for_another_kind_of_peer_is_refused_and_not_spent() {
+    let (an_agent, a_person) = (Some(true), Some(false));
+    let mut alone = Alone::with_token();
+    let refused =
+        alone.redeem_as(Joiner { is_agent: an_agent, name: Some("ann"), host: None }).expect_err("it is ann's");
+    assert!(refused.to_string().contains("'rms join'"), "{refused}");
+    assert_eq!(alone.redeem_as(Joiner { is_agent: a_person, ..UNKNOWN }).expect("it is open"), "user/ann");
+
+    let mut alone = Alone::with_token_for(TokenIdentity::AnyAgent);
+    let refused = alone.redeem_as(Joiner { is_agent: a_person, name: Some("n1"), host: None }).expect_err("for agents");
+    assert!(refused.to_string().contains("'node-agent join'"), "{refused}");
+    assert_eq!(
+        alone.redeem_as(Joiner { is_agent: an_agent, ..UNKNOWN }).expect_err("no name").to_string(),
+        "an agent's name is needed (--name)"
+    );
+    let host = Some("h1");
+    assert_eq!(alone.redeem_as(Joiner { is_agent: an_agent, name: None, host }).expect("open"), "agent/h1");
+}
+
+#[test]
+fn an_agent_has_the_name_that_its_token_or_else_its_admin_or_else_its_machine_says() {
+    let host = Some("vm");
+    let named = Identity::new(Role::Agent, "h1").expect("a plain name");
+    let mut alone = Alone::with_token_for(TokenIdentity::Named(named));
+    assert!(alone.redeem_as(Joiner { is_agent: None, name: Some("h2"), host }).is_err());
+    assert_eq!(alone.redeem_as(Joiner { is_agent: None, name: None, host }).expect("open"), "agent/h1");
+    let mut alone = Alone::with_token_for(TokenIdentity::AnyAgent);
+    assert_eq!(alone.redeem_as(Joiner { is_agent: None, name: Some("h2"), host }).expect("open"), "agent/h2");
 }
 
 #[test]

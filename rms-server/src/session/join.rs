@@ -39,6 +39,8 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
         token_id: request.token_id.clone(),
         digest: digest(&request.secret),
         name: request.name.clone(),
+        host: request.host.clone(),
+        is_agent: request.is_agent,
         csr: request.csr.clone(),
         key,
         serial: draw_serial(),

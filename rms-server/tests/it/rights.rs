@@ -9,7 +9,7 @@ use rms_api::desired::JobStatus;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, JobId, Role, Run, Time};
 use rms_wire::tls::Credentials;
-use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Followed, join, join_in};
+use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Followed, Joiner, join, join_in};
 
 use crate::deployment::{Client, FakeAgent, Server, report, tell};
 use crate::node::Node;
@@ -48,12 +48,12 @@ fn a_join_whose_answer_was_lost_is_repeated_with_the_same_key_and_no_other() {
         let token = server.admin().await.token(agent, Some("a"), server.address).await;
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
-        let lost = join_in(&ours, server.address, &token, None, None).await.expect("a new token");
+        let lost = join_in(&ours, server.address, &token, Joiner::default()).await.expect("a new token");
         server.kill();
         server.restart();
-        let error = join_in(&theirs, server.address, &token, None, None).await.expect_err("another key");
+        let error = join_in(&theirs, server.address, &token, Joiner::default()).await.expect_err("another key");
         assert!(error.to_string().contains("the token is not valid"), "{error}");
-        let again = join_in(&ours, server.address, &token, None, None).await.expect("the same key");
+        let again = join_in(&ours, server.address, &token, Joiner::default()).await.expect("the same key");
         assert_eq!(again.credentials.serial(), lost.credentials.serial());
         assert_eq!(again.credentials.chain_pem(), lost.credentials.chain_pem(), "it is the same certificate");
         assert_eq!(again.cluster.as_deref(), Some("a"));
@@ -372,7 +372,8 @@ fn a_users_certificate_is_good_until_its_successor_is_used() {
         let elsewhere = join(server.address, &token().await, None).await.expect("a new token").credentials;
         let token = token().await;
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let again = join_in(dir.path(), server.address, &token, None, Some(first.serial()));
+        let again =
+            join_in(dir.path(), server.address, &token, Joiner { replaces: Some(first.serial()), ..Joiner::default() });
         let again = again.await.expect("a new token").credentials;
         let before = Client::connect(&first, server.address).await;
         before.speak().await;

@@ -80,6 +80,8 @@ fn greetings() -> Vec<Sample> {
         token_id: text("abcd"),
         secret: vec![1; 16],
         name: Some(text("n1")),
+        host: None,
+        is_agent: None,
         csr: vec![0x30, 0x82],
         replaces: Some(text("5e")),
     };
