@@ -5,11 +5,13 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use rms_api::audit::AuditEntry;
 use rms_core::Fact;
 use rms_model::identity::NameError;
 use rms_model::token::Issued;
-use rms_model::{Identity, Role, Span};
-use rms_wire::tls::{Authority, AuthorityError, CredentialsError};
+use rms_model::{Identity, Role, Span, Time};
+use rms_wire::tls::{Authority, AuthorityError, Credentials, CredentialsError};
+use serde::de::IgnoredAny;
 use thiserror::Error;
 
 use crate::authority::{OwnCertificateError, issue, server_identity};
@@ -76,16 +78,39 @@ pub fn init(deployment: &Deployment) -> Result<(), InitError> {
     write_client_address(dir, reached, None)?;
     // The journal comes last: where it is, everything else is.
     let mut log = FactLog::create(&dir.journal(), SnapshotPolicy::default())?;
-    let issued = Issued {
-        serial: credentials.serial().to_owned(),
-        identity: admin,
-        issued: now,
-        expires: credentials.expires(),
-        revoked: None,
-        replaces: Vec::new(),
-    };
+    let issued = certificate(&credentials, admin, now);
     log.append(&[Fact::CertificateIssued { issued }])?;
     Ok(())
+}
+
+/// Certifies an admin while the server is stopped: where every admin's certificate has expired, nobody can make a token for
+/// one. Whoever may read the key of the authority may do so. The client directory of the first admin is his from now on.
+///
+/// # Errors
+/// See [`InitError`]; a server that runs has the directory locked.
+pub fn certify_admin(dir: &DataDir, admin: &str, life: Span) -> Result<(), InitError> {
+    let admin = Identity::new(Role::Admin, admin)?;
+    let _lock = DirLock::acquire(dir)?;
+    let now = Clock::start().now();
+    let ignore = |_: Option<IgnoredAny>, facts: &mut dyn Iterator<Item = Fact>| facts.for_each(drop);
+    let (mut log, ()) = FactLog::open(&dir.journal(), SnapshotPolicy::default(), ignore)?;
+    let credentials = issue(&Authority::load(&dir.authority())?, &admin, now, life)?;
+    let entry = AuditEntry {
+        at: now,
+        by: "rms-server admin".to_owned(),
+        subject: admin.to_string(),
+        old: String::new(),
+        new: String::new(),
+        action: "certify".to_owned(),
+    };
+    let issued = certificate(&credentials, admin, now);
+    log.append(&[Fact::CertificateIssued { issued }, Fact::Audited { entry }])?;
+    Ok(credentials.save(&dir.admin())?)
+}
+
+fn certificate(credentials: &Credentials, identity: Identity, issued: Time) -> Issued {
+    let (serial, expires) = (credentials.serial().to_owned(), credentials.expires());
+    Issued { serial, identity, issued, expires, revoked: None, replaces: Vec::new() }
 }
 
 /// Tells the admin's client where the server is; done again whenever the server has another port or local socket.

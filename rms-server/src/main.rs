@@ -11,7 +11,7 @@ use rms_server::allocator;
 use rms_server::clock::Clock;
 use rms_server::config::{self, ConfigError, DEFAULTS, ServerConfig};
 use rms_server::dir::{DataDir, DirLock};
-use rms_server::init::{Deployment, init};
+use rms_server::init::{Deployment, certify_admin, init};
 use rms_server::journal::{Loss, backup, recover};
 use rms_server::reach::reached;
 use rms_server::rotation;
@@ -94,6 +94,17 @@ enum Verb {
         #[arg(long)]
         anyway: bool,
     },
+    /// Certify an administrator while the server is stopped, if no administrator's certificate is good any more
+    Admin {
+        /// The login name of the administrator
+        name: String,
+        /// The data directory
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// The configuration of the server; rms-server.toml in the data directory, if absent
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
     /// Check a configuration file, and say what is wrong in it and where.
     CheckConfig {
         /// The file.
@@ -125,6 +136,7 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
             serve(&DataDir::new(&dir), config.as_deref(), listen)
         }
         Verb::Ca { step, dir, anyway } => authority(&DataDir::new(&dir), step, anyway),
+        Verb::Admin { name, dir, config } => certify(&DataDir::new(&dir), &name, config.as_deref()),
         Verb::CheckConfig { file } => {
             config::load(&file)?;
             println!("{} is right", file.display());
@@ -160,6 +172,13 @@ fn make(
     println!("others reach it at {reached} (advertise in the configuration says otherwise)");
     println!("run it with: rms-server run --dir {}", dir.root().display());
     println!("{admin} is its admin: rms --dir {}", dir.admin().display());
+    Ok(())
+}
+
+fn certify(dir: &DataDir, admin: &str, config: Option<&Path>) -> anyhow::Result<()> {
+    let config = read_config(dir, config)?;
+    certify_admin(dir, admin, config.certificate_life)?;
+    println!("{admin} is an admin: rms --dir {}; start the server now", dir.admin().display());
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use rms_model::{Identity, JobId, Role, Run, Time};
 use rms_wire::tls::Credentials;
 use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Followed, Joiner, join, join_in};
 
-use crate::deployment::{Client, FakeAgent, Server, report, tell};
+use crate::deployment::{Client, FakeAgent, Server, command, report, tell};
 use crate::node::Node;
 
 fn refused(result: Result<Answer, CallError>) -> String {
@@ -225,6 +225,40 @@ fn certificates_are_renewed_over_the_link_that_they_made() {
         let renewed = key.into_credentials(&chain, &ca).expect("credentials");
         assert_eq!(renewed.identity().to_string(), "user/ann");
         Client::connect(&renewed, server.address).await.speak().await;
+    });
+}
+
+#[test]
+fn an_admin_is_certified_while_the_server_is_stopped_and_everything_else_stays() {
+    tell(async {
+        let mut server = Server::start();
+        let ada = Identity { role: Role::User, name: "ada".to_owned() };
+        let token = server.admin().await.token(TokenIdentity::Named(ada), None, server.address).await;
+        let certify = |dir: &std::path::Path| command(&["admin", "bob", "--dir"]).arg(dir).output().expect("a process");
+        let refused = certify(&server.path());
+        assert!(!refused.status.success(), "the server runs");
+        let first = Credentials::load(&server.path().join("admin")).expect("the admin");
+        // As if it had expired.
+        server
+            .admin()
+            .await
+            .call(&Call::RevokeCertificate { which: CertificateSelect::Serial(first.serial().to_owned()), jobs: None })
+            .await
+            .ok();
+        server.kill();
+        std::fs::remove_dir_all(server.path().join("admin")).expect("it is there");
+
+        let certified = certify(&server.path());
+        assert!(certified.status.success(), "{}", String::from_utf8_lossy(&certified.stderr));
+        server.restart();
+        let bob = server.admin().await;
+        assert!(matches!(bob.call(&Call::RevokeToken { id: token.id().to_owned() }).await, Ok(Answer::Done)));
+        assert!(Client::try_connect(&first, server.address).await.is_err(), "what was revoked stays so");
+        let issued = Credentials::load(&server.path().join("admin")).expect("the admin");
+        assert_eq!(issued.identity().to_string(), "admin/bob");
+        server.kill();
+        server.restart();
+        server.admin().await;
     });
 }
 
