@@ -98,7 +98,13 @@ impl Queue<'_> {
     ) -> Result<Answer, Refusal> {
         let mut done = Vec::new();
         let mut refused = Vec::new();
-        for job in rights::selected(self.jobs.state(), who, select)? {
+        let mut selected = rights::selected(self.jobs.state(), who, select)?;
+        if matches!(select, Select::All | Select::User(_)) {
+            // Of who is done nothing is left to be changed, and nobody has named it.
+            let jobs = self.jobs.state().jobs();
+            selected.retain(|job| jobs.get(job).is_none_or(|entry| !matches!(entry.phase, Phase::Ghost(_))));
+        }
+        for job in selected {
             let outcome = rights::may_touch(self.jobs.state(), who, job).and_then(|()| act(self, job));
             match outcome {
                 Ok(()) => done.push(job),

@@ -105,7 +105,13 @@ impl Queue<'_> {
         if let Some(environment) = &changes.environment {
             spec.execution.environment = Arc::clone(environment);
         }
-        executable::check(&spec.execution)?;
+        match spec.execution.work {
+            Work::Nodes if changes.is_of_execution() => {
+                return Err(wrong_state(job, entry.state().word(), "its launcher says what is started, and where"));
+            }
+            Work::Nodes => {}
+            Work::Script { .. } | Work::Tasks { .. } => executable::check(&spec.execution)?,
+        }
         match (changes.survives_loss, &mut spec.malleable) {
             (Some(survives), Some(malleable)) => malleable.survives_loss = Some(survives),
             (Some(true), None) if changes.resizing.is_none() => {

@@ -172,6 +172,12 @@ impl Changes {
         let is_of_nodes = clusters.is_some() || features.is_some() || memory.is_some() || !resources.is_nothing();
         wall.is_some() || shapes.is_some() || resizing.is_some() || is_of_tasks || is_of_nodes
     }
+
+    /// Is it about how the processes are started?
+    pub fn is_of_execution(&self) -> bool {
+        let Changes { cwd, input, output, error, environment, .. } = self;
+        cwd.is_some() || input.is_some() || output.is_some() || error.is_some() || environment.is_some()
+    }
 }
 
 /// As a word and numbers: `never`, `2..8`, `2x500s,8x1h`.

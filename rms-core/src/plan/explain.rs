@@ -29,9 +29,9 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: Place, next_
         Phase::RequestSent | Phase::Waiting => {
             let placed = place.placed_idx.and_then(|idx| Some((idx, &plan.placements.get(idx)?.outcome)));
             match (placed, place.queue_idx, launcher_away(state, entry)) {
-                (Some((_, Placed::Now { .. })), _, Some(away)) => Some(away),
-                (Some((placed_idx, outcome)), _, _) => outcome_reason(state, plan, placed_idx, outcome, next_pass),
-                (None, queue_idx, _) => Some(match (state.depth(), queue_idx) {
+                (_, _, Some(away)) => Some(away),
+                (Some((placed_idx, outcome)), _, None) => outcome_reason(state, plan, placed_idx, outcome, next_pass),
+                (None, queue_idx, None) => Some(match (state.depth(), queue_idx) {
                     (Some(depth), Some(queue_idx)) if queue_idx >= depth as usize => {
                         Reason::BeyondDepth { depth, position: queue_idx as u32 + 1 }
                     }
@@ -52,14 +52,14 @@ pub(crate) fn short_reason(
     placed_idx: usize,
     outcome: &Placed,
 ) -> Option<Reason> {
-    if let (Placed::Now { .. }, Some(away)) = (outcome, launcher_away(state, entry)) {
+    if let Some(away) = launcher_away(state, entry) {
         return Some(away);
     }
     let taken = |at, request: &Request, blocked: Option<&Blocked>| taken_shortly(state, plan.now, at, request, blocked);
     outcome_reason_by(state, plan, placed_idx, outcome, plan.now, taken)
 }
 
-/// It could start, but nobody is there to be told.
+/// Nobody is there to be told of its start; it ends if that does not change.
 fn launcher_away(state: &State, entry: &Job) -> Option<Reason> {
     let since = entry.unheard_since()?;
     Some(Reason::LauncherAway { since, until: Some(since + state.settings().launcher_grace) })

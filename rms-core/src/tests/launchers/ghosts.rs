@@ -1,5 +1,8 @@
 //! Ghosts that are kept only while a launcher waits that could use their nodes.
 
+use rms_api::answer::Answer;
+use rms_api::call::Select;
+
 use super::*;
 
 fn fair(rule: &str) -> Launchers {
@@ -31,6 +34,26 @@ fn a_ghost_that_nobody_wants_is_none_and_one_that_a_launcher_waits_for_stays() {
             assert_eq!(n_free(&launchers, A) == 0, waits, "the one that waited has started");
         }
     }
+}
+
+#[test]
+fn who_cancels_all_of_his_jobs_names_no_ghost() {
+    let mut launchers = fair("always");
+    let ends = launchers.waiting(on_a(2, 100));
+    launchers.accept(ends, 1);
+    let waits = launchers.waiting(on_a(4, 50));
+    launchers.finish(ends, 1, 0);
+    let mut cancel = |select: Select| {
+        let who = Identity::new(Role::User, "ann").expect("a plain name");
+        let effects = launchers.event(Event::Called { ticket: Ticket(1), who, call: Call::Cancel { select } });
+        let answer = effects.into_iter().find_map(|effect| match effect {
+            Effect::Answer { answer: Ok(Answer::Jobs { done, refused }), .. } => Some((done, refused.len())),
+            _ => None,
+        });
+        answer.expect("a list of jobs")
+    };
+    assert_eq!(cancel(Select::All), (vec![waits], 0));
+    assert_eq!(cancel(Select::Ids(vec![ends])), (Vec::new(), 1), "who names it hears why not");
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! A launcher that does not keep to the rules is refused or ended, and nobody else notices.
 
+use rms_api::answer::Answer;
+use rms_api::call::Select;
+use rms_api::call::update::Changes;
+
 use super::*;
 use crate::rate::{MOST_CALLS, MOST_EXCEEDED};
 
@@ -213,4 +217,29 @@ fn who_may_bring_in_nothing_a_second_brings_in_nothing() {
         launchers.after(100);
         launchers.world.restart(1);
     }
+}
+
+#[test]
+fn users_change_what_is_theirs_of_an_application_that_waits_and_its_launcher_the_rest() {
+    let mut launchers = Launchers::new();
+    launchers.waiting(on_a(4, 100));
+    let job = launchers.waiting(on_a(2, 60));
+    let mut update = |changes: Changes| {
+        let who = Identity::new(Role::User, "ann").expect("a plain name");
+        let call = Call::Update { select: Select::Ids(vec![job]), changes: Box::new(changes) };
+        let effects = launchers.event(Event::Called { ticket: Ticket(1), who, call });
+        let answer = effects.into_iter().find_map(|effect| match effect {
+            Effect::Answer { answer: Ok(Answer::Jobs { refused, .. }), .. } => Some(refused),
+            _ => None,
+        });
+        answer.expect("a list of jobs").first().map(|(_, why)| why.message.clone())
+    };
+    let labels = BTreeMap::from([("name".to_owned(), "x".to_owned())]);
+    assert_eq!(update(Changes { labels, priority: Some(-2), ..Changes::default() }), None);
+    let refused = update(Changes { cwd: Some("/tmp".to_owned()), ..Changes::default() }).expect("no business of ann's");
+    assert!(refused.contains("its launcher says what is started"), "{refused}");
+    let refused = update(Changes { n_tasks: Some(1), ..Changes::default() }).expect("nor is that");
+    assert!(refused.contains("its launcher says its sizes"), "{refused}");
+    let spec = &launchers.world.rms.state().jobs()[&job].spec;
+    assert_eq!((spec.labels.name.as_str(), spec.priority), ("x", -2));
 }

@@ -1,5 +1,7 @@
 //! Launchers that say nothing, or are gone: what they hold is given back in time.
 
+use rms_api::answer::Reason;
+
 use super::*;
 
 #[test]
@@ -129,13 +131,17 @@ fn who_cannot_be_told_is_not_started_and_keeps_its_place_for_its_grace() {
         launchers.accept(holder, 1);
         let (absent, behind) = (launchers.waiting(on_a(4, 50)), launchers.waiting(on_a(3, 50)));
         launchers.event(Event::LauncherGone { job: absent });
+        let is_said = |launchers: &mut Launchers| {
+            let reason = launchers.world.line(absent).reason;
+            assert!(matches!(reason, Some(Reason::LauncherAway { until: Some(_), .. })), "{policy}: {reason:?}");
+        };
+        launchers.after(1);
+        is_said(&mut launchers);
         launchers.finish(holder, 1, 0);
-        launchers.after(30);
+        launchers.after(29);
         assert_eq!(launchers.state(absent), Some(JobState::Waiting), "{policy}");
         assert_eq!(launchers.state(behind), Some(JobState::Waiting), "{policy}: it does not overtake");
-        let reason = launchers.world.line(absent).reason;
-        let is_said = matches!(&reason, Some(rms_api::answer::Reason::LauncherAway { until: Some(_), .. }));
-        assert!(is_said, "{policy}: {reason:?}");
+        is_said(&mut launchers);
         launchers.ann(LauncherCall::Attach { job: absent }).expect("in time");
         launchers.after(1);
         assert_eq!(launchers.grant(absent).tag, Tag(1), "{policy}: it is told now");
