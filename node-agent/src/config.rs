@@ -410,12 +410,12 @@ impl Written {
     /// # Errors
     /// What is wrong, and what would be right.
     pub fn check(self) -> Result<Config, ConfigError> {
-        let server = self.server.ok_or(ConfigError::NoServer)?;
-        let has_port = server
-            .rsplit_once(':')
-            .is_some_and(|(node, port)| !node.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-        if !has_port {
-            return Err(ConfigError::Server(server));
+        let has_port = |server: &&String| {
+            let parts = server.rsplit_once(':');
+            parts.is_some_and(|(node, port)| !node.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
+        };
+        if let Some(server) = self.server.as_ref().filter(|server| !has_port(server)) {
+            return Err(ConfigError::Server(server.clone()));
         }
         if let Some(name) = &self.name {
             check_name(name).map_err(ConfigError::Name)?;
@@ -447,7 +447,7 @@ impl Written {
             Some(text) => text.parse().map_err(|_| ConfigError::Listen(text))?,
             None => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         };
-        if listen.port() != 0 && server == listen.to_string() {
+        if listen.port() != 0 && self.server.as_ref().is_some_and(|server| *server == listen.to_string()) {
             return Err(ConfigError::ServersPort { listen });
         }
         let advertise = self.advertise.map(|text| match text.parse::<IpAddr>() {
@@ -472,10 +472,12 @@ impl Written {
             return Err(ConfigError::Patience(patience_ms));
         }
         let declared = self.topology.as_deref().map(Declared::parse).transpose()?;
+        let cgroup = self.cgroup.map_or(Ok(Wanted::Auto), |kind| kind.parse())?;
         let memory = self.memory_mib.map(Mebibytes);
         let scratch = Mebibytes(self.scratch_mib.unwrap_or(0));
         Ok(Config {
-            server,
+            // It may come from a flag or a join, so all that can be wrong in the file is said before.
+            server: self.server.ok_or(ConfigError::NoServer)?,
             dir: self.dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DIR)),
             name: self.name,
             cluster,
@@ -483,7 +485,7 @@ impl Written {
             devices,
             listen,
             advertise,
-            cgroup: self.cgroup.map_or(Ok(Wanted::Auto), |kind| kind.parse())?,
+            cgroup,
             cgroup_parent,
             n_warm: n_warm as usize,
             spool_quota_mib: self.spool_quota_mib,
@@ -540,6 +542,9 @@ mod tests {
     fn each_mistake_is_named_with_what_is_right() {
         for (toml, problem) in [
             ("", "no server is given"),
+            ("speed = -1.0", "0.001 to 1000"),
+            ("cgroup = 'v9'", "auto, v1, v2 or none"),
+            ("must_enforce = ['cpu']", "cpus, memory"),
             ("server = 'head'", "write host:port"),
             ("server = 'h:1'\nserve = 1", "unknown field `serve`"),
             ("server = 'h:1'\ntopology = 'pack:0 core:1'", "'pack:0' needs a count"),

@@ -38,7 +38,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
         Reason::LauncherAway { since, until } => {
             let until = until.map_or(String::new(), |until| format!("; it ends as lost {}", ahead(until, now)));
             format!(
-                "its nodes are free, but its launcher, which has to be told of the start, has not been connected since {}; \
+                "its launcher, which has to be told of the start, has not been connected since {}; \
                  it keeps its place in the queue{until}",
                 stamp::clock(*since, now)
             )

@@ -148,6 +148,8 @@ pub enum ParseSpanError {
     Nonsense(String),
     #[error("'{0}' has no unit: write {0}s, {0}m or {0}h")]
     NoUnit(String),
+    #[error("'{0}' minutes are longer than any time can be: write less")]
+    TooLong(String),
 }
 
 /// Accepts `1h30m`, `90s`, `250ms`, `1.5h`, `MM:SS`, `HH:MM:SS` and `D-HH[:MM[:SS]]`. A number without a unit is refused
@@ -177,8 +179,13 @@ impl FromStr for Span {
 /// # Errors
 /// As every duration.
 pub fn parse_wall(text: &str) -> Result<Span, ParseSpanError> {
-    let mins = digits(text).and_then(|mins| mins.checked_mul(60_000));
-    mins.map_or_else(|| text.parse(), |millis| Ok(Span(millis)))
+    let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let millis = digits(text).and_then(|mins| mins.checked_mul(60_000));
+    match millis {
+        Some(millis) => Ok(Span(millis)),
+        None if is_bare => Err(ParseSpanError::TooLong(text.chars().take(80).collect())),
+        None => text.parse(),
+    }
 }
 
 fn parse_clock(text: &str) -> Option<i64> {
@@ -269,6 +276,8 @@ mod tests {
         assert_eq!(parse_wall("30"), Ok(Span::from_mins(30)));
         assert_eq!(parse_wall("30s"), Ok(Span::from_secs(30)));
         assert_eq!(parse_wall("01:30"), Ok(Span::from_secs(90)));
+        let too_long = "9999999999999999999";
+        assert_eq!(parse_wall(too_long), Err(ParseSpanError::TooLong(too_long.to_owned())));
         for text in ["", "0.5", "x", "9999999999999999999"] {
             assert!(parse_wall(text).is_err(), "{text}");
         }

@@ -181,7 +181,7 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
 }
 
 const MIB: u64 = 1024 * 1024;
-const MIN_LIFE: Span = Span::from_secs(10);
+const MIN_LIFE: Span = Span::from_hours(1);
 const MAX_LIFE: Span = Span::from_hours(24 * 3650);
 
 /// The file as it is written.
@@ -363,6 +363,6 @@ rms-server.toml:3:9: expected a number of at least 1
   |         ^",
         );
         let error = parse("f", "[certificates]\nlife = '1s'").expect_err("too short").to_string();
-        assert!(error.contains("a certificate lives from 10s to 3650d, not 1s"), "{error}");
+        assert!(error.contains("a certificate lives from 1h to 3650d, not 1s"), "{error}");
     }
 }

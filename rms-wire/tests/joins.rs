@@ -10,7 +10,7 @@ use common::raw::Raw;
 use common::{Deployment, now};
 use rms_model::{Identity, Role, Span};
 use rms_wire::codec::encode;
-use rms_wire::tls::{Peer, draw_serial};
+use rms_wire::tls::{Authority, Peer, Rotation, draw_serial};
 use rms_wire::token::digest;
 use rms_wire::{
     Accepted, ClientRequest, Credentials, Endpoint, Expect, Hello, JoinError, NewKey, Serve, TokenText, join,
@@ -86,6 +86,25 @@ async fn a_token_of_another_ca_is_never_shown_to_the_server() {
     assert!(error.to_string().contains("not the one that the token names"), "{error}");
     let came = tokio::time::timeout(std::time::Duration::from_millis(100), server.accept()).await;
     assert!(came.is_err(), "{came:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_older_than_a_change_of_the_ca_says_that_another_is_needed() {
+    let mut deployment = Deployment::new("d1");
+    let dir = deployment.dir.path().join("ca");
+    let old = deployment.authority.fingerprint();
+    for step in [Rotation::Begun, Rotation::Switched] {
+        Authority::rotate(&dir, step, now()).expect("the next step");
+    }
+    deployment.authority = Authority::load(&dir).expect("it is there");
+    let server = deployment.server();
+    let address = server.local_addr().expect("bound");
+    let token = TokenText::draw(&old, &address.to_string()).expect("well-formed");
+    let serving = tokio::spawn(async move { server.accept().await.map(drop) });
+    let error = join(address, &token, None).await.expect_err("the CA has changed");
+    let JoinError::Link { source: error, .. } = error else { panic!("{error}") };
+    assert!(error.to_string().contains("ask for a new token"), "{error}");
+    serving.abort();
 }
 
 #[tokio::test]

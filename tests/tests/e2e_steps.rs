@@ -307,13 +307,15 @@ export HOME=$PWD/home; unset XDG_STATE_HOME XDG_CONFIG_HOME RMS_DIR
 $rms show $RMS_JOB_ID --json | grep -c '\"name\"'
 $rms explain $RMS_JOB_ID >/dev/null; echo explain $?
 $rms queue --me -q
+$rms show -q; $rms explain -q >/dev/null; echo explain $?; $rms masks last >/dev/null; echo masks $?
 $rms logs $RMS_JOB_ID | grep -c explain
 $rms show 99 2>/dev/null; echo other $?
 $rms cancel $RMS_JOB_ID; sleep 60";
         let (record, output) = ran(&deployment, &["-N", "1", "-t", "60s", "-e", "errors"], text);
         let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
         let job = record["job"].clone();
-        assert!(output.starts_with(&format!("1\nexplain 0\n{job}\n1\nother 1\n")), "{output} {errors}");
+        let expected = format!("1\nexplain 0\n{job}\n{job}\nexplain 0\nmasks 0\n2\nother 1\n");
+        assert!(output.starts_with(&expected), "{output} {errors}");
         assert_eq!(record["outcome"]["word"], "cancelled", "{errors}");
         // Nobody asks for keys that nobody uses.
         ran(&deployment, &["-N", "1"], "ls -A $(dirname $RMS_AGENT_SOCKET)/spool/keys | wc -l");

@@ -52,6 +52,11 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
         (Some(wished), None) => Some(wished.clone()),
         (None, own) => own.clone(),
     };
+    if let (Some(wished), Some(own), Some(allowed)) = (&wishes.cpus, &own, &allowed)
+        && allowed.is_empty()
+    {
+        return Err(SysfsError::NoCpus { wanted: cpulist::print(wished), there: cpulist::print(own) });
+    }
     Ok(of_machine(sysfs::read(sys, allowed.as_ref())?, wishes))
 }
 

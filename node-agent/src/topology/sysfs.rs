@@ -30,8 +30,8 @@ pub enum SysfsError {
     Read { path: PathBuf, source: io::Error },
     #[error("{path} is not what sysfs holds")]
     List { path: PathBuf, source: CpuListError },
-    #[error("none of the CPUs {wanted} is online; online are {online}")]
-    NoCpus { wanted: String, online: String },
+    #[error("none of the CPUs {wanted} can be used here; these can: {there}")]
+    NoCpus { wanted: String, there: String },
 }
 
 /// The machine under `root` (`/sys` but in tests), of which only `allowed` count; `None` allows all.
@@ -46,7 +46,7 @@ pub fn read(root: &Path, allowed: Option<&CpuSet>) -> Result<Machine, SysfsError
     };
     if cpus.is_empty() {
         let wanted = allowed.map(cpulist::print).unwrap_or_default();
-        return Err(SysfsError::NoCpus { wanted, online: cpulist::print(&online) });
+        return Err(SysfsError::NoCpus { wanted, there: cpulist::print(&online) });
     }
     let mut sockets = BTreeSet::new();
     let mut cores: BTreeMap<_, Vec<u32>> = BTreeMap::new();
@@ -163,7 +163,7 @@ pub(super) mod tests {
         let machine = read(dir.path(), Some(&CpuSet::from([1, 2, 3, 7]))).expect("readable");
         assert_eq!((machine.sockets, machine.numa_nodes, machine.cores.len(), machine.cpus.len()), (1, 1, 2, 3));
         let error = read(dir.path(), Some(&CpuSet::from([7, 9]))).expect_err("offline").to_string();
-        assert_eq!(error, "none of the CPUs 7,9 is online; online are 0-6");
+        assert_eq!(error, "none of the CPUs 7,9 can be used here; these can: 0-6");
     }
 
     #[test]

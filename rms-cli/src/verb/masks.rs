@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
 use crate::json;
+use crate::look_up;
 use crate::output::Show;
 use crate::screen;
 use crate::select;
@@ -29,7 +30,7 @@ Examples:
   rms masks 7 --set all --pid 4242     all that the job has, as before
 What is set holds until the process ends, or the job loses these CPUs.")]
 pub struct Args {
-    /// Which job, or which node
+    /// Which job (7, last), or which node
     #[arg(value_name = "JOB|NODE")]
     of: String,
     /// Let one process of the job use these CPUs alone: 0-3,6, or 'all' that the job has
@@ -54,14 +55,13 @@ fn cpus(text: &str) -> Result<Indices, String> {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let process = args.pid.map(ProcessOf::Pid).or(args.task.map(ProcessOf::Task));
     let client = context.client_inside().await?;
+    let job = match args.of.as_str() {
+        "last" => Ok(look_up::last(&client).await?),
+        number => select::parse_one(number),
+    };
     let (now, nodes) = match args.set.zip(process) {
-        Some((cpus, process)) => {
-            client.set_mask(select::parse_one(&args.of)?, MaskOrder { node: args.node, process, cpus }).await?
-        }
-        None => {
-            let job = select::parse_one(&args.of).map(MasksOf::Job);
-            client.masks(job.unwrap_or(MasksOf::Node(args.of))).await?
-        }
+        Some((cpus, process)) => client.set_mask(job?, MaskOrder { node: args.node, process, cpus }).await?,
+        None => client.masks(job.map_or(MasksOf::Node(args.of), MasksOf::Job)).await?,
     };
     context.output.show(&Masks { now, nodes })?;
     Ok(Exit::OK)

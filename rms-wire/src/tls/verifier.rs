@@ -57,6 +57,8 @@ enum Unacceptable {
     Peer { expected: Expect, actual: Identity },
     #[error("the CA is not the one that the token names")]
     Fingerprint,
+    #[error("the CA was changed after the token was made: ask for a new token")]
+    ChangedCa,
 }
 
 /// What every check of a certificate shares: who belongs to this deployment and is not revoked.
@@ -172,7 +174,13 @@ impl ServerCertVerifier for ServerVerifier {
                 let ca = intermediates.iter().find(is_pinned).ok_or_else(|| unacceptable(Unacceptable::Fingerprint))?;
                 let mut roots = RootCertStore::empty();
                 roots.add(ca.clone().into_owned())?;
-                verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, self.algorithms.all)?;
+                let signed = verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, self.algorithms.all);
+                signed.map_err(|error| match error {
+                    Error::InvalidCertificate(CertificateError::BadSignature | CertificateError::UnknownIssuer) => {
+                        unacceptable(Unacceptable::ChangedCa)
+                    }
+                    other => other,
+                })?;
                 Peer::of(certificate).map_err(unacceptable)?
             }
         };
