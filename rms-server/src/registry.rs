@@ -1,5 +1,7 @@
 //! The live links: how many there may be, which use revoked certificates, and where each agent is.
 
+mod rivals;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::config::LinkLimits;
 use crate::outbox::draw_link;
+use rivals::Rivals;
 
 /// Shared by the driver, which revokes, and the sessions, which come and go.
 #[derive(Debug)]
@@ -40,6 +43,7 @@ struct Live {
     /// Links of users and jobs; agents and admins have places of their own.
     n_ordinary: usize,
     agents: HashMap<String, LinkId>,
+    rivals: Rivals,
     /// With which kinds of frames channels may begin on the links of agents that have said so.
     served: BTreeMap<LinkId, Vec<u16>>,
     /// When the last link of those ended that have none.
@@ -166,7 +170,9 @@ impl Registry {
                 // One node has one agent, and the newest link is the one that it uses.
                 let older = live.agents.insert(who.name.clone(), id);
                 live.away.remove(&who.name);
-                if let Some(older) = older.and_then(|older| live.links.get(&older)) {
+                if let Some(older) = older.and_then(|older| live.links.get(&older).cloned()) {
+                    let (from, to) = (older.remote(), link.remote());
+                    live.rivals.note(&who.name, from, to, Instant::now());
                     older.close("the agent has connected anew");
                 }
                 Arc::new(Allotment::of(who.role))
@@ -180,6 +186,11 @@ impl Registry {
             self.agents_came.send_replace(());
         }
         Ok(Place { registry: Arc::clone(self), link: id, who, payer: payer.clone(), allotment })
+    }
+
+    /// What is wrong with a node as whose agent two connect.
+    pub fn rivals(&self, node: &str) -> Option<String> {
+        self.live().rivals.of(node, Instant::now())
     }
 
     /// It is of interest when somebody comes with this certificate for the first time.

@@ -1,6 +1,6 @@
 //! An agent's link: its reports go to the driver, the newest desired state goes to it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rms_api::Call;
@@ -41,13 +41,21 @@ pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), 
     let (sender, mut receiver, hello, report) =
         opened.map_err(|_| SessionError::Violation("an agent says hello and reports at once"))??;
 
+    let said = Mutex::new(hello.trouble.clone());
+    let rivals = shared.registry.rivals(&name);
+    if let Some(reason) = &rivals {
+        tracing::warn!(reason, "two agents are one node");
+    }
+    let is_rival = rivals.is_some();
+    let hello = AgentHello { trouble: rivals.or(hello.trouble), ..hello };
     let (outbox, orders) = AgentOutbox::new(id);
     shared.inbox.put(Inbound::AgentConnected { name: name.clone(), hello, report, outbox }).await?;
     let (answers, answers_to_send) = mpsc::channel(MAX_ANSWERS);
     let writing = Writing { link: link.clone(), shared: Arc::clone(shared), sender, answers: answers_to_send };
     tokio::spawn(writing.run(orders));
     let served = tokio::select! {
-        served = read(&mut receiver, link.identity(), id, shared, &answers) => served,
+        served = read(&mut receiver, link.identity(), id, (shared, &said), &answers) => served,
+        Err(error) = without_rival(&name, id, (shared, &said)), if is_rival => Err(error),
         // What nobody reads would only fill our memory.
         Ok(_) = link.accept() => Err(SessionError::Violation("an agent opens one channel")),
     };
@@ -55,11 +63,28 @@ pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), 
     served
 }
 
+/// Waits until no other agent has connected as this node for a while: then what its own agent has said last holds again.
+async fn without_rival(
+    name: &str,
+    link: LinkId,
+    (shared, said): (&Arc<Shared>, &Mutex<Option<String>>),
+) -> Result<(), SessionError> {
+    while shared.registry.rivals(name).is_some() {
+        tokio::time::sleep(LOOK).await;
+    }
+    let reason = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    shared.inbox.put(Inbound::AgentTroubled { name: name.to_owned(), link, reason }).await?;
+    Ok(())
+}
+
+/// Between two looks whether there are still two agents.
+const LOOK: Duration = Duration::from_secs(5);
+
 async fn read(
     receiver: &mut Receiver,
     who: &Identity,
     id: LinkId,
-    shared: &Arc<Shared>,
+    (shared, said): (&Arc<Shared>, &Mutex<Option<String>>),
     answers: &mpsc::Sender<ToAgent>,
 ) -> Result<(), SessionError> {
     let mut parts = ReportParts::new();
@@ -84,6 +109,8 @@ async fn read(
             }
             ToServer::Trouble { reason } => {
                 let reason = reason.as_deref().map(readable);
+                said.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&reason);
+                let reason = shared.registry.rivals(&who.name).or(reason);
                 shared.inbox.put(Inbound::AgentTroubled { name: who.name.clone(), link: id, reason }).await?;
             }
             // A handful, whatever it says.
