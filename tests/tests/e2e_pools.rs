@@ -43,6 +43,18 @@ fn compile(deployment: &Deployment, language: Language, source: &Path) -> Option
     Some(program)
 }
 
+/// A C program of these tests, linked with the library.
+fn compile_c(dir: &Path, name: &str) -> PathBuf {
+    let (root, program) = (Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), dir.join(name));
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("malleable/include"));
+    compiler.arg("-o").arg(&program).arg(root.join("tests/apps").join(name).with_extension("c"));
+    compiler.arg(binaries().dir.join("librms-malleable.so"));
+    compiler.arg(format!("-Wl,-rpath,{}", binaries().dir.display()));
+    assert!(compiler.status().expect("gcc").success());
+    program
+}
+
 /// It has as many threads as CPUs, whatever it is given, and ends well.
 fn follows(deployment: &Deployment, program: &Path) {
     let (dir, told) = (deployment.path().display().to_string(), deployment.path().join("told"));
@@ -84,14 +96,7 @@ fn a_pool_of_rayon_asks() {
 fn one_process_moves_the_cpus_of_others_by_the_calls_of_drom() {
     let Some((deployment, cpus)) = deployment() else { return };
     let Some(teams) = build_or_skip(OpenMp::Gnu, "teams") else { return };
-    let source = Path::new("tests/apps/drom.c");
-    let drom = deployment.path().join("drom");
-    let mut compiler = Command::new("gcc");
-    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&drom);
-    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source));
-    compiler.arg(binaries().dir.join("librms-malleable.so"));
-    compiler.arg(format!("-Wl,-rpath,{}", binaries().dir.display()));
-    assert!(compiler.status().expect("gcc").success());
+    let drom = compile_c(deployment.path(), "drom");
     let script = deployment.script(
         "two.sh",
         &format!(
@@ -116,4 +121,22 @@ fn one_process_moves_the_cpus_of_others_by_the_calls_of_drom() {
         // Its mask may be back before a region of one thread has looked at it.
         assert!(regions(name).lines().any(|line| line.starts_with("1 ")), "{}", regions(name));
     }
+}
+
+#[test]
+fn misuse_is_an_error_and_no_crash() {
+    let told = |text: &str| text.lines().collect::<Vec<_>>().join(", ");
+    let dir = tempfile::tempdir().expect("a directory");
+    let outside = Command::new(compile_c(dir.path(), "misuse")).env_remove("RMS_MALLEABLE_SOCKET").output();
+    let outside = outside.expect("it was compiled");
+    let text = String::from_utf8_lossy(&outside.stdout).into_owned();
+    assert!(outside.status.success() && text.lines().count() == 16, "{outside:?}");
+    assert!(text.lines().all(|line| line.ends_with(" -5")), "in no job: {}", told(&text));
+
+    let Some((deployment, cpus)) = deployment() else { return };
+    let program = compile_c(deployment.path(), "misuse").display().to_string();
+    let inside = deployment.rms(&["run", "-t", "2m", "--malleable-threads", &program, &cpus[0].to_string()]).ok();
+    let expected = "mask -12, endless -12, acknowledge -12, watch -12, unwatch -2, detach -2, unattached -2, cpus -12, \
+                    pids -12, pids -12, pids -12, get -12, get -12, set -12, set -12, init -12";
+    assert!(told(&inside.stdout).starts_with(expected), "{}", inside.stdout);
 }
