@@ -114,7 +114,7 @@ fn one_process_moves_the_cpus_of_others_by_the_calls_of_drom() {
     let told = deployment.rms(&["run", "-t", "2m", "--malleable-threads", &script]).ok().stdout;
     let expected = "unattached -5, attach 0, cpus 2, processes 2, mask1 2, mask2 2, set 0, mask1 1, mask2 1, overlap -8, \
                     foreign -8, dead -6, last -8, other 0, finalize 0, again -6, finalize 0, mask1 2, mask2 2, \
-                    registered -3, detach 0, detached -5, poll -2, init 0, poll 2, poll 2, finish 0";
+                    registered -3, detach 0, detached -5, poll -2, init 0, poll 2, poll 2, lend -15, borrow -15, reclaim -15, finish 0";
     assert_eq!(told.lines().collect::<Vec<_>>().join(", "), expected);
     let regions = |name: &str| fs::read_to_string(deployment.path().join(name)).expect("it has run");
     for name in ["one", "other"] {
