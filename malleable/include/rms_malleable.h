@@ -68,7 +68,8 @@ enum rms_drom_flag {
     RMS_DROM_STEAL = 1 << 0,
     /* Give them back when the process is finalized. */
     RMS_DROM_RETURN = 1 << 1,
-    /* Wait until the processes have taken up the change, or the RMS has enforced it. */
+    /* Wait until the other processes have taken up the change, or the RMS has enforced it. Who waits is not waited for: its
+     * own part of the change is in force when the call returns, and it takes it up then. */
     RMS_DROM_WAIT = 1 << 2,
 };
 
