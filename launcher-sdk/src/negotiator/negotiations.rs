@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    ActError, Action, Dialogue, Dialogues, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource,
+    ActError, Action, Breach, Dialogue, Dialogues, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource,
     Side, Template,
 };
 use rms_api::negotiate::{Attached, HeldNode, Holding};
@@ -173,7 +173,7 @@ impl Negotiations {
             Act::Release(names) => Action::Commit(self.leaving(id, names)?),
             Act::Fail(reason) => Action::Fail(reason),
         };
-        let output = self.dialogues.act(now, id, action)?;
+        let output = self.dialogues.act(now, id, action).map_err(|error| self.in_names(id, error))?;
         Ok(self.outcome_of(now, output))
     }
 
@@ -335,6 +335,15 @@ impl Negotiations {
             }
         };
         Some(Agreed { negotiation: id, direction, template, leaving, until })
+    }
+
+    /// Nodes have names for the application.
+    fn in_names(&self, id: NegotiationId, error: ActError) -> NegotiatorError {
+        let ActError::Breach(Breach::Nodes { n_nodes: _, agreed }) = error else { return error.into() };
+        let items = self.dialogues.get(id).and_then(Dialogue::proposal).map_or(&[][..], Template::items);
+        let nodes = items.iter().filter(|item| item.is_live()).flat_map(|item| item.nodes.iter().copied());
+        let named = self.known_nodes(nodes).into_iter().map(|node| node.name).collect();
+        NegotiatorError::OtherNodes { id, agreed, named }
     }
 
     fn leaving(&self, id: NegotiationId, names: Option<Vec<String>>) -> Result<BTreeSet<NodeId>, NegotiatorError> {
