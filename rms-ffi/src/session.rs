@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use launcher_sdk::negotiator::{
-    ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId, Negotiator,
+    ActError, ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId, Negotiator,
     NegotiatorError, Policy, Reason, Template, Want,
 };
 use rms_model::Time;
@@ -135,9 +135,15 @@ impl Session {
 
     pub fn counter(&self, id: NegotiationId, counter: Counter) -> Result<(), Failure> {
         let offer = self.shared.state().offers.get(&id).cloned();
-        let offer = offer.ok_or_else(|| Failure::UnknownNegotiation(id.to_string()))?;
+        let offer = offer.ok_or_else(|| self.nothing_to_counter(id))?;
         let items = counter.items(&offer, &self.holding())?;
         self.wait(self.negotiator.negotiation(id).counter(items))
+    }
+
+    /// Of a negotiation in which the RMS has not proposed anything, or not anything that still stands: as for an accept.
+    fn nothing_to_counter(&self, id: NegotiationId) -> Failure {
+        let phase = self.negotiator.negotiation(id).phase();
+        NegotiatorError::from(phase.map_or(ActError::NoSuch(id), ActError::NotNow)).into()
     }
 
     pub fn reject(&self, id: NegotiationId) -> Result<(), Failure> {
