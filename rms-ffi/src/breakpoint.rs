@@ -62,7 +62,7 @@ impl Breakpoint {
             Event::Ready(Ready { direction: Direction::Shrink, negotiation, nodes, .. }) => {
                 self.gone(*negotiation, nodes);
             }
-            Event::Ended { negotiation, ending: Ending::Failed, reason } => match reason {
+            Event::Ended { negotiation, template: _, ending: Ending::Failed, reason } => match reason {
                 // It did not keep its promise in time, or somebody wanted it so: the nodes are taken.
                 Reason::BrokenPromise | Reason::Administrator => self.taken(*negotiation),
                 Reason::Declined | Reason::NoResources | Reason::Price | Reason::Policy => self.kept(*negotiation),
@@ -440,7 +440,7 @@ mod tests {
     }
 
     fn failed_because(reason: Reason) -> Event {
-        Event::Ended { negotiation: R1, ending: Ending::Failed, reason }
+        Event::Ended { negotiation: R1, template: None, ending: Ending::Failed, reason }
     }
 
     fn after(events: &[Event]) -> Breakpoint {

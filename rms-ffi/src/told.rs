@@ -37,8 +37,9 @@ pub fn telling(event: &Event, now: Time) -> Telling {
             let text = format!("{}: it is ready", ready.negotiation);
             Telling { event: told, nodes: names(&ready.nodes), text }
         }
-        Event::Ended { negotiation, ending, reason } => {
-            let told = c::Event { ending: ending_number(*ending), ..named(c::RMS_EVENT_OVER, *negotiation) };
+        Event::Ended { negotiation, template, ending, reason } => {
+            let what = template.as_ref().map_or(0, |template| about(c::RMS_EVENT_OVER, *negotiation, template).what);
+            let told = c::Event { what, ending: ending_number(*ending), ..named(c::RMS_EVENT_OVER, *negotiation) };
             Telling { event: told, nodes: Vec::new(), text: format!("{negotiation}: {reason}") }
         }
         Event::Holding(holding) => {
@@ -152,5 +153,47 @@ fn ending_number(ending: Ending) -> i32 {
         Ending::Expired => c::RMS_EXPIRED,
         Ending::Withdrawn => c::RMS_WITHDRAWN,
         Ending::Failed => c::RMS_FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use launcher_sdk::negotiator::{ItemStatus, Quantity, Reason, SetRule, Side, Terms};
+    use negotiation::Parties;
+    use rms_model::{ClusterId, JobId, Run};
+
+    use super::*;
+
+    const A1: NegotiationId = NegotiationId { initiator: Side::Application, number: 1 };
+
+    fn template(direction: Direction, resource: Resource) -> Template {
+        let quantity = Quantity(60_000);
+        let item = Item {
+            set: 0,
+            resource,
+            quantity,
+            held: quantity,
+            nodes: BTreeSet::new(),
+            terms: Terms::exactly(quantity),
+            status: ItemStatus::Proposed,
+        };
+        let parties = Parties { job: JobId(1), run: Run(1), initiator: Side::Application };
+        Template::new(parties, direction, vec![SetRule::All], vec![item]).expect("a template")
+    }
+
+    #[test]
+    fn what_has_come_to_nothing_is_named() {
+        let over = |template| {
+            let ended = Event::Ended { negotiation: A1, template, ending: Ending::Rejected, reason: Reason::Policy };
+            let told = telling(&ended, Time::EPOCH).event;
+            (told.kind, told.what, told.ending, told.n_items)
+        };
+        let time = template(Direction::Grow, Resource::Time);
+        assert_eq!(over(Some(time)), (c::RMS_EVENT_OVER, c::RMS_EXTEND, c::RMS_REJECTED, 0));
+        let cores = template(Direction::Shrink, Resource::Cores(ClusterId(0)));
+        assert_eq!(over(Some(cores)), (c::RMS_EVENT_OVER, c::RMS_FEWER_CORES, c::RMS_REJECTED, 0));
+        assert_eq!(over(None), (c::RMS_EVENT_OVER, 0, c::RMS_REJECTED, 0));
     }
 }

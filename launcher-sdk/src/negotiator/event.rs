@@ -25,6 +25,8 @@ pub enum Event {
     Ended {
         /// Which negotiation.
         negotiation: NegotiationId,
+        /// What was proposed last, by whichever end.
+        template: Option<Template>,
         /// How.
         ending: Ending,
         /// Why.

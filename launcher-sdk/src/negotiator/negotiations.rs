@@ -265,8 +265,10 @@ impl Negotiations {
                     self.show(now, false, &mut outcome);
                 }
                 Phase::Ended(ending) => {
-                    let reason = self.dialogues.get(change.id).and_then(Dialogue::reason).unwrap_or(Reason::Unknown);
-                    outcome.events.push(Event::Ended { negotiation: change.id, ending, reason });
+                    let dialogue = self.dialogues.get(change.id);
+                    let reason = dialogue.and_then(Dialogue::reason).unwrap_or(Reason::Unknown);
+                    let template = dialogue.and_then(Dialogue::proposal).cloned();
+                    outcome.events.push(Event::Ended { negotiation: change.id, template, ending, reason });
                 }
                 // What we have said ourselves; and waits for the server's word.
                 Phase::Offered(Side::Application) | Phase::Countered(Side::Application) => {}

@@ -365,8 +365,12 @@ fn an_ending_says_why_and_time_is_asked_for_as_nodes_are() {
     let mut table = Table::of_nodes(2);
     let id = table.requests(Want::more_time(Span::from_mins(10)).at_least(60_000));
     table.rms_does(id, Action::Reject(Reason::Policy));
-    let ended = Event::Ended { negotiation: id, ending: Ending::Rejected, reason: Reason::Policy };
-    assert_eq!(table.take_events(), [ended]);
+    let events = table.take_events();
+    let [Event::Ended { negotiation, template: Some(template), ending, reason }] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!((*negotiation, *ending, *reason), (id, Ending::Rejected, Reason::Policy));
+    assert_eq!(template.items()[0].resource, Resource::Time, "it says what has come to nothing");
     let id = table.requests(Want::more_time(Span::from_mins(10)));
     table.rms_does(id, Action::Accept);
     table.rms_does(id, Action::Ready);
