@@ -241,7 +241,7 @@ pub struct Event {
     pub deadline_ms: i64,
     /// An offer: given back by then, by the same clock. 0: never.
     pub give_back_by_ms: i64,
-    /// An offer: for so long an answer counts, in milliseconds from when it came.
+    /// An offer: for so long an answer counts, in milliseconds from when the event is taken.
     pub valid_ms: i64,
     /// Counts the proposals of both ends.
     pub round: u32,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use launcher_sdk::negotiator::{
     ActError, ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId, Negotiator,
@@ -20,7 +20,7 @@ use crate::callback::Callback;
 use crate::counter::Counter;
 use crate::failure::Failure;
 use crate::guard;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Taken};
 use crate::thread::spawn;
 use crate::told;
 
@@ -100,6 +100,19 @@ impl Session {
 
     pub fn mailbox(&self) -> &Mailbox {
         &self.shared.mailbox
+    }
+
+    /// The next event that can still be told as it is; waits so long for it, or as long as it takes.
+    pub fn next_event(&self, limit: Option<Duration>) -> Taken {
+        // So long that it cannot be counted is for ever.
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            match self.shared.mailbox.take(left) {
+                Taken::Event(event) if !is_current(&self.negotiator, &event) => {}
+                taken => return taken,
+            }
+        }
     }
 
     /// The clock by which offers run out.
@@ -228,7 +241,11 @@ impl Session {
             ));
         }
         let negotiator = self.negotiator.clone();
-        let tell = move |event: &Event| call(event, negotiator.now());
+        let tell = move |event: &Event| {
+            if is_current(&negotiator, event) {
+                call(event, negotiator.now());
+            }
+        };
         *slot = Some(Callback::start(Arc::clone(&self.shared.mailbox), tell)?);
         Ok(())
     }
@@ -354,6 +371,10 @@ impl State {
             breakpoint.hear(event);
         }
     }
+}
+
+fn is_current(negotiator: &Negotiator, event: &Event) -> bool {
+    told::is_current(event, |id| negotiator.negotiation(id).phase())
 }
 
 fn runtime() -> Result<Runtime, Failure> {

@@ -1,7 +1,7 @@
 //! An event in the numbers, names and words of the header.
 
 use launcher_sdk::negotiator::{
-    Direction, Ending, Event, HeldNode, Item, NegotiationId, Resource, StageEnds, Template, Warning,
+    Direction, Ending, Event, HeldNode, Item, NegotiationId, Phase, Resource, Side, StageEnds, Template, Warning,
 };
 use rms_model::{Span, Time};
 
@@ -78,6 +78,18 @@ pub fn telling(event: &Event, now: Time) -> Telling {
         Event::Lost(refused) => {
             worded(c::RMS_EVENT_LOST, format!("the RMS does not negotiate with this job any more: {refused}"))
         }
+    }
+}
+
+/// Whether an event can still be told as it is: an offer that has run out meanwhile, or was answered, is no offer any more,
+/// and an event that waits behind it says what became of it.
+pub fn is_current(event: &Event, phase_of: impl Fn(NegotiationId) -> Option<Phase>) -> bool {
+    match event {
+        Event::Offered(offer) | Event::Countered(offer) => {
+            matches!(phase_of(offer.negotiation), Some(Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms)))
+        }
+        Event::Accepted(_) | Event::Ready(_) | Event::Ended { .. } | Event::Holding(_) | Event::NodesLost(_) => true,
+        Event::StageEnds(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => true,
     }
 }
 
@@ -160,7 +172,7 @@ fn ending_number(ending: Ending) -> i32 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use launcher_sdk::negotiator::{ItemStatus, Quantity, Reason, SetRule, Side, Terms};
+    use launcher_sdk::negotiator::{ItemStatus, Offer, Quantity, Reason, SetRule, Terms};
     use negotiation::Parties;
     use rms_model::{ClusterId, JobId, Run};
 
@@ -195,5 +207,23 @@ mod tests {
         let cores = template(Direction::Shrink, Resource::Cores(ClusterId(0)));
         assert_eq!(over(Some(cores)), (c::RMS_EVENT_OVER, c::RMS_FEWER_CORES, c::RMS_REJECTED, 0));
         assert_eq!(over(None), (c::RMS_EVENT_OVER, 0, c::RMS_REJECTED, 0));
+    }
+
+    #[test]
+    fn an_offer_that_is_no_more_is_not_told() {
+        let offered = |until| {
+            let template = template(Direction::Grow, Resource::Nodes(ClusterId(0)));
+            let direction = Direction::Grow;
+            Event::Offered(Offer { negotiation: A1, direction, round: 1, template, mine: None, until })
+        };
+        let event = offered(Time::from_secs(60));
+        assert!(is_current(&event, |_| Some(Phase::Offered(Side::Rms))));
+        assert!(is_current(&event, |_| Some(Phase::Countered(Side::Rms))));
+        for phase in [Phase::Ended(Ending::Expired), Phase::Pledged, Phase::Countered(Side::Application)] {
+            assert!(!is_current(&event, |_| Some(phase)), "{phase}");
+        }
+        assert!(!is_current(&event, |_| None), "so long over that it is forgotten");
+        assert!(is_current(&Event::Replaced, |_| None));
+        assert_eq!(telling(&event, Time::from_secs(40)).event.valid_ms, 20_000, "from when it is told");
     }
 }
