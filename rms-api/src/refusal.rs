@@ -188,7 +188,10 @@ pub enum Refusal {
     WrongTag { job: JobId, tag: u64, granted: u64 },
     #[error("job {job}: its filter does not show cluster {cluster}; it shows {shown}")]
     NotInView { job: JobId, cluster: String, shown: String },
-    #[error("job {job}: more than {most} calls in a second; launchers that go on so are ended")]
+    #[error(
+        "job {job}: more than {most} calls in a second: wait for the next one; a launcher or negotiator that goes on so ends \
+         its job"
+    )]
     RateLimit { job: JobId, most: u32 },
     #[error("job {0} has not started, or is being ended: only a running job negotiates")]
     NotRunning(JobId),

@@ -25,6 +25,10 @@
  * Fork. A child that was forked after rms_connect() may call exec or _exit. Calls of the library fail with RMS_EFORK
  * there.
  *
+ * Rates. A job may call rms_connect() and rms_declare(), and release nodes for a stage, 100 times in a second, and say
+ * 10000 other things to the RMS. More is refused; 5 such seconds in a row end the job as a violation. Calls that only
+ * look, like rms_breakpoint(), rms_nodes() and rms_next_event(), are free.
+ *
  * Times are milliseconds, prices are thousandths for a node and an hour.
  */
 
@@ -341,7 +345,7 @@ typedef struct rms_event {
     int64_t deadline_ms;
     // An offer: given back by then, by the same clock. 0: never.
     int64_t give_back_by_ms;
-    // An offer: for so long an answer counts, in milliseconds from when it came.
+    // An offer: for so long an answer counts, in milliseconds from when the event is taken.
     int64_t valid_ms;
     // Counts the proposals of both ends.
     uint32_t round;
@@ -465,7 +469,9 @@ int rms_fd(struct rms_session *session);
 
 // The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes.
 // RMS_NOTHING: none came. After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events
-// that nobody asks for are laid over each other, so that few wait, and what is read late is not out of date.
+// that nobody asks for are laid over each other, so that few wait: only the oldest one stays as it was when it came, or,
+// with automatic set, the last 64. What is so now say rms_nodes(), rms_generation() and rms_until(). An offer that has run out before it was read is not told,
+// only that it is over.
 int rms_next_event(struct rms_session *session,
                    int timeout_ms,
                    struct rms_event *event);
