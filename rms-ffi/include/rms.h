@@ -158,7 +158,8 @@ template <typename T> inline T rms_init() {
 // taken: then RMS_EVENT_NODES comes, too.
 #define RMS_EVENT_OVER 4
 
-// The nodes of the application, or the time when it is ended, have changed.
+// The nodes of the application, or the time when it is ended, have changed. The event names those that can be used: nodes
+// that were agreed and are not ready yet are told by rms_nodes(), and by another such event when they are.
 #define RMS_EVENT_NODES 5
 
 // Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
@@ -240,8 +241,8 @@ typedef struct rms_node {
     uint32_t cpus;
     // Not 0: the application was asked to leave it and has not confirmed that it has.
     int32_t is_departing;
-    // Nothing.
-    int32_t reserved;
+    // Not 0: it was agreed and is not ready yet; nothing can be started there before.
+    int32_t is_coming;
     // Its name.
     char name[RMS_NAME_SIZE];
     // Where it can be reached.
@@ -415,17 +416,18 @@ int rms_until(struct rms_session *session, int64_t *until_ms);
 int rms_next_stage(struct rms_session *session, struct rms_stage *stage);
 
 // The nodes of the application, node 0 first. Fills up to capacity elements, of which the first must have its size
-// set; all get it. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
+// set; all get it. Those that were agreed and are not ready yet are among them, with is_coming set. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
 // nothing; NULL and 0 ask for the number alone, and return RMS_OK.
 int rms_nodes(struct rms_session *session,
               struct rms_node *nodes,
               size_t capacity,
               size_t *n_nodes);
 
-// Writes the nodes that the application holds, and is not leaving, as mpirun reads them: one line each, "name
-// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
+// Writes the nodes that the application can use, as mpirun reads them: one line each, "name slots=cpus". Those that it
+// is leaving, and those that are not ready yet, are not among them. The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
 // readers never see half of it.
-int rms_write_hostfile(struct rms_session *session, const char *path);
+int rms_write_hostfile(struct rms_session *session,
+                       const char *path);
 
 // Tells the RMS between which sizes it may change the application from now on, in the place of the submission's
 // limits.

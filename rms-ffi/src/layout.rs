@@ -85,7 +85,8 @@ pub const RMS_EVENT_READY: i32 = 3;
 /// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are
 /// taken: then RMS_EVENT_NODES comes, too.
 pub const RMS_EVENT_OVER: i32 = 4;
-/// The nodes of the application, or the time when it is ended, have changed.
+/// The nodes of the application, or the time when it is ended, have changed. The event names those that can be used: nodes
+/// that were agreed and are not ready yet are told by rms_nodes(), and by another such event when they are.
 pub const RMS_EVENT_NODES: i32 = 5;
 /// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
 /// a while.
@@ -273,8 +274,8 @@ pub struct Node {
     pub cpus: u32,
     /// Not 0: the application was asked to leave it and has not confirmed that it has.
     pub is_departing: i32,
-    /// Nothing.
-    pub reserved: i32,
+    /// Not 0: it was agreed and is not ready yet; nothing can be started there before.
+    pub is_coming: i32,
     /// Its name.
     pub name: [c_char; RMS_NAME_SIZE],
     /// Where it can be reached.

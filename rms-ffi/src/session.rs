@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use launcher_sdk::negotiator::{
-    ActError, ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId, Negotiator,
-    NegotiatorError, Policy, Reason, Template, Want,
+    ActError, ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId,
+    Negotiator, NegotiatorError, Policy, Reason, Template, Want,
 };
 use rms_model::Time;
 use tokio::runtime::{Builder, Runtime};
@@ -191,7 +191,8 @@ impl Session {
                 None => Ok(None),
             };
         };
-        let held = holding.nodes.iter().filter(|node| !node.is_departing).map(|node| node.name.clone());
+        let held = holding.nodes.iter().filter(|node| !node.is_departing && !node.is_coming);
+        let held = held.map(|node| node.name.clone());
         let n_after = breakpoint.n_after(&change, held);
         Ok(Some(Told {
             id: change.id,

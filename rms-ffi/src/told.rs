@@ -44,11 +44,16 @@ pub fn telling(event: &Event, now: Time) -> Telling {
         }
         Event::Holding(holding) => {
             let told = c::Event { generation: holding.generation, ..plain(c::RMS_EVENT_NODES) };
+            let (coming, ready): (Vec<HeldNode>, Vec<HeldNode>) =
+                holding.nodes.iter().cloned().partition(|node| node.is_coming);
             let mut text = format!("generation {} of {} nodes", holding.generation, holding.nodes.len());
+            if !coming.is_empty() {
+                text.push_str(&format!(", of which {} are not ready yet", names(&coming).join(", ")));
+            }
             if let Some(stages) = &holding.stages {
                 text.push_str(&format!(", stage {} of {}", stages.number, stages.n_stages));
             }
-            Telling { event: told, nodes: names(&holding.nodes), text }
+            Telling { event: told, nodes: names(&ready), text }
         }
         Event::NodesLost(lost) => {
             let told = c::Event { what: c::RMS_SHRINK, quantity: lost.len() as u64, ..plain(c::RMS_EVENT_NODES_LOST) };

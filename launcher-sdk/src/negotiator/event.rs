@@ -32,7 +32,8 @@ pub enum Event {
         /// Why.
         reason: Reason,
     },
-    /// What the application holds has changed: its nodes, or when it is ended.
+    /// What the application holds has changed: its nodes, or when it is ended. Nodes that come are told twice: from the
+    /// agreement on, as [coming](HeldNode::is_coming), and when they are ready.
     Holding(Holding),
     /// These nodes are lost with all that ran there, and the application goes on without them: a shrink by force, which
     /// was asked of nobody. [`Event::Holding`] follows.

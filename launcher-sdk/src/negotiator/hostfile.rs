@@ -19,7 +19,7 @@ pub enum HostfileStyle {
     Mpich,
 }
 
-/// One line for each node that is not being left, the first node first.
+/// One line for each node that is ready and not being left, the first node first.
 pub(super) fn text(holding: &Holding, style: HostfileStyle) -> String {
     let mut text = format!("# generation {}\n", holding.generation);
     for node in staying(holding) {
@@ -33,9 +33,9 @@ pub(super) fn text(holding: &Holding, style: HostfileStyle) -> String {
     text
 }
 
-/// The nodes that the application can count on.
+/// The nodes that the application can use, and count on.
 pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldNode> {
-    holding.nodes.iter().filter(|node| !node.is_departing)
+    holding.nodes.iter().filter(|node| !node.is_departing && !node.is_coming)
 }
 
 /// Whoever reads the file meanwhile finds the nodes before, or those now.
@@ -75,10 +75,12 @@ mod tests {
             memory: Default::default(),
             devices: Default::default(),
             is_departing,
+            is_coming: false,
         };
+        let coming = HeldNode { is_coming: true, ..node(5, false) };
         Holding {
             generation: 3,
-            nodes: vec![node(2, false), node(1, true), node(0, false)],
+            nodes: vec![node(2, false), node(1, true), node(0, false), coming],
             until: Time::EPOCH,
             stages: None,
             licences: Default::default(),
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_library_reads_its_own_form_and_no_node_that_is_being_left() {
+    fn each_library_reads_its_own_form_and_no_node_that_is_being_left_or_prepared() {
         let check = |style, expected: &str| assert_eq!(text(&holding(), style), expected);
         check(HostfileStyle::Names, "# generation 3\nn2\nn0\n");
         check(HostfileStyle::OpenMpi, "# generation 3\nn2 slots=8\nn0 slots=1\n");

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    ActError, Action, Breach, Dialogue, Dialogues, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource,
-    Side, Template,
+    ActError, Action, Breach, Dialogue, Dialogues, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder,
+    Resource, Side, Template,
 };
 use rms_api::negotiate::{Attached, HeldNode, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
@@ -366,8 +366,12 @@ impl Negotiations {
         for (id, until) in unshown {
             let Some(ready) = self.ready(id) else { continue };
             let held = |node: &HeldNode| self.holding.nodes.iter().any(|held| held.node == node.node);
+            let usable =
+                |node: &HeldNode| self.holding.nodes.iter().any(|held| held.node == node.node && !held.is_coming);
             let shows = match ready.direction {
-                Direction::Grow => ready.nodes.iter().all(held) && ready.nodes.len() as u64 == ready.template.n_nodes(),
+                Direction::Grow => {
+                    ready.nodes.iter().all(usable) && ready.nodes.len() as u64 == ready.template.n_nodes()
+                }
                 Direction::Shrink => !ready.nodes.iter().any(held),
             };
             if shows || is_news || until <= now {

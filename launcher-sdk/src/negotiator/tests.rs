@@ -37,6 +37,7 @@ fn holding(generation: u32, n_nodes: u32) -> Holding {
         memory: Default::default(),
         devices: Default::default(),
         is_departing: false,
+        is_coming: false,
     };
     Holding {
         generation,

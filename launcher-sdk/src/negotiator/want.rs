@@ -385,6 +385,7 @@ mod tests {
             memory: Mebibytes(u64::from(*cpus) * 100),
             devices: "gpu:a100:2".parse().expect("devices"),
             is_departing: false,
+            is_coming: false,
         };
         Holding {
             generation: 1,
