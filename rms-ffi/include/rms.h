@@ -375,7 +375,8 @@ typedef void (*rms_event_callback)(struct rms_session *session, const struct rms
 typedef struct rms_change {
     // sizeof(rms_change). Set it before the call.
     size_t size;
-    // RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done().
+    // RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done(), which is due
+    // where is_done is set, too.
     int32_t kind;
     // A shrink, not 0: the RMS has taken the nodes already, or they are lost; what ran there has been killed.
     int32_t is_done;
@@ -485,12 +486,15 @@ int rms_on_event(struct rms_session *session,
                  void *user);
 
 // For programs that have declared limits with automatic set: call it where the program can be changed. It never
-// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
+// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on. RMS_ESTATE:
+// rms_release_done() is due, after every RMS_SHRINK, also one with is_done set; until then every call says so, and the
+// program is not changed any more. RMS_EENDED: the session is over.
 int rms_breakpoint(struct rms_session *session,
                    struct rms_change *change);
 
-// The application has left the nodes that rms_breakpoint() told it to leave. What still runs there after the
-// grace of the RMS is killed.
+// The application has left the nodes that rms_breakpoint() told it to leave, or goes on without those that are gone
+// already (is_done). It follows every RMS_SHRINK, before the next rms_breakpoint(). What still runs on nodes that are left
+// is killed after the grace of the RMS.
 int rms_release_done(struct rms_session *session);
 
 // The version of the library, like "0.1.0". The library owns the text.

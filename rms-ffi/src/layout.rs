@@ -291,7 +291,8 @@ pub struct Node {
 pub struct Change {
     /// sizeof(rms_change). Set it before the call.
     pub size: usize,
-    /// RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done().
+    /// RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done(), which is due
+    /// where is_done is set, too.
     pub kind: i32,
     /// A shrink, not 0: the RMS has taken the nodes already, or they are lost; what ran there has been killed.
     pub is_done: i32,
