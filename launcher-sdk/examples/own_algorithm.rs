@@ -78,7 +78,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let before = std::fs::read_to_string(&id_file).ok().and_then(|text| text.trim().parse().ok());
     let mut own = PowersOfTwo { id_file, wall, argv };
     match before {
-        Some(job) => launcher::resume(&client, JobId(job), &mut own).await?,
+        Some(job) => launcher::resume(&client, job, &mut own).await?,
         None => launcher::run(&client, Subscription::named("own"), &mut own).await?,
     };
     Ok(())

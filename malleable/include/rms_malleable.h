@@ -17,7 +17,7 @@ enum rms_malleable_error {
     RMS_MALLEABLE_OK = 0,
     /* The answer cannot be parsed, or the machine has no memory or files left. */
     RMS_MALLEABLE_FAILED = -1,
-    /* Detached, or never attached. */
+    /* Detached, or never attached; not watched. */
     RMS_MALLEABLE_NOT_ATTACHED = -2,
     /* Watched already, or a process of that number has joined already. */
     RMS_MALLEABLE_ALREADY = -3,
@@ -31,6 +31,8 @@ enum rms_malleable_error {
     RMS_MALLEABLE_NOT_ALLOWED = -8,
     /* It did not take up the change in time; its threads were moved nevertheless. */
     RMS_MALLEABLE_TIMEOUT = -9,
+    /* NULL where something is to be read, written or called, a mask of more than 1 MiB, or fewer than no threads. */
+    RMS_MALLEABLE_INVALID = -12,
     /* As many processes of the job have joined as may. */
     RMS_MALLEABLE_TOO_MANY = -14,
 };
@@ -46,8 +48,8 @@ int rms_malleable_mask(unsigned char *mask, size_t n_bytes);
 /* 1 if the CPUs have changed since this program acknowledged last, else 0. */
 int rms_malleable_changed(void);
 
-/* Says that no more than `threads` threads use CPUs from now on: the RMS then takes away what was given back. A change
- * that is not acknowledged is enforced after a while. */
+/* Says that no more than `threads` threads use CPUs from now on: the RMS then takes away what was given back. 0: none,
+ * or it does not count them. A change that is not acknowledged is enforced after a while. */
 int rms_malleable_acknowledge(int threads);
 
 /* Called from a thread of the library's own after each change; what `rms_malleable_cpus` said before the call is
@@ -66,7 +68,8 @@ enum rms_drom_flag {
     RMS_DROM_STEAL = 1 << 0,
     /* Give them back when the process is finalized. */
     RMS_DROM_RETURN = 1 << 1,
-    /* Wait until the processes have taken up the change, or the RMS has enforced it. */
+    /* Wait until the other processes have taken up the change, or the RMS has enforced it. Who waits is not waited for: its
+     * own part of the change is in force when the call returns, and it takes it up then. */
     RMS_DROM_WAIT = 1 << 2,
 };
 

@@ -89,14 +89,21 @@ pub enum ActError {
     #[error("the proposal has expired")]
     Lapsed,
     /// The act itself breaks a rule.
-    #[error("this is against the rules of a negotiation")]
-    Breach(#[from] Breach),
+    #[error("this is against the rules of a negotiation: {0}")]
+    Breach(Breach),
     /// There is no such negotiation.
     #[error("there is no negotiation {0}")]
     NoSuch(NegotiationId),
     /// One at a time for each direction.
-    #[error("negotiation {0} is open for the same direction")]
+    #[error("negotiation {0} is open for the same direction: answer or withdraw it, or wait until it is over")]
     AlreadyOpen(NegotiationId),
+}
+
+// Not a source: the broken rule is the reason itself, and is told with it.
+impl From<Breach> for ActError {
+    fn from(breach: Breach) -> ActError {
+        ActError::Breach(breach)
+    }
 }
 
 /// Why something that was heard has changed nothing, or has ended the negotiation.

@@ -191,6 +191,9 @@ pub struct HeldNode {
     pub devices: Devices,
     /// It was asked to leave this node and has not confirmed that it has, or frees it at its next stage.
     pub is_departing: bool,
+    /// It was given this node while it runs, and the node's agent has not made it ready: nothing can be started there yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_coming: bool,
 }
 
 /// What the negotiator of an application is told without asking.

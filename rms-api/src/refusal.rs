@@ -6,7 +6,8 @@ use negotiation::NegotiationId;
 use rms_model::identity::NameError;
 use rms_model::pattern::PatternError;
 use rms_model::settings::SettingError;
-use rms_model::{Devices, Identity, JobId, Mebibytes, Role, Span};
+use rms_model::sizes::MAX_SIZES;
+use rms_model::{Devices, Identity, JobId, Mebibytes, Role, Sizes, Span};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -191,7 +192,10 @@ pub enum Refusal {
     WrongTag { job: JobId, tag: u64, granted: u64 },
     #[error("job {job}: its filter does not show cluster {cluster}; it shows {shown}")]
     NotInView { job: JobId, cluster: String, shown: String },
-    #[error("job {job}: more than {most} calls in a second; launchers that go on so are ended")]
+    #[error(
+        "job {job}: more than {most} calls in a second: wait for the next one; a launcher or negotiator that goes on so ends \
+         its job"
+    )]
     RateLimit { job: JobId, most: u32 },
     #[error("job {0} has not started, or is being ended: only a running job negotiates")]
     NotRunning(JobId),
@@ -215,10 +219,25 @@ pub enum Refusal {
     NameANode { job: JobId, nodes: String },
     #[error("the sizes of a malleable job are at least 1, and the least is not above the most")]
     MalleableSizes,
+    #[error("from {least} to {most} there is no size that is {}: widen the range", sizes.kind())]
+    NoSuchSize { least: u32, most: u32, sizes: Sizes },
+    #[error("sizes are any, powers of two, multiples of a number above 0, or at most {MAX_SIZES} numbers that rise")]
+    BadSizes,
+    #[error(
+        "{} {} not a size of this job, which may have from {least} to {most}{}: change one of the two",
+        many(*nodes, "node"),
+        are(*nodes),
+        among(sizes)
+    )]
+    NotItsSize { nodes: u32, least: u32, most: u32, sizes: Sizes },
 }
 
 fn many(count: u32, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn among(sizes: &Sizes) -> String {
+    if *sizes == Sizes::Any { String::new() } else { format!(", and each size is {}", sizes.kind()) }
 }
 
 fn are(count: u32) -> &'static str {
@@ -315,6 +334,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::AlreadyNegotiating { .. } => "already_negotiating",
         Refusal::NotOnNode { .. } => "not_on_node",
         Refusal::NameANode { .. } => "name_a_node",
-        Refusal::MalleableSizes => "malleable_sizes",
+        Refusal::MalleableSizes | Refusal::NoSuchSize { .. } => "malleable_sizes",
+        Refusal::BadSizes | Refusal::NotItsSize { .. } => "malleable_sizes",
     }
 }

@@ -60,7 +60,7 @@ fn parse_word(word: &str) -> Option<Result<Select, SelectError>> {
 
 fn push_range(ids: &mut Vec<JobId>, part: &str) -> Result<(), SelectError> {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
-    let (Some(low), Some(high)) = (number(first), number(last)) else {
+    let (Ok(JobId(low)), Ok(JobId(high))) = (first.parse(), last.parse()) else {
         return Err(SelectError::Nonsense(shorten(part)));
     };
     if low > high {
@@ -74,11 +74,6 @@ fn push_range(ids: &mut Vec<JobId>, part: &str) -> Result<(), SelectError> {
     Ok(())
 }
 
-fn number(text: &str) -> Option<u64> {
-    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    is_number.then(|| text.parse().ok()).flatten()
-}
-
 fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -88,7 +83,7 @@ fn shorten(text: &str) -> String {
 /// # Errors
 /// A text that is no single id.
 pub fn parse_one(text: &str) -> Result<JobId, SelectError> {
-    number(text).map(JobId).ok_or_else(|| SelectError::NotOne(shorten(text)))
+    text.parse().map_err(|_| SelectError::NotOne(shorten(text)))
 }
 
 #[cfg(test)]

@@ -121,17 +121,7 @@ fn ends(text: &str, least: u32, most: u32, sizes: Sizes) -> Result<SizeRange, Si
         (Some(first), Some(last)) if first <= last => {
             Ok(SizeRange { least: first, most: if most == NO_END { NO_END } else { last }, sizes })
         }
-        (Some(_) | None, Some(_) | None) => Err(SizeRangeError::NoneFits { text: shorten(text), sizes: kind(&sizes) }),
-    }
-}
-
-/// What holds of such sizes, as the end of a sentence.
-fn kind(sizes: &Sizes) -> String {
-    match sizes {
-        Sizes::Any => "possible".to_owned(),
-        Sizes::PowerOfTwo => "a power of two".to_owned(),
-        Sizes::MultipleOf(unit) => format!("a multiple of {unit}"),
-        Sizes::Listed(_) => "listed".to_owned(),
+        (Some(_) | None, Some(_) | None) => Err(SizeRangeError::NoneFits { text: shorten(text), sizes: sizes.kind() }),
     }
 }
 

@@ -265,6 +265,11 @@ impl Context {
         }
         if let Fact::ShareRunning { job, .. } = fact {
             self.welcome(*job);
+            let started = self.state.jobs().get(job).and_then(|entry| entry.started());
+            if started.is_some_and(|started| started.generation() > 1) {
+                // A node that came is ready.
+                self.moved.insert(*job);
+            }
         }
         if let Fact::CourseSet { job, .. }
         | Fact::StageEntered { job, .. }

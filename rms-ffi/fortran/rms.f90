@@ -72,7 +72,7 @@ module rms
 
   type, bind(c) :: rms_node
     integer(c_size_t) :: size = 0
-    integer(c_int32_t) :: node = 0, cpus = 0, is_departing = 0, reserved = 0
+    integer(c_int32_t) :: node = 0, cpus = 0, is_departing = 0, is_coming = 0
     character(kind=c_char) :: name(RMS_NAME_SIZE) = c_null_char
     character(kind=c_char) :: address(RMS_NAME_SIZE) = c_null_char
     character(kind=c_char) :: cluster(RMS_NAME_SIZE) = c_null_char

@@ -18,6 +18,10 @@
  * Fork. A child that was forked after rms_connect() may call exec or _exit. Calls of the library fail with RMS_EFORK
  * there.
  *
+ * Rates. A job may call rms_connect() and rms_declare(), and release nodes for a stage, 100 times in a second, and say
+ * 10000 other things to the RMS. More is refused; 5 such seconds in a row end the job as a violation. Calls that only
+ * look, like rms_breakpoint(), rms_nodes() and rms_next_event(), are free.
+ *
  * Times are milliseconds, prices are thousandths for a node and an hour.
  */
 

@@ -25,6 +25,10 @@
  * Fork. A child that was forked after rms_connect() may call exec or _exit. Calls of the library fail with RMS_EFORK
  * there.
  *
+ * Rates. A job may call rms_connect() and rms_declare(), and release nodes for a stage, 100 times in a second, and say
+ * 10000 other things to the RMS. More is refused; 5 such seconds in a row end the job as a violation. Calls that only
+ * look, like rms_breakpoint(), rms_nodes() and rms_next_event(), are free.
+ *
  * Times are milliseconds, prices are thousandths for a node and an hour.
  */
 
@@ -154,7 +158,8 @@ template <typename T> inline T rms_init() {
 // taken: then RMS_EVENT_NODES comes, too.
 #define RMS_EVENT_OVER 4
 
-// The nodes of the application, or the time when it is ended, have changed.
+// The nodes of the application, or the time when it is ended, have changed. The event names those that can be used: nodes
+// that were agreed and are not ready yet are told by rms_nodes(), and by another such event when they are.
 #define RMS_EVENT_NODES 5
 
 // Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
@@ -236,8 +241,8 @@ typedef struct rms_node {
     uint32_t cpus;
     // Not 0: the application was asked to leave it and has not confirmed that it has.
     int32_t is_departing;
-    // Nothing.
-    int32_t reserved;
+    // Not 0: it was agreed and is not ready yet; nothing can be started there before.
+    int32_t is_coming;
     // Its name.
     char name[RMS_NAME_SIZE];
     // Where it can be reached.
@@ -341,7 +346,7 @@ typedef struct rms_event {
     int64_t deadline_ms;
     // An offer: given back by then, by the same clock. 0: never.
     int64_t give_back_by_ms;
-    // An offer: for so long an answer counts, in milliseconds from when it came.
+    // An offer: for so long an answer counts, in milliseconds from when the event is taken.
     int64_t valid_ms;
     // Counts the proposals of both ends.
     uint32_t round;
@@ -370,7 +375,8 @@ typedef void (*rms_event_callback)(struct rms_session *session, const struct rms
 typedef struct rms_change {
     // sizeof(rms_change). Set it before the call.
     size_t size;
-    // RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done().
+    // RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done(), which is due
+    // where is_done is set, too.
     int32_t kind;
     // A shrink, not 0: the RMS has taken the nodes already, or they are lost; what ran there has been killed.
     int32_t is_done;
@@ -411,17 +417,18 @@ int rms_until(struct rms_session *session, int64_t *until_ms);
 int rms_next_stage(struct rms_session *session, struct rms_stage *stage);
 
 // The nodes of the application, node 0 first. Fills up to capacity elements, of which the first must have its size
-// set; all get it. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
+// set; all get it. Those that were agreed and are not ready yet are among them, with is_coming set. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
 // nothing; NULL and 0 ask for the number alone, and return RMS_OK.
 int rms_nodes(struct rms_session *session,
               struct rms_node *nodes,
               size_t capacity,
               size_t *n_nodes);
 
-// Writes the nodes that the application holds, and is not leaving, as mpirun reads them: one line each, "name
-// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
+// Writes the nodes that the application can use, as mpirun reads them: one line each, "name slots=cpus". Those that it
+// is leaving, and those that are not ready yet, are not among them. The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
 // readers never see half of it.
-int rms_write_hostfile(struct rms_session *session, const char *path);
+int rms_write_hostfile(struct rms_session *session,
+                       const char *path);
 
 // Tells the RMS between which sizes it may change the application from now on, in the place of the submission's
 // limits.
@@ -465,7 +472,9 @@ int rms_fd(struct rms_session *session);
 
 // The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes.
 // RMS_NOTHING: none came. After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events
-// that nobody asks for are laid over each other, so that few wait, and what is read late is not out of date.
+// that nobody asks for are laid over each other, so that few wait: only the oldest one stays as it was when it came, or,
+// with automatic set, the last 64. What is so now say rms_nodes(), rms_generation() and rms_until(). An offer that has run out before it was read is not told,
+// only that it is over.
 int rms_next_event(struct rms_session *session,
                    int timeout_ms,
                    struct rms_event *event);
@@ -477,12 +486,15 @@ int rms_on_event(struct rms_session *session,
                  void *user);
 
 // For programs that have declared limits with automatic set: call it where the program can be changed. It never
-// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
+// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on. RMS_ESTATE:
+// rms_release_done() is due, after every RMS_SHRINK, also one with is_done set; until then every call says so, and the
+// program is not changed any more. RMS_EENDED: the session is over.
 int rms_breakpoint(struct rms_session *session,
                    struct rms_change *change);
 
-// The application has left the nodes that rms_breakpoint() told it to leave. What still runs there after the
-// grace of the RMS is killed.
+// The application has left the nodes that rms_breakpoint() told it to leave, or goes on without those that are gone
+// already (is_done). It follows every RMS_SHRINK, before the next rms_breakpoint(). What still runs on nodes that are left
+// is killed after the grace of the RMS.
 int rms_release_done(struct rms_session *session);
 
 // The version of the library, like "0.1.0". The library owns the text.

@@ -47,7 +47,7 @@ impl Breakpoint {
     /// For an application that uses these nodes.
     pub fn of(holding: &Holding) -> Breakpoint {
         let stage = holding.stages.as_ref().map(|stages| stages.number);
-        Breakpoint { known: names(&holding.nodes).collect(), stage, ..Breakpoint::default() }
+        Breakpoint { known: usable(&holding.nodes).collect(), stage, ..Breakpoint::default() }
     }
 
     /// Takes in what has happened.
@@ -62,7 +62,7 @@ impl Breakpoint {
             Event::Ready(Ready { direction: Direction::Shrink, negotiation, nodes, .. }) => {
                 self.gone(*negotiation, nodes);
             }
-            Event::Ended { negotiation, ending: Ending::Failed, reason } => match reason {
+            Event::Ended { negotiation, template: _, ending: Ending::Failed, reason } => match reason {
                 // It did not keep its promise in time, or somebody wanted it so: the nodes are taken.
                 Reason::BrokenPromise | Reason::Administrator => self.taken(*negotiation),
                 Reason::Declined | Reason::NoResources | Reason::Price | Reason::Policy => self.kept(*negotiation),
@@ -108,10 +108,10 @@ impl Breakpoint {
         if !gone.is_empty() {
             self.waiting.push_back(Change { id: None, direction: Direction::Shrink, nodes: gone, is_done: true });
         }
-        let is_new = |node: &&HeldNode| !node.is_departing && !self.known.contains(&node.name);
+        let is_new = |node: &&HeldNode| !node.is_departing && !node.is_coming && !self.known.contains(&node.name);
         let new: Vec<HeldNode> = holding.nodes.iter().filter(is_new).cloned().collect();
         self.add(None, Direction::Grow, &new, false);
-        self.known = held;
+        self.known = usable(&holding.nodes).collect();
     }
 
     /// Nodes that were to be left for a stage are gone, or are to be used again if it was announced otherwise.
@@ -268,6 +268,11 @@ fn names(nodes: &[HeldNode]) -> impl Iterator<Item = String> + '_ {
     nodes.iter().map(|node| node.name.clone())
 }
 
+/// Without those that are not ready yet.
+fn usable(nodes: &[HeldNode]) -> impl Iterator<Item = String> + '_ {
+    nodes.iter().filter(|node| !node.is_coming).map(|node| node.name.clone())
+}
+
 fn opposite(direction: Direction) -> Direction {
     match direction {
         Direction::Grow => Direction::Shrink,
@@ -300,6 +305,7 @@ mod tests {
             memory: Default::default(),
             devices: Default::default(),
             is_departing: false,
+            is_coming: false,
         };
         list.split_whitespace().map(node).collect()
     }
@@ -362,6 +368,11 @@ mod tests {
         })
     }
 
+    fn holding(list: &str) -> Holding {
+        let (until, licences) = (Time::EPOCH, Default::default());
+        Holding { generation: 2, nodes: nodes(list), until, stages: None, licences }
+    }
+
     fn ends(next: u32, list: &str) -> Event {
         Event::StageEnds(StageEnds { next, at: Time::EPOCH, leaving: nodes(list) })
     }
@@ -415,20 +426,11 @@ mod tests {
 
     #[test]
     fn nodes_that_others_have_given_back_are_told_as_gone() {
-        let holding = |list: &str| {
-            Event::Holding(Holding {
-                generation: 2,
-                nodes: nodes(list),
-                until: Time::EPOCH,
-                stages: None,
-                licences: Default::default(),
-            })
-        };
-        let mut breakpoint = after(&[holding("a b c"), holding("a b")]);
+        let mut breakpoint = after(&[Event::Holding(holding("a b c")), Event::Holding(holding("a b"))]);
         told(&mut breakpoint);
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".into(), true)));
         // What it leaves itself is told once, whichever is heard first.
-        for event in [agreed("b"), holding("a"), ready(Direction::Shrink, "b")] {
+        for event in [agreed("b"), Event::Holding(holding("a")), ready(Direction::Shrink, "b")] {
             breakpoint.hear(&event);
         }
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "b".into(), true)));
@@ -440,7 +442,7 @@ mod tests {
     }
 
     fn failed_because(reason: Reason) -> Event {
-        Event::Ended { negotiation: R1, ending: Ending::Failed, reason }
+        Event::Ended { negotiation: R1, template: None, ending: Ending::Failed, reason }
     }
 
     fn after(events: &[Event]) -> Breakpoint {
@@ -458,6 +460,19 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_are_not_ready_are_not_told() {
+        let mut breakpoint = Breakpoint::of(&holding("a"));
+        let mut preparing = holding("a e");
+        preparing.nodes[1].is_coming = true;
+        breakpoint.hear(&Event::Holding(preparing));
+        assert_eq!(told(&mut breakpoint), None, "agreed is not ready");
+        breakpoint.hear(&Event::Holding(holding("a e")));
+        breakpoint.hear(&ready(Direction::Grow, "e"));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e".into(), false)));
+        assert_eq!(told(&mut breakpoint), None);
+    }
+
+    #[test]
     fn nodes_that_came_are_told_once() {
         let mut breakpoint = after(&[ready(Direction::Grow, "e f")]);
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e f".into(), false)));
@@ -467,13 +482,6 @@ mod tests {
 
     #[test]
     fn nodes_that_others_asked_for_are_told_once() {
-        let holding = |list: &str| Holding {
-            generation: 2,
-            nodes: nodes(list),
-            until: Time::EPOCH,
-            stages: None,
-            licences: Default::default(),
-        };
         let mut breakpoint = Breakpoint::of(&holding("a b"));
         breakpoint.hear(&Event::Holding(holding("a b c")));
         let change = breakpoint.next().expect("a node has come");

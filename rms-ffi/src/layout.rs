@@ -85,7 +85,8 @@ pub const RMS_EVENT_READY: i32 = 3;
 /// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are
 /// taken: then RMS_EVENT_NODES comes, too.
 pub const RMS_EVENT_OVER: i32 = 4;
-/// The nodes of the application, or the time when it is ended, have changed.
+/// The nodes of the application, or the time when it is ended, have changed. The event names those that can be used: nodes
+/// that were agreed and are not ready yet are told by rms_nodes(), and by another such event when they are.
 pub const RMS_EVENT_NODES: i32 = 5;
 /// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
 /// a while.
@@ -241,7 +242,7 @@ pub struct Event {
     pub deadline_ms: i64,
     /// An offer: given back by then, by the same clock. 0: never.
     pub give_back_by_ms: i64,
-    /// An offer: for so long an answer counts, in milliseconds from when it came.
+    /// An offer: for so long an answer counts, in milliseconds from when the event is taken.
     pub valid_ms: i64,
     /// Counts the proposals of both ends.
     pub round: u32,
@@ -273,8 +274,8 @@ pub struct Node {
     pub cpus: u32,
     /// Not 0: the application was asked to leave it and has not confirmed that it has.
     pub is_departing: i32,
-    /// Nothing.
-    pub reserved: i32,
+    /// Not 0: it was agreed and is not ready yet; nothing can be started there before.
+    pub is_coming: i32,
     /// Its name.
     pub name: [c_char; RMS_NAME_SIZE],
     /// Where it can be reached.
@@ -290,7 +291,8 @@ pub struct Node {
 pub struct Change {
     /// sizeof(rms_change). Set it before the call.
     pub size: usize,
-    /// RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done().
+    /// RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done(), which is due
+    /// where is_done is set, too.
     pub kind: i32,
     /// A shrink, not 0: the RMS has taken the nodes already, or they are lost; what ran there has been killed.
     pub is_done: i32,

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use launcher_sdk::negotiator::{
-    ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId, Negotiator,
-    NegotiatorError, Policy, Reason, Template, Want,
+    ActError, ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId,
+    Negotiator, NegotiatorError, Policy, Reason, Template, Want,
 };
 use rms_model::Time;
 use tokio::runtime::{Builder, Runtime};
@@ -20,7 +20,7 @@ use crate::callback::Callback;
 use crate::counter::Counter;
 use crate::failure::Failure;
 use crate::guard;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Taken};
 use crate::thread::spawn;
 use crate::told;
 
@@ -102,6 +102,19 @@ impl Session {
         &self.shared.mailbox
     }
 
+    /// The next event that can still be told as it is; waits so long for it, or as long as it takes.
+    pub fn next_event(&self, limit: Option<Duration>) -> Taken {
+        // So long that it cannot be counted is for ever.
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            match self.shared.mailbox.take(left) {
+                Taken::Event(event) if !is_current(&self.negotiator, &event) => {}
+                taken => return taken,
+            }
+        }
+    }
+
     /// The clock by which offers run out.
     pub fn now(&self) -> Time {
         self.negotiator.now()
@@ -135,9 +148,15 @@ impl Session {
 
     pub fn counter(&self, id: NegotiationId, counter: Counter) -> Result<(), Failure> {
         let offer = self.shared.state().offers.get(&id).cloned();
-        let offer = offer.ok_or_else(|| Failure::UnknownNegotiation(id.to_string()))?;
+        let offer = offer.ok_or_else(|| self.nothing_to_counter(id))?;
         let items = counter.items(&offer, &self.holding())?;
         self.wait(self.negotiator.negotiation(id).counter(items))
+    }
+
+    /// Of a negotiation in which the RMS has not proposed anything, or not anything that still stands: as for an accept.
+    fn nothing_to_counter(&self, id: NegotiationId) -> Failure {
+        let phase = self.negotiator.negotiation(id).phase();
+        NegotiatorError::from(phase.map_or(ActError::NoSuch(id), ActError::NotNow)).into()
     }
 
     pub fn reject(&self, id: NegotiationId) -> Result<(), Failure> {
@@ -172,7 +191,8 @@ impl Session {
                 None => Ok(None),
             };
         };
-        let held = holding.nodes.iter().filter(|node| !node.is_departing).map(|node| node.name.clone());
+        let held = holding.nodes.iter().filter(|node| !node.is_departing && !node.is_coming);
+        let held = held.map(|node| node.name.clone());
         let n_after = breakpoint.n_after(&change, held);
         Ok(Some(Told {
             id: change.id,
@@ -222,7 +242,11 @@ impl Session {
             ));
         }
         let negotiator = self.negotiator.clone();
-        let tell = move |event: &Event| call(event, negotiator.now());
+        let tell = move |event: &Event| {
+            if is_current(&negotiator, event) {
+                call(event, negotiator.now());
+            }
+        };
         *slot = Some(Callback::start(Arc::clone(&self.shared.mailbox), tell)?);
         Ok(())
     }
@@ -348,6 +372,10 @@ impl State {
             breakpoint.hear(event);
         }
     }
+}
+
+fn is_current(negotiator: &Negotiator, event: &Event) -> bool {
+    told::is_current(event, |id| negotiator.negotiation(id).phase())
 }
 
 fn runtime() -> Result<Runtime, Failure> {

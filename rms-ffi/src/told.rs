@@ -1,7 +1,7 @@
 //! An event in the numbers, names and words of the header.
 
 use launcher_sdk::negotiator::{
-    Direction, Ending, Event, HeldNode, Item, NegotiationId, Resource, StageEnds, Template, Warning,
+    Direction, Ending, Event, HeldNode, Item, NegotiationId, Phase, Resource, Side, StageEnds, Template, Warning,
 };
 use rms_model::{Span, Time};
 
@@ -37,17 +37,23 @@ pub fn telling(event: &Event, now: Time) -> Telling {
             let text = format!("{}: it is ready", ready.negotiation);
             Telling { event: told, nodes: names(&ready.nodes), text }
         }
-        Event::Ended { negotiation, ending, reason } => {
-            let told = c::Event { ending: ending_number(*ending), ..named(c::RMS_EVENT_OVER, *negotiation) };
+        Event::Ended { negotiation, template, ending, reason } => {
+            let what = template.as_ref().map_or(0, |template| about(c::RMS_EVENT_OVER, *negotiation, template).what);
+            let told = c::Event { what, ending: ending_number(*ending), ..named(c::RMS_EVENT_OVER, *negotiation) };
             Telling { event: told, nodes: Vec::new(), text: format!("{negotiation}: {reason}") }
         }
         Event::Holding(holding) => {
             let told = c::Event { generation: holding.generation, ..plain(c::RMS_EVENT_NODES) };
+            let (coming, ready): (Vec<HeldNode>, Vec<HeldNode>) =
+                holding.nodes.iter().cloned().partition(|node| node.is_coming);
             let mut text = format!("generation {} of {} nodes", holding.generation, holding.nodes.len());
+            if !coming.is_empty() {
+                text.push_str(&format!(", of which {} are not ready yet", names(&coming).join(", ")));
+            }
             if let Some(stages) = &holding.stages {
                 text.push_str(&format!(", stage {} of {}", stages.number, stages.n_stages));
             }
-            Telling { event: told, nodes: names(&holding.nodes), text }
+            Telling { event: told, nodes: names(&ready), text }
         }
         Event::NodesLost(lost) => {
             let told = c::Event { what: c::RMS_SHRINK, quantity: lost.len() as u64, ..plain(c::RMS_EVENT_NODES_LOST) };
@@ -77,6 +83,18 @@ pub fn telling(event: &Event, now: Time) -> Telling {
         Event::Lost(refused) => {
             worded(c::RMS_EVENT_LOST, format!("the RMS does not negotiate with this job any more: {refused}"))
         }
+    }
+}
+
+/// Whether an event can still be told as it is: an offer that has run out meanwhile, or was answered, is no offer any more,
+/// and an event that waits behind it says what became of it.
+pub fn is_current(event: &Event, phase_of: impl Fn(NegotiationId) -> Option<Phase>) -> bool {
+    match event {
+        Event::Offered(offer) | Event::Countered(offer) => {
+            matches!(phase_of(offer.negotiation), Some(Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms)))
+        }
+        Event::Accepted(_) | Event::Ready(_) | Event::Ended { .. } | Event::Holding(_) | Event::NodesLost(_) => true,
+        Event::StageEnds(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => true,
     }
 }
 
@@ -152,5 +170,65 @@ fn ending_number(ending: Ending) -> i32 {
         Ending::Expired => c::RMS_EXPIRED,
         Ending::Withdrawn => c::RMS_WITHDRAWN,
         Ending::Failed => c::RMS_FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use launcher_sdk::negotiator::{ItemStatus, Offer, Quantity, Reason, SetRule, Terms};
+    use negotiation::Parties;
+    use rms_model::{ClusterId, JobId, Run};
+
+    use super::*;
+
+    const A1: NegotiationId = NegotiationId { initiator: Side::Application, number: 1 };
+
+    fn template(direction: Direction, resource: Resource) -> Template {
+        let quantity = Quantity(60_000);
+        let item = Item {
+            set: 0,
+            resource,
+            quantity,
+            held: quantity,
+            nodes: BTreeSet::new(),
+            terms: Terms::exactly(quantity),
+            status: ItemStatus::Proposed,
+        };
+        let parties = Parties { job: JobId(1), run: Run(1), initiator: Side::Application };
+        Template::new(parties, direction, vec![SetRule::All], vec![item]).expect("a template")
+    }
+
+    #[test]
+    fn what_has_come_to_nothing_is_named() {
+        let over = |template| {
+            let ended = Event::Ended { negotiation: A1, template, ending: Ending::Rejected, reason: Reason::Policy };
+            let told = telling(&ended, Time::EPOCH).event;
+            (told.kind, told.what, told.ending, told.n_items)
+        };
+        let time = template(Direction::Grow, Resource::Time);
+        assert_eq!(over(Some(time)), (c::RMS_EVENT_OVER, c::RMS_EXTEND, c::RMS_REJECTED, 0));
+        let cores = template(Direction::Shrink, Resource::Cores(ClusterId(0)));
+        assert_eq!(over(Some(cores)), (c::RMS_EVENT_OVER, c::RMS_FEWER_CORES, c::RMS_REJECTED, 0));
+        assert_eq!(over(None), (c::RMS_EVENT_OVER, 0, c::RMS_REJECTED, 0));
+    }
+
+    #[test]
+    fn an_offer_that_is_no_more_is_not_told() {
+        let offered = |until| {
+            let template = template(Direction::Grow, Resource::Nodes(ClusterId(0)));
+            let direction = Direction::Grow;
+            Event::Offered(Offer { negotiation: A1, direction, round: 1, template, mine: None, until })
+        };
+        let event = offered(Time::from_secs(60));
+        assert!(is_current(&event, |_| Some(Phase::Offered(Side::Rms))));
+        assert!(is_current(&event, |_| Some(Phase::Countered(Side::Rms))));
+        for phase in [Phase::Ended(Ending::Expired), Phase::Pledged, Phase::Countered(Side::Application)] {
+            assert!(!is_current(&event, |_| Some(phase)), "{phase}");
+        }
+        assert!(!is_current(&event, |_| None), "so long over that it is forgotten");
+        assert!(is_current(&Event::Replaced, |_| None));
+        assert_eq!(telling(&event, Time::from_secs(40)).event.valid_ms, 20_000, "from when it is told");
     }
 }

@@ -1,8 +1,10 @@
 //! Ids as newtypes, so that a node is never taken for a job.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -47,3 +49,33 @@ id!(
     /// the processes of an earlier execution from a later one.
     Run(u32)
 );
+
+/// Why a text is no id of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the id of a job is a number, like 7")]
+pub struct BadJobId;
+
+impl FromStr for JobId {
+    type Err = BadJobId;
+
+    /// As it is shown: digits alone.
+    fn from_str(text: &str) -> Result<JobId, BadJobId> {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse().ok()).flatten().map(JobId).ok_or(BadJobId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_job_is_read_as_it_is_shown() {
+        for job in [JobId(0), JobId(7), JobId(u64::MAX)] {
+            assert_eq!(job.to_string().parse(), Ok(job));
+        }
+        for text in ["", "+7", "-7", " 7", "7.1", "a1", "18446744073709551616"] {
+            assert_eq!(text.parse::<JobId>(), Err(BadJobId), "{text}");
+        }
+    }
+}

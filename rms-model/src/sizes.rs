@@ -32,6 +32,16 @@ impl Sizes {
         }
     }
 
+    /// What holds of such a size, as the end of a sentence.
+    pub fn kind(&self) -> String {
+        match self {
+            Sizes::Any => "possible".to_owned(),
+            Sizes::PowerOfTwo => "a power of two".to_owned(),
+            Sizes::MultipleOf(unit) => format!("a multiple of {unit}"),
+            Sizes::Listed(_) => "listed".to_owned(),
+        }
+    }
+
     /// Whether a total is one of these.
     pub fn fits(&self, total: u64) -> bool {
         match self {

@@ -11,6 +11,9 @@
 int DLB_Init(int n_cpus, const void *mask, const char *arguments);
 int DLB_Finalize(void);
 int DLB_PollDROM(int *n_cpus, void *mask);
+int DLB_Lend(void);
+int DLB_Borrow(void);
+int DLB_Reclaim(void);
 int DLB_DROM_Attach(void);
 int DLB_DROM_Detach(void);
 int DLB_DROM_GetNumCpus(int *n_cpus);
@@ -80,6 +83,9 @@ int main(int argc, char **argv)
     tell("init", DLB_Init(0, NULL, NULL));
     tell("poll", DLB_PollDROM(&n, NULL));
     tell("poll", DLB_PollDROM(&n, NULL));
+    tell("lend", DLB_Lend());
+    tell("borrow", DLB_Borrow());
+    tell("reclaim", DLB_Reclaim());
     tell("finish", DLB_Finalize());
     return 0;
 }

@@ -43,6 +43,18 @@ fn compile(deployment: &Deployment, language: Language, source: &Path) -> Option
     Some(program)
 }
 
+/// A C program of these tests, linked with the library.
+fn compile_c(dir: &Path, name: &str) -> PathBuf {
+    let (root, program) = (Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), dir.join(name));
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("malleable/include"));
+    compiler.arg("-o").arg(&program).arg(root.join("tests/apps").join(name).with_extension("c"));
+    compiler.arg(binaries().dir.join("librms-malleable.so"));
+    compiler.arg(format!("-Wl,-rpath,{}", binaries().dir.display()));
+    assert!(compiler.status().expect("gcc").success());
+    program
+}
+
 /// It has as many threads as CPUs, whatever it is given, and ends well.
 fn follows(deployment: &Deployment, program: &Path) {
     let (dir, told) = (deployment.path().display().to_string(), deployment.path().join("told"));
@@ -84,14 +96,7 @@ fn a_pool_of_rayon_asks() {
 fn one_process_moves_the_cpus_of_others_by_the_calls_of_drom() {
     let Some((deployment, cpus)) = deployment() else { return };
     let Some(teams) = build_or_skip(OpenMp::Gnu, "teams") else { return };
-    let source = Path::new("tests/apps/drom.c");
-    let drom = deployment.path().join("drom");
-    let mut compiler = Command::new("gcc");
-    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&drom);
-    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source));
-    compiler.arg(binaries().dir.join("librms-malleable.so"));
-    compiler.arg(format!("-Wl,-rpath,{}", binaries().dir.display()));
-    assert!(compiler.status().expect("gcc").success());
+    let drom = compile_c(deployment.path(), "drom");
     let script = deployment.script(
         "two.sh",
         &format!(
@@ -109,11 +114,32 @@ fn one_process_moves_the_cpus_of_others_by_the_calls_of_drom() {
     let told = deployment.rms(&["run", "-t", "2m", "--malleable-threads", &script]).ok().stdout;
     let expected = "unattached -5, attach 0, cpus 2, processes 2, mask1 2, mask2 2, set 0, mask1 1, mask2 1, overlap -8, \
                     foreign -8, dead -6, last -8, other 0, finalize 0, again -6, finalize 0, mask1 2, mask2 2, \
-                    registered -3, detach 0, detached -5, poll -2, init 0, poll 2, poll 2, finish 0";
+                    registered -3, detach 0, detached -5, poll -2, init 0, poll 2, poll 2, \
+                    lend -15, borrow -15, reclaim -15, finish 0";
     assert_eq!(told.lines().collect::<Vec<_>>().join(", "), expected);
     let regions = |name: &str| fs::read_to_string(deployment.path().join(name)).expect("it has run");
     for name in ["one", "other"] {
         // Its mask may be back before a region of one thread has looked at it.
         assert!(regions(name).lines().any(|line| line.starts_with("1 ")), "{}", regions(name));
     }
+}
+
+#[test]
+fn misuse_is_an_error_and_no_crash() {
+    let told = |text: &str| text.lines().collect::<Vec<_>>().join(", ");
+    let dir = tempfile::tempdir().expect("a directory");
+    let outside = Command::new(compile_c(dir.path(), "misuse")).env_remove("RMS_MALLEABLE_SOCKET").output();
+    let outside = outside.expect("it was compiled");
+    let text = String::from_utf8_lossy(&outside.stdout).into_owned();
+    assert!(outside.status.success() && text.lines().count() == 16, "{outside:?}");
+    assert!(text.lines().all(|line| line.ends_with(" -5")), "in no job: {}", told(&text));
+
+    let Some((deployment, cpus)) = deployment() else { return };
+    let program = compile_c(deployment.path(), "misuse").display().to_string();
+    let inside = deployment.rms(&["run", "-t", "2m", "--malleable-threads", &program, &cpus[0].to_string()]).ok();
+    // It cannot take anything up while it waits for others, so it is not waited for.
+    let expected = "mask -12, endless -12, acknowledge -12, watch -12, unwatch -2, detach -2, unattached -2, cpus -12, \
+                    pids -12, pids -12, pids -12, get -12, get -12, set -12, set -12, init -12, few 0, \
+                    none 0, moved 0, changed 1, have 1, acknowledge 0, watched 0, unwatched 0";
+    assert_eq!(told(&inside.stdout), expected);
 }

@@ -131,10 +131,19 @@ impl Program {
     }
 
     /// It changes its size while it runs, within these limits (002): the server offers it nodes, and asks for some. All
-    /// nodes that it is granted must be of one cluster, and as many as the limits allow.
+    /// nodes that it is granted must be of one cluster, and as many as the limits allow. Its processes negotiate; a
+    /// [`Malleable`] can say that they are told by a signal or a hook.
+    ///
+    /// ```
+    /// use launcher_sdk::launcher::Program;
+    /// use launcher_sdk::negotiator::Limits;
+    ///
+    /// let program = Program::new(["./nbody"]).malleable(Limits::between(2, 16).in_powers_of_two());
+    /// # drop(program);
+    /// ```
     #[must_use]
-    pub fn malleable(mut self, limits: Malleable) -> Program {
-        self.launch.malleable = Some(limits);
+    pub fn malleable(mut self, limits: impl Into<Malleable>) -> Program {
+        self.launch.malleable = Some(limits.into());
         self
     }
 
@@ -156,13 +165,24 @@ const DEFAULT_OUTPUT: &str = "rms-%j.out";
 
 #[cfg(test)]
 mod tests {
+    use rms_model::OnResize;
+
     use super::*;
+    use crate::negotiator::Limits;
 
     #[test]
     fn a_variable_that_is_set_twice_has_its_last_value() {
         let program = Program::new(["true"]).env_clear().env("A", "1").env("B", "2").env("A", "3");
         let expected = [("B".to_owned(), "2".to_owned()), ("A".to_owned(), "3".to_owned())];
         assert_eq!(program.into_launchable().execution.environment.0, expected);
+    }
+
+    #[test]
+    fn limits_of_a_negotiator_are_limits_of_a_program() {
+        let program = Program::new(["true"]).malleable(Limits::between(2, 16).in_multiples_of(2));
+        let malleable = program.into_launchable().malleable.expect("it was said");
+        assert_eq!((malleable.least, malleable.most, malleable.on_resize), (2, 16, OnResize::Negotiates));
+        assert!(malleable.sizes.fits(4) && !malleable.sizes.fits(3));
     }
 
     #[test]

@@ -85,7 +85,9 @@ impl<'a> Seen<'a> {
         self.view.occupied.get(&cluster).map(AsRef::as_ref)
     }
 
-    /// What the application asks for now.
+    /// What the application asks for, as far as this launcher knows: `None` until it has asked for something. A launcher
+    /// that was [resumed](super::resume) has not, though the server still has what was asked for before; asking for the same
+    /// again keeps its place.
     pub fn requested(&self) -> Option<&'a Wanted> {
         self.requested
     }

@@ -188,8 +188,8 @@ impl Session {
     /// highest of their exit codes.
     ///
     /// # Errors
-    /// As every call. Refused: a tag that is not that of the start, or a start that was answered already
-    /// (`wrong_state`).
+    /// As every call. Refused: a tag that is not that of the start, or a start for which processes were launched already
+    /// (`wrong_state`). One that was only [accepted](Session::accept) can still be launched.
     pub async fn launch(&mut self, tag: Tag, launch: Launchable) -> Result<(), CallError> {
         self.order(LauncherCall::Launch { job: self.job, tag, launch: Box::new(launch) }).await
     }
@@ -197,7 +197,7 @@ impl Session {
     /// Takes the nodes to use them by own means; [finish](Session::finish) gives them back.
     ///
     /// # Errors
-    /// As [`Session::launch`].
+    /// As [`Session::launch`]; what was accepted can be accepted again.
     pub async fn accept(&mut self, tag: Tag) -> Result<(), CallError> {
         self.order(LauncherCall::Accept { job: self.job, tag }).await
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use negotiation::dialogues::OpenError;
-use negotiation::{ActError, TemplateError};
+use negotiation::{ActError, NegotiationId, TemplateError};
 use rms_model::{JobId, Outcome};
 use rms_wire::LinkError;
 use rms_wire::tls::CredentialsError;
@@ -82,17 +82,36 @@ pub enum ConnectError {
 #[derive(Debug, Error)]
 pub enum NegotiatorError {
     /// What was asked for cannot be negotiated at all.
-    #[error("this cannot be negotiated")]
-    Template(#[from] TemplateError),
+    #[error("this cannot be negotiated: {0}")]
+    Template(TemplateError),
     /// Not in this phase, not any more, or not by these rules.
     #[error(transparent)]
     Act(#[from] ActError),
+    /// Other nodes than were agreed, or more, or fewer.
+    #[error(
+        "these are not the nodes of negotiation {id}: name {agreed} of the job's nodes{}, or leave the choice to release_last \
+         (in C: NULL and 0)",
+        among(named)
+    )]
+    OtherNodes {
+        /// Which negotiation.
+        id: NegotiationId,
+        /// How many were agreed.
+        agreed: u64,
+        /// Those of them that were named.
+        named: Vec<String>,
+    },
     /// No node of the job has this name.
     #[error("the job has no node '{0}'")]
     NoSuchNode(String),
     /// The server has told of no such cluster.
-    #[error("there is no cluster '{0}'")]
-    NoSuchCluster(String),
+    #[error("there is no cluster '{name}'; the clusters are {}", known.join(", "))]
+    NoSuchCluster {
+        /// Its name.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
     /// The application has announced its stages, and asks for nothing outside them.
     #[error("job {0} has announced its stages, and nothing else is negotiated: 'rms evolve {0}' announces others")]
     HasProfile(JobId),
@@ -126,6 +145,13 @@ pub enum NegotiatorError {
     Stopped,
 }
 
+// Not a source: what cannot be is the reason itself, and is told with it.
+impl From<TemplateError> for NegotiatorError {
+    fn from(error: TemplateError) -> NegotiatorError {
+        NegotiatorError::Template(error)
+    }
+}
+
 impl From<OpenError> for NegotiatorError {
     fn from(error: OpenError) -> NegotiatorError {
         match error {
@@ -133,4 +159,8 @@ impl From<OpenError> for NegotiatorError {
             OpenError::Act(error) => NegotiatorError::Act(error),
         }
     }
+}
+
+fn among(named: &[String]) -> String {
+    if named.is_empty() { String::new() } else { format!(", with {} among them", named.join(" and ")) }
 }

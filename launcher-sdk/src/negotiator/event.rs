@@ -25,12 +25,15 @@ pub enum Event {
     Ended {
         /// Which negotiation.
         negotiation: NegotiationId,
+        /// What was proposed last, by whichever end.
+        template: Option<Template>,
         /// How.
         ending: Ending,
         /// Why.
         reason: Reason,
     },
-    /// What the application holds has changed: its nodes, or when it is ended.
+    /// What the application holds has changed: its nodes, or when it is ended. Nodes that come are told twice: from the
+    /// agreement on, as [coming](HeldNode::is_coming), and when they are ready.
     Holding(Holding),
     /// These nodes are lost with all that ran there, and the application goes on without them: a shrink by force, which
     /// was asked of nobody. [`Event::Holding`] follows.

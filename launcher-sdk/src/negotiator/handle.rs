@@ -75,12 +75,14 @@ impl Negotiator {
         self.shared.standing.borrow().is_connected
     }
 
-    /// What the application holds, as far as we were told.
+    /// What the application holds, as far as we were told. Nodes that come are there from the agreement on, and marked as
+    /// [coming](HeldNode::is_coming) until they are ready.
     pub fn holding(&self) -> Holding {
         self.shared.standing.borrow().holding.clone()
     }
 
-    /// The nodes that the application holds and was not asked to leave; the first is where it began, and stays.
+    /// The nodes that the application can use: those that it holds, are [ready](HeldNode::is_coming), and that it was not asked
+    /// to leave. The first is where it began, and stays.
     pub fn nodes(&self) -> Vec<HeldNode> {
         hostfile::staying(&self.shared.standing.borrow().holding).cloned().collect()
     }

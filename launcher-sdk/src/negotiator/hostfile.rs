@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rms_api::negotiate::{HeldNode, Holding};
 
@@ -18,7 +19,7 @@ pub enum HostfileStyle {
     Mpich,
 }
 
-/// One line for each node that is not being left, the first node first.
+/// One line for each node that is ready and not being left, the first node first.
 pub(super) fn text(holding: &Holding, style: HostfileStyle) -> String {
     let mut text = format!("# generation {}\n", holding.generation);
     for node in staying(holding) {
@@ -32,19 +33,29 @@ pub(super) fn text(holding: &Holding, style: HostfileStyle) -> String {
     text
 }
 
-/// The nodes that the application can count on.
+/// The nodes that the application can use, and count on.
 pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldNode> {
-    holding.nodes.iter().filter(|node| !node.is_departing)
+    holding.nodes.iter().filter(|node| !node.is_departing && !node.is_coming)
 }
 
 /// Whoever reads the file meanwhile finds the nodes before, or those now.
 pub(super) fn write(holding: &Holding, path: &Path, style: HostfileStyle) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let mut file = fs::File::create(&aside)?;
-    file.write_all(text(holding, style).as_bytes())?;
-    drop(file);
-    fs::rename(&aside, path)
+    // Several threads may write the same file, and each renames only what it has written itself.
+    static N_WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let number = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let aside = path.with_file_name(format!(".{name}.{}.{number}", std::process::id()));
+    let written = write_anew(&aside, text(holding, style).as_bytes()).and_then(|()| fs::rename(&aside, path));
+    if written.is_err() {
+        // What cannot be finished must not lie there for ever.
+        let _absent = fs::remove_file(&aside);
+    }
+    written
+}
+
+fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(bytes)
 }
 
 #[cfg(test)]
@@ -64,10 +75,12 @@ mod tests {
             memory: Default::default(),
             devices: Default::default(),
             is_departing,
+            is_coming: false,
         };
+        let coming = HeldNode { is_coming: true, ..node(5, false) };
         Holding {
             generation: 3,
-            nodes: vec![node(2, false), node(1, true), node(0, false)],
+            nodes: vec![node(2, false), node(1, true), node(0, false), coming],
             until: Time::EPOCH,
             stages: None,
             licences: Default::default(),
@@ -75,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_library_reads_its_own_form_and_no_node_that_is_being_left() {
+    fn each_library_reads_its_own_form_and_no_node_that_is_being_left_or_prepared() {
         let check = |style, expected: &str| assert_eq!(text(&holding(), style), expected);
         check(HostfileStyle::Names, "# generation 3\nn2\nn0\n");
         check(HostfileStyle::OpenMpi, "# generation 3\nn2 slots=8\nn0 slots=1\n");
@@ -91,5 +104,22 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).expect("there"), "# generation 3\nn2\nn0\n");
         assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 1, "nothing is left beside it");
         assert!(write(&holding(), Path::new("/"), HostfileStyle::Names).is_err());
+    }
+
+    #[test]
+    fn threads_that_write_the_same_file_are_not_in_each_others_way() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("nodes");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        write(&holding(), &path, HostfileStyle::Names).expect("written");
+                        assert_eq!(std::fs::read_to_string(&path).expect("there"), "# generation 3\nn2\nn0\n");
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 1, "nothing is left beside it");
     }
 }

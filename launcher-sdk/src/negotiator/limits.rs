@@ -2,7 +2,7 @@
 
 use negotiation::Sizes;
 use rms_api::negotiate::Declared;
-use rms_model::Speedup;
+use rms_model::{Malleable, OnResize, Speedup};
 
 /// What the server may offer and ask back: numbers of nodes, and what more nodes are worth.
 ///
@@ -65,6 +65,14 @@ impl From<Limits> for Declared {
     fn from(limits: Limits) -> Declared {
         let Limits { least, most, sizes, speedup } = limits;
         Declared { least, most, sizes, speedup }
+    }
+}
+
+/// Of what a launcher starts: its processes negotiate.
+impl From<Limits> for Malleable {
+    fn from(limits: Limits) -> Malleable {
+        let Limits { least, most, sizes, speedup } = limits;
+        Malleable { least, most, sizes, on_resize: OnResize::Negotiates, speedup, survives_loss: None }
     }
 }
 

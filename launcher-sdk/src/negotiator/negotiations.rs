@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    ActError, Action, Dialogue, Dialogues, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource,
-    Side, Template,
+    ActError, Action, Breach, Dialogue, Dialogues, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder,
+    Resource, Side, Template,
 };
 use rms_api::negotiate::{Attached, HeldNode, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
@@ -173,7 +173,7 @@ impl Negotiations {
             Act::Release(names) => Action::Commit(self.leaving(id, names)?),
             Act::Fail(reason) => Action::Fail(reason),
         };
-        let output = self.dialogues.act(now, id, action)?;
+        let output = self.dialogues.act(now, id, action).map_err(|error| self.in_names(id, error))?;
         Ok(self.outcome_of(now, output))
     }
 
@@ -265,8 +265,10 @@ impl Negotiations {
                     self.show(now, false, &mut outcome);
                 }
                 Phase::Ended(ending) => {
-                    let reason = self.dialogues.get(change.id).and_then(Dialogue::reason).unwrap_or(Reason::Unknown);
-                    outcome.events.push(Event::Ended { negotiation: change.id, ending, reason });
+                    let dialogue = self.dialogues.get(change.id);
+                    let reason = dialogue.and_then(Dialogue::reason).unwrap_or(Reason::Unknown);
+                    let template = dialogue.and_then(Dialogue::proposal).cloned();
+                    outcome.events.push(Event::Ended { negotiation: change.id, template, ending, reason });
                 }
                 // What we have said ourselves; and waits for the server's word.
                 Phase::Offered(Side::Application) | Phase::Countered(Side::Application) => {}
@@ -337,6 +339,15 @@ impl Negotiations {
         Some(Agreed { negotiation: id, direction, template, leaving, until })
     }
 
+    /// Nodes have names for the application.
+    fn in_names(&self, id: NegotiationId, error: ActError) -> NegotiatorError {
+        let ActError::Breach(Breach::Nodes { n_nodes: _, agreed }) = error else { return error.into() };
+        let items = self.dialogues.get(id).and_then(Dialogue::proposal).map_or(&[][..], Template::items);
+        let nodes = items.iter().filter(|item| item.is_live()).flat_map(|item| item.nodes.iter().copied());
+        let named = self.known_nodes(nodes).into_iter().map(|node| node.name).collect();
+        NegotiatorError::OtherNodes { id, agreed, named }
+    }
+
     fn leaving(&self, id: NegotiationId, names: Option<Vec<String>>) -> Result<BTreeSet<NodeId>, NegotiatorError> {
         let dialogue = self.dialogues.get(id).ok_or(ActError::NoSuch(id))?;
         match names {
@@ -355,8 +366,12 @@ impl Negotiations {
         for (id, until) in unshown {
             let Some(ready) = self.ready(id) else { continue };
             let held = |node: &HeldNode| self.holding.nodes.iter().any(|held| held.node == node.node);
+            let usable =
+                |node: &HeldNode| self.holding.nodes.iter().any(|held| held.node == node.node && !held.is_coming);
             let shows = match ready.direction {
-                Direction::Grow => ready.nodes.iter().all(held) && ready.nodes.len() as u64 == ready.template.n_nodes(),
+                Direction::Grow => {
+                    ready.nodes.iter().all(usable) && ready.nodes.len() as u64 == ready.template.n_nodes()
+                }
                 Direction::Shrink => !ready.nodes.iter().any(held),
             };
             if shows || is_news || until <= now {

@@ -390,7 +390,7 @@ impl Owner {
     fn note(&self, event: &Event) {
         let settled = match event {
             Event::Ready(ready) => Some((ready.negotiation, Settled::Ready(Box::new(ready.clone())))),
-            Event::Ended { negotiation, ending, reason } => {
+            Event::Ended { negotiation, template: _, ending, reason } => {
                 Some((*negotiation, Settled::Ended { ending: *ending, reason: *reason }))
             }
             Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) => None,

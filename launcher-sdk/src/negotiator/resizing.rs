@@ -70,7 +70,8 @@ impl Resizing {
     pub async fn within(negotiator: &Negotiator, limits: Limits) -> Result<Resizing, NegotiatorError> {
         negotiator.declare(limits.clone()).await?;
         negotiator.answer_with(Policy::within(limits)).await?;
-        let known = by_node(&negotiator.holding());
+        let mut known = by_node(&negotiator.holding());
+        known.retain(|_, node| !node.is_coming);
         Ok(Resizing { negotiator: negotiator.clone(), known, leaving: BTreeMap::new(), waiting: VecDeque::new() })
     }
 
@@ -145,7 +146,8 @@ impl Resizing {
         if !lost.is_empty() {
             self.waiting.push_back(Change::Lost(lost));
         }
-        self.came(holding.nodes.iter().filter(|node| !node.is_departing).cloned().collect(), holding);
+        let can_be_used = |node: &&HeldNode| !node.is_departing && !node.is_coming;
+        self.came(holding.nodes.iter().filter(can_be_used).cloned().collect(), holding);
     }
 
     fn hear(&mut self, event: Event) -> Result<(), NegotiatorError> {

@@ -37,6 +37,7 @@ fn holding(generation: u32, n_nodes: u32) -> Holding {
         memory: Default::default(),
         devices: Default::default(),
         is_departing: false,
+        is_coming: false,
     };
     Holding {
         generation,
@@ -322,6 +323,16 @@ fn nodes_to_leave_are_chosen_by_name_and_wrong_ones_are_refused() {
 }
 
 #[test]
+fn who_leaves_other_nodes_than_were_named_is_told_the_names() {
+    let mut table = Table::answering(4, Limits::between(1, 4));
+    let named = Item { nodes: BTreeSet::from([NodeId(3), NodeId(4)]), ..nodes(4, 2) };
+    let id = table.rms_offers(Direction::Shrink, named);
+    let others = Act::Release(Some(vec!["a2".to_owned(), "a3".to_owned()]));
+    let error = table.negotiations.act(at(0), id, others).expect_err("a4 was named");
+    assert!(error.to_string().contains("name 2 of the job's nodes, with a3 and a4 among them"), "{error}");
+}
+
+#[test]
 fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
     let mut table = Table::of_nodes(2);
     let old = table.rms_offers(Direction::Grow, nodes(2, 4));
@@ -355,8 +366,12 @@ fn an_ending_says_why_and_time_is_asked_for_as_nodes_are() {
     let mut table = Table::of_nodes(2);
     let id = table.requests(Want::more_time(Span::from_mins(10)).at_least(60_000));
     table.rms_does(id, Action::Reject(Reason::Policy));
-    let ended = Event::Ended { negotiation: id, ending: Ending::Rejected, reason: Reason::Policy };
-    assert_eq!(table.take_events(), [ended]);
+    let events = table.take_events();
+    let [Event::Ended { negotiation, template: Some(template), ending, reason }] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!((*negotiation, *ending, *reason), (id, Ending::Rejected, Reason::Policy));
+    assert_eq!(template.items()[0].resource, Resource::Time, "it says what has come to nothing");
     let id = table.requests(Want::more_time(Span::from_mins(10)));
     table.rms_does(id, Action::Accept);
     table.rms_does(id, Action::Ready);
@@ -420,18 +435,19 @@ fn nodes_that_are_given_back_are_of_the_cluster_that_they_are_of() {
 fn what_cannot_be_asked_is_refused_before_it_is_said() {
     let mut table = Table::of_nodes(2);
     for (want, expected) in [
-        (Want::grow(0), "cannot be negotiated"),
-        (Want::shrink(5), "cannot be negotiated"),
-        (Want::grow(1).on("nowhere"), "no cluster 'nowhere'"),
+        (Want::grow(0), "cannot be negotiated: "),
+        (Want::shrink(5), "cannot be negotiated: "),
+        (Want::grow(1).on("nowhere"), "no cluster 'nowhere'; the clusters are a, b"),
         (Want::shrink(1).nodes(["b1"]), "no node 'b1'"),
         (Want::grow(2).at_least(3), "cannot be negotiated"),
     ] {
         let error = table.negotiations.request(at(0), want).expect_err("nonsense");
         assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(rms_model::error::chain(&error), error.to_string(), "each reason is said once");
     }
     table.requests(Want::grow(1));
     let twice = table.negotiations.request(at(0), Want::grow(1)).expect_err("one is open");
-    assert!(twice.to_string().contains("a1"), "{twice}");
+    assert!(twice.to_string().contains("a1") && twice.to_string().contains("withdraw it"), "{twice}");
 }
 
 #[test]

@@ -303,7 +303,10 @@ impl Simple {
         let Simple { resource, quantity, terms, nodes } = self;
         let nodes = nodes.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
         let place = |name: Option<String>| match name {
-            Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name)),
+            Some(name) => cluster(clusters, &name).ok_or_else(|| {
+                let known = clusters.values().cloned().collect();
+                NegotiatorError::NoSuchCluster { name, known }
+            }),
             None => home(holding, &nodes),
         };
         // Of what is inside nodes counts what is held where it is the least.
@@ -382,6 +385,7 @@ mod tests {
             memory: Mebibytes(u64::from(*cpus) * 100),
             devices: "gpu:a100:2".parse().expect("devices"),
             is_departing: false,
+            is_coming: false,
         };
         Holding {
             generation: 1,

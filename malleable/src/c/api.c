@@ -30,6 +30,8 @@ RMS_EXPORT int rms_malleable_mask(unsigned char *mask, size_t n_bytes)
     struct rms_view view;
     if (!look(&view))
         return RMS_MALLEABLE_NO_JOB;
+    if (!rms_is_mask(mask, n_bytes))
+        return RMS_MALLEABLE_INVALID;
     rms_bytes_of_mask(view.mask, mask, n_bytes);
     return (int)view.n_cpus;
 }
@@ -47,11 +49,13 @@ RMS_EXPORT int rms_malleable_acknowledge(int threads)
     struct rms_view view;
     if (!look(&view))
         return RMS_MALLEABLE_NO_JOB;
+    if (threads < 0)
+        return RMS_MALLEABLE_INVALID;
     /* One that still has more threads than CPUs has not adapted to this change. */
     if (threads > (int)view.n_cpus)
         return RMS_MALLEABLE_PENDING;
     atomic_store_explicit(&acknowledged, view.seq, memory_order_relaxed);
-    rms_acknowledge(view.seq, threads > 0 ? (unsigned)threads : 0);
+    rms_acknowledge(view.seq, (unsigned)threads);
     return RMS_MALLEABLE_OK;
 }
 
@@ -93,6 +97,8 @@ RMS_EXPORT int rms_malleable_watch(rms_malleable_callback callback, void *argume
     struct rms_view view;
     if (!look(&view))
         return RMS_MALLEABLE_NO_JOB;
+    if (callback == NULL)
+        return RMS_MALLEABLE_INVALID;
     int status = RMS_MALLEABLE_FAILED;
     pthread_mutex_lock(&watching);
     if (stop[1] >= 0 && started_in == getpid()) {
@@ -118,6 +124,8 @@ RMS_EXPORT int rms_malleable_watch(rms_malleable_callback callback, void *argume
 
 RMS_EXPORT int rms_malleable_unwatch(void)
 {
+    if (!rms_in_job())
+        return RMS_MALLEABLE_NO_JOB;
     int status = RMS_MALLEABLE_NOT_ATTACHED;
     pthread_mutex_lock(&watching);
     if (stop[1] >= 0 && started_in == getpid()) {

@@ -1,5 +1,5 @@
 /* The symbols of DLB for programs that were linked with it: DROM, and what polls for changes. Lending of idle CPUs
- * between processes (LeWI) is not served: its calls say that it is disabled, which programs must expect.
+ * between processes (LeWI) is not served: its calls say what DLB's say where no policy lends, which programs must expect.
  *
  * Numbers and signatures are the public interface of DLB 2 and 3 (dlb.h, dlb_drom.h, dlb_errors.h, dlb_types.h). */
 #define _GNU_SOURCE
@@ -21,6 +21,8 @@ enum {
     DLB_ERR_DISBLD = -4,
     DLB_ERR_NOSHMEM = -5,
     DLB_ERR_NOCBK = -10,
+    DLB_ERR_NOCOMP = -12,
+    DLB_ERR_NOPOL = -15,
 };
 
 /* A `cpu_set_t`, which programs hand over as an untyped pointer. */
@@ -119,6 +121,8 @@ RMS_EXPORT int DLB_CallbackGet(int which, callback **function, void **argument)
 {
     if (which <= 0 || which >= MOST_CALLBACKS)
         return DLB_ERR_NOCBK;
+    if (function == NULL || argument == NULL)
+        return DLB_ERR_NOCOMP;
     pthread_mutex_lock(&setting);
     *function = callbacks[which].function;
     *argument = callbacks[which].argument;
@@ -192,6 +196,8 @@ static int set_variable(const char *name, const char *value, char ***environment
 RMS_EXPORT int DLB_DROM_PreInit(int pid, const_cpus mask, int flags, char ***next_environment)
 {
     char number[16];
+    if (mask == NULL)
+        return DLB_ERR_NOCOMP;
     snprintf(number, sizeof number, "%d", pid);
     int status = set_variable("RMS_DROM_PRE_INIT", number, next_environment);
     return status != DLB_SUCCESS ? status : status_of(rms_drom_pre_init(pid, mask, sizeof(cpu_set_t), flags));
@@ -226,7 +232,9 @@ RMS_EXPORT const char *DLB_Strerror(int number)
         {-8, "These CPUs are not the job's, or another process's"},
         {-9, "The process did not take up the change in time"},
         {-10, "No such callback"},
+        {-12, "An argument is NULL, or cannot be"},
         {-14, "As many processes have joined as may"},
+        {-15, "Lending of CPUs by the program (LeWI) is not served"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (texts[i].number == number)
@@ -235,28 +243,28 @@ RMS_EXPORT const char *DLB_Strerror(int number)
     return "Unknown error";
 }
 
-#define DISABLED(NAME, PARAMETERS)                                                                                       \
+#define NOT_SERVED(NAME, PARAMETERS)                                                                                       \
     RMS_EXPORT int NAME PARAMETERS                                                                                       \
     {                                                                                                                    \
-        return DLB_ERR_DISBLD;                                                                                           \
+        return DLB_ERR_NOPOL;                                                                                            \
     }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-DISABLED(DLB_Lend, (void))
-DISABLED(DLB_LendCpu, (int cpu))
-DISABLED(DLB_LendCpus, (int n_cpus))
-DISABLED(DLB_LendCpuMask, (const_cpus mask))
-DISABLED(DLB_Reclaim, (void))
-DISABLED(DLB_ReclaimCpu, (int cpu))
-DISABLED(DLB_ReclaimCpus, (int n_cpus))
-DISABLED(DLB_ReclaimCpuMask, (const_cpus mask))
-DISABLED(DLB_AcquireCpu, (int cpu))
-DISABLED(DLB_AcquireCpus, (int n_cpus))
-DISABLED(DLB_AcquireCpuMask, (const_cpus mask))
-DISABLED(DLB_Borrow, (void))
-DISABLED(DLB_BorrowCpu, (int cpu))
-DISABLED(DLB_BorrowCpus, (int n_cpus))
-DISABLED(DLB_BorrowCpuMask, (const_cpus mask))
-DISABLED(DLB_Return, (void))
-DISABLED(DLB_ReturnCpu, (int cpu))
-DISABLED(DLB_ReturnCpuMask, (const_cpus mask))
+NOT_SERVED(DLB_Lend, (void))
+NOT_SERVED(DLB_LendCpu, (int cpu))
+NOT_SERVED(DLB_LendCpus, (int n_cpus))
+NOT_SERVED(DLB_LendCpuMask, (const_cpus mask))
+NOT_SERVED(DLB_Reclaim, (void))
+NOT_SERVED(DLB_ReclaimCpu, (int cpu))
+NOT_SERVED(DLB_ReclaimCpus, (int n_cpus))
+NOT_SERVED(DLB_ReclaimCpuMask, (const_cpus mask))
+NOT_SERVED(DLB_AcquireCpu, (int cpu))
+NOT_SERVED(DLB_AcquireCpus, (int n_cpus))
+NOT_SERVED(DLB_AcquireCpuMask, (const_cpus mask))
+NOT_SERVED(DLB_Borrow, (void))
+NOT_SERVED(DLB_BorrowCpu, (int cpu))
+NOT_SERVED(DLB_BorrowCpus, (int n_cpus))
+NOT_SERVED(DLB_BorrowCpuMask, (const_cpus mask))
+NOT_SERVED(DLB_Return, (void))
+NOT_SERVED(DLB_ReturnCpu, (int cpu))
+NOT_SERVED(DLB_ReturnCpuMask, (const_cpus mask))

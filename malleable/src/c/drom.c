@@ -11,6 +11,8 @@
 
 /* The supervisor answers in any case: who waits for processes waits for the supervisor's own deadline. */
 #define PATIENCE_MS 120000
+/* Longer masks are a mistake: no machine has so many CPUs. */
+#define MOST_MASK_BYTES (1 << 20)
 
 static _Atomic bool is_attached;
 
@@ -33,10 +35,26 @@ static bool words_of_mask(const unsigned char *mask, size_t n_bytes, uint64_t *w
     return true;
 }
 
-static int ask(enum rms_kind kind, int pid, int flags, struct rms_request *request, struct rms_answer *answer)
+bool rms_is_mask(const unsigned char *mask, size_t n_bytes)
 {
+    return n_bytes <= MOST_MASK_BYTES && (mask != NULL || n_bytes == 0);
+}
+
+/* Why a question cannot be asked. */
+static int may_ask(bool is_valid)
+{
+    if (!rms_in_job())
+        return RMS_MALLEABLE_NO_JOB;
     if (!atomic_load(&is_attached))
         return RMS_MALLEABLE_NOT_ATTACHED;
+    return is_valid ? RMS_MALLEABLE_OK : RMS_MALLEABLE_INVALID;
+}
+
+static int ask(enum rms_kind kind, int pid, int flags, struct rms_request *request, struct rms_answer *answer)
+{
+    int status = may_ask(true);
+    if (status != RMS_MALLEABLE_OK)
+        return status;
     request->kind = (uint16_t)kind;
     request->pid = pid;
     request->flags = (uint32_t)flags;
@@ -55,6 +73,8 @@ RMS_EXPORT int rms_drom_attach(void)
 
 RMS_EXPORT int rms_drom_detach(void)
 {
+    if (!rms_in_job())
+        return RMS_MALLEABLE_NO_JOB;
     return atomic_exchange(&is_attached, false) ? RMS_MALLEABLE_OK : RMS_MALLEABLE_NOT_ATTACHED;
 }
 
@@ -62,7 +82,9 @@ RMS_EXPORT int rms_drom_cpus(int *n_cpus)
 {
     struct rms_request request = {0};
     struct rms_answer answer;
-    int status = ask(RMS_LIST, 0, 0, &request, &answer);
+    int status = may_ask(n_cpus != NULL);
+    if (status == RMS_MALLEABLE_OK)
+        status = ask(RMS_LIST, 0, 0, &request, &answer);
     if (status == RMS_MALLEABLE_OK) {
         *n_cpus = 0;
         for (int word = 0; word < RMS_MASK_WORDS; word++)
@@ -75,8 +97,11 @@ RMS_EXPORT int rms_drom_pids(int *pids, int *n_pids, int capacity)
 {
     struct rms_request request = {0};
     struct rms_answer answer;
-    int status = ask(RMS_LIST, 0, 0, &request, &answer);
-    *n_pids = 0;
+    if (n_pids != NULL)
+        *n_pids = 0;
+    int status = may_ask(n_pids != NULL && (pids != NULL || capacity <= 0));
+    if (status == RMS_MALLEABLE_OK)
+        status = ask(RMS_LIST, 0, 0, &request, &answer);
     while (status == RMS_MALLEABLE_OK && *n_pids < capacity && *n_pids < (int)answer.n
            && *n_pids < RMS_MOST_PROCESSES) {
         pids[*n_pids] = answer.pids[*n_pids];
@@ -89,7 +114,9 @@ RMS_EXPORT int rms_drom_get_mask(int pid, unsigned char *mask, size_t n_bytes, i
 {
     struct rms_request request = {0};
     struct rms_answer answer;
-    int status = ask(RMS_GET, pid, flags, &request, &answer);
+    int status = may_ask(rms_is_mask(mask, n_bytes));
+    if (status == RMS_MALLEABLE_OK)
+        status = ask(RMS_GET, pid, flags, &request, &answer);
     if (status == RMS_MALLEABLE_OK)
         rms_bytes_of_mask(answer.mask, mask, n_bytes);
     return status;
@@ -99,6 +126,9 @@ static int send_mask(enum rms_kind kind, int pid, const unsigned char *mask, siz
 {
     struct rms_request request = {0};
     struct rms_answer answer;
+    int status = may_ask(rms_is_mask(mask, n_bytes));
+    if (status != RMS_MALLEABLE_OK)
+        return status;
     if (!words_of_mask(mask, n_bytes, request.mask))
         return RMS_MALLEABLE_NOT_ALLOWED;
     return ask(kind, pid, flags, &request, &answer);

@@ -370,6 +370,11 @@ void rms_note_threads(unsigned threads)
         atomic_store_explicit(&page->threads, threads, memory_order_relaxed);
 }
 
+bool rms_in_job(void)
+{
+    return *socket_path != '\0';
+}
+
 bool rms_joined(void)
 {
     return atomic_load_explicit(&the_page, memory_order_acquire) != NULL || try_to_join(false) != NULL;
@@ -418,7 +423,7 @@ bool rms_wait(uint64_t seq, int stop)
 
 int rms_ask(struct rms_request *request, struct rms_answer *answer, int patience_ms)
 {
-    if (*socket_path == '\0')
+    if (!rms_in_job())
         return RMS_MALLEABLE_NO_JOB;
     request->magic = RMS_MAGIC;
     request->version = RMS_VERSION;

@@ -25,6 +25,9 @@ unsigned rms_limit(void);
 /* The threads of a region of the program, for those who look at the job. */
 void rms_note_threads(unsigned threads);
 
+/* Whether this process was started in such a job at all. */
+bool rms_in_job(void);
+
 /* Joins if that has not been tried; false where there is no supervisor. */
 bool rms_joined(void);
 

@@ -48,9 +48,15 @@ pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
 /// They allow no number of nodes, or the speed-up is none.
 pub(crate) fn check_declared(declared: &Declared) -> Result<(), Refusal> {
     let Declared { least, most, sizes, speedup } = declared;
-    let has_sizes = sizes.least(u64::from(*least)).is_some_and(|size| size <= u64::from(*most));
-    if *least == 0 || least > most || !sizes.is_valid() || !has_sizes {
+    if *least == 0 || least > most {
         return Err(Refusal::MalleableSizes);
+    }
+    if !sizes.is_valid() {
+        return Err(Refusal::BadSizes);
+    }
+    let has_sizes = sizes.least(u64::from(*least)).is_some_and(|size| size <= u64::from(*most));
+    if !has_sizes {
+        return Err(Refusal::NoSuchSize { least: *least, most: *most, sizes: sizes.clone() });
     }
     if speedup.is_sound() {
         Ok(())
@@ -80,10 +86,7 @@ pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shap
                 all.extend(sizes.into_iter().map(|nodes| Shape { nodes: Nodes::Count(nodes), wall: shape.wall }));
             }
             Nodes::Count(nodes) => {
-                let is_of_use = (malleable.least..=malleable.most).contains(nodes) && fits(malleable, *nodes);
-                if !is_of_use {
-                    return Err(Refusal::MalleableSizes);
-                }
+                check_size(malleable, *nodes)?;
                 all.push(shape.clone());
             }
             Nodes::PerCluster(_) => all.push(shape.clone()),
@@ -117,9 +120,15 @@ pub(super) fn tasks(malleable: &Malleable, tasks: TaskCount, shapes: &[Shape]) -
 /// They are of several clusters, or are not as many as the limits allow.
 pub(crate) fn check_launched(malleable: &Malleable, granted: &Request) -> Result<(), Refusal> {
     check_options(std::slice::from_ref(granted))?;
-    let nodes = granted.n_nodes();
-    let is_of_use = (malleable.least..=malleable.most).contains(&nodes) && fits(malleable, nodes);
-    if is_of_use || malleable.is_as_started() { Ok(()) } else { Err(Refusal::MalleableSizes) }
+    if malleable.is_as_started() { Ok(()) } else { check_size(malleable, granted.n_nodes()) }
+}
+
+fn check_size(malleable: &Malleable, nodes: u32) -> Result<(), Refusal> {
+    let Malleable { least, most, .. } = *malleable;
+    if (least..=most).contains(&nodes) && fits(malleable, nodes) {
+        return Ok(());
+    }
+    Err(Refusal::NotItsSize { nodes, least, most, sizes: malleable.sizes.clone() })
 }
 
 /// Its nodes are nodes of one cluster, whichever that is.
@@ -206,18 +215,23 @@ mod tests {
 
     #[test]
     fn limits_that_allow_nothing_are_refused() {
-        for (least, most, sizes) in [
-            (0, 4, Sizes::Any),
-            (5, 4, Sizes::Any),
-            (1, 0, Sizes::Any),
-            (5, 7, Sizes::PowerOfTwo),
-            (1, 4, Sizes::MultipleOf(0)),
-            (1, 4, Sizes::Listed(Vec::new())),
-            (1, 4, Sizes::Listed(vec![3, 2])),
-            (1, 4, Sizes::Listed((1..400).collect())),
+        let order = "the sizes of a malleable job are at least 1, and the least is not above the most";
+        let shape = "sizes are any, powers of two, multiples of a number above 0, or at most 256 numbers that rise";
+        let power = "from 5 to 7 there is no size that is a power of two: widen the range";
+        let multiple = "from 1 to 4 there is no size that is a multiple of 7: widen the range";
+        for (least, most, sizes, expected) in [
+            (0, 4, Sizes::Any, order),
+            (5, 4, Sizes::Any, order),
+            (1, 0, Sizes::Any, order),
+            (5, 7, Sizes::PowerOfTwo, power),
+            (1, 4, Sizes::MultipleOf(7), multiple),
+            (1, 4, Sizes::MultipleOf(0), shape),
+            (1, 4, Sizes::Listed(Vec::new()), shape),
+            (1, 4, Sizes::Listed(vec![3, 2]), shape),
+            (1, 4, Sizes::Listed((1..400).collect()), shape),
         ] {
             let limits = limits(least, most, sizes);
-            assert_eq!(check_limits(&limits), Err(Refusal::MalleableSizes), "{limits:?}");
+            assert_eq!(check_limits(&limits).expect_err("nothing").to_string(), expected, "{limits:?}");
         }
         assert_eq!(check_limits(&limits(0, 0, Sizes::Any)), Ok(()), "as it starts");
         assert_eq!(check_limits(&limits(1, u32::MAX, Sizes::Any)), Ok(()));
@@ -259,8 +273,9 @@ mod tests {
         let limits = limits(2, 8, Sizes::PowerOfTwo);
         let of = |nodes| shapes(&limits, &[Shape { nodes: Nodes::Count(nodes), wall: None }]);
         assert_eq!(of(4).map(|shapes| shapes.len()), Ok(1));
-        assert_eq!(of(16), Err(Refusal::MalleableSizes));
-        assert_eq!(of(6), Err(Refusal::MalleableSizes));
+        let refused = |nodes| Err(Refusal::NotItsSize { nodes, least: 2, most: 8, sizes: Sizes::PowerOfTwo });
+        assert_eq!(of(16), refused(16));
+        assert_eq!(of(6), refused(6));
         assert_eq!(shapes(&limits, &[]).map(|shapes| shapes.len()), Ok(3));
     }
 }

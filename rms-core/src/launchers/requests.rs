@@ -28,6 +28,7 @@ impl Launchers<'_> {
         let LauncherRequest { tag, seen, request, slice } = wish;
         let entry = &self.jobs.state().jobs()[&job];
         let launcher = launcher_of(entry);
+        let named: Vec<ClusterId> = request.nodes.keys().copied().collect();
         let request = Request { nodes: request.nodes.into_iter().filter(|(_, nodes)| *nodes > 0).collect(), ..request };
         let is_known = launcher.tag == Some(tag) && *entry.spec == requesting(entry, &request, &slice);
         if is_known {
@@ -46,7 +47,13 @@ impl Launchers<'_> {
             return Err(Refusal::StaleTag { job, tag: tag.0, last: last.0 });
         }
         let (constraint, _) = within(&launcher.filter.constraint, &slice);
-        self.check_request(job, &Filter { constraint, ..launcher.filter.clone() }, &request)?;
+        let filter = Filter { constraint, ..launcher.filter.clone() };
+        self.check_request(job, &filter, &request)?;
+        // None of a cluster that there is not is a mistake, too.
+        let is_none = |cluster: &&ClusterId| !self.jobs.state().clusters().contains_key(*cluster);
+        if let Some(cluster) = named.iter().find(is_none) {
+            return Err(self.not_in_view(job, &filter, *cluster));
+        }
         let delay = self.jobs.context.streams.answered(job, seen, now);
         self.counts.request(notify::request_bytes(&request), delay);
         self.jobs.context.record(step, Fact::LauncherRequested { job, at: now, tag, request, slice });
@@ -69,9 +76,7 @@ impl Launchers<'_> {
         let shown = views::shown(self.jobs.state(), filter);
         for (cluster, wanted) in &request.nodes {
             if !shown.contains(cluster) {
-                let name = self.jobs.state().clusters().get(cluster);
-                let cluster = name.cloned().unwrap_or_else(|| format!("number {cluster}, which does not exist"));
-                return Err(Refusal::NotInView { job, cluster, shown: self.nodes_meeting(filter) });
+                return Err(self.not_in_view(job, filter, *cluster));
             }
             if *wanted > views::n_choosable(self.jobs.state(), filter, *cluster) {
                 let constraint = admit::describe(&filter.constraint);
@@ -80,6 +85,12 @@ impl Launchers<'_> {
             }
         }
         Ok(())
+    }
+
+    fn not_in_view(&self, job: JobId, filter: &Filter, cluster: ClusterId) -> Refusal {
+        let name = self.jobs.state().clusters().get(&cluster);
+        let cluster = name.cloned().unwrap_or_else(|| format!("number {cluster}, which does not exist"));
+        Refusal::NotInView { job, cluster, shown: self.nodes_meeting(filter) }
     }
 
     /// The clusters that a filter may name, how many nodes of each meet it, and how many of them may be chosen from.

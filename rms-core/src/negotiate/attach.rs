@@ -15,6 +15,7 @@ use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::rate::{CallRate, MOST_CALLS, Rate};
 use crate::state::fact::Fact;
+use crate::state::job::Share;
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::step::Step;
 
@@ -328,6 +329,8 @@ impl Negotiations<'_> {
         let stages = entry.spec.evolving.as_ref().and_then(|_| self.context.stages(entry, None, now, usize::MAX));
         let evolved = started.evolved.as_ref();
         let overdue = self.overdue_nodes(job);
+        // What it started with is its own from its start on.
+        let has_changed = started.generation() > 1;
         let node = |node: &NodeId| {
             let entry = &self.context.state().nodes()[node];
             let (memory, devices) = match self.context.state().is_shared(entry.cluster) {
@@ -346,6 +349,7 @@ impl Negotiations<'_> {
                 is_departing: evolved
                     .is_some_and(|evolved| evolved.departing.contains_key(node) || evolved.freed_next().contains(node))
                     || overdue.contains(node),
+                is_coming: has_changed && started.shares.get(node) == Some(&Share::Ordered),
             }
         };
         let of_cluster = |cluster: &ClusterId| (*cluster, entry.licences_on(*cluster).clone());

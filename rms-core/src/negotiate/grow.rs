@@ -53,6 +53,8 @@ impl Negotiations<'_> {
             self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).is_some_and(is_inside);
         let keeps_to_parts = !is_about_parts || !started.awaits_agents();
         if nodes.iter().all(has_come) && keeps_to_parts {
+            // Its negotiator knows which nodes are ready before it hears that this is.
+            self.tell_moves(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }

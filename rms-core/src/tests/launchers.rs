@@ -408,7 +408,8 @@ fn limits_that_do_not_fit_the_granted_nodes_are_refused() {
         let launch = Box::new(Launchable { malleable: Some(limits), ..*program() });
         launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch })
     };
-    assert_eq!(launch(limits(3, 4)), Err(Refusal::MalleableSizes), "it has two");
+    let refused = launch(limits(3, 4)).expect_err("it has two").to_string();
+    assert_eq!(refused, "2 nodes are not a size of this job, which may have from 3 to 4: change one of the two");
     assert_eq!(launch(limits(1, 4)), Ok(LauncherAnswer::Done));
     let both = launchers.waiting(Request { nodes: BTreeMap::from([(A, 1), (B, 1)]), wall: Span::from_secs(9) });
     let launch = Box::new(Launchable { malleable: Some(limits(1, 4)), ..*program() });

@@ -10,7 +10,9 @@ use crate::sessions;
 use negotiation::Direction;
 
 /// For programs that have declared limits with automatic set: call it where the program can be changed. It never
-/// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
+/// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on. RMS_ESTATE:
+/// rms_release_done() is due, after every RMS_SHRINK, also one with is_done set; until then every call says so, and the
+/// program is not changed any more. RMS_EENDED: the session is over.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> c_int {
     guard(|| {
@@ -40,8 +42,9 @@ pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> 
     })
 }
 
-/// The application has left the nodes that rms_breakpoint() told it to leave. What still runs there after the
-/// grace of the RMS is killed.
+/// The application has left the nodes that rms_breakpoint() told it to leave, or goes on without those that are gone
+/// already (is_done). It follows every RMS_SHRINK, before the next rms_breakpoint(). What still runs on nodes that are left
+/// is killed after the grace of the RMS.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release_done(session: *mut Session) -> c_int {
     guard(|| {

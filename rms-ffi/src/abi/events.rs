@@ -22,7 +22,9 @@ pub extern "C" fn rms_fd(session: *mut Session) -> c_int {
 
 /// The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes.
 /// RMS_NOTHING: none came. After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events
-/// that nobody asks for are laid over each other, so that few wait, and what is read late is not out of date.
+/// that nobody asks for are laid over each other, so that few wait: only the oldest one stays as it was when it came, or,
+/// with automatic set, the last 64. What is so now say rms_nodes(), rms_generation() and rms_until(). An offer that has run out before it was read is not told,
+/// only that it is over.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_next_event(session: *mut Session, timeout_ms: c_int, event: *mut Event) -> c_int {
     guard(|| {
@@ -34,7 +36,7 @@ pub extern "C" fn rms_next_event(session: *mut Session, timeout_ms: c_int, event
                 "the callback gets the events; take it away with rms_on_event(session, NULL, NULL)",
             ));
         }
-        match session.mailbox().take(arguments::wait(timeout_ms)) {
+        match session.next_event(arguments::wait(timeout_ms)) {
             Taken::Event(taken) => {
                 pointer::write(event, tell(&told::telling(&taken, session.now())), "event")?;
                 Ok(RMS_OK)

@@ -79,7 +79,7 @@ pub extern "C" fn rms_next_stage(session: *mut Session, stage: *mut Stage) -> c_
 }
 
 /// The nodes of the application, node 0 first. Fills up to capacity elements, of which the first must have its size
-/// set; all get it. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
+/// set; all get it. Those that were agreed and are not ready yet are among them, with is_coming set. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
 /// nothing; NULL and 0 ask for the number alone, and return RMS_OK.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_nodes(session: *mut Session, nodes: *mut Node, capacity: usize, n_nodes: *mut usize) -> c_int {
@@ -100,7 +100,7 @@ pub extern "C" fn rms_nodes(session: *mut Session, nodes: *mut Node, capacity: u
                 node: node.node.0,
                 cpus: node.cpus,
                 is_departing: node.is_departing.into(),
-                reserved: 0,
+                is_coming: node.is_coming.into(),
                 name: name(&node.name),
                 address: name(&node.address),
                 cluster: name(&node.cluster_name),
@@ -111,8 +111,8 @@ pub extern "C" fn rms_nodes(session: *mut Session, nodes: *mut Node, capacity: u
     })
 }
 
-/// Writes the nodes that the application holds, and is not leaving, as mpirun reads them: one line each, "name
-/// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
+/// Writes the nodes that the application can use, as mpirun reads them: one line each, "name slots=cpus". Those that it
+/// is leaving, and those that are not ready yet, are not among them. The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
 /// readers never see half of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_write_hostfile(session: *mut Session, path: *const c_char) -> c_int {

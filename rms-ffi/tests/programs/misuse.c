@@ -159,6 +159,14 @@ static void numbers(rms_session *rms) {
         EXPECT(RMS_EUNKNOWN, rms_withdraw(rms, ids[i]));
         EXPECT(RMS_EUNKNOWN, rms_release(rms, ids[i], NULL, 0));
     }
+    /* One of its own, in which nobody else has proposed anything: it is there, and its phase is told. */
+    terms.kind = RMS_GROW, terms.quantity = 99, terms.valid_s = 3600;
+    EXPECT(RMS_OK, rms_ask(rms, &terms, &id));
+    EXPECT(RMS_ESTATE, rms_accept(rms, id));
+    EXPECT(RMS_ESTATE, rms_counter(rms, id, &terms));
+    EXPECT(RMS_ESTATE, rms_reject(rms, id));
+    EXPECT(RMS_ESTATE, rms_release(rms, id, NULL, 0));
+    rms_withdraw(rms, id);
     EXPECT(RMS_EINVAL, rms_release(rms, ids[2], bad_names, 1));
     EXPECT(RMS_EINVAL, rms_release(rms, ids[2], NULL, 3));
     EXPECT(RMS_EINVAL, rms_next_event(rms, -1, NULL));

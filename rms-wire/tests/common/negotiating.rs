@@ -184,6 +184,7 @@ pub fn holding() -> Holding {
         memory: Mebibytes(0),
         devices: Devices::default(),
         is_departing,
+        is_coming: false,
     };
     Holding {
         generation: 3,
@@ -192,6 +193,13 @@ pub fn holding() -> Holding {
         stages: None,
         licences: BTreeMap::new(),
     }
+}
+
+/// A node that is not ready yet.
+pub fn coming() -> Holding {
+    let mut holding = holding();
+    holding.nodes.iter_mut().for_each(|node| (node.is_departing, node.is_coming) = (false, node.is_departing));
+    holding
 }
 
 /// What an application holds of a node that it shares.

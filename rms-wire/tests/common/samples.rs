@@ -270,6 +270,7 @@ fn of_negotiators() -> Vec<Sample> {
     told.extend(negotiating::notices().into_iter().map(NegotiatorTold::Notice));
     told.push(NegotiatorTold::Answer { seq: 9, answer: negotiating::attached_in_stages() });
     told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::shared()))));
+    told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::coming()))));
     samples.extend(plain_numbered("negotiator_told", told));
     samples
 }

@@ -261,9 +261,16 @@ impl Malleable {
         }
     }
 
-    /// Has every process taken up what it was told?
+    /// Has every process taken up what it was told, but for those that wait for the others?
     pub fn is_acknowledged(&self) -> bool {
-        self.pages.values().all(Shared::is_done)
+        self.pages.iter().all(|(pid, shared)| shared.is_done() || self.is_waiting(*pid))
+    }
+
+    /// Whether a process waits for the change that it has asked for: it may have no thread that could take up its own part
+    /// meanwhile.
+    fn is_waiting(&self, pid: i32) -> bool {
+        let pids = self.waiting.iter().filter_map(|(id, _)| self.callers.get(id)).map(|caller| caller.pid.as_raw());
+        pids.into_iter().any(|waiting| waiting == pid)
     }
 
     /// Whether anybody has to be asked at all.
@@ -294,8 +301,12 @@ impl Malleable {
 
     /// Nobody waits any longer for those who have not answered. Callers hear how it went.
     pub fn close_change(&mut self) {
-        let late = self.pages.values_mut().filter(|shared| !shared.page.is_acknowledged());
-        let n_late = late.map(|shared| shared.is_late = true).count();
+        let is_late = |(pid, shared): &(&i32, &Shared)| !shared.page.is_acknowledged() && !self.is_waiting(**pid);
+        let late: Vec<i32> = self.pages.iter().filter(is_late).map(|(pid, _)| *pid).collect();
+        let n_late = late.len();
+        for pid in late {
+            self.pages.get_mut(&pid).into_iter().for_each(|shared| shared.is_late = true);
+        }
         let status = if n_late == 0 { Status::Done } else { Status::Timeout };
         for (id, kind) in std::mem::take(&mut self.waiting) {
             self.tell(id, &Answer::new(kind, status));

@@ -103,6 +103,12 @@ fn a_request_for_what_its_filter_does_not_show_is_refused() {
     launchers.told.clear();
     let tried = [
         (on_a(1, 60), format!("job {job}: its filter does not show cluster a; it shows cluster b has 2")),
+        (
+            Request { nodes: BTreeMap::from([(B, 1), (ClusterId(77), 0)]), wall: Span::from_secs(60) },
+            format!(
+                "job {job}: its filter does not show cluster number 77, which does not exist; it shows cluster b has 2"
+            ),
+        ),
         (on_b(3, 60), "3 nodes are needed, but cluster b has 2".to_owned()),
         (on_b(0, 60), "a job needs at least one node, one task and one CPU for each task".to_owned()),
         (on_b(1, 0), "the wall time must be longer than zero".to_owned()),

@@ -45,4 +45,26 @@ fn what_is_held_is_told_before_that_it_is_ready() {
     scene.app_opens(job, Direction::Grow, item);
     let known = scene.app(job).holding_at_ready.clone().expect("it is ready");
     assert_eq!(known.nodes.len(), 4);
+    assert!(known.nodes.iter().all(|node| !node.is_coming), "{known:?}");
+}
+
+/// Agreed is not ready: who writes a hostfile then must not name nodes where nothing can be started.
+#[test]
+fn a_node_that_is_not_ready_is_said_to_be_coming() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(2, Span::from_hours(1), Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let coming = |scene: &mut Scene| -> Vec<u32> {
+        let holding = scene.app(job).holding.clone().expect("it was told");
+        holding.nodes.iter().filter(|node| node.is_coming).map(|node| node.node.0).collect()
+    };
+    assert_eq!(coming(&mut scene), []);
+    scene.deafen(&["n3", "n4"]);
+    let item = scene.item(job, 2);
+    let id = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![3, 4]));
+    scene.hear_again(&["n3"]);
+    assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![4]));
+    scene.hear_again(&["n4"]);
+    assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Applied, vec![]));
 }

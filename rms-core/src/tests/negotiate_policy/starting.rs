@@ -91,7 +91,7 @@ fn limits_that_are_not_possible_here_are_refused_and_told_what_is() {
     let outside = refused(&mut world, &|submission| {
         submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: None }];
     });
-    assert!(outside.contains("sizes of a malleable job"), "{outside}");
+    assert!(outside.contains("1 node is not a size of this job, which may have from 2 to 4"), "{outside}");
     let both = refused(&mut world, &|submission| {
         let stages = "1x10s,2x10s".parse().expect("a profile");
         let expansion = Expansion { limit: ExpandLimit::NONE, compacting: false };
