@@ -274,9 +274,9 @@ fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
 /// # Errors
 /// The token does not hold, or the directory cannot be written.
 pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result<()> {
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    let host = host.as_deref().and_then(|name| name.split('.').next());
-    let joiner = Joiner { is_agent: Some(true), name, host, replaces: None };
+    let machine = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let machine = machine.as_deref().and_then(|name| name.split('.').next());
+    let joiner = Joiner { is_agent: Some(true), name, machine, replaces: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before the token is spent.
     Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;

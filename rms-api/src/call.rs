@@ -72,9 +72,9 @@ pub enum Call {
     Join {
         token_id: String,
         digest: [u8; 32],
-        /// The name that an agent wants; without one, and if the token has none, that of its `host`.
+        /// The name that an agent wants; without one, and if the token has none, that of its `machine`.
         name: Option<String>,
-        host: Option<String>,
+        machine: Option<String>,
         /// Whether an agent joins, or somebody else; older ones do not say.
         is_agent: Option<bool>,
         csr: Vec<u8>,

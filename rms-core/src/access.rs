@@ -34,7 +34,7 @@ pub(crate) struct Joiner<'a> {
     pub(crate) is_agent: Option<bool>,
     /// The name that an agent wants.
     pub(crate) name: Option<&'a str>,
-    pub(crate) host: Option<&'a str>,
+    pub(crate) machine: Option<&'a str>,
 }
 
 impl Access<'_> {
@@ -104,7 +104,7 @@ impl Access<'_> {
         now: Time,
         step: &mut Step,
         (token_id, digest): (&str, &[u8; 32]),
-        Joiner { is_agent, name, host }: Joiner<'_>,
+        Joiner { is_agent, name, machine }: Joiner<'_>,
         (redeemed, replaces): (Redeemed, Option<&str>),
     ) -> Result<(Issued, Option<String>), Refusal> {
         let token = self.jobs.state().tokens.get(token_id).ok_or(Refusal::TokenInvalid)?;
@@ -128,7 +128,7 @@ impl Access<'_> {
                 return Err(Refusal::TokenForAnother { expected: identity.to_string(), asked: name.to_owned() });
             }
             (TokenIdentity::AnyAgent, _) => {
-                let name = name.or(host).ok_or(Refusal::Malformed("an agent's name is needed (--name)"))?;
+                let name = name.or(machine).ok_or(Refusal::Malformed("an agent's name is needed (--name)"))?;
                 Identity::new(Role::Agent, name)?
             }
         };

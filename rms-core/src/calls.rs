@@ -69,9 +69,9 @@ impl Rms {
                 Err(refusal) => Err(refusal),
             },
             // These two are answered with a certificate, unless they are refused.
-            Call::Join { token_id, digest, name, host, is_agent, csr, key, serial, replaces } => {
+            Call::Join { token_id, digest, name, machine, is_agent, csr, key, serial, replaces } => {
                 let redeemed = Redeemed { key, serial };
-                let who = Joiner { is_agent, name: name.as_deref(), host: host.as_deref() };
+                let who = Joiner { is_agent, name: name.as_deref(), machine: machine.as_deref() };
                 match self.access().join(now, step, (&token_id, &digest), who, (redeemed, replaces.as_deref())) {
                     Ok((issued, cluster)) => {
                         step.order(Effect::Sign { ticket, issued, csr, cluster });

@@ -202,7 +202,7 @@ impl World {
             token_id: token_id.to_owned(),
             digest,
             name: name.map(str::to_owned),
-            host: None,
+            machine: None,
             is_agent: None,
             csr: Vec::new(),
             key,

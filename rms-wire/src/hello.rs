@@ -51,7 +51,7 @@ pub struct JoinRequest {
     pub name: Option<String>,
     /// What the machine of an agent calls itself: its name if neither its token nor it names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
+    pub machine: Option<String>,
     /// Whether it is an agent that joins, or somebody else: a token for the other is refused, and not spent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_agent: Option<bool>,

@@ -28,7 +28,7 @@ pub struct Joiner<'a> {
     /// The name that an agent wants, if its token names none.
     pub name: Option<&'a str>,
     /// What its machine calls itself: its name if neither its token nor it names one.
-    pub host: Option<&'a str>,
+    pub machine: Option<&'a str>,
     /// The certificate whose place the new one takes, by its serial: it is revoked once somebody comes with the new one.
     pub replaces: Option<&'a str>,
 }
@@ -83,7 +83,7 @@ pub fn end_join(dir: &Path) -> Result<(), CredentialsError> {
 async fn redeem(
     address: SocketAddr,
     token: &TokenText,
-    Joiner { is_agent, name, host, replaces }: Joiner<'_>,
+    Joiner { is_agent, name, machine, replaces }: Joiner<'_>,
     key: NewKey,
 ) -> Result<Joined, JoinError> {
     let of_link = |source| JoinError::Link { address, source };
@@ -92,7 +92,7 @@ async fn redeem(
         token_id: token.id().to_owned(),
         secret: token.secret().to_vec(),
         name: name.map(str::to_owned),
-        host: host.map(str::to_owned),
+        machine: machine.map(str::to_owned),
         is_agent,
         csr: key.csr_der().to_vec(),
         replaces: replaces.map(str::to_owned),

@@ -38,7 +38,7 @@ fn a_join_is_no_call() {
         token_id,
         digest,
         name: None,
-        host: None,
+        machine: None,
         is_agent: None,
         csr: Vec::new(),
         key,

@@ -45,7 +45,7 @@ impl Alone {
 }
 
 /// Of an older version, and without a name.
-const UNKNOWN: Joiner<'_> = Joiner { is_agent: None, name: None, host: None };
+const UNKNOWN: Joiner<'_> = Joiner { is_agent: None, name: None, machine: None };
 
 fn order(identity: Identity) -> TokenOrder {
     let identity = TokenIdentity::Named(identity);
@@ -83,30 +83,31 @@ fn a_token_for_another_kind_of_peer_is_refused_and_not_spent() {
     let (an_agent, a_person) = (Some(true), Some(false));
     let mut alone = Alone::with_token();
     let refused =
-        alone.redeem_as(Joiner { is_agent: an_agent, name: Some("ann"), host: None }).expect_err("it is ann's");
+        alone.redeem_as(Joiner { is_agent: an_agent, name: Some("ann"), machine: None }).expect_err("it is ann's");
     assert!(refused.to_string().contains("'rms join'"), "{refused}");
     assert_eq!(alone.redeem_as(Joiner { is_agent: a_person, ..UNKNOWN }).expect("it is open"), "user/ann");
 
     let mut alone = Alone::with_token_for(TokenIdentity::AnyAgent);
-    let refused = alone.redeem_as(Joiner { is_agent: a_person, name: Some("n1"), host: None }).expect_err("for agents");
+    let refused =
+        alone.redeem_as(Joiner { is_agent: a_person, name: Some("n1"), machine: None }).expect_err("for agents");
     assert!(refused.to_string().contains("'node-agent join'"), "{refused}");
     assert_eq!(
         alone.redeem_as(Joiner { is_agent: an_agent, ..UNKNOWN }).expect_err("no name").to_string(),
         "an agent's name is needed (--name)"
     );
-    let host = Some("h1");
-    assert_eq!(alone.redeem_as(Joiner { is_agent: an_agent, name: None, host }).expect("open"), "agent/h1");
+    let machine = Some("h1");
+    assert_eq!(alone.redeem_as(Joiner { is_agent: an_agent, name: None, machine }).expect("open"), "agent/h1");
 }
 
 #[test]
 fn an_agent_has_the_name_that_its_token_or_else_its_admin_or_else_its_machine_says() {
-    let host = Some("vm");
+    let machine = Some("vm");
     let named = Identity::new(Role::Agent, "h1").expect("a plain name");
     let mut alone = Alone::with_token_for(TokenIdentity::Named(named));
-    assert!(alone.redeem_as(Joiner { is_agent: None, name: Some("h2"), host }).is_err());
-    assert_eq!(alone.redeem_as(Joiner { is_agent: None, name: None, host }).expect("open"), "agent/h1");
+    assert!(alone.redeem_as(Joiner { is_agent: None, name: Some("h2"), machine }).is_err());
+    assert_eq!(alone.redeem_as(Joiner { is_agent: None, name: None, machine }).expect("open"), "agent/h1");
     let mut alone = Alone::with_token_for(TokenIdentity::AnyAgent);
-    assert_eq!(alone.redeem_as(Joiner { is_agent: None, name: Some("h2"), host }).expect("open"), "agent/h2");
+    assert_eq!(alone.redeem_as(Joiner { is_agent: None, name: Some("h2"), machine }).expect("open"), "agent/h2");
 }
 
 #[test]

@@ -39,7 +39,7 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
         token_id: request.token_id.clone(),
         digest: digest(&request.secret),
         name: request.name.clone(),
-        host: request.host.clone(),
+        machine: request.machine.clone(),
         is_agent: request.is_agent,
         csr: request.csr.clone(),
         key,

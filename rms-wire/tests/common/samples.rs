@@ -80,7 +80,7 @@ fn greetings() -> Vec<Sample> {
         token_id: text("abcd"),
         secret: vec![1; 16],
         name: Some(text("n1")),
-        host: None,
+        machine: None,
         is_agent: None,
         csr: vec![0x30, 0x82],
         replaces: Some(text("5e")),
