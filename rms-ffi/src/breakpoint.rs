@@ -108,10 +108,15 @@ impl Breakpoint {
         if !gone.is_empty() {
             self.waiting.push_back(Change { id: None, direction: Direction::Shrink, nodes: gone, is_done: true });
         }
-        let is_new = |node: &&HeldNode| !node.is_departing && !node.is_coming && !self.known.contains(&node.name);
+        // Those that come together are told together, when all of them are ready.
+        if holding.nodes.iter().any(|node| node.is_coming) {
+            self.known.retain(|name| held.contains(name));
+            return;
+        }
+        let is_new = |node: &&HeldNode| !node.is_departing && !self.known.contains(&node.name);
         let new: Vec<HeldNode> = holding.nodes.iter().filter(is_new).cloned().collect();
         self.add(None, Direction::Grow, &new, false);
-        self.known = usable(&holding.nodes).collect();
+        self.known = held;
     }
 
     /// Nodes that were to be left for a stage are gone, or are to be used again if it was announced otherwise.
@@ -469,6 +474,18 @@ mod tests {
         breakpoint.hear(&Event::Holding(holding("a e")));
         breakpoint.hear(&ready(Direction::Grow, "e"));
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e".into(), false)));
+        assert_eq!(told(&mut breakpoint), None);
+    }
+
+    #[test]
+    fn nodes_that_come_together_are_told_together() {
+        let mut first_is_ready = holding("a1 a2 a3");
+        first_is_ready.nodes[2].is_coming = true;
+        let mut breakpoint = Breakpoint::of(&holding("a1"));
+        breakpoint.hear(&Event::Holding(first_is_ready));
+        assert_eq!(told(&mut breakpoint), None);
+        breakpoint.hear(&Event::Holding(holding("a1 a2 a3")));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "a2 a3".to_owned(), false)));
         assert_eq!(told(&mut breakpoint), None);
     }
 
