@@ -60,7 +60,8 @@ impl Meter {
         Some(Usage { cpu, peak_memory_kib: peak / 1024 })
     }
 
-    fn peak_bytes(&self) -> u64 {
+    /// The most memory that was in use since the last job began, with what was there before.
+    pub fn peak_bytes(&self) -> u64 {
         self.peak.as_ref().and_then(|peak| read(peak)?.trim().parse().ok()).unwrap_or(0)
     }
 

@@ -194,24 +194,20 @@ impl Cgroup {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Can another job have this cgroup? The peak of memory in v2 stays for ever, and what a job leaves in shared memory
-    /// counts as long as it is there: it would be taken from what the next one may have.
+    /// Can this cgroup count for another job? The peak of memory in v2 stays for ever.
     pub fn can_start_over(&self) -> bool {
-        match self.kind {
-            Kind::V2 => false,
-            Kind::V1 => self.left_over() < MOST_LEFT_OVER,
-            Kind::None => true,
-        }
+        self.kind != Kind::V2
     }
 
-    /// Bytes of shared memory that stay after all processes have ended, in v1. The long list of what is in use is read only
-    /// if enough of anything is.
-    fn left_over(&self) -> u64 {
-        let read = |name: &str| fs::read_to_string(self.memory.as_ref()?.join(name)).ok();
-        let in_use = read("memory.usage_in_bytes").and_then(|text| text.trim().parse().ok()).unwrap_or(0_u64);
-        let stat = if in_use < 2 * MOST_LEFT_OVER { None } else { read("memory.stat") };
+    /// Has a job that used so many bytes at most left shared memory behind? In v1 that counts here as long as it is there, and
+    /// would be taken from what the next job may have. The long list of what is in use is read only after a job that can have.
+    pub fn has_left_over(&self, peak: u64) -> bool {
+        if self.kind != Kind::V1 || peak < 2 * MOST_LEFT_OVER {
+            return false;
+        }
+        let stat = self.memory.as_ref().and_then(|dir| fs::read_to_string(dir.join("memory.stat")).ok());
         let shared = stat.as_ref().and_then(|stat| stat.lines().find_map(|line| line.strip_prefix("shmem ")));
-        shared.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+        shared.and_then(|bytes| bytes.trim().parse::<u64>().ok()).is_some_and(|bytes| bytes >= MOST_LEFT_OVER)
     }
 
     /// Opens its counters.
@@ -268,17 +264,16 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_of_v1_in_which_shared_memory_is_left_serves_no_other_job() {
+    fn shared_memory_that_a_job_leaves_in_a_cgroup_of_v1_is_noticed() {
         let dir = tempfile::tempdir().expect("a directory");
-        let can_start_over = |in_use: u64, shared: u64| {
-            fs::write(dir.path().join("memory.usage_in_bytes"), (in_use << 20).to_string()).expect("ours");
-            let stat = format!("cache {}\nshmem {}\n", in_use << 20, shared << 20);
-            fs::write(dir.path().join("memory.stat"), stat).expect("ours");
-            memory_of(Kind::V1, dir.path()).can_start_over()
+        let has_left_over = |kind: Kind, peak: u64, shared: u64| {
+            fs::write(dir.path().join("memory.stat"), format!("cache 1\nshmem {}\n", shared << 20)).expect("ours");
+            memory_of(kind, dir.path()).has_left_over(peak << 20)
         };
-        assert!(can_start_over(3, 0) && can_start_over(900, 1) && can_start_over(900, 3));
-        assert!(!can_start_over(900, 4) && !can_start_over(9, 8));
-        assert!(Cgroup::none().can_start_over());
+        assert!(has_left_over(Kind::V1, 900, 4) && has_left_over(Kind::V1, 9, 8));
+        assert!(!has_left_over(Kind::V1, 900, 0) && !has_left_over(Kind::V1, 900, 3), "the supervisor has as much");
+        assert!(!has_left_over(Kind::V2, 900, 800), "each job has its own");
+        assert!(!Cgroup::none().has_left_over(900 << 20));
     }
 
     #[test]

@@ -530,7 +530,8 @@ impl Supervisor {
     fn forget(&mut self, keep: bool) -> Next {
         let is_ended = self.job.as_ref().is_some_and(|job| matches!(job.phase, Phase::Ended { .. }));
         let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Stay };
-        let can_start_over = self.seat.cgroup.can_start_over() && self.agent.is_some() && !self.is_haunted;
+        let is_fit = self.seat.cgroup.can_start_over() && !self.seat.cgroup.has_left_over(self.meter.peak_bytes());
+        let can_start_over = is_fit && self.agent.is_some() && !self.is_haunted;
         let is_bound = can_start_over && prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
         let can_go_on = is_bound
             && match keep {

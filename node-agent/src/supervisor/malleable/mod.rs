@@ -269,8 +269,8 @@ impl Malleable {
     /// Whether a process waits for the change that it has asked for: it may have no thread that could take up its own part
     /// meanwhile.
     fn is_waiting(&self, pid: i32) -> bool {
-        let pids = self.waiting.iter().filter_map(|(id, _)| self.callers.get(id)).map(|caller| caller.pid.as_raw());
-        pids.into_iter().any(|waiting| waiting == pid)
+        let mut callers = self.waiting.iter().filter_map(|(id, _)| self.callers.get(id));
+        callers.any(|caller| caller.pid.as_raw() == pid)
     }
 
     /// Whether anybody has to be asked at all.
