@@ -256,6 +256,9 @@ fn an_admin_is_certified_while_the_server_is_stopped_and_everything_else_stays()
         assert!(Client::try_connect(&first, server.address).await.is_err(), "what was revoked stays so");
         let issued = Credentials::load(&server.path().join("admin")).expect("the admin");
         assert_eq!(issued.identity().to_string(), "admin/bob");
+        // Else nobody could revoke it by his name.
+        let listed = bob.call(&Call::Query(Query::Certificates)).await.expect("an admin may");
+        assert!(format!("{listed:?}").contains(issued.serial()), "{listed:?}");
         server.kill();
         server.restart();
         server.admin().await;
