@@ -21,7 +21,10 @@ impl Indices {
     /// Those below `n`.
     #[must_use]
     pub fn below(n: u32) -> Indices {
-        (0..n).collect()
+        let n = n.min(MAX_INDEX + 1);
+        let word = |begin: u32| u64::MAX >> (u64::BITS - (n - begin).min(u64::BITS));
+        let first = if n == 0 { 0 } else { word(0) };
+        Indices { first, more: (64..n).step_by(64).map(word).collect() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -218,6 +221,14 @@ mod tests {
         ] {
             let error = text.parse::<Indices>().expect_err(text).to_string();
             assert!(error.contains(problem) && error.contains("0-3,6"), "{error}");
+        }
+    }
+
+    #[test]
+    fn those_below_a_number_are_all_of_them() {
+        for n in [0, 1, 63, 64, 65, 127, 128, 200, MAX_INDEX, MAX_INDEX + 1, u32::MAX] {
+            let one_by_one: Indices = (0..n.min(MAX_INDEX + 1)).collect();
+            assert_eq!(Indices::below(n), one_by_one, "below {n}");
         }
     }
 
