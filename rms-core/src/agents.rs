@@ -164,7 +164,7 @@ impl Agents<'_> {
                     if self.jobs.share(*job, *run, node) == Some(Share::Ordered) {
                         self.jobs.context.record(step, Fact::ShareRunning { job: *job, node, since: *since });
                     }
-                    self.jobs.negotiations().confined(now, step, (*job, node), *generation, *is_confined);
+                    self.jobs.negotiations().confinement_reported(now, step, (*job, node), *generation, *is_confined);
                     self.jobs.keeps_to_cpus(now, step, (*job, node), *generation, *is_confined);
                 }
                 JobStatus::Starting if is_wanted => {}

@@ -142,7 +142,7 @@ impl Rms {
             Event::PassTook { took } => self.context.walk_took(&mut step, took),
             Event::Tick => self.tick(now, &mut step),
         }
-        self.negotiations().turn_negotiations(now, &mut step);
+        self.negotiations().review_changed(now, &mut step);
         self.context.send_desires(&mut step);
         step
     }
@@ -218,7 +218,7 @@ impl Rms {
             let by_nodes = self.negotiations().cost_by_nodes(now);
             self.jobs().pass(now, step, by_nodes);
             self.negotiations().serve_waiting(now, step);
-            self.negotiations().seek_changes(now, step);
+            self.negotiations().propose_changes(now, step);
         }
     }
 

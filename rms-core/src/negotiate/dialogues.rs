@@ -42,7 +42,7 @@ impl Negotiations<'_> {
 
     /// Does the server run the application's end, too? It does where somebody has asked, and where the application is
     /// told of its size instead of being asked.
-    pub(super) fn is_in_house(&self, job: JobId, id: NegotiationId) -> bool {
+    pub(super) fn is_proxied(&self, job: JobId, id: NegotiationId) -> bool {
         let Some(entry) = self.context.state().jobs().get(&job) else { return false };
         let is_asked = self.negotiation(job, id).is_some_and(|negotiation| negotiation.asking.is_some());
         is_asked || (id.initiator == Side::Rms && !negotiates_itself(entry))
@@ -62,7 +62,7 @@ impl Negotiations<'_> {
     ) -> Result<(), ActError> {
         let output = self.dialogues(job).act(now, id, action)?;
         self.record_dialogue(now, step, job, id, None);
-        self.say(step, job, output);
+        self.send(step, job, output);
         Ok(())
     }
 
@@ -91,9 +91,9 @@ impl Negotiations<'_> {
     }
 
     /// Sends messages to the negotiator of the application; the server hears itself where it speaks for it.
-    pub(super) fn say(&mut self, step: &mut Step, job: JobId, output: Output) {
+    pub(super) fn send(&mut self, step: &mut Step, job: JobId, output: Output) {
         for message in output.messages {
-            if self.is_in_house(job, message.id) {
+            if self.is_proxied(job, message.id) {
                 self.confirm(job, message.id);
             } else if self.negotiators.attached.contains_key(&job) {
                 let notice = NegotiatorNotice::Said(Box::new(message));

@@ -7,7 +7,7 @@ use rms_api::refusal::Refusal;
 use rms_model::{ExpandLimit, JobId, NodeId, Span, Time};
 
 use super::Negotiations;
-use super::open::Wanted;
+use super::open::ShrinkRequest;
 use crate::state::course::{Course, Leg};
 use crate::state::fact::Fact;
 use crate::state::job::Share;
@@ -23,7 +23,7 @@ impl Negotiations<'_> {
         let n_agreed = agreed.n_nodes();
         let more = time_of(agreed.items());
         if n_agreed == 0 {
-            return self.bring_about(now, step, job, id, (more, &agreed));
+            return self.carry_out(now, step, job, id, (more, &agreed));
         }
         if nodes.len() as u64 != n_agreed {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
@@ -54,7 +54,7 @@ impl Negotiations<'_> {
         let keeps_to_parts = !is_about_parts || !started.awaits_agents();
         if nodes.iter().all(has_come) && keeps_to_parts {
             // Its negotiator knows which nodes are ready before it hears that this is.
-            self.tell_moves(now, step);
+            self.send_holdings(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }
@@ -102,7 +102,7 @@ impl Negotiations<'_> {
     pub(super) fn set_course(&mut self, now: Time, step: &mut Step, job: JobId, course: Course) {
         self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
         // Its negotiator knows its new end before it hears that this is ready.
-        self.tell_moves(now, step);
+        self.send_holdings(now, step);
         self.context.launches.remove(&job);
         self.context.passes.wanted = true;
     }
@@ -147,7 +147,7 @@ impl Negotiations<'_> {
         let n_nodes = self.n_lent(job, loan);
         let opened = match n_nodes {
             0 => Err(Refusal::NotNegotiable(job)),
-            _ => self.open_shrink(now, step, (job, loan.cluster), &Wanted::Count(n_nodes, n_nodes), None),
+            _ => self.open_shrink(now, step, (job, loan.cluster), &ShrinkRequest::Count(n_nodes, n_nodes), None),
         };
         match opened {
             Ok(by) => {

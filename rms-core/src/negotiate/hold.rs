@@ -18,7 +18,7 @@ use crate::step::Step;
 
 /// What is kept for negotiations is not what was promised: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Leak {
+pub enum HoldError {
     #[error("{job}/{id} is {phase} and holds {held} nodes of cluster {cluster}, but {promised} are promised")]
     Count { job: JobId, id: NegotiationId, phase: Phase, cluster: ClusterId, held: u64, promised: u64 },
     #[error("{job}/{id} holds node {node}, which it cannot")]
@@ -26,24 +26,24 @@ pub enum Leak {
     #[error("the dialogue {job}/{id} is not right: {sentence}")]
     Dialogue { job: JobId, id: NegotiationId, sentence: &'static str },
     #[error("job {0} does not run, or is being ended, and negotiates")]
-    Over(JobId),
+    NotRunning(JobId),
 }
 
 impl Negotiators {
     /// Those of its nodes that its negotiator has said to be bound to its end.
-    pub(super) fn kept_nodes<'a>(&'a self, state: &'a State, job: JobId) -> impl Iterator<Item = NodeId> + 'a {
+    pub(super) fn pinned_nodes<'a>(&'a self, state: &'a State, job: JobId) -> impl Iterator<Item = NodeId> + 'a {
         let kept = self.attached.get(&job).into_iter().flatten().copied();
         kept.filter(move |node| state.jobs().get(&job).is_some_and(|entry| entry.nodes().contains(node)))
     }
 
-    pub(crate) fn n_kept(&self, state: &State, job: JobId) -> u32 {
-        self.kept_nodes(state, job).count() as u32
+    pub(crate) fn n_pinned(&self, state: &State, job: JobId) -> u32 {
+        self.pinned_nodes(state, job).count() as u32
     }
 }
 
 impl Negotiations<'_> {
     /// From now on these nodes, and no others, are kept for a negotiation.
-    pub(super) fn keep(&mut self, step: &mut Step, job: JobId, id: NegotiationId, nodes: Vec<NodeId>) {
+    pub(super) fn set_held(&mut self, step: &mut Step, job: JobId, id: NegotiationId, nodes: Vec<NodeId>) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let is_same = negotiation.held.len() == nodes.len() && nodes.iter().all(|node| negotiation.held.contains(node));
         if is_same {
@@ -57,7 +57,7 @@ impl Negotiations<'_> {
     }
 
     /// What may be given for a growth on a cluster: what is kept for it already, then free nodes, plain ones first.
-    pub(super) fn givable(&self, job: JobId, id: NegotiationId, cluster: ClusterId, most: usize) -> Vec<NodeId> {
+    pub(super) fn grantable(&self, job: JobId, id: NegotiationId, cluster: ClusterId, most: usize) -> Vec<NodeId> {
         let mut nodes = self.held_on(job, id, cluster);
         nodes.truncate(most);
         nodes.extend(plan::free_for(self.context.state(), job, cluster, most - nodes.len()));
@@ -101,7 +101,7 @@ impl Negotiations<'_> {
             }
             is_whole &= named.iter().all(|node| nodes.contains(node));
             if is_whole {
-                self.keep(step, job, id, nodes);
+                self.set_held(step, job, id, nodes);
             } else {
                 // It cannot be kept any more. A dialogue whose time is over ends with its next tick.
                 let _ = self.act(now, step, job, id, Action::Withdraw(Reason::Lost));
@@ -109,12 +109,12 @@ impl Negotiations<'_> {
         }
     }
 
-    pub(super) fn kept_nodes(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
-        self.negotiators.kept_nodes(self.context.state(), job)
+    pub(super) fn pinned_nodes(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
+        self.negotiators.pinned_nodes(self.context.state(), job)
     }
 
     /// The cluster of its first node, which stays to its end.
-    pub(super) fn home(&self, job: JobId) -> Option<ClusterId> {
+    pub(super) fn first_cluster(&self, job: JobId) -> Option<ClusterId> {
         let first = self.context.state().jobs().get(&job)?.started()?.nodes.first()?;
         self.cluster_of(*first)
     }
@@ -128,7 +128,7 @@ impl Negotiations<'_> {
     /// How many nodes of a cluster it can be without: at home all but the first, and those that it keeps.
     pub(super) fn n_spare_on(&self, job: JobId, cluster: ClusterId) -> u32 {
         let first = self.context.state().jobs().get(&job).and_then(|entry| entry.started()?.nodes.first().copied());
-        let kept = self.kept_nodes(job).filter(|node| Some(*node) != first);
+        let kept = self.pinned_nodes(job).filter(|node| Some(*node) != first);
         let n_bound = first.into_iter().chain(kept).filter(|node| self.cluster_of(*node) == Some(cluster)).count();
         self.n_nodes_on(job, cluster).saturating_sub(n_bound as u32)
     }
@@ -141,7 +141,7 @@ impl Negotiations<'_> {
     }
 
     /// The nodes that somebody means who attaches; where it has none of those that are named, all.
-    pub(super) fn kept_by(&self, job: JobId, keeps: &Keeps) -> BTreeSet<NodeId> {
+    pub(super) fn pinned_by(&self, job: JobId, keeps: &Keeps) -> BTreeSet<NodeId> {
         let Some(started) = self.context.state().jobs().get(&job).and_then(|entry| entry.started()) else {
             return BTreeSet::new();
         };
@@ -198,33 +198,33 @@ fn n_promised(negotiation: &Negotiation) -> BTreeMap<ClusterId, u64> {
 ///
 /// # Errors
 /// The first that does not hold.
-pub fn check(state: &State) -> Result<(), Leak> {
+pub fn check(state: &State) -> Result<(), HoldError> {
     let mut seen = BTreeSet::new();
     for (job, entry) in state.jobs() {
         let Some(negotiations) = &entry.negotiations else { continue };
-        let started = entry.started().ok_or(Leak::Over(*job))?;
+        let started = entry.started().ok_or(HoldError::NotRunning(*job))?;
         for negotiation in &negotiations.all {
             let (job, id) = (*job, negotiation.id());
-            negotiation.dialogue.check().map_err(|sentence| Leak::Dialogue { job, id, sentence })?;
+            negotiation.dialogue.check().map_err(|sentence| HoldError::Dialogue { job, id, sentence })?;
             let promised = n_promised(negotiation);
             let mut held: BTreeMap<ClusterId, u64> = promised.keys().map(|cluster| (*cluster, 0)).collect();
             for node in &negotiation.held {
                 let entry = state.nodes().get(node).filter(|entry| entry.holders.contains(&job));
                 let Some(entry) = entry.filter(|_| !started.nodes.contains(node) && seen.insert(*node)) else {
-                    return Err(Leak::Node { job, id, node: *node });
+                    return Err(HoldError::Node { job, id, node: *node });
                 };
                 *held.entry(entry.cluster).or_default() += 1;
             }
             for (cluster, held) in held {
                 let promised = promised.get(&cluster).copied().unwrap_or(0);
                 if held != promised {
-                    return Err(Leak::Count { job, id, phase: negotiation.phase(), cluster, held, promised });
+                    return Err(HoldError::Count { job, id, phase: negotiation.phase(), cluster, held, promised });
                 }
             }
         }
         let is_negotiating = negotiations.open().next().is_some();
         if is_negotiating && started.ending.is_some() {
-            return Err(Leak::Over(*job));
+            return Err(HoldError::NotRunning(*job));
         }
     }
     Ok(())

@@ -18,19 +18,19 @@ pub(crate) mod open;
 mod parts;
 pub mod policy;
 mod progress;
+mod reclaim;
 mod records;
 mod refusals;
-mod relief;
 mod shrink;
 #[cfg(test)]
 mod tests;
 
 #[cfg(test)]
-pub(crate) use attach::MOST_SAID;
+pub(crate) use attach::MAX_MESSAGES;
 #[cfg(test)]
 pub(crate) use budget::account;
 pub(crate) use budget::budgets;
-pub use hold::{Leak, check};
+pub use hold::{HoldError, check};
 pub(crate) use records::negotiations;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ use crate::context::Context;
 use crate::event::Ticket;
 use crate::state::negotiations::promise_span;
 use attach::CallRates;
-use delay::Undelayed;
+use delay::UndelayedStarts;
 use refusals::Refusals;
 
 /// What the manager knows beside the state: a server that is started again makes it anew.
@@ -66,7 +66,7 @@ pub(crate) struct Negotiators {
     /// What applications have declined not long ago.
     refusals: Refusals,
     /// How late growth has made those who wait.
-    undelayed: Undelayed,
+    undelayed: UndelayedStarts,
 }
 
 /// The manager at work.
@@ -77,7 +77,7 @@ pub(crate) struct Negotiations<'a> {
 
 impl Negotiations<'_> {
     /// By how much a growth may delay the estimated start of a waiting job.
-    pub(super) fn longest_delay(&self) -> Span {
+    pub(super) fn delay_tolerance(&self) -> Span {
         self.context.state().settings().delay_tolerance
     }
 

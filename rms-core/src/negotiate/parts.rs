@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use negotiation::{Action, Direction, Item, NegotiationId, Reason, Resource, SetRule, Template};
-use rms_model::{ClusterId, Devices, Grant as Part, Indices, JobId, Mebibytes, NodeId, Span, Time};
+use rms_model::{ClusterId, Devices, Grant, Indices, JobId, Mebibytes, NodeId, Span, Time};
 
 use super::Negotiations;
-use super::answer::Grant;
+use super::answer::Availability;
 use super::grow::time_of;
 use crate::state::fact::Fact;
 use crate::step::Step;
@@ -20,7 +20,7 @@ pub(super) struct Parts {
     /// CPUs, node by node.
     cores: Vec<(NodeId, u32)>,
     /// Where memory or devices change.
-    grants: BTreeMap<NodeId, Part>,
+    grants: BTreeMap<NodeId, Grant>,
     licences: BTreeMap<ClusterId, Devices>,
 }
 
@@ -47,22 +47,22 @@ impl Negotiations<'_> {
         for item in agreed.items().iter().filter(|item| item.is_live()) {
             let grant = || match direction {
                 Direction::Grow => self.grant_inside(now, job, item, longer),
-                Direction::Shrink => {
-                    self.check_inside_back(job, item).map_or_else(Grant::Never, |()| Grant::Of(item.quantity))
-                }
+                Direction::Shrink => self
+                    .check_inside_back(job, item)
+                    .map_or_else(Availability::Never, |()| Availability::Now(item.quantity)),
             };
             let grant_licences = || match direction {
                 Direction::Grow => self.grant_licences(now, job, item, longer),
-                Direction::Shrink => {
-                    self.check_licences(job, item).map_or_else(Grant::Never, |()| Grant::Of(item.quantity))
-                }
+                Direction::Shrink => self
+                    .check_licences(job, item)
+                    .map_or_else(Availability::Never, |()| Availability::Now(item.quantity)),
             };
             let grant = match &item.resource {
                 Resource::Nodes(_) | Resource::Time => continue,
                 Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => grant(),
                 Resource::Licences(..) => grant_licences(),
             };
-            if !matches!(grant, Grant::Of(most) if most == item.quantity) {
+            if !matches!(grant, Availability::Now(most) if most == item.quantity) {
                 return Err(Reason::Changed);
             }
             let change = u32::try_from(item.quantity.0).map_err(|_| Reason::Changed)?;
@@ -85,10 +85,10 @@ impl Negotiations<'_> {
                             Direction::Grow => memory.saturating_add(item.quantity.0),
                             Direction::Shrink => memory.saturating_sub(item.quantity.0),
                         };
-                        self.part_to_be(job, node, &mut parts).memory = Mebibytes(memory);
+                        self.grant_after(job, node, &mut parts).memory = Mebibytes(memory);
                     }
                     Resource::Devices(_, name) => {
-                        let part = self.part_to_be(job, node, &mut parts);
+                        let part = self.grant_after(job, node, &mut parts);
                         self.change_devices(node, part, name, direction, change);
                     }
                     Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => {}
@@ -99,11 +99,11 @@ impl Negotiations<'_> {
     }
 
     /// What it is to have of a node, which is what it has until something else is said.
-    fn part_to_be<'p>(&self, job: JobId, node: NodeId, parts: &'p mut Parts) -> &'p mut Part {
+    fn grant_after<'p>(&self, job: JobId, node: NodeId, parts: &'p mut Parts) -> &'p mut Grant {
         let state = self.context.state();
         parts.grants.entry(node).or_insert_with(|| {
             let granted = state.jobs()[&job].grants().get(&node).cloned();
-            granted.unwrap_or_else(|| Part::whole(&state.nodes()[&node].inventory))
+            granted.unwrap_or_else(|| Grant::whole(&state.nodes()[&node].inventory))
         })
     }
 
@@ -126,8 +126,8 @@ impl Negotiations<'_> {
         if !grants.is_empty() {
             // The cores that it has by now.
             let known = self.context.state().jobs()[&job].grants();
-            let with_cores = |(node, part): (NodeId, Part)| match known.get(&node) {
-                Some(known) => (node, Part { cores: known.cores.clone(), ..part }),
+            let with_cores = |(node, part): (NodeId, Grant)| match known.get(&node) {
+                Some(known) => (node, Grant { cores: known.cores.clone(), ..part }),
                 None => (node, part),
             };
             let grants = grants.into_iter().map(with_cores).collect();
@@ -153,7 +153,7 @@ impl Negotiations<'_> {
 
     /// Agreed, and about no nodes: what is inside of them is ordered and waited for, time and licences are given or taken at
     /// once.
-    pub(super) fn bring_about(
+    pub(super) fn carry_out(
         &mut self,
         now: Time,
         step: &mut Step,
@@ -185,7 +185,7 @@ impl Negotiations<'_> {
             self.order_parts(now, step, job, id, parts);
         }
         if is_ready {
-            self.tell_moves(now, step);
+            self.send_holdings(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }
@@ -196,7 +196,7 @@ impl Negotiations<'_> {
                 self.give_licences_back(now, step, job, id, agreed);
             }
             // Its negotiator knows what it has before it hears that this is ready.
-            self.tell_moves(now, step);
+            self.send_holdings(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }
@@ -212,7 +212,7 @@ impl Negotiations<'_> {
     }
 
     /// An agent says up to which generation the job's processes keep to their cores on its node, or that they do not.
-    pub(crate) fn confined(
+    pub(crate) fn confinement_reported(
         &mut self,
         now: Time,
         step: &mut Step,

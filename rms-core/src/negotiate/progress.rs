@@ -54,7 +54,7 @@ impl Negotiations<'_> {
                     self.answer_shrink(now, step, job, id);
                 }
                 (Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms), _) => {
-                    self.answer_in_house(now, step, job, id);
+                    self.answer_as_proxy(now, step, job, id);
                 }
                 (Phase::Accepted, Direction::Grow) => self.hand_over(now, step, job, id),
                 (Phase::Accepted, Direction::Shrink) => self.await_release(now, step, job, id),
@@ -75,12 +75,12 @@ impl Negotiations<'_> {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let (phase, direction, opened) = (negotiation.phase(), negotiation.direction(), negotiation.opened);
         let is_handed_over = negotiation.is_handed_over;
-        self.note_answer(now, job, id);
+        self.note_outcome(now, job, id);
         self.negotiators.waiting.remove(&(opened, job, id));
-        self.keep(step, job, id, Vec::new());
+        self.set_held(step, job, id, Vec::new());
         match (phase, direction) {
             (Phase::Ended(Ending::Failed), Direction::Grow) if is_handed_over => self.roll_back(now, step, job, id),
-            (Phase::Ended(Ending::Failed), Direction::Shrink) if !is_handed_over => self.stay(step, job),
+            (Phase::Ended(Ending::Failed), Direction::Shrink) if !is_handed_over => self.cancel_departure(step, job),
             (_, Direction::Grow | Direction::Shrink) => {}
         }
         if phase == Phase::Ended(Ending::Failed) && is_handed_over {
@@ -89,7 +89,7 @@ impl Negotiations<'_> {
         }
         self.answer_ask(step, job, id);
         // What waited for its end, as a loan that was called by it, is looked at.
-        self.context.note_job(job);
+        self.context.review_later(job);
         self.context.passes.wanted = true;
     }
 
@@ -126,19 +126,19 @@ impl Negotiations<'_> {
         let [item] = negotiation.dialogue.proposal()?.items() else { return None };
         let Resource::Nodes(cluster) = item.resource else { return None };
         let is_short = reason == Reason::NoResources && negotiation.direction() == Direction::Grow;
-        let n_free = self.givable(job, negotiation.id(), cluster, usize::MAX).len() as u64;
+        let n_free = self.grantable(job, negotiation.id(), cluster, usize::MAX).len() as u64;
         (is_short && n_free < item.terms.least.0).then_some(n_free as u32)
     }
 
     /// At the end of an event: what it has changed is looked at, and the negotiator of an application is told.
-    pub(crate) fn turn_negotiations(&mut self, now: Time, step: &mut Step) {
+    pub(crate) fn review_changed(&mut self, now: Time, step: &mut Step) {
         // Each look can only finish something, so this comes to an end.
-        while let Some(job) = self.context.noted.pop_first() {
+        while let Some(job) = self.context.to_review.pop_first() {
             if self.context.state().jobs().contains_key(&job) {
                 self.review(now, step, job);
             }
         }
-        self.tell_moves(now, step);
+        self.send_holdings(now, step);
     }
 
     /// Time has passed.
@@ -146,7 +146,7 @@ impl Negotiations<'_> {
         while let Some((at, job)) = self.negotiators.wakes.first().copied()
             && at <= now
         {
-            self.end_silence(now, step, job);
+            self.end_unattended(now, step, job);
             self.review(now, step, job);
             // A job whose look is due still has been looked at: it must not be looked at for ever.
             if self.negotiators.wake_of.get(&job) == Some(&at) {
@@ -175,7 +175,7 @@ impl Negotiations<'_> {
                     Phase::Offered(Side::Application) | Phase::Countered(Side::Application)
                 );
                 let is_growth = negotiation.direction() == Direction::Grow;
-                waits && is_growth && Negotiations::last_moment(negotiation).is_some_and(|at| at <= now)
+                waits && is_growth && Negotiations::decision_deadline(negotiation).is_some_and(|at| at <= now)
             });
             if is_in_vain {
                 // What there is now, or that there is nothing; too late even for that, it lapses.
@@ -187,7 +187,7 @@ impl Negotiations<'_> {
         for id in ids {
             self.record_dialogue(now, step, job, id, None);
         }
-        self.say(step, job, output);
+        self.send(step, job, output);
     }
 
     /// Sets when to look at a job again.
@@ -215,14 +215,14 @@ impl Negotiations<'_> {
         let departing = started.evolved.iter().flat_map(|evolved| evolved.departing.values());
         let departures = departing.map(|since| *since + self.promise_span());
         let loans = self.next_loan(job);
-        let silence = self.silent_until(job);
+        let silence = self.reattach_deadline(job);
         dialogues.into_iter().chain(all).chain(departures).chain(loans).chain(silence).min()
     }
 
     fn due_of(&self, negotiation: &Negotiation) -> Option<Time> {
         match (negotiation.phase(), negotiation.direction()) {
             (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
-                Negotiations::last_moment(negotiation)
+                Negotiations::decision_deadline(negotiation)
             }
             // The agents have to speak next.
             (Phase::Accepted, Direction::Shrink) if negotiation.is_handed_over => None,
@@ -239,8 +239,8 @@ impl Negotiations<'_> {
     }
 
     /// A pass has started all that can start. Nodes that are drained come first, then who waits, then who could use more.
-    pub(crate) fn seek_changes(&mut self, now: Time, step: &mut Step) {
-        if !self.has_changeable() {
+    pub(crate) fn propose_changes(&mut self, now: Time, step: &mut Step) {
+        if !self.has_resizable() {
             return;
         }
         self.clear_drained(now, step);
@@ -255,7 +255,7 @@ impl Negotiations<'_> {
 
     /// When the same may be said again that is declined now. Never at once: who declines without a thought would be asked
     /// for ever.
-    pub(super) fn ask_again(&self, now: Time) -> Time {
+    pub(super) fn retry_time(&self, now: Time) -> Time {
         now + self.context.state().settings().offer_again.max(Span::from_secs(1))
     }
 
@@ -267,9 +267,9 @@ impl Negotiations<'_> {
     /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives nodes back
     /// by itself is not offered as many at once: it does not want them. Who gave them for somebody else may have them
     /// again as soon as nobody waits.
-    pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
+    pub(super) fn note_outcome(&mut self, now: Time, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
-        let until = self.ask_again(now);
+        let until = self.retry_time(now);
         let (direction, declined, agreed) = (negotiation.direction(), n_declined(negotiation), n_agreed(negotiation));
         let is_drained = names_nodes(negotiation);
         match (id.initiator, direction) {
@@ -312,8 +312,8 @@ impl Negotiations<'_> {
         self.negotiators.attached.remove(&job);
         self.negotiators.call_rates.remove(&job);
         self.negotiators.gone.remove(&job);
-        self.context.noted.remove(&job);
-        self.context.moved.remove(&job);
+        self.context.to_review.remove(&job);
+        self.context.holdings_changed.remove(&job);
         self.schedule(job);
     }
 
@@ -334,7 +334,7 @@ impl Negotiations<'_> {
                 };
                 if is_asked && is_of_negotiation && id.initiator == Side::Application {
                     let statement = Statement::End { ending: Ending::Withdrawn, reason: Reason::Stopping };
-                    self.say_for(now, step, job, id, statement);
+                    self.say_as_proxy(now, step, job, id, statement);
                 }
             }
             self.negotiators.gone.insert(job, now);

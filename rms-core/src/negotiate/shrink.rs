@@ -70,7 +70,7 @@ impl Negotiations<'_> {
                     let is_here = |node: &NodeId| self.cluster_of(*node) == Some(cluster);
                     let are_its_own = item.nodes.iter().all(|node| is_here(node) && self.can_be_taken(job, *node));
                     let can_leave = item.nodes.iter().all(|node| self.can_leave(job, *node));
-                    let keeps_any = self.kept_nodes(job).next().is_some();
+                    let keeps_any = self.pinned_nodes(job).next().is_some();
                     match are_its_own {
                         true if is_spared && can_leave => {}
                         true if keeps_any => return Err(Reason::KeepsRanks),
@@ -94,7 +94,7 @@ impl Negotiations<'_> {
 
     /// Is it a node that the application has, but the first, and that is not on its way to it? And can its ranks leave?
     pub(super) fn can_leave(&self, job: JobId, node: NodeId) -> bool {
-        self.can_be_taken(job, node) && !self.kept_nodes(job).any(|kept| kept == node)
+        self.can_be_taken(job, node) && !self.pinned_nodes(job).any(|kept| kept == node)
     }
 
     /// The same of what must be given back, whatever becomes of its ranks.
@@ -110,23 +110,23 @@ impl Negotiations<'_> {
         let (n_nodes, less) = (agreed.n_nodes(), time_of(agreed.items()));
         if n_nodes == 0 {
             let agreed = agreed.clone();
-            return self.bring_about(now, step, job, id, (Span::from_millis(-less.as_millis()), &agreed));
+            return self.carry_out(now, step, job, id, (Span::from_millis(-less.as_millis()), &agreed));
         }
-        if self.is_in_house(job, id) {
+        if self.is_proxied(job, id) {
             let nodes = self.last_nodes(job, agreed);
             let round = negotiation.dialogue.round();
-            self.say_for(now, step, job, id, Statement::Commit { round, nodes });
+            self.say_as_proxy(now, step, job, id, Statement::Commit { round, nodes });
             if self.negotiation(job, id).is_some_and(|negotiation| negotiation.dialogue.nodes().is_none()) {
                 // It has not so many nodes any more that can leave.
                 let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
             }
             return;
         }
-        self.press(now, step, job, id);
+        self.enforce_promise(now, step, job, id);
     }
 
     /// Who has promised and does not let go is warned, and then its last nodes are taken.
-    fn press(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+    fn enforce_promise(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let warned_at = negotiation.since() + self.promise_span();
         if now < warned_at {
@@ -187,16 +187,16 @@ impl Negotiations<'_> {
         let agreed = negotiation.dialogue.proposal().map(Template::nodes_by_cluster);
         let are_of_their_clusters = agreed == Some(self.count_by_cluster(&nodes));
         if !are_of_their_clusters || !nodes.iter().all(|node| self.can_leave(job, *node)) {
-            let are_kept = self.kept_nodes(job).any(|kept| nodes.contains(&kept));
+            let are_kept = self.pinned_nodes(job).any(|kept| nodes.contains(&kept));
             let reason = if are_kept { Reason::KeepsRanks } else { Reason::BadProposal };
             let _ = self.act(now, step, job, id, Action::Fail(reason));
             return;
         }
         let nodes: Vec<NodeId> = nodes.into_iter().collect();
-        if leaves_by_itself(entry) && self.is_in_house(job, id) {
+        if leaves_by_itself(entry) && self.is_proxied(job, id) {
             let is_asked = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(&nodes[0]));
             if !is_asked {
-                self.depart(now, step, job, nodes);
+                self.ask_to_leave(now, step, job, nodes);
             }
             return;
         }
@@ -204,12 +204,12 @@ impl Negotiations<'_> {
         let tells_itself = !are_workers(entry);
         self.free(now, step, job, nodes.clone());
         if tells_itself {
-            self.let_exit(step, job, nodes);
+            self.record_released(step, job, nodes);
         }
     }
 
     /// The application is asked to leave, and its processes run on until it has.
-    fn depart(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
+    fn ask_to_leave(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
             let course = self.course_of(now, job, self.n_nodes(job), Span::ZERO);
@@ -235,7 +235,7 @@ impl Negotiations<'_> {
     }
 
     /// It stays where it was asked to leave: the shrink has failed.
-    pub(super) fn stay(&mut self, step: &mut Step, job: JobId) {
+    pub(super) fn cancel_departure(&mut self, step: &mut Step, job: JobId) {
         let is_departing = self.context.state().jobs()[&job].started().is_some_and(|started| {
             started.ending.is_none() && started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty())
         });
@@ -246,7 +246,7 @@ impl Negotiations<'_> {
     }
 
     /// The application says that it has left these nodes: its processes there may be ending.
-    pub(super) fn let_exit(&mut self, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
+    pub(super) fn record_released(&mut self, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let Some(started) = self.context.state().jobs()[&job].started() else { return };
         let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| started.is_leaving(*node)).collect();
         if !nodes.is_empty() {

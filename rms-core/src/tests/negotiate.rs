@@ -187,7 +187,7 @@ impl Scene {
     pub(super) fn by_itself(&mut self, open: impl FnOnce(&mut Rms, Time, &mut Step)) {
         let mut step = Step::default();
         open(&mut self.world.rms, self.world.now, &mut step);
-        self.world.rms.negotiations().turn_negotiations(self.world.now, &mut step);
+        self.world.rms.negotiations().review_changed(self.world.now, &mut step);
         self.drain(&mut step);
         self.commit(step);
     }

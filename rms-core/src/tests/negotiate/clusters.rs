@@ -11,7 +11,7 @@ use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Span};
 use super::{Scene, malleable, nodes};
 use crate::Event;
 use crate::negotiate;
-use crate::negotiate::open::Wanted;
+use crate::negotiate::open::ShrinkRequest;
 
 const C: ClusterId = ClusterId(0);
 const D: ClusterId = ClusterId(1);
@@ -63,7 +63,10 @@ impl Scene {
     fn wants_back_on(&mut self, job: JobId, cluster: ClusterId, n_nodes: u32) -> Option<NegotiationId> {
         let mut id = None;
         self.by_itself(|rms, now, step| {
-            id = rms.negotiations().open_shrink(now, step, (job, cluster), &Wanted::Count(n_nodes, n_nodes), None).ok();
+            id = rms
+                .negotiations()
+                .open_shrink(now, step, (job, cluster), &ShrinkRequest::Count(n_nodes, n_nodes), None)
+                .ok();
         });
         id
     }

@@ -9,7 +9,7 @@ use rms_model::{ClusterId, JobId, OnResize, Outcome, Span};
 
 use super::{Scene, malleable, nodes};
 use crate::event::Event;
-use crate::negotiate::open::Wanted;
+use crate::negotiate::open::ShrinkRequest;
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -333,7 +333,9 @@ fn nobody_is_asked_twice_for_the_same() {
     for _ in 0..2 {
         scene.by_itself(|rms, now, step| {
             answers.push(
-                rms.negotiations().open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(1, 1), None).is_ok(),
+                rms.negotiations()
+                    .open_shrink(now, step, (job, ClusterId(0)), &ShrinkRequest::Count(1, 1), None)
+                    .is_ok(),
             );
         });
     }

@@ -262,7 +262,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
     let said = || NegotiatorCall::Say(Box::new(message.clone()));
     for second in 1..=crate::rate::MOST_EXCEEDED {
         assert!(scene.is_started(job), "second {second}");
-        for _ in 0..crate::negotiate::MOST_SAID {
+        for _ in 0..crate::negotiate::MAX_MESSAGES {
             let event = Event::NegotiatorCalled { ticket: Ticket(0), who: who(), call: said() };
             let step = scene.world.rms.handle(scene.world.now, event);
             assert!(step.is_empty(), "it is not worth an answer");

@@ -6,7 +6,7 @@ use rms_api::negotiate::{AskOutcome, Holding};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
 use super::{Scene, malleable, nodes};
-use crate::negotiate::open::Wanted;
+use crate::negotiate::open::ShrinkRequest;
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -19,7 +19,7 @@ impl Scene {
         self.by_itself(|rms, now, step| {
             id = rms
                 .negotiations()
-                .open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(n_nodes, n_nodes), None)
+                .open_shrink(now, step, (job, ClusterId(0)), &ShrinkRequest::Count(n_nodes, n_nodes), None)
                 .ok();
         });
         id.expect("it can be asked")
