@@ -257,7 +257,7 @@ impl Access<'_> {
             return Err(Refusal::NoSuchCertificate);
         }
         let serials = valid_serials(self.jobs.state(), matches);
-        let left_behind = self.jobs_of_shut_out(&serials);
+        let left_behind = self.jobs_of_locked_out(&serials);
         match jobs {
             None if !left_behind.is_empty() => {
                 let user = self.jobs.state().jobs()[&left_behind[0]].spec.owner.0.clone();
@@ -276,7 +276,7 @@ impl Access<'_> {
     }
 
     /// The jobs of people who have no other valid certificate than these.
-    fn jobs_of_shut_out(&self, serials: &[String]) -> Vec<JobId> {
+    fn jobs_of_locked_out(&self, serials: &[String]) -> Vec<JobId> {
         let is_person = |issued: &Issued| matches!(issued.identity.role, Role::User | Role::Admin);
         let people = |wanted: bool| {
             let of =
@@ -284,11 +284,11 @@ impl Access<'_> {
             let of = of.filter(move |issued| serials.contains(&issued.serial) == wanted);
             of.map(|issued| issued.identity.name.as_str()).collect::<BTreeSet<&str>>()
         };
-        let (shut_out, others) = (people(true), people(false));
+        let (locked_out, others) = (people(true), people(false));
         let is_left = |entry: &Job| {
             let owner = entry.spec.owner.0.as_str();
             let is_over = matches!(entry.phase, Phase::Ghost(_));
-            !is_over && shut_out.contains(owner) && !others.contains(owner)
+            !is_over && locked_out.contains(owner) && !others.contains(owner)
         };
         self.jobs.state().jobs().iter().filter(|(_, entry)| is_left(entry)).map(|(job, _)| *job).collect()
     }

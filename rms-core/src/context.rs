@@ -135,7 +135,7 @@ impl Context {
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
-        if self.published.as_mut().is_some_and(|published| !Arc::make_mut(published).outlasts(&fact)) {
+        if self.published.as_mut().is_some_and(|published| !Arc::make_mut(published).survives(&fact)) {
             self.published = None;
         }
         self.note_changes_for_negotiations(&fact);
@@ -158,7 +158,7 @@ impl Context {
     /// What readers are shown, no older than it may be.
     pub(crate) fn published(&mut self, now: Time) -> Arc<Published> {
         match &self.published {
-            Some(published) if published.is_kept(&self.state, now) => Arc::clone(published),
+            Some(published) if published.is_fresh(&self.state, now) => Arc::clone(published),
             Some(_) | None => self.publish(now),
         }
     }

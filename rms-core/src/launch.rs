@@ -142,7 +142,7 @@ impl Context {
     }
 
     /// Every connected node whose desired state changed is sent the whole of it.
-    pub(crate) fn send_desires(&mut self, step: &mut Step) {
+    pub(crate) fn send_desired_states(&mut self, step: &mut Step) {
         if !self.config.tells_anyone {
             self.bumped.clear();
             return;
@@ -162,7 +162,7 @@ impl Context {
     }
 
     /// The node has just connected: it is told everything, whatever it was told before.
-    pub(crate) fn tell(&mut self, node: NodeId) {
+    pub(crate) fn resend(&mut self, node: NodeId) {
         self.sent.remove(&node);
         self.bumped.insert(node);
     }

@@ -11,12 +11,12 @@ use crate::state::{State, environment_bytes, work_bytes};
 
 /// A bucket that leaks: what a user has submitted of late, in thousandths of a submit.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+struct LeakyBucket {
     level: u64,
     at: Time,
 }
 
-impl Pace {
+impl LeakyBucket {
     /// Takes `n_submits` more where `rate`, at least 1, are allowed in a second, or says how long to wait first. One that is larger
     /// than the bucket is taken when the bucket is empty.
     fn take(&mut self, now: Time, rate: u32, n_submits: u64) -> Result<(), Span> {
@@ -29,7 +29,7 @@ impl Pace {
             let excess = (after - capacity).min(level);
             return Err(Span::from_millis(i64::try_from(excess.div_ceil(rate)).unwrap_or(i64::MAX)));
         }
-        *self = Pace { level: after, at: now };
+        *self = LeakyBucket { level: after, at: now };
         Ok(())
     }
 
@@ -45,13 +45,13 @@ const BURST_SECS: u64 = 60;
 const BYTES_OF_A_SUBMIT: u64 = 4096;
 
 /// Users whose pace is remembered; those who have paused are forgotten then.
-const MAX_PACES: usize = 10_000;
+const MAX_BUCKETS: usize = 10_000;
 
 /// How fast users have submitted of late.
 #[derive(Debug, Default)]
-pub(crate) struct Paces(BTreeMap<Owner, Pace>);
+pub(crate) struct SubmitRates(BTreeMap<Owner, LeakyBucket>);
 
-impl Paces {
+impl SubmitRates {
     /// One more submit of this user, successful or not.
     ///
     /// # Errors
@@ -70,13 +70,13 @@ impl Paces {
         if max == 0 {
             return Err(Refusal::NoSubmits);
         }
-        if self.0.len() >= MAX_PACES {
-            self.0.retain(|_, pace| !pace.is_empty(now));
+        if self.0.len() >= MAX_BUCKETS {
+            self.0.retain(|_, bucket| !bucket.is_empty(now));
         }
         let n_bytes = work_bytes(work) + environment_bytes(environment);
         let n_submits = 1 + n_bytes / BYTES_OF_A_SUBMIT;
         let taken = match self.0.get_mut(who.name.as_str()) {
-            Some(pace) => pace.take(now, max, n_submits),
+            Some(bucket) => bucket.take(now, max, n_submits),
             None => self.0.entry(Owner(who.name.clone())).or_default().take(now, max, n_submits),
         };
         taken.map_err(|wait| Refusal::SubmitLimit { max, wait })

@@ -20,8 +20,8 @@ impl Scene {
     }
 
     fn launchers(&mut self) -> Launchers<'_> {
-        let Alone { context, negotiators, paces } = &mut self.alone;
-        Launchers { jobs: Jobs { context, negotiators }, counts: &mut self.counts, paces }
+        let Alone { context, negotiators, submit_rates } = &mut self.alone;
+        Launchers { jobs: Jobs { context, negotiators }, counts: &mut self.counts, submit_rates }
     }
 
     /// What a call makes true, and how it is answered.

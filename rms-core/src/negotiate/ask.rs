@@ -62,7 +62,7 @@ impl Negotiations<'_> {
         match self.first_proposal(job, ask) {
             Ok((id, template)) => {
                 self.negotiators.tickets.insert((job, id), ticket);
-                let valid_for = ask.wait.max(LEAST_WAIT).min(Span::MAX_WALL);
+                let valid_for = ask.wait.max(MIN_WAIT).min(Span::MAX_WALL);
                 let asking = Asking { by, ask: ask.clone() };
                 let statement = Statement::Propose { round: 1, template, valid_for };
                 self.say_on_behalf(now, step, job, id, statement, Some(asking));
@@ -306,4 +306,4 @@ impl Negotiations<'_> {
 const SHARES: &str = "it lends or borrows CPUs at present (--share), and negotiates about nothing meanwhile; 'rms \
                                  show' tells until when: ask again then, or for more with --wait";
 /// Who will not wait is answered at once; the offer stands a moment for that.
-const LEAST_WAIT: Span = Span::from_millis(1);
+const MIN_WAIT: Span = Span::from_millis(1);

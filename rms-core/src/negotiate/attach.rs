@@ -13,7 +13,7 @@ use super::Negotiations;
 use super::open::started_with;
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::rate::{CallRate, MOST_CALLS, Rate};
+use crate::rate::{CallRate, MAX_CALLS, RateDecision};
 use crate::state::fact::Fact;
 use crate::state::job::Share;
 use crate::state::negotiations::{JobNegotiations, Negotiation};
@@ -102,14 +102,14 @@ impl Negotiations<'_> {
         let call_rates = self.negotiators.call_rates.entry(job).or_default();
         let (rate, most) = match call {
             NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) | NegotiatorCall::Free(_) => {
-                (&mut call_rates.calls, MOST_CALLS)
+                (&mut call_rates.calls, MAX_CALLS)
             }
             NegotiatorCall::Say(_) => (&mut call_rates.messages, MAX_MESSAGES),
         };
         match rate.call(now, most) {
-            Rate::Allowed => Ok(Ok(())),
-            Rate::Refused => Ok(Err(Refusal::RateLimit { job, most })),
-            Rate::Ended => {
+            RateDecision::Allowed => Ok(Ok(())),
+            RateDecision::Refused => Ok(Err(Refusal::RateLimit { job, most })),
+            RateDecision::Ended => {
                 let reason = format!("its negotiator called more than {most} times in each of several seconds");
                 Err(Violation { job, most, reason })
             }

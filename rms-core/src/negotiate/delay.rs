@@ -109,7 +109,7 @@ impl Negotiations<'_> {
         }
         // More delays no less.
         let mut too_much = all;
-        for _ in 0..MOST_HALVINGS {
+        for _ in 0..MAX_HALVINGS {
             let middle = most.midpoint(too_much);
             match middle > most && fits(self, middle) {
                 true => most = middle,
@@ -146,4 +146,4 @@ impl Negotiations<'_> {
 }
 
 /// They find all but a thousandth of what a tolerance allows.
-const MOST_HALVINGS: u32 = 10;
+const MAX_HALVINGS: u32 = 10;

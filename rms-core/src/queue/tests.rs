@@ -8,7 +8,10 @@ use crate::tests::alone::{Alone, NOW, admin, outcome, user};
 
 impl Alone {
     fn queue(&mut self) -> Queue<'_> {
-        Queue { jobs: Jobs { context: &mut self.context, negotiators: &mut self.negotiators }, paces: &mut self.paces }
+        Queue {
+            jobs: Jobs { context: &mut self.context, negotiators: &mut self.negotiators },
+            submit_rates: &mut self.submit_rates,
+        }
     }
 }
 

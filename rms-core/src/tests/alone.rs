@@ -12,7 +12,7 @@ use crate::context::{Config, Context};
 use crate::effect::Effect;
 use crate::jobs::Jobs;
 use crate::negotiate::{Negotiations, Negotiators};
-use crate::quota::Paces;
+use crate::quota::SubmitRates;
 use crate::state::State;
 use crate::step::{Journal, Step};
 
@@ -22,7 +22,7 @@ pub(crate) const NOW: Time = Time::from_secs(1_000_000);
 pub(crate) struct Alone {
     pub(crate) context: Context,
     pub(crate) negotiators: Negotiators,
-    pub(crate) paces: Paces,
+    pub(crate) submit_rates: SubmitRates,
 }
 
 #[derive(Default)]
@@ -57,8 +57,8 @@ impl Alone {
     pub(crate) fn with_nodes(n_nodes: u32) -> Alone {
         let config = Config::default();
         let state = State::new(config.settings.clone());
-        let (negotiators, paces) = (Negotiators::default(), Paces::default());
-        let mut alone = Alone { context: Context::new(config, state), negotiators, paces };
+        let (negotiators, submit_rates) = (Negotiators::default(), SubmitRates::default());
+        let mut alone = Alone { context: Context::new(config, state), negotiators, submit_rates };
         let cluster = ClusterId(1);
         alone.record(Fact::ClusterAdded { cluster, name: "c".to_owned() });
         for node in (1..=n_nodes).map(NodeId) {

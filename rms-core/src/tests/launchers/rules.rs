@@ -5,7 +5,7 @@ use rms_api::call::Select;
 use rms_api::call::update::Changes;
 
 use super::*;
-use crate::rate::{MOST_CALLS, MOST_EXCEEDED};
+use crate::rate::{MAX_CALLS, MAX_SECONDS_EXCEEDED};
 
 /// A holder and two that wait behind it, bystanders of what another launcher does.
 struct Bystanders {
@@ -168,21 +168,21 @@ fn a_flood_is_refused_and_then_ended() {
             tag += 1;
             match launchers.try_request(flooder, tag, on_a(1 + (tag % 4) as u32, 60)) {
                 Ok(()) => {}
-                Err(Refusal::RateLimit { most: MOST_CALLS, .. }) => n_refused += 1,
+                Err(Refusal::RateLimit { most: MAX_CALLS, .. }) => n_refused += 1,
                 Err(other) => panic!("{other}"),
             }
         }
         n_refused
     };
-    assert_eq!(flood(launchers, MOST_CALLS + 20), 20);
+    assert_eq!(flood(launchers, MAX_CALLS + 20), 20);
     // A calm second makes it good again.
     launchers.after(2);
-    for _ in 1..MOST_EXCEEDED {
-        assert_eq!(flood(launchers, MOST_CALLS + 1), 1);
+    for _ in 1..MAX_SECONDS_EXCEEDED {
+        assert_eq!(flood(launchers, MAX_CALLS + 1), 1);
         launchers.after(1);
     }
     assert_eq!(launchers.state(flooder), Some(JobState::Waiting));
-    assert_eq!(flood(launchers, MOST_CALLS + 1), 1);
+    assert_eq!(flood(launchers, MAX_CALLS + 1), 1);
     assert_eq!(launchers.state(flooder), None);
     let outcome = launchers.ended(flooder);
     assert!(matches!(outcome, Some(Outcome::Violation { .. })), "{outcome:?}");

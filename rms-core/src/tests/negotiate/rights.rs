@@ -260,7 +260,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
     let message = negotiation::Message { id, seq: 0, ack_seq: 0, statement: None };
     let who = || Identity::of_job(job, Run(1));
     let said = || NegotiatorCall::Say(Box::new(message.clone()));
-    for second in 1..=crate::rate::MOST_EXCEEDED {
+    for second in 1..=crate::rate::MAX_SECONDS_EXCEEDED {
         assert!(scene.is_started(job), "second {second}");
         for _ in 0..crate::negotiate::MAX_MESSAGES {
             let event = Event::NegotiatorCalled { ticket: Ticket(0), who: who(), call: said() };
@@ -279,7 +279,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
 fn who_attaches_again_and_again_is_refused() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
-    for _ in 1..crate::rate::MOST_CALLS {
+    for _ in 1..crate::rate::MAX_CALLS {
         scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())).expect("it may");
     }
     let refused = scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())).expect_err("too often");

@@ -6,14 +6,14 @@ use super::message::Look;
 
 /// What keeps a node from starting jobs.
 #[derive(Debug)]
-pub struct Trouble {
+pub struct NodeHealth {
     spool: String,
     is_full: bool,
     /// Starts in a row that failed for no fault of the jobs, and why the last one did.
     n_faults: u32,
     fault: Option<Fault>,
     /// Processes of jobs that do not die.
-    undead: Vec<i32>,
+    unkillable: Vec<i32>,
     /// What only its agent can see.
     problem: Option<String>,
 }
@@ -25,57 +25,57 @@ struct Fault {
 }
 
 /// One may be a coincidence.
-const MOST_FAULTS: u32 = 3;
+const MAX_FAULTS: u32 = 3;
 /// After that a node tries again; the next fault is enough then.
 const PAUSE: Span = Span::from_secs(60);
 /// With less space, or less than the fiftieth part of the disk if that is less, a spool is full.
-const LEAST_BYTES: u64 = 16 << 20;
-const LEAST_PART: u64 = 50;
+const MIN_FREE_BYTES: u64 = 16 << 20;
+const MIN_FREE_PART: u64 = 50;
 
-impl Trouble {
-    pub fn new(spool: String) -> Trouble {
-        Trouble { spool, is_full: false, n_faults: 0, fault: None, undead: Vec::new(), problem: None }
+impl NodeHealth {
+    pub fn new(spool: String) -> NodeHealth {
+        NodeHealth { spool, is_full: false, n_faults: 0, fault: None, unkillable: Vec::new(), problem: None }
     }
 
     /// A job could not be started, and it was not its own fault.
-    pub fn fault(&mut self, reason: &str, now: Time) {
+    pub fn start_failed(&mut self, reason: &str, now: Time) {
         self.n_faults += 1;
         self.fault = Some(Fault { reason: reason.to_owned(), at: now });
     }
 
     /// A job was started.
-    pub fn started(&mut self) {
+    pub fn start_succeeded(&mut self) {
         self.n_faults = 0;
         self.fault = None;
     }
 
     /// Processes are left of a job that cannot be killed.
-    pub fn haunted(&mut self, undead: impl IntoIterator<Item = i32>) {
-        self.undead.extend(undead);
+    pub fn add_unkillable(&mut self, pids: impl IntoIterator<Item = i32>) {
+        self.unkillable.extend(pids);
     }
 
     /// Those that did not die.
-    pub fn undead(&self) -> &[i32] {
-        &self.undead
+    pub fn unkillable(&self) -> &[i32] {
+        &self.unkillable
     }
 
     /// The disk, and those that did not die, were looked at.
-    pub fn looked(&mut self, look: &Look) {
+    pub fn update(&mut self, look: &Look) {
         if let Some(disk) = look.disk {
-            let least = LEAST_BYTES.min(disk.size / LEAST_PART);
+            let least = MIN_FREE_BYTES.min(disk.size / MIN_FREE_PART);
             // One that hardly has room again would be full with the next job.
             let least = if self.is_full { 2 * least } else { least };
             self.is_full = disk.free < least || !disk.has_files;
         }
-        self.undead.retain(|pid| look.undead.contains(pid));
+        self.unkillable.retain(|pid| look.undead.contains(pid));
         self.problem.clone_from(&look.problem);
     }
 
     /// After a while a node tries again.
     pub fn on_time(&mut self, now: Time) {
         let has_waited = self.fault.as_ref().is_some_and(|fault| now.since(fault.at) >= PAUSE);
-        if self.n_faults >= MOST_FAULTS && has_waited {
-            self.n_faults = MOST_FAULTS - 1;
+        if self.n_faults >= MAX_FAULTS && has_waited {
+            self.n_faults = MAX_FAULTS - 1;
         }
     }
 
@@ -85,8 +85,8 @@ impl Trouble {
             let spool = &self.spool;
             return Some(format!("the disk of its spool {spool} is full; make room, and it resumes by itself"));
         }
-        if let [first, ..] = self.undead.as_slice() {
-            let n = self.undead.len();
+        if let [first, ..] = self.unkillable.as_slice() {
+            let n = self.unkillable.len();
             return Some(format!(
                 "{n} processes of an ended job cannot be killed (process {first}); restart the node, or end what they wait for"
             ));
@@ -94,7 +94,7 @@ impl Trouble {
         if self.problem.is_some() {
             return self.problem.clone();
         }
-        let fault = self.fault.as_ref().filter(|_| self.n_faults >= MOST_FAULTS)?;
+        let fault = self.fault.as_ref().filter(|_| self.n_faults >= MAX_FAULTS)?;
         Some(format!("several jobs in a row could not be started here: {}; it tries again each minute", fault.reason))
     }
 }
@@ -106,50 +106,51 @@ mod tests {
 
     #[test]
     fn faults_in_a_row_are_trouble_until_a_start_or_a_pause() {
-        let mut trouble = Trouble::new("/spool".to_owned());
+        let mut health = NodeHealth::new("/spool".to_owned());
         let begin = Time::from_secs(1000);
-        let fail = |trouble: &mut Trouble, n: u32| (0..n).for_each(|_| trouble.fault("no more processes", begin));
-        fail(&mut trouble, 2);
-        trouble.started();
-        fail(&mut trouble, 2);
-        assert_eq!(trouble.reason(), None, "a job was started between them");
-        fail(&mut trouble, 1);
-        assert!(trouble.reason().is_some_and(|reason| reason.contains("no more processes")), "{trouble:?}");
-        trouble.on_time(begin + Span::from_secs(30));
-        assert!(trouble.reason().is_some());
-        trouble.on_time(begin + PAUSE);
-        assert_eq!(trouble.reason(), None, "it tries again");
-        fail(&mut trouble, 1);
-        assert!(trouble.reason().is_some(), "nothing has changed");
+        let fail =
+            |health: &mut NodeHealth, n: u32| (0..n).for_each(|_| health.start_failed("no more processes", begin));
+        fail(&mut health, 2);
+        health.start_succeeded();
+        fail(&mut health, 2);
+        assert_eq!(health.reason(), None, "a job was started between them");
+        fail(&mut health, 1);
+        assert!(health.reason().is_some_and(|reason| reason.contains("no more processes")), "{health:?}");
+        health.on_time(begin + Span::from_secs(30));
+        assert!(health.reason().is_some());
+        health.on_time(begin + PAUSE);
+        assert_eq!(health.reason(), None, "it tries again");
+        fail(&mut health, 1);
+        assert!(health.reason().is_some(), "nothing has changed");
     }
 
     #[test]
     fn undead_processes_are_trouble_for_as_long_as_they_are_there() {
-        let mut trouble = Trouble::new("/spool".to_owned());
-        trouble.haunted([41, 42]);
-        trouble.looked(&Look { undead: vec![42], ..Look::default() });
-        assert!(trouble.reason().is_some_and(|reason| reason.contains("42")), "{trouble:?}");
-        trouble.looked(&Look::default());
-        assert_eq!(trouble.reason(), None);
+        let mut health = NodeHealth::new("/spool".to_owned());
+        health.add_unkillable([41, 42]);
+        health.update(&Look { undead: vec![42], ..Look::default() });
+        assert!(health.reason().is_some_and(|reason| reason.contains("42")), "{health:?}");
+        health.update(&Look::default());
+        assert_eq!(health.reason(), None);
     }
 
     #[test]
     fn what_the_agent_sees_is_trouble_until_it_sees_it_no_more() {
-        let mut trouble = Trouble::new("/spool".to_owned());
-        trouble.looked(&Look { problem: Some("a device is gone".to_owned()), ..Look::default() });
-        assert_eq!(trouble.reason().as_deref(), Some("a device is gone"));
-        trouble.looked(&Look::default());
-        assert_eq!(trouble.reason(), None);
+        let mut health = NodeHealth::new("/spool".to_owned());
+        health.update(&Look { problem: Some("a device is gone".to_owned()), ..Look::default() });
+        assert_eq!(health.reason().as_deref(), Some("a device is gone"));
+        health.update(&Look::default());
+        assert_eq!(health.reason(), None);
     }
 
     #[test]
     fn a_full_disk_is_trouble_until_it_has_twice_the_room() {
-        let mut trouble = Trouble::new("/spool".to_owned());
-        let mut looked = |free_mib: u64| {
+        let mut health = NodeHealth::new("/spool".to_owned());
+        let mut is_full = |free_mib: u64| {
             let disk = Disk { size: 1 << 40, free: free_mib << 20, has_files: true, is_out_of_room: false };
-            trouble.looked(&Look { disk: Some(disk), ..Look::default() });
-            trouble.reason().is_some()
+            health.update(&Look { disk: Some(disk), ..Look::default() });
+            health.reason().is_some()
         };
-        assert_eq!([17, 15, 17, 33].map(&mut looked), [false, true, true, false]);
+        assert_eq!([17, 15, 17, 33].map(&mut is_full), [false, true, true, false]);
     }
 }

@@ -8,7 +8,7 @@ use super::message::ChannelId;
 
 /// `X` tells apart those of one application that may speak for it one after the other.
 #[derive(Debug)]
-pub(super) struct Speakers<X> {
+pub(super) struct Bindings<X> {
     bound: BTreeMap<JobId, ChannelId>,
     channels: BTreeMap<ChannelId, (JobId, X)>,
     /// Channels that went in this batch: the core may be about to say that they speak for somebody.
@@ -18,15 +18,15 @@ pub(super) struct Speakers<X> {
     orphans: Vec<(JobId, X)>,
 }
 
-impl<X> Default for Speakers<X> {
-    fn default() -> Speakers<X> {
+impl<X> Default for Bindings<X> {
+    fn default() -> Bindings<X> {
         let (bound, channels) = (BTreeMap::new(), BTreeMap::new());
-        Speakers { bound, channels, gone: BTreeSet::new(), orphans: Vec::new() }
+        Bindings { bound, channels, gone: BTreeSet::new(), orphans: Vec::new() }
     }
 }
 
-impl<X: Copy> Speakers<X> {
-    pub(super) fn speaker(&self, job: JobId) -> Option<ChannelId> {
+impl<X: Copy> Bindings<X> {
+    pub(super) fn channel_of(&self, job: JobId) -> Option<ChannelId> {
         self.bound.get(&job).copied()
     }
 
@@ -43,11 +43,11 @@ impl<X: Copy> Speakers<X> {
     }
 
     /// Whoever it was does not know that it speaks for the application: it was told that the disk fails.
-    pub(super) fn unheard(&mut self, job: JobId, execution: X) {
+    pub(super) fn orphan(&mut self, job: JobId, execution: X) {
         self.orphans.push((job, execution));
     }
 
-    pub(super) fn gone(&mut self, channel: ChannelId) {
+    pub(super) fn channel_closed(&mut self, channel: ChannelId) {
         match self.channels.remove(&channel) {
             Some((job, execution)) => {
                 self.bound.remove(&job);
@@ -67,7 +67,7 @@ impl<X: Copy> Speakers<X> {
     }
 
     /// The batch is over: all of it is answered.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn end_batch(&mut self) {
         self.gone.clear();
         self.orphans.retain(|(job, _)| !self.bound.contains_key(job));
     }
@@ -94,34 +94,34 @@ mod tests {
 
     #[test]
     fn a_channel_that_goes_in_the_batch_in_which_another_comes_leaves_no_orphan() {
-        let mut speakers = Speakers::default();
-        assert_eq!(speakers.bind(OLDER, JOB, Run(1)), None);
+        let mut bindings = Bindings::default();
+        assert_eq!(bindings.bind(OLDER, JOB, Run(1)), None);
         // The core has heard of the newer one before; its answer comes after the batch.
-        speakers.gone(OLDER);
-        assert_eq!(speakers.bind(NEWER, JOB, Run(1)), None);
-        speakers.settle();
-        assert!(!speakers.has_orphans());
-        speakers.gone(NEWER);
-        speakers.settle();
-        assert_eq!(speakers.take_orphans(), [(JOB, Run(1))]);
+        bindings.channel_closed(OLDER);
+        assert_eq!(bindings.bind(NEWER, JOB, Run(1)), None);
+        bindings.end_batch();
+        assert!(!bindings.has_orphans());
+        bindings.channel_closed(NEWER);
+        bindings.end_batch();
+        assert_eq!(bindings.take_orphans(), [(JOB, Run(1))]);
     }
 
     #[test]
     fn a_channel_that_goes_before_it_is_answered_speaks_for_nobody() {
-        let mut speakers = Speakers::default();
-        speakers.gone(OLDER);
-        assert_eq!(speakers.bind(OLDER, JOB, ()), None);
-        speakers.settle();
-        assert_eq!((speakers.speaker(JOB), speakers.take_orphans()), (None, vec![(JOB, ())]));
+        let mut bindings = Bindings::default();
+        bindings.channel_closed(OLDER);
+        assert_eq!(bindings.bind(OLDER, JOB, ()), None);
+        bindings.end_batch();
+        assert_eq!((bindings.channel_of(JOB), bindings.take_orphans()), (None, vec![(JOB, ())]));
     }
 
     #[test]
     fn who_is_replaced_does_not_take_the_application_with_it() {
-        let mut speakers = Speakers::default();
-        speakers.bind(OLDER, JOB, ());
-        assert_eq!(speakers.bind(NEWER, JOB, ()), Some(OLDER));
-        speakers.gone(OLDER);
-        speakers.settle();
-        assert_eq!((speakers.speaker(JOB), speakers.has_orphans()), (Some(NEWER), false));
+        let mut bindings = Bindings::default();
+        bindings.bind(OLDER, JOB, ());
+        assert_eq!(bindings.bind(NEWER, JOB, ()), Some(OLDER));
+        bindings.channel_closed(OLDER);
+        bindings.end_batch();
+        assert_eq!((bindings.channel_of(JOB), bindings.has_orphans()), (Some(NEWER), false));
     }
 }
