@@ -103,7 +103,7 @@ fn what_it_opens_while_somebody_else_asks_it_may_open_again() {
 #[test]
 fn one_asks_for_one_direction_at_a_time() {
     let (mut scene, job) = scene_with_job();
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     scene.ask(job, nodes(Direction::Grow, 1, 1));
     let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     assert!(matches!(scene.refusal(ticket), Some(Refusal::AlreadyNegotiating { .. })));

@@ -442,8 +442,8 @@ impl Walk<'_> {
     fn deafens(&mut self) {
         let name = self.any_node();
         match self.scene.deaf.contains(&name) {
-            true => self.scene.hear_again(&[&name]),
-            false => self.scene.deafen(&[&name]),
+            true => self.scene.reconnect(&[&name]),
+            false => self.scene.disconnect(&[&name]),
         }
     }
 
