@@ -1,4 +1,4 @@
-//! The loop of a node, without I/O: takes in what happened, says what is to be done about it.
+//! The loop of a node, without I/O: takes in events and returns orders.
 //!
 //! It decides which supervisor serves which job, what is owed to whom, and what it means that a supervisor, the agent, the
 //! spawner or the node has died. Whoever drives it puts in what happens by [`NodeLoop::take`], asks for
@@ -35,12 +35,12 @@ pub struct NodeLoop {
     spawner: Spawner,
     is_linked: bool,
     growth_requests: GrowthRequests,
-    /// Questions that no server has heard, and how long each is kept.
+    /// When questions that no server has answered time out.
     question_timeouts: BTreeMap<u64, Time>,
     /// Forgotten executions, and how long their streams are kept.
     lingering: BTreeMap<ExecutionId, Time>,
     health: NodeHealth,
-    /// What the server was told of it.
+    /// The trouble that was last reported to the server.
     reported_trouble: Option<String>,
     /// When the disk is looked at next; none while that is being done.
     look_at: Option<Time>,
@@ -67,7 +67,7 @@ struct LocalJob {
     examined: Option<ExamineReason>,
 }
 
-/// Why somebody looks what lies in the spool.
+/// Why the spool entry of an execution is examined.
 #[derive(Debug)]
 enum ExamineReason {
     /// Its supervisor is gone, of which this is left.
@@ -217,7 +217,7 @@ impl NodeLoop {
         }
     }
 
-    /// Takes over what earlier agents have left.
+    /// Takes over the executions that earlier agents have left.
     fn found(&mut self, now: Time, found: Vec<(ExecutionId, Remains)>) {
         let mut known = Vec::new();
         for (execution, remains) in found {
@@ -304,7 +304,7 @@ impl NodeLoop {
         self.assign_seats();
     }
 
-    /// Gives supervisors to those who wait.
+    /// Assigns supervisors to waiting executions.
     fn assign_seats(&mut self) {
         let has_spawner = self.spawner == Spawner::Running;
         for ((job, run), seat) in self.seats.assign(has_spawner, &mut self.out) {
@@ -504,7 +504,7 @@ impl NodeLoop {
         self.out.push(Outbound::RemoveEntry { job, run });
     }
 
-    /// Ranks are to be started for which the job has no room.
+    /// Asks for more nodes for ranks for which the job has no room.
     fn ask_growth(&mut self, now: Time, seat: &str, seq: u64, nodes: u32, least: u32) {
         let Some((job, run)) = self.seats.serves(seat) else { return };
         match self.growth_requests.open(job, run, seq, nodes, least) {
@@ -555,7 +555,7 @@ impl NodeLoop {
         }
     }
 
-    /// Says whether the node can start jobs, when that is news.
+    /// Reports whether the node can start jobs, when that has changed.
     fn report_health(&mut self) {
         let reason = self.health.reason();
         if self.is_linked && reason != self.reported_trouble {
@@ -589,12 +589,12 @@ impl LocalJob {
     }
 }
 
-/// Why a job did not start, where that says nothing of the job.
+/// Returns the reason for a failed start that was the node's fault.
 pub fn at_fault(reason: &str) -> String {
     format!("the node is at fault, not the job: {reason}")
 }
 
-/// Of a job of which nothing is known but that it was started, until its supervisor speaks.
+/// Returns the report of a job of which nothing is known but that it was started.
 fn starting_report((job, run): ExecutionId) -> JobReport {
     JobReport { job, run, status: JobStatus::Starting }
 }

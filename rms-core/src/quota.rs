@@ -9,7 +9,7 @@ use rms_model::{Environment, Identity, JobSpec, Owner, Role, Span, Time};
 
 use crate::state::{State, environment_bytes, work_bytes};
 
-/// A bucket that leaks: what a user has submitted of late, in thousandths of a submit.
+/// A leaky bucket: the recent submits of a user, in thousandths of a submit.
 #[derive(Clone, Copy, Debug, Default)]
 struct LeakyBucket {
     level: u64,
@@ -38,16 +38,16 @@ impl LeakyBucket {
     }
 }
 
-/// So many seconds' worth may come at once.
+/// Burst size, in seconds of the rate.
 const BURST_SECS: u64 = 60;
 
 /// This many bytes of script and environment count as one more submit.
 const BYTES_OF_A_SUBMIT: u64 = 4096;
 
-/// Users whose pace is remembered; those who have paused are forgotten then.
+/// Most users whose rate is remembered; then those with an empty bucket are forgotten.
 const MAX_BUCKETS: usize = 10_000;
 
-/// How fast users have submitted of late.
+/// The recent submit rates of users.
 #[derive(Debug, Default)]
 pub(crate) struct SubmitRates(BTreeMap<Owner, LeakyBucket>);
 
@@ -55,7 +55,7 @@ impl SubmitRates {
     /// One more submit of this user, successful or not.
     ///
     /// # Errors
-    /// They come too fast.
+    /// The user submits too fast.
     pub(crate) fn check(
         &mut self,
         state: &State,
@@ -86,7 +86,7 @@ impl SubmitRates {
 /// One more job of this user.
 ///
 /// # Errors
-/// He has too many, or they take too much.
+/// The user has too many jobs, or they take too much space.
 pub(crate) fn check_quota(state: &State, who: &Identity, spec: &JobSpec) -> Result<(), Refusal> {
     if who.role == Role::Admin {
         return Ok(());
@@ -103,7 +103,7 @@ pub(crate) fn check_quota(state: &State, who: &Identity, spec: &JobSpec) -> Resu
 /// What a job of this user is to execute, whether it comes with the job or later.
 ///
 /// # Errors
-/// His jobs would take too much.
+/// The user's jobs would take too much space.
 pub(crate) fn check_bytes(
     state: &State,
     who: &Identity,
@@ -124,7 +124,7 @@ pub(crate) fn check_bytes(
 /// Slices that one more launcher of this user looks for: each that differs costs every pass.
 ///
 /// # Errors
-/// His launchers look for too many.
+/// The user's launchers look for too many slices.
 pub(crate) fn check_slices(state: &State, who: &Identity, filter: &Filter) -> Result<(), Refusal> {
     if who.role == Role::Admin || filter.slices.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The loop around the core, without I/O: takes in what happened, says what is to be written, and once that is durable, who is
-//! told what.
+//! The loop around the core, without I/O: takes in events, says what to write, and once that is durable, what to send
+//! to whom.
 //!
 //! Whoever drives it puts a batch in by [`ServerLoop::take`], ends it by [`ServerLoop::turn`], writes what [`ServerLoop::write`] says,
 //! tells how that went by [`ServerLoop::written`], and brings what [`ServerLoop::sends`] says to whom it concerns. Peers are numbers
@@ -27,7 +27,7 @@ use self::gate::Gate;
 pub use self::message::{AgentAsk, ChannelId, Denial, Failing, Found, Inbound, LinkId, Outbound};
 use self::routes::{Caller, Routes};
 
-/// The core with what has to be remembered of who speaks with it, and of the disk.
+/// The core, with the callers that wait for it and the state of the disk.
 #[derive(Debug)]
 pub struct ServerLoop {
     rms: Rms,
@@ -36,7 +36,7 @@ pub struct ServerLoop {
     pending: Step,
     gate: Gate,
     routes: Routes,
-    /// Who wants to know what jobs are now, as soon as that is durable.
+    /// Callers that want the state of jobs as soon as it is durable.
     lookups: Vec<(Ticket, Vec<JobId>)>,
     /// The last batch is over, and none has begun: there is nothing that waits for a turn.
     is_between_batches: bool,
@@ -248,7 +248,7 @@ impl ServerLoop {
         self.gate.found_space(now, shortage);
     }
 
-    /// New work, and what else cannot be taken in on a full disk; says whether it was.
+    /// Takes in new work, or denies it on a full disk; returns whether it was taken in.
     fn accept_work(&mut self, now: Time, ticket: Ticket, caller: Caller, event: Event) -> bool {
         let shortage = self.gate.shortage();
         match shortage {
@@ -268,7 +268,7 @@ impl ServerLoop {
         self.pending.merge(step);
     }
 
-    /// Of those of the batches before. What comes in this one, the core has to hear later.
+    /// Reports the orphans of earlier batches. The core has to hear of those of this batch later.
     fn report_orphans(&mut self, now: Time) {
         if !self.is_between_batches {
             return;
@@ -287,7 +287,7 @@ impl ServerLoop {
         self.routes.release(effects);
     }
 
-    /// Whoever looks sees what is, if it is not held back by a disk that fails.
+    /// Answers lookups with the present state, unless a failing disk holds it back.
     fn end_turn(&mut self) {
         let failure = self.failure().cloned();
         for (ticket, jobs) in std::mem::take(&mut self.lookups) {

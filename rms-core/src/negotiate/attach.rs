@@ -19,11 +19,11 @@ use crate::state::job::Share;
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::step::Step;
 
-/// The negotiator of a job did not keep to the rules: it is to be ended.
+/// The negotiator of a job broke a rule, so the job is to be ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) job: JobId,
-    /// So many calls are allowed in a second.
+    /// The number of calls allowed per second.
     pub(crate) most: u32,
     pub(crate) reason: String,
 }
@@ -84,7 +84,7 @@ impl Negotiations<'_> {
                 let answered = self.declare(step, job, declared).map(|()| NegotiatorAnswer::Done);
                 step.order(answer(answered));
             }
-            // What comes of it is told, not answered.
+            // The outcome arrives as a notice, not as an answer.
             NegotiatorCall::Say(message) => {
                 if let Err(refusal) = self.receive(now, step, job, &message) {
                     step.order(answer(Err(refusal)));
@@ -94,10 +94,11 @@ impl Negotiations<'_> {
         Ok(())
     }
 
-    /// One more call of the negotiator of a job; messages are far more than the others. Refused if there are too many.
+    /// Counts one more call of a job's negotiator; messages have a higher limit than other calls. Refuses the call if
+    /// there are too many.
     ///
     /// # Errors
-    /// It goes on so.
+    /// The limit was exceeded in several seconds in a row.
     fn count_call(&mut self, now: Time, job: JobId, call: &NegotiatorCall) -> Result<Result<(), Refusal>, Violation> {
         let call_rates = self.negotiators.call_rates.entry(job).or_default();
         let (rate, most) = match call {
@@ -116,7 +117,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The job for whose present execution the caller speaks.
+    /// Returns the job for whose present execution the caller speaks.
     fn job_of_caller(&self, who: &Identity) -> Result<JobId, Refusal> {
         let wrong_role = Refusal::WrongRole { expected: Role::Job, actual: who.role };
         let (job, run) = who.as_job().ok_or(wrong_role)?;
@@ -128,7 +129,7 @@ impl Negotiations<'_> {
         if !is_running {
             return Err(Refusal::NotRunning(job));
         }
-        // Who has announced stages is told of them, and names what it frees.
+        // An evolving job is told of its stages, and names the nodes that it frees.
         if entry.spec.evolving.is_none() {
             self.negotiable(job)?;
         }
@@ -152,7 +153,8 @@ impl Negotiations<'_> {
         Attached { job, run, rules: Rules::default(), n_opened, declared, holding, release_within, open, clusters }
     }
 
-    /// Between which sizes the application may be changed: as it has declared itself, or as it was submitted.
+    /// Returns the sizes between which the application may be changed: as it has declared itself, or as it was
+    /// submitted.
     pub(super) fn limits(&self, job: JobId) -> Declared {
         if let Some(declared) = self.negotiations(job).and_then(|negotiations| negotiations.declared.clone()) {
             return declared;
@@ -170,7 +172,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The same as far as it can be: ranks that `mpirun` has started cannot leave.
+    /// Returns the limits, raised to the number of pinned nodes: ranks that `mpirun` has started cannot leave.
     pub(super) fn bounds(&self, job: JobId) -> Declared {
         let declared = self.limits(job);
         Declared { least: declared.least.max(self.negotiators.n_pinned(self.context.state(), job)), ..declared }
@@ -190,7 +192,7 @@ impl Negotiations<'_> {
         Ok(())
     }
 
-    /// A message of the application's end.
+    /// Handles a message of the application's end.
     fn receive(&mut self, now: Time, step: &mut Step, job: JobId, message: &Message) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen has no say"));
@@ -200,7 +202,8 @@ impl Negotiations<'_> {
         }
         let id = message.id;
         if self.is_proxied(job, id) && self.negotiation(job, id).is_some() {
-            // Somebody has asked under this number, and the application did not know that yet: it is none of its own.
+            // A caller has used this number for an ask, and the application did not know that yet: the negotiation is
+            // not the application's own.
             let is_opening =
                 matches!(&message.statement, Some(Statement::Propose { round: 1, .. })) && message.ack_seq == 0;
             let dialogues = self.dialogues(job);
@@ -234,7 +237,7 @@ impl Negotiations<'_> {
         step.order(Effect::TellNegotiator { job, notice });
     }
 
-    /// What was said and what has run out, over all dialogues of a job.
+    /// Records and sends what all dialogues of a job have produced.
     pub(super) fn record_and_send(&mut self, now: Time, step: &mut Step, job: JobId, output: Output) {
         let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
         for id in ids {
@@ -243,7 +246,7 @@ impl Negotiations<'_> {
         self.send(step, job, output);
     }
 
-    /// The channel is gone. What is offered lapses as it would, or earlier if nobody comes back.
+    /// Handles the loss of the negotiator's channel. Offers lapse as usual, or earlier if no negotiator attaches again.
     pub(crate) fn negotiator_gone(&mut self, now: Time, job: JobId) {
         if self.negotiators.attached.remove(&job).is_some() {
             self.negotiators.gone.insert(job, now);
@@ -252,7 +255,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Nobody has come back in time: the talk is over, and what is kept for it is free. What is agreed goes on.
+    /// Ends the open negotiations of a job whose negotiator has not attached again in time, and releases what is held
+    /// for them. What is agreed goes on.
     pub(super) fn end_unattended(&mut self, now: Time, step: &mut Step, job: JobId) {
         if self.reattach_deadline(job).is_none_or(|until| until > now) {
             return;
@@ -274,7 +278,7 @@ impl Negotiations<'_> {
         self.negotiators.gone.get(&job).map(|since| *since + REATTACH_TIMEOUT)
     }
 
-    /// The nodes of each application that were changed by this event are told once.
+    /// Sends each negotiator its new holding, once per event.
     pub(super) fn send_holdings(&mut self, now: Time, step: &mut Step) {
         while let Some(job) = self.context.holdings_changed.pop_first() {
             if self.negotiators.attached.contains_key(&job) {
@@ -301,7 +305,7 @@ impl Negotiations<'_> {
         open.filter(|negotiation| !self.is_proxied(job, negotiation.id())).filter_map(reminder).collect()
     }
 
-    /// The nodes that it was warned to lose: it has promised so many, and has not let go.
+    /// Returns the nodes that the job was warned to lose: it has promised them and has not released them.
     fn overdue_nodes(&self, job: JobId) -> BTreeSet<NodeId> {
         let warned = self
             .negotiations(job)
@@ -364,7 +368,7 @@ impl Negotiations<'_> {
     }
 }
 
-/// Whether something that was not taken is worth a word: being late or heard twice is no offence.
+/// Returns whether a rejected message deserves an answer: late messages and duplicates are no protocol errors.
 fn is_protocol_error(refused: &Rejected) -> bool {
     match refused {
         Rejected::Breach(_) | Rejected::OutOfTurn(_) | Rejected::ForeignId(_) | Rejected::NeverSaid { .. } => true,
@@ -372,7 +376,7 @@ fn is_protocol_error(refused: &Rejected) -> bool {
     }
 }
 
-/// With its cause.
+/// Formats a rejection with its cause.
 fn describe(refused: &Rejected) -> String {
     match refused {
         Rejected::Breach(breach) => format!("{refused}: {breach}"),
@@ -386,7 +390,7 @@ fn describe(refused: &Rejected) -> String {
     }
 }
 
-/// More than two ends that answer each other at once over a fast network can say.
+/// More messages per second than two ends exchange that answer each other at once over a fast network.
 pub(crate) const MAX_MESSAGES: u32 = 10_000;
-/// How long a talk goes on without anybody who could answer.
+/// How long open negotiations wait for a lost negotiator to attach again.
 pub(crate) const REATTACH_TIMEOUT: rms_model::Span = rms_model::Span::from_secs(30);

@@ -1,4 +1,4 @@
-//! Whom the server asks to give nodes back, for those who wait and for those who want to grow.
+//! Chooses which applications are asked to give nodes back, for waiting jobs and for growth that waits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,19 +23,19 @@ struct Shortfall {
     cluster: ClusterId,
     /// Nodes that are neither free nor on their way.
     nodes: u32,
-    /// Of nodes that are on their way.
+    /// Nodes that are on their way.
     coming: u32,
-    /// For how long it would run.
+    /// The wall time of this size.
     wall: Span,
 }
 
-/// What lets a job start that waits: unanswered offers that are taken back, and nodes that are asked for.
+/// What must be reclaimed for a waiting job: unanswered offers to withdraw, and nodes to ask for.
 struct Reclaim {
     withdrawn: Vec<(JobId, NegotiationId, usize)>,
     asked: Vec<Change>,
 }
 
-/// What is to be given back so that a growth can be had.
+/// The nodes to ask for so that a growth can be granted, and its effect on the plan.
 #[derive(Debug, Default)]
 struct GrowthPlan {
     asked: Vec<(ClusterId, Change)>,
@@ -43,13 +43,13 @@ struct GrowthPlan {
     gains: Vec<Gain>,
 }
 
-/// What growth that waits may count on in a cluster, beside free nodes.
+/// What waiting growth may count on in a cluster, besides free nodes.
 struct Supply {
     donors: Vec<Resizable>,
     n_coming: u64,
 }
 
-/// Of the clusters that were looked at since somebody was asked last.
+/// Supplies of the clusters that were examined since the last ask.
 type Supplies = BTreeMap<ClusterId, Supply>;
 
 impl Negotiations<'_> {
@@ -154,7 +154,7 @@ impl Negotiations<'_> {
         self.context.state().jobs()[&job].started().map(|started| started.at + started.request.wall)
     }
 
-    /// The same for what the server has asked for and nobody has begun to leave.
+    /// Returns the losses of nodes that the server has asked for and that no application has begun to leave.
     fn asked_losses(&self, cluster: ClusterId) -> Vec<Loss> {
         let asked = self.asked(cluster).filter_map(|(job, nodes)| {
             let loss = self.loss(job, cluster, nodes)?;
@@ -168,7 +168,7 @@ impl Negotiations<'_> {
         asked.collect()
     }
 
-    /// How many nodes that are.
+    /// Returns how many nodes that are.
     fn n_asked(&self, cluster: ClusterId) -> u32 {
         self.asked(cluster).map(|(_, nodes)| nodes).sum()
     }
@@ -233,7 +233,7 @@ impl Negotiations<'_> {
         plan::starts_after(state, now, head, &losses).then_some(Reclaim { withdrawn, asked })
     }
 
-    /// Asks for so many nodes or none: fewer would be given in vain.
+    /// Asks for exactly `nodes` nodes: fewer would be given in vain.
     pub(super) fn ask_for_all(&mut self, now: Time, step: &mut Step, whom: (JobId, ClusterId), nodes: u32) {
         if self.open_shrink(now, step, whom, &ShrinkRequest::Count(nodes, nodes), None).is_err() {
             let until = self.retry_time(now);
@@ -241,7 +241,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Nodes that are on their way, or have been asked for.
+    /// Returns how many nodes are on their way or have been asked for.
     pub(super) fn n_coming(&self, cluster: ClusterId) -> u64 {
         self.coming(cluster).count() as u64 + u64::from(self.n_asked(cluster))
     }
@@ -339,7 +339,8 @@ impl Negotiations<'_> {
         self.context.state().jobs().get(&job).map_or(0, |entry| entry.spec.priority)
     }
 
-    /// Who is to give what, so that a proposal to grow can be met; `None` if it cannot be, or is not about nodes alone.
+    /// Plans who gives which nodes so that a proposal to grow can be met; `None` if it cannot be, or is not about nodes
+    /// alone.
     fn plan_growth(
         &self,
         now: Time,
@@ -349,7 +350,7 @@ impl Negotiations<'_> {
         gathering: &BTreeSet<ClusterId>,
         supplies: &mut Supplies,
     ) -> Option<GrowthPlan> {
-        // Who shares CPUs has nothing by it now.
+        // A job that shares CPUs cannot grow now.
         let proposal = self.negotiation(job, id).filter(|_| !self.is_sharing(job))?.dialogue.proposal()?;
         let mut growth = GrowthPlan::default();
         for (set, set_rule) in proposal.rules().iter().enumerate() {
@@ -373,7 +374,7 @@ impl Negotiations<'_> {
         Some(growth)
     }
 
-    /// The same for one item: as much of it as can be had, of what is free, on its way, or others can give.
+    /// Plans one item: as much of it as free nodes, nodes on their way and other applications allow.
     fn plan_item(
         &self,
         now: Time,
@@ -384,7 +385,7 @@ impl Negotiations<'_> {
         growth: &mut GrowthPlan,
     ) -> bool {
         let Resource::Nodes(cluster) = item.resource else { return false };
-        // Who insists on certain nodes waits until they are free.
+        // A growth that names its nodes waits until they are free.
         if !item.nodes.is_empty() || gathering.contains(&cluster) {
             return false;
         }
@@ -413,7 +414,8 @@ impl Negotiations<'_> {
         false
     }
 
-    /// Nobody shrinks in vain: what is given back would not go to a job of the queue, nor would the growth delay one.
+    /// Returns whether the shrinks would serve the growth: the nodes must not go to a queued job, and the growth must
+    /// not delay one beyond the tolerance.
     fn is_worth_it(&self, now: Time, growth: &GrowthPlan) -> bool {
         let Some(free) = plan::plan_after(self.context.state(), now, &growth.losses, &[]) else { return false };
         let goes_to_queue = free.placements.iter().any(|placement| matches!(placement.outcome, Placed::Now { .. }));
@@ -423,7 +425,7 @@ impl Negotiations<'_> {
     }
 }
 
-/// The first application of the queue that has to wait for nodes that exist.
+/// Returns the first job of the queue that has to wait for nodes that exist.
 fn first_waiting(plan: &Plan) -> Option<(JobId, Time)> {
     plan.placements.iter().find_map(|placement| match &placement.outcome {
         Placed::Later { at, .. } => Some((placement.job, *at)),

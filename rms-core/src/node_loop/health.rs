@@ -1,4 +1,4 @@
-//! Notices when a node can start no job, and when it can again: the server gives it none in between.
+//! Detects when a node cannot start jobs, and when it can again: the server places none there in between.
 
 use rms_model::{Span, Time};
 
@@ -12,9 +12,9 @@ pub struct NodeHealth {
     /// Starts in a row that failed for no fault of the jobs, and why the last one did.
     n_faults: u32,
     fault: Option<Fault>,
-    /// Processes of jobs that do not die.
+    /// Processes of jobs that cannot be killed.
     unkillable: Vec<i32>,
-    /// What only its agent can see.
+    /// A problem that only the agent detects.
     problem: Option<String>,
 }
 
@@ -24,7 +24,7 @@ struct Fault {
     at: Time,
 }
 
-/// One may be a coincidence.
+/// A single failed start may be a coincidence.
 const MAX_FAULTS: u32 = 3;
 /// After that a node tries again; the next fault is enough then.
 const PAUSE: Span = Span::from_secs(60);
@@ -49,17 +49,17 @@ impl NodeHealth {
         self.fault = None;
     }
 
-    /// Processes are left of a job that cannot be killed.
+    /// Adds processes of a job that cannot be killed.
     pub fn add_unkillable(&mut self, pids: impl IntoIterator<Item = i32>) {
         self.unkillable.extend(pids);
     }
 
-    /// Those that did not die.
+    /// Returns the processes that could not be killed.
     pub fn unkillable(&self) -> &[i32] {
         &self.unkillable
     }
 
-    /// The disk, and those that did not die, were looked at.
+    /// Takes in a new check of the disk and of the remaining processes.
     pub fn update(&mut self, look: &Look) {
         if let Some(disk) = look.disk {
             let least = MIN_FREE_BYTES.min(disk.size / MIN_FREE_PART);
@@ -79,7 +79,7 @@ impl NodeHealth {
         }
     }
 
-    /// Why no job should come, and what to do.
+    /// Returns why no job should be placed here, and what to do.
     pub fn reason(&self) -> Option<String> {
         if self.is_full {
             let spool = &self.spool;

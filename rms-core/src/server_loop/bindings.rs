@@ -1,4 +1,4 @@
-//! Which channel speaks for which application: launchers for theirs, and processes of executions about their size.
+//! Which channel is bound to which application: launchers to theirs, and negotiators to their executions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use rms_model::JobId;
 
 use super::message::ChannelId;
 
-/// `X` tells apart those of one application that may speak for it one after the other.
+/// The bindings of one kind of peer; `X` distinguishes successive peers of one application.
 #[derive(Debug)]
 pub(super) struct Bindings<X> {
     bound: BTreeMap<JobId, ChannelId>,
     channels: BTreeMap<ChannelId, (JobId, X)>,
-    /// Channels that went in this batch: the core may be about to say that they speak for somebody.
+    /// Channels that closed in this batch: the core may still answer that they are bound.
     gone: BTreeSet<ChannelId>,
-    /// For whom nobody speaks any more. The core is told after the batch, unless another channel came in it: it has heard of
-    /// that one before, and would take it for the one that is gone.
+    /// Applications without a channel. The core is told after the batch, unless another channel was bound in it: the
+    /// core has already heard of that one, and would take it for the closed one.
     orphans: Vec<(JobId, X)>,
 }
 
@@ -30,7 +30,7 @@ impl<X: Copy> Bindings<X> {
         self.bound.get(&job).copied()
     }
 
-    /// From now on this channel speaks for the application. Says which one does not any more.
+    /// Binds a channel to an application. Returns the channel that it replaces.
     pub(super) fn bind(&mut self, channel: ChannelId, job: JobId, execution: X) -> Option<ChannelId> {
         if self.gone.contains(&channel) {
             self.orphans.push((job, execution));
@@ -42,7 +42,7 @@ impl<X: Copy> Bindings<X> {
         Some(older)
     }
 
-    /// Whoever it was does not know that it speaks for the application: it was told that the disk fails.
+    /// The caller does not know that it was bound: it was told that the disk fails.
     pub(super) fn orphan(&mut self, job: JobId, execution: X) {
         self.orphans.push((job, execution));
     }
@@ -59,14 +59,14 @@ impl<X: Copy> Bindings<X> {
         }
     }
 
-    /// The application is told for the last time.
+    /// Unbinds the application after its last notice.
     pub(super) fn end(&mut self, job: JobId) {
         if let Some(channel) = self.bound.remove(&job) {
             self.channels.remove(&channel);
         }
     }
 
-    /// The batch is over: all of it is answered.
+    /// Ends the batch: all calls in it are answered.
     pub(super) fn end_batch(&mut self) {
         self.gone.clear();
         self.orphans.retain(|(job, _)| !self.bound.contains_key(job));
@@ -76,7 +76,7 @@ impl<X: Copy> Bindings<X> {
         !self.orphans.is_empty()
     }
 
-    /// Those of the batches before: the core is to be told.
+    /// Takes the orphans of earlier batches, to be reported to the core.
     pub(super) fn take_orphans(&mut self) -> Vec<(JobId, X)> {
         std::mem::take(&mut self.orphans)
     }
