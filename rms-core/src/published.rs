@@ -25,11 +25,12 @@ pub(crate) struct Published {
     pub(crate) layers: Option<Arc<Vec<ClusterView>>>,
 }
 
-/// A plan for so few jobs, waiting and running, takes no longer than the rest of an answer: each reader gets a new one.
+/// Up to so many jobs, waiting and running, a plan takes no longer than the rest of an answer: each reader gets a new
+/// one.
 const UNCACHED_JOBS: usize = 100;
-/// Otherwise one is kept for so long,
+/// How long a plan is cached for each [`JOBS_PER_CACHE_TIME`]:
 const CACHE_TIME: Span = Span::from_secs(1);
-/// and longer where there are more jobs than this: proportionally, so that readers take a bounded share of the time.
+/// with more jobs proportionally longer, so that readers take a bounded share of the time.
 const JOBS_PER_CACHE_TIME: usize = 10_000;
 
 impl Published {
@@ -38,7 +39,7 @@ impl Published {
         Published { plan, places, is_current: true, layers: None }
     }
 
-    /// Is it still fresh enough to answer by?
+    /// Returns whether the plan is still fresh enough to answer by.
     pub(crate) fn is_fresh(&self, state: &State, now: Time) -> bool {
         let n_jobs = self.plan.placements.len() + state.n_holding();
         if n_jobs <= UNCACHED_JOBS {

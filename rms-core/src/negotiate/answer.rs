@@ -21,27 +21,27 @@ struct Offer {
     nodes: Vec<NodeId>,
 }
 
-/// What of a proposal is given already while the rest of it is looked at.
+/// What is granted of a proposal already, while the rest of it is examined.
 #[derive(Default)]
 pub(super) struct Granted {
     pub(super) nodes: Vec<NodeId>,
     /// These nodes cluster by cluster, at the price that is asked for them.
     items: Vec<Item>,
-    /// For so much longer it will have what it has, and all that is given.
+    /// How much longer the application will have its nodes, and all that is granted.
     pub(super) longer: Span,
 }
 
 /// What can be given of one item.
 pub(super) enum Availability {
-    /// So much, perhaps less than was asked for.
+    /// Available now, perhaps less than was asked for.
     Now(Quantity),
-    /// Nothing now, though it may be possible later.
+    /// Nothing now, but perhaps later.
     Later,
     Never(Reason),
 }
 
 impl Negotiations<'_> {
-    /// The application's proposal to grow stands: it is accepted, countered or refused, or waits for nodes.
+    /// Answers the application's proposal to grow: accepts, counters or rejects it, or lets it wait for nodes.
     pub(super) fn answer_growth(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(proposal) = negotiation.dialogue.proposal().cloned() else { return };
@@ -77,7 +77,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Are fewer nodes given than were asked for, of a cluster where applications are leaving some?
+    /// Returns whether fewer nodes are granted than asked for on a cluster where applications are leaving some.
     fn more_is_coming(&self, proposal: &Template, items: &[Item]) -> bool {
         items.iter().zip(proposal.items()).any(|(given, asked)| match asked.resource {
             Resource::Nodes(cluster) => {
@@ -89,7 +89,8 @@ impl Negotiations<'_> {
         })
     }
 
-    /// Are fewer nodes given than were asked for, of a cluster where agents are expected back before the proposal lapses?
+    /// Returns whether fewer nodes are granted than asked for on a cluster where agents are expected back before the
+    /// proposal lapses.
     fn more_may_connect(&self, proposal: &Template, items: &[Item], lapses: Option<Time>) -> bool {
         let Some((since, _)) = self.context.state().longest_expected() else { return false };
         let until = since + self.context.state().settings().restart_grace;
@@ -105,7 +106,7 @@ impl Negotiations<'_> {
         is_patient && items.iter().zip(proposal.items()).any(is_less)
     }
 
-    /// Is more needed of a cluster than there are nodes of it, in whatever state they are? Waiting helps nobody then.
+    /// Returns whether a cluster has too few nodes for the proposal, whatever their state: waiting is useless then.
     fn exceeds_cluster(&self, proposal: &Template) -> bool {
         let is_needed = |item: &&Item| proposal.rules().get(usize::from(item.set)) == Some(&SetRule::All);
         proposal.items().iter().filter(is_needed).any(|item| match item.resource {
@@ -120,7 +121,7 @@ impl Negotiations<'_> {
         })
     }
 
-    /// An acceptance if it is all that was wanted, a counter otherwise.
+    /// Returns an acceptance if all that was asked for is granted, else a counter.
     fn offer_action(&self, _now: Time, _job: JobId, proposal: &Template, items: Vec<Item>) -> Action {
         let is_all = proposal.is_definite()
             && items.iter().zip(proposal.items()).all(|(offered, asked)| {
@@ -293,14 +294,14 @@ impl Negotiations<'_> {
         Availability::Now(quantity)
     }
 
-    /// When a growth that waits is told that nothing came.
+    /// Returns when waiting growth is told that no nodes came.
     pub(super) fn decision_deadline(negotiation: &Negotiation) -> Option<Time> {
         let lapses = negotiation.dialogue.lapses()?;
         let longest = lapses.since(negotiation.since()).as_millis() / MARGIN_PART;
         Some(lapses - Span::from_millis(longest.clamp(1, DECISION_MARGIN.as_millis())))
     }
 
-    /// The server's proposal stands, and the server answers it for the application.
+    /// Answers the server's own proposal as proxy for the application.
     pub(super) fn answer_as_proxy(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         if !self.is_proxied(job, id) {
             return;
@@ -315,7 +316,7 @@ impl Negotiations<'_> {
         self.say_as_proxy(now, step, job, id, statement);
     }
 
-    /// What an application that only has limits says to an offer, or to the wish that it gives something back.
+    /// Answers, for an application that only has limits, an offer or a request to shrink.
     fn answer_by_limits(&self, job: JobId, proposal: &Template, round: u16) -> Statement {
         let declared = self.limits(job);
         let declined = Statement::End { ending: Ending::Rejected, reason: Reason::Declined };
@@ -351,7 +352,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The application says something through the server, as if a message of it had come.
+    /// Handles a statement that the server makes as proxy, as if the application had sent it.
     pub(super) fn say_as_proxy(
         &mut self,
         now: Time,
@@ -363,7 +364,7 @@ impl Negotiations<'_> {
         self.say_on_behalf(now, step, job, id, statement, None);
     }
 
-    /// The same, for the first word of it: `asking` says on whose behalf.
+    /// The same for the first statement: `asking` names the caller on whose behalf it is made.
     pub(super) fn say_on_behalf(
         &mut self,
         now: Time,
@@ -379,7 +380,7 @@ impl Negotiations<'_> {
         let output = dialogues.receive(now, &message);
         self.record_dialogue(now, step, job, id, asking);
         self.send(step, job, output);
-        // What is against the rules of a dialogue cannot be said again otherwise: it is given up.
+        // A statement that breaks the rules of the dialogue cannot be corrected: the negotiation is withdrawn.
         if self
             .negotiation(job, id)
             .is_some_and(|negotiation| !negotiation.phase().is_over() && negotiation.dialogue.heard() == heard)
@@ -400,7 +401,7 @@ fn offered(asked: &Item, quantity: Quantity) -> Item {
     item
 }
 
-/// What who asked says to a counter of the server.
+/// Answers a counter of the server for the caller that asked.
 fn answer_for_asker(Asking { ask, .. }: &Asking, proposal: &Template, round: u16) -> Statement {
     let withdrawn = |reason| Statement::End { ending: Ending::Withdrawn, reason };
     let [item] = proposal.items() else { return withdrawn(Reason::Declined) };
@@ -424,8 +425,9 @@ fn is_of_use(item: &Item, direction: Direction, sizes: &Sizes) -> bool {
     total.is_some_and(|total| sizes.fits(total))
 }
 
-/// Who waits is told so much before its offer lapses that there was nothing: an answer, instead of none. Its end of the
-/// dialogue has begun to count before the server's, by the time that a message takes, and both look late at their clocks.
+/// How long before its proposal lapses a waiting caller is told that nothing came: a late answer is better than none.
+/// The caller's end of the dialogue has begun to count before the server's, by the time that a message takes, and both
+/// notice their timers late.
 const DECISION_MARGIN: Span = Span::from_secs(1);
-/// And of a short wait this part.
+/// Of a short wait, this part.
 const MARGIN_PART: i64 = 4;

@@ -11,12 +11,12 @@ use crate::plan::{self, Plan};
 use crate::state::State;
 use crate::state::job::Job;
 
-/// When waiting jobs would have started that a growth has delayed. A server that is started again begins anew.
+/// The starts that waiting jobs would have had without growth. A restarted server begins anew.
 #[derive(Debug, Default)]
 pub(super) struct UndelayedStarts(BTreeMap<JobId, Time>);
 
 impl UndelayedStarts {
-    /// Would anybody start later, by this growth, than all growth together may make it?
+    /// Returns whether this growth would delay any job by more than all growth together may.
     pub(super) fn would_exceed(&self, before: &Plan, after: &Plan, tolerance: Span) -> bool {
         plan::delayed(before, after).any(|(job, before, after)| {
             let latest = self.undelayed_start(job, before) + tolerance;
@@ -33,7 +33,8 @@ impl UndelayedStarts {
         }
     }
 
-    /// What it could hope for at best. Where others have ended early since, that is earlier than at its first delay.
+    /// Returns the job's start without any growth. Where other jobs have ended early since its first delay, that is the
+    /// present estimate.
     fn undelayed_start(&self, job: JobId, estimate: Time) -> Time {
         self.0.get(&job).map_or(estimate, |undelayed| estimate.min(*undelayed))
     }
@@ -134,7 +135,7 @@ impl Negotiations<'_> {
         })
     }
 
-    /// It will: whom that delays has waited for it from now on.
+    /// Records whom the agreed extension delays.
     pub(super) fn note_extension(&mut self, now: Time, job: JobId, more: Span) {
         let is_felt = !self.context.state().wants_are_plain() || !self.delay_tolerance().is_zero();
         if self.context.state().n_queued() > 0 && is_felt {

@@ -15,7 +15,7 @@ use crate::state::job::Job;
 use crate::step::Step;
 
 impl Negotiations<'_> {
-    /// The application's proposal to shrink stands. The server takes what it is given, at its own price.
+    /// Answers the application's proposal to shrink. The server takes what it is given, at its own price.
     pub(super) fn answer_shrink(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(proposal) = negotiation.dialogue.proposal().cloned() else { return };
@@ -92,18 +92,20 @@ impl Negotiations<'_> {
         Ok(())
     }
 
-    /// Is it a node that the application has, but the first, and that is not on its way to it? And can its ranks leave?
+    /// Returns whether the application can leave a node: it holds the node, which is not its first one nor still on its
+    /// way, and no rank is pinned there.
     pub(super) fn can_leave(&self, job: JobId, node: NodeId) -> bool {
         self.can_be_taken(job, node) && !self.pinned_nodes(job).any(|kept| kept == node)
     }
 
-    /// The same of what must be given back, whatever becomes of its ranks.
+    /// The same for nodes that must be given back even if ranks are pinned there.
     pub(super) fn can_be_taken(&self, job: JobId, node: NodeId) -> bool {
         let Some(started) = self.context.state().jobs()[&job].started() else { return false };
         started.nodes.iter().skip(1).any(|held| *held == node) && !self.context.state().jobs()[&job].is_awaited(node)
     }
 
-    /// Agreed: the application lets go at its next breakpoint. Where the server runs its end, the last nodes go.
+    /// Waits for the application to release its nodes at its next breakpoint. Where the server is its proxy, the last
+    /// nodes go.
     pub(super) fn await_release(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(agreed) = negotiation.dialogue.proposal() else { return };
@@ -125,7 +127,7 @@ impl Negotiations<'_> {
         self.enforce_promise(now, step, job, id);
     }
 
-    /// Who has promised and does not let go is warned, and then its last nodes are taken.
+    /// Warns an application that does not keep its promise, and then takes its last nodes.
     fn enforce_promise(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let warned_at = negotiation.since() + self.promise_span();
@@ -141,7 +143,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The nodes of a shrink are taken, whatever the application says; the negotiation has failed with that.
+    /// Takes the nodes of a shrink by force; the negotiation fails with that.
     pub(super) fn take_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
         let Some(agreed) = self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).cloned()
         else {
@@ -155,7 +157,8 @@ impl Negotiations<'_> {
         self.free(now, step, job, nodes.into_iter().collect());
     }
 
-    /// The nodes that leave where nobody chooses: of each cluster those that were named, then the last ones.
+    /// Returns the nodes that leave where the application does not choose: of each cluster the named ones, then the
+    /// last ones.
     pub(super) fn last_nodes(&self, job: JobId, agreed: &Template) -> BTreeSet<NodeId> {
         let mut nodes = super::hold::named_nodes(Some(agreed));
         let named = self.count_by_cluster(&nodes);
@@ -169,7 +172,7 @@ impl Negotiations<'_> {
         nodes
     }
 
-    /// Let go: the agents end what is left there, and once they saw it gone, it is ready.
+    /// Waits until the agents have ended what is left on the released nodes; then the shrink is ready.
     pub(super) fn await_departure(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(nodes) = negotiation.dialogue.nodes().cloned() else { return };
@@ -200,7 +203,8 @@ impl Negotiations<'_> {
             }
             return;
         }
-        // Workers run on until they are told; whoever else lets go has told its processes itself.
+        // Workers run until they are told to end; every other application that releases nodes has told its processes
+        // itself.
         let tells_itself = !are_workers(entry);
         self.free(now, step, job, nodes.clone());
         if tells_itself {
@@ -208,7 +212,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The application is asked to leave, and its processes run on until it has.
+    /// Asks the application to leave nodes; its processes run on until it has.
     fn ask_to_leave(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
@@ -219,7 +223,7 @@ impl Negotiations<'_> {
         self.context.launches.remove(&job);
     }
 
-    /// Who was asked to leave and has not within its time has to.
+    /// Frees the nodes that an application was asked to leave and has not left in time.
     pub(super) fn end_departures(&mut self, now: Time, step: &mut Step, job: JobId) {
         let span = self.promise_span();
         let Some(evolved) = self.context.state().jobs()[&job].started().and_then(|started| started.evolved.as_ref())
@@ -234,7 +238,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// It stays where it was asked to leave: the shrink has failed.
+    /// Lets the application stay on nodes that it was asked to leave: the shrink has failed.
     pub(super) fn cancel_departure(&mut self, step: &mut Step, job: JobId) {
         let is_departing = self.context.state().jobs()[&job].started().is_some_and(|started| {
             started.ending.is_none() && started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty())
@@ -245,7 +249,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The application says that it has left these nodes: its processes there may be ending.
+    /// Records that the application has left these nodes: its processes there may be ending.
     pub(super) fn record_released(&mut self, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let Some(started) = self.context.state().jobs()[&job].started() else { return };
         let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| started.is_leaving(*node)).collect();
@@ -268,8 +272,8 @@ impl Negotiations<'_> {
         self.change_nodes(now, step, job, Vec::new(), freed, course);
     }
 
-    /// The application goes on without this node, of which nothing more is to be heard. False if it cannot: its processes
-    /// need each other, or too few would be left.
+    /// Lets the application go on without a lost node. Returns false if it cannot: its processes need each other, or
+    /// too few would be left.
     pub(crate) fn shrink_by_loss(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) -> bool {
         let entry = &self.context.state().jobs()[&job];
         let Some(started) = entry.started().filter(|started| started.ending.is_none()) else { return false };
@@ -306,7 +310,8 @@ impl Negotiations<'_> {
         true
     }
 
-    /// Can it go on without a node? As its submission says, or else as it is, or as a process of it has said.
+    /// Returns whether the job survives the loss of a node: as its submission says, else by its kind or as its
+    /// negotiator has declared.
     fn survives_losses(&self, job: JobId) -> bool {
         let entry = &self.context.state().jobs()[&job];
         // What was planned for the stages to come needs all nodes of this one, and what a guest was lent was counted on all.
@@ -320,7 +325,7 @@ impl Negotiations<'_> {
         })
     }
 
-    /// What it has agreed to give, or is asked for, may now be more than it can spare.
+    /// Gives up shrinks that would now take more than the application can spare.
     fn give_up_shrinks(&mut self, now: Time, step: &mut Step, job: JobId, n_spare: u32) {
         for id in self.open_negotiations(job) {
             let Some(negotiation) = self.negotiation(job, id) else { continue };
@@ -336,12 +341,12 @@ impl Negotiations<'_> {
     }
 }
 
-/// Does the server start and end its processes one by one?
+/// Returns whether the server starts and ends the job's processes one by one.
 pub(super) fn are_workers(entry: &Job) -> bool {
     entry.spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers)
 }
 
-/// Is it told of nodes that it loses, so that it can leave them before they are cleared?
+/// Returns whether the job is told of nodes that it loses, so that it can leave them before they are cleared.
 fn leaves_by_itself(entry: &Job) -> bool {
     match entry.spec.malleable.as_ref().map(|malleable| &malleable.on_resize) {
         Some(OnResize::Signal(_) | OnResize::Hook(_)) => true,

@@ -7,7 +7,7 @@ use rms_model::{JobId, OfferRule};
 use super::{Candidate, Change};
 use crate::plan::slowdown::Fraction;
 
-/// What counts of a user where nodes are shared.
+/// The weight and limit of a user when nodes are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserWeight {
     /// Against those of other users; 0 counts as 1.
@@ -16,7 +16,7 @@ pub struct UserWeight {
     pub may_gain: Option<u32>,
 }
 
-/// What each application is offered of so many idle nodes of one cluster; together never more than these.
+/// Divides idle nodes of one cluster among applications; together they never get more than `idle`.
 ///
 /// Nodes are dealt out in steps, each from one size that an application can use to the next one, to whoever the rule
 /// puts first:

@@ -1,4 +1,4 @@
-//! How the server bargains about the price of nodes that it gives (002, §6: an offer is countered at a lower price).
+//! How the server negotiates the price of nodes that it gives (002, §6: an offer is countered at a lower price).
 
 use negotiation::{Price, Rules, Side};
 use rms_model::settings::MAX_PRICE;
