@@ -275,7 +275,7 @@ impl Access<'_> {
         Ok(Answer::Done)
     }
 
-    /// The jobs of people who have no other valid certificate than these.
+    /// Returns the jobs of users who would be left without a valid certificate.
     fn jobs_of_locked_out(&self, serials: &[String]) -> Vec<JobId> {
         let is_person = |issued: &Issued| matches!(issued.identity.role, Role::User | Role::Admin);
         let people = |wanted: bool| {
@@ -322,12 +322,12 @@ pub(crate) fn revoke(context: &mut Context, now: Time, step: &mut Step, serials:
     }
 }
 
-/// One holder renews once in two thirds of a certificate's life, on each of his machines. Each certificate is
-/// remembered until it expires, so there must be an end to them.
+/// A holder renews once in two thirds of a certificate's life, on each machine. Each certificate is remembered until it
+/// expires, so their number must be bounded.
 const MAX_CERTIFICATES: usize = 64;
 const MAX_TTL: Span = Span::from_hours(24 * 30);
 
-/// The time taken says nothing of how many bytes were right.
+/// Compares in a time that does not depend on how many bytes are equal.
 fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
     a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }

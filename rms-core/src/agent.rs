@@ -38,7 +38,7 @@ pub struct Told {
     pub wall: Span,
 }
 
-/// An order to the part that has hands.
+/// An order to the driver, which acts on processes and files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEffect {
     Start(DesiredJob),
@@ -76,9 +76,9 @@ pub struct Agent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LocalJob {
     status: Status,
-    /// Ending was ordered, with so much patience.
+    /// Ending was ordered, with this patience.
     stopping: Option<Span>,
-    /// Does the server want to hear of it?
+    /// Whether the server still desires the job.
     is_desired: bool,
     joined: u32,
     told: Told,
@@ -131,7 +131,7 @@ impl Agent {
     }
 
     fn reconcile(&mut self, desired: Desired, effects: &mut Vec<AgentEffect>) {
-        // An older wish was overtaken on its way.
+        // A newer desired state has arrived already.
         if desired.generation < self.seen {
             return;
         }
@@ -203,7 +203,7 @@ impl Agent {
         effects.push(AgentEffect::Start(wanted));
     }
 
-    /// What is not desired goes: results that the server has, and processes that are fenced.
+    /// Drops what is not desired: results that the server has, and processes that are fenced.
     fn drop_undesired(&mut self, effects: &mut Vec<AgentEffect>) {
         self.jobs.retain(|(job, run), local| {
             let (job, run) = (*job, *run);

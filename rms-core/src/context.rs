@@ -64,9 +64,9 @@ pub(crate) struct Context {
     pub(crate) streams: Streams,
     /// How often they call.
     pub(crate) call_rates: BTreeMap<JobId, CallRate>,
-    /// Jobs of which something has changed that matters to their negotiations.
+    /// Jobs whose negotiations must be reviewed at the end of the event.
     pub(crate) to_review: BTreeSet<JobId>,
-    /// Those whose holdings have changed, so that their negotiators must be told.
+    /// Jobs whose holdings have changed, so that their negotiators must be told.
     pub(crate) holdings_changed: BTreeSet<JobId>,
 }
 
@@ -244,21 +244,21 @@ impl Context {
         self.streams.first(&self.state, now, job)
     }
 
-    /// An application is ready to be asked: there may be something for it.
+    /// Requests a pass once an application can be asked: there may be an offer for it.
     pub(crate) fn want_pass_for(&mut self, job: JobId) {
         let entry = self.state.jobs().get(&job).filter(|entry| entry.spec.malleable.is_some());
         let started = entry.and_then(|entry| entry.started());
         self.passes.wanted |= started.is_some_and(|started| started.is_settled());
     }
 
-    /// It is looked at again at the end of the event, if it negotiates.
+    /// Reviews the job's negotiations at the end of the event, if it has any.
     pub(crate) fn review_later(&mut self, job: JobId) {
         if self.state.jobs().get(&job).is_some_and(|entry| entry.negotiations.is_some()) {
             self.to_review.insert(job);
         }
     }
 
-    /// The state has changed in a way that may concern negotiations; noted here, done at the end of the event.
+    /// Notes changes of the state that may concern negotiations; they are handled at the end of the event.
     fn note_changes_for_negotiations(&mut self, fact: &Fact) {
         if let Fact::ShareRunning { job, .. } | Fact::ShareEnded { job, .. } = fact {
             self.review_later(*job);

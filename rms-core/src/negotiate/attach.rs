@@ -139,7 +139,7 @@ impl Negotiations<'_> {
     /// The application names what it frees at its next stage, as `rms free` does for it.
     fn free_nodes(&mut self, step: &mut Step, who: &Identity, job: JobId, names: &[String]) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
-            return Err(Refusal::Malformed("attach first: who does not listen has no say"));
+            return Err(Refusal::Malformed("attach first: only an attached negotiator may call this"));
         }
         self.context.free_nodes(step, who, job, names).map(drop)
     }
@@ -180,7 +180,7 @@ impl Negotiations<'_> {
 
     fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
-            return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
+            return Err(Refusal::Malformed("attach first: only an attached negotiator may declare limits"));
         }
         crate::admit::check_declared(&declared)?;
         // A program may be submitted either way. Stages are changed by nobody but by who announces others.
@@ -195,7 +195,7 @@ impl Negotiations<'_> {
     /// Handles a message of the application's end.
     fn receive(&mut self, now: Time, step: &mut Step, job: JobId, message: &Message) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
-            return Err(Refusal::Malformed("attach first: who does not listen has no say"));
+            return Err(Refusal::Malformed("attach first: only an attached negotiator may call this"));
         }
         if self.context.state().jobs()[&job].spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));

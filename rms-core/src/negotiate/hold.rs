@@ -23,7 +23,7 @@ pub enum HoldError {
     Count { job: JobId, id: NegotiationId, phase: Phase, cluster: ClusterId, held: u64, promised: u64 },
     #[error("{job}/{id} holds node {node}, which it cannot")]
     Node { job: JobId, id: NegotiationId, node: NodeId },
-    #[error("the dialogue {job}/{id} is not right: {sentence}")]
+    #[error("the dialogue {job}/{id} is inconsistent: {sentence}")]
     Dialogue { job: JobId, id: NegotiationId, sentence: &'static str },
     #[error("job {0} does not run, or is being ended, and negotiates")]
     NotRunning(JobId),
