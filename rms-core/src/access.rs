@@ -257,7 +257,7 @@ impl Access<'_> {
             return Err(Refusal::NoSuchCertificate);
         }
         let serials = valid_serials(self.jobs.state(), matches);
-        let left_behind = self.jobs_of_shut_out(&serials);
+        let left_behind = self.jobs_of_locked_out(&serials);
         match jobs {
             None if !left_behind.is_empty() => {
                 let user = self.jobs.state().jobs()[&left_behind[0]].spec.owner.0.clone();
@@ -275,8 +275,8 @@ impl Access<'_> {
         Ok(Answer::Done)
     }
 
-    /// The jobs of people who have no other valid certificate than these.
-    fn jobs_of_shut_out(&self, serials: &[String]) -> Vec<JobId> {
+    /// Returns the jobs of users who would be left without a valid certificate.
+    fn jobs_of_locked_out(&self, serials: &[String]) -> Vec<JobId> {
         let is_person = |issued: &Issued| matches!(issued.identity.role, Role::User | Role::Admin);
         let people = |wanted: bool| {
             let of =
@@ -284,11 +284,11 @@ impl Access<'_> {
             let of = of.filter(move |issued| serials.contains(&issued.serial) == wanted);
             of.map(|issued| issued.identity.name.as_str()).collect::<BTreeSet<&str>>()
         };
-        let (shut_out, others) = (people(true), people(false));
+        let (locked_out, others) = (people(true), people(false));
         let is_left = |entry: &Job| {
             let owner = entry.spec.owner.0.as_str();
             let is_over = matches!(entry.phase, Phase::Ghost(_));
-            !is_over && shut_out.contains(owner) && !others.contains(owner)
+            !is_over && locked_out.contains(owner) && !others.contains(owner)
         };
         self.jobs.state().jobs().iter().filter(|(_, entry)| is_left(entry)).map(|(job, _)| *job).collect()
     }
@@ -322,12 +322,12 @@ pub(crate) fn revoke(context: &mut Context, now: Time, step: &mut Step, serials:
     }
 }
 
-/// One holder renews once in two thirds of a certificate's life, on each of his machines. Each certificate is
-/// remembered until it expires, so there must be an end to them.
+/// A holder renews once in two thirds of a certificate's life, on each machine. Each certificate is remembered until it
+/// expires, so their number must be bounded.
 const MAX_CERTIFICATES: usize = 64;
 const MAX_TTL: Span = Span::from_hours(24 * 30);
 
-/// The time taken says nothing of how many bytes were right.
+/// Compares in a time that does not depend on how many bytes are equal.
 fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
     a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }

@@ -38,7 +38,7 @@ pub struct Told {
     pub wall: Span,
 }
 
-/// An order to the part that has hands.
+/// An order to the driver, which acts on processes and files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEffect {
     Start(DesiredJob),
@@ -69,16 +69,16 @@ pub enum AgentEffect {
 pub struct Agent {
     /// The highest generation acted on; 0 until a server has spoken.
     seen: Generation,
-    jobs: BTreeMap<(JobId, Run), Local>,
+    jobs: BTreeMap<(JobId, Run), LocalJob>,
 }
 
 /// A job as far as this node has got with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Local {
+struct LocalJob {
     status: Status,
-    /// Ending was ordered, with so much patience.
+    /// Ending was ordered, with this patience.
     stopping: Option<Span>,
-    /// Does the server want to hear of it?
+    /// Whether the server still desires the job.
     is_desired: bool,
     joined: u32,
     told: Told,
@@ -109,7 +109,7 @@ impl Agent {
         let mut effects = Vec::new();
         match event {
             AgentEvent::Found(reports) => self.found(reports),
-            AgentEvent::Desired(desired) => self.desired(desired, &mut effects),
+            AgentEvent::Desired(desired) => self.reconcile(desired, &mut effects),
             AgentEvent::Changed(report) => self.changed(report, &mut effects),
             AgentEvent::LinkUp => {}
         }
@@ -118,7 +118,7 @@ impl Agent {
 
     /// Every job on the node, for the hello.
     pub fn full_report(&self) -> NodeReport {
-        let report = |((job, run), local): (&(JobId, Run), &Local)| local.report(*job, *run);
+        let report = |((job, run), local): (&(JobId, Run), &LocalJob)| local.report(*job, *run);
         NodeReport { seen: self.seen, jobs: self.jobs.iter().map(report).collect() }
     }
 
@@ -126,12 +126,12 @@ impl Agent {
     fn found(&mut self, found: Vec<Found>) {
         for Found { report: JobReport { job, run, status }, joined, told } in found {
             let status = Status::of(status);
-            self.jobs.insert((job, run), Local { status, stopping: None, is_desired: true, joined, told });
+            self.jobs.insert((job, run), LocalJob { status, stopping: None, is_desired: true, joined, told });
         }
     }
 
-    fn desired(&mut self, desired: Desired, effects: &mut Vec<AgentEffect>) {
-        // An older wish was overtaken on its way.
+    fn reconcile(&mut self, desired: Desired, effects: &mut Vec<AgentEffect>) {
+        // A newer desired state has arrived already.
         if desired.generation < self.seen {
             return;
         }
@@ -139,10 +139,10 @@ impl Agent {
         for (key, local) in &mut self.jobs {
             local.is_desired = desired.jobs.iter().any(|wanted| (wanted.job, wanted.run) == *key);
         }
-        self.clear_out(effects);
+        self.drop_undesired(effects);
         let mut reports = Vec::new();
         for wanted in desired.jobs {
-            self.bring_about(wanted, effects, &mut reports);
+            self.reconcile_job(wanted, effects, &mut reports);
         }
         // An empty report says which generation is seen; it is worth sending only with news.
         if !reports.is_empty() {
@@ -150,7 +150,7 @@ impl Agent {
         }
     }
 
-    fn bring_about(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>, reports: &mut Vec<JobReport>) {
+    fn reconcile_job(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>, reports: &mut Vec<JobReport>) {
         let (job, run, aim) = (wanted.job, wanted.run, wanted.aim);
         match (self.jobs.get_mut(&(job, run)), aim) {
             (None, Aim::Run) => self.start(wanted, effects),
@@ -159,7 +159,7 @@ impl Agent {
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
                 let (joined, told) = (wanted.joined(), Told::by(&wanted));
-                let local = Local { status, stopping: None, is_desired: true, joined, told };
+                let local = LocalJob { status, stopping: None, is_desired: true, joined, told };
                 reports.push(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }
@@ -198,13 +198,13 @@ impl Agent {
 
     fn start(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>) {
         let (joined, told) = (wanted.joined(), Told::by(&wanted));
-        let local = Local { status: Status::Starting, stopping: None, is_desired: true, joined, told };
+        let local = LocalJob { status: Status::Starting, stopping: None, is_desired: true, joined, told };
         self.jobs.insert((wanted.job, wanted.run), local);
         effects.push(AgentEffect::Start(wanted));
     }
 
-    /// What is not desired goes: results that the server has, and processes that are fenced.
-    fn clear_out(&mut self, effects: &mut Vec<AgentEffect>) {
+    /// Drops what is not desired: results that the server has, and processes that are fenced.
+    fn drop_undesired(&mut self, effects: &mut Vec<AgentEffect>) {
         self.jobs.retain(|(job, run), local| {
             let (job, run) = (*job, *run);
             match (local.is_desired, local.has_ended()) {
@@ -244,7 +244,7 @@ impl Told {
     }
 }
 
-impl Local {
+impl LocalJob {
     fn has_ended(&self) -> bool {
         match self.status {
             Status::Ended { .. } => true,

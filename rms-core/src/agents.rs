@@ -49,7 +49,7 @@ impl Agents<'_> {
         if trouble.is_some() {
             self.agent_troubled(now, step, name, trouble);
         }
-        self.jobs.context.tell(node);
+        self.jobs.context.resend(node);
         self.jobs.context.passes.wanted = true;
     }
 
@@ -62,7 +62,7 @@ impl Agents<'_> {
         seen: Generation,
     ) -> Result<NodeId, Refusal> {
         check_name(&hello.cluster)?;
-        if seen > MOST_GENERATIONS {
+        if seen > MAX_GENERATION {
             return Err(Refusal::Malformed("the agent says that it acted on a generation which no node can reach"));
         }
         if hello.inventory.cpus == 0 {
@@ -164,7 +164,7 @@ impl Agents<'_> {
                     if self.jobs.share(*job, *run, node) == Some(Share::Ordered) {
                         self.jobs.context.record(step, Fact::ShareRunning { job: *job, node, since: *since });
                     }
-                    self.jobs.negotiations().confined(now, step, (*job, node), *generation, *is_confined);
+                    self.jobs.negotiations().confinement_reported(now, step, (*job, node), *generation, *is_confined);
                     self.jobs.keeps_to_cpus(now, step, (*job, node), *generation, *is_confined);
                 }
                 JobStatus::Starting if is_wanted => {}
@@ -229,4 +229,4 @@ fn has_room_for<'a>(inventory: &Inventory, mut grants: impl Iterator<Item = &'a 
 const BY_ITSELF: &str = "the node itself";
 
 /// A million changes a second for a hundred thousand years: an agent that names more does not count.
-const MOST_GENERATIONS: Generation = Generation(1 << 62);
+const MAX_GENERATION: Generation = Generation(1 << 62);

@@ -175,7 +175,7 @@ impl Answers<'_> {
     fn present_limits(&self, entry: &Job, job: JobId) -> Option<Declared> {
         let mut limits = Declared::from(entry.spec.malleable.as_ref()?);
         if limits.most > 0 {
-            limits.least = limits.least.max(self.negotiators.n_kept(self.state(), job));
+            limits.least = limits.least.max(self.negotiators.n_pinned(self.state(), job));
         }
         Some(limits)
     }

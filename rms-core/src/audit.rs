@@ -40,8 +40,8 @@ impl Context {
                 if let Answer::Jobs { done, .. } = answer {
                     others.retain(|job| done.contains(job));
                 }
-                let ids: Vec<String> = others.iter().take(MOST_NAMED).map(JobId::to_string).collect();
-                let more = others.len().saturating_sub(MOST_NAMED);
+                let ids: Vec<String> = others.iter().take(MAX_NAMED).map(JobId::to_string).collect();
+                let more = others.len().saturating_sub(MAX_NAMED);
                 match (ids.is_empty(), more) {
                     (true, _) => return,
                     (false, 0) => format!("job {}", ids.join(",")),
@@ -61,8 +61,8 @@ impl Context {
         subject: String,
         detail: String,
     ) {
-        let subject = subject.chars().take(MOST_CHARS).collect();
-        let new = detail.chars().take(MOST_CHARS).collect();
+        let subject = subject.chars().take(MAX_CHARS).collect();
+        let new = detail.chars().take(MAX_CHARS).collect();
         let entry = AuditEntry { at: now, by, subject, old: String::new(), new, action: action.to_owned() };
         self.record(step, Fact::Audited { entry });
     }
@@ -151,5 +151,5 @@ fn of_token(identity: &TokenIdentity) -> String {
 }
 
 /// An entry stays one line of a table, whatever was named.
-const MOST_NAMED: usize = 20;
-const MOST_CHARS: usize = 300;
+const MAX_NAMED: usize = 20;
+const MAX_CHARS: usize = 300;

@@ -64,10 +64,10 @@ pub(crate) struct Context {
     pub(crate) streams: Streams,
     /// How often they call.
     pub(crate) call_rates: BTreeMap<JobId, CallRate>,
-    /// Jobs of which something has changed that matters to their negotiations.
-    pub(crate) noted: BTreeSet<JobId>,
-    /// Those whose holdings have changed, so that their negotiators must be told.
-    pub(crate) moved: BTreeSet<JobId>,
+    /// Jobs whose negotiations must be reviewed at the end of the event.
+    pub(crate) to_review: BTreeSet<JobId>,
+    /// Jobs whose holdings have changed, so that their negotiators must be told.
+    pub(crate) holdings_changed: BTreeSet<JobId>,
 }
 
 /// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
@@ -98,8 +98,8 @@ impl Context {
             published: None,
             streams: Streams::default(),
             call_rates: BTreeMap::new(),
-            noted: BTreeSet::new(),
-            moved: BTreeSet::new(),
+            to_review: BTreeSet::new(),
+            holdings_changed: BTreeSet::new(),
         }
     }
 
@@ -135,10 +135,10 @@ impl Context {
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
-        if self.published.as_mut().is_some_and(|published| !Arc::make_mut(published).outlasts(&fact)) {
+        if self.published.as_mut().is_some_and(|published| !Arc::make_mut(published).survives(&fact)) {
             self.published = None;
         }
-        self.note_for_negotiations(&fact);
+        self.note_changes_for_negotiations(&fact);
         step.record(fact);
     }
 
@@ -158,7 +158,7 @@ impl Context {
     /// What readers are shown, no older than it may be.
     pub(crate) fn published(&mut self, now: Time) -> Arc<Published> {
         match &self.published {
-            Some(published) if published.is_kept(&self.state, now) => Arc::clone(published),
+            Some(published) if published.is_fresh(&self.state, now) => Arc::clone(published),
             Some(_) | None => self.publish(now),
         }
     }
@@ -244,31 +244,31 @@ impl Context {
         self.streams.first(&self.state, now, job)
     }
 
-    /// An application is ready to be asked: there may be something for it.
-    pub(crate) fn welcome(&mut self, job: JobId) {
+    /// Requests a pass once an application can be asked: there may be an offer for it.
+    pub(crate) fn want_pass_for(&mut self, job: JobId) {
         let entry = self.state.jobs().get(&job).filter(|entry| entry.spec.malleable.is_some());
         let started = entry.and_then(|entry| entry.started());
         self.passes.wanted |= started.is_some_and(|started| started.is_settled());
     }
 
-    /// It is looked at again at the end of the event, if it negotiates.
-    pub(crate) fn note_job(&mut self, job: JobId) {
+    /// Reviews the job's negotiations at the end of the event, if it has any.
+    pub(crate) fn review_later(&mut self, job: JobId) {
         if self.state.jobs().get(&job).is_some_and(|entry| entry.negotiations.is_some()) {
-            self.noted.insert(job);
+            self.to_review.insert(job);
         }
     }
 
-    /// The state has changed in a way that may concern negotiations; noted here, done at the end of the event.
-    fn note_for_negotiations(&mut self, fact: &Fact) {
+    /// Notes changes of the state that may concern negotiations; they are handled at the end of the event.
+    fn note_changes_for_negotiations(&mut self, fact: &Fact) {
         if let Fact::ShareRunning { job, .. } | Fact::ShareEnded { job, .. } = fact {
-            self.note_job(*job);
+            self.review_later(*job);
         }
         if let Fact::ShareRunning { job, .. } = fact {
-            self.welcome(*job);
+            self.want_pass_for(*job);
             let started = self.state.jobs().get(job).and_then(|entry| entry.started());
             if started.is_some_and(|started| started.generation() > 1) {
                 // A node that came is ready.
-                self.moved.insert(*job);
+                self.holdings_changed.insert(*job);
             }
         }
         if let Fact::CourseSet { job, .. }
@@ -284,8 +284,8 @@ impl Context {
         | Fact::CpusShared { job, .. }
         | Fact::NodesStay { job } = fact
         {
-            self.note_job(*job);
-            self.moved.insert(*job);
+            self.review_later(*job);
+            self.holdings_changed.insert(*job);
         }
         if let Fact::NodeLinkChanged { node, .. }
         | Fact::NodeAdminChanged { node, .. }
@@ -294,7 +294,7 @@ impl Context {
         {
             let holders: Vec<JobId> =
                 self.state.nodes().get(node).map(|entry| entry.holders.iter().copied().collect()).unwrap_or_default();
-            holders.into_iter().for_each(|job| self.note_job(job));
+            holders.into_iter().for_each(|job| self.review_later(job));
         }
     }
 }

@@ -141,8 +141,8 @@ impl Context {
         nodes
     }
 
-    /// Every connected node whose desired state changed is sent the whole of it.
-    pub(crate) fn send_desires(&mut self, step: &mut Step) {
+    /// Sends every connected node its whole desired state if that has changed.
+    pub(crate) fn send_desired_states(&mut self, step: &mut Step) {
         if !self.config.tells_anyone {
             self.bumped.clear();
             return;
@@ -161,8 +161,8 @@ impl Context {
         }
     }
 
-    /// The node has just connected: it is told everything, whatever it was told before.
-    pub(crate) fn tell(&mut self, node: NodeId) {
+    /// Sends the whole desired state to a node that has just connected, whatever it was sent before.
+    pub(crate) fn resend(&mut self, node: NodeId) {
         self.sent.remove(&node);
         self.bumped.insert(node);
     }

@@ -23,7 +23,7 @@ use crate::executable;
 use crate::jobs::Jobs;
 use crate::notices::launcher_of;
 use crate::plan::views;
-use crate::quota::{self, Paces};
+use crate::quota::{self, SubmitRates};
 use crate::rights::{check_priority, not_allowed, wrong_state};
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Launcher, LauncherLink, Phase, StartAnswer, Started};
@@ -33,7 +33,7 @@ use crate::step::Step;
 pub(crate) struct Launchers<'a> {
     pub(crate) jobs: Jobs<'a>,
     pub(crate) counts: &'a mut LauncherCounts,
-    pub(crate) paces: &'a mut Paces,
+    pub(crate) submit_rates: &'a mut SubmitRates,
 }
 
 impl Launchers<'_> {
@@ -117,7 +117,13 @@ impl Launchers<'_> {
         if !self.jobs.context.streams.watches(&filter) {
             quota::check_slices(self.jobs.state(), who, &filter)?;
         }
-        self.paces.check(self.jobs.context.state(), now, who, &spec.execution.work, &spec.execution.environment)?;
+        self.submit_rates.check(
+            self.jobs.context.state(),
+            now,
+            who,
+            &spec.execution.work,
+            &spec.execution.environment,
+        )?;
         self.jobs.context.streams.open(job, &filter);
         self.jobs.context.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
         self.jobs.context.tell_first_view(now, step, job);
@@ -233,7 +239,13 @@ impl Launchers<'_> {
             return Err(Refusal::TooManyCpus { tasks: tasks_here, cpus_per_task, cpus: smallest, place });
         }
         quota::check_bytes(self.jobs.state(), who, &launch.execution.work, &launch.execution.environment)?;
-        self.paces.check(self.jobs.context.state(), now, who, &launch.execution.work, &launch.execution.environment)?;
+        self.submit_rates.check(
+            self.jobs.context.state(),
+            now,
+            who,
+            &launch.execution.work,
+            &launch.execution.environment,
+        )?;
         self.jobs.context.record(step, Fact::LauncherLaunched { job, at: now, launch: Box::new(launch) });
         Ok(LauncherAnswer::Done)
     }

@@ -1,16 +1,16 @@
-//! The loop of a node, without I/O: takes in what happened, says what is to be done about it.
+//! The loop of a node, without I/O: takes in events and returns orders.
 //!
 //! It decides which supervisor serves which job, what is owed to whom, and what it means that a supervisor, the agent, the
 //! spawner or the node has died. Whoever drives it puts in what happens by [`NodeLoop::take`], asks for
 //! [`NodeLoop::next_timer`] and calls [`NodeLoop::on_time`] then, and does what [`NodeLoop::orders`] says.
 
 mod growth;
+mod health;
 mod message;
 mod remains;
 mod seats;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 use std::collections::BTreeMap;
 
@@ -19,29 +19,29 @@ use rms_model::{Span, Time, Usage};
 
 use crate::agent::{self, Agent, AgentEffect, AgentEvent, Told};
 
-use self::growth::Growths;
+use self::growth::GrowthRequests;
 pub use self::growth::growth;
+use self::health::NodeHealth;
 pub use self::message::{Disk, ExecutionId, Growth, Inbound, JobOrder, Look, Made, Outbound, Question};
 pub use self::remains::{Entry, Meaning, Remains, Unseen};
 use self::seats::Seats;
-use self::trouble::Trouble;
 
 /// One node.
 #[derive(Debug)]
 pub struct NodeLoop {
     agent: Agent,
-    jobs: BTreeMap<ExecutionId, Local>,
+    jobs: BTreeMap<ExecutionId, LocalJob>,
     seats: Seats,
     spawner: Spawner,
     is_linked: bool,
-    growths: Growths,
-    /// Questions that no server has heard, and how long each is kept.
-    lapses: BTreeMap<u64, Time>,
+    growth_requests: GrowthRequests,
+    /// When questions that no server has answered time out.
+    question_timeouts: BTreeMap<u64, Time>,
     /// Forgotten executions, and how long their streams are kept.
     lingering: BTreeMap<ExecutionId, Time>,
-    trouble: Trouble,
-    /// What the server was told of it.
-    told: Option<String>,
+    health: NodeHealth,
+    /// The trouble that was last reported to the server.
+    reported_trouble: Option<String>,
     /// When the disk is looked at next; none while that is being done.
     look_at: Option<Time>,
     /// The look that is under way has begun before a start failed.
@@ -54,7 +54,7 @@ pub struct NodeLoop {
 
 /// What is kept of an execution.
 #[derive(Debug)]
-struct Local {
+struct LocalJob {
     joined: u32,
     told: Told,
     is_streamed: bool,
@@ -64,12 +64,12 @@ struct Local {
     /// How it is to end, which a supervisor that dies may not have heard.
     stop: Option<JobOrder>,
     /// It is being looked what became of it, for this reason.
-    examined: Option<Examined>,
+    examined: Option<ExamineReason>,
 }
 
-/// Why somebody looks what lies in the spool.
+/// Why the spool entry of an execution is examined.
 #[derive(Debug)]
-enum Examined {
+enum ExamineReason {
     /// Its supervisor is gone, of which this is left.
     Gone { seat: String },
     /// Another supervisor has it.
@@ -85,11 +85,11 @@ enum Spawner {
 }
 
 /// How often a node looks at its disk. A second's output of a job fills none that is not nearly full.
-const LOOK: Span = Span::from_secs(1);
+const LOOK_INTERVAL: Span = Span::from_secs(1);
 /// A spawner that dies again and again is a broken installation; the pause keeps that from burning a CPU.
 const SPAWNER_PAUSE: Span = Span::from_secs(1);
 /// A server that is restarted is back sooner.
-const SERVER_PATIENCE: Span = Span::from_secs(10);
+const SERVER_TIMEOUT: Span = Span::from_secs(10);
 /// The streams of an ended job are kept so long for a client that has lost its way to them.
 const LINGER: Span = Span::from_secs(600);
 
@@ -103,11 +103,11 @@ impl NodeLoop {
             seats: Seats::new(seat_prefix, n_warm),
             spawner: Spawner::Starting,
             is_linked: false,
-            growths: Growths::default(),
-            lapses: BTreeMap::new(),
+            growth_requests: GrowthRequests::default(),
+            question_timeouts: BTreeMap::new(),
             lingering: BTreeMap::new(),
-            trouble: Trouble::new(spool),
-            told: None,
+            health: NodeHealth::new(spool),
+            reported_trouble: None,
             look_at: None,
             is_look_stale: false,
             has_fault: false,
@@ -132,8 +132,8 @@ impl NodeLoop {
             Spawner::Down(until) => Some(until),
             Spawner::Starting | Spawner::Running => None,
         };
-        let lapses = self.lapses.values().chain(self.lingering.values()).copied().min();
-        [self.look_at, respawn, lapses].into_iter().flatten().min()
+        let timeouts = self.question_timeouts.values().chain(self.lingering.values()).copied().min();
+        [self.look_at, respawn, timeouts].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -145,10 +145,10 @@ impl NodeLoop {
             self.spawner = Spawner::Starting;
             self.out.push(Outbound::StartSpawner);
         }
-        for seq in due(&mut self.lapses, now) {
-            self.grown(seq, Growth::Refused { reason: "the server is out of reach".to_owned() });
+        for seq in take_due(&mut self.question_timeouts, now) {
+            self.answer_growth(seq, Growth::Refused { reason: "the server is out of reach".to_owned() });
         }
-        for execution in due(&mut self.lingering, now) {
+        for execution in take_due(&mut self.lingering, now) {
             self.drop_job(execution);
             self.remove_entry(execution);
         }
@@ -158,24 +158,24 @@ impl NodeLoop {
     pub fn take(&mut self, now: Time, inbound: Inbound) {
         match inbound {
             Inbound::Found(found) => self.found(now, found),
-            Inbound::Desired(desired) => self.feed(now, AgentEvent::Desired(desired)),
+            Inbound::Desired(desired) => self.handle_agent_event(now, AgentEvent::Desired(desired)),
             Inbound::Signal { job, run, signal } => self.tell((job, run), JobOrder::Signal { signal }),
             Inbound::LinkUp => self.link_up(now),
             Inbound::LinkDown => {
                 self.is_linked = false;
-                let open = self.growths.all().map(|(seq, _)| (seq, now + SERVER_PATIENCE));
-                self.lapses.extend(open);
+                let open = self.growth_requests.all().map(|(seq, _)| (seq, now + SERVER_TIMEOUT));
+                self.question_timeouts.extend(open);
             }
-            Inbound::Grown { seq, result } => self.grown(seq, result),
+            Inbound::Grown { seq, result } => self.answer_growth(seq, result),
             Inbound::SpawnerStarted(Ok(())) => {
                 self.spawner = Spawner::Running;
-                self.fill();
+                self.assign_seats();
             }
             Inbound::SpawnerStarted(Err(error)) => {
                 self.spawner = Spawner::Down(now + SPAWNER_PAUSE);
                 let reason = format!("cannot start a spawner: {error}");
                 self.fault(now, &reason);
-                while let Some(execution) = self.seats.give_up() {
+                while let Some(execution) = self.seats.pop_waiting() {
                     self.not_started(now, execution, NodeExit::NotStarted { reason: at_fault(&reason) });
                 }
             }
@@ -187,37 +187,37 @@ impl NodeLoop {
             Inbound::SeatMade { seat, made } => self.seat_made(now, seat, made),
             Inbound::SeatIdle { seat } => {
                 self.seats.is_idle(&seat);
-                self.fill();
+                self.assign_seats();
             }
             Inbound::SeatGone { seat } => self.seat_gone(seat),
             Inbound::AlreadyThere { seat, job, run } => {
                 self.seats.hand_back(&seat);
                 self.out.push(Outbound::Detach { job, run });
-                self.examine((job, run), Examined::AlreadyThere);
-                self.fill();
+                self.examine((job, run), ExamineReason::AlreadyThere);
+                self.assign_seats();
             }
             Inbound::Changed(report) => self.changed(now, report),
             Inbound::Fault { reason } => self.fault(now, &reason),
             Inbound::Undead { pids } => {
-                self.trouble.haunted(pids);
-                self.tell_trouble();
+                self.health.add_unkillable(pids);
+                self.report_health();
             }
             Inbound::AskGrowth { seat, seq, nodes, least } => self.ask_growth(now, &seat, seq, nodes, least),
             Inbound::Examined { job, run, remains } => self.examined(now, (job, run), &remains),
             Inbound::Removed { job, run } => {
                 self.seats.removed((job, run));
-                self.fill();
+                self.assign_seats();
             }
             Inbound::RestEnded(report) => self.changed(now, report),
             Inbound::SpoolMade => {
                 self.seats.end_idle(&mut self.out);
-                self.fill();
+                self.assign_seats();
             }
             Inbound::Looked(look) => self.looked(now, look),
         }
     }
 
-    /// Takes over what earlier agents have left.
+    /// Takes over the executions that earlier agents have left.
     fn found(&mut self, now: Time, found: Vec<(ExecutionId, Remains)>) {
         let mut known = Vec::new();
         for (execution, remains) in found {
@@ -233,7 +233,7 @@ impl NodeLoop {
             if remains.entry.is_some() {
                 self.out.push(Outbound::Restore { job, run, has_ended });
             }
-            let local = Local::found(&remains, matches!(meaning, Meaning::Ended(_) | Meaning::Forgotten));
+            let local = LocalJob::found(&remains, matches!(meaning, Meaning::Ended(_) | Meaning::Forgotten));
             let (joined, told) = (local.joined, local.told);
             self.jobs.insert(execution, local);
             let report = match meaning {
@@ -245,33 +245,33 @@ impl NodeLoop {
                 Meaning::Ended(report) => report,
                 Meaning::Alive => {
                     self.adopt(execution, &remains);
-                    unknown(execution)
+                    starting_report(execution)
                 }
                 Meaning::Vanished(why) => {
                     self.out.push(Outbound::EndRest { job, run, why });
-                    unknown(execution)
+                    starting_report(execution)
                 }
             };
             known.push(agent::Found { report, joined, told });
         }
-        self.feed(now, AgentEvent::Found(known));
+        self.handle_agent_event(now, AgentEvent::Found(known));
         self.look_at = Some(now);
         self.out.push(Outbound::StartSpawner);
     }
 
     fn link_up(&mut self, now: Time) {
         self.is_linked = true;
-        self.lapses.clear();
-        self.told = self.trouble.reason();
-        self.out.push(Outbound::Hello { report: self.agent.full_report(), trouble: self.told.clone() });
-        let asks = self.growths.all().map(|(seq, question)| Outbound::Ask { seq, question: question.clone() });
+        self.question_timeouts.clear();
+        self.reported_trouble = self.health.reason();
+        self.out.push(Outbound::Hello { report: self.agent.full_report(), trouble: self.reported_trouble.clone() });
+        let asks = self.growth_requests.all().map(|(seq, question)| Outbound::Ask { seq, question: question.clone() });
         self.out.extend(asks);
         // For a server that does not know yet that a hello may say so; and that a node is well again no hello says.
-        self.out.push(Outbound::Trouble(self.told.clone()));
-        self.feed(now, AgentEvent::LinkUp);
+        self.out.push(Outbound::Trouble(self.reported_trouble.clone()));
+        self.handle_agent_event(now, AgentEvent::LinkUp);
     }
 
-    fn feed(&mut self, now: Time, event: AgentEvent) {
+    fn handle_agent_event(&mut self, now: Time, event: AgentEvent) {
         for effect in self.agent.handle(event) {
             match effect {
                 AgentEffect::Start(desired) => self.start(desired),
@@ -297,17 +297,17 @@ impl NodeLoop {
         let execution = (desired.job, desired.run);
         // It may have left this node and come again: what was kept for followers is replaced.
         self.lingering.remove(&execution);
-        let local = Local::new(desired.joined(), Told::by(&desired), desired.launch.execution.stdio.is_followed());
+        let local = LocalJob::new(desired.joined(), Told::by(&desired), desired.launch.execution.stdio.is_followed());
         self.jobs.insert(execution, local);
         self.out.push(Outbound::Register(desired));
         self.seats.wait(execution, false);
-        self.fill();
+        self.assign_seats();
     }
 
-    /// Gives supervisors to those who wait.
-    fn fill(&mut self) {
+    /// Assigns supervisors to waiting executions.
+    fn assign_seats(&mut self) {
         let has_spawner = self.spawner == Spawner::Running;
-        for ((job, run), seat) in self.seats.fill(has_spawner, &mut self.out) {
+        for ((job, run), seat) in self.seats.assign(has_spawner, &mut self.out) {
             self.out.push(Outbound::Order { seat, job, run });
         }
     }
@@ -346,7 +346,7 @@ impl NodeLoop {
                     return;
                 }
                 self.fault(now, &reason);
-                if let Some(execution) = self.seats.give_up() {
+                if let Some(execution) = self.seats.pop_waiting() {
                     self.not_started(now, execution, NodeExit::NotStarted { reason: at_fault(&reason) });
                 }
             }
@@ -364,7 +364,7 @@ impl NodeLoop {
         }
         let Some((job, run)) = gone.serves else {
             self.out.push(Outbound::EndSeat { seat, with_folder: true });
-            return self.fill();
+            return self.assign_seats();
         };
         self.out.push(Outbound::Detach { job, run });
         match self.jobs.get(&(job, run)) {
@@ -374,12 +374,12 @@ impl NodeLoop {
                 self.out.push(Outbound::EndSeat { seat, with_folder: false });
             }
             Some(local) if local.has_ended => self.out.push(Outbound::EndSeat { seat, with_folder: false }),
-            Some(_) => self.examine((job, run), Examined::Gone { seat }),
+            Some(_) => self.examine((job, run), ExamineReason::Gone { seat }),
         }
-        self.fill();
+        self.assign_seats();
     }
 
-    fn examine(&mut self, (job, run): ExecutionId, why: Examined) {
+    fn examine(&mut self, (job, run): ExecutionId, why: ExamineReason) {
         if let Some(local) = self.jobs.get_mut(&(job, run)) {
             local.examined = Some(why);
             self.out.push(Outbound::Examine { job, run });
@@ -394,12 +394,12 @@ impl NodeLoop {
         let meaning = match (remains.meaning(), &why) {
             (_, _) if is_earlier => Meaning::Nothing,
             // It closed its connection, or nobody could parse what it said.
-            (Meaning::Alive, Examined::Gone { .. }) => Meaning::Vanished(Unseen::SupervisorKilled),
+            (Meaning::Alive, ExamineReason::Gone { .. }) => Meaning::Vanished(Unseen::SupervisorKilled),
             (Meaning::Forgotten, _) => Meaning::Vanished(Unseen::EntryDamaged),
             (meaning, _) => meaning,
         };
-        let is_gone = matches!(why, Examined::Gone { .. });
-        if let Examined::Gone { seat } = why {
+        let is_gone = matches!(why, ExamineReason::Gone { .. });
+        if let ExamineReason::Gone { seat } = why {
             // Its folder has the name of the execution, unless that was killed before it had begun.
             self.out.push(Outbound::EndSeat { seat, with_folder: meaning == Meaning::Nothing });
         }
@@ -415,7 +415,7 @@ impl NodeLoop {
             Meaning::Vanished(why) => self.out.push(Outbound::EndRest { job, run, why }),
             Meaning::Forgotten => {}
         }
-        self.fill();
+        self.assign_seats();
     }
 
     /// No supervisor has begun it, so another one may; unless it was to end meanwhile.
@@ -447,7 +447,7 @@ impl NodeLoop {
         match &report.status {
             JobStatus::Starting => self.begun((job, run)),
             JobStatus::Running { .. } => {
-                self.trouble.started();
+                self.health.start_succeeded();
                 self.begun((job, run));
             }
             JobStatus::Ended { exit: NodeExit::NotStarted { .. }, .. } if self.has_fault => {
@@ -455,7 +455,7 @@ impl NodeLoop {
             }
             JobStatus::Ended { exit, .. } => {
                 if !matches!(exit, NodeExit::NotStarted { .. }) {
-                    self.trouble.started();
+                    self.health.start_succeeded();
                 }
                 self.seats.begun((job, run));
                 self.out.push(Outbound::Ended { job, run });
@@ -464,7 +464,7 @@ impl NodeLoop {
                 }
             }
         }
-        self.feed(now, AgentEvent::Changed(report));
+        self.handle_agent_event(now, AgentEvent::Changed(report));
     }
 
     fn begun(&mut self, (job, run): ExecutionId) {
@@ -504,37 +504,37 @@ impl NodeLoop {
         self.out.push(Outbound::RemoveEntry { job, run });
     }
 
-    /// Ranks are to be started for which the job has no room.
+    /// Asks for more nodes for ranks for which the job has no room.
     fn ask_growth(&mut self, now: Time, seat: &str, seq: u64, nodes: u32, least: u32) {
         let Some((job, run)) = self.seats.serves(seat) else { return };
-        match self.growths.open(job, run, seq, nodes, least) {
-            Ok(own_seq) => match self.growths.get(own_seq) {
+        match self.growth_requests.open(job, run, seq, nodes, least) {
+            Ok(own_seq) => match self.growth_requests.get(own_seq) {
                 Some(question) if self.is_linked => {
                     self.out.push(Outbound::Ask { seq: own_seq, question: question.clone() });
                 }
                 // Without a server, ranks are not kept waiting for long.
-                Some(_) | None => drop(self.lapses.entry(own_seq).or_insert(now + SERVER_PATIENCE)),
+                Some(_) | None => drop(self.question_timeouts.entry(own_seq).or_insert(now + SERVER_TIMEOUT)),
             },
             Err(result) => self.tell((job, run), JobOrder::Growth { seq, result }),
         }
     }
 
-    fn grown(&mut self, seq: u64, result: Growth) {
-        self.lapses.remove(&seq);
-        let Some(question) = self.growths.close(seq) else { return };
+    fn answer_growth(&mut self, seq: u64, result: Growth) {
+        self.question_timeouts.remove(&seq);
+        let Some(question) = self.growth_requests.close(seq) else { return };
         self.tell((question.job, question.run), JobOrder::Growth { seq: question.seq, result });
     }
 
     fn look(&mut self) {
         self.look_at = None;
-        self.out.push(Outbound::Look { undead: self.trouble.undead().to_vec() });
+        self.out.push(Outbound::Look { undead: self.health.unkillable().to_vec() });
     }
 
     fn looked(&mut self, now: Time, look: Look) {
-        self.look_at = Some(now + LOOK);
-        self.trouble.looked(&look);
-        self.trouble.on_time(now);
-        self.tell_trouble();
+        self.look_at = Some(now + LOOK_INTERVAL);
+        self.health.update(&look);
+        self.health.on_time(now);
+        self.report_health();
         if look.disk.is_some_and(|disk| disk.is_out_of_room) {
             let running: Vec<ExecutionId> =
                 self.jobs.iter().filter(|(_, local)| !local.has_ended).map(|(id, _)| *id).collect();
@@ -555,19 +555,19 @@ impl NodeLoop {
         }
     }
 
-    /// Says whether the node can start jobs, when that is news.
-    fn tell_trouble(&mut self) {
-        let reason = self.trouble.reason();
-        if self.is_linked && reason != self.told {
+    /// Reports whether the node can start jobs, when that has changed.
+    fn report_health(&mut self) {
+        let reason = self.health.reason();
+        if self.is_linked && reason != self.reported_trouble {
             self.out.push(Outbound::Trouble(reason.clone()));
-            self.told = reason;
+            self.reported_trouble = reason;
         }
     }
 
     /// A start has failed for no reason of the job. Whether that is the disk, the server is to hear before it hears of the job.
     fn fault(&mut self, now: Time, reason: &str) {
-        self.trouble.fault(reason, now);
-        self.tell_trouble();
+        self.health.start_failed(reason, now);
+        self.report_health();
         self.has_fault = true;
         match self.look_at {
             Some(_) => self.look(),
@@ -576,31 +576,31 @@ impl NodeLoop {
     }
 }
 
-impl Local {
-    fn new(joined: u32, told: Told, is_streamed: bool) -> Local {
-        Local { joined, told, is_streamed, has_ended: false, is_violated: false, stop: None, examined: None }
+impl LocalJob {
+    fn new(joined: u32, told: Told, is_streamed: bool) -> LocalJob {
+        LocalJob { joined, told, is_streamed, has_ended: false, is_violated: false, stop: None, examined: None }
     }
 
-    fn found(remains: &Remains, has_ended: bool) -> Local {
+    fn found(remains: &Remains, has_ended: bool) -> LocalJob {
         let unread = Told { generation: 1, wall: Span::ZERO };
         let (joined, told, is_streamed) =
             remains.entry.as_ref().map_or((1, unread, false), |entry| (entry.joined, entry.told, entry.is_streamed));
-        Local { has_ended, ..Local::new(joined, told, is_streamed) }
+        LocalJob { has_ended, ..LocalJob::new(joined, told, is_streamed) }
     }
 }
 
-/// Why a job did not start, where that says nothing of the job.
+/// Returns the reason for a failed start that was the node's fault.
 pub fn at_fault(reason: &str) -> String {
     format!("the node is at fault, not the job: {reason}")
 }
 
-/// Of a job of which nothing is known but that it was started, until its supervisor speaks.
-fn unknown((job, run): ExecutionId) -> JobReport {
+/// Returns the report of a job of which nothing is known but that it was started.
+fn starting_report((job, run): ExecutionId) -> JobReport {
     JobReport { job, run, status: JobStatus::Starting }
 }
 
 /// Takes out what is due.
-fn due<K: Copy + Ord>(timers: &mut BTreeMap<K, Time>, now: Time) -> Vec<K> {
+fn take_due<K: Copy + Ord>(timers: &mut BTreeMap<K, Time>, now: Time) -> Vec<K> {
     let due: Vec<K> = timers.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
     timers.retain(|key, _| !due.contains(key));
     due

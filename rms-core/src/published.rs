@@ -25,12 +25,13 @@ pub(crate) struct Published {
     pub(crate) layers: Option<Arc<Vec<ClusterView>>>,
 }
 
-/// A plan for so few jobs, waiting and running, takes no longer than the rest of an answer: each reader gets a new one.
-const FEW: usize = 100;
-/// Otherwise one is kept for so long,
-const KEPT: Span = Span::from_secs(1);
-/// and longer where there are more jobs than this: proportionally, so that readers take a bounded share of the time.
-const MANY: usize = 10_000;
+/// Up to so many jobs, waiting and running, a plan takes no longer than the rest of an answer: each reader gets a new
+/// one.
+const UNCACHED_JOBS: usize = 100;
+/// How long a plan is cached for each [`JOBS_PER_CACHE_TIME`]:
+const CACHE_TIME: Span = Span::from_secs(1);
+/// with more jobs proportionally longer, so that readers take a bounded share of the time.
+const JOBS_PER_CACHE_TIME: usize = 10_000;
 
 impl Published {
     pub(crate) fn new(plan: Arc<Plan>) -> Published {
@@ -38,18 +39,18 @@ impl Published {
         Published { plan, places, is_current: true, layers: None }
     }
 
-    /// Is it still fresh enough to answer by?
-    pub(crate) fn is_kept(&self, state: &State, now: Time) -> bool {
+    /// Returns whether the plan is still fresh enough to answer by.
+    pub(crate) fn is_fresh(&self, state: &State, now: Time) -> bool {
         let n_jobs = self.plan.placements.len() + state.n_holding();
-        if n_jobs <= FEW {
+        if n_jobs <= UNCACHED_JOBS {
             return self.is_current && self.plan.now == now;
         }
-        let kept = KEPT.as_millis() * n_jobs.div_ceil(MANY) as i64;
+        let kept = CACHE_TIME.as_millis() * n_jobs.div_ceil(JOBS_PER_CACHE_TIME) as i64;
         now < self.plan.now + Span::from_millis(kept)
     }
 
     /// A fact passes. False if nothing of the plan can be shown any more.
-    pub(crate) fn outlasts(&mut self, fact: &Fact) -> bool {
+    pub(crate) fn survives(&mut self, fact: &Fact) -> bool {
         self.is_current = false;
         match fact {
             // They turn everything over, or what the plan names is there no more; and they are rare.

@@ -14,7 +14,7 @@ use crate::admit;
 use crate::effect::Effect;
 use crate::jobs::Jobs;
 use crate::plan::{self, Placed};
-use crate::quota::{self, Paces};
+use crate::quota::{self, SubmitRates};
 use crate::rights::{self, check_priority, not_allowed, wrong_state};
 use crate::state::fact::Fact;
 use crate::state::job::Phase;
@@ -23,7 +23,7 @@ use crate::step::Step;
 /// The queue at work.
 pub(crate) struct Queue<'a> {
     pub(crate) jobs: Jobs<'a>,
-    pub(crate) paces: &'a mut Paces,
+    pub(crate) submit_rates: &'a mut SubmitRates,
 }
 
 impl Queue<'_> {
@@ -55,7 +55,13 @@ impl Queue<'_> {
             return Ok(self.would_start(now, &spec));
         }
         quota::check_quota(self.jobs.state(), who, &spec)?;
-        self.paces.check(self.jobs.context.state(), now, who, &spec.execution.work, &spec.execution.environment)?;
+        self.submit_rates.check(
+            self.jobs.context.state(),
+            now,
+            who,
+            &spec.execution.work,
+            &spec.execution.environment,
+        )?;
         let job = self.jobs.state().last_job.next();
         let not_yet = spec.begin.is_some_and(|begin| begin > now);
         self.jobs.context.record(step, Fact::JobSubmitted { job, at: now, spec: Arc::new(spec), held });

@@ -9,14 +9,14 @@ use rms_model::{Environment, Identity, JobSpec, Owner, Role, Span, Time};
 
 use crate::state::{State, environment_bytes, work_bytes};
 
-/// A bucket that leaks: what a user has submitted of late, in thousandths of a submit.
+/// A leaky bucket: the recent submits of a user, in thousandths of a submit.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+struct LeakyBucket {
     level: u64,
     at: Time,
 }
 
-impl Pace {
+impl LeakyBucket {
     /// Takes `n_submits` more where `rate`, at least 1, are allowed in a second, or says how long to wait first. One that is larger
     /// than the bucket is taken when the bucket is empty.
     fn take(&mut self, now: Time, rate: u32, n_submits: u64) -> Result<(), Span> {
@@ -29,7 +29,7 @@ impl Pace {
             let excess = (after - capacity).min(level);
             return Err(Span::from_millis(i64::try_from(excess.div_ceil(rate)).unwrap_or(i64::MAX)));
         }
-        *self = Pace { level: after, at: now };
+        *self = LeakyBucket { level: after, at: now };
         Ok(())
     }
 
@@ -38,24 +38,24 @@ impl Pace {
     }
 }
 
-/// So many seconds' worth may come at once.
+/// Burst size, in seconds of the rate.
 const BURST_SECS: u64 = 60;
 
 /// This many bytes of script and environment count as one more submit.
 const BYTES_OF_A_SUBMIT: u64 = 4096;
 
-/// Users whose pace is remembered; those who have paused are forgotten then.
-const MAX_PACES: usize = 10_000;
+/// Most users whose rate is remembered; then those with an empty bucket are forgotten.
+const MAX_BUCKETS: usize = 10_000;
 
-/// How fast users have submitted of late.
+/// The recent submit rates of users.
 #[derive(Debug, Default)]
-pub(crate) struct Paces(BTreeMap<Owner, Pace>);
+pub(crate) struct SubmitRates(BTreeMap<Owner, LeakyBucket>);
 
-impl Paces {
+impl SubmitRates {
     /// One more submit of this user, successful or not.
     ///
     /// # Errors
-    /// They come too fast.
+    /// The user submits too fast.
     pub(crate) fn check(
         &mut self,
         state: &State,
@@ -70,13 +70,13 @@ impl Paces {
         if max == 0 {
             return Err(Refusal::NoSubmits);
         }
-        if self.0.len() >= MAX_PACES {
-            self.0.retain(|_, pace| !pace.is_empty(now));
+        if self.0.len() >= MAX_BUCKETS {
+            self.0.retain(|_, bucket| !bucket.is_empty(now));
         }
         let n_bytes = work_bytes(work) + environment_bytes(environment);
         let n_submits = 1 + n_bytes / BYTES_OF_A_SUBMIT;
         let taken = match self.0.get_mut(who.name.as_str()) {
-            Some(pace) => pace.take(now, max, n_submits),
+            Some(bucket) => bucket.take(now, max, n_submits),
             None => self.0.entry(Owner(who.name.clone())).or_default().take(now, max, n_submits),
         };
         taken.map_err(|wait| Refusal::SubmitLimit { max, wait })
@@ -86,7 +86,7 @@ impl Paces {
 /// One more job of this user.
 ///
 /// # Errors
-/// He has too many, or they take too much.
+/// The user has too many jobs, or they take too much space.
 pub(crate) fn check_quota(state: &State, who: &Identity, spec: &JobSpec) -> Result<(), Refusal> {
     if who.role == Role::Admin {
         return Ok(());
@@ -103,7 +103,7 @@ pub(crate) fn check_quota(state: &State, who: &Identity, spec: &JobSpec) -> Resu
 /// What a job of this user is to execute, whether it comes with the job or later.
 ///
 /// # Errors
-/// His jobs would take too much.
+/// The user's jobs would take too much space.
 pub(crate) fn check_bytes(
     state: &State,
     who: &Identity,
@@ -124,7 +124,7 @@ pub(crate) fn check_bytes(
 /// Slices that one more launcher of this user looks for: each that differs costs every pass.
 ///
 /// # Errors
-/// His launchers look for too many.
+/// The user's launchers look for too many slices.
 pub(crate) fn check_slices(state: &State, who: &Identity, filter: &Filter) -> Result<(), Refusal> {
     if who.role == Role::Admin || filter.slices.is_empty() {
         return Ok(());

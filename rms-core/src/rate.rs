@@ -12,7 +12,7 @@ pub(crate) struct CallRate {
 }
 
 /// What is to become of a call.
-pub(crate) enum Rate {
+pub(crate) enum RateDecision {
     Allowed,
     Refused,
     /// It has been told often enough.
@@ -21,7 +21,7 @@ pub(crate) enum Rate {
 
 impl CallRate {
     /// One more call, where `most` are allowed in a second.
-    pub(crate) fn call(&mut self, now: Time, most: u32) -> Rate {
+    pub(crate) fn call(&mut self, now: Time, most: u32) -> RateDecision {
         let second = now.as_secs();
         if second != self.second {
             let was_exceeded = self.n_calls > most && second == self.second + 1;
@@ -32,14 +32,14 @@ impl CallRate {
         let is_first_too_many = self.n_calls == most + 1;
         self.n_exceeded += u32::from(is_first_too_many);
         match self.n_calls <= most {
-            true => Rate::Allowed,
-            false if self.n_exceeded >= MOST_EXCEEDED => Rate::Ended,
-            false => Rate::Refused,
+            true => RateDecision::Allowed,
+            false if self.n_exceeded >= MAX_SECONDS_EXCEEDED => RateDecision::Ended,
+            false => RateDecision::Refused,
         }
     }
 }
 
 /// Far more than a launcher that answers each change of its view at once has reason for.
-pub(crate) const MOST_CALLS: u32 = 100;
+pub(crate) const MAX_CALLS: u32 = 100;
 /// Seconds in a row above the rate, after which the application is ended.
-pub(crate) const MOST_EXCEEDED: u32 = 5;
+pub(crate) const MAX_SECONDS_EXCEEDED: u32 = 5;

@@ -18,7 +18,7 @@ use crate::launchers::{LauncherCounts, Launchers};
 use crate::negotiate::{Negotiations, Negotiators};
 use crate::plan::Plan;
 use crate::queue::Queue;
-use crate::quota::Paces;
+use crate::quota::SubmitRates;
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase};
 use crate::state::{Misfit, State};
@@ -32,7 +32,7 @@ pub struct Rms {
     /// What external launchers have cost so far.
     launcher_counts: LauncherCounts,
     /// How fast users have submitted of late.
-    paces: Paces,
+    submit_rates: SubmitRates,
 }
 
 impl Rms {
@@ -62,7 +62,7 @@ impl Rms {
 
     fn with_context(context: Context) -> Rms {
         let (negotiators, launcher_counts) = (Negotiators::default(), LauncherCounts::default());
-        Rms { context, negotiators, launcher_counts, paces: Paces::default() }
+        Rms { context, negotiators, launcher_counts, submit_rates: SubmitRates::default() }
     }
 
     /// To be called once after [`Rms::restore`]: no agent is connected to a server that just started, and none is
@@ -142,8 +142,8 @@ impl Rms {
             Event::PassTook { took } => self.context.walk_took(&mut step, took),
             Event::Tick => self.tick(now, &mut step),
         }
-        self.negotiations().turn_negotiations(now, &mut step);
-        self.context.send_desires(&mut step);
+        self.negotiations().review_changed(now, &mut step);
+        self.context.send_desired_states(&mut step);
         step
     }
 
@@ -218,7 +218,7 @@ impl Rms {
             let by_nodes = self.negotiations().cost_by_nodes(now);
             self.jobs().pass(now, step, by_nodes);
             self.negotiations().serve_waiting(now, step);
-            self.negotiations().seek_changes(now, step);
+            self.negotiations().propose_changes(now, step);
         }
     }
 
@@ -232,12 +232,12 @@ impl Rms {
 
     pub(crate) fn queue(&mut self) -> Queue<'_> {
         let jobs = Jobs { context: &mut self.context, negotiators: &mut self.negotiators };
-        Queue { jobs, paces: &mut self.paces }
+        Queue { jobs, submit_rates: &mut self.submit_rates }
     }
 
     pub(crate) fn launchers(&mut self) -> Launchers<'_> {
         let jobs = Jobs { context: &mut self.context, negotiators: &mut self.negotiators };
-        Launchers { jobs, counts: &mut self.launcher_counts, paces: &mut self.paces }
+        Launchers { jobs, counts: &mut self.launcher_counts, submit_rates: &mut self.submit_rates }
     }
 
     pub(crate) fn answers(&mut self) -> Answers<'_> {

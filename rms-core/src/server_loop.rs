@@ -1,14 +1,14 @@
-//! The loop around the core, without I/O: takes in what happened, says what is to be written, and once that is durable, who is
-//! told what.
+//! The loop around the core, without I/O: takes in events, says what to write, and once that is durable, what to send
+//! to whom.
 //!
 //! Whoever drives it puts a batch in by [`ServerLoop::take`], ends it by [`ServerLoop::turn`], writes what [`ServerLoop::write`] says,
 //! tells how that went by [`ServerLoop::written`], and brings what [`ServerLoop::sends`] says to whom it concerns. Peers are numbers
 //! here; which connection is behind one, only the driver knows.
 
+mod bindings;
 mod gate;
 mod message;
 mod routes;
-mod speakers;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +27,7 @@ use self::gate::Gate;
 pub use self::message::{AgentAsk, ChannelId, Denial, Failing, Found, Inbound, LinkId, Outbound};
 use self::routes::{Caller, Routes};
 
-/// The core with what has to be remembered of who speaks with it, and of the disk.
+/// The core, with the callers that wait for it and the state of the disk.
 #[derive(Debug)]
 pub struct ServerLoop {
     rms: Rms,
@@ -36,24 +36,24 @@ pub struct ServerLoop {
     pending: Step,
     gate: Gate,
     routes: Routes,
-    /// Who wants to know what jobs are now, as soon as that is durable.
-    lookers: Vec<(Ticket, Vec<JobId>)>,
+    /// Callers that want the state of jobs as soon as it is durable.
+    lookups: Vec<(Ticket, Vec<JobId>)>,
     /// The last batch is over, and none has begun: there is nothing that waits for a turn.
-    has_settled: bool,
+    is_between_batches: bool,
     is_writing: bool,
 }
 
 impl ServerLoop {
     /// Around a core, with what it has made true that is not durable yet.
     pub fn new(rms: Rms, pending: Step) -> ServerLoop {
-        let has_settled = pending.is_empty();
+        let is_between_batches = pending.is_empty();
         ServerLoop {
             rms,
             pending,
             gate: Gate::default(),
             routes: Routes::default(),
-            lookers: Vec::new(),
-            has_settled,
+            lookups: Vec::new(),
+            is_between_batches,
             is_writing: false,
         }
     }
@@ -104,7 +104,7 @@ impl ServerLoop {
 
     /// The channel that speaks for an application as its launcher.
     pub fn launcher_of(&self, job: JobId) -> Option<ChannelId> {
-        self.routes.launchers.speaker(job)
+        self.routes.launchers.channel_of(job)
     }
 
     /// When the next turn is wanted if nothing happens; a time that is past means at once.
@@ -113,7 +113,7 @@ impl ServerLoop {
             return None;
         }
         let has_orphans = self.routes.launchers.has_orphans() || self.routes.negotiators.has_orphans();
-        if has_orphans || !self.has_settled {
+        if has_orphans || !self.is_between_batches {
             return Some(Time::EPOCH);
         }
         // Nothing new is decided while it could not be made durable.
@@ -129,11 +129,11 @@ impl ServerLoop {
     /// Something happened. `now` never goes back.
     pub fn take(&mut self, now: Time, inbound: Inbound) {
         assert!(!self.is_writing, "how the last write went comes first");
-        self.tell_orphans(now);
+        self.report_orphans(now);
         match inbound {
             Inbound::Called { ticket, who, call } => match self.gate.refusal(&who, &call) {
                 Some(failing) => self.routes.deny(ticket, Caller::Once, failing),
-                None => self.hears(now, ticket, Caller::Once, Event::Called { ticket, who, call }),
+                None => self.accept(now, ticket, Caller::Once, Event::Called { ticket, who, call }),
             },
             Inbound::PassTook { took } => self.handle(now, Event::PassTook { took }),
             Inbound::CertificateUsed { serial } => self.handle(now, Event::CertificateUsed { serial }),
@@ -172,26 +172,26 @@ impl ServerLoop {
                         Event::AgentCertifies { ticket, name, job, run, csr, serial }
                     }
                 };
-                self.hears_of_work(now, ticket, Caller::Once, event);
+                self.accept_work(now, ticket, Caller::Once, event);
             }
             Inbound::LauncherCalled { ticket, channel, who, call } => {
                 let event = Event::LauncherCalled { ticket, who, call };
-                self.hears_of_work(now, ticket, Caller::Launcher(channel), event);
+                self.accept_work(now, ticket, Caller::Launcher(channel), event);
             }
-            Inbound::LauncherGone { channel } => self.routes.launchers.gone(channel),
+            Inbound::LauncherGone { channel } => self.routes.launchers.channel_closed(channel),
             Inbound::NegotiatorCalled { ticket, channel, who, call } => {
                 let is_said = matches!(call, NegotiatorCall::Say(_));
                 let event = Event::NegotiatorCalled { ticket, who, call };
-                let is_heard = self.hears_of_work(now, ticket, Caller::Negotiator(channel), event);
-                if is_said && is_heard {
-                    self.routes.says(ticket);
+                let is_accepted = self.accept_work(now, ticket, Caller::Negotiator(channel), event);
+                if is_said && is_accepted {
+                    self.routes.add_message(ticket);
                 }
             }
-            Inbound::NegotiatorGone { channel } => self.routes.negotiators.gone(channel),
+            Inbound::NegotiatorGone { channel } => self.routes.negotiators.channel_closed(channel),
             Inbound::Watch { ticket, jobs } => {
                 let known = jobs.iter().copied().filter(|job| self.rms.state().jobs().contains_key(job));
                 self.routes.watch(ticket, known.collect());
-                self.lookers.push((ticket, jobs));
+                self.lookups.push((ticket, jobs));
             }
         }
     }
@@ -199,17 +199,17 @@ impl ServerLoop {
     /// The batch is over. It is done, unless there is something to [write](ServerLoop::write).
     pub fn turn(&mut self, now: Time) {
         assert!(!self.is_writing, "how the last write went comes first");
-        self.tell_orphans(now);
+        self.report_orphans(now);
         let is_due = self.rms.next_timer().is_some_and(|due| due <= now);
         if is_due && self.shortage().is_none() {
             self.handle(now, Event::Tick);
         }
-        let is_through = self.gate.lets_through(now, &self.pending);
-        self.is_writing = is_through && self.pending.has_facts();
+        let may_commit = self.gate.should_commit(now, &self.pending);
+        self.is_writing = may_commit && self.pending.has_facts();
         if self.is_writing {
             return;
         }
-        if is_through {
+        if may_commit {
             self.release();
         }
         self.end_turn();
@@ -248,18 +248,18 @@ impl ServerLoop {
         self.gate.found_space(now, shortage);
     }
 
-    /// New work, and what else cannot be taken in on a full disk; says whether it was.
-    fn hears_of_work(&mut self, now: Time, ticket: Ticket, caller: Caller, event: Event) -> bool {
+    /// Takes in new work, or denies it on a full disk; returns whether it was taken in.
+    fn accept_work(&mut self, now: Time, ticket: Ticket, caller: Caller, event: Event) -> bool {
         let shortage = self.gate.shortage();
         match shortage {
             Some(failing) => self.routes.deny(ticket, caller, failing),
-            None => self.hears(now, ticket, caller, event),
+            None => self.accept(now, ticket, caller, event),
         }
         self.shortage().is_none()
     }
 
-    fn hears(&mut self, now: Time, ticket: Ticket, caller: Caller, event: Event) {
-        self.routes.calls(ticket, caller);
+    fn accept(&mut self, now: Time, ticket: Ticket, caller: Caller, event: Event) {
+        self.routes.add_caller(ticket, caller);
         self.handle(now, event);
     }
 
@@ -268,12 +268,12 @@ impl ServerLoop {
         self.pending.merge(step);
     }
 
-    /// Of those of the batches before. What comes in this one, the core has to hear later.
-    fn tell_orphans(&mut self, now: Time) {
-        if !self.has_settled {
+    /// Reports the orphans of earlier batches. The core has to hear of those of this batch later.
+    fn report_orphans(&mut self, now: Time) {
+        if !self.is_between_batches {
             return;
         }
-        self.has_settled = false;
+        self.is_between_batches = false;
         for (job, ()) in self.routes.launchers.take_orphans() {
             self.handle(now, Event::LauncherGone { job });
         }
@@ -287,10 +287,10 @@ impl ServerLoop {
         self.routes.release(effects);
     }
 
-    /// Whoever looks sees what is, if it is not held back by a disk that fails.
+    /// Answers lookups with the present state, unless a failing disk holds it back.
     fn end_turn(&mut self) {
         let failure = self.failure().cloned();
-        for (ticket, jobs) in std::mem::take(&mut self.lookers) {
+        for (ticket, jobs) in std::mem::take(&mut self.lookups) {
             let found = match &failure {
                 None => Ok(jobs.iter().filter_map(|job| look_up(self.rms.state(), *job)).collect()),
                 Some(failing) => {
@@ -300,9 +300,9 @@ impl ServerLoop {
             };
             self.routes.found(ticket, found);
         }
-        self.routes.launchers.settle();
-        self.routes.negotiators.settle();
-        self.has_settled = true;
+        self.routes.launchers.end_batch();
+        self.routes.negotiators.end_batch();
+        self.is_between_batches = true;
     }
 }
 

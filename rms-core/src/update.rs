@@ -55,7 +55,7 @@ impl Queue<'_> {
         let environment = changes.environment.clone();
         if let Some(environment) = &environment {
             quota::check_bytes(self.jobs.state(), who, &Work::Nodes, environment)?;
-            self.paces.check(self.jobs.context.state(), now, who, &Work::Nodes, environment)?;
+            self.submit_rates.check(self.jobs.context.state(), now, who, &Work::Nodes, environment)?;
         }
         match changes.hold {
             Some(true) if !is_held => self.hold(now, step, who, job)?,

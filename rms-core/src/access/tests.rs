@@ -3,26 +3,26 @@
 use rms_model::NodeId;
 
 use super::*;
-use crate::tests::alone::{Alone, NOW, admin, outcome, user};
+use crate::tests::fixture::{Fixture, NOW, admin, outcome, user};
 
 const DIGEST: [u8; 32] = [7; 32];
 
-impl Alone {
+impl Fixture {
     fn access(&mut self) -> Access<'_> {
         Access { jobs: self.jobs() }
     }
 
     /// A token for ann, good for an hour.
-    fn with_token() -> Alone {
-        Alone::with_token_for(TokenIdentity::Named(user("ann")))
+    fn with_token() -> Fixture {
+        Fixture::with_token_for(TokenIdentity::Named(user("ann")))
     }
 
-    fn with_token_for(identity: TokenIdentity) -> Alone {
-        let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    fn with_token_for(identity: TokenIdentity) -> Fixture {
+        let (mut fixture, mut step) = (Fixture::with_nodes(1), Step::default());
         let order = TokenOrder { identity, ..order(user("ann")) };
-        alone.access().create_token(NOW, &mut step, &admin(), order).expect("an admin may");
+        fixture.access().create_token(NOW, &mut step, &admin(), order).expect("an admin may");
         drop(outcome(step));
-        alone
+        fixture
     }
 
     /// Redeems it over a key: the serial of the certificate.
@@ -54,7 +54,7 @@ fn order(identity: Identity) -> TokenOrder {
 
 #[test]
 fn a_token_is_made_by_admins_for_people_and_nodes_alone() {
-    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    let (mut fixture, mut step) = (Fixture::with_nodes(1), Step::default());
     let server = Identity::new(Role::Server, "s").expect("a plain name");
     let job = Identity::of_job(JobId(1), Run(1));
     for (who, order) in [
@@ -63,89 +63,89 @@ fn a_token_is_made_by_admins_for_people_and_nodes_alone() {
         (admin(), order(job)),
         (admin(), TokenOrder { ttl: Span::from_hours(24 * 31), ..order(user("ann")) }),
     ] {
-        alone.access().create_token(NOW, &mut step, &who, order.clone()).expect_err(&format!("{who} {order:?}"));
+        fixture.access().create_token(NOW, &mut step, &who, order.clone()).expect_err(&format!("{who} {order:?}"));
     }
     assert!(step.is_empty());
 }
 
 #[test]
 fn a_token_is_spent_by_one_key_which_gets_the_same_certificate_again() {
-    let mut alone = Alone::with_token();
-    assert!(alone.redeem(NOW, 1, "a1", &[8; 32]).is_err(), "another secret");
-    assert_eq!(alone.redeem(NOW, 1, "a1", &DIGEST).expect("it is open"), "a1");
-    assert_eq!(alone.redeem(NOW, 1, "a2", &DIGEST).expect("its answer was lost"), "a1");
-    assert!(alone.redeem(NOW, 2, "a3", &DIGEST).is_err(), "another key");
-    assert_eq!(alone.state().certificates.len(), 1);
+    let mut fixture = Fixture::with_token();
+    assert!(fixture.redeem(NOW, 1, "a1", &[8; 32]).is_err(), "another secret");
+    assert_eq!(fixture.redeem(NOW, 1, "a1", &DIGEST).expect("it is open"), "a1");
+    assert_eq!(fixture.redeem(NOW, 1, "a2", &DIGEST).expect("its answer was lost"), "a1");
+    assert!(fixture.redeem(NOW, 2, "a3", &DIGEST).is_err(), "another key");
+    assert_eq!(fixture.state().certificates.len(), 1);
 }
 
 #[test]
 fn a_token_for_another_kind_of_peer_is_refused_and_not_spent() {
     let (an_agent, a_person) = (Some(true), Some(false));
-    let mut alone = Alone::with_token();
+    let mut fixture = Fixture::with_token();
     let refused =
-        alone.redeem_as(Joiner { is_agent: an_agent, name: Some("ann"), machine: None }).expect_err("it is ann's");
+        fixture.redeem_as(Joiner { is_agent: an_agent, name: Some("ann"), machine: None }).expect_err("it is ann's");
     assert!(refused.to_string().contains("'rms join'"), "{refused}");
-    assert_eq!(alone.redeem_as(Joiner { is_agent: a_person, ..UNKNOWN }).expect("it is open"), "user/ann");
+    assert_eq!(fixture.redeem_as(Joiner { is_agent: a_person, ..UNKNOWN }).expect("it is open"), "user/ann");
 
-    let mut alone = Alone::with_token_for(TokenIdentity::AnyAgent);
+    let mut fixture = Fixture::with_token_for(TokenIdentity::AnyAgent);
     let refused =
-        alone.redeem_as(Joiner { is_agent: a_person, name: Some("n1"), machine: None }).expect_err("for agents");
+        fixture.redeem_as(Joiner { is_agent: a_person, name: Some("n1"), machine: None }).expect_err("for agents");
     assert!(refused.to_string().contains("'node-agent join'"), "{refused}");
     assert_eq!(
-        alone.redeem_as(Joiner { is_agent: an_agent, ..UNKNOWN }).expect_err("no name").to_string(),
+        fixture.redeem_as(Joiner { is_agent: an_agent, ..UNKNOWN }).expect_err("no name").to_string(),
         "an agent's name is needed (--name)"
     );
     let machine = Some("h1");
-    assert_eq!(alone.redeem_as(Joiner { is_agent: an_agent, name: None, machine }).expect("open"), "agent/h1");
+    assert_eq!(fixture.redeem_as(Joiner { is_agent: an_agent, name: None, machine }).expect("open"), "agent/h1");
 }
 
 #[test]
 fn an_agent_has_the_name_that_its_token_or_else_its_admin_or_else_its_machine_says() {
     let machine = Some("vm");
     let named = Identity::new(Role::Agent, "h1").expect("a plain name");
-    let mut alone = Alone::with_token_for(TokenIdentity::Named(named));
-    assert!(alone.redeem_as(Joiner { is_agent: None, name: Some("h2"), machine }).is_err());
-    assert_eq!(alone.redeem_as(Joiner { is_agent: None, name: None, machine }).expect("open"), "agent/h1");
-    let mut alone = Alone::with_token_for(TokenIdentity::AnyAgent);
-    assert_eq!(alone.redeem_as(Joiner { is_agent: None, name: Some("h2"), machine }).expect("open"), "agent/h2");
+    let mut fixture = Fixture::with_token_for(TokenIdentity::Named(named));
+    assert!(fixture.redeem_as(Joiner { is_agent: None, name: Some("h2"), machine }).is_err());
+    assert_eq!(fixture.redeem_as(Joiner { is_agent: None, name: None, machine }).expect("open"), "agent/h1");
+    let mut fixture = Fixture::with_token_for(TokenIdentity::AnyAgent);
+    assert_eq!(fixture.redeem_as(Joiner { is_agent: None, name: Some("h2"), machine }).expect("open"), "agent/h2");
 }
 
 #[test]
 fn a_token_that_is_over_or_revoked_is_good_for_nothing() {
-    let mut alone = Alone::with_token();
-    assert!(alone.redeem(NOW + Span::from_hours(1), 1, "a1", &DIGEST).is_err());
+    let mut fixture = Fixture::with_token();
+    assert!(fixture.redeem(NOW + Span::from_hours(1), 1, "a1", &DIGEST).is_err());
     let mut step = Step::default();
-    alone.access().revoke_token(NOW, &mut step, &user("ann"), "t1").expect_err("she is no admin");
-    alone.access().revoke_token(NOW, &mut step, &admin(), "t1").expect("an admin may");
+    fixture.access().revoke_token(NOW, &mut step, &user("ann"), "t1").expect_err("she is no admin");
+    fixture.access().revoke_token(NOW, &mut step, &admin(), "t1").expect("an admin may");
     drop(outcome(step));
-    assert!(alone.redeem(NOW, 1, "a1", &DIGEST).is_err());
+    assert!(fixture.redeem(NOW, 1, "a1", &DIGEST).is_err());
 }
 
 #[test]
 fn who_is_shut_out_loses_the_links_and_an_admin_says_what_becomes_of_the_jobs() {
-    let mut alone = Alone::with_token();
-    alone.redeem(NOW, 1, "a1", &DIGEST).expect("it is open");
-    let job = alone.waiting("ann", 1, |_| {});
+    let mut fixture = Fixture::with_token();
+    fixture.redeem(NOW, 1, "a1", &DIGEST).expect("it is open");
+    let job = fixture.waiting("ann", 1, |_| {});
     let (mut step, which) = (Step::default(), CertificateSelect::Identity(user("ann")));
-    let refused = alone.access().revoke_certificate(NOW, &mut step, &admin(), &which, None);
+    let refused = fixture.access().revoke_certificate(NOW, &mut step, &admin(), &which, None);
     assert!(matches!(refused, Err(Refusal::JobsOfRevoked { n_jobs: 1, .. })), "{refused:?}");
     assert!(step.is_empty());
     let cancel = Some(JobsOfRevoked::Cancel);
-    alone.access().revoke_certificate(NOW, &mut step, &admin(), &which, cancel).expect("it is said");
+    fixture.access().revoke_certificate(NOW, &mut step, &admin(), &which, cancel).expect("it is said");
     let (_, effects) = outcome(step);
     assert!(effects.contains(&Effect::CloseLinks { serials: vec!["a1".to_owned()] }), "{effects:?}");
-    assert!(!alone.state().jobs().get(&job).is_some_and(Job::is_queued));
+    assert!(!fixture.state().jobs().get(&job).is_some_and(Job::is_queued));
 }
 
 #[test]
 fn a_node_certifies_the_jobs_that_it_has_and_no_others() {
-    let mut alone = Alone::with_nodes(2);
-    let job = alone.waiting("ann", 1, |_| {});
-    let run = alone.start(job, &[NodeId(1)]);
+    let mut fixture = Fixture::with_nodes(2);
+    let job = fixture.waiting("ann", 1, |_| {});
+    let run = fixture.start(job, &[NodeId(1)]);
     let mut ask = |node: &str, run| {
         let mut step = Step::default();
         let request = (vec![1], "j1".to_owned());
-        alone.access().certify_job(NOW, &mut step, Ticket(1), node, (job, run), request);
+        fixture.access().certify_job(NOW, &mut step, Ticket(1), node, (job, run), request);
         let (facts, effects) = outcome(step);
         assert!(facts.is_empty(), "it need not be remembered");
         matches!(effects[..], [Effect::Sign { .. }])

@@ -4,9 +4,9 @@
 use rms_model::{Inventory, Span, Usage};
 
 use super::*;
-use crate::tests::alone::{Alone, NOW, outcome};
+use crate::tests::fixture::{Fixture, NOW, outcome};
 
-impl Alone {
+impl Fixture {
     fn agents(&mut self) -> Agents<'_> {
         Agents { jobs: self.jobs() }
     }
@@ -27,25 +27,25 @@ fn ran(job: JobId, run: Run) -> JobReport {
 
 #[test]
 fn a_new_node_joins_with_its_cluster_and_is_to_be_told() {
-    let (mut alone, mut step) = (Alone::with_nodes(0), Step::default());
-    alone.agents().agent_connected(NOW, &mut step, "x1", hello("x"), NodeReport::default());
-    let node = alone.state().node_named("x1").expect("it has joined");
-    assert!(alone.state().cluster_named("x").is_some() && alone.state().nodes()[&node].is_connected());
-    assert!(alone.context.passes.wanted && outcome(step).1.is_empty());
+    let (mut fixture, mut step) = (Fixture::with_nodes(0), Step::default());
+    fixture.agents().agent_connected(NOW, &mut step, "x1", hello("x"), NodeReport::default());
+    let node = fixture.state().node_named("x1").expect("it has joined");
+    assert!(fixture.state().cluster_named("x").is_some() && fixture.state().nodes()[&node].is_connected());
+    assert!(fixture.context.passes.wanted && outcome(step).1.is_empty());
     let mut step = Step::default();
-    alone.agents().agent_connected(NOW, &mut step, "x1", hello("x"), NodeReport::default());
+    fixture.agents().agent_connected(NOW, &mut step, "x1", hello("x"), NodeReport::default());
     let (facts, _) = outcome(step);
     assert!(!facts.iter().any(|fact| matches!(fact, Fact::NodeJoined { .. })), "it is known: {facts:?}");
 }
 
 #[test]
 fn an_agent_that_cannot_be_let_in_is_refused_and_changes_nothing() {
-    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    let (mut fixture, mut step) = (Fixture::with_nodes(1), Step::default());
     let no_cpus = AgentHello { inventory: Inventory { cpus: 0, ..Inventory::default() }, ..hello("c") };
     let seen_all = NodeReport { seen: Generation(u64::MAX), ..NodeReport::default() };
-    alone.agents().agent_connected(NOW, &mut step, "n1", hello("elsewhere"), NodeReport::default());
-    alone.agents().agent_connected(NOW, &mut step, "n2", no_cpus, NodeReport::default());
-    alone.agents().agent_connected(NOW, &mut step, "n2", hello("c"), seen_all);
+    fixture.agents().agent_connected(NOW, &mut step, "n1", hello("elsewhere"), NodeReport::default());
+    fixture.agents().agent_connected(NOW, &mut step, "n2", no_cpus, NodeReport::default());
+    fixture.agents().agent_connected(NOW, &mut step, "n2", hello("c"), seen_all);
     let (facts, effects) = outcome(step);
     assert!(facts.is_empty(), "{facts:?}");
     assert!(effects.iter().all(|effect| matches!(effect, Effect::RefuseAgent { .. })) && effects.len() == 3);
@@ -53,52 +53,52 @@ fn an_agent_that_cannot_be_let_in_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_node_that_drains_itself_resumes_itself_and_leaves_an_admins_word_alone() {
-    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    let (mut fixture, mut step) = (Fixture::with_nodes(1), Step::default());
     let trouble = || Some("its spool is full".to_owned());
-    alone.agents().agent_troubled(NOW, &mut step, "n1", trouble());
-    assert!(matches!(alone.state().nodes()[&NodeId(1)].admin, NodeAdmin::Drain { .. }));
-    alone.agents().agent_troubled(NOW, &mut step, "n1", None);
-    assert_eq!(alone.state().nodes()[&NodeId(1)].admin, NodeAdmin::Enabled);
+    fixture.agents().agent_troubled(NOW, &mut step, "n1", trouble());
+    assert!(matches!(fixture.state().nodes()[&NodeId(1)].admin, NodeAdmin::Drain { .. }));
+    fixture.agents().agent_troubled(NOW, &mut step, "n1", None);
+    assert_eq!(fixture.state().nodes()[&NodeId(1)].admin, NodeAdmin::Enabled);
     let by_admin = NodeAdmin::Drain { reason: "fan".to_owned(), by: "root".to_owned(), since: NOW };
-    alone.record(Fact::NodeAdminChanged { node: NodeId(1), admin: by_admin.clone() });
-    alone.agents().agent_troubled(NOW, &mut step, "n1", trouble());
-    alone.agents().agent_troubled(NOW, &mut step, "n1", None);
-    assert_eq!(alone.state().nodes()[&NodeId(1)].admin, by_admin);
+    fixture.record(Fact::NodeAdminChanged { node: NodeId(1), admin: by_admin.clone() });
+    fixture.agents().agent_troubled(NOW, &mut step, "n1", trouble());
+    fixture.agents().agent_troubled(NOW, &mut step, "n1", None);
+    assert_eq!(fixture.state().nodes()[&NodeId(1)].admin, by_admin);
     drop(outcome(step));
 }
 
 #[test]
 fn a_job_that_nobody_wants_there_fences_the_node_until_it_has_ended() {
-    let (mut alone, mut step) = (Alone::with_nodes(1), Step::default());
+    let (mut fixture, mut step) = (Fixture::with_nodes(1), Step::default());
     let stranger = (JobId(9), Run(1));
     let report = |jobs| NodeReport { jobs, ..NodeReport::default() };
-    alone.agents().agent_reported(NOW, &mut step, "n1", report(vec![ran(stranger.0, stranger.1)]));
-    assert_eq!(alone.state().nodes()[&NodeId(1)].stale, [stranger]);
-    alone.agents().agent_reported(NOW, &mut step, "n1", report(Vec::new()));
-    assert_eq!(alone.state().nodes()[&NodeId(1)].stale, [stranger], "a report of changes says nothing of others");
+    fixture.agents().agent_reported(NOW, &mut step, "n1", report(vec![ran(stranger.0, stranger.1)]));
+    assert_eq!(fixture.state().nodes()[&NodeId(1)].stale, [stranger]);
+    fixture.agents().agent_reported(NOW, &mut step, "n1", report(Vec::new()));
+    assert_eq!(fixture.state().nodes()[&NodeId(1)].stale, [stranger], "a report of changes says nothing of others");
     let ended = JobStatus::Ended { at: NOW, exit: NodeExit::Ordered, usage: Usage::default() };
     let ended = JobReport { job: stranger.0, run: stranger.1, status: ended };
-    alone.agents().agent_reported(NOW, &mut step, "n1", report(vec![ended]));
-    assert!(alone.state().nodes()[&NodeId(1)].stale.is_empty());
+    fixture.agents().agent_reported(NOW, &mut step, "n1", report(vec![ended]));
+    assert!(fixture.state().nodes()[&NodeId(1)].stale.is_empty());
     drop(outcome(step));
 }
 
 #[test]
 fn a_job_is_lost_with_a_whole_report_that_lacks_it_and_not_with_the_link() {
-    let mut alone = Alone::with_nodes(1);
-    let job = alone.waiting("ann", 1, |spec| spec.requeue = Some(false));
-    let run = alone.start(job, &[NodeId(1)]);
+    let mut fixture = Fixture::with_nodes(1);
+    let job = fixture.waiting("ann", 1, |spec| spec.requeue = Some(false));
+    let run = fixture.start(job, &[NodeId(1)]);
     let mut step = Step::default();
-    alone.agents().agent_gone(NOW, &mut step, "n1");
-    alone.agents().agent_gone(NOW, &mut step, "n1");
+    fixture.agents().agent_gone(NOW, &mut step, "n1");
+    fixture.agents().agent_gone(NOW, &mut step, "n1");
     let (facts, _) = outcome(step);
     assert!(matches!(facts[..], [Fact::NodeLinkChanged { link: NodeLink::Away { .. }, .. }]), "once: {facts:?}");
     let (mut step, later) = (Step::default(), NOW + Span::from_secs(1));
     let with_it = NodeReport { jobs: vec![ran(job, run)], ..NodeReport::default() };
-    alone.agents().agent_connected(later, &mut step, "n1", hello("c"), with_it);
-    assert!(alone.state().jobs()[&job].started().is_some(), "it runs on");
-    alone.agents().agent_connected(later, &mut step, "n1", hello("c"), NodeReport::default());
-    assert!(alone.state().jobs().get(&job).is_none_or(|entry| entry.started().is_none()), "it has vanished");
+    fixture.agents().agent_connected(later, &mut step, "n1", hello("c"), with_it);
+    assert!(fixture.state().jobs()[&job].started().is_some(), "it runs on");
+    fixture.agents().agent_connected(later, &mut step, "n1", hello("c"), NodeReport::default());
+    assert!(fixture.state().jobs().get(&job).is_none_or(|entry| entry.started().is_none()), "it has vanished");
     drop(outcome(step));
 }
 
@@ -111,16 +111,16 @@ fn a_job_that_ended_while_nobody_could_be_told_ended_then() {
         let exit = NodeExit::Exited { code: 0 };
         JobReport { job, run, status: JobStatus::Ended { at, exit, usage: Usage::default() } }
     };
-    let end = |nodes: &[u32], reports: &dyn Fn(&mut Alone, &mut Step, JobId, Run)| {
-        let mut alone = Alone::with_nodes(2);
-        let job = alone.waiting("ann", nodes.len() as u32, |_| {});
+    let end = |nodes: &[u32], reports: &dyn Fn(&mut Fixture, &mut Step, JobId, Run)| {
+        let mut fixture = Fixture::with_nodes(2);
+        let job = fixture.waiting("ann", nodes.len() as u32, |_| {});
         let nodes: Vec<NodeId> = nodes.iter().copied().map(NodeId).collect();
-        let run = alone.start(job, &nodes);
+        let run = fixture.start(job, &nodes);
         for node in nodes {
-            alone.record(Fact::ShareRunning { job, node, since: began });
+            fixture.record(Fact::ShareRunning { job, node, since: began });
         }
         let mut step = Step::default();
-        reports(&mut alone, &mut step, job, run);
+        reports(&mut fixture, &mut step, job, run);
         let (facts, _) = outcome(step);
         let record = facts
             .into_iter()
@@ -129,22 +129,22 @@ fn a_job_that_ended_while_nobody_could_be_told_ended_then() {
     };
     let secs = Span::from_secs;
     let whole = |jobs| NodeReport { jobs, ..NodeReport::default() };
-    let alone_there = end(&[1], &|alone, step, job, run| {
-        alone.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 20)]));
+    let alone_there = end(&[1], &|fixture, step, job, run| {
+        fixture.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 20)]));
     });
     assert_eq!(alone_there, secs(20));
-    let longer_than_away = end(&[1], &|alone, step, job, run| {
-        alone.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 95)]));
+    let longer_than_away = end(&[1], &|fixture, step, job, run| {
+        fixture.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 95)]));
     });
     assert_eq!(longer_than_away, secs(90), "nothing ends later than it is told of");
-    let last_of_two = end(&[1, 2], &|alone, step, job, run| {
-        alone.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 40)]));
-        alone.agents().agent_connected(NOW + secs(91), step, "n2", hello("c"), whole(vec![ended(job, run, 30)]));
+    let last_of_two = end(&[1, 2], &|fixture, step, job, run| {
+        fixture.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 40)]));
+        fixture.agents().agent_connected(NOW + secs(91), step, "n2", hello("c"), whole(vec![ended(job, run, 30)]));
     });
     assert_eq!(last_of_two, secs(40));
-    let one_at_once = end(&[1, 2], &|alone, step, job, run| {
-        alone.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 40)]));
-        alone.agents().agent_reported(NOW + secs(95), step, "n2", whole(vec![ended(job, run, 94)]));
+    let one_at_once = end(&[1, 2], &|fixture, step, job, run| {
+        fixture.agents().agent_connected(NOW + secs(90), step, "n1", hello("c"), whole(vec![ended(job, run, 40)]));
+        fixture.agents().agent_reported(NOW + secs(95), step, "n2", whole(vec![ended(job, run, 94)]));
     });
     assert_eq!(one_at_once, secs(95));
 }

@@ -28,8 +28,8 @@ impl Answers<'_> {
         filter: &JobFilter,
     ) -> Result<Vec<(JobId, Option<usize>)>, Refusal> {
         let state = self.state();
-        let wanted = Wanted::of(state, filter)?;
-        let found = self.candidates(filter).filter(|(job, entry, _)| wanted.has(*job, entry));
+        let matcher = JobMatcher::of(state, filter)?;
+        let found = self.candidates(filter).filter(|(job, entry, _)| matcher.matches(*job, entry));
         let (n_skipped, n_wanted) = page(filter.offset, filter.limit);
         let place = |(job, _, queue_idx): (JobId, &Job, Option<usize>)| (job, queue_idx);
         if filter.sort.is_empty() {
@@ -55,7 +55,8 @@ impl Answers<'_> {
         };
         if let Some(named) = named {
             let mut named: Vec<JobId> = named.into_iter().collect();
-            named.sort_by_cached_key(|job| (stand(&state.jobs()[job]), state.demand(*job).map(|(key, _)| key), *job));
+            named
+                .sort_by_cached_key(|job| (group_of(&state.jobs()[job]), state.demand(*job).map(|(key, _)| key), *job));
             return Box::new(named.into_iter().map(|job| (job, &state.jobs()[&job], None)));
         }
         let is_wanted =
@@ -65,7 +66,7 @@ impl Answers<'_> {
         let rest = is_wanted(&[JobState::Submitted, JobState::Held]).then(|| state.jobs().iter());
         let holding = holding.into_iter().flatten().map(|(job, entry)| (job, entry, None));
         let queued = queued.into_iter().flatten().map(|(idx, job)| (job, &state.jobs()[&job], Some(idx)));
-        let rest = rest.into_iter().flatten().filter(|(_, entry)| stand(entry) == Stand::NotEligible);
+        let rest = rest.into_iter().flatten().filter(|(_, entry)| group_of(entry) == ListGroup::NotEligible);
         Box::new(holding.chain(queued).chain(rest.map(|(job, entry)| (*job, entry, None))))
     }
 
@@ -106,22 +107,22 @@ impl Answers<'_> {
 
 /// Started jobs and ghosts come first, then the queue, then those that are not eligible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stand {
+enum ListGroup {
     Holds,
     Queued,
     NotEligible,
 }
 
-fn stand(entry: &Job) -> Stand {
+fn group_of(entry: &Job) -> ListGroup {
     match entry.phase {
-        Phase::Started(_) | Phase::Ghost(_) => Stand::Holds,
-        Phase::RequestSent | Phase::Waiting => Stand::Queued,
-        Phase::Submitted { .. } => Stand::NotEligible,
+        Phase::Started(_) | Phase::Ghost(_) => ListGroup::Holds,
+        Phase::RequestSent | Phase::Waiting => ListGroup::Queued,
+        Phase::Submitted { .. } => ListGroup::NotEligible,
     }
 }
 
 /// A filter, looked up once: however long its lists are, a job is compared with few of them.
-struct Wanted<'a> {
+struct JobMatcher<'a> {
     jobs: BTreeSet<JobId>,
     users: BTreeSet<&'a str>,
     states: BTreeSet<JobState>,
@@ -130,9 +131,9 @@ struct Wanted<'a> {
     since: Option<Time>,
 }
 
-impl<'a> Wanted<'a> {
-    fn of(state: &State, filter: &'a JobFilter) -> Result<Wanted<'a>, Refusal> {
-        Ok(Wanted {
+impl<'a> JobMatcher<'a> {
+    fn of(state: &State, filter: &'a JobFilter) -> Result<JobMatcher<'a>, Refusal> {
+        Ok(JobMatcher {
             jobs: filter.jobs.iter().copied().collect(),
             users: filter.users.iter().map(String::as_str).collect(),
             states: filter.states.iter().copied().collect(),
@@ -142,16 +143,16 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    fn has(&self, job: JobId, entry: &Job) -> bool {
+    fn matches(&self, job: JobId, entry: &Job) -> bool {
         (self.jobs.is_empty() || self.jobs.contains(&job))
             && (self.users.is_empty() || self.users.contains(entry.spec.owner.0.as_str()))
             && (self.states.is_empty() || self.states.contains(&entry.state()))
             && (self.names.is_empty() || self.names.contains(entry.spec.labels.name.as_str()))
             && self.since.is_none_or(|since| entry.submitted >= since)
-            && (self.clusters.is_empty() || self.is_there(entry))
+            && (self.clusters.is_empty() || self.is_on_cluster(entry))
     }
 
-    fn is_there(&self, entry: &Job) -> bool {
+    fn is_on_cluster(&self, entry: &Job) -> bool {
         let is_on = |request: &Request| request.nodes.keys().any(|cluster| self.clusters.contains(cluster));
         match &entry.phase {
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => entry.spec.options.iter().any(is_on),

@@ -4,7 +4,7 @@ use rms_api::refusal::Refusal;
 use rms_model::{JobId, Time};
 
 use super::Launchers;
-use crate::rate::{MOST_CALLS, MOST_EXCEEDED, Rate};
+use crate::rate::{MAX_CALLS, MAX_SECONDS_EXCEEDED, RateDecision};
 use crate::step::Step;
 
 impl Launchers<'_> {
@@ -13,14 +13,15 @@ impl Launchers<'_> {
     /// # Errors
     /// There are too many; if it goes on so, its application is ended.
     pub(crate) fn count_call(&mut self, now: Time, step: &mut Step, job: JobId) -> Result<(), Refusal> {
-        match self.jobs.context.call_rates.entry(job).or_default().call(now, MOST_CALLS) {
-            Rate::Allowed => Ok(()),
-            Rate::Refused => Err(Refusal::RateLimit { job, most: MOST_CALLS }),
-            Rate::Ended => {
-                let reason =
-                    format!("its launcher called more than {MOST_CALLS} times in each of {MOST_EXCEEDED} seconds");
+        match self.jobs.context.call_rates.entry(job).or_default().call(now, MAX_CALLS) {
+            RateDecision::Allowed => Ok(()),
+            RateDecision::Refused => Err(Refusal::RateLimit { job, most: MAX_CALLS }),
+            RateDecision::Ended => {
+                let reason = format!(
+                    "its launcher called more than {MAX_CALLS} times in each of {MAX_SECONDS_EXCEEDED} seconds"
+                );
                 self.jobs.end_for_violation(now, step, job, reason);
-                Err(Refusal::RateLimit { job, most: MOST_CALLS })
+                Err(Refusal::RateLimit { job, most: MAX_CALLS })
             }
         }
     }

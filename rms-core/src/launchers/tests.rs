@@ -1,4 +1,4 @@
-//! What the launchers' handler promises: an application is its owner's launcher's alone, and its requests count in the order
+//! What the launchers' handler promises: an application is its owner's launcher's fixture, and its requests count in the order
 //! of their tags (001, §4.2).
 
 use rms_model::{ClusterId, Labels, NodeId, Request, Span};
@@ -6,22 +6,22 @@ use rms_model::{ClusterId, Labels, NodeId, Request, Span};
 use rms_api::subscription::LauncherRequest;
 
 use super::*;
-use crate::tests::alone::{Alone, NOW, outcome, user};
+use crate::tests::fixture::{Fixture, NOW, outcome, user};
 
 /// The launchers of a cluster of two nodes.
 struct Scene {
-    alone: Alone,
+    fixture: Fixture,
     counts: LauncherCounts,
 }
 
 impl Scene {
     fn new() -> Scene {
-        Scene { alone: Alone::with_nodes(2), counts: LauncherCounts::default() }
+        Scene { fixture: Fixture::with_nodes(2), counts: LauncherCounts::default() }
     }
 
     fn launchers(&mut self) -> Launchers<'_> {
-        let Alone { context, negotiators, paces } = &mut self.alone;
-        Launchers { jobs: Jobs { context, negotiators }, counts: &mut self.counts, paces }
+        let Fixture { context, negotiators, submit_rates } = &mut self.fixture;
+        Launchers { jobs: Jobs { context, negotiators }, counts: &mut self.counts, submit_rates }
     }
 
     /// What a call makes true, and how it is answered.
@@ -61,7 +61,7 @@ fn a_launcher_subscribes_and_asks_and_the_same_request_again_is_no_other() {
     let job = scene.subscribed();
     let (facts, answer) = scene.call("ann", request(job, 1, 2));
     assert!(matches!((&facts[..], answer), ([Fact::LauncherRequested { .. }], Ok(LauncherAnswer::Done))));
-    assert!(scene.alone.context.passes.wanted);
+    assert!(scene.fixture.context.passes.wanted);
     let (facts, answer) = scene.call("ann", request(job, 1, 2));
     assert!(facts.is_empty() && answer.is_ok(), "its answer may have been lost: {answer:?}");
     let (facts, answer) = scene.call("ann", request(job, 1, 1));
@@ -76,7 +76,7 @@ fn nobody_else_speaks_for_an_application_nor_for_one_without_a_launcher() {
     let job = scene.subscribed();
     let (facts, answer) = scene.call("bob", request(job, 1, 1));
     assert!(facts.is_empty() && matches!(answer, Err(Refusal::NotYourJob { .. })), "{answer:?}");
-    let plain = scene.alone.waiting("ann", 1, |_| {});
+    let plain = scene.fixture.waiting("ann", 1, |_| {});
     let (facts, answer) = scene.call("ann", request(plain, 1, 1));
     assert!(facts.is_empty() && matches!(answer, Err(Refusal::NoLauncher(_))), "{answer:?}");
 }
@@ -90,8 +90,8 @@ fn a_start_is_answered_under_the_tag_that_was_granted() {
     let (_, early) = scene.call("ann", LauncherCall::Accept { job, tag: Tag(4) });
     assert!(matches!(early, Err(Refusal::WrongState { .. })), "it has not started: {early:?}");
     let granted = Request::on_one(ClusterId(1), 1, Span::from_hours(1));
-    let run = scene.alone.state().jobs()[&job].run.next();
-    scene.alone.record(Fact::JobStarted {
+    let run = scene.fixture.state().jobs()[&job].run.next();
+    scene.fixture.record(Fact::JobStarted {
         job,
         run,
         at: NOW,

@@ -21,49 +21,49 @@ struct Offer {
     nodes: Vec<NodeId>,
 }
 
-/// What of a proposal is given already while the rest of it is looked at.
+/// What is granted of a proposal already, while the rest of it is examined.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct Granted {
     pub(super) nodes: Vec<NodeId>,
     /// These nodes cluster by cluster, at the price that is asked for them.
     items: Vec<Item>,
-    /// For so much longer it will have what it has, and all that is given.
+    /// How much longer the application will have its nodes, and all that is granted.
     pub(super) longer: Span,
 }
 
 /// What can be given of one item.
-pub(super) enum Grant {
-    /// So much, perhaps less than was asked for.
-    Of(Quantity),
-    /// Nothing now, though it may be possible later.
-    NotNow,
+pub(super) enum Availability {
+    /// Available now, perhaps less than was asked for.
+    Now(Quantity),
+    /// Nothing now, but perhaps later.
+    Later,
     Never(Reason),
 }
 
 impl Negotiations<'_> {
-    /// The application's proposal to grow stands: it is accepted, countered or refused, or waits for nodes.
+    /// Answers the application's proposal to grow: accepts, counters or rejects it, or lets it wait for nodes.
     pub(super) fn answer_growth(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(proposal) = negotiation.dialogue.proposal().cloned() else { return };
         let place = (negotiation.opened, job, id);
         let negotiation_lapses = negotiation.dialogue.lapses();
-        let is_patient = Negotiations::last_moment(negotiation).is_some_and(|at| at > now);
+        let is_patient = Negotiations::decision_deadline(negotiation).is_some_and(|at| at > now);
         let action = match self.offer(now, job, id, &proposal) {
             // After a restart less may be there than in a moment.
-            Ok(Offer { items, .. }) if self.may_become_more(&proposal, &items, negotiation_lapses) => {
+            Ok(Offer { items, .. }) if self.more_may_connect(&proposal, &items, negotiation_lapses) => {
                 self.negotiators.waiting.insert(place);
                 return;
             }
-            Ok(Offer { items, .. }) if is_patient && self.is_being_left(&proposal, &items) => {
+            Ok(Offer { items, .. }) if is_patient && self.more_is_coming(&proposal, &items) => {
                 self.negotiators.waiting.insert(place);
                 return;
             }
             Ok(Offer { items, nodes }) => {
-                self.keep(step, job, id, nodes);
-                self.say_offer(now, job, &proposal, items)
+                self.set_held(step, job, id, nodes);
+                self.offer_action(now, job, &proposal, items)
             }
             // Nodes may become free before its time is over.
-            Err(Reason::NoResources) if is_patient && !self.is_beyond_all(&proposal) => {
+            Err(Reason::NoResources) if is_patient && !self.exceeds_cluster(&proposal) => {
                 // Others may have some to give.
                 self.context.passes.wanted |= self.negotiators.waiting.insert(place);
                 return;
@@ -77,8 +77,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Are fewer nodes given than were asked for, of a cluster where applications are leaving some?
-    fn is_being_left(&self, proposal: &Template, items: &[Item]) -> bool {
+    /// Returns whether fewer nodes are granted than asked for on a cluster where applications are leaving some.
+    fn more_is_coming(&self, proposal: &Template, items: &[Item]) -> bool {
         items.iter().zip(proposal.items()).any(|(given, asked)| match asked.resource {
             Resource::Nodes(cluster) => {
                 let is_less = !given.is_live() || given.quantity < asked.quantity;
@@ -89,8 +89,9 @@ impl Negotiations<'_> {
         })
     }
 
-    /// Are fewer nodes given than were asked for, of a cluster where agents are expected back before the proposal lapses?
-    fn may_become_more(&self, proposal: &Template, items: &[Item], lapses: Option<Time>) -> bool {
+    /// Returns whether fewer nodes are granted than asked for on a cluster where agents are expected back before the
+    /// proposal lapses.
+    fn more_may_connect(&self, proposal: &Template, items: &[Item], lapses: Option<Time>) -> bool {
         let Some((since, _)) = self.context.state().longest_expected() else { return false };
         let until = since + self.context.state().settings().restart_grace;
         let is_less = |(given, asked): (&Item, &Item)| match asked.resource {
@@ -101,12 +102,12 @@ impl Negotiations<'_> {
             Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => false,
             Resource::Licences(..) | Resource::Time => false,
         };
-        let is_patient = lapses.is_some_and(|lapses| lapses > until + LAST_MOMENT);
+        let is_patient = lapses.is_some_and(|lapses| lapses > until + DECISION_MARGIN);
         is_patient && items.iter().zip(proposal.items()).any(is_less)
     }
 
-    /// Is more needed of a cluster than there are nodes of it, in whatever state they are? Waiting helps nobody then.
-    fn is_beyond_all(&self, proposal: &Template) -> bool {
+    /// Returns whether a cluster has too few nodes for the proposal, whatever their state: waiting is useless then.
+    fn exceeds_cluster(&self, proposal: &Template) -> bool {
         let is_needed = |item: &&Item| proposal.rules().get(usize::from(item.set)) == Some(&SetRule::All);
         proposal.items().iter().filter(is_needed).any(|item| match item.resource {
             Resource::Nodes(cluster) => {
@@ -114,14 +115,14 @@ impl Negotiations<'_> {
                 item.held.0.saturating_add(item.terms.least.0) > n_nodes
             }
             Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) | Resource::Licences(..) => {
-                self.is_beyond_nodes(proposal.parties().job, item)
+                self.exceeds_nodes(proposal.parties().job, item)
             }
             Resource::Time => false,
         })
     }
 
-    /// An acceptance if it is all that was wanted, a counter otherwise.
-    fn say_offer(&self, _now: Time, _job: JobId, proposal: &Template, items: Vec<Item>) -> Action {
+    /// Returns an acceptance if all that was asked for is granted, else a counter.
+    fn offer_action(&self, _now: Time, _job: JobId, proposal: &Template, items: Vec<Item>) -> Action {
         let is_all = proposal.is_definite()
             && items.iter().zip(proposal.items()).all(|(offered, asked)| {
                 let price_is_right = offered.terms.price <= asked.terms.price;
@@ -146,7 +147,7 @@ impl Negotiations<'_> {
             return Err(Reason::NoResources);
         }
         let mut items = proposal.items().to_vec();
-        let mut given = Given::default();
+        let mut given = Granted::default();
         // How long it runs says whether it can have the rest for so long.
         let is_time = |idx: &usize| proposal.items()[*idx].resource == Resource::Time;
         let members_of =
@@ -168,10 +169,10 @@ impl Negotiations<'_> {
                 let is_chosen = n_given > 0 && *rule == SetRule::OneOf;
                 let grant = match is_live && !is_chosen {
                     true => self.grant_item(now, job, id, &items[idx], &mut given),
-                    false => Grant::NotNow,
+                    false => Availability::Later,
                 };
                 match grant {
-                    Grant::Of(quantity) => {
+                    Availability::Now(quantity) => {
                         items[idx] = offered(&items[idx], quantity);
                         if let Resource::Nodes(cluster) = items[idx].resource {
                             let asked = self.asked_price(job, id, (cluster, items[idx].terms.price));
@@ -180,10 +181,10 @@ impl Negotiations<'_> {
                         }
                         n_given += 1;
                     }
-                    Grant::NotNow if *rule == SetRule::All => return Err(Reason::NoResources),
-                    Grant::Never(reason) if *rule == SetRule::All => return Err(reason),
-                    Grant::NotNow => items[idx].status = ItemStatus::Refused,
-                    Grant::Never(reason) => {
+                    Availability::Later if *rule == SetRule::All => return Err(Reason::NoResources),
+                    Availability::Never(reason) if *rule == SetRule::All => return Err(reason),
+                    Availability::Later => items[idx].status = ItemStatus::Refused,
+                    Availability::Never(reason) => {
                         items[idx].status = ItemStatus::Refused;
                         refusal = reason;
                     }
@@ -196,15 +197,22 @@ impl Negotiations<'_> {
         Ok(Offer { items, nodes: given.nodes })
     }
 
-    fn grant_item(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, given: &mut Given) -> Grant {
+    fn grant_item(
+        &mut self,
+        now: Time,
+        job: JobId,
+        id: NegotiationId,
+        item: &Item,
+        given: &mut Granted,
+    ) -> Availability {
         match &item.resource {
             Resource::Nodes(cluster) => {
                 let cluster = *cluster;
                 if !self.context.state().clusters().contains_key(&cluster) {
-                    return Grant::Never(Reason::Policy);
+                    return Availability::Never(Reason::Policy);
                 }
                 if item.held.0 != u64::from(self.n_nodes_on(job, cluster)) {
-                    return Grant::Never(Reason::Changed);
+                    return Availability::Never(Reason::Changed);
                 }
                 self.grant_nodes(now, job, id, (cluster, item), given)
             }
@@ -214,7 +222,7 @@ impl Negotiations<'_> {
             Resource::Licences(..) => self.grant_licences(now, job, item, given.longer),
             Resource::Time => {
                 let grant = self.grant_time(now, job, item);
-                if let Grant::Of(Quantity(millis)) = grant {
+                if let Availability::Now(Quantity(millis)) = grant {
                     given.longer = Span::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
                 }
                 grant
@@ -228,27 +236,27 @@ impl Negotiations<'_> {
         job: JobId,
         id: NegotiationId,
         (cluster, item): (ClusterId, &Item),
-        given: &mut Given,
-    ) -> Grant {
+        given: &mut Granted,
+    ) -> Availability {
         let (most, bound) = self.most_more_nodes(now, job, id, (cluster, item.terms.price), &given.items);
         let most = item.quantity.0.min(most);
         if item.greatest(negotiation::Direction::Grow, Quantity(most)).is_none() {
-            return Grant::Never(bound);
+            return Availability::Never(bound);
         }
         let candidates = match item.nodes.is_empty() {
-            true => self.givable(job, id, cluster, most as usize),
+            true => self.grantable(job, id, cluster, most as usize),
             false => match self.named(job, id, cluster, &item.nodes) {
                 Some(named) => named,
-                None => return Grant::NotNow,
+                None => return Availability::Later,
             },
         };
-        let n_undelaying = self.n_undelaying(now, (job, id), cluster, given, &candidates) as u64;
-        match item.greatest(negotiation::Direction::Grow, Quantity(n_undelaying.min(most))) {
+        let n_without_delay = self.n_without_delay(now, (job, id), cluster, given, &candidates) as u64;
+        match item.greatest(negotiation::Direction::Grow, Quantity(n_without_delay.min(most))) {
             Some(quantity) if item.nodes.is_empty() || quantity == item.quantity => {
                 given.nodes.extend(candidates.into_iter().take(quantity.0 as usize));
-                Grant::Of(quantity)
+                Availability::Now(quantity)
             }
-            Some(_) | None => Grant::NotNow,
+            Some(_) | None => Availability::Later,
         }
     }
 
@@ -268,43 +276,47 @@ impl Negotiations<'_> {
     }
 
     /// More wall time, as far as the longest allows and nobody who waits is delayed.
-    fn grant_time(&mut self, now: Time, job: JobId, item: &Item) -> Grant {
-        let Some(started) = self.context.state().jobs()[&job].started() else { return Grant::Never(Reason::Stopping) };
+    fn grant_time(&mut self, now: Time, job: JobId, item: &Item) -> Availability {
+        let Some(started) = self.context.state().jobs()[&job].started() else {
+            return Availability::Never(Reason::Stopping);
+        };
         let left =
             self.context.state().settings().max_wall.as_millis().saturating_sub(started.request.wall.as_millis());
         let most = item.quantity.0.min(u64::try_from(left).unwrap_or(0));
         let Some(most) = item.greatest(negotiation::Direction::Grow, Quantity(most)) else {
-            return Grant::Never(Reason::Policy);
+            return Availability::Never(Reason::Policy);
         };
-        let some = self.longest_stay(now, job, most.0);
-        let Some(quantity) = item.greatest(negotiation::Direction::Grow, Quantity(some)) else { return Grant::NotNow };
-        self.note_stay(now, job, Span::from_millis(quantity.0 as i64));
-        Grant::Of(quantity)
+        let some = self.longest_extension(now, job, most.0);
+        let Some(quantity) = item.greatest(negotiation::Direction::Grow, Quantity(some)) else {
+            return Availability::Later;
+        };
+        self.note_extension(now, job, Span::from_millis(quantity.0 as i64));
+        Availability::Now(quantity)
     }
 
-    /// When a growth that waits is told that nothing came.
-    pub(super) fn last_moment(negotiation: &Negotiation) -> Option<Time> {
+    /// Returns when waiting growth is told that no nodes came.
+    pub(super) fn decision_deadline(negotiation: &Negotiation) -> Option<Time> {
         let lapses = negotiation.dialogue.lapses()?;
-        let longest = lapses.since(negotiation.since()).as_millis() / LAST_PART;
-        Some(lapses - Span::from_millis(longest.clamp(1, LAST_MOMENT.as_millis())))
+        let longest = lapses.since(negotiation.since()).as_millis() / MARGIN_PART;
+        Some(lapses - Span::from_millis(longest.clamp(1, DECISION_MARGIN.as_millis())))
     }
 
-    /// The server's proposal stands, and the server answers it for the application.
-    pub(super) fn answer_in_house(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        if !self.is_in_house(job, id) {
+    /// Answers the server's own proposal as proxy for the application.
+    pub(super) fn answer_as_proxy(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        if !self.is_proxied(job, id) {
             return;
         }
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(proposal) = negotiation.dialogue.proposal() else { return };
         let round = negotiation.dialogue.round();
         let statement = match &negotiation.asking {
-            Some(asking) => answer_by(asking, proposal, round),
+            Some(asking) => answer_for_asker(asking, proposal, round),
             None => self.answer_by_limits(job, proposal, round),
         };
-        self.say_for(now, step, job, id, statement);
+        self.say_as_proxy(now, step, job, id, statement);
     }
 
-    /// What an application that only has limits says to an offer, or to the wish that it gives something back.
+    /// Answers, for an application that only has limits, an offer or a request to shrink.
     fn answer_by_limits(&self, job: JobId, proposal: &Template, round: u16) -> Statement {
         let declared = self.limits(job);
         let declined = Statement::End { ending: Ending::Rejected, reason: Reason::Declined };
@@ -340,13 +352,20 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The application says something through the server, as if a message of it had come.
-    pub(super) fn say_for(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, statement: Statement) {
-        self.say_first(now, step, job, id, statement, None);
+    /// Handles a statement that the server makes as proxy, as if the application had sent it.
+    pub(super) fn say_as_proxy(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        id: NegotiationId,
+        statement: Statement,
+    ) {
+        self.say_on_behalf(now, step, job, id, statement, None);
     }
 
-    /// The same, for the first word of it: `asking` says on whose behalf.
-    pub(super) fn say_first(
+    /// The same for the first statement: `asking` names the caller on whose behalf it is made.
+    pub(super) fn say_on_behalf(
         &mut self,
         now: Time,
         step: &mut Step,
@@ -360,8 +379,8 @@ impl Negotiations<'_> {
         let message = Message { id, seq: heard + 1, ack_seq: seen, statement: Some(statement) };
         let output = dialogues.receive(now, &message);
         self.record_dialogue(now, step, job, id, asking);
-        self.say(step, job, output);
-        // What is against the rules of a dialogue cannot be said again otherwise: it is given up.
+        self.send(step, job, output);
+        // A statement that breaks the rules of the dialogue cannot be corrected: the negotiation is withdrawn.
         if self
             .negotiation(job, id)
             .is_some_and(|negotiation| !negotiation.phase().is_over() && negotiation.dialogue.heard() == heard)
@@ -382,8 +401,8 @@ fn offered(asked: &Item, quantity: Quantity) -> Item {
     item
 }
 
-/// What who asked says to a counter of the server.
-fn answer_by(Asking { ask, .. }: &Asking, proposal: &Template, round: u16) -> Statement {
+/// Answers a counter of the server for the caller that asked.
+fn answer_for_asker(Asking { ask, .. }: &Asking, proposal: &Template, round: u16) -> Statement {
     let withdrawn = |reason| Statement::End { ending: Ending::Withdrawn, reason };
     let [item] = proposal.items() else { return withdrawn(Reason::Declined) };
     let is_enough = item.is_live() && item.quantity.0 >= ask.least && is_of_use(item, proposal.direction(), &ask.sizes);
@@ -406,8 +425,9 @@ fn is_of_use(item: &Item, direction: Direction, sizes: &Sizes) -> bool {
     total.is_some_and(|total| sizes.fits(total))
 }
 
-/// Who waits is told so much before its offer lapses that there was nothing: an answer, instead of none. Its end of the
-/// dialogue has begun to count before the server's, by the time that a message takes, and both look late at their clocks.
-const LAST_MOMENT: Span = Span::from_secs(1);
-/// And of a short wait this part.
-const LAST_PART: i64 = 4;
+/// How long before its proposal lapses a waiting caller is told that nothing came: a late answer is better than none.
+/// The caller's end of the dialogue has begun to count before the server's, by the time that a message takes, and both
+/// notice their timers late.
+const DECISION_MARGIN: Span = Span::from_secs(1);
+/// Of a short wait, this part.
+const MARGIN_PART: i64 = 4;

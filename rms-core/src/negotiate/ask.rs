@@ -59,13 +59,13 @@ impl Negotiations<'_> {
         by: String,
         ask: &Ask,
     ) -> bool {
-        match self.opening(job, ask) {
+        match self.first_proposal(job, ask) {
             Ok((id, template)) => {
                 self.negotiators.tickets.insert((job, id), ticket);
-                let valid_for = ask.wait.max(LEAST_WAIT).min(Span::MAX_WALL);
+                let valid_for = ask.wait.max(MIN_WAIT).min(Span::MAX_WALL);
                 let asking = Asking { by, ask: ask.clone() };
                 let statement = Statement::Propose { round: 1, template, valid_for };
-                self.say_first(now, step, job, id, statement, Some(asking));
+                self.say_on_behalf(now, step, job, id, statement, Some(asking));
                 // Its process must not open another one under this number.
                 if self.negotiators.attached.contains_key(&job) {
                     let notice = NegotiatorNotice::Counted { n_opened: id.number };
@@ -109,7 +109,7 @@ impl Negotiations<'_> {
     }
 
     /// An ask as the first proposal of the application.
-    fn opening(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
+    fn first_proposal(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
         let started = self.askable(job)?;
         if let Some(id) = self.open_for(job, ask.direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
@@ -180,7 +180,7 @@ impl Negotiations<'_> {
         let asked = match (name, nodes.first()) {
             (Some(name), _) => crate::admit::cluster(self.context.state(), name)?,
             (None, Some(node)) => self.context.state().nodes()[node].cluster,
-            (None, None) => self.home(job).ok_or(Refusal::NotRunning(job))?,
+            (None, None) => self.first_cluster(job).ok_or(Refusal::NotRunning(job))?,
         };
         if nodes.iter().any(|node| self.cluster_of(*node) != Some(asked)) {
             return Err(Refusal::Malformed("the nodes of one ask are of one cluster"));
@@ -297,7 +297,7 @@ impl Negotiations<'_> {
         }
         let departing: Vec<NodeId> = evolved.departing.keys().copied().collect();
         self.free(now, step, job, departing.clone());
-        self.let_exit(step, job, departing);
+        self.record_released(step, job, departing);
         Ok(Answer::Done)
     }
 }
@@ -306,4 +306,4 @@ impl Negotiations<'_> {
 const SHARES: &str = "it lends or borrows CPUs at present (--share), and negotiates about nothing meanwhile; 'rms \
                                  show' tells until when: ask again then, or for more with --wait";
 /// Who will not wait is answered at once; the offer stands a moment for that.
-const LEAST_WAIT: Span = Span::from_millis(1);
+const MIN_WAIT: Span = Span::from_millis(1);

@@ -13,17 +13,17 @@ use super::Negotiations;
 use super::open::started_with;
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::rate::{CallRate, MOST_CALLS, Rate};
+use crate::rate::{CallRate, MAX_CALLS, RateDecision};
 use crate::state::fact::Fact;
 use crate::state::job::Share;
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::step::Step;
 
-/// The negotiator of a job did not keep to the rules: it is to be ended.
+/// The negotiator of a job broke a rule, so the job is to be ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) job: JobId,
-    /// So many calls are allowed in a second.
+    /// The number of calls allowed per second.
     pub(crate) most: u32,
     pub(crate) reason: String,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Violation {
 /// The calls of the negotiator of one execution.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CallRates {
-    said: CallRate,
+    messages: CallRate,
     calls: CallRate,
 }
 
@@ -45,14 +45,14 @@ impl Negotiations<'_> {
         call: NegotiatorCall,
     ) -> Result<(), Violation> {
         let answer = |answer| Effect::NegotiatorAnswer { ticket, answer };
-        let job = match self.speaks_for(who) {
+        let job = match self.job_of_caller(who) {
             Ok(job) => job,
             Err(refusal) => {
                 step.order(answer(Err(refusal)));
                 return Ok(());
             }
         };
-        if let Err(refusal) = self.count_words(now, job, &call)? {
+        if let Err(refusal) = self.count_call(now, job, &call)? {
             step.order(answer(Err(refusal)));
             return Ok(());
         }
@@ -61,7 +61,7 @@ impl Negotiations<'_> {
                 if self.negotiators.attached.contains_key(&job) {
                     step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::Replaced });
                 }
-                let kept = self.kept_by(job, &manner.keeps);
+                let kept = self.pinned_by(job, &manner.keeps);
                 let said_before = self.negotiations(job).is_some_and(|negotiations| negotiations.survives_loss);
                 let has_stages = self.context.state().jobs()[&job].spec.evolving.is_some();
                 if manner.survives_loss != said_before && !has_stages {
@@ -69,24 +69,24 @@ impl Negotiations<'_> {
                 }
                 self.negotiators.attached.insert(job, kept);
                 self.negotiators.gone.remove(&job);
-                self.context.welcome(job);
+                self.context.want_pass_for(job);
                 let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(now, job)));
                 step.order(answer(Ok(attached)));
                 let output = self.dialogues(job).resume(now);
-                self.told_by_dialogues(now, step, job, output);
+                self.record_and_send(now, step, job, output);
                 self.schedule(job);
             }
             NegotiatorCall::Free(names) => {
-                let answered = self.hear_of_freed(step, who, job, &names).map(|()| NegotiatorAnswer::Done);
+                let answered = self.free_nodes(step, who, job, &names).map(|()| NegotiatorAnswer::Done);
                 step.order(answer(answered));
             }
             NegotiatorCall::Declare(declared) => {
                 let answered = self.declare(step, job, declared).map(|()| NegotiatorAnswer::Done);
                 step.order(answer(answered));
             }
-            // What comes of it is told, not answered.
+            // The outcome arrives as a notice, not as an answer.
             NegotiatorCall::Say(message) => {
-                if let Err(refusal) = self.hear(now, step, job, &message) {
+                if let Err(refusal) = self.receive(now, step, job, &message) {
                     step.order(answer(Err(refusal)));
                 }
             }
@@ -94,30 +94,31 @@ impl Negotiations<'_> {
         Ok(())
     }
 
-    /// One more call of the negotiator of a job; messages are far more than the others. Refused if there are too many.
+    /// Counts one more call of a job's negotiator; messages have a higher limit than other calls. Refuses the call if
+    /// there are too many.
     ///
     /// # Errors
-    /// It goes on so.
-    fn count_words(&mut self, now: Time, job: JobId, call: &NegotiatorCall) -> Result<Result<(), Refusal>, Violation> {
+    /// The limit was exceeded in several seconds in a row.
+    fn count_call(&mut self, now: Time, job: JobId, call: &NegotiatorCall) -> Result<Result<(), Refusal>, Violation> {
         let call_rates = self.negotiators.call_rates.entry(job).or_default();
         let (rate, most) = match call {
             NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) | NegotiatorCall::Free(_) => {
-                (&mut call_rates.calls, MOST_CALLS)
+                (&mut call_rates.calls, MAX_CALLS)
             }
-            NegotiatorCall::Say(_) => (&mut call_rates.said, MOST_SAID),
+            NegotiatorCall::Say(_) => (&mut call_rates.messages, MAX_MESSAGES),
         };
         match rate.call(now, most) {
-            Rate::Allowed => Ok(Ok(())),
-            Rate::Refused => Ok(Err(Refusal::RateLimit { job, most })),
-            Rate::Ended => {
+            RateDecision::Allowed => Ok(Ok(())),
+            RateDecision::Refused => Ok(Err(Refusal::RateLimit { job, most })),
+            RateDecision::Ended => {
                 let reason = format!("its negotiator called more than {most} times in each of several seconds");
                 Err(Violation { job, most, reason })
             }
         }
     }
 
-    /// The job for whose present execution the caller speaks.
-    fn speaks_for(&self, who: &Identity) -> Result<JobId, Refusal> {
+    /// Returns the job for whose present execution the caller speaks.
+    fn job_of_caller(&self, who: &Identity) -> Result<JobId, Refusal> {
         let wrong_role = Refusal::WrongRole { expected: Role::Job, actual: who.role };
         let (job, run) = who.as_job().ok_or(wrong_role)?;
         let entry = self.context.state().jobs().get(&job).ok_or(Refusal::NotRunning(job))?;
@@ -128,7 +129,7 @@ impl Negotiations<'_> {
         if !is_running {
             return Err(Refusal::NotRunning(job));
         }
-        // Who has announced stages is told of them, and names what it frees.
+        // An evolving job is told of its stages, and names the nodes that it frees.
         if entry.spec.evolving.is_none() {
             self.negotiable(job)?;
         }
@@ -136,9 +137,9 @@ impl Negotiations<'_> {
     }
 
     /// The application names what it frees at its next stage, as `rms free` does for it.
-    fn hear_of_freed(&mut self, step: &mut Step, who: &Identity, job: JobId, names: &[String]) -> Result<(), Refusal> {
+    fn free_nodes(&mut self, step: &mut Step, who: &Identity, job: JobId, names: &[String]) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
-            return Err(Refusal::Malformed("attach first: who does not listen has no say"));
+            return Err(Refusal::Malformed("attach first: only an attached negotiator may call this"));
         }
         self.context.free_nodes(step, who, job, names).map(drop)
     }
@@ -152,7 +153,8 @@ impl Negotiations<'_> {
         Attached { job, run, rules: Rules::default(), n_opened, declared, holding, release_within, open, clusters }
     }
 
-    /// Between which sizes the application may be changed: as it has declared itself, or as it was submitted.
+    /// Returns the sizes between which the application may be changed: as it has declared itself, or as it was
+    /// submitted.
     pub(super) fn limits(&self, job: JobId) -> Declared {
         if let Some(declared) = self.negotiations(job).and_then(|negotiations| negotiations.declared.clone()) {
             return declared;
@@ -170,37 +172,38 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The same as far as it can be: ranks that `mpirun` has started cannot leave.
+    /// Returns the limits, raised to the number of pinned nodes: ranks that `mpirun` has started cannot leave.
     pub(super) fn bounds(&self, job: JobId) -> Declared {
         let declared = self.limits(job);
-        Declared { least: declared.least.max(self.negotiators.n_kept(self.context.state(), job)), ..declared }
+        Declared { least: declared.least.max(self.negotiators.n_pinned(self.context.state(), job)), ..declared }
     }
 
     fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
-            return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
+            return Err(Refusal::Malformed("attach first: only an attached negotiator may declare limits"));
         }
         crate::admit::check_declared(&declared)?;
         // A program may be submitted either way. Stages are changed by nobody but by who announces others.
         let has_stages = self.context.state().jobs()[&job].spec.evolving.is_some();
         if !has_stages && self.limits(job) != declared {
             self.context.record(step, Fact::LimitsDeclared { job, declared });
-            self.context.welcome(job);
+            self.context.want_pass_for(job);
         }
         Ok(())
     }
 
-    /// A message of the application's end.
-    fn hear(&mut self, now: Time, step: &mut Step, job: JobId, message: &Message) -> Result<(), Refusal> {
+    /// Handles a message of the application's end.
+    fn receive(&mut self, now: Time, step: &mut Step, job: JobId, message: &Message) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
-            return Err(Refusal::Malformed("attach first: who does not listen has no say"));
+            return Err(Refusal::Malformed("attach first: only an attached negotiator may call this"));
         }
         if self.context.state().jobs()[&job].spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
         let id = message.id;
-        if self.is_in_house(job, id) && self.negotiation(job, id).is_some() {
-            // Somebody has asked under this number, and the application did not know that yet: it is none of its own.
+        if self.is_proxied(job, id) && self.negotiation(job, id).is_some() {
+            // A caller has used this number for an ask, and the application did not know that yet: the negotiation is
+            // not the application's own.
             let is_opening =
                 matches!(&message.statement, Some(Statement::Propose { round: 1, .. })) && message.ack_seq == 0;
             let dialogues = self.dialogues(job);
@@ -219,9 +222,9 @@ impl Negotiations<'_> {
         }
         let refused = output.refused.take();
         self.record_dialogue(now, step, job, id, None);
-        self.say(step, job, output);
-        if let Some(refused) = refused.filter(is_offence) {
-            self.refuse(step, job, message, in_words(&refused));
+        self.send(step, job, output);
+        if let Some(refused) = refused.filter(is_protocol_error) {
+            self.refuse(step, job, message, describe(&refused));
         }
         self.progress(now, step, job, id);
         self.schedule(job);
@@ -234,27 +237,28 @@ impl Negotiations<'_> {
         step.order(Effect::TellNegotiator { job, notice });
     }
 
-    /// What was said and what has run out, over all dialogues of a job.
-    pub(super) fn told_by_dialogues(&mut self, now: Time, step: &mut Step, job: JobId, output: Output) {
+    /// Records and sends what all dialogues of a job have produced.
+    pub(super) fn record_and_send(&mut self, now: Time, step: &mut Step, job: JobId, output: Output) {
         let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
         for id in ids {
             self.record_dialogue(now, step, job, id, None);
         }
-        self.say(step, job, output);
+        self.send(step, job, output);
     }
 
-    /// The channel is gone. What is offered lapses as it would, or earlier if nobody comes back.
+    /// Handles the loss of the negotiator's channel. Offers lapse as usual, or earlier if no negotiator attaches again.
     pub(crate) fn negotiator_gone(&mut self, now: Time, job: JobId) {
         if self.negotiators.attached.remove(&job).is_some() {
             self.negotiators.gone.insert(job, now);
-            self.context.moved.remove(&job);
+            self.context.holdings_changed.remove(&job);
             self.schedule(job);
         }
     }
 
-    /// Nobody has come back in time: the talk is over, and what is kept for it is free. What is agreed goes on.
-    pub(super) fn end_silence(&mut self, now: Time, step: &mut Step, job: JobId) {
-        if self.silent_until(job).is_none_or(|until| until > now) {
+    /// Ends the open negotiations of a job whose negotiator has not attached again in time, and releases what is held
+    /// for them. What is agreed goes on.
+    pub(super) fn end_unattended(&mut self, now: Time, step: &mut Step, job: JobId) {
+        if self.reattach_deadline(job).is_none_or(|until| until > now) {
             return;
         }
         self.negotiators.gone.remove(&job);
@@ -264,19 +268,19 @@ impl Negotiations<'_> {
                 Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Accepted | Phase::Committing => false,
                 Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
             });
-            if is_of_negotiation && !self.is_in_house(job, id) {
+            if is_of_negotiation && !self.is_proxied(job, id) {
                 let _ = self.act(now, step, job, id, Action::Withdraw(Reason::Stopping));
             }
         }
     }
 
-    pub(super) fn silent_until(&self, job: JobId) -> Option<Time> {
-        self.negotiators.gone.get(&job).map(|since| *since + LONGEST_SILENCE)
+    pub(super) fn reattach_deadline(&self, job: JobId) -> Option<Time> {
+        self.negotiators.gone.get(&job).map(|since| *since + REATTACH_TIMEOUT)
     }
 
-    /// The nodes of each application that were changed by this event are told once.
-    pub(super) fn tell_moves(&mut self, now: Time, step: &mut Step) {
-        while let Some(job) = self.context.moved.pop_first() {
+    /// Sends each negotiator its new holding, once per event.
+    pub(super) fn send_holdings(&mut self, now: Time, step: &mut Step) {
+        while let Some(job) = self.context.holdings_changed.pop_first() {
             if self.negotiators.attached.contains_key(&job) {
                 let notice = NegotiatorNotice::Holding(Box::new(self.holding_of(now, job)));
                 step.order(Effect::TellNegotiator { job, notice });
@@ -298,10 +302,10 @@ impl Negotiations<'_> {
             }
             Some(reminder)
         };
-        open.filter(|negotiation| !self.is_in_house(job, negotiation.id())).filter_map(reminder).collect()
+        open.filter(|negotiation| !self.is_proxied(job, negotiation.id())).filter_map(reminder).collect()
     }
 
-    /// The nodes that it was warned to lose: it has promised so many, and has not let go.
+    /// Returns the nodes that the job was warned to lose: it has promised them and has not released them.
     fn overdue_nodes(&self, job: JobId) -> BTreeSet<NodeId> {
         let warned = self
             .negotiations(job)
@@ -364,16 +368,16 @@ impl Negotiations<'_> {
     }
 }
 
-/// Whether something that was not taken is worth a word: being late or heard twice is no offence.
-fn is_offence(refused: &Rejected) -> bool {
+/// Returns whether a rejected message deserves an answer: late messages and duplicates are no protocol errors.
+fn is_protocol_error(refused: &Rejected) -> bool {
     match refused {
         Rejected::Breach(_) | Rejected::OutOfTurn(_) | Rejected::ForeignId(_) | Rejected::NeverSaid { .. } => true,
         Rejected::Stale { .. } | Rejected::TooLate(_) | Rejected::Unknown(_) | Rejected::AlreadyOpen(_) => false,
     }
 }
 
-/// With its cause.
-fn in_words(refused: &Rejected) -> String {
+/// Formats a rejection with its cause.
+fn describe(refused: &Rejected) -> String {
     match refused {
         Rejected::Breach(breach) => format!("{refused}: {breach}"),
         Rejected::OutOfTurn(_)
@@ -386,7 +390,7 @@ fn in_words(refused: &Rejected) -> String {
     }
 }
 
-/// More than two ends that answer each other at once over a fast network can say.
-pub(crate) const MOST_SAID: u32 = 10_000;
-/// How long a talk goes on without anybody who could answer.
-pub(crate) const LONGEST_SILENCE: rms_model::Span = rms_model::Span::from_secs(30);
+/// More messages per second than two ends exchange that answer each other at once over a fast network.
+pub(crate) const MAX_MESSAGES: u32 = 10_000;
+/// How long open negotiations wait for a lost negotiator to attach again.
+pub(crate) const REATTACH_TIMEOUT: rms_model::Span = rms_model::Span::from_secs(30);

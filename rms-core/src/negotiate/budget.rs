@@ -7,7 +7,7 @@ use rms_api::negotiate::{BudgetLine, Said};
 use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
 
 use super::Negotiations;
-use super::policy::{Account, Bargain, Reply, affordable};
+use super::policy::{Account, Pricing, Reply, affordable};
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::negotiations::Negotiation;
@@ -30,8 +30,8 @@ impl Negotiations<'_> {
         let list = self.list_price(cluster);
         let negotiation = self.negotiation(job, id)?;
         let floor = self.context.state().settings().price_floor;
-        let bargain = Bargain::new(list.0, floor, id.initiator, &Rules::default());
-        match bargain.reply(bid, n_proposals(negotiation)) {
+        let pricing = Pricing::new(list.0, floor, id.initiator, &Rules::default());
+        match pricing.reply(bid, n_proposals(negotiation)) {
             Reply::Accept => Some(bid),
             Reply::Counter(price) => Some(price),
             Reply::Reject => None,
@@ -61,7 +61,7 @@ impl Negotiations<'_> {
     pub(super) fn most_offered(&self, now: Time, job: JobId, cluster: ClusterId) -> u64 {
         let price = self.list_price(cluster);
         // Where nobody bargains for an application, nobody has said that it may pay.
-        let may_pay = price == Price(0) || self.bargains(job);
+        let may_pay = price == Price(0) || self.negotiates_prices(job);
         if may_pay { self.affordable_nodes(now, job, price, None) } else { 0 }
     }
 

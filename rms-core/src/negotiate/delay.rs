@@ -6,20 +6,20 @@ use negotiation::NegotiationId;
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::Negotiations;
-use super::answer::Given;
+use super::answer::Granted;
 use crate::plan::{self, Plan};
 use crate::state::State;
 use crate::state::job::Job;
 
-/// When waiting jobs would have started that a growth has delayed. A server that is started again begins anew.
+/// The starts that waiting jobs would have had without growth. A restarted server begins anew.
 #[derive(Debug, Default)]
-pub(super) struct Undelayed(BTreeMap<JobId, Time>);
+pub(super) struct UndelayedStarts(BTreeMap<JobId, Time>);
 
-impl Undelayed {
-    /// Would anybody start later, by this growth, than all growth together may make it?
+impl UndelayedStarts {
+    /// Returns whether this growth would delay any job by more than all growth together may.
     pub(super) fn would_exceed(&self, before: &Plan, after: &Plan, tolerance: Span) -> bool {
         plan::delayed(before, after).any(|(job, before, after)| {
-            let latest = self.best(job, before) + tolerance;
+            let latest = self.undelayed_start(job, before) + tolerance;
             after.is_none_or(|after| after > latest)
         })
     }
@@ -28,25 +28,26 @@ impl Undelayed {
     pub(super) fn note(&mut self, state: &State, before: &Plan, after: &Plan) {
         self.0.retain(|job, _| state.jobs().get(job).is_some_and(Job::is_queued));
         for (job, before, _) in plan::delayed(before, after) {
-            let best = self.best(job, before);
+            let best = self.undelayed_start(job, before);
             self.0.insert(job, best);
         }
     }
 
-    /// What it could hope for at best. Where others have ended early since, that is earlier than at its first delay.
-    fn best(&self, job: JobId, estimate: Time) -> Time {
+    /// Returns the job's start without any growth. Where other jobs have ended early since its first delay, that is the
+    /// present estimate.
+    fn undelayed_start(&self, job: JobId, estimate: Time) -> Time {
         self.0.get(&job).map_or(estimate, |undelayed| estimate.min(*undelayed))
     }
 }
 
 impl Negotiations<'_> {
     /// How many of these nodes of a cluster can be kept for a negotiation, beside those that are and what else it is `given`, without delaying anybody who waits beyond the tolerance. They are taken in their order.
-    pub(super) fn n_undelaying(
+    pub(super) fn n_without_delay(
         &mut self,
         now: Time,
         (job, id): (JobId, NegotiationId),
         cluster: ClusterId,
-        given: &Given,
+        given: &Granted,
         nodes: &[NodeId],
     ) -> usize {
         let n_held = self.held_on(job, id, cluster).len();
@@ -67,10 +68,10 @@ impl Negotiations<'_> {
         let n_surely = n_surely.min(nodes.len()) as u64;
         let mut found = None;
         let bounds = (n_held as u64, n_surely, nodes.len() as u64);
-        let n_granted = self.greatest_undelaying(bounds, is_sure, |manager, n_nodes| {
+        let n_granted = self.most_without_delay(bounds, is_sure, |manager, n_nodes| {
             let kept: Vec<NodeId> = beside.iter().chain(&nodes[..n_nodes as usize]).copied().collect();
             let after = plan::plan_if_kept(manager.context.state(), now, (job, id), &kept, given.longer);
-            let fits = !manager.negotiators.undelayed.would_exceed(&before, &after, manager.longest_delay());
+            let fits = !manager.negotiators.undelayed.would_exceed(&before, &after, manager.delay_tolerance());
             if fits {
                 found = Some((n_nodes, after));
             }
@@ -89,13 +90,13 @@ impl Negotiations<'_> {
     ///
     /// Where any nodes will do for everybody, that is all there is without a delay. Otherwise it may be more, or less, so
     /// plans are made to find out: one of all, one of that. Only a tolerance is searched by halving.
-    fn greatest_undelaying(
+    fn most_without_delay(
         &mut self,
         (had, surely, all): (u64, u64, u64),
         is_sure: bool,
         mut fits: impl FnMut(&mut Self, u64) -> bool,
     ) -> u64 {
-        let is_exact = is_sure && self.longest_delay().is_zero();
+        let is_exact = is_sure && self.delay_tolerance().is_zero();
         if is_exact || (is_sure && surely == all) {
             return surely;
         }
@@ -104,12 +105,12 @@ impl Negotiations<'_> {
         }
         let is_between = had < surely && surely < all;
         let mut most = if is_sure || (is_between && fits(self, surely)) { surely } else { had };
-        if self.longest_delay().is_zero() {
+        if self.delay_tolerance().is_zero() {
             return most;
         }
         // More delays no less.
         let mut too_much = all;
-        for _ in 0..MOST_HALVINGS {
+        for _ in 0..MAX_HALVINGS {
             let middle = most.midpoint(too_much);
             match middle > most && fits(self, middle) {
                 true => most = middle,
@@ -121,22 +122,22 @@ impl Negotiations<'_> {
 
     /// For how many milliseconds, of so many, an application can keep its nodes longer without delaying anybody who waits
     /// beyond the tolerance.
-    pub(super) fn longest_stay(&mut self, now: Time, job: JobId, asked: u64) -> u64 {
+    pub(super) fn longest_extension(&mut self, now: Time, job: JobId, asked: u64) -> u64 {
         if self.context.state().n_queued() == 0 {
             return asked;
         }
         let before = self.context.estimates(now);
         let room = plan::room_after(self.context.state(), &before, job).as_millis().unsigned_abs();
         let is_sure = self.context.state().wants_are_plain();
-        self.greatest_undelaying((0, room.min(asked), asked), is_sure, |manager, more| {
+        self.most_without_delay((0, room.min(asked), asked), is_sure, |manager, more| {
             let after = plan::plan_if_longer(manager.context.state(), now, job, Span::from_millis(more as i64));
-            !manager.negotiators.undelayed.would_exceed(&before, &after, manager.longest_delay())
+            !manager.negotiators.undelayed.would_exceed(&before, &after, manager.delay_tolerance())
         })
     }
 
-    /// It will: whom that delays has waited for it from now on.
-    pub(super) fn note_stay(&mut self, now: Time, job: JobId, more: Span) {
-        let is_felt = !self.context.state().wants_are_plain() || !self.longest_delay().is_zero();
+    /// Records whom the agreed extension delays.
+    pub(super) fn note_extension(&mut self, now: Time, job: JobId, more: Span) {
+        let is_felt = !self.context.state().wants_are_plain() || !self.delay_tolerance().is_zero();
         if self.context.state().n_queued() > 0 && is_felt {
             let before = self.context.estimates(now);
             let after = plan::plan_if_longer(self.context.state(), now, job, more);
@@ -146,4 +147,4 @@ impl Negotiations<'_> {
 }
 
 /// They find all but a thousandth of what a tolerance allows.
-const MOST_HALVINGS: u32 = 10;
+const MAX_HALVINGS: u32 = 10;

@@ -1,4 +1,4 @@
-//! Keeps the dialogues of each job and their durable copy alike, and sends what they say.
+//! Keeps the dialogues of each job and their durable copies in step, and sends their messages.
 
 use negotiation::{ActError, Action, Dialogue, Dialogues, Message, NegotiationId, Output, Phase, Rules, Side};
 use rms_api::negotiate::NegotiatorNotice;
@@ -20,7 +20,7 @@ impl Negotiations<'_> {
         self.negotiations(job)?.get(id)
     }
 
-    /// Ids of those that are not over, the oldest first.
+    /// Returns the ids of the open negotiations, oldest first.
     pub(super) fn open_negotiations(&self, job: JobId) -> Vec<NegotiationId> {
         self.negotiations(job)
             .map(|negotiations| negotiations.open().map(Negotiation::id).collect())
@@ -40,15 +40,15 @@ impl Negotiations<'_> {
         })
     }
 
-    /// Does the server run the application's end, too? It does where somebody has asked, and where the application is
-    /// told of its size instead of being asked.
-    pub(super) fn is_in_house(&self, job: JobId, id: NegotiationId) -> bool {
+    /// Returns whether the server acts as proxy for the application in a negotiation: where a caller has asked, and
+    /// where the application is told of its size instead of being asked.
+    pub(super) fn is_proxied(&self, job: JobId, id: NegotiationId) -> bool {
         let Some(entry) = self.context.state().jobs().get(&job) else { return false };
         let is_asked = self.negotiation(job, id).is_some_and(|negotiation| negotiation.asking.is_some());
         is_asked || (id.initiator == Side::Rms && !negotiates_itself(entry))
     }
 
-    /// Does what the server wants in one of them.
+    /// Performs an action of the server in a negotiation.
     ///
     /// # Errors
     /// Why that is not possible; nothing has changed then.
@@ -62,11 +62,11 @@ impl Negotiations<'_> {
     ) -> Result<(), ActError> {
         let output = self.dialogues(job).act(now, id, action)?;
         self.record_dialogue(now, step, job, id, None);
-        self.say(step, job, output);
+        self.send(step, job, output);
         Ok(())
     }
 
-    /// Makes durable what a dialogue has come to.
+    /// Records the state of a dialogue.
     pub(super) fn record_dialogue(
         &mut self,
         now: Time,
@@ -90,10 +90,10 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Sends messages to the negotiator of the application; the server hears itself where it speaks for it.
-    pub(super) fn say(&mut self, step: &mut Step, job: JobId, output: Output) {
+    /// Sends messages to the application's negotiator; where the server is the proxy, it acknowledges them itself.
+    pub(super) fn send(&mut self, step: &mut Step, job: JobId, output: Output) {
         for message in output.messages {
-            if self.is_in_house(job, message.id) {
+            if self.is_proxied(job, message.id) {
                 self.confirm(job, message.id);
             } else if self.negotiators.attached.contains_key(&job) {
                 let notice = NegotiatorNotice::Said(Box::new(message));
@@ -102,18 +102,18 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The application's end that the server runs has heard everything.
+    /// Acknowledges everything for an application whose proxy the server is.
     fn confirm(&mut self, job: JobId, id: NegotiationId) {
         let dialogues = self.dialogues(job);
         let Some((number, seen)) = dialogues.get(id).map(|dialogue| (dialogue.heard(), dialogue.said())) else {
             return;
         };
-        // Nothing but a confirmation: it changes no phase, and is not answered.
+        // A mere acknowledgement: it changes no phase, and is not answered.
         let _ = dialogues.receive(Time::EPOCH, &Message { id, seq: number, ack_seq: seen, statement: None });
     }
 }
 
-/// Does a process of it run the application's end of what the server opens?
+/// Returns whether a process of the job answers the negotiations that the server opens.
 pub(super) fn negotiates_itself(entry: &Job) -> bool {
     match entry.spec.malleable.as_ref().map(|malleable| &malleable.on_resize) {
         Some(OnResize::Negotiates) => true,

@@ -1,4 +1,5 @@
-//! An agreed growth: the nodes come, for good or for a time, and are ready once the agents say so; or none of them come.
+//! Carries out an agreed growth: the nodes come, for good or for a time, and are ready once the agents say so; or none
+//! of them come.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use rms_api::refusal::Refusal;
 use rms_model::{ExpandLimit, JobId, NodeId, Span, Time};
 
 use super::Negotiations;
-use super::open::Wanted;
+use super::open::ShrinkRequest;
 use crate::state::course::{Course, Leg};
 use crate::state::fact::Fact;
 use crate::state::job::Share;
@@ -15,7 +16,7 @@ use crate::state::negotiations::Loan;
 use crate::step::Step;
 
 impl Negotiations<'_> {
-    /// Agreed: what was kept becomes the application's. Accepted is not ready.
+    /// Gives the held nodes to the application once the growth is agreed. Accepted is not ready.
     pub(super) fn hand_over(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(agreed) = negotiation.dialogue.proposal().cloned() else { return };
@@ -23,7 +24,7 @@ impl Negotiations<'_> {
         let n_agreed = agreed.n_nodes();
         let more = time_of(agreed.items());
         if n_agreed == 0 {
-            return self.bring_about(now, step, job, id, (more, &agreed));
+            return self.carry_out(now, step, job, id, (more, &agreed));
         }
         if nodes.len() as u64 != n_agreed {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
@@ -41,7 +42,7 @@ impl Negotiations<'_> {
         let _ = self.act(now, step, job, id, Action::Commit(nodes.into_iter().collect()));
     }
 
-    /// Ready, once each of the new nodes runs its share.
+    /// Reports the growth as ready once each of the new nodes runs its share.
     pub(super) fn await_arrival(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(nodes) = self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.nodes()) else {
             return;
@@ -53,20 +54,21 @@ impl Negotiations<'_> {
             self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).is_some_and(is_inside);
         let keeps_to_parts = !is_about_parts || !started.awaits_agents();
         if nodes.iter().all(has_come) && keeps_to_parts {
-            // Its negotiator knows which nodes are ready before it hears that this is.
-            self.tell_moves(now, step);
+            // The negotiator must know which nodes are ready before it hears that the growth is.
+            self.send_holdings(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }
 
-    /// A node that was given could not be made ready: all that came with it go again.
+    /// Fails the growth to which this node belongs, because the node could not be made ready: all nodes that came with
+    /// it leave again.
     pub(crate) fn arrival_failed(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
         if let Some(id) = self.context.state().jobs()[&job].awaited_in(node) {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
         }
     }
 
-    /// What came for a growth that failed leaves again.
+    /// Removes the nodes of a failed growth.
     pub(super) fn roll_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
@@ -87,7 +89,7 @@ impl Negotiations<'_> {
         self.context.state().jobs()[&job].started().map_or(0, |started| started.nodes.len() as u32)
     }
 
-    /// What the job will hold from now on: so many nodes, until its end, which is so much later.
+    /// Returns the course of the job from now on: `n_nodes` until its end, which is `more` later.
     pub(super) fn course_of(&self, now: Time, job: JobId, n_nodes: u32, more: Span) -> Course {
         let entry = &self.context.state().jobs()[&job];
         let started = entry.started().expect("only a job that runs negotiates");
@@ -101,13 +103,13 @@ impl Negotiations<'_> {
 
     pub(super) fn set_course(&mut self, now: Time, step: &mut Step, job: JobId, course: Course) {
         self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
-        // Its negotiator knows its new end before it hears that this is ready.
-        self.tell_moves(now, step);
+        // The negotiator must know the new end before it hears that this is ready.
+        self.send_holdings(now, step);
         self.context.launches.remove(&job);
         self.context.passes.wanted = true;
     }
 
-    /// Nodes come or go. From the first time on, the job has a course.
+    /// Adds and frees nodes. From the first change on, the job has a course.
     pub(super) fn change_nodes(
         &mut self,
         now: Time,
@@ -123,7 +125,7 @@ impl Negotiations<'_> {
             self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(before) });
         }
         let left = freed.clone();
-        // What it shares of nodes that come was kept for it.
+        // The parts of the new nodes were held for it.
         let (course, grants) = (Box::new(course), BTreeMap::new());
         self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course, grants });
         self.context.leave_ghosts(now, step, job, &left);
@@ -132,7 +134,7 @@ impl Negotiations<'_> {
         self.context.announce(step, job);
     }
 
-    /// Loans that are due are called, and what was called in vain is taken.
+    /// Calls loans that are due, and takes back what was called without success.
     pub(super) fn call_loans(&mut self, now: Time, step: &mut Step, job: JobId) {
         let loans = self.negotiations(job).map(|negotiations| negotiations.loans.clone()).unwrap_or_default();
         for loan in loans.into_iter().filter(|loan| loan.until <= now) {
@@ -147,24 +149,24 @@ impl Negotiations<'_> {
         let n_nodes = self.n_lent(job, loan);
         let opened = match n_nodes {
             0 => Err(Refusal::NotNegotiable(job)),
-            _ => self.open_shrink(now, step, (job, loan.cluster), &Wanted::Count(n_nodes, n_nodes), None),
+            _ => self.open_shrink(now, step, (job, loan.cluster), &ShrinkRequest::Count(n_nodes, n_nodes), None),
         };
         match opened {
             Ok(by) => {
                 let cluster = Some(loan.cluster);
                 self.context.record(step, Fact::LoanCalled { job, negotiation: loan.id, cluster, by });
             }
-            // It is giving something back already: what then is left of the loan is called after that.
+            // The job is giving nodes back already: what is left of the loan is called after that.
             Err(Refusal::AlreadyNegotiating { .. }) => return,
             Err(_) => self.take_loan(now, step, job, loan),
         }
-        // It may have been declined at once.
+        // The shrink may have been declined at once.
         if let Ok(by) = opened {
             self.collect(now, step, job, loan, by);
         }
     }
 
-    /// The shrink that called it is over: what was not given back is taken.
+    /// Takes what was not given back once the shrink that called the loan is over.
     fn collect(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan, by: NegotiationId) {
         let is_open = self.negotiation(job, by).is_some_and(|negotiation| !negotiation.phase().is_over());
         let is_owed = self
@@ -183,7 +185,7 @@ impl Negotiations<'_> {
         self.free(now, step, job, nodes);
     }
 
-    /// How many of the lent nodes it can still have.
+    /// Returns how many of the lent nodes the job can still have.
     fn n_lent(&self, job: JobId, loan: &Loan) -> u32 {
         let mut loans = self.negotiations(job).into_iter().flat_map(|negotiations| &negotiations.loans);
         let owed = loans.find(|owed| owed.is_of(loan.id, Some(loan.cluster))).map_or(0, |owed| owed.nodes);
@@ -191,7 +193,7 @@ impl Negotiations<'_> {
         u32::try_from(owed).unwrap_or(u32::MAX).min(n_others)
     }
 
-    /// When a loan is next due that nobody has called and nothing else keeps from being called.
+    /// Returns when the next loan is due that is not called yet and that no other shrink delays.
     pub(super) fn next_loan(&self, job: JobId) -> Option<Time> {
         let is_shrinking = self.open_for(job, Direction::Shrink).is_some();
         let uncalled = self.negotiations(job)?.loans.iter().filter(|loan| loan.called.is_none() && !is_shrinking);
@@ -199,7 +201,7 @@ impl Negotiations<'_> {
     }
 }
 
-/// How much more or less wall time these items come to.
+/// Returns the sum of the wall time of these items.
 pub(super) fn time_of(items: &[negotiation::Item]) -> Span {
     let live = items.iter().filter(|item| item.is_live() && item.resource == Resource::Time);
     let millis: u64 = live.map(|item| item.quantity).map(|Quantity(millis)| millis).sum();

@@ -1,5 +1,5 @@
-//! Keeps free what the server has offered or agreed to give, so that an accept never fails for want of nodes (002); and who
-//! has how many nodes where.
+//! Holds the nodes that the server has offered or agreed to give, so that an accept never fails for lack of nodes
+//! (002); and counts nodes by cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,34 +16,34 @@ use crate::state::negotiations::Negotiation;
 use crate::state::node::Node;
 use crate::step::Step;
 
-/// What is kept for negotiations is not what was promised: always a bug.
+/// The nodes held for negotiations are not those that were promised: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Leak {
+pub enum HoldError {
     #[error("{job}/{id} is {phase} and holds {held} nodes of cluster {cluster}, but {promised} are promised")]
     Count { job: JobId, id: NegotiationId, phase: Phase, cluster: ClusterId, held: u64, promised: u64 },
     #[error("{job}/{id} holds node {node}, which it cannot")]
     Node { job: JobId, id: NegotiationId, node: NodeId },
-    #[error("the dialogue {job}/{id} is not right: {sentence}")]
+    #[error("the dialogue {job}/{id} is inconsistent: {sentence}")]
     Dialogue { job: JobId, id: NegotiationId, sentence: &'static str },
     #[error("job {0} does not run, or is being ended, and negotiates")]
-    Over(JobId),
+    NotRunning(JobId),
 }
 
 impl Negotiators {
-    /// Those of its nodes that its negotiator has said to be bound to its end.
-    pub(super) fn kept_nodes<'a>(&'a self, state: &'a State, job: JobId) -> impl Iterator<Item = NodeId> + 'a {
+    /// Returns the nodes that the job's negotiator has declared as pinned until the job ends.
+    pub(super) fn pinned_nodes<'a>(&'a self, state: &'a State, job: JobId) -> impl Iterator<Item = NodeId> + 'a {
         let kept = self.attached.get(&job).into_iter().flatten().copied();
         kept.filter(move |node| state.jobs().get(&job).is_some_and(|entry| entry.nodes().contains(node)))
     }
 
-    pub(crate) fn n_kept(&self, state: &State, job: JobId) -> u32 {
-        self.kept_nodes(state, job).count() as u32
+    pub(crate) fn n_pinned(&self, state: &State, job: JobId) -> u32 {
+        self.pinned_nodes(state, job).count() as u32
     }
 }
 
 impl Negotiations<'_> {
-    /// From now on these nodes, and no others, are kept for a negotiation.
-    pub(super) fn keep(&mut self, step: &mut Step, job: JobId, id: NegotiationId, nodes: Vec<NodeId>) {
+    /// Holds exactly these nodes for a negotiation from now on.
+    pub(super) fn set_held(&mut self, step: &mut Step, job: JobId, id: NegotiationId, nodes: Vec<NodeId>) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let is_same = negotiation.held.len() == nodes.len() && nodes.iter().all(|node| negotiation.held.contains(node));
         if is_same {
@@ -56,21 +56,22 @@ impl Negotiations<'_> {
         self.context.passes.wanted |= gives_back;
     }
 
-    /// What may be given for a growth on a cluster: what is kept for it already, then free nodes, plain ones first.
-    pub(super) fn givable(&self, job: JobId, id: NegotiationId, cluster: ClusterId, most: usize) -> Vec<NodeId> {
+    /// Returns nodes that may be granted to a growth on a cluster: first those held for it already, then free ones,
+    /// plain ones first.
+    pub(super) fn grantable(&self, job: JobId, id: NegotiationId, cluster: ClusterId, most: usize) -> Vec<NodeId> {
         let mut nodes = self.held_on(job, id, cluster);
         nodes.truncate(most);
         nodes.extend(plan::free_for(self.context.state(), job, cluster, most - nodes.len()));
         nodes
     }
 
-    /// What is kept for it on a cluster.
+    /// Returns the nodes of a cluster that are held for a negotiation.
     pub(super) fn held_on(&self, job: JobId, id: NegotiationId, cluster: ClusterId) -> Vec<NodeId> {
         let held = self.negotiation(job, id).into_iter().flat_map(|negotiation| negotiation.held.iter().copied());
         held.filter(|node| self.cluster_of(*node) == Some(cluster)).collect()
     }
 
-    /// Nodes that are kept and cannot be had any more are replaced, or what was offered is taken back.
+    /// Replaces held nodes that have become unusable, or withdraws the offer.
     pub(super) fn replace_lost_holds(&mut self, now: Time, step: &mut Step, job: JobId) {
         for id in self.open_negotiations(job) {
             let Some(negotiation) = self.negotiation(job, id) else { continue };
@@ -87,7 +88,7 @@ impl Negotiations<'_> {
                 let n_left = left.get(&cluster).copied().unwrap_or(0);
                 let n_missing = n_wanted.saturating_sub(n_left) as usize;
                 let mut others = plan::free_for(self.context.state(), job, cluster, n_missing);
-                // An agent that is only away may come back in time.
+                // An agent that is merely away may come back in time.
                 let is_away = |node: &&NodeId| {
                     self.context
                         .state()
@@ -101,47 +102,47 @@ impl Negotiations<'_> {
             }
             is_whole &= named.iter().all(|node| nodes.contains(node));
             if is_whole {
-                self.keep(step, job, id, nodes);
+                self.set_held(step, job, id, nodes);
             } else {
-                // It cannot be kept any more. A dialogue whose time is over ends with its next tick.
+                // The offer cannot be kept. A dialogue that has lapsed ends with its next tick.
                 let _ = self.act(now, step, job, id, Action::Withdraw(Reason::Lost));
             }
         }
     }
 
-    pub(super) fn kept_nodes(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
-        self.negotiators.kept_nodes(self.context.state(), job)
+    pub(super) fn pinned_nodes(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
+        self.negotiators.pinned_nodes(self.context.state(), job)
     }
 
-    /// The cluster of its first node, which stays to its end.
-    pub(super) fn home(&self, job: JobId) -> Option<ClusterId> {
+    /// Returns the cluster of the job's first node, which stays until the job ends.
+    pub(super) fn first_cluster(&self, job: JobId) -> Option<ClusterId> {
         let first = self.context.state().jobs().get(&job)?.started()?.nodes.first()?;
         self.cluster_of(*first)
     }
 
-    /// How many nodes of a cluster it has.
+    /// Returns how many nodes of a cluster the job has.
     pub(super) fn n_nodes_on(&self, job: JobId, cluster: ClusterId) -> u32 {
         let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
         started.and_then(|started| started.request.nodes.get(&cluster)).copied().unwrap_or(0)
     }
 
-    /// How many nodes of a cluster it can be without: at home all but the first, and those that it keeps.
+    /// Returns how many nodes of a cluster the job can give up: not its first node, nor pinned ones.
     pub(super) fn n_spare_on(&self, job: JobId, cluster: ClusterId) -> u32 {
         let first = self.context.state().jobs().get(&job).and_then(|entry| entry.started()?.nodes.first().copied());
-        let kept = self.kept_nodes(job).filter(|node| Some(*node) != first);
+        let kept = self.pinned_nodes(job).filter(|node| Some(*node) != first);
         let n_bound = first.into_iter().chain(kept).filter(|node| self.cluster_of(*node) == Some(cluster)).count();
         self.n_nodes_on(job, cluster).saturating_sub(n_bound as u32)
     }
 
-    /// Its nodes on a cluster but the first of all, in the order in which it has them.
+    /// Returns the job's nodes on a cluster without its first node, in the job's order.
     pub(super) fn others_on(&self, job: JobId, cluster: ClusterId) -> impl DoubleEndedIterator<Item = NodeId> + '_ {
         let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
         let others = started.into_iter().flat_map(|started| started.nodes.iter().skip(1).copied());
         others.filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
-    /// The nodes that somebody means who attaches; where it has none of those that are named, all.
-    pub(super) fn kept_by(&self, job: JobId, keeps: &Keeps) -> BTreeSet<NodeId> {
+    /// Returns the nodes that an attaching negotiator declares as pinned; if the job has none of the named ones, all.
+    pub(super) fn pinned_by(&self, job: JobId, keeps: &Keeps) -> BTreeSet<NodeId> {
         let Some(started) = self.context.state().jobs().get(&job).and_then(|entry| entry.started()) else {
             return BTreeSet::new();
         };
@@ -156,7 +157,7 @@ impl Negotiations<'_> {
         if named.is_empty() { all() } else { named }
     }
 
-    /// How many of these nodes each cluster has.
+    /// Counts these nodes by cluster.
     pub(super) fn count_by_cluster<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> BTreeMap<ClusterId, u64> {
         let mut counts = BTreeMap::new();
         for cluster in nodes.into_iter().filter_map(|node| self.cluster_of(*node)) {
@@ -179,52 +180,52 @@ fn is_only_away(entry: &Node) -> bool {
     is_away && entry.admin == NodeAdmin::Enabled
 }
 
-/// The nodes that a template insists on.
+/// Returns the nodes that a template names.
 pub(super) fn named_nodes(template: Option<&Template>) -> BTreeSet<NodeId> {
     let live = template.into_iter().flat_map(|template| template.items()).filter(|item| item.is_live());
-    // Those of cores are held already.
+    // Nodes named for cores are held already.
     let of_nodes = live.filter(|item| matches!(item.resource, Resource::Nodes(_)));
     of_nodes.flat_map(|item| item.nodes.iter().copied()).collect()
 }
 
-/// How many nodes of each cluster the server has promised in a negotiation, counted from what was said.
+/// Counts, from the dialogue, how many nodes of each cluster the server has promised in a negotiation.
 fn n_promised(negotiation: &Negotiation) -> BTreeMap<ClusterId, u64> {
     let promised = negotiation.dialogue.promised().filter(|_| !negotiation.is_handed_over);
     promised.map(Template::nodes_by_cluster).unwrap_or_default()
 }
 
-/// What must hold of everything that is kept for negotiations: it is what was promised, no more and no less, held once
-/// and of the right cluster. Tests and the simulator ask.
+/// Checks that the nodes held for negotiations are exactly those promised, each held once and of the right cluster. For
+/// tests and the simulator.
 ///
 /// # Errors
-/// The first that does not hold.
-pub fn check(state: &State) -> Result<(), Leak> {
+/// The first violation.
+pub fn check(state: &State) -> Result<(), HoldError> {
     let mut seen = BTreeSet::new();
     for (job, entry) in state.jobs() {
         let Some(negotiations) = &entry.negotiations else { continue };
-        let started = entry.started().ok_or(Leak::Over(*job))?;
+        let started = entry.started().ok_or(HoldError::NotRunning(*job))?;
         for negotiation in &negotiations.all {
             let (job, id) = (*job, negotiation.id());
-            negotiation.dialogue.check().map_err(|sentence| Leak::Dialogue { job, id, sentence })?;
+            negotiation.dialogue.check().map_err(|sentence| HoldError::Dialogue { job, id, sentence })?;
             let promised = n_promised(negotiation);
             let mut held: BTreeMap<ClusterId, u64> = promised.keys().map(|cluster| (*cluster, 0)).collect();
             for node in &negotiation.held {
                 let entry = state.nodes().get(node).filter(|entry| entry.holders.contains(&job));
                 let Some(entry) = entry.filter(|_| !started.nodes.contains(node) && seen.insert(*node)) else {
-                    return Err(Leak::Node { job, id, node: *node });
+                    return Err(HoldError::Node { job, id, node: *node });
                 };
                 *held.entry(entry.cluster).or_default() += 1;
             }
             for (cluster, held) in held {
                 let promised = promised.get(&cluster).copied().unwrap_or(0);
                 if held != promised {
-                    return Err(Leak::Count { job, id, phase: negotiation.phase(), cluster, held, promised });
+                    return Err(HoldError::Count { job, id, phase: negotiation.phase(), cluster, held, promised });
                 }
             }
         }
         let is_negotiating = negotiations.open().next().is_some();
         if is_negotiating && started.ending.is_some() {
-            return Err(Leak::Over(*job));
+            return Err(HoldError::NotRunning(*job));
         }
     }
     Ok(())

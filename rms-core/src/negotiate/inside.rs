@@ -5,7 +5,7 @@ use negotiation::{Direction, Item, Quantity, Reason, Resource, SetRule, Template
 use rms_model::{ClusterId, Devices, Inventory, JobId, Mebibytes, NodeId, Slice, Span, Time};
 
 use super::Negotiations;
-use super::answer::Grant;
+use super::answer::Availability;
 use crate::plan;
 use crate::state::constraint_of;
 use crate::state::job::{Phase, Started};
@@ -13,21 +13,22 @@ use crate::state::job::{Phase, Started};
 impl Negotiations<'_> {
     /// More of each of the nodes that the item is about, as much as the one with the least left has; for as long as it runs,
     /// which may be so much longer by the same negotiation.
-    pub(super) fn grant_inside(&self, now: Time, job: JobId, item: &Item, longer: Span) -> Grant {
-        let Some(cluster) = cluster_of(&item.resource) else { return Grant::Never(Reason::Policy) };
+    pub(super) fn grant_inside(&self, now: Time, job: JobId, item: &Item, longer: Span) -> Availability {
+        let Some(cluster) = cluster_of(&item.resource) else { return Availability::Never(Reason::Policy) };
         let nodes = match self.nodes_inside(job, item) {
             Ok(nodes) => nodes,
-            Err(reason) => return Grant::Never(reason),
+            Err(reason) => return Availability::Never(reason),
         };
         if self.awaits_agents(job) {
-            return Grant::NotNow;
+            return Availability::Later;
         }
         let room = self.spare_inside(now, job, &item.resource, &nodes, longer).into_iter().min().unwrap_or(0);
         let most = Quantity(item.quantity.0.min(room));
         // Nobody has to give any back; who shares a node may have more when another job ends there.
         let state = self.context.state();
-        let no_room = if state.is_shared(cluster) { Grant::NotNow } else { Grant::Never(Reason::NoResources) };
-        item.greatest(Direction::Grow, most).map_or(no_room, Grant::Of)
+        let no_room =
+            if state.is_shared(cluster) { Availability::Later } else { Availability::Never(Reason::NoResources) };
+        item.greatest(Direction::Grow, most).map_or(no_room, Availability::Now)
     }
 
     /// # Errors
@@ -204,7 +205,7 @@ impl Negotiations<'_> {
     }
 
     /// Is more needed than there is in the nodes, or on the cluster? Waiting helps nobody then.
-    pub(super) fn is_beyond_nodes(&self, job: JobId, item: &Item) -> bool {
+    pub(super) fn exceeds_nodes(&self, job: JobId, item: &Item) -> bool {
         let Some(cluster) = cluster_of(&item.resource) else { return false };
         let state = self.context.state();
         let least = item.held.0.saturating_add(item.terms.least.0);
@@ -280,14 +281,14 @@ impl Negotiations<'_> {
     }
 
     /// More licences of a cluster, as many as nobody has or is to have before the application ends.
-    pub(super) fn grant_licences(&self, now: Time, job: JobId, item: &Item, longer: Span) -> Grant {
-        let Resource::Licences(cluster, name) = &item.resource else { return Grant::Never(Reason::Policy) };
+    pub(super) fn grant_licences(&self, now: Time, job: JobId, item: &Item, longer: Span) -> Availability {
+        let Resource::Licences(cluster, name) = &item.resource else { return Availability::Never(Reason::Policy) };
         if let Err(reason) = self.check_licences(job, item) {
-            return Grant::Never(reason);
+            return Availability::Never(reason);
         }
         let spare = plan::spare_licences(self.context.state(), now, job, *cluster, name, longer);
         let most = Quantity(item.quantity.0.min(spare.into()));
-        item.greatest(Direction::Grow, most).map_or(Grant::NotNow, Grant::Of)
+        item.greatest(Direction::Grow, most).map_or(Availability::Later, Availability::Now)
     }
 
     /// # Errors

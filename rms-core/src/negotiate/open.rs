@@ -1,4 +1,4 @@
-//! What the server opens by itself: offers of idle nodes, and shrinks; and to whom.
+//! Negotiations that the server opens: offers of idle nodes and requests to shrink, and to which applications they go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,16 +20,16 @@ use crate::step::Step;
 
 /// What an application is asked to give back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// So many nodes, and no fewer than the second number.
+pub(crate) enum ShrinkRequest {
+    /// A number of nodes, and the least that is of use.
     Count(u32, u32),
-    /// These nodes; fewer of them are better than none.
-    These(BTreeSet<NodeId>),
+    /// These nodes; fewer are better than none.
+    Named(BTreeSet<NodeId>),
 }
 
-/// An application that the server may offer nodes, or ask for some.
+/// An application that the server may offer nodes to, or ask to give some back.
 #[derive(Debug)]
-pub(super) struct Changeable {
+pub(super) struct Resizable {
     pub(super) job: JobId,
     user: String,
     held: u32,
@@ -39,11 +39,11 @@ pub(super) struct Changeable {
     is_negotiating: bool,
     declined: u32,
     pub(super) room: u32,
-    /// When it ends at the latest.
+    /// When the application ends at the latest.
     pub(super) until: Time,
 }
 
-impl Changeable {
+impl Resizable {
     pub(super) fn as_candidate(&self) -> Candidate<'_> {
         Candidate {
             job: self.job,
@@ -63,20 +63,21 @@ impl Negotiations<'_> {
     /// Asks a running application to give nodes of a cluster back, to be done by `deadline`.
     ///
     /// # Errors
-    /// It cannot be asked: it does not run, does not negotiate, nobody listens, or it is being asked already.
+    /// The application cannot be asked: it does not run, does not negotiate, has no listener, or is being asked
+    /// already.
     pub(crate) fn open_shrink(
         &mut self,
         now: Time,
         step: &mut Step,
         (job, cluster): (JobId, ClusterId),
-        wanted: &Wanted,
+        wanted: &ShrinkRequest,
         deadline: Option<Time>,
     ) -> Result<NegotiationId, Refusal> {
-        self.callable(job, Direction::Shrink)?;
+        self.check_can_open(job, Direction::Shrink)?;
         let (held, spare) = (u64::from(self.n_nodes_on(job, cluster)), u64::from(self.n_spare_on(job, cluster)));
         let (quantity, least, nodes) = match wanted {
-            Wanted::Count(quantity, least) => (u64::from(*quantity), u64::from(*least), BTreeSet::new()),
-            Wanted::These(nodes) => (nodes.len() as u64, 1, nodes.clone()),
+            ShrinkRequest::Count(quantity, least) => (u64::from(*quantity), u64::from(*least), BTreeSet::new()),
+            ShrinkRequest::Named(nodes) => (nodes.len() as u64, 1, nodes.clone()),
         };
         let can_leave = |node: &NodeId| self.cluster_of(*node) == Some(cluster) && self.can_leave(job, *node);
         if !nodes.iter().all(can_leave) || quantity > spare {
@@ -101,11 +102,11 @@ impl Negotiations<'_> {
         Ok(id)
     }
 
-    /// Offers a running application so many nodes of a cluster more, at a price; they are kept for it until it has
-    /// answered.
+    /// Offers a running application `n_nodes` more nodes of a cluster, at a price; the nodes are held for it until it
+    /// has answered.
     ///
     /// # Errors
-    /// As [`Negotiations::open_shrink`], or there are not so many free nodes that it may use.
+    /// As [`Negotiations::open_shrink`], or too few free nodes are usable for the application.
     pub(crate) fn open_growth_offer(
         &mut self,
         now: Time,
@@ -114,7 +115,7 @@ impl Negotiations<'_> {
         n_nodes: u32,
         price: Price,
     ) -> Result<NegotiationId, Refusal> {
-        self.callable(job, Direction::Grow)?;
+        self.check_can_open(job, Direction::Grow)?;
         let held = u64::from(self.n_nodes_on(job, cluster));
         let nodes = plan::free_for(self.context.state(), job, cluster, n_nodes as usize);
         if nodes.len() < n_nodes as usize {
@@ -126,16 +127,16 @@ impl Negotiations<'_> {
         let (nodes_named, status) = (BTreeSet::new(), ItemStatus::Proposed);
         let item = Item { set: 0, resource, quantity, held, nodes: nodes_named, terms, status };
         let id = self.open(now, step, job, Direction::Grow, item)?;
-        self.keep(step, job, id, nodes);
+        self.set_held(step, job, id, nodes);
         self.progress(now, step, job, id);
         self.schedule(job);
         Ok(id)
     }
 
-    /// Does the application hear what the server opens?
-    fn callable(&self, job: JobId, direction: Direction) -> Result<(), Refusal> {
+    /// Checks that the server can open a negotiation in this direction now.
+    fn check_can_open(&self, job: JobId, direction: Direction) -> Result<(), Refusal> {
         self.negotiable(job)?;
-        if !self.is_heard(job) {
+        if !self.has_listener(job) {
             return Err(Refusal::NotNegotiable(job));
         }
         if let Some(id) = self.open_for(job, direction) {
@@ -144,18 +145,19 @@ impl Negotiations<'_> {
         Ok(())
     }
 
-    /// Does it lend or borrow CPUs? Then what it has of its nodes is not to be changed otherwise.
+    /// Returns whether the job lends or borrows CPUs. Nothing else may change what it has of its nodes meanwhile.
     pub(super) fn is_sharing(&self, job: JobId) -> bool {
         self.context.state().jobs()[&job].started().is_some_and(Started::is_sharing)
     }
 
-    /// Does anybody hear for an application what the server says? The server itself does, if that is told of its size.
-    pub(super) fn is_heard(&self, job: JobId) -> bool {
+    /// Returns whether anyone receives the server's messages for the application: its negotiator, or the server itself
+    /// where the application is only told of its size.
+    pub(super) fn has_listener(&self, job: JobId) -> bool {
         !negotiates_itself(&self.context.state().jobs()[&job]) || self.negotiators.attached.contains_key(&job)
     }
 
-    /// Does a process of the application answer for it, so that it can agree to a price?
-    pub(super) fn bargains(&self, job: JobId) -> bool {
+    /// Returns whether a process of the application negotiates for it, so that it can agree to a price.
+    pub(super) fn negotiates_prices(&self, job: JobId) -> bool {
         negotiates_itself(&self.context.state().jobs()[&job])
     }
 
@@ -174,41 +176,41 @@ impl Negotiations<'_> {
             OpenError::Act(_) => Refusal::NotNegotiable(job),
         })?;
         self.record_dialogue(now, step, job, id, None);
-        self.say(step, job, output);
+        self.send(step, job, output);
         Ok(id)
     }
 
-    /// Takes back what the server said, or leaves the talk; what is agreed already stays.
+    /// Withdraws the server's offer, or leaves the negotiation; what is agreed already stays.
     pub(super) fn withdraw(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
-        // One that is agreed cannot be withdrawn, and goes on.
+        // An agreed negotiation cannot be withdrawn, and goes on.
         let _ = self.act(now, step, job, id, Action::Withdraw(reason));
     }
 
-    /// Is there any application that the server could ask for a change?
-    pub(super) fn has_changeable(&self) -> bool {
+    /// Returns whether there is any application whose size the server could change.
+    pub(super) fn has_resizable(&self) -> bool {
         self.context.state().malleable().next().is_some()
     }
 
-    /// Those with nodes of one cluster that hear what the server says, in the order of their ids. A first node elsewhere is
-    /// for the application to ask for: the server does not know whether it can use it.
-    pub(super) fn changeable(&self, now: Time, cluster: ClusterId, direction: Direction) -> Vec<Changeable> {
+    /// Returns the applications with nodes on one cluster that have a listener, ordered by id. An application must ask
+    /// for its first node on another cluster: the server does not know whether it can use it.
+    pub(super) fn resizable(&self, now: Time, cluster: ClusterId, direction: Direction) -> Vec<Resizable> {
         let jobs = self.context.state().malleable();
-        jobs.filter_map(|job| self.as_changeable(now, job, cluster, direction)).collect()
+        jobs.filter_map(|job| self.as_resizable(now, job, cluster, direction)).collect()
     }
 
-    fn as_changeable(&self, now: Time, job: JobId, cluster: ClusterId, direction: Direction) -> Option<Changeable> {
+    fn as_resizable(&self, now: Time, job: JobId, cluster: ClusterId, direction: Direction) -> Option<Resizable> {
         let entry = self.context.state().jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
         let room = match direction {
             Direction::Grow => u32::MAX,
             Direction::Shrink => self.n_spare_on(job, cluster),
         };
-        if room == 0 || self.n_nodes_on(job, cluster) == 0 || !self.is_heard(job) {
+        if room == 0 || self.n_nodes_on(job, cluster) == 0 || !self.has_listener(job) {
             return None;
         }
         let declared = self.bounds(job);
         let until = started.at + started.request.wall;
-        // Who is still coming up, or is about to end, has something else to do; who shares CPUs keeps its nodes meanwhile.
+        // Jobs that are starting or about to end are not asked; jobs that share CPUs keep their nodes meanwhile.
         let has_time = until > now + self.context.state().settings().offer_valid;
         if declared.least >= declared.most || !started.is_settled() || !has_time || started.is_sharing() {
             return None;
@@ -219,7 +221,7 @@ impl Negotiations<'_> {
             Direction::Grow => is_open(Direction::Grow) || is_open(Direction::Shrink) || is_leaving,
             Direction::Shrink => is_open(Direction::Shrink) || is_leaving,
         };
-        Some(Changeable {
+        Some(Resizable {
             job,
             user: entry.spec.owner.0.clone(),
             held: started.nodes.len() as u32,
@@ -233,7 +235,7 @@ impl Negotiations<'_> {
         })
     }
 
-    /// How many nodes it is not to be asked about again for now.
+    /// Returns how many nodes the job is not to be asked about again for now.
     fn declined(&self, job: JobId, direction: Direction) -> u32 {
         let refusals = &self.negotiators.refusals;
         let declined = refusals.nodes(job, direction);
@@ -243,8 +245,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// What counts of the users of these applications where nodes are shared.
-    pub(super) fn weights<'a>(&self, candidates: &'a [Changeable]) -> BTreeMap<&'a str, UserWeight> {
+    /// Returns the share and the remaining limit of each user of these applications.
+    pub(super) fn weights<'a>(&self, candidates: &'a [Resizable]) -> BTreeMap<&'a str, UserWeight> {
         let settings = self.context.state().settings();
         let mut weights = BTreeMap::new();
         for candidate in candidates {
@@ -256,7 +258,7 @@ impl Negotiations<'_> {
         weights
     }
 
-    /// What is left of a user's limit; nodes that are kept for its applications count as theirs.
+    /// Returns what is left of a user's growth limit; nodes held for the user's applications count as theirs.
     pub(super) fn may_still_gain(&self, user: &str) -> Option<u32> {
         let limit = self.context.state().settings().growth_limit_of(user)?;
         let jobs = self.context.state().negotiating().map(|(_, entry)| entry);
@@ -269,7 +271,7 @@ impl Negotiations<'_> {
         may_gain(Some(limit), sizes)
     }
 
-    /// Offers what is idle, except on clusters where nodes come together for somebody who waits.
+    /// Offers idle nodes, except on clusters where nodes are gathered for a waiting job or growth.
     pub(super) fn offer_idle(&mut self, now: Time, step: &mut Step, gathering: &BTreeSet<ClusterId>) {
         let rule = self.context.state().settings().offer_idle;
         if rule == OfferRule::Never {
@@ -280,54 +282,54 @@ impl Negotiations<'_> {
                 continue;
             }
             let price = self.list_price(cluster);
-            for Change { job, nodes } in self.shares_of_idle(now, cluster, rule) {
-                // Who cannot be asked after all is asked after another pass.
+            for Change { job, nodes } in self.idle_offers(now, cluster, rule) {
+                // An application that could not be asked is tried again after a later pass.
                 if self.open_growth_offer(now, step, (job, cluster), nodes, price).is_err() {
-                    let until = self.ask_again(now);
+                    let until = self.retry_time(now);
                     self.negotiators.refusals.note(job, Direction::Grow, nodes, until);
                 }
             }
         }
     }
 
-    /// Who is to be offered how many, so that nobody who waits is delayed beyond the tolerance.
-    fn shares_of_idle(&mut self, now: Time, cluster: ClusterId, rule: OfferRule) -> Vec<Change> {
-        let mut takers = self.changeable(now, cluster, Direction::Grow);
+    /// Decides which application is offered how many nodes, so that no waiting job is delayed beyond the tolerance.
+    fn idle_offers(&mut self, now: Time, cluster: ClusterId, rule: OfferRule) -> Vec<Change> {
+        let mut recipients = self.resizable(now, cluster, Direction::Grow);
         let idle = self.context.state().n_free(cluster) as u32;
-        takers.iter_mut().for_each(|taker| taker.room = self.usable_by(now, taker, cluster, idle));
-        takers.retain(|taker| !taker.as_candidate().is_negotiating && taker.room > 0);
-        if takers.is_empty() {
+        recipients.iter_mut().for_each(|recipient| recipient.room = self.usable_by(now, recipient, cluster, idle));
+        recipients.retain(|recipient| !recipient.as_candidate().is_negotiating && recipient.room > 0);
+        if recipients.is_empty() {
             return Vec::new();
         }
         let before = self.context.estimates(now);
         let tolerance = self.context.state().settings().delay_tolerance;
         if tolerance > Span::ZERO {
-            let shares = self.dealt(&takers, idle, rule);
+            let shares = self.distribute(&recipients, idle, rule);
             if self.is_harmless(now, &before, cluster, &shares) {
                 return shares;
             }
         }
-        // What is free in the plan of all who wait, until the taker's end, delays nobody.
-        for taker in &mut takers {
-            taker.room = taker.room.min(plan::room(self.context.state(), &before, cluster, taker.until));
+        // Nodes that are free in the plan of all waiting jobs until the recipient's end delay nobody.
+        for recipient in &mut recipients {
+            recipient.room = recipient.room.min(plan::room(self.context.state(), &before, cluster, recipient.until));
         }
         let mut idle = idle;
         loop {
-            let shares = self.dealt(&takers, idle, rule);
+            let shares = self.distribute(&recipients, idle, rule);
             if shares.is_empty() || self.is_harmless(now, &before, cluster, &shares) {
                 return shares;
             }
-            // Each would fit alone, but not all together: as many as fit for the one that stays the longest do. If even
-            // these delay somebody, who can use special nodes only, there are fewer.
-            let rooms = takers.iter().filter(|taker| shares.iter().any(|share| share.job == taker.job));
-            let least = rooms.map(|taker| taker.room).min().unwrap_or(0);
+            // Each share would fit alone, but not all together: take as many as fit for the application that runs
+            // longest. If even these delay a job that can only use special nodes, halve the number.
+            let rooms = recipients.iter().filter(|recipient| shares.iter().any(|share| share.job == recipient.job));
+            let least = rooms.map(|recipient| recipient.room).min().unwrap_or(0);
             idle = if least < idle { least } else { idle / 2 };
         }
     }
 
-    fn dealt(&self, takers: &[Changeable], idle: u32, rule: OfferRule) -> Vec<Change> {
-        let candidates: Vec<Candidate<'_>> = takers.iter().map(Changeable::as_candidate).collect();
-        offers(idle, &candidates, &self.weights(takers), rule)
+    fn distribute(&self, recipients: &[Resizable], idle: u32, rule: OfferRule) -> Vec<Change> {
+        let candidates: Vec<Candidate<'_>> = recipients.iter().map(Resizable::as_candidate).collect();
+        offers(idle, &candidates, &self.weights(recipients), rule)
     }
 
     fn is_harmless(&mut self, now: Time, before: &Plan, cluster: ClusterId, shares: &[Change]) -> bool {
@@ -342,21 +344,21 @@ impl Negotiations<'_> {
         true
     }
 
-    /// Of the free nodes, those that meet what it wants of a node, as far as it can pay for them.
-    fn usable_by(&self, now: Time, taker: &Changeable, cluster: ClusterId, idle: u32) -> u32 {
-        // Where any node will do they need not be looked at one by one.
-        let takes_any = takes_any_nodes(&self.context.state().jobs()[&taker.job].spec);
+    /// Counts the free nodes that meet the application's constraint and that it can pay for.
+    fn usable_by(&self, now: Time, recipient: &Resizable, cluster: ClusterId, idle: u32) -> u32 {
+        // If any node will do, the nodes need not be checked one by one.
+        let takes_any = takes_any_nodes(&self.context.state().jobs()[&recipient.job].spec);
         let n_right = if takes_any {
             u64::from(idle)
         } else {
-            plan::free_for(self.context.state(), taker.job, cluster, idle as usize).len() as u64
+            plan::free_for(self.context.state(), recipient.job, cluster, idle as usize).len() as u64
         };
-        let n_paid = self.most_offered(now, taker.job, cluster);
+        let n_paid = self.most_offered(now, recipient.job, cluster);
         u32::try_from(n_right.min(n_paid)).unwrap_or(u32::MAX)
     }
 }
 
-/// How many nodes it had first.
+/// Returns the number of nodes with which the job started.
 pub(super) fn started_with(started: &Started) -> u32 {
     started.evolved.as_ref().map_or(started.nodes.len() as u32, |evolved| evolved.started_with)
 }

@@ -1,26 +1,28 @@
-//! Brings about what was agreed of held nodes, cores, memory and devices, and of licences: ordered, waited for, taken back.
+//! Carries out agreed changes of cores, memory and devices on held nodes, and of licences: orders them, awaits the
+//! agents, rolls back.
 //!
-//! It is ordered by facts, and ready once the agent of each of these nodes has said that the job's processes keep to it.
-//! Until then what it had and what it is to have counts as held; what fails is ordered back.
+//! A change is ordered by facts, and is ready once the agent of each node has reported that the job's processes are
+//! confined to it. Until then, both the old and the new amount count as held; a failed change is rolled back by another
+//! order.
 
 use std::collections::BTreeMap;
 
 use negotiation::{Action, Direction, Item, NegotiationId, Reason, Resource, SetRule, Template};
-use rms_model::{ClusterId, Devices, Grant as Part, Indices, JobId, Mebibytes, NodeId, Span, Time};
+use rms_model::{ClusterId, Devices, Grant, Indices, JobId, Mebibytes, NodeId, Span, Time};
 
 use super::Negotiations;
-use super::answer::Grant;
+use super::answer::Availability;
 use super::grow::time_of;
 use crate::state::fact::Fact;
 use crate::step::Step;
 
-/// What an application is to have of its nodes, and beside them.
+/// What an application is to have of each of its nodes, and its licences.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// CPUs, node by node.
+    /// CPUs of each node.
     cores: Vec<(NodeId, u32)>,
-    /// Where memory or devices change.
-    grants: BTreeMap<NodeId, Part>,
+    /// Grants of the nodes where memory or devices change.
+    grants: BTreeMap<NodeId, Grant>,
     licences: BTreeMap<ClusterId, Devices>,
 }
 
@@ -29,17 +31,17 @@ impl Parts {
         self.is_outside_nodes() && self.licences.is_empty()
     }
 
-    /// Is no agent to be told of anything?
+    /// Returns whether no agent needs to be told.
     fn is_outside_nodes(&self) -> bool {
         self.cores.is_empty() && self.grants.is_empty()
     }
 }
 
 impl Negotiations<'_> {
-    /// What the items come to that are not about nodes or time.
+    /// Computes what the job will have after the items that are not about nodes or time.
     ///
     /// # Errors
-    /// The nodes or what it has of them are not those any more that it was agreed about.
+    /// The job's nodes, or what it has of them, have changed since the agreement.
     pub(super) fn parts_after(&self, now: Time, job: JobId, agreed: &Template) -> Result<Parts, Reason> {
         let mut parts = Parts::default();
         let direction = agreed.direction();
@@ -47,22 +49,22 @@ impl Negotiations<'_> {
         for item in agreed.items().iter().filter(|item| item.is_live()) {
             let grant = || match direction {
                 Direction::Grow => self.grant_inside(now, job, item, longer),
-                Direction::Shrink => {
-                    self.check_inside_back(job, item).map_or_else(Grant::Never, |()| Grant::Of(item.quantity))
-                }
+                Direction::Shrink => self
+                    .check_inside_back(job, item)
+                    .map_or_else(Availability::Never, |()| Availability::Now(item.quantity)),
             };
             let grant_licences = || match direction {
                 Direction::Grow => self.grant_licences(now, job, item, longer),
-                Direction::Shrink => {
-                    self.check_licences(job, item).map_or_else(Grant::Never, |()| Grant::Of(item.quantity))
-                }
+                Direction::Shrink => self
+                    .check_licences(job, item)
+                    .map_or_else(Availability::Never, |()| Availability::Now(item.quantity)),
             };
             let grant = match &item.resource {
                 Resource::Nodes(_) | Resource::Time => continue,
                 Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => grant(),
                 Resource::Licences(..) => grant_licences(),
             };
-            if !matches!(grant, Grant::Of(most) if most == item.quantity) {
+            if !matches!(grant, Availability::Now(most) if most == item.quantity) {
                 return Err(Reason::Changed);
             }
             let change = u32::try_from(item.quantity.0).map_err(|_| Reason::Changed)?;
@@ -85,10 +87,10 @@ impl Negotiations<'_> {
                             Direction::Grow => memory.saturating_add(item.quantity.0),
                             Direction::Shrink => memory.saturating_sub(item.quantity.0),
                         };
-                        self.part_to_be(job, node, &mut parts).memory = Mebibytes(memory);
+                        self.grant_after(job, node, &mut parts).memory = Mebibytes(memory);
                     }
                     Resource::Devices(_, name) => {
-                        let part = self.part_to_be(job, node, &mut parts);
+                        let part = self.grant_after(job, node, &mut parts);
                         self.change_devices(node, part, name, direction, change);
                     }
                     Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => {}
@@ -98,16 +100,16 @@ impl Negotiations<'_> {
         Ok(parts)
     }
 
-    /// What it is to have of a node, which is what it has until something else is said.
-    fn part_to_be<'p>(&self, job: JobId, node: NodeId, parts: &'p mut Parts) -> &'p mut Part {
+    /// Returns the grant that the job will have on a node; it begins as what the job has now.
+    fn grant_after<'p>(&self, job: JobId, node: NodeId, parts: &'p mut Parts) -> &'p mut Grant {
         let state = self.context.state();
         parts.grants.entry(node).or_insert_with(|| {
             let granted = state.jobs()[&job].grants().get(&node).cloned();
-            granted.unwrap_or_else(|| Part::whole(&state.nodes()[&node].inventory))
+            granted.unwrap_or_else(|| Grant::whole(&state.nodes()[&node].inventory))
         })
     }
 
-    /// The agents are told of what it is to have; from then on it waits for their word. Licences that it gives back are its
+    /// Orders the agents to apply the new amounts and waits for their reports. Licences to be given back stay the job's
     /// own until then.
     pub(super) fn order_parts(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, parts: Parts) {
         let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
@@ -124,10 +126,10 @@ impl Negotiations<'_> {
             self.context.record(step, Fact::CoresSet { job, negotiation: id, cores, more });
         }
         if !grants.is_empty() {
-            // The cores that it has by now.
+            // Use the cores that the job has by now.
             let known = self.context.state().jobs()[&job].grants();
-            let with_cores = |(node, part): (NodeId, Part)| match known.get(&node) {
-                Some(known) => (node, Part { cores: known.cores.clone(), ..part }),
+            let with_cores = |(node, part): (NodeId, Grant)| match known.get(&node) {
+                Some(known) => (node, Grant { cores: known.cores.clone(), ..part }),
                 None => (node, part),
             };
             let grants = grants.into_iter().map(with_cores).collect();
@@ -140,7 +142,7 @@ impl Negotiations<'_> {
         self.context.passes.wanted = true;
     }
 
-    /// Which cores of a node that it shares it gets if it is to have so many CPUs there; `None` if it has enough.
+    /// Returns the additional cores of a shared node that the job needs for `n_cpus` CPUs; `None` if it has enough.
     fn more_cores(&self, job: JobId, node: NodeId, n_cpus: u32) -> Option<Indices> {
         let state = self.context.state();
         let entry = &state.jobs()[&job];
@@ -151,9 +153,9 @@ impl Negotiations<'_> {
         state.shared().more_cores(node, known, missing)
     }
 
-    /// Agreed, and about no nodes: what is inside of them is ordered and waited for, time and licences are given or taken at
-    /// once.
-    pub(super) fn bring_about(
+    /// Carries out an agreement that is not about nodes: changes inside nodes are ordered and awaited, time and
+    /// licences change at once.
+    pub(super) fn carry_out(
         &mut self,
         now: Time,
         step: &mut Step,
@@ -178,14 +180,14 @@ impl Negotiations<'_> {
         }
         let is_ready = parts.is_outside_nodes();
         if agreed.direction() == Direction::Shrink && !is_ready {
-            // It may fail, and then it has them still.
+            // The change may fail, and then the job keeps its licences.
             parts.licences.clear();
         }
         if !parts.is_empty() {
             self.order_parts(now, step, job, id, parts);
         }
         if is_ready {
-            self.tell_moves(now, step);
+            self.send_holdings(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }
@@ -195,8 +197,8 @@ impl Negotiations<'_> {
             if agreed.direction() == Direction::Shrink {
                 self.give_licences_back(now, step, job, id, agreed);
             }
-            // Its negotiator knows what it has before it hears that this is ready.
-            self.tell_moves(now, step);
+            // The negotiator must know the new holding before it hears that the change is ready.
+            self.send_holdings(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }
@@ -206,13 +208,14 @@ impl Negotiations<'_> {
         let items: Vec<Item> =
             agreed.items().iter().filter(of_licences).map(|item| Item { set: 0, ..item.clone() }).collect();
         let alone = Template::new(agreed.parties(), agreed.direction(), vec![SetRule::All], items);
-        // Without any there is no template.
+        // Without licences there is no template.
         let parts = alone.ok().and_then(|alone| self.parts_after(now, job, &alone).ok());
         parts.into_iter().for_each(|parts| self.order_parts(now, step, job, id, parts));
     }
 
-    /// An agent says up to which generation the job's processes keep to their cores on its node, or that they do not.
-    pub(crate) fn confined(
+    /// Handles an agent's report up to which generation the job's processes are confined to their cores on its node, or
+    /// that they are not.
+    pub(crate) fn confinement_reported(
         &mut self,
         now: Time,
         step: &mut Step,
@@ -221,7 +224,7 @@ impl Negotiations<'_> {
         is_confined: bool,
     ) {
         let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
-        // Nobody can have heard of more generations than there are.
+        // Ignore generations that do not exist yet.
         let started = started.filter(|started| generation <= started.generation());
         let evolved = started.and_then(|started| started.evolved.as_ref());
         let cores = evolved.and_then(|evolved| evolved.places.get(&node)?.cores);
@@ -237,7 +240,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// It has failed: everywhere the job is to have as much as before.
+    /// Gives the job back, on every node, what it had before a failed negotiation.
     pub(super) fn roll_back_parts(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
         else {
@@ -257,7 +260,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// It has failed and was about no nodes: time that was given or taken goes the same way back.
+    /// Reverts the change of wall time of a failed negotiation that was not about nodes.
     pub(super) fn roll_back_time(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let is_running = self.context.state().jobs()[&job].started().is_some_and(|started| started.ending.is_none());
         let Some(negotiation) = self.negotiation(job, id).filter(|_| is_running) else { return };

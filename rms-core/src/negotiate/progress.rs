@@ -1,4 +1,4 @@
-//! Takes each negotiation on as far as it goes: at each event, when something is due, after a pass, and at its end.
+//! Advances each negotiation as far as possible: at each event, at a timer, after a pass, and at its end.
 
 use negotiation::{Action, Direction, Ending, NegotiationId, Phase, Reason, Resource, Side, Statement};
 use rms_api::answer::Answer;
@@ -12,19 +12,19 @@ use crate::state::negotiations::Negotiation;
 use crate::step::Step;
 
 impl Negotiators {
-    /// When the next negotiation has something to do.
+    /// Returns when the next negotiation is due.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         self.wakes.first().map(|(at, _)| *at)
     }
 
-    /// When what was declined may be offered again.
+    /// Returns when a declined change may be offered again.
     pub(crate) fn next_offer(&self) -> Option<Time> {
         self.refusals.next_due()
     }
 }
 
 impl Negotiations<'_> {
-    /// Whatever has changed: every negotiation of a job goes on as far as it can, and the next look is set.
+    /// Advances every negotiation of a job as far as possible, and schedules the next review.
     pub(super) fn review(&mut self, now: Time, step: &mut Step, job: JobId) {
         let is_running = self.negotiations(job).is_some()
             && self.context.state().jobs()[&job].started().is_some_and(|started| started.ending.is_none());
@@ -40,7 +40,7 @@ impl Negotiations<'_> {
         self.schedule(job);
     }
 
-    /// One negotiation goes on until somebody else has to speak or to act.
+    /// Advances one negotiation until another party must speak or act.
     pub(super) fn progress(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let place =
             |negotiation: &Negotiation| (negotiation.phase(), negotiation.dialogue.round(), negotiation.is_handed_over);
@@ -54,13 +54,13 @@ impl Negotiations<'_> {
                     self.answer_shrink(now, step, job, id);
                 }
                 (Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms), _) => {
-                    self.answer_in_house(now, step, job, id);
+                    self.answer_as_proxy(now, step, job, id);
                 }
                 (Phase::Accepted, Direction::Grow) => self.hand_over(now, step, job, id),
                 (Phase::Accepted, Direction::Shrink) => self.await_release(now, step, job, id),
                 (Phase::Committing, Direction::Grow) => self.await_arrival(now, step, job, id),
                 (Phase::Committing, Direction::Shrink) => self.await_departure(now, step, job, id),
-                // The application's own phases are none of this end.
+                // These phases occur only at the application's end.
                 (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing, _) => {}
                 (Phase::Applied | Phase::Ended(_), _) => {}
             }
@@ -70,17 +70,17 @@ impl Negotiations<'_> {
         }
     }
 
-    /// It has just ended, with a result or without: nothing of it is left behind.
+    /// Cleans up after a negotiation that has just ended, successfully or not.
     pub(super) fn close(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let (phase, direction, opened) = (negotiation.phase(), negotiation.direction(), negotiation.opened);
         let is_handed_over = negotiation.is_handed_over;
-        self.note_answer(now, job, id);
+        self.note_outcome(now, job, id);
         self.negotiators.waiting.remove(&(opened, job, id));
-        self.keep(step, job, id, Vec::new());
+        self.set_held(step, job, id, Vec::new());
         match (phase, direction) {
             (Phase::Ended(Ending::Failed), Direction::Grow) if is_handed_over => self.roll_back(now, step, job, id),
-            (Phase::Ended(Ending::Failed), Direction::Shrink) if !is_handed_over => self.stay(step, job),
+            (Phase::Ended(Ending::Failed), Direction::Shrink) if !is_handed_over => self.cancel_departure(step, job),
             (_, Direction::Grow | Direction::Shrink) => {}
         }
         if phase == Phase::Ended(Ending::Failed) && is_handed_over {
@@ -88,12 +88,12 @@ impl Negotiations<'_> {
             self.roll_back_time(now, step, job, id);
         }
         self.answer_ask(step, job, id);
-        // What waited for its end, as a loan that was called by it, is looked at.
-        self.context.note_job(job);
+        // Review what waited for this end, such as a loan that was called by it.
+        self.context.review_later(job);
         self.context.passes.wanted = true;
     }
 
-    /// Who asked hears what came of it.
+    /// Answers the caller that asked for this negotiation.
     fn answer_ask(&mut self, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(ticket) = self.negotiators.tickets.remove(&(job, id)) else { return };
         let Some(negotiation) = self.negotiation(job, id) else { return };
@@ -121,42 +121,41 @@ impl Negotiations<'_> {
         step.order(Effect::Answer { ticket, answer: Ok(Answer::Negotiated(outcome)) });
     }
 
-    /// How many nodes are free for an ask for which nothing has come, if that are fewer than it could use.
+    /// Returns how many nodes are free for a failed ask, if they are fewer than its least.
     fn too_few(&self, job: JobId, negotiation: &Negotiation, reason: Reason) -> Option<u32> {
         let [item] = negotiation.dialogue.proposal()?.items() else { return None };
         let Resource::Nodes(cluster) = item.resource else { return None };
         let is_short = reason == Reason::NoResources && negotiation.direction() == Direction::Grow;
-        let n_free = self.givable(job, negotiation.id(), cluster, usize::MAX).len() as u64;
+        let n_free = self.grantable(job, negotiation.id(), cluster, usize::MAX).len() as u64;
         (is_short && n_free < item.terms.least.0).then_some(n_free as u32)
     }
 
-    /// At the end of an event: what it has changed is looked at, and the negotiator of an application is told.
-    pub(crate) fn turn_negotiations(&mut self, now: Time, step: &mut Step) {
-        // Each look can only finish something, so this comes to an end.
-        while let Some(job) = self.context.noted.pop_first() {
+    /// At the end of an event: reviews the jobs that it has changed, and tells their negotiators.
+    pub(crate) fn review_changed(&mut self, now: Time, step: &mut Step) {
+        // Each review can only finish something, so the loop ends.
+        while let Some(job) = self.context.to_review.pop_first() {
             if self.context.state().jobs().contains_key(&job) {
                 self.review(now, step, job);
             }
         }
-        self.tell_moves(now, step);
+        self.send_holdings(now, step);
     }
 
-    /// Time has passed.
+    /// Handles the timers that are due.
     pub(crate) fn tick_negotiations(&mut self, now: Time, step: &mut Step) {
         while let Some((at, job)) = self.negotiators.wakes.first().copied()
             && at <= now
         {
-            self.end_silence(now, step, job);
+            self.end_unattended(now, step, job);
             self.review(now, step, job);
-            // A job whose look is due still has been looked at: it must not be looked at for ever.
+            // A job that is still due after its review is scheduled later, or this loop would not end.
             if self.negotiators.wake_of.get(&job) == Some(&at) {
                 self.wake(job, Some(now + rms_model::Span::from_millis(1)));
             }
         }
     }
 
-    /// A pass has run: nodes may have become free for those who wait for them, the most urgent first, then in the order in
-    /// which they asked.
+    /// After a pass: serves growth that waits for nodes, by priority, then in the order of the requests.
     pub(crate) fn serve_waiting(&mut self, now: Time, step: &mut Step) {
         for (_, job, id) in self.waiting_growth() {
             if self.negotiation(job, id).is_some() {
@@ -166,7 +165,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The dialogues' own timers: what has lapsed has lapsed, what was not heard is said again.
+    /// Runs the timers of the dialogues: proposals lapse, and unacknowledged messages are sent again.
     pub(super) fn tick_dialogues(&mut self, now: Time, step: &mut Step, job: JobId) {
         for id in self.open_negotiations(job) {
             let is_in_vain = self.negotiation(job, id).is_some_and(|negotiation| {
@@ -175,10 +174,11 @@ impl Negotiations<'_> {
                     Phase::Offered(Side::Application) | Phase::Countered(Side::Application)
                 );
                 let is_growth = negotiation.direction() == Direction::Grow;
-                waits && is_growth && Negotiations::last_moment(negotiation).is_some_and(|at| at <= now)
+                waits && is_growth && Negotiations::decision_deadline(negotiation).is_some_and(|at| at <= now)
             });
             if is_in_vain {
-                // What there is now, or that there is nothing; too late even for that, it lapses.
+                // Offer what there is now, or answer that there is nothing; if it is too late even for that, the
+                // proposal lapses.
                 self.answer_growth(now, step, job, id);
             }
         }
@@ -187,10 +187,10 @@ impl Negotiations<'_> {
         for id in ids {
             self.record_dialogue(now, step, job, id, None);
         }
-        self.say(step, job, output);
+        self.send(step, job, output);
     }
 
-    /// Sets when to look at a job again.
+    /// Schedules the next review of a job.
     pub(super) fn schedule(&mut self, job: JobId) {
         let at = self.next_wake(job);
         self.wake(job, at);
@@ -215,16 +215,16 @@ impl Negotiations<'_> {
         let departing = started.evolved.iter().flat_map(|evolved| evolved.departing.values());
         let departures = departing.map(|since| *since + self.promise_span());
         let loans = self.next_loan(job);
-        let silence = self.silent_until(job);
+        let silence = self.reattach_deadline(job);
         dialogues.into_iter().chain(all).chain(departures).chain(loans).chain(silence).min()
     }
 
     fn due_of(&self, negotiation: &Negotiation) -> Option<Time> {
         match (negotiation.phase(), negotiation.direction()) {
             (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
-                Negotiations::last_moment(negotiation)
+                Negotiations::decision_deadline(negotiation)
             }
-            // The agents have to speak next.
+            // The agents must report next.
             (Phase::Accepted, Direction::Shrink) if negotiation.is_handed_over => None,
             (Phase::Accepted, Direction::Shrink) if !negotiation.is_warned => {
                 Some(negotiation.since() + self.promise_span())
@@ -238,14 +238,15 @@ impl Negotiations<'_> {
         }
     }
 
-    /// A pass has started all that can start. Nodes that are drained come first, then who waits, then who could use more.
-    pub(crate) fn seek_changes(&mut self, now: Time, step: &mut Step) {
-        if !self.has_changeable() {
+    /// After a pass has started all that can start: clears drained nodes first, then makes room for waiting jobs and
+    /// growth, then offers idle nodes.
+    pub(crate) fn propose_changes(&mut self, now: Time, step: &mut Step) {
+        if !self.has_resizable() {
             return;
         }
         self.clear_drained(now, step);
         if self.context.state().longest_expected().is_some() {
-            // After a restart nobody is asked to give, or offered, what may be needed or free in a moment.
+            // After a restart, nodes may be needed or become free in a moment: ask and offer nothing until then.
             return;
         }
         let mut gathering = self.make_room(now, step);
@@ -253,30 +254,30 @@ impl Negotiations<'_> {
         self.offer_idle(now, step, &gathering);
     }
 
-    /// When the same may be said again that is declined now. Never at once: who declines without a thought would be asked
-    /// for ever.
-    pub(super) fn ask_again(&self, now: Time) -> Time {
+    /// Returns when a change that is declined now may be proposed again. Never at once: an application that always
+    /// declines would be asked in an endless loop.
+    pub(super) fn retry_time(&self, now: Time) -> Time {
         now + self.context.state().settings().offer_again.max(Span::from_secs(1))
     }
 
-    /// What was declined long ago is forgotten: the next pass may say it again.
+    /// Forgets old refusals: the next pass may propose the same again.
     pub(crate) fn forget_refusals(&mut self, now: Time) {
         self.context.passes.wanted |= self.negotiators.refusals.expire(now);
     }
 
-    /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives nodes back
-    /// by itself is not offered as many at once: it does not want them. Who gave them for somebody else may have them
-    /// again as soon as nobody waits.
-    pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
+    /// Remembers the outcome of a negotiation. What was declined of a proposal of the server is not proposed again
+    /// soon. An application that gives nodes back on its own initiative is not offered as many at once: it does not
+    /// want them. One that gave nodes for another job may have them again as soon as no job waits.
+    pub(super) fn note_outcome(&mut self, now: Time, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
-        let until = self.ask_again(now);
+        let until = self.retry_time(now);
         let (direction, declined, agreed) = (negotiation.direction(), n_declined(negotiation), n_agreed(negotiation));
         let is_drained = names_nodes(negotiation);
         match (id.initiator, direction) {
             (Side::Rms, Direction::Grow) => self.negotiators.refusals.note(job, direction, declined, until),
             (Side::Rms, Direction::Shrink) => {
                 self.negotiators.refusals.note(job, direction, declined, until);
-                // Who only leaves certain nodes may have others for them.
+                // An application that only leaves drained nodes may have others for them.
                 if !is_drained {
                     self.negotiators.refusals.note_given(job, agreed, until);
                 }
@@ -288,12 +289,12 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The job is being ended, or is gone: nothing is kept for it any more, and its negotiator is told.
+    /// Ends the negotiations of a job that ends: releases what is held for it, and tells its negotiator.
     pub(crate) fn end_negotiations(&mut self, now: Time, step: &mut Step, job: JobId, outcome: &Outcome) {
         for id in self.open_negotiations(job) {
             let withdrawn = self.act(now, step, job, id, Action::Withdraw(Reason::Stopping));
             if withdrawn.is_err() {
-                // What lapses in this moment ends by itself.
+                // A proposal that lapses at this moment ends by its timer.
                 if self.act(now, step, job, id, Action::Fail(Reason::Stopping)).is_err() {
                     self.tick_dialogues(now, step, job);
                 }
@@ -306,19 +307,18 @@ impl Negotiations<'_> {
         self.forget_negotiations(job);
     }
 
-    /// What is known of a job beside the state.
+    /// Forgets what is known of a job beside the state.
     pub(crate) fn forget_negotiations(&mut self, job: JobId) {
         self.negotiators.dialogues.remove(&job);
         self.negotiators.attached.remove(&job);
         self.negotiators.call_rates.remove(&job);
         self.negotiators.gone.remove(&job);
-        self.context.noted.remove(&job);
-        self.context.moved.remove(&job);
+        self.context.to_review.remove(&job);
+        self.context.holdings_changed.remove(&job);
         self.schedule(job);
     }
 
-    /// A server that was started again: nobody waits for what was asked before, no channel is up, and what was agreed
-    /// goes on.
+    /// After a restart: no caller waits for earlier asks, no channel is open, and agreed changes go on.
     pub(crate) fn boot_negotiations(&mut self, now: Time, step: &mut Step) {
         let is_negotiating = |job: &JobId| self.negotiations(*job).is_some();
         let jobs: Vec<JobId> = self.context.state().jobs().keys().copied().filter(is_negotiating).collect();
@@ -334,7 +334,7 @@ impl Negotiations<'_> {
                 };
                 if is_asked && is_of_negotiation && id.initiator == Side::Application {
                     let statement = Statement::End { ending: Ending::Withdrawn, reason: Reason::Stopping };
-                    self.say_for(now, step, job, id, statement);
+                    self.say_as_proxy(now, step, job, id, statement);
                 }
             }
             self.negotiators.gone.insert(job, now);
@@ -348,8 +348,8 @@ fn names_nodes(negotiation: &Negotiation) -> bool {
     items.into_iter().any(|item| !item.nodes.is_empty())
 }
 
-/// How many nodes of what was opened were not agreed. Whoever can take a part of an offer has declined the rest; whoever
-/// gives a part of what was asked has declined the whole.
+/// Returns how many of the proposed nodes were not agreed. An application that accepts a part of an offer has declined
+/// the rest; one that gives back a part of what was asked has declined the whole.
 fn n_declined(negotiation: &Negotiation) -> u32 {
     let agreed = n_agreed(negotiation);
     let opened = negotiation.rounds.iter().find_map(|round| match &round.said {
@@ -364,7 +364,7 @@ fn n_declined(negotiation: &Negotiation) -> u32 {
     }
 }
 
-/// How many nodes came or went by it.
+/// Returns by how many nodes the job has grown or shrunk.
 fn n_agreed(negotiation: &Negotiation) -> u32 {
     let agreed = match negotiation.phase() {
         Phase::Applied => negotiation.dialogue.proposal().map_or(0, |proposal| proposal.n_nodes()),

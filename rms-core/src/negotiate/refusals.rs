@@ -8,7 +8,7 @@ use rms_model::{JobId, Time};
 /// What was declined not long ago. A server that is started again has forgotten it, and asks once more.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    of: BTreeMap<(JobId, Direction), (u32, Time)>,
+    declined: BTreeMap<(JobId, Direction), (u32, Time)>,
     due: BTreeSet<(Time, JobId, Direction)>,
     /// What was given for others, which is not offered again while anybody waits, or nodes would go to and fro.
     given: BTreeMap<JobId, (u32, Time)>,
@@ -19,7 +19,7 @@ impl Refusals {
     pub(crate) fn note(&mut self, job: JobId, direction: Direction, nodes: u32, until: Time) {
         self.forget(job, direction);
         if nodes > 0 {
-            self.of.insert((job, direction), (nodes, until));
+            self.declined.insert((job, direction), (nodes, until));
             self.due.insert((until, job, direction));
         }
     }
@@ -36,7 +36,7 @@ impl Refusals {
 
     /// How many nodes were declined; 0 if none were.
     pub(crate) fn nodes(&self, job: JobId, direction: Direction) -> u32 {
-        self.of.get(&(job, direction)).map_or(0, |(nodes, _)| *nodes)
+        self.declined.get(&(job, direction)).map_or(0, |(nodes, _)| *nodes)
     }
 
     /// When the first is to be forgotten.
@@ -60,7 +60,7 @@ impl Refusals {
     }
 
     fn forget(&mut self, job: JobId, direction: Direction) {
-        if let Some((_, until)) = self.of.remove(&(job, direction)) {
+        if let Some((_, until)) = self.declined.remove(&(job, direction)) {
             self.due.remove(&(until, job, direction));
         }
     }

@@ -15,7 +15,7 @@ use crate::state::job::Job;
 use crate::step::Step;
 
 impl Negotiations<'_> {
-    /// The application's proposal to shrink stands. The server takes what it is given, at its own price.
+    /// Answers the application's proposal to shrink. The server takes what it is given, at its own price.
     pub(super) fn answer_shrink(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(proposal) = negotiation.dialogue.proposal().cloned() else { return };
@@ -70,7 +70,7 @@ impl Negotiations<'_> {
                     let is_here = |node: &NodeId| self.cluster_of(*node) == Some(cluster);
                     let are_its_own = item.nodes.iter().all(|node| is_here(node) && self.can_be_taken(job, *node));
                     let can_leave = item.nodes.iter().all(|node| self.can_leave(job, *node));
-                    let keeps_any = self.kept_nodes(job).next().is_some();
+                    let keeps_any = self.pinned_nodes(job).next().is_some();
                     match are_its_own {
                         true if is_spared && can_leave => {}
                         true if keeps_any => return Err(Reason::KeepsRanks),
@@ -92,41 +92,43 @@ impl Negotiations<'_> {
         Ok(())
     }
 
-    /// Is it a node that the application has, but the first, and that is not on its way to it? And can its ranks leave?
+    /// Returns whether the application can leave a node: it holds the node, which is not its first one nor still on its
+    /// way, and no rank is pinned there.
     pub(super) fn can_leave(&self, job: JobId, node: NodeId) -> bool {
-        self.can_be_taken(job, node) && !self.kept_nodes(job).any(|kept| kept == node)
+        self.can_be_taken(job, node) && !self.pinned_nodes(job).any(|kept| kept == node)
     }
 
-    /// The same of what must be given back, whatever becomes of its ranks.
+    /// The same for nodes that must be given back even if ranks are pinned there.
     pub(super) fn can_be_taken(&self, job: JobId, node: NodeId) -> bool {
         let Some(started) = self.context.state().jobs()[&job].started() else { return false };
         started.nodes.iter().skip(1).any(|held| *held == node) && !self.context.state().jobs()[&job].is_awaited(node)
     }
 
-    /// Agreed: the application lets go at its next breakpoint. Where the server runs its end, the last nodes go.
+    /// Waits for the application to release its nodes at its next breakpoint. Where the server is its proxy, the last
+    /// nodes go.
     pub(super) fn await_release(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(agreed) = negotiation.dialogue.proposal() else { return };
         let (n_nodes, less) = (agreed.n_nodes(), time_of(agreed.items()));
         if n_nodes == 0 {
             let agreed = agreed.clone();
-            return self.bring_about(now, step, job, id, (Span::from_millis(-less.as_millis()), &agreed));
+            return self.carry_out(now, step, job, id, (Span::from_millis(-less.as_millis()), &agreed));
         }
-        if self.is_in_house(job, id) {
+        if self.is_proxied(job, id) {
             let nodes = self.last_nodes(job, agreed);
             let round = negotiation.dialogue.round();
-            self.say_for(now, step, job, id, Statement::Commit { round, nodes });
+            self.say_as_proxy(now, step, job, id, Statement::Commit { round, nodes });
             if self.negotiation(job, id).is_some_and(|negotiation| negotiation.dialogue.nodes().is_none()) {
                 // It has not so many nodes any more that can leave.
                 let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
             }
             return;
         }
-        self.press(now, step, job, id);
+        self.enforce_promise(now, step, job, id);
     }
 
-    /// Who has promised and does not let go is warned, and then its last nodes are taken.
-    fn press(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+    /// Warns an application that does not keep its promise, and then takes its last nodes.
+    fn enforce_promise(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let warned_at = negotiation.since() + self.promise_span();
         if now < warned_at {
@@ -141,7 +143,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The nodes of a shrink are taken, whatever the application says; the negotiation has failed with that.
+    /// Takes the nodes of a shrink by force; the negotiation fails with that.
     pub(super) fn take_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
         let Some(agreed) = self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).cloned()
         else {
@@ -155,7 +157,8 @@ impl Negotiations<'_> {
         self.free(now, step, job, nodes.into_iter().collect());
     }
 
-    /// The nodes that leave where nobody chooses: of each cluster those that were named, then the last ones.
+    /// Returns the nodes that leave where the application does not choose: of each cluster the named ones, then the
+    /// last ones.
     pub(super) fn last_nodes(&self, job: JobId, agreed: &Template) -> BTreeSet<NodeId> {
         let mut nodes = super::hold::named_nodes(Some(agreed));
         let named = self.count_by_cluster(&nodes);
@@ -169,7 +172,7 @@ impl Negotiations<'_> {
         nodes
     }
 
-    /// Let go: the agents end what is left there, and once they saw it gone, it is ready.
+    /// Waits until the agents have ended what is left on the released nodes; then the shrink is ready.
     pub(super) fn await_departure(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(nodes) = negotiation.dialogue.nodes().cloned() else { return };
@@ -187,29 +190,30 @@ impl Negotiations<'_> {
         let agreed = negotiation.dialogue.proposal().map(Template::nodes_by_cluster);
         let are_of_their_clusters = agreed == Some(self.count_by_cluster(&nodes));
         if !are_of_their_clusters || !nodes.iter().all(|node| self.can_leave(job, *node)) {
-            let are_kept = self.kept_nodes(job).any(|kept| nodes.contains(&kept));
+            let are_kept = self.pinned_nodes(job).any(|kept| nodes.contains(&kept));
             let reason = if are_kept { Reason::KeepsRanks } else { Reason::BadProposal };
             let _ = self.act(now, step, job, id, Action::Fail(reason));
             return;
         }
         let nodes: Vec<NodeId> = nodes.into_iter().collect();
-        if leaves_by_itself(entry) && self.is_in_house(job, id) {
+        if leaves_by_itself(entry) && self.is_proxied(job, id) {
             let is_asked = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(&nodes[0]));
             if !is_asked {
-                self.depart(now, step, job, nodes);
+                self.ask_to_leave(now, step, job, nodes);
             }
             return;
         }
-        // Workers run on until they are told; whoever else lets go has told its processes itself.
+        // Workers run until they are told to end; every other application that releases nodes has told its processes
+        // itself.
         let tells_itself = !are_workers(entry);
         self.free(now, step, job, nodes.clone());
         if tells_itself {
-            self.let_exit(step, job, nodes);
+            self.record_released(step, job, nodes);
         }
     }
 
-    /// The application is asked to leave, and its processes run on until it has.
-    fn depart(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
+    /// Asks the application to leave nodes; its processes run on until it has.
+    fn ask_to_leave(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
             let course = self.course_of(now, job, self.n_nodes(job), Span::ZERO);
@@ -219,7 +223,7 @@ impl Negotiations<'_> {
         self.context.launches.remove(&job);
     }
 
-    /// Who was asked to leave and has not within its time has to.
+    /// Frees the nodes that an application was asked to leave and has not left in time.
     pub(super) fn end_departures(&mut self, now: Time, step: &mut Step, job: JobId) {
         let span = self.promise_span();
         let Some(evolved) = self.context.state().jobs()[&job].started().and_then(|started| started.evolved.as_ref())
@@ -234,8 +238,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// It stays where it was asked to leave: the shrink has failed.
-    pub(super) fn stay(&mut self, step: &mut Step, job: JobId) {
+    /// Lets the application stay on nodes that it was asked to leave: the shrink has failed.
+    pub(super) fn cancel_departure(&mut self, step: &mut Step, job: JobId) {
         let is_departing = self.context.state().jobs()[&job].started().is_some_and(|started| {
             started.ending.is_none() && started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty())
         });
@@ -245,8 +249,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The application says that it has left these nodes: its processes there may be ending.
-    pub(super) fn let_exit(&mut self, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
+    /// Records that the application has left these nodes: its processes there may be ending.
+    pub(super) fn record_released(&mut self, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let Some(started) = self.context.state().jobs()[&job].started() else { return };
         let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| started.is_leaving(*node)).collect();
         if !nodes.is_empty() {
@@ -268,8 +272,8 @@ impl Negotiations<'_> {
         self.change_nodes(now, step, job, Vec::new(), freed, course);
     }
 
-    /// The application goes on without this node, of which nothing more is to be heard. False if it cannot: its processes
-    /// need each other, or too few would be left.
+    /// Lets the application go on without a lost node. Returns false if it cannot: its processes need each other, or
+    /// too few would be left.
     pub(crate) fn shrink_by_loss(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) -> bool {
         let entry = &self.context.state().jobs()[&job];
         let Some(started) = entry.started().filter(|started| started.ending.is_none()) else { return false };
@@ -306,7 +310,8 @@ impl Negotiations<'_> {
         true
     }
 
-    /// Can it go on without a node? As its submission says, or else as it is, or as a process of it has said.
+    /// Returns whether the job survives the loss of a node: as its submission says, else by its kind or as its
+    /// negotiator has declared.
     fn survives_losses(&self, job: JobId) -> bool {
         let entry = &self.context.state().jobs()[&job];
         // What was planned for the stages to come needs all nodes of this one, and what a guest was lent was counted on all.
@@ -320,7 +325,7 @@ impl Negotiations<'_> {
         })
     }
 
-    /// What it has agreed to give, or is asked for, may now be more than it can spare.
+    /// Gives up shrinks that would now take more than the application can spare.
     fn give_up_shrinks(&mut self, now: Time, step: &mut Step, job: JobId, n_spare: u32) {
         for id in self.open_negotiations(job) {
             let Some(negotiation) = self.negotiation(job, id) else { continue };
@@ -336,12 +341,12 @@ impl Negotiations<'_> {
     }
 }
 
-/// Does the server start and end its processes one by one?
+/// Returns whether the server starts and ends the job's processes one by one.
 pub(super) fn are_workers(entry: &Job) -> bool {
     entry.spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers)
 }
 
-/// Is it told of nodes that it loses, so that it can leave them before they are cleared?
+/// Returns whether the job is told of nodes that it loses, so that it can leave them before they are cleared.
 fn leaves_by_itself(entry: &Job) -> bool {
     match entry.spec.malleable.as_ref().map(|malleable| &malleable.on_resize) {
         Some(OnResize::Signal(_) | OnResize::Hook(_)) => true,

@@ -10,7 +10,7 @@ use super::message::{Growth, Question};
 
 /// What this agent has asked and the server has not answered.
 #[derive(Debug, Default)]
-pub struct Growths {
+pub struct GrowthRequests {
     last_seq: u64,
     open: BTreeMap<u64, Question>,
 }
@@ -20,7 +20,7 @@ const MAX_OPEN: usize = 1024;
 /// A spawn blocks its program: so long it is worth waiting for nodes that others are about to leave.
 const WAIT: Span = Span::from_secs(30);
 
-impl Growths {
+impl GrowthRequests {
     /// More nodes for a job. What is asked again, because an answer was lost, keeps its place.
     ///
     /// # Errors
@@ -80,19 +80,19 @@ mod tests {
 
     #[test]
     fn what_is_asked_again_is_asked_once() {
-        let mut growths = Growths::default();
-        let first = growths.open(JobId(1), Run(1), 1, 2, 2);
-        assert_eq!(growths.open(JobId(1), Run(1), 1, 2, 2), first);
-        assert_ne!(growths.open(JobId(2), Run(1), 1, 2, 2), first);
-        let question = growths.close(first.expect("open")).expect("it was there");
+        let mut requests = GrowthRequests::default();
+        let first = requests.open(JobId(1), Run(1), 1, 2, 2);
+        assert_eq!(requests.open(JobId(1), Run(1), 1, 2, 2), first);
+        assert_ne!(requests.open(JobId(2), Run(1), 1, 2, 2), first);
+        let question = requests.close(first.expect("open")).expect("it was there");
         assert_eq!((question.job, question.ask.quantity, question.ask.least), (JobId(1), 2, 2));
-        assert_eq!(growths.all().count(), 1);
+        assert_eq!(requests.all().count(), 1);
     }
 
     #[test]
     fn a_flood_is_refused() {
-        let mut growths = Growths::default();
-        let opened = (0..=MAX_OPEN as u64).map(|job| growths.open(JobId(job), Run(1), 1, 1, 1).is_ok());
+        let mut requests = GrowthRequests::default();
+        let opened = (0..=MAX_OPEN as u64).map(|job| requests.open(JobId(job), Run(1), 1, 1, 1).is_ok());
         assert_eq!(opened.filter(|is_open| *is_open).count(), MAX_OPEN);
     }
 }

@@ -69,12 +69,12 @@ impl Seats {
     }
 
     /// The one that has waited longest, for which there will be no supervisor.
-    pub fn give_up(&mut self) -> Option<ExecutionId> {
+    pub fn pop_waiting(&mut self) -> Option<ExecutionId> {
         self.waiting.pop_front()
     }
 
     /// Gives idle supervisors to those who wait, orders as many more as are missing, and ends those beyond need.
-    pub fn fill(&mut self, has_spawner: bool, out: &mut Vec<Outbound>) -> Vec<(ExecutionId, String)> {
+    pub fn assign(&mut self, has_spawner: bool, out: &mut Vec<Outbound>) -> Vec<(ExecutionId, String)> {
         let mut given = Vec::new();
         while let Some(idx) = self.waiting.iter().position(|waiting| !self.removing.contains_key(waiting)) {
             let Some(name) = self.idle.pop() else { break };

@@ -519,10 +519,10 @@ fn questions_wait_for_a_server_for_a_while() {
     assert!(scene.take_order(is_ask).is_none());
     scene.take(Inbound::LinkUp);
     assert!(scene.take_order(is_ask).is_some(), "it is asked over the new link");
-    scene.after(SERVER_PATIENCE);
+    scene.after(SERVER_TIMEOUT);
     assert_eq!(scene.told(&job(1)), [granted], "the server has it");
     scene.take(Inbound::LinkDown);
-    scene.after(SERVER_PATIENCE);
+    scene.after(SERVER_TIMEOUT);
     let told = scene.told(&job(1));
     assert!(matches!(told.last(), Some(JobOrder::Growth { seq: 2, result: Growth::Refused { .. } })), "{told:?}");
 }

@@ -4,11 +4,14 @@ use rms_api::call::{Nodes, Shape};
 use rms_model::{Labels, NodeId, Span, Work};
 
 use super::*;
-use crate::tests::alone::{Alone, NOW, admin, outcome, user};
+use crate::tests::fixture::{Fixture, NOW, admin, outcome, user};
 
-impl Alone {
+impl Fixture {
     fn queue(&mut self) -> Queue<'_> {
-        Queue { jobs: Jobs { context: &mut self.context, negotiators: &mut self.negotiators }, paces: &mut self.paces }
+        Queue {
+            jobs: Jobs { context: &mut self.context, negotiators: &mut self.negotiators },
+            submit_rates: &mut self.submit_rates,
+        }
     }
 }
 
@@ -19,39 +22,39 @@ fn submission(n_nodes: u32) -> Submission {
 
 #[test]
 fn a_submission_becomes_a_job_that_has_sent_its_request_and_wants_a_pass() {
-    let (mut alone, mut step) = (Alone::with_nodes(2), Step::default());
-    let answer = alone.queue().submit(NOW, &mut step, &user("ann"), submission(2)).expect("it is possible");
+    let (mut fixture, mut step) = (Fixture::with_nodes(2), Step::default());
+    let answer = fixture.queue().submit(NOW, &mut step, &user("ann"), submission(2)).expect("it is possible");
     let Answer::Submitted { job } = answer else { panic!("{answer:?}") };
     let (facts, effects) = outcome(step);
     assert!(matches!(facts[..], [Fact::JobSubmitted { .. }, Fact::RequestSent { .. }]), "{facts:?}");
-    assert!(effects.is_empty() && alone.context.passes.wanted);
-    assert_eq!(alone.state().jobs()[&job].spec.owner.0, "ann");
+    assert!(effects.is_empty() && fixture.context.passes.wanted);
+    assert_eq!(fixture.state().jobs()[&job].spec.owner.0, "ann");
 }
 
 #[test]
 fn what_is_impossible_or_only_a_test_leaves_nothing_behind() {
-    let (mut alone, mut step) = (Alone::with_nodes(2), Step::default());
-    let refused = alone.queue().submit(NOW, &mut step, &user("ann"), submission(3)).expect_err("there are two");
+    let (mut fixture, mut step) = (Fixture::with_nodes(2), Step::default());
+    let refused = fixture.queue().submit(NOW, &mut step, &user("ann"), submission(3)).expect_err("there are two");
     assert!(refused.to_string().contains("cluster c has 2"), "{refused}");
     let test_only = Submission { test_only: true, ..submission(1) };
-    let answer = alone.queue().submit(NOW, &mut step, &user("ann"), test_only);
+    let answer = fixture.queue().submit(NOW, &mut step, &user("ann"), test_only);
     assert!(matches!(answer, Ok(Answer::WouldStart { at: Some(_), .. })), "{answer:?}");
     let agent = Identity::new(Role::Agent, "n1").expect("a plain name");
-    alone.queue().submit(NOW, &mut step, &agent, submission(1)).expect_err("agents submit nothing");
-    assert!(step.is_empty() && !alone.context.passes.wanted);
+    fixture.queue().submit(NOW, &mut step, &agent, submission(1)).expect_err("agents submit nothing");
+    assert!(step.is_empty() && !fixture.context.passes.wanted);
 }
 
 #[test]
 fn who_has_held_a_job_may_release_it_and_an_admin_may_always() {
-    let mut alone = Alone::with_nodes(1);
-    let job = alone.waiting("ann", 1, |_| {});
+    let mut fixture = Fixture::with_nodes(1);
+    let job = fixture.waiting("ann", 1, |_| {});
     let mut step = Step::default();
-    alone.queue().hold(NOW, &mut step, &admin(), job).expect("it waits");
-    alone.queue().hold(NOW, &mut step, &admin(), job).expect_err("it is held already");
-    alone.queue().release(NOW, &mut step, &user("ann"), job).expect_err("the hold is an admin's");
-    alone.queue().release(NOW, &mut step, &admin(), job).expect("an admin may");
-    alone.queue().hold(NOW, &mut step, &user("ann"), job).expect("it waits again");
-    alone.queue().release(NOW, &mut step, &user("ann"), job).expect("the hold is hers");
+    fixture.queue().hold(NOW, &mut step, &admin(), job).expect("it waits");
+    fixture.queue().hold(NOW, &mut step, &admin(), job).expect_err("it is held already");
+    fixture.queue().release(NOW, &mut step, &user("ann"), job).expect_err("the hold is an admin's");
+    fixture.queue().release(NOW, &mut step, &admin(), job).expect("an admin may");
+    fixture.queue().hold(NOW, &mut step, &user("ann"), job).expect("it waits again");
+    fixture.queue().release(NOW, &mut step, &user("ann"), job).expect("the hold is hers");
     let (facts, _) = outcome(step);
     let names = facts.iter().map(|fact| match fact {
         Fact::JobHeld { .. } => "held",
@@ -64,13 +67,13 @@ fn who_has_held_a_job_may_release_it_and_an_admin_may_always() {
 
 #[test]
 fn a_signal_goes_to_each_node_of_a_started_job_and_is_no_fact() {
-    let mut alone = Alone::with_nodes(2);
-    let job = alone.waiting("ann", 2, |_| {});
+    let mut fixture = Fixture::with_nodes(2);
+    let job = fixture.waiting("ann", 2, |_| {});
     let mut step = Step::default();
-    alone.queue().signal(&mut step, job, 10).expect_err("it waits");
-    let run = alone.start(job, &[NodeId(1), NodeId(2)]);
-    alone.queue().signal(&mut step, job, 65).expect_err("no signal");
-    alone.queue().signal(&mut step, job, 10).expect("it runs");
+    fixture.queue().signal(&mut step, job, 10).expect_err("it waits");
+    let run = fixture.start(job, &[NodeId(1), NodeId(2)]);
+    fixture.queue().signal(&mut step, job, 65).expect_err("no signal");
+    fixture.queue().signal(&mut step, job, 10).expect("it runs");
     let (facts, effects) = outcome(step);
     let to = |name: &str| Effect::Signal { node: name.to_owned(), job, run, signal: 10 };
     assert_eq!((facts, effects), (Vec::new(), vec![to("n1"), to("n2")]));
@@ -78,11 +81,11 @@ fn a_signal_goes_to_each_node_of_a_started_job_and_is_no_fact() {
 
 #[test]
 fn of_several_jobs_those_are_done_that_are_the_callers() {
-    let mut alone = Alone::with_nodes(1);
-    let (hers, his) = (alone.waiting("ann", 1, |_| {}), alone.waiting("bob", 1, |_| {}));
+    let mut fixture = Fixture::with_nodes(1);
+    let (hers, his) = (fixture.waiting("ann", 1, |_| {}), fixture.waiting("bob", 1, |_| {}));
     let (mut step, ann) = (Step::default(), user("ann"));
     let ids = Select::Ids(vec![his, hers]);
-    let answer = alone.queue().for_each(&ann, &ids, |queue, job| queue.hold(NOW, &mut step, &ann, job));
+    let answer = fixture.queue().for_each(&ann, &ids, |queue, job| queue.hold(NOW, &mut step, &ann, job));
     let Ok(Answer::Jobs { done, refused }) = answer else { panic!("{answer:?}") };
     assert_eq!((done, refused[0].0, refused[0].1.kind.as_str()), (vec![hers], his, "not_your_job"));
     assert_eq!(outcome(step).0.len(), 1);

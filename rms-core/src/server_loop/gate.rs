@@ -29,7 +29,7 @@ const LONGEST_BACKOFF: Span = Span::from_secs(5);
 const FULL_BACKOFF: Span = Span::from_millis(500);
 
 /// How long a step that can wait does wait for another one to share its sync with.
-const PATIENCE: Span = Span::from_millis(50);
+const COMMIT_DELAY: Span = Span::from_millis(50);
 
 impl Gate {
     /// Why nothing can be made durable now.
@@ -59,13 +59,13 @@ impl Gate {
     }
 
     /// Whether what is pending is to be made durable now.
-    pub(super) fn lets_through(&mut self, now: Time, pending: &Step) -> bool {
+    pub(super) fn should_commit(&mut self, now: Time, pending: &Step) -> bool {
         if pending.is_empty() || self.failure.as_ref().is_some_and(|failure| now < failure.retry_at) {
             return false;
         }
         // One sync less for each job: that it runs becomes durable with what comes next, if that comes soon. What the disk did
         // not take has waited.
-        if pending.can_wait() && self.failure.is_none() && now < *self.waiting_until.get_or_insert(now + PATIENCE) {
+        if pending.can_wait() && self.failure.is_none() && now < *self.waiting_until.get_or_insert(now + COMMIT_DELAY) {
             return false;
         }
         self.waiting_until = None;

@@ -8,8 +8,8 @@ use rms_api::negotiate::{NegotiatorAnswer, NegotiatorNotice};
 use rms_api::subscription::{LauncherAnswer, Notice};
 use rms_model::{JobId, Run};
 
+use super::bindings::Bindings;
 use super::message::{ChannelId, Denial, Failing, Found, LinkId, Outbound};
-use super::speakers::Speakers;
 use crate::effect::Effect;
 use crate::event::Ticket;
 
@@ -26,11 +26,11 @@ pub(super) struct Routes {
     pub(super) out: Vec<Outbound>,
     callers: BTreeMap<Ticket, Caller>,
     /// Messages of dialogues in this batch: they are answered only if they are refused.
-    said: Vec<Ticket>,
+    messages: Vec<Ticket>,
     /// The newest link of each agent.
     agents: BTreeMap<String, LinkId>,
-    pub(super) launchers: Speakers<()>,
-    pub(super) negotiators: Speakers<Run>,
+    pub(super) launchers: Bindings<()>,
+    pub(super) negotiators: Bindings<Run>,
     watchers: BTreeMap<JobId, BTreeSet<Ticket>>,
     watched: BTreeMap<Ticket, BTreeSet<JobId>>,
     n_watches: usize,
@@ -38,13 +38,13 @@ pub(super) struct Routes {
 
 impl Routes {
     /// The core is about to hear of somebody's call.
-    pub(super) fn calls(&mut self, ticket: Ticket, caller: Caller) {
+    pub(super) fn add_caller(&mut self, ticket: Ticket, caller: Caller) {
         self.callers.insert(ticket, caller);
     }
 
     /// What is only said is answered if it is refused.
-    pub(super) fn says(&mut self, ticket: Ticket) {
-        self.said.push(ticket);
+    pub(super) fn add_message(&mut self, ticket: Ticket) {
+        self.messages.push(ticket);
     }
 
     /// From now on this is the agent's link. An older one is closed; says whether there was one.
@@ -120,7 +120,7 @@ impl Routes {
         for (ticket, caller) in std::mem::take(&mut self.callers) {
             self.deny(ticket, caller, &failing);
         }
-        self.said.clear();
+        self.messages.clear();
     }
 
     /// What is durable goes out.
@@ -128,7 +128,7 @@ impl Routes {
         for effect in effects {
             self.release_one(effect);
         }
-        for ticket in std::mem::take(&mut self.said) {
+        for ticket in std::mem::take(&mut self.messages) {
             if self.callers.remove(&ticket).is_some() {
                 self.out.push(Outbound::Silence { ticket });
             }
@@ -185,7 +185,7 @@ impl Routes {
                 unreachable!("the core answers the calls of others as theirs")
             }
             (None, subscribed) => {
-                subscribed.into_iter().for_each(|job| self.launchers.unheard(job, ()));
+                subscribed.into_iter().for_each(|job| self.launchers.orphan(job, ()));
                 return;
             }
         };
@@ -207,7 +207,7 @@ impl Routes {
                 unreachable!("the core answers the calls of others as theirs")
             }
             (None, attached) => {
-                attached.into_iter().for_each(|(job, run)| self.negotiators.unheard(job, run));
+                attached.into_iter().for_each(|(job, run)| self.negotiators.orphan(job, run));
                 return;
             }
         };
@@ -219,7 +219,7 @@ impl Routes {
 
     fn notify(&mut self, job: JobId, notice: Notice) {
         // One that attaches later is told everything.
-        let Some(channel) = self.launchers.speaker(job) else { return };
+        let Some(channel) = self.launchers.channel_of(job) else { return };
         match &notice {
             Notice::Ended { .. } | Notice::Replaced => self.launchers.end(job),
             Notice::Changed(_) | Notice::Started(_) => {}
@@ -228,7 +228,7 @@ impl Routes {
     }
 
     fn tell_negotiator(&mut self, job: JobId, notice: NegotiatorNotice) {
-        let Some(channel) = self.negotiators.speaker(job) else { return };
+        let Some(channel) = self.negotiators.channel_of(job) else { return };
         match &notice {
             NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => self.negotiators.end(job),
             NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => {}

@@ -10,7 +10,7 @@ use rms_api::filter::JobFilter;
 use rms_api::{Answer, Call, Query};
 use rms_model::{Grant, Identity, Inventory, JobId, Mebibytes, NodeId, Outcome, Packing, Policy, Role, Span, Time};
 
-use super::{Nowhere, World};
+use super::{NullJournal, World};
 use crate::plan::{Placed, Scope, plan};
 use crate::state::job::Job;
 use crate::{Event, Ticket};
@@ -31,7 +31,7 @@ const GPUS: [&str; 2] = ["gpu:a100", "gpu:v100"];
 
 /// What a job asks of each of its nodes.
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct JobRequest {
     nodes: u32,
     /// Logical CPUs; 0: all of a node.
     cpus: u32,
@@ -69,13 +69,13 @@ struct Use {
 #[derive(Clone, Debug)]
 struct Waiting {
     job: JobId,
-    wish: Wish,
+    request: JobRequest,
     promised: Option<Time>,
 }
 
 /// What the planner says of it.
 #[derive(Clone, Debug)]
-struct Said {
+struct PlannerAnswer {
     at: Time,
     starts: bool,
     nodes: Vec<usize>,
@@ -83,13 +83,13 @@ struct Said {
 
 /// The rules.
 #[derive(Clone, Debug)]
-struct Brute<'a> {
+struct BruteForce<'a> {
     machines: &'a [Machine],
     now: Time,
     uses: Vec<Use>,
 }
 
-impl Wish {
+impl JobRequest {
     /// Each way in which it could have a part of such a node, the first of which that is free it has.
     fn parts(&self, machine: &Machine) -> Vec<Part> {
         let cores = self.cpus.div_ceil(machine.threads);
@@ -117,7 +117,7 @@ impl Wish {
     }
 }
 
-impl Brute<'_> {
+impl BruteForce<'_> {
     /// Has the node room for it all the time, beside everybody?
     fn has_room(&self, place: usize, part: Part, from: Time, until: Time) -> bool {
         let here = |used: &&Use| used.parts.iter().any(|(other, _)| *other == place);
@@ -135,33 +135,33 @@ impl Brute<'_> {
     }
 
     /// Which part of a node somebody gets who starts then.
-    fn part(&self, wish: &Wish, place: usize, at: Time) -> Option<Part> {
-        let parts = wish.parts(&self.machines[place]);
-        parts.into_iter().find(|part| self.has_room(place, *part, at, at + wish.wall))
+    fn part(&self, request: &JobRequest, place: usize, at: Time) -> Option<Part> {
+        let parts = request.parts(&self.machines[place]);
+        parts.into_iter().find(|part| self.has_room(place, *part, at, at + request.wall))
     }
 
     /// Its use of these nodes if it starts then; `None` if one of them has no room.
-    fn of_nodes(&self, wish: &Wish, nodes: &[usize], at: Time) -> Option<Use> {
-        let parts = nodes.iter().map(|place| Some((*place, self.part(wish, *place, at)?)));
-        Some(Use { from: at, until: at + wish.wall, parts: parts.collect::<Option<_>>()? })
+    fn of_nodes(&self, request: &JobRequest, nodes: &[usize], at: Time) -> Option<Use> {
+        let parts = nodes.iter().map(|place| Some((*place, self.part(request, *place, at)?)));
+        Some(Use { from: at, until: at + request.wall, parts: parts.collect::<Option<_>>()? })
     }
 
     /// The first instant from `from` on at which some set of nodes has room: `from` itself, or one at which somebody leaves.
-    fn earliest(&self, wish: &Wish, from: Time) -> Option<Time> {
+    fn earliest(&self, request: &JobRequest, from: Time) -> Option<Time> {
         let mut instants: Vec<Time> = self.uses.iter().map(|used| used.until).filter(|until| *until > from).collect();
         instants.push(from);
         instants.sort_unstable();
         let places = 0..self.machines.len();
         instants.into_iter().find(|at| {
-            let has_room: Vec<bool> = places.clone().map(|place| self.part(wish, place, *at).is_some()).collect();
-            let mut sets = (0..1_u32 << self.machines.len()).filter(|set| set.count_ones() == wish.nodes);
+            let has_room: Vec<bool> = places.clone().map(|place| self.part(request, place, *at).is_some()).collect();
+            let mut sets = (0..1_u32 << self.machines.len()).filter(|set| set.count_ones() == request.nodes);
             sets.any(|set| places.clone().all(|place| set & (1 << place) == 0 || has_room[place]))
         })
     }
 
     /// Everybody in order has the first start there is, from then on; the nodes are those that the planner chose.
-    fn place(&mut self, waiting: &Waiting, said: &Said, from: Time) -> Result<(), String> {
-        let earliest = self.earliest(&waiting.wish, from);
+    fn place(&mut self, waiting: &Waiting, said: &PlannerAnswer, from: Time) -> Result<(), String> {
+        let earliest = self.earliest(&waiting.request, from);
         let should_start = earliest == Some(self.now);
         if earliest != Some(said.at) || said.starts != should_start {
             return Err(format!("{waiting:?} could start at {earliest:?}; {said:?}"));
@@ -169,23 +169,23 @@ impl Brute<'_> {
         self.take(waiting, said)
     }
 
-    fn take(&mut self, waiting: &Waiting, said: &Said) -> Result<(), String> {
+    fn take(&mut self, waiting: &Waiting, said: &PlannerAnswer) -> Result<(), String> {
         let is_set = said.nodes.is_sorted_by(|one, other| one < other);
-        if !is_set || said.nodes.len() != waiting.wish.nodes as usize {
+        if !is_set || said.nodes.len() != waiting.request.nodes as usize {
             return Err(format!("{waiting:?} is not on so many nodes: {said:?}"));
         }
-        let used = self.of_nodes(&waiting.wish, &said.nodes, said.at);
+        let used = self.of_nodes(&waiting.request, &said.nodes, said.at);
         self.uses.push(used.ok_or_else(|| format!("{waiting:?} has no room there: {said:?}"))?);
         Ok(())
     }
 
-    fn in_order(mut self, queue: &[Waiting], said: &[Said]) -> Result<(), String> {
+    fn in_order(mut self, queue: &[Waiting], said: &[PlannerAnswer]) -> Result<(), String> {
         let now = self.now;
         std::iter::zip(queue, said).try_for_each(|(waiting, said)| self.place(waiting, said, now))
     }
 
     /// Nobody starts before the one in front.
-    fn fcfs(mut self, queue: &[Waiting], said: &[Said]) -> Result<(), String> {
+    fn fcfs(mut self, queue: &[Waiting], said: &[PlannerAnswer]) -> Result<(), String> {
         let mut from = self.now;
         for (waiting, said) in std::iter::zip(queue, said) {
             self.place(waiting, said, from)?;
@@ -195,11 +195,11 @@ impl Brute<'_> {
     }
 
     /// The first that cannot start is planned; who is behind it starts only beside that. The others come last.
-    fn easy(mut self, queue: &[Waiting], said: &[Said]) -> Result<(), String> {
+    fn easy(mut self, queue: &[Waiting], said: &[PlannerAnswer]) -> Result<(), String> {
         let mut has_head = false;
         let mut others = Vec::new();
         for (waiting, said) in std::iter::zip(queue, said) {
-            let starts = self.earliest(&waiting.wish, self.now) == Some(self.now);
+            let starts = self.earliest(&waiting.request, self.now) == Some(self.now);
             if starts || !has_head {
                 self.place(waiting, said, self.now)?;
             } else {
@@ -212,11 +212,12 @@ impl Brute<'_> {
     }
 
     /// Where some were promised a start, nobody could start earlier beside all the others, nor starts later than promised.
-    fn conservative(self, queue: &[Waiting], said: &[Said], is_punctual: bool) -> Result<(), String> {
+    fn conservative(self, queue: &[Waiting], said: &[PlannerAnswer], is_punctual: bool) -> Result<(), String> {
         if queue.iter().all(|waiting| waiting.promised.is_none()) {
             return self.in_order(queue, said);
         }
-        let late = |(waiting, said): &(&Waiting, &Said)| waiting.promised.is_some_and(|promised| said.at > promised);
+        let late =
+            |(waiting, said): &(&Waiting, &PlannerAnswer)| waiting.promised.is_some_and(|promised| said.at > promised);
         if let Some((waiting, said)) = std::iter::zip(queue, said).find(late).filter(|_| is_punctual) {
             return Err(format!("{waiting:?} comes too late: {said:?}"));
         }
@@ -233,17 +234,17 @@ impl Brute<'_> {
     }
 
     /// Each way in which all have room on the nodes that were said: which of two parts of a node somebody has was not.
-    fn plans(&self, queue: &[Waiting], said: &[Said], so_far: &mut Vec<Use>, plans: &mut Vec<Vec<Use>>) {
+    fn plans(&self, queue: &[Waiting], said: &[PlannerAnswer], so_far: &mut Vec<Use>, plans: &mut Vec<Vec<Use>>) {
         let idx = so_far.len();
-        let (Some(waiting), Some(Said { at, nodes, .. })) = (queue.get(idx), said.get(idx)) else {
+        let (Some(waiting), Some(PlannerAnswer { at, nodes, .. })) = (queue.get(idx), said.get(idx)) else {
             plans.push(so_far.clone());
             return;
         };
-        let beside = Brute { uses: [self.uses.as_slice(), so_far].concat(), ..self.clone() };
-        let until = *at + waiting.wish.wall;
+        let beside = BruteForce { uses: [self.uses.as_slice(), so_far].concat(), ..self.clone() };
+        let until = *at + waiting.request.wall;
         let mut ways: Vec<Vec<(usize, Part)>> = vec![Vec::new()];
         for place in nodes {
-            let parts = waiting.wish.parts(&self.machines[*place]);
+            let parts = waiting.request.parts(&self.machines[*place]);
             let with_room = parts.into_iter().filter(|part| beside.has_room(*place, *part, *at, until));
             let with_room: Vec<Part> = with_room.collect();
             let with = |way: &Vec<(usize, Part)>, part: &Part| [way.as_slice(), &[(*place, *part)]].concat();
@@ -256,11 +257,11 @@ impl Brute<'_> {
         }
     }
 
-    fn nobody_could_be_earlier(&self, queue: &[Waiting], said: &[Said], plan: &[Use]) -> Result<(), String> {
+    fn nobody_could_be_earlier(&self, queue: &[Waiting], said: &[PlannerAnswer], plan: &[Use]) -> Result<(), String> {
         for (idx, (waiting, said)) in std::iter::zip(queue, said).enumerate() {
             let others = plan.iter().enumerate().filter(|(other, _)| *other != idx).map(|(_, used)| used.clone());
-            let beside = Brute { uses: self.uses.iter().cloned().chain(others).collect(), ..self.clone() };
-            let earliest = beside.earliest(&waiting.wish, self.now);
+            let beside = BruteForce { uses: self.uses.iter().cloned().chain(others).collect(), ..self.clone() };
+            let earliest = beside.earliest(&waiting.request, self.now);
             if earliest != Some(said.at) || said.starts != (said.at == self.now) {
                 return Err(format!("{waiting:?} could start at {earliest:?}; {said:?}"));
             }
@@ -283,24 +284,24 @@ fn fits(machine: &Machine, others: &[Part], more: Part) -> bool {
 }
 
 /// A cluster, its jobs, and what was expected of it so far.
-struct Small {
+struct SmallCluster {
     world: World,
     policy: Policy,
     machines: Vec<Machine>,
     nodes: Vec<NodeId>,
-    wishes: BTreeMap<JobId, Wish>,
+    requests: BTreeMap<JobId, JobRequest>,
     /// When those that run will end.
     ends: BTreeMap<JobId, Time>,
     /// By its wall time, everybody ends.
     is_punctual: bool,
     /// The first start that anybody may count on.
     promised: BTreeMap<JobId, Time>,
-    tally: Tally,
+    counts: Counts,
 }
 
 /// What was seen, over all cases.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct Counts {
     judged: u32,
     estimates: u32,
     starts: u32,
@@ -312,15 +313,15 @@ struct Tally {
     second_looks: u32,
 }
 
-impl Small {
-    fn new(dice: &mut Dice, policy: Policy) -> Small {
+impl SmallCluster {
+    fn new(dice: &mut Dice, policy: Policy) -> SmallCluster {
         let mut world = World::new();
         world.set("allocation", "cores");
         world.set("policy", policy.name());
-        let machine = drawn_machine(dice);
+        let machine = random_machine(dice);
         let is_mixed = dice.chance(70);
         let machines: Vec<Machine> =
-            (0..dice.number(1, 4)).map(|_| if is_mixed { drawn_machine(dice) } else { machine }).collect();
+            (0..dice.number(1, 4)).map(|_| if is_mixed { random_machine(dice) } else { machine }).collect();
         for (idx, machine) in machines.iter().enumerate() {
             let Machine { cores, threads, memory, gpus, is_fast } = *machine;
             let devices = std::iter::zip(GPUS, gpus).map(|(name, count)| (name.to_owned(), count));
@@ -335,44 +336,44 @@ impl Small {
             world.joins(&format!("n{idx}"), inventory, Vec::new());
         }
         let nodes = world.rms.state().nodes().keys().copied().collect();
-        let (wishes, ends, promised) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (is_punctual, tally) = (dice.chance(90), Tally::default());
-        Small { world, policy, machines, nodes, wishes, ends, is_punctual, promised, tally }
+        let (requests, ends, promised) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (is_punctual, counts) = (dice.chance(90), Counts::default());
+        SmallCluster { world, policy, machines, nodes, requests, ends, is_punctual, promised, counts }
     }
 
     /// It happens, and nobody is planned yet.
-    fn quietly(&mut self, event: Event) {
-        let Ok(_) = self.world.rms.handle(self.world.now, event).commit(&mut Nowhere);
+    fn without_planning(&mut self, event: Event) {
+        let Ok(_) = self.world.rms.handle(self.world.now, event).commit(&mut NullJournal);
     }
 
     fn submit(&mut self, dice: &mut Dice, n_jobs: u32) {
         for _ in 0..n_jobs {
-            let wish = self.drawn_wish(dice);
+            let request = self.random_request(dice);
             let mut submission = self.world.submission();
-            submission.shapes = vec![Shape { nodes: Nodes::Count(wish.nodes), wall: Some(wish.wall) }];
-            submission.n_tasks = Some(wish.nodes);
-            submission.cpus_per_task = wish.cpus;
-            submission.constraint.memory = Mebibytes(wish.memory);
-            submission.constraint.features = wish.wants_fast.then(|| "fast".to_owned()).into_iter().collect();
-            let name = wish.gpu_type.map_or("gpu", |gpu| GPUS[gpu]);
-            submission.resources.devices = [(name.to_owned(), wish.gpus)].into_iter().collect();
-            submission.resources.exclusive = wish.is_exclusive;
-            submission.resources.packing = wish.packing;
+            submission.shapes = vec![Shape { nodes: Nodes::Count(request.nodes), wall: Some(request.wall) }];
+            submission.n_tasks = Some(request.nodes);
+            submission.cpus_per_task = request.cpus;
+            submission.constraint.memory = Mebibytes(request.memory);
+            submission.constraint.features = request.wants_fast.then(|| "fast".to_owned()).into_iter().collect();
+            let name = request.gpu_type.map_or("gpu", |gpu| GPUS[gpu]);
+            submission.resources.devices = [(name.to_owned(), request.gpus)].into_iter().collect();
+            submission.resources.exclusive = request.is_exclusive;
+            submission.resources.packing = request.packing;
             let who = Identity::new(Role::Admin, "root").expect("a plain name");
             let before = self.world.rms.state().last_job;
-            self.quietly(Event::Called { ticket: Ticket(1), who, call: Call::Submit(Box::new(submission)) });
+            self.without_planning(Event::Called { ticket: Ticket(1), who, call: Call::Submit(Box::new(submission)) });
             let job = self.world.rms.state().last_job;
-            assert!(job > before, "{wish:?} is refused on {:?}", self.machines);
-            self.wishes.insert(job, wish);
+            assert!(job > before, "{request:?} is refused on {:?}", self.machines);
+            self.requests.insert(job, request);
         }
     }
 
     /// Something that fits on nodes enough.
-    fn drawn_wish(&self, dice: &mut Dice) -> Wish {
+    fn random_request(&self, dice: &mut Dice) -> JobRequest {
         loop {
             let model = self.machines[dice.number(0, self.machines.len() as u32 - 1) as usize];
             let gpus = if dice.chance(30) { dice.number(0, 2) } else { 0 };
-            let wish = Wish {
+            let request = JobRequest {
                 nodes: if dice.chance(50) { 1 } else { dice.number(1, self.machines.len() as u32) },
                 cpus: if dice.chance(10) { 0 } else { dice.number(1, model.cores * model.threads) },
                 memory: if dice.chance(50) { 0 } else { u64::from(dice.number(1, 8)) * 500 },
@@ -383,9 +384,9 @@ impl Small {
                 packing: if dice.chance(50) { Packing::Pack } else { Packing::Spread },
                 wall: Span::from_secs(i64::from(dice.number(1, 8)) * 10),
             };
-            let suiting = |machine: &&Machine| !wish.parts(machine).is_empty();
-            if self.machines.iter().filter(suiting).count() >= wish.nodes as usize {
-                return wish;
+            let suiting = |machine: &&Machine| !request.parts(machine).is_empty();
+            if self.machines.iter().filter(suiting).count() >= request.nodes as usize {
+                return request;
             }
         }
     }
@@ -401,7 +402,7 @@ impl Small {
         for job in due {
             self.ends.remove(&job);
             let run = self.world.rms.state().jobs()[&job].run;
-            self.quietly(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
+            self.without_planning(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
         }
     }
 
@@ -411,15 +412,15 @@ impl Small {
         let mut uses = Vec::new();
         for (job, entry) in self.world.rms.state().jobs() {
             let Some(started) = entry.started() else { continue };
-            let wish = &self.wishes[job];
+            let request = &self.requests[job];
             let place = |node: &NodeId| self.nodes.iter().position(|known| known == node).expect("a node");
             let part = |node| (place(node), entry.grants().get(node).map_or(Part::Whole, part_of));
             let parts: Vec<(usize, Part)> = entry.nodes().iter().map(part).collect();
             for (place, part) in &parts {
-                let ways = wish.parts(&self.machines[*place]);
-                assert!(ways.contains(part), "{job} has {part:?} of node {place}, but asks for {wish:?}");
+                let ways = request.parts(&self.machines[*place]);
+                assert!(ways.contains(part), "{job} has {part:?} of node {place}, but asks for {request:?}");
             }
-            let end = started.at + wish.wall;
+            let end = started.at + request.wall;
             // Who should have left is planned with for ten seconds more.
             let until = if end > now { end } else { now + Span::from_secs(10) };
             uses.push(Use { from: started.at, until, parts });
@@ -431,14 +432,14 @@ impl Small {
         let jobs = self.world.rms.state().jobs().iter().filter(|(_, entry)| entry.is_queued());
         let waiting = |(job, entry): (&JobId, &Job)| Waiting {
             job: *job,
-            wish: self.wishes[job],
+            request: self.requests[job],
             promised: entry.promised.as_ref().map(|promise| promise.at),
         };
         jobs.map(waiting).collect()
     }
 
     /// What the planner says now, which the rules must allow.
-    fn judged(&mut self) -> Vec<(Waiting, Said)> {
+    fn checked_plan(&mut self) -> Vec<(Waiting, PlannerAnswer)> {
         let (now, queue) = (self.world.now, self.queue());
         let found = plan(self.world.rms.state(), now, Scope::Estimates);
         let place = |node: &NodeId| self.nodes.iter().position(|known| known == node).expect("a node");
@@ -448,10 +449,10 @@ impl Small {
                 Placed::Later { nodes, at, .. } => (nodes, *at, false),
                 never @ Placed::Never { .. } => panic!("{waiting:?}: {never:?}"),
             };
-            Said { at, starts, nodes: nodes.iter().map(place).collect() }
+            PlannerAnswer { at, starts, nodes: nodes.iter().map(place).collect() }
         };
-        let said: Vec<Said> = queue.iter().map(said).collect();
-        let brute = Brute { machines: &self.machines, now, uses: self.running() };
+        let said: Vec<PlannerAnswer> = queue.iter().map(said).collect();
+        let brute = BruteForce { machines: &self.machines, now, uses: self.running() };
         let verdict = match self.policy {
             // Nobody here shares.
             Policy::Views | Policy::Slowdown => brute.clone().in_order(&queue, &said),
@@ -466,17 +467,17 @@ impl Small {
                 std::iter::zip(&queue, &said).collect::<Vec<_>>()
             );
         }
-        self.tally.judged += 1;
+        self.counts.judged += 1;
         std::iter::zip(queue, said).collect()
     }
 
     /// The server plans, and starts whom the rules let start now; everybody else is told when.
     fn settle(&mut self, dice: &mut Dice) {
         let is_due = self.world.rms.next_timer().is_some_and(|due| due <= self.world.now);
-        let before = self.judged();
+        let before = self.checked_plan();
         self.world.event(Event::Tick);
         let mut has_gap = false;
-        for (Waiting { job, wish, .. }, said) in &before {
+        for (Waiting { job, request, .. }, said) in &before {
             let entry = &self.world.rms.state().jobs()[job];
             // Who would start by a second look waits until something happens.
             let starts = said.starts && is_due;
@@ -487,20 +488,20 @@ impl Small {
             assert_eq!(entry.nodes(), nodes, "{job}");
             let promised = self.promised.get(job).copied().unwrap_or(Time::NEVER);
             assert!(started.at <= promised || !self.is_punctual, "{job} was promised {promised:?}");
-            let in_time = started.at + Span::from_millis(wish.wall.as_millis() * i64::from(dice.number(1, 4)) / 4);
-            let late = started.at + wish.wall + Span::from_secs(dice.number(1, 15).into());
+            let in_time = started.at + Span::from_millis(request.wall.as_millis() * i64::from(dice.number(1, 4)) / 4);
+            let late = started.at + request.wall + Span::from_secs(dice.number(1, 15).into());
             let end = match (self.is_punctual, dice.chance(60)) {
-                (true, true) => started.at + wish.wall,
+                (true, true) => started.at + request.wall,
                 (true, false) => in_time,
                 (false, _) => late,
             };
             self.ends.insert(*job, end);
-            self.tally.starts += 1;
-            self.tally.passing += u32::from(has_gap);
+            self.counts.starts += 1;
+            self.counts.passing += u32::from(has_gap);
         }
         // Promises that were made are planned around, too.
         let is_same = self.policy != Policy::Conservative && before.iter().all(|(_, said)| !said.starts);
-        let after = if is_same { before } else { self.judged() };
+        let after = if is_same { before } else { self.checked_plan() };
         let lines = match self.world.ask(Call::Query(Query::Queue(JobFilter::default()))) {
             Answer::Queue { jobs, .. } => jobs,
             other => panic!("no queue: {other:?}"),
@@ -508,8 +509,8 @@ impl Small {
         for (idx, (Waiting { job, .. }, said)) in after.iter().enumerate() {
             let line = lines.iter().find(|line| line.job == *job).expect("it waits");
             assert_eq!(line.estimate, Some(said.at), "{job}");
-            self.tally.estimates += 1;
-            self.tally.second_looks += u32::from(said.starts);
+            self.counts.estimates += 1;
+            self.counts.second_looks += u32::from(said.starts);
             // Nobody passes the first, and nobody whom a start was promised.
             let promise = match self.policy {
                 Policy::Conservative => self.world.rms.state().jobs()[job].promised.as_ref().map(|promise| promise.at),
@@ -518,7 +519,7 @@ impl Small {
             let Some(promise) = promise else { continue };
             let first = *self.promised.entry(*job).or_insert(promise);
             assert!(promise <= first || !self.is_punctual, "{job} was promised {first:?} and now {promise:?}");
-            self.tally.moved += u32::from(promise < first);
+            self.counts.moved += u32::from(promise < first);
             self.promised.insert(*job, promise);
         }
     }
@@ -529,7 +530,7 @@ fn part_of(grant: &Grant) -> Part {
     Part::Slice { cores: grant.cores.iter().count() as u32, memory: grant.memory.0, gpus }
 }
 
-fn drawn_machine(dice: &mut Dice) -> Machine {
+fn random_machine(dice: &mut Dice) -> Machine {
     let has_gpus = dice.chance(40);
     let mut gpus = || if has_gpus { dice.number(0, 2) } else { 0 };
     let gpus = [gpus(), gpus()];
@@ -542,28 +543,28 @@ fn drawn_machine(dice: &mut Dice) -> Machine {
     }
 }
 
-fn run(dice: &mut Dice) -> Tally {
+fn run(dice: &mut Dice) -> Counts {
     let policy = Policy::ALL[dice.number(0, 3) as usize];
-    let mut small = Small::new(dice, policy);
+    let mut cluster = SmallCluster::new(dice, policy);
     let n_first = dice.number(0, 3);
-    small.submit(dice, n_first);
-    small.settle(dice);
+    cluster.submit(dice, n_first);
+    cluster.settle(dice);
     let gap = Span::from_secs(i64::from(dice.number(0, 4)) * 5);
-    small.pass_time(gap);
+    cluster.pass_time(gap);
     let n_waiting = dice.number(2, 5);
-    small.submit(dice, n_waiting);
-    small.settle(dice);
+    cluster.submit(dice, n_waiting);
+    cluster.settle(dice);
     let mut n_more = dice.number(0, 2);
-    while !small.ends.is_empty() {
-        small.pass_time(Span::from_secs(i64::from(dice.number(1, 20)) * 5));
+    while !cluster.ends.is_empty() {
+        cluster.pass_time(Span::from_secs(i64::from(dice.number(1, 20)) * 5));
         if n_more > 0 && dice.chance(30) {
             n_more -= 1;
-            small.submit(dice, 1);
+            cluster.submit(dice, 1);
         }
-        small.settle(dice);
+        cluster.settle(dice);
     }
-    assert_eq!(small.queue().len(), 0, "all have run");
-    small.tally
+    assert_eq!(cluster.queue().len(), 0, "all have run");
+    cluster.counts
 }
 
 #[test]
@@ -578,11 +579,11 @@ fn long_small_clusters_are_planned_as_the_rules_say() {
     assert!(is_all && sum.passing > 400 && sum.moved > 200, "{sum:?}");
 }
 
-fn run_seeds(n_seeds: u64) -> Tally {
-    let mut sum = Tally::default();
+fn run_seeds(n_seeds: u64) -> Counts {
+    let mut sum = Counts::default();
     for_seeds("small_clusters_are_planned_as_the_rules_say", n_seeds, |dice| {
-        let Tally { judged, estimates, starts, passing, moved, second_looks } = run(dice);
-        sum = Tally {
+        let Counts { judged, estimates, starts, passing, moved, second_looks } = run(dice);
+        sum = Counts {
             judged: sum.judged + judged,
             estimates: sum.estimates + estimates,
             starts: sum.starts + starts,

@@ -8,7 +8,7 @@ use rms_model::{ExpandLimit, Identity, Inventory, JobId, NodeId, OnResize, Outco
 
 use super::evolving::profile;
 use super::negotiate::{malleable, nodes};
-use super::{Nowhere, World};
+use super::{NullJournal, World};
 use crate::Event;
 use crate::plan::{Scope, plan};
 use test_kit::for_seeds;
@@ -572,7 +572,7 @@ fn what_was_promised_to_who_wants_neighbours_is_kept() {
             for job in due.into_iter().chain(early) {
                 let run = world.rms.state().jobs()[&job].run;
                 let ended = Event::ApplicationDone { job, run, outcome: Outcome::Completed };
-                let Ok(_) = world.rms.handle(world.now, ended).commit(&mut Nowhere);
+                let Ok(_) = world.rms.handle(world.now, ended).commit(&mut NullJournal);
             }
             world.event(Event::Tick);
         }

@@ -1,10 +1,10 @@
 //! Stories of the server without I/O, at the size where each has one point.
 
-pub(crate) mod alone;
 mod answers;
 mod brute;
 mod contiguous;
 mod evolving;
+pub(crate) mod fixture;
 mod launchers;
 mod lending;
 mod licences;
@@ -38,9 +38,9 @@ pub(crate) struct World {
     pub(crate) now: Time,
 }
 
-pub(crate) struct Nowhere;
+pub(crate) struct NullJournal;
 
-impl Journal for Nowhere {
+impl Journal for NullJournal {
     type Error = std::convert::Infallible;
 
     fn append(&mut self, _: &[Fact]) -> Result<(), Self::Error> {
@@ -57,7 +57,7 @@ impl World {
         let mut step = self.rms.handle(self.now, event);
         step.merge(self.pass());
         self.rms.state().check().expect("the state is sound");
-        let Ok(effects) = step.commit(&mut Nowhere);
+        let Ok(effects) = step.commit(&mut NullJournal);
         effects
     }
 
@@ -88,7 +88,7 @@ impl World {
         self.rms = Rms::restore(Config::default(), Some(state), []).expect("the state fits itself");
         self.now += Span::from_secs(set_by_secs);
         let step = self.rms.boot(self.now);
-        let Ok(_) = step.commit(&mut Nowhere);
+        let Ok(_) = step.commit(&mut NullJournal);
     }
 
     pub(crate) fn ask(&mut self, call: Call) -> Answer {

@@ -187,7 +187,7 @@ impl Scene {
     pub(super) fn by_itself(&mut self, open: impl FnOnce(&mut Rms, Time, &mut Step)) {
         let mut step = Step::default();
         open(&mut self.world.rms, self.world.now, &mut step);
-        self.world.rms.negotiations().turn_negotiations(self.world.now, &mut step);
+        self.world.rms.negotiations().review_changed(self.world.now, &mut step);
         self.drain(&mut step);
         self.commit(step);
     }
@@ -263,12 +263,12 @@ impl Scene {
     }
 
     /// The agents of these nodes hear nothing from now on.
-    pub(super) fn deafen(&mut self, names: &[&str]) {
+    pub(super) fn disconnect(&mut self, names: &[&str]) {
         self.deaf.extend(names.iter().map(|name| (*name).to_owned()));
     }
 
     /// They hear again, and first what they should be doing now.
-    pub(super) fn hear_again(&mut self, names: &[&str]) {
+    pub(super) fn reconnect(&mut self, names: &[&str]) {
         for name in names {
             self.deaf.remove(*name);
             let node = self.world.rms.state().node_named(name).expect("it has joined");

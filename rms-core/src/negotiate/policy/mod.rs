@@ -18,7 +18,7 @@ pub use drain::nodes_to_leave;
 pub use limit::may_gain;
 pub use occasion::Occasion;
 pub use offers::{UserWeight, offers};
-pub use price::{Bargain, Reply};
+pub use price::{Pricing, Reply};
 use rms_api::negotiate::Declared;
 use rms_model::JobId;
 pub use shrinks::shrinks;

@@ -7,7 +7,7 @@ use rms_model::{JobId, OfferRule};
 use super::{Candidate, Change};
 use crate::plan::slowdown::Fraction;
 
-/// What counts of a user where nodes are shared.
+/// The weight and limit of a user when nodes are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserWeight {
     /// Against those of other users; 0 counts as 1.
@@ -16,7 +16,7 @@ pub struct UserWeight {
     pub may_gain: Option<u32>,
 }
 
-/// What each application is offered of so many idle nodes of one cluster; together never more than these.
+/// Divides idle nodes of one cluster among applications; together they never get more than `idle`.
 ///
 /// Nodes are dealt out in steps, each from one size that an application can use to the next one, to whoever the rule
 /// puts first:
@@ -36,12 +36,12 @@ pub fn offers(
 ) -> Vec<Change> {
     let mut n_jobs: BTreeMap<&str, u32> = BTreeMap::new();
     candidates.iter().for_each(|candidate| *n_jobs.entry(candidate.user).or_default() += 1);
-    let mut takers: Vec<Taker<'_>> = candidates
+    let mut recipients: Vec<Recipient<'_>> = candidates
         .iter()
         .filter(|candidate| !candidate.is_negotiating)
         .map(|candidate| {
             let share = users.get(candidate.user).map_or(1, |user| user.share.max(1));
-            Taker { candidate, share, n_siblings: n_jobs[candidate.user], gained: 0 }
+            Recipient { candidate, share, n_siblings: n_jobs[candidate.user], gained: 0 }
         })
         .collect();
     let mut left = idle;
@@ -50,10 +50,10 @@ pub fn offers(
         user.may_gain.and_then(|nodes| allowances.insert(name, nodes));
     }
     let mut turns: BTreeSet<Turn> =
-        takers.iter().enumerate().filter_map(|(idx, taker)| taker.turn(idx, rule)).collect();
+        recipients.iter().enumerate().filter_map(|(idx, recipient)| recipient.turn(idx, rule)).collect();
     while let Some(turn) = turns.pop_first() {
-        let taker = &mut takers[turn.idx];
-        let allowance = allowances.get_mut(taker.candidate.user);
+        let recipient = &mut recipients[turn.idx];
+        let allowance = allowances.get_mut(recipient.candidate.user);
         let is_allowed = allowance.as_ref().is_none_or(|allowance| **allowance >= turn.step);
         // What is left only becomes less: a step that does not fit now never will.
         if turn.step > left || !is_allowed {
@@ -61,15 +61,15 @@ pub fn offers(
         }
         left -= turn.step;
         allowance.into_iter().for_each(|allowance| *allowance -= turn.step);
-        taker.gained += turn.step;
-        turns.extend(taker.turn(turn.idx, rule));
+        recipient.gained += turn.step;
+        turns.extend(recipient.turn(turn.idx, rule));
     }
-    let gained = takers.iter().filter(|taker| taker.gained > 0);
-    gained.map(|taker| Change { job: taker.candidate.job, nodes: taker.gained }).collect()
+    let gained = recipients.iter().filter(|recipient| recipient.gained > 0);
+    gained.map(|recipient| Change { job: recipient.candidate.job, nodes: recipient.gained }).collect()
 }
 
 /// A candidate while nodes are dealt out.
-struct Taker<'a> {
+struct Recipient<'a> {
     candidate: &'a Candidate<'a>,
     share: u32,
     /// Candidates of the same user, itself among them.
@@ -77,7 +77,7 @@ struct Taker<'a> {
     gained: u32,
 }
 
-/// A step that a taker may make next; the first in order is made first.
+/// A step that a recipient may make next; the first in order is made first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     /// Declared speeds go before unknown ones.
@@ -90,7 +90,7 @@ struct Turn {
     idx: usize,
 }
 
-impl Taker<'_> {
+impl Recipient<'_> {
     fn turn(&self, idx: usize, rule: OfferRule) -> Option<Turn> {
         let Candidate { job, held, started_with, declared, priority, declined, room, .. } = self.candidate;
         let now = held.checked_add(self.gained)?;

@@ -1,4 +1,4 @@
-//! How the server bargains about the price of nodes that it gives (002, §6: an offer is countered at a lower price).
+//! How the server negotiates the price of nodes that it gives (002, §6: an offer is countered at a lower price).
 
 use negotiation::{Price, Rules, Side};
 use rms_model::settings::MAX_PRICE;
@@ -9,7 +9,7 @@ use rms_model::settings::MAX_PRICE;
 /// line: so no proposal is worse for the application than the one before, whatever was bid, and the talk ends within the
 /// rounds that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bargain {
+pub struct Pricing {
     list: u64,
     floor: u64,
     /// Proposals that the server can make.
@@ -27,9 +27,9 @@ pub enum Reply {
     Reject,
 }
 
-impl Bargain {
+impl Pricing {
     /// A talk that `initiator` opened, about nodes with a list price and a floor in percent of it.
-    pub fn new(list: u64, floor_percent: u32, initiator: Side, rules: &Rules) -> Bargain {
+    pub fn new(list: u64, floor_percent: u32, initiator: Side, rules: &Rules) -> Pricing {
         let list = list.min(MAX_PRICE);
         // Rounded up: never below what was set.
         let floor = (list * u64::from(floor_percent.min(100))).div_ceil(100);
@@ -37,7 +37,7 @@ impl Bargain {
             Side::Rms => rules.max_rounds.div_ceil(2),
             Side::Application => rules.max_rounds / 2,
         };
-        Bargain { list, floor, n_proposals }
+        Pricing { list, floor, n_proposals }
     }
 
     /// What the server's first proposal asks for.
@@ -81,29 +81,29 @@ mod tests {
     /// 002's example of a priced offer, in thousandths.
     #[test]
     fn a_lower_bid_is_countered_then_accepted_or_rejected() {
-        let bargain = Bargain::new(10_000, 80, Side::Rms, &rules(6));
-        assert_eq!(bargain.opening(), Price(10_000));
-        assert_eq!(bargain.reply(Price(9_000), 1), Reply::Accept, "it would ask for 9000 next");
-        assert_eq!(bargain.reply(Price(7_000), 1), Reply::Counter(Price(9_000)));
-        assert_eq!(bargain.reply(Price(7_500), 2), Reply::Counter(Price(8_000)));
-        assert_eq!(bargain.reply(Price(7_900), 3), Reply::Reject);
-        assert_eq!(bargain.reply(Price(8_000), 3), Reply::Accept);
+        let pricing = Pricing::new(10_000, 80, Side::Rms, &rules(6));
+        assert_eq!(pricing.opening(), Price(10_000));
+        assert_eq!(pricing.reply(Price(9_000), 1), Reply::Accept, "it would ask for 9000 next");
+        assert_eq!(pricing.reply(Price(7_000), 1), Reply::Counter(Price(9_000)));
+        assert_eq!(pricing.reply(Price(7_500), 2), Reply::Counter(Price(8_000)));
+        assert_eq!(pricing.reply(Price(7_900), 3), Reply::Reject);
+        assert_eq!(pricing.reply(Price(8_000), 3), Reply::Accept);
     }
 
     #[test]
     fn a_firm_price_is_a_price() {
-        let bargain = Bargain::new(500, 100, Side::Application, &rules(20));
-        assert_eq!(bargain.reply(Price(499), 0), Reply::Counter(Price(500)));
-        assert_eq!(bargain.reply(Price(499), 9), Reply::Counter(Price(500)));
-        assert_eq!(bargain.reply(Price(499), 10), Reply::Reject);
-        assert_eq!(bargain.reply(Price(500), 0), Reply::Accept);
+        let pricing = Pricing::new(500, 100, Side::Application, &rules(20));
+        assert_eq!(pricing.reply(Price(499), 0), Reply::Counter(Price(500)));
+        assert_eq!(pricing.reply(Price(499), 9), Reply::Counter(Price(500)));
+        assert_eq!(pricing.reply(Price(499), 10), Reply::Reject);
+        assert_eq!(pricing.reply(Price(500), 0), Reply::Accept);
     }
 
     #[test]
     fn what_costs_nothing_is_never_haggled_about() {
-        let bargain = Bargain::new(0, 100, Side::Application, &rules(20));
-        assert_eq!(bargain.reply(Price(0), 0), Reply::Accept);
-        assert_eq!(bargain.reply(Price(7), 0), Reply::Accept);
+        let pricing = Pricing::new(0, 100, Side::Application, &rules(20));
+        assert_eq!(pricing.reply(Price(0), 0), Reply::Accept);
+        assert_eq!(pricing.reply(Price(7), 0), Reply::Accept);
     }
 
     #[test]
@@ -112,29 +112,29 @@ mod tests {
             let (max_rounds, percent) = (dice.number(1, 40) as u16, dice.number(0, 120));
             let list = dice.roll() >> dice.number(0, 63);
             let initiator = if dice.chance(50) { Side::Rms } else { Side::Application };
-            let bargain = Bargain::new(list, percent, initiator, &rules(max_rounds));
-            let floor = bargain.floor;
-            let mut asked = bargain.opening();
+            let pricing = Pricing::new(list, percent, initiator, &rules(max_rounds));
+            let floor = pricing.floor;
+            let mut asked = pricing.opening();
             let (mut round, mut n_made) = if initiator == Side::Rms { (1, 1) } else { (0, 0) };
             let mut bid = Price(0);
             // The application bids ever more, as far as there are rounds.
             while round < max_rounds {
                 round += 1;
                 bid = Price(bid.0.saturating_add(dice.roll() >> dice.number(0, 63)));
-                match bargain.reply(bid, n_made) {
+                match pricing.reply(bid, n_made) {
                     Reply::Accept => {
-                        assert!(bid.0 >= floor, "{bargain:?} sold at {bid:?}");
+                        assert!(bid.0 >= floor, "{pricing:?} sold at {bid:?}");
                         return;
                     }
                     Reply::Counter(price) => {
                         assert!(round < max_rounds, "a round too many");
-                        assert!(price <= asked && price.0 >= floor && bid < price, "{bargain:?}: {price:?}");
+                        assert!(price <= asked && price.0 >= floor && bid < price, "{pricing:?}: {price:?}");
                         asked = price;
                         n_made += 1;
                         round += 1;
                     }
                     Reply::Reject => {
-                        assert!(round + 1 > max_rounds && bid.0 < floor, "{bargain:?} gave up at {bid:?}");
+                        assert!(round + 1 > max_rounds && bid.0 < floor, "{pricing:?} gave up at {bid:?}");
                         return;
                     }
                 }

@@ -16,50 +16,50 @@ use super::{Candidate, Change, Occasion};
 pub fn shrinks(needed: u32, occasion: Occasion, candidates: &[Candidate<'_>], rule: ShrinkRule) -> Option<Vec<Change>> {
     let may_be_asked =
         |candidate: &&Candidate<'_>| !candidate.is_negotiating && occasion.may_disturb(rule, candidate.priority);
-    let mut givers: Vec<Giver<'_>> = candidates.iter().filter(may_be_asked).filter_map(Giver::new).collect();
-    givers.sort_by_key(|giver| (giver.candidate.priority, Reverse(giver.most), giver.candidate.job));
+    let mut donors: Vec<Donor<'_>> = candidates.iter().filter(may_be_asked).filter_map(Donor::new).collect();
+    donors.sort_by_key(|donor| (donor.candidate.priority, Reverse(donor.most), donor.candidate.job));
     let mut sum: u64 = 0;
     let mut n_asked = 0;
     while sum < u64::from(needed) {
-        sum += u64::from(givers.get(n_asked)?.most);
+        sum += u64::from(donors.get(n_asked)?.most);
         n_asked += 1;
     }
-    givers.truncate(n_asked);
+    donors.truncate(n_asked);
     let mut changes = Vec::new();
     // From the last one on: whoever was asked last is asked for what the others do not have.
-    while let Some(giver) = givers.pop() {
-        let others = sum - u64::from(giver.most);
+    while let Some(donor) = donors.pop() {
+        let others = sum - u64::from(donor.most);
         let missing = u64::from(needed).saturating_sub(others);
-        let given = giver.at_least(u32::try_from(missing).unwrap_or(u32::MAX)).unwrap_or(giver.most);
+        let given = donor.at_least(u32::try_from(missing).unwrap_or(u32::MAX)).unwrap_or(donor.most);
         sum = others + u64::from(given);
         if given > 0 {
-            changes.push(Change { job: giver.candidate.job, nodes: given });
+            changes.push(Change { job: donor.candidate.job, nodes: given });
         }
     }
     changes.reverse();
     Some(changes)
 }
 
-struct Giver<'a> {
+struct Donor<'a> {
     candidate: &'a Candidate<'a>,
     /// The most that it can give back.
     most: u32,
 }
 
-impl<'a> Giver<'a> {
+impl<'a> Donor<'a> {
     /// `None` if it has nothing to give.
-    fn new(candidate: &'a Candidate<'a>) -> Option<Giver<'a>> {
-        let mut giver = Giver { candidate, most: 0 };
+    fn new(candidate: &'a Candidate<'a>) -> Option<Donor<'a>> {
+        let mut donor = Donor { candidate, most: 0 };
         // What was declined is not asked for again, nor is more.
         let bound = match candidate.declined {
             0 => candidate.held,
             declined => declined - 1,
         };
         let bound = bound.min(candidate.room);
-        let total = candidate.held.saturating_sub(bound).max(giver.floor());
+        let total = candidate.held.saturating_sub(bound).max(donor.floor());
         let total = candidate.declared.sizes.least(total.into())?;
-        giver.most = candidate.held.checked_sub(u32::try_from(total).ok()?).filter(|most| *most > 0)?;
-        Some(giver)
+        donor.most = candidate.held.checked_sub(u32::try_from(total).ok()?).filter(|most| *most > 0)?;
+        Some(donor)
     }
 
     /// Node 0 runs the script, so one is always left.

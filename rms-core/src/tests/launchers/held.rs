@@ -8,7 +8,7 @@ use crate::Event;
 use crate::plan::{Placed, Scope, plan};
 
 /// Applications come, ask for something else, leave; nodes are drained and used again.
-struct Turmoil {
+struct RandomWorkload {
     launchers: Launchers,
     held: BTreeMap<JobId, LauncherView>,
     tags: BTreeMap<JobId, u64>,
@@ -16,19 +16,19 @@ struct Turmoil {
     n_compared: usize,
 }
 
-impl Turmoil {
-    fn new(seed: u64) -> Turmoil {
+impl RandomWorkload {
+    fn new(seed: u64) -> RandomWorkload {
         let mut launchers = Launchers::new();
         launchers.set("fair_start", "4s");
         launchers.set("fair_start@b", "1s");
-        Turmoil { launchers, held: BTreeMap::new(), tags: BTreeMap::new(), dice: Dice::new(seed), n_compared: 0 }
+        RandomWorkload { launchers, held: BTreeMap::new(), tags: BTreeMap::new(), dice: Dice::new(seed), n_compared: 0 }
     }
 
     fn roll(&mut self, n: u64) -> u64 {
         self.dice.below(n)
     }
 
-    fn some_job(&mut self) -> Option<JobId> {
+    fn random_job(&mut self) -> Option<JobId> {
         let jobs: Vec<JobId> = self.tags.keys().copied().collect();
         let n_jobs = jobs.len() as u64;
         (n_jobs > 0).then(|| jobs[self.roll(n_jobs) as usize])
@@ -37,7 +37,7 @@ impl Turmoil {
     /// An event, and then the pass that it asks for, with what it should have told.
     fn happens(&mut self, event: Event) {
         let world = &mut self.launchers.world;
-        let Ok(effects) = world.rms.handle(world.now, event).commit(&mut crate::tests::Nowhere);
+        let Ok(effects) = world.rms.handle(world.now, event).commit(&mut crate::tests::NullJournal);
         self.hear(effects);
         self.pass();
     }
@@ -49,7 +49,7 @@ impl Turmoil {
         }
         let planned = plan(world.rms.state(), world.now, Scope::Views);
         let n_passes = world.rms.context.passes.count;
-        let Ok(effects) = world.rms.handle(world.now, Event::Tick).commit(&mut crate::tests::Nowhere);
+        let Ok(effects) = world.rms.handle(world.now, Event::Tick).commit(&mut crate::tests::NullJournal);
         let has_passed = world.rms.context.passes.count > n_passes;
         world.rms.state().check().expect("the state is sound");
         self.hear(effects);
@@ -78,7 +78,7 @@ impl Turmoil {
                     let who = Identity::new(Role::User, "ann").expect("a plain name");
                     let world = &mut self.launchers.world;
                     let event = Event::LauncherCalled { ticket: Ticket(8), who, call: accept };
-                    let Ok(_) = world.rms.handle(world.now, event).commit(&mut crate::tests::Nowhere);
+                    let Ok(_) = world.rms.handle(world.now, event).commit(&mut crate::tests::NullJournal);
                 }
                 Notice::Ended { .. } => {
                     self.held.remove(&job);
@@ -126,7 +126,7 @@ impl Turmoil {
                 self.say(LauncherCall::Subscribe(Box::new(subscription)));
             }
             2..=4 => {
-                let Some(job) = self.some_job() else { return };
+                let Some(job) = self.random_job() else { return };
                 let tag = self.tags[&job] + 1;
                 self.tags.insert(job, tag);
                 let (on_a, on_b) = (self.roll(5) as u32, self.roll(3) as u32);
@@ -135,7 +135,7 @@ impl Turmoil {
                 self.say(LauncherCall::Request { job, wish: LauncherRequest::of_nodes(Tag(tag), 0, request) });
             }
             5 | 6 => {
-                let Some(job) = self.some_job() else { return };
+                let Some(job) = self.random_job() else { return };
                 self.say(LauncherCall::Finish { job, tag: Tag(self.tags[&job]), code: 0 });
             }
             7 => {
@@ -161,11 +161,11 @@ impl Turmoil {
 fn what_is_held_is_what_the_pass_gave() {
     let mut n_compared = 0;
     for seed in 0..20 {
-        let mut turmoil = Turmoil::new(seed);
+        let mut workload = RandomWorkload::new(seed);
         for _ in 0..200 {
-            turmoil.act();
+            workload.act();
         }
-        n_compared += turmoil.n_compared;
+        n_compared += workload.n_compared;
     }
     assert!(n_compared > 5000, "only {n_compared} views were compared");
 }

@@ -5,16 +5,16 @@ use rms_api::call::Select;
 use rms_api::call::update::Changes;
 
 use super::*;
-use crate::rate::{MOST_CALLS, MOST_EXCEEDED};
+use crate::rate::{MAX_CALLS, MAX_SECONDS_EXCEEDED};
 
 /// A holder and two that wait behind it, bystanders of what another launcher does.
-struct Bystanders {
+struct OtherLaunchers {
     launchers: Launchers,
     jobs: [JobId; 3],
 }
 
-impl Bystanders {
-    fn new() -> Bystanders {
+impl OtherLaunchers {
+    fn new() -> OtherLaunchers {
         let mut launchers = Launchers::new();
         let holder = launchers.waiting(on_a(4, 100));
         let jobs = [holder, launchers.waiting(on_a(2, 60)), launchers.waiting(on_b(2, 30))];
@@ -22,11 +22,11 @@ impl Bystanders {
         // The last one's start is news for the one before it.
         launchers.set("kill_grace", "9s");
         launchers.told.clear();
-        Bystanders { launchers, jobs }
+        OtherLaunchers { launchers, jobs }
     }
 
     /// None of them was told anything, and each is what it was.
-    fn notice_nothing(&mut self) {
+    fn are_unaffected(&mut self) {
         for job in self.jobs {
             assert_eq!(self.launchers.told(job), [], "job {job}");
         }
@@ -42,9 +42,9 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, Refusal>) -> String {
 
 #[test]
 fn nobody_speaks_for_the_application_of_another() {
-    let mut bystanders = Bystanders::new();
-    let [holder, waits, _] = bystanders.jobs;
-    let launchers = &mut bystanders.launchers;
+    let mut others = OtherLaunchers::new();
+    let [holder, waits, _] = others.jobs;
+    let launchers = &mut others.launchers;
     let wish = LauncherRequest::of_nodes(Tag(9), 0, on_a(1, 1));
     let calls = [
         LauncherCall::Attach { job: waits },
@@ -66,14 +66,14 @@ fn nobody_speaks_for_the_application_of_another() {
     let first = Subscription { priority: 1, ..subscription };
     let first = launchers.ann(LauncherCall::Subscribe(Box::new(first)));
     assert!(matches!(first, Err(Refusal::NotAllowed { .. })), "only admins let go first");
-    bystanders.notice_nothing();
+    others.are_unaffected();
 }
 
 #[test]
 fn a_tag_of_another_request_is_refused() {
-    let mut bystanders = Bystanders::new();
-    let [holder, waits, _] = bystanders.jobs;
-    let launchers = &mut bystanders.launchers;
+    let mut others = OtherLaunchers::new();
+    let [holder, waits, _] = others.jobs;
+    let launchers = &mut others.launchers;
     let again = launchers.try_request(waits, 1, on_a(2, 60));
     assert_eq!(again, Ok(()), "the same once more is a lost answer, not news");
     assert_eq!(
@@ -91,13 +91,13 @@ fn a_tag_of_another_request_is_refused() {
     assert!(refusal(launchers.try_request(holder, 2, on_a(1, 60))).contains("granted already"));
     let early = launchers.ann(LauncherCall::Accept { job: waits, tag: Tag(1) });
     assert!(refusal(early).contains("it has not started"));
-    bystanders.notice_nothing();
+    others.are_unaffected();
 }
 
 #[test]
 fn a_request_for_what_its_filter_does_not_show_is_refused() {
-    let mut bystanders = Bystanders::new();
-    let launchers = &mut bystanders.launchers;
+    let mut others = OtherLaunchers::new();
+    let launchers = &mut others.launchers;
     let filter = Filter { clusters: BTreeSet::from(["b".to_owned()]), ..Filter::default() };
     let job = launchers.subscribe_with(filter).expect("it exists");
     launchers.told.clear();
@@ -123,7 +123,7 @@ fn a_request_for_what_its_filter_does_not_show_is_refused() {
     let mut featured = Filter::default();
     featured.constraint.features.insert("warp".to_owned());
     assert!(matches!(launchers.subscribe_with(featured), Err(Refusal::NoSuchFeature { .. })));
-    bystanders.notice_nothing();
+    others.are_unaffected();
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn a_job_that_was_submitted_with_its_work_is_no_launchers() {
 /// Requests of one application are bounded for each second; one that goes on is ended.
 #[test]
 fn a_flood_is_refused_and_then_ended() {
-    let mut bystanders = Bystanders::new();
-    let launchers = &mut bystanders.launchers;
+    let mut others = OtherLaunchers::new();
+    let launchers = &mut others.launchers;
     launchers.set("resched_timer", "1s");
     let flooder = launchers.subscribe();
     let mut tag = 0;
@@ -168,25 +168,25 @@ fn a_flood_is_refused_and_then_ended() {
             tag += 1;
             match launchers.try_request(flooder, tag, on_a(1 + (tag % 4) as u32, 60)) {
                 Ok(()) => {}
-                Err(Refusal::RateLimit { most: MOST_CALLS, .. }) => n_refused += 1,
+                Err(Refusal::RateLimit { most: MAX_CALLS, .. }) => n_refused += 1,
                 Err(other) => panic!("{other}"),
             }
         }
         n_refused
     };
-    assert_eq!(flood(launchers, MOST_CALLS + 20), 20);
+    assert_eq!(flood(launchers, MAX_CALLS + 20), 20);
     // A calm second makes it good again.
     launchers.after(2);
-    for _ in 1..MOST_EXCEEDED {
-        assert_eq!(flood(launchers, MOST_CALLS + 1), 1);
+    for _ in 1..MAX_SECONDS_EXCEEDED {
+        assert_eq!(flood(launchers, MAX_CALLS + 1), 1);
         launchers.after(1);
     }
     assert_eq!(launchers.state(flooder), Some(JobState::Waiting));
-    assert_eq!(flood(launchers, MOST_CALLS + 1), 1);
+    assert_eq!(flood(launchers, MAX_CALLS + 1), 1);
     assert_eq!(launchers.state(flooder), None);
     let outcome = launchers.ended(flooder);
     assert!(matches!(outcome, Some(Outcome::Violation { .. })), "{outcome:?}");
-    bystanders.notice_nothing();
+    others.are_unaffected();
 }
 
 /// The quotas are asked again when it is known what the application executes.

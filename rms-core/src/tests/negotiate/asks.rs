@@ -31,11 +31,11 @@ fn a_job_that_asks_for_free_nodes_gets_them() {
 fn who_asks_hears_nothing_before_the_nodes_are_up() {
     let mut scene = Scene::new(3);
     let job = scene.submit(1, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let ticket = scene.ask(job, nodes(Direction::Grow, 2, 2));
     assert_eq!(scene.held(job), [1, 2, 3], "they are its own");
     assert_eq!(scene.outcome(ticket), None, "but one of them is not up");
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
 }
 
@@ -73,11 +73,11 @@ fn who_asks_for_too_much_hears_how_much_there_is() {
 fn nodes_are_given_back_and_free_once_nothing_runs_there() {
     let mut scene = Scene::new(4);
     let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Workers)));
-    scene.deafen(&["n4"]);
+    scene.disconnect(&["n4"]);
     let ticket = scene.ask(job, nodes(Direction::Shrink, 2, 2));
     assert_eq!(scene.held(job), [1, 2]);
     assert_eq!((scene.n_free(), scene.outcome(ticket)), (1, None), "something still runs on the fourth");
-    scene.hear_again(&["n4"]);
+    scene.reconnect(&["n4"]);
     assert_eq!(scene.n_free(), 2);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
     scene.is_durable();

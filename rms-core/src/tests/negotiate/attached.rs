@@ -59,12 +59,12 @@ fn a_node_that_is_not_ready_is_said_to_be_coming() {
         holding.nodes.iter().filter(|node| node.is_coming).map(|node| node.node.0).collect()
     };
     assert_eq!(coming(&mut scene), []);
-    scene.deafen(&["n3", "n4"]);
+    scene.disconnect(&["n3", "n4"]);
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Grow, item);
     assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![3, 4]));
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![4]));
-    scene.hear_again(&["n4"]);
+    scene.reconnect(&["n4"]);
     assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Applied, vec![]));
 }

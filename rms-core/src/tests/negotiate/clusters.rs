@@ -11,7 +11,7 @@ use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Span};
 use super::{Scene, malleable, nodes};
 use crate::Event;
 use crate::negotiate;
-use crate::negotiate::open::Wanted;
+use crate::negotiate::open::ShrinkRequest;
 
 const C: ClusterId = ClusterId(0);
 const D: ClusterId = ClusterId(1);
@@ -63,7 +63,10 @@ impl Scene {
     fn wants_back_on(&mut self, job: JobId, cluster: ClusterId, n_nodes: u32) -> Option<NegotiationId> {
         let mut id = None;
         self.by_itself(|rms, now, step| {
-            id = rms.negotiations().open_shrink(now, step, (job, cluster), &Wanted::Count(n_nodes, n_nodes), None).ok();
+            id = rms
+                .negotiations()
+                .open_shrink(now, step, (job, cluster), &ShrinkRequest::Count(n_nodes, n_nodes), None)
+                .ok();
         });
         id
     }
@@ -227,7 +230,7 @@ fn of_two_alternatives_the_server_gives_one() {
 fn a_node_of_one_cluster_that_is_lost_on_its_way_takes_those_of_the_other_along() {
     let mut scene = Scene::of_two(2, 2);
     let job = scene.speaks_on_c(1);
-    scene.deafen(&["m2"]);
+    scene.disconnect(&["m2"]);
     let id = scene.app_opens_set(job, Direction::Grow, SetRule::All, both((1, 1), (0, 2)));
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
     scene.restart();
@@ -272,11 +275,11 @@ fn a_restarted_server_goes_on_in_every_phase() {
     restarts(&mut scene);
     assert_eq!((scene.free_on(C), scene.free_on(D)), (0, 1));
     // Committing.
-    scene.deafen(&["m1"]);
+    scene.disconnect(&["m1"]);
     scene.app_acts(job, id, Action::Accept);
     restarts(&mut scene);
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
-    scene.hear_again(&["m1"]);
+    scene.reconnect(&["m1"]);
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     restarts(&mut scene);
     assert_eq!((scene.held(job), scene.busy()), (vec![1, 2, 3, 4, 5], (3, 2)));
@@ -286,11 +289,11 @@ fn a_restarted_server_goes_on_in_every_phase() {
     scene.app_acts(job, back, Action::Accept);
     restarts(&mut scene);
     assert_eq!(scene.app_phase(job, back), Phase::Accepted);
-    scene.deafen(&["m1"]);
+    scene.disconnect(&["m1"]);
     scene.app_acts(job, back, Action::Commit([NodeId(4)].into()));
     restarts(&mut scene);
     assert_eq!((scene.held(job), scene.free_on(D)), (vec![1, 2, 3, 5], 1), "something still runs there");
-    scene.hear_again(&["m1"]);
+    scene.reconnect(&["m1"]);
     assert_eq!(scene.app_phase(job, back), Phase::Applied);
     assert_eq!((scene.free_on(C), scene.free_on(D)), (0, 2));
 }

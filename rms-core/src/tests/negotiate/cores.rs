@@ -95,7 +95,7 @@ fn cores_of_one_node_are_named_by_it() {
 #[test]
 fn nothing_is_ready_before_every_agent_has_said_so() {
     let (mut scene, job) = scene_with_job(2);
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
     assert_eq!(scene.outcome(ticket), None);
     assert_eq!((scene.kept(job), scene.usable(job)), (vec![2, 4], vec![2, 2]));
@@ -103,7 +103,7 @@ fn nothing_is_ready_before_every_agent_has_said_so() {
     let again = scene.ask(job, cores(Direction::Grow, 1, 1, &[]));
     assert_eq!(scene.reason(again), Some(Reason::NoResources));
     scene.after(Span::from_mins(5));
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
     assert_eq!(scene.kept(job), [2, 2]);
     let again = scene.ask(job, cores(Direction::Grow, 1, 1, &[]));
@@ -113,11 +113,11 @@ fn nothing_is_ready_before_every_agent_has_said_so() {
 #[test]
 fn growth_that_waits_for_another_change_to_be_in_force_is_served_then() {
     let (mut scene, job) = scene_with_job(1);
-    scene.deafen(&["n1"]);
+    scene.disconnect(&["n1"]);
     let back = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
     let more = scene.ask(job, Ask { wait: Span::from_mins(1), ..cores(Direction::Grow, 1, 1, &[]) });
     assert_eq!((scene.outcome(back), scene.outcome(more)), (None, None));
-    scene.hear_again(&["n1"]);
+    scene.reconnect(&["n1"]);
     scene.after(Span::from_secs(5));
     assert!(matches!(scene.outcome(back), Some(AskOutcome::Ready { .. })));
     assert!(matches!(scene.outcome(more), Some(AskOutcome::Ready { .. })), "{:?}", scene.outcome(more));
@@ -142,13 +142,13 @@ fn a_node_that_cannot_set_masks_fails_it_everywhere() {
 fn an_agent_that_says_nothing_fails_it_in_the_end() {
     let (mut scene, job) = scene_with_job(2);
     scene.ask(job, cores(Direction::Shrink, 3, 3, &[]));
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let ticket = scene.ask(job, cores(Direction::Grow, 2, 2, &[]));
     scene.after(Span::from_mins(11));
     assert_eq!(scene.reason(ticket), Some(Reason::Overdue));
     assert_eq!((scene.ordered(job), scene.usable(job)), (vec![1, 1], vec![1, 1]));
     assert_eq!(scene.kept(job), [1, 3], "nobody knows how many the second may have been given");
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     assert_eq!(scene.kept(job), [1, 1]);
 }
 
@@ -158,7 +158,7 @@ fn a_server_that_is_started_again_goes_on_waiting_for_the_agents() {
     for has_power in [true, false] {
         let (mut scene, job) = scene_with_job(2);
         scene.attach(job).expect("it may");
-        scene.deafen(&["n2"]);
+        scene.disconnect(&["n2"]);
         let id = scene.app_opens(job, Direction::Shrink, item(4, 3));
         assert_eq!(scene.app_phase(job, id), Phase::Accepted);
         if has_power {
@@ -168,7 +168,7 @@ fn a_server_that_is_started_again_goes_on_waiting_for_the_agents() {
         }
         assert_eq!((scene.phase(job, id), scene.kept(job)), (Phase::Accepted, vec![1, 4]));
         scene.attach(job).expect("it may");
-        scene.hear_again(&["n2"]);
+        scene.reconnect(&["n2"]);
         assert_eq!((scene.app_phase(job, id), scene.kept(job)), (Phase::Applied, vec![1, 1]));
         scene.is_durable();
     }
@@ -228,7 +228,7 @@ fn nodes_and_cores_come_together_or_not_at_all() {
     let (mut scene, job) = scene_with_job(1);
     scene.ask(job, cores(Direction::Shrink, 3, 3, &[]));
     scene.attach(job).expect("it may");
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let both = |scene: &Scene| {
         let nodes = scene.item(job, 1);
         vec![nodes, item(1, 2)]
@@ -247,7 +247,7 @@ fn nodes_and_cores_come_together_or_not_at_all() {
     scene.ended("n2", job, rms_api::desired::NodeExit::NotStarted { reason: "no space".to_owned() });
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
     assert_eq!((scene.held(job), scene.ordered(job), scene.kept(job)), (vec![1], vec![1], vec![1]));
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     let id = open(&mut scene);
     assert_eq!((scene.app_phase(job, id), scene.ordered(job)), (Phase::Applied, vec![3, 4]));
     scene.is_durable();
@@ -256,7 +256,7 @@ fn nodes_and_cores_come_together_or_not_at_all() {
 #[test]
 fn an_end_of_the_job_ends_the_wait_for_cores() {
     let (mut scene, job) = scene_with_job(2);
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
     let id = scene.lines(job)[0].record.id;
     // Nothing can be hurried here: the agents do what they can.
@@ -264,7 +264,7 @@ fn an_end_of_the_job_ends_the_wait_for_cores() {
     assert_eq!(scene.phase(job, id), Phase::Accepted);
     scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
     assert_eq!(scene.reason(ticket), Some(Reason::Stopping));
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     assert!(scene.has_left(job));
     // Who comes next has whole nodes.
     let next = scene.submit(2, Span::from_hours(1), Some(malleable(1, 3, OnResize::Workers)));

@@ -25,7 +25,7 @@ fn on_four(on_resize: OnResize) -> (Scene, JobId) {
     let mut scene = Scene::new(4);
     scene.set("exit_grace", "7s");
     let job = scene.submit(4, Span::from_hours(1), Some(malleable(1, 4, on_resize)));
-    scene.deafen(&["n3", "n4"]);
+    scene.disconnect(&["n3", "n4"]);
     (scene, job)
 }
 

@@ -201,18 +201,18 @@ fn licences_that_are_given_back_serve_others_at_once() {
 fn nothing_is_free_before_the_agents_of_all_nodes_have_said_so() {
     let mut scene = scene(2);
     let job = scene.shares(2, 800, 3, 0, hour());
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     assert_eq!(scene.asks(job, Direction::Shrink, memory(), 300), None);
     let guest = scene.shares(1, 500, 0, 0, hour());
     assert_eq!((scene.is_started(guest), scene.rest(job)), (false, vec!["800 gpu:a100 0-2".into(); 2]));
     assert_eq!(scene.why_not(job, Direction::Grow, gpus(), 1), Some(Reason::NoResources));
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     assert_eq!((scene.is_started(guest), scene.rest(job)), (true, vec!["500 gpu:a100 0-2".into(); 2]));
     // What was given back in an earlier change stays with whom it serves.
-    scene.deafen(&["n1"]);
+    scene.disconnect(&["n1"]);
     assert_eq!(scene.asks(job, Direction::Shrink, gpus(), 1), None);
     assert_eq!(scene.rest(job), vec!["500 gpu:a100 0-2".to_owned(); 2]);
-    scene.hear_again(&["n1"]);
+    scene.reconnect(&["n1"]);
     assert_eq!(scene.rest(job), vec!["500 gpu:a100 0-1".to_owned(); 2]);
     scene.is_durable();
 }
@@ -294,7 +294,7 @@ fn several_of_them_are_one_negotiation() {
     let mut scene = scene(2);
     let job = scene.shares(2, 200, 0, 3, hour());
     scene.attach(job).expect("it may");
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let items = vec![
         Item::up_to(Resource::Licences(ClusterId(0), "matlab".to_owned()), 3, 2),
         Item::up_to(Resource::Memory(ClusterId(0)), 200, 100),
@@ -309,7 +309,7 @@ fn several_of_them_are_one_negotiation() {
     let id = open(&mut scene, Direction::Shrink, items);
     assert_eq!(scene.app_phase(job, id), Phase::Accepted);
     assert_eq!((scene.n_licences_of(job), scene.rest(job)), (3, vec!["200".to_owned(); 2]), "not yet");
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     assert_eq!((scene.n_licences_of(job), scene.rest(job)), (1, vec!["100".to_owned(); 2]));
     let items = vec![

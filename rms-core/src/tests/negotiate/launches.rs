@@ -95,7 +95,7 @@ fn nodes_that_are_to_be_left_are_marked() {
 fn a_worker_that_is_done_at_once_was_there() {
     let mut scene = Scene::new(2);
     let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Workers)));
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     scene.share("n2", job, JobStatus::Starting);
     assert_eq!(scene.outcome(ticket), None);

@@ -140,13 +140,13 @@ fn nobody_lends_what_he_negotiates_about() {
     assert!(scene.is_ready(lent));
     let guest = scene.submit_sharing(3, Span::from_mins(5), None);
     assert!(!scene.is_started(guest));
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     scene.after(Span::from_mins(31));
     assert_eq!(scene.held(owner).len(), 2);
     assert!(!scene.is_started(guest), "two nodes are too few");
     let small = scene.submit_sharing(2, Span::from_mins(5), None);
     assert!(!scene.lends(owner), "it has yet to leave the third");
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert!(scene.is_started(small) && scene.lends(owner));
 }
 
@@ -161,7 +161,7 @@ fn who_is_leaving_nodes_lends_none() {
     assert_eq!(scene.outcome(shrink), None, "it has yet to leave");
     let guest = scene.submit_sharing(1, Span::from_mins(30), None);
     assert!(!scene.is_started(guest));
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let generation = scene.generation(owner);
     scene
         .call(Call::ResizeDone { job: owner, generation: generation - 1 })
@@ -169,7 +169,7 @@ fn who_is_leaving_nodes_lends_none() {
     assert_eq!(scene.held(owner).len(), 2);
     scene.call(Call::ResizeDone { job: owner, generation }).expect("it has left");
     assert!(!scene.lends(owner), "processes may still be there");
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     assert!(scene.is_ready(shrink));
     assert!(scene.is_started(guest) && !scene.lends(owner), "a node is free now");
     let another = scene.submit_sharing(1, Span::from_mins(5), None);
@@ -187,14 +187,14 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         assert!(scene.lends(owner));
         scene.is_done(first);
         scene.after(Span::from_mins(10));
-        scene.deafen(&["n1"]);
+        scene.disconnect(&["n1"]);
         let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
         let guest = scene.submit_sharing(1, Span::from_mins(5), None);
         // The agent repeats what it said before it heard of that.
         scene.share("n1", owner, scene.runs("n1", owner));
         assert_eq!(scene.outcome(fewer), None, "{allocation}");
         assert!(!scene.lends(owner), "{allocation}: its processes may be anywhere");
-        scene.hear_again(&["n1"]);
+        scene.reconnect(&["n1"]);
         assert!(scene.is_ready(fewer), "{allocation}: {:?}", scene.outcome(fewer));
         assert_eq!((scene.has_cores(owner), scene.lends(owner)), (vec![1], true), "{allocation}");
         assert_eq!(scene.has_cores(guest), [1], "{allocation}: half of two");
@@ -216,13 +216,13 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         assert_eq!(scene.limit(owner), HOUR, "{allocation}");
 
         // One that has failed is ordered back.
-        scene.deafen(&["n1"]);
+        scene.disconnect(&["n1"]);
         let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
         scene.after(Span::from_mins(11));
         assert!(matches!(scene.outcome(fewer), Some(AskOutcome::Failed { reason: Reason::Overdue, .. })));
         let guest = scene.submit_sharing(1, Span::from_mins(5), None);
         assert!(!scene.lends(owner), "{allocation}: its processes may keep to fewer");
-        scene.hear_again(&["n1"]);
+        scene.reconnect(&["n1"]);
         assert!(scene.lends(owner) && scene.is_started(guest), "{allocation}");
         scene.is_durable();
     }
@@ -351,11 +351,11 @@ fn who_lends_goes_on_without_a_lost_node() {
         assert_eq!(scene.has_cores(guest), [2, 2, 2, 2], "{allocation}");
         scene.event(Event::AgentGone { name: "n3".to_owned() });
         // It may come back before the guest's other processes are gone.
-        scene.deafen(&["n4"]);
+        scene.disconnect(&["n4"]);
         scene.after(Span::from_secs(61));
         assert_eq!(scene.held(owner).len(), n_left, "{allocation}");
         scene.node_joins("n3");
-        scene.hear_again(&["n4"]);
+        scene.reconnect(&["n4"]);
         scene.after(Span::from_secs(1));
         assert!(scene.is_started(owner) && !scene.is_started(guest), "{allocation}");
         assert_eq!((scene.has_cores(owner), scene.lends(owner)), (vec![4; n_left], false), "{allocation}");

@@ -9,7 +9,7 @@ use rms_model::{ClusterId, JobId, OnResize, Outcome, Span};
 
 use super::{Scene, malleable, nodes};
 use crate::event::Event;
-use crate::negotiate::open::Wanted;
+use crate::negotiate::open::ShrinkRequest;
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -116,7 +116,7 @@ fn what_cannot_be_kept_is_taken_back() {
 fn a_node_that_does_not_come_up_fails_the_growth_and_all_go_again() {
     let mut scene = Scene::new(4);
     let job = scene.submit(1, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let ticket = scene.ask(job, nodes(Direction::Grow, 3, 3));
     assert_eq!(scene.held(job).len(), 4);
     scene.ended("n3", job, NodeExit::NotStarted { reason: "no space".to_owned() });
@@ -130,7 +130,7 @@ fn a_node_that_does_not_come_up_fails_the_growth_and_all_go_again() {
 fn a_node_that_is_lost_before_it_is_up_fails_the_growth_and_not_the_job() {
     let mut scene = Scene::new(3);
     let job = scene.submit(1, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let ticket = scene.ask(job, nodes(Direction::Grow, 2, 2));
     scene.event(Event::AgentGone { name: "n3".to_owned() });
     scene.after(Span::from_secs(61));
@@ -143,7 +143,7 @@ fn a_node_that_is_lost_before_it_is_up_fails_the_growth_and_not_the_job() {
 fn a_node_that_an_admin_takes_down_before_it_is_up_fails_the_growth_and_not_the_job() {
     let mut scene = Scene::new(2);
     let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Negotiates)));
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     scene.call(Call::Down { nodes: vec!["n2".to_owned()], reason: "fire".to_owned() }).expect("an admin may");
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Lost, .. })));
@@ -154,7 +154,7 @@ fn a_node_that_an_admin_takes_down_before_it_is_up_fails_the_growth_and_not_the_
 #[test]
 fn a_growth_that_is_not_ready_by_its_deadline_is_rolled_back() {
     let (mut scene, job) = attached(1, 3);
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let mut item = scene.item(job, 2);
     item.terms.deadline = Some(scene.world.now + Span::from_secs(30));
     let id = scene.app_opens(job, Direction::Grow, item);
@@ -162,14 +162,14 @@ fn a_growth_that_is_not_ready_by_its_deadline_is_rolled_back() {
     scene.after(Span::from_secs(30));
     assert!(failed(scene.app_phase(job, id)));
     assert_eq!(scene.held(job), [1]);
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert_eq!(scene.n_free(), 2);
 }
 
 #[test]
 fn an_application_that_cannot_use_what_came_gives_it_back() {
     let (mut scene, job) = attached(1, 3);
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Grow, item);
     scene.app_acts(job, id, Action::Fail(Reason::Changed));
@@ -208,12 +208,12 @@ fn an_application_that_comes_back_in_time_goes_on() {
 #[test]
 fn what_was_agreed_is_finished_though_nobody_listens() {
     let (mut scene, job) = attached(1, 3);
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Grow, item);
     scene.hangs_up(job);
     scene.after(Span::from_mins(2));
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert_eq!(scene.phase(job, id), Phase::Applied);
     scene.attach(job).expect("it may");
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
@@ -224,7 +224,7 @@ fn what_was_agreed_is_finished_though_nobody_listens() {
 fn the_end_of_a_job_ends_its_negotiations() {
     for phase in [Phase::Offered(Side::Rms), Phase::Committing, Phase::Accepted] {
         let (mut scene, job) = attached(2, 4);
-        scene.deafen(&["n3"]);
+        scene.disconnect(&["n3"]);
         let id = match phase {
             Phase::Offered(_) => offers(&mut scene, job, 2),
             Phase::Committing => {
@@ -240,7 +240,7 @@ fn the_end_of_a_job_ends_its_negotiations() {
         scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
         assert!(matches!(scene.app_phase(job, id), Phase::Ended(_)), "{phase}: {}", scene.app_phase(job, id));
         assert_eq!(scene.app(job).ended, Some(Outcome::Cancelled { by: "root".to_owned() }));
-        scene.hear_again(&["n3"]);
+        scene.reconnect(&["n3"]);
         assert!(scene.has_left(job));
         assert_eq!(scene.n_free(), 4, "{phase}");
     }
@@ -251,7 +251,7 @@ fn the_end_of_a_job_ends_its_negotiations() {
 fn who_asked_hears_that_the_job_has_ended() {
     let mut scene = Scene::new(2);
     let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Negotiates)));
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Stopping, .. })));
@@ -299,7 +299,7 @@ fn an_answer_after_the_offer_lapsed_changes_nothing() {
 #[test]
 fn a_node_that_is_on_its_way_cannot_be_given_back() {
     let (mut scene, job) = attached(2, 3);
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let item = scene.item(job, 1);
     let grows = scene.app_opens(job, Direction::Grow, item);
     assert_eq!(scene.app_phase(job, grows), Phase::Committing);
@@ -307,7 +307,7 @@ fn a_node_that_is_on_its_way_cannot_be_given_back() {
     let shrinks = scene.app_opens(job, Direction::Shrink, item);
     scene.app_acts(job, shrinks, Action::Commit([rms_model::NodeId(3)].into()));
     assert!(failed(scene.app_phase(job, shrinks)));
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert_eq!(scene.app_phase(job, grows), Phase::Applied);
 }
 
@@ -333,7 +333,9 @@ fn nobody_is_asked_twice_for_the_same() {
     for _ in 0..2 {
         scene.by_itself(|rms, now, step| {
             answers.push(
-                rms.negotiations().open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(1, 1), None).is_ok(),
+                rms.negotiations()
+                    .open_shrink(now, step, (job, ClusterId(0)), &ShrinkRequest::Count(1, 1), None)
+                    .is_ok(),
             );
         });
     }

@@ -63,14 +63,14 @@ fn an_offer_to_a_process_that_is_gone_is_answered_by_the_next_one() {
 #[test]
 fn growth_that_was_agreed_with_another_process_is_told_when_it_is_ready() {
     let (mut scene, job) = attached(1, 3);
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Grow, item);
     scene.hangs_up(job);
     scene.restart();
     scene.attach_anew(job).expect("it may");
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
 }
 
@@ -78,7 +78,7 @@ fn growth_that_was_agreed_with_another_process_is_told_when_it_is_ready() {
 fn what_others_asked_for_is_not_told_as_its_own() {
     let (mut scene, job) = attached(1, 2);
     scene.hangs_up(job);
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     scene.ask(job, nodes(Direction::Grow, 1, 1));
     scene.attach_anew(job).expect("it may");
     assert_eq!(scene.app_hears(job, Direction::Grow), None);

@@ -36,14 +36,14 @@ fn a_talk_goes_on_after_a_restart() {
 #[test]
 fn what_was_agreed_is_finished_after_a_restart() {
     let (mut scene, job) = attached(1, 3);
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Grow, item);
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
     scene.restart();
     scene.attach(job).expect("it may");
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
 }
 
@@ -67,7 +67,7 @@ fn asks_do_not_outlive_the_server_unless_they_were_agreed() {
     let limits = || Some(malleable(1, 4, OnResize::Negotiates));
     let job = scene.submit(1, Span::from_hours(1), limits());
     let other = scene.submit(1, Span::from_hours(1), limits());
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     scene.ask(job, nodes(Direction::Grow, 1, 1));
     let mut ask = nodes(Direction::Grow, 3, 3);
     ask.wait = Span::from_mins(30);
@@ -76,7 +76,7 @@ fn asks_do_not_outlive_the_server_unless_they_were_agreed() {
     let phases = |scene: &mut Scene, job| scene.lines(job).iter().map(|line| line.phase).collect::<Vec<_>>();
     assert_eq!(phases(&mut scene, other), [Phase::Ended(Ending::Withdrawn)]);
     assert_eq!(phases(&mut scene, job), [Phase::Committing]);
-    scene.hear_again(&["n3"]);
+    scene.reconnect(&["n3"]);
     assert_eq!(phases(&mut scene, job), [Phase::Applied]);
     let ticket = scene.ask(other, nodes(Direction::Grow, 1, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));

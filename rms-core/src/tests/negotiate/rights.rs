@@ -103,7 +103,7 @@ fn what_it_opens_while_somebody_else_asks_it_may_open_again() {
 #[test]
 fn one_asks_for_one_direction_at_a_time() {
     let (mut scene, job) = scene_with_job();
-    scene.deafen(&["n3"]);
+    scene.disconnect(&["n3"]);
     scene.ask(job, nodes(Direction::Grow, 1, 1));
     let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
     assert!(matches!(scene.refusal(ticket), Some(Refusal::AlreadyNegotiating { .. })));
@@ -260,9 +260,9 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
     let message = negotiation::Message { id, seq: 0, ack_seq: 0, statement: None };
     let who = || Identity::of_job(job, Run(1));
     let said = || NegotiatorCall::Say(Box::new(message.clone()));
-    for second in 1..=crate::rate::MOST_EXCEEDED {
+    for second in 1..=crate::rate::MAX_SECONDS_EXCEEDED {
         assert!(scene.is_started(job), "second {second}");
-        for _ in 0..crate::negotiate::MOST_SAID {
+        for _ in 0..crate::negotiate::MAX_MESSAGES {
             let event = Event::NegotiatorCalled { ticket: Ticket(0), who: who(), call: said() };
             let step = scene.world.rms.handle(scene.world.now, event);
             assert!(step.is_empty(), "it is not worth an answer");
@@ -279,7 +279,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
 fn who_attaches_again_and_again_is_refused() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
-    for _ in 1..crate::rate::MOST_CALLS {
+    for _ in 1..crate::rate::MAX_CALLS {
         scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())).expect("it may");
     }
     let refused = scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())).expect_err("too often");

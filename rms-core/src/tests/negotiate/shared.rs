@@ -66,11 +66,11 @@ fn cores_that_are_given_back_serve_others_at_once() {
 #[test]
 fn cores_are_free_when_the_agents_of_all_nodes_have_said_so() {
     let (mut scene, job) = scene_with_job();
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     assert_eq!(scene.shrinks(job, 2), None);
     let guest = scene.guest(1, 2, hour());
     assert_eq!((scene.is_started(guest), scene.parts(job)), (false, vec!["all".into(); 2]));
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     assert_eq!((scene.is_started(guest), scene.parts(job)), (true, vec!["0-1".into(); 2]));
     scene.is_durable();
 }

@@ -6,7 +6,7 @@ use rms_api::negotiate::{AskOutcome, Holding};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
 use super::{Scene, malleable, nodes};
-use crate::negotiate::open::Wanted;
+use crate::negotiate::open::ShrinkRequest;
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -19,7 +19,7 @@ impl Scene {
         self.by_itself(|rms, now, step| {
             id = rms
                 .negotiations()
-                .open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(n_nodes, n_nodes), None)
+                .open_shrink(now, step, (job, ClusterId(0)), &ShrinkRequest::Count(n_nodes, n_nodes), None)
                 .ok();
         });
         id.expect("it can be asked")
@@ -154,13 +154,13 @@ fn who_will_not_give_back_what_was_lent_loses_it() {
 fn a_node_is_not_free_before_nothing_runs_there() {
     let mut scene = Scene::new(2);
     let job = scene.submit(2, hour(), Some(malleable(1, 2, OnResize::Workers)));
-    scene.deafen(&["n2"]);
+    scene.disconnect(&["n2"]);
     let ticket = scene.ask(job, nodes(Direction::Shrink, 1, 1));
     let waiting = scene.submit(1, hour(), None);
     scene.after(Span::from_mins(11));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Overdue, .. })));
     assert!(!scene.is_started(waiting));
-    scene.hear_again(&["n2"]);
+    scene.reconnect(&["n2"]);
     assert!(scene.is_started(waiting));
 }
 

@@ -15,7 +15,7 @@ use rms_model::{ClusterId, JobId, NodeId, OnResize, Run, Sizes, Span, Work};
 
 use super::{Scene, malleable, nodes};
 use crate::event::Event;
-use crate::negotiate::open::Wanted;
+use crate::negotiate::open::ShrinkRequest;
 use crate::plan::{self, Placed, Placement, Plan, Scope};
 use crate::{Fact, Replay};
 use test_kit::{Dice, for_seeds};
@@ -414,10 +414,10 @@ impl Walk<'_> {
 
     fn server_shrinks(&mut self, job: JobId) {
         let wanted = match self.dice.chance(50) {
-            true => Wanted::Count(self.dice.number(1, 3), 1),
+            true => ShrinkRequest::Count(self.dice.number(1, 3), 1),
             false => {
                 let last = self.scene.held(job).last().copied();
-                Wanted::These(last.map(NodeId).into_iter().collect())
+                ShrinkRequest::Named(last.map(NodeId).into_iter().collect())
             }
         };
         let deadline = self.dice.chance(30).then(|| self.scene.world.now + Span::from_secs(45));
@@ -442,8 +442,8 @@ impl Walk<'_> {
     fn deafens(&mut self) {
         let name = self.any_node();
         match self.scene.deaf.contains(&name) {
-            true => self.scene.hear_again(&[&name]),
-            false => self.scene.deafen(&[&name]),
+            true => self.scene.reconnect(&[&name]),
+            false => self.scene.disconnect(&[&name]),
         }
     }
 

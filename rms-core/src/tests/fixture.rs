@@ -12,23 +12,23 @@ use crate::context::{Config, Context};
 use crate::effect::Effect;
 use crate::jobs::Jobs;
 use crate::negotiate::{Negotiations, Negotiators};
-use crate::quota::Paces;
+use crate::quota::SubmitRates;
 use crate::state::State;
 use crate::step::{Journal, Step};
 
 pub(crate) const NOW: Time = Time::from_secs(1_000_000);
 
-/// The contexts of all handlers, on a state that is made of facts alone.
-pub(crate) struct Alone {
+/// The contexts of all handlers, on a state that is made of facts fixture.
+pub(crate) struct Fixture {
     pub(crate) context: Context,
     pub(crate) negotiators: Negotiators,
-    pub(crate) paces: Paces,
+    pub(crate) submit_rates: SubmitRates,
 }
 
 #[derive(Default)]
-struct Kept(Vec<Fact>);
+struct RecordingJournal(Vec<Fact>);
 
-impl Journal for Kept {
+impl Journal for RecordingJournal {
     type Error = std::convert::Infallible;
 
     fn append(&mut self, facts: &[Fact]) -> Result<(), Self::Error> {
@@ -39,9 +39,9 @@ impl Journal for Kept {
 
 /// What a step made true, and what it orders.
 pub(crate) fn outcome(step: Step) -> (Vec<Fact>, Vec<Effect>) {
-    let mut kept = Kept::default();
-    let Ok(effects) = step.commit(&mut kept);
-    (kept.0, effects)
+    let mut journal = RecordingJournal::default();
+    let Ok(effects) = step.commit(&mut journal);
+    (journal.0, effects)
 }
 
 pub(crate) fn user(name: &str) -> Identity {
@@ -52,22 +52,22 @@ pub(crate) fn admin() -> Identity {
     Identity::new(Role::Admin, "root").expect("a plain name")
 }
 
-impl Alone {
+impl Fixture {
     /// With so many connected nodes `n1`, `n2`, … of the cluster `c`.
-    pub(crate) fn with_nodes(n_nodes: u32) -> Alone {
+    pub(crate) fn with_nodes(n_nodes: u32) -> Fixture {
         let config = Config::default();
         let state = State::new(config.settings.clone());
-        let (negotiators, paces) = (Negotiators::default(), Paces::default());
-        let mut alone = Alone { context: Context::new(config, state), negotiators, paces };
+        let (negotiators, submit_rates) = (Negotiators::default(), SubmitRates::default());
+        let mut fixture = Fixture { context: Context::new(config, state), negotiators, submit_rates };
         let cluster = ClusterId(1);
-        alone.record(Fact::ClusterAdded { cluster, name: "c".to_owned() });
+        fixture.record(Fact::ClusterAdded { cluster, name: "c".to_owned() });
         for node in (1..=n_nodes).map(NodeId) {
             let (name, address, inventory) = (format!("n{}", node.0), "127.0.0.1:1".to_owned(), Inventory::default());
-            alone.record(Fact::NodeJoined { node, cluster, name, inventory, address, at: NOW });
-            alone.record(Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: NOW } });
+            fixture.record(Fact::NodeJoined { node, cluster, name, inventory, address, at: NOW });
+            fixture.record(Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: NOW } });
         }
-        alone.context.passes.wanted = false;
-        alone
+        fixture.context.passes.wanted = false;
+        fixture
     }
 
     pub(crate) fn record(&mut self, fact: Fact) {

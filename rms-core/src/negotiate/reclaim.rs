@@ -1,4 +1,4 @@
-//! Whom the server asks to give nodes back, for those who wait and for those who want to grow.
+//! Chooses which applications are asked to give nodes back, for waiting jobs and for growth that waits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +7,8 @@ use negotiation::{Direction, Item, NegotiationId, Phase, Quantity, Reason, Resou
 use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Policy, Request, ShrinkRule, Span, Time};
 
 use super::Negotiations;
-use super::open::Changeable;
-use super::open::Wanted;
+use super::open::Resizable;
+use super::open::ShrinkRequest;
 use super::policy::{Candidate, Change, Occasion, nodes_to_leave, shrinks};
 use crate::plan::slowdown::Fraction;
 use crate::plan::{self, Gain, Loss, Placed, Plan, meets};
@@ -17,62 +17,62 @@ use crate::state::negotiations::{Negotiation, promise_end};
 use crate::state::sharing::millis;
 use crate::step::Step;
 
-/// What a job lacks on one cluster to start now in one of its sizes.
+/// What a job shortfalls on one cluster to start now in one of its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lack {
+struct Shortfall {
     cluster: ClusterId,
     /// Nodes that are neither free nor on their way.
     nodes: u32,
-    /// Of nodes that are on their way.
+    /// Nodes that are on their way.
     coming: u32,
-    /// For how long it would run.
+    /// The wall time of this size.
     wall: Span,
 }
 
-/// What lets a job start that waits: unanswered offers that are taken back, and nodes that are asked for.
-struct Room {
+/// What must be reclaimed for a waiting job: unanswered offers to withdraw, and nodes to ask for.
+struct Reclaim {
     withdrawn: Vec<(JobId, NegotiationId, usize)>,
     asked: Vec<Change>,
 }
 
-/// What is to be given back so that a growth can be had.
+/// The nodes to ask for so that a growth can be granted, and its effect on the plan.
 #[derive(Debug, Default)]
-struct Relief {
+struct GrowthPlan {
     asked: Vec<(ClusterId, Change)>,
     losses: Vec<Loss>,
     gains: Vec<Gain>,
 }
 
-/// What growth that waits may count on in a cluster, beside free nodes.
+/// What waiting growth may count on in a cluster, besides free nodes.
 struct Supply {
-    givers: Vec<Changeable>,
+    donors: Vec<Resizable>,
     n_coming: u64,
 }
 
-/// Of the clusters that were looked at since somebody was asked last.
+/// Supplies of the clusters that were examined since the last ask.
 type Supplies = BTreeMap<ClusterId, Supply>;
 
 impl Negotiations<'_> {
     /// After a pass: nodes are asked for, where that lets the first waiting job start. Returns the clusters where nodes
     /// come together for it, which are not to be given away before it has them.
     pub(super) fn make_room(&mut self, now: Time, step: &mut Step) -> BTreeSet<ClusterId> {
-        let Some((head, lacks)) = self.first_lacks(now) else { return BTreeSet::new() };
-        let gathering = lacks.iter().filter(|lack| lack.coming > 0).map(|lack| lack.cluster);
+        let Some((head, shortfalls)) = self.first_shortfalls(now) else { return BTreeSet::new() };
+        let gathering = shortfalls.iter().filter(|shortfall| shortfall.coming > 0).map(|shortfall| shortfall.cluster);
         let mut gathering: BTreeSet<ClusterId> = gathering.collect();
         // The least change that lets it start; what is on its way already may be enough.
-        for lack in lacks {
-            let is_enough = lack.nodes == 0 || self.ask_for(now, step, head, lack);
+        for shortfall in shortfalls {
+            let is_enough = shortfall.nodes == 0 || self.ask_for(now, step, head, shortfall);
             if is_enough {
-                gathering.insert(lack.cluster);
+                gathering.insert(shortfall.cluster);
                 break;
             }
         }
         gathering
     }
 
-    /// The first job that waits, for nodes that are not free as soon as an answer could come, and what it lacks for each of
+    /// The first job that waits, for nodes that are not free as soon as an answer could come, and what it shortfalls for each of
     /// its sizes, the least first. `None` also where nobody is asked to shrink for it.
-    fn first_lacks(&mut self, now: Time) -> Option<(JobId, Vec<Lack>)> {
+    fn first_shortfalls(&mut self, now: Time) -> Option<(JobId, Vec<Shortfall>)> {
         let state = self.context.state();
         if state.settings().shrink_for == ShrinkRule::Never || state.n_queued() == 0 {
             return None;
@@ -84,37 +84,38 @@ impl Negotiations<'_> {
             return None;
         }
         let spec = &state.jobs()[&head].spec;
-        let mut lacks: Vec<Lack> = spec.options.iter().filter_map(|request| self.lack(&plan, spec, request)).collect();
-        lacks.sort_by_key(|lack| (lack.nodes, lack.cluster));
-        Some((head, lacks))
+        let mut shortfalls: Vec<Shortfall> =
+            spec.options.iter().filter_map(|request| self.shortfall(&plan, spec, request)).collect();
+        shortfalls.sort_by_key(|shortfall| (shortfall.nodes, shortfall.cluster));
+        Some((head, shortfalls))
     }
 
     /// Before a pass that may let the first waiting job begin inside others (004): what it would add to the slowdowns of
     /// those who gave nodes back for it instead; nothing, if they do already.
     pub(crate) fn cost_by_nodes(&mut self, now: Time) -> Option<(JobId, Fraction)> {
         let state = self.context.state();
-        let is_asked = self.has_changeable() && state.longest_expected().is_none();
+        let is_asked = self.has_resizable() && state.longest_expected().is_none();
         if state.settings().policy != Policy::Slowdown || !is_asked {
             return None;
         }
-        let (head, lacks) = self.first_lacks(now)?;
-        let cost = |lack: Lack| match lack.nodes {
+        let (head, shortfalls) = self.first_shortfalls(now)?;
+        let cost = |shortfall: Shortfall| match shortfall.nodes {
             // It waits for something else if none are on their way.
-            0 => (lack.coming > 0).then_some(Fraction::ZERO),
-            _ => self.room_for(now, head, lack)?.asked.iter().try_fold(Fraction::ZERO, |sum, change| {
+            0 => (shortfall.coming > 0).then_some(Fraction::ZERO),
+            _ => self.reclaim_for(now, head, shortfall)?.asked.iter().try_fold(Fraction::ZERO, |sum, change| {
                 let started = self.context.state().jobs()[&change.job].started()?;
                 // What it does not get done meanwhile takes it so much longer afterwards.
-                let lost = millis(lack.wall).saturating_mul(change.nodes.into());
+                let lost = millis(shortfall.wall).saturating_mul(change.nodes.into());
                 let whole = millis(started.requested()).saturating_mul(started.nodes.len() as u64);
                 sum.plus(Fraction::new(lost.into(), whole.into())?)
             }),
         };
-        Some((head, lacks.into_iter().find_map(cost)?))
+        Some((head, shortfalls.into_iter().find_map(cost)?))
     }
 
-    /// What a job lacks for one of its sizes; nothing can be said of sizes on several clusters, nor where applications
+    /// What a job shortfalls for one of its sizes; nothing can be said of sizes on several clusters, nor where applications
     /// that run will need the nodes later.
-    fn lack(&self, plan: &Plan, spec: &JobSpec, request: &Request) -> Option<Lack> {
+    fn shortfall(&self, plan: &Plan, spec: &JobSpec, request: &Request) -> Option<Shortfall> {
         let [(cluster, wanted)] = request.nodes.iter().collect::<Vec<_>>()[..] else { return None };
         let now = plan.now;
         if let Some(busy) = plan.base.get(cluster) {
@@ -132,7 +133,7 @@ impl Negotiations<'_> {
         };
         let coming = self.coming(*cluster).filter(is_right).count() as u32 + self.n_asked(*cluster);
         let nodes = wanted.saturating_sub(n_free).saturating_sub(coming);
-        Some(Lack { cluster: *cluster, nodes, coming, wall: request.wall })
+        Some(Shortfall { cluster: *cluster, nodes, coming, wall: request.wall })
     }
 
     /// Nodes that applications are leaving, or have left a moment ago.
@@ -153,7 +154,7 @@ impl Negotiations<'_> {
         self.context.state().jobs()[&job].started().map(|started| started.at + started.request.wall)
     }
 
-    /// The same for what the server has asked for and nobody has begun to leave.
+    /// Returns the losses of nodes that the server has asked for and that no application has begun to leave.
     fn asked_losses(&self, cluster: ClusterId) -> Vec<Loss> {
         let asked = self.asked(cluster).filter_map(|(job, nodes)| {
             let loss = self.loss(job, cluster, nodes)?;
@@ -167,7 +168,7 @@ impl Negotiations<'_> {
         asked.collect()
     }
 
-    /// How many nodes that are.
+    /// Returns how many nodes that are.
     fn n_asked(&self, cluster: ClusterId) -> u32 {
         self.asked(cluster).map(|(_, nodes)| nodes).sum()
     }
@@ -185,29 +186,29 @@ impl Negotiations<'_> {
 
     /// Takes back offers that nobody has answered, where the setting lets it, or asks for nodes. False if there are not
     /// enough.
-    fn ask_for(&mut self, now: Time, step: &mut Step, head: JobId, lack: Lack) -> bool {
-        let Some(Room { withdrawn, asked }) = self.room_for(now, head, lack) else { return false };
+    fn ask_for(&mut self, now: Time, step: &mut Step, head: JobId, shortfall: Shortfall) -> bool {
+        let Some(Reclaim { withdrawn, asked }) = self.reclaim_for(now, head, shortfall) else { return false };
         for (job, id, _) in withdrawn {
             self.withdraw(now, step, job, id, Reason::Recalled);
             // It has declined nothing.
             self.negotiators.refusals.note(job, Direction::Grow, 0, now);
         }
         for Change { job, nodes } in asked {
-            self.ask_for_all(now, step, (job, lack.cluster), nodes);
+            self.ask_for_all(now, step, (job, shortfall.cluster), nodes);
         }
         true
     }
 
     /// Offers that cannot be taken back are held for their time: it is soon known what becomes of them, so nobody is asked
     /// for as many meanwhile. `None` if there is not enough.
-    fn room_for(&self, now: Time, head: JobId, lack: Lack) -> Option<Room> {
+    fn reclaim_for(&self, now: Time, head: JobId, shortfall: Shortfall) -> Option<Reclaim> {
         let state = self.context.state();
-        let offered = self.unanswered_offers(lack.cluster);
+        let offered = self.unanswered_offers(shortfall.cluster);
         let n_offered: usize = offered.iter().map(|(_, _, nodes)| nodes).sum();
-        let victims = self.changeable(now, lack.cluster, Direction::Shrink);
+        let victims = self.resizable(now, shortfall.cluster, Direction::Shrink);
         let occasion = Occasion::Waiting { priority: state.jobs()[&head].spec.priority };
-        let candidates: Vec<Candidate<'_>> = victims.iter().map(Changeable::as_candidate).collect();
-        let missing = lack.nodes.saturating_sub(n_offered as u32);
+        let candidates: Vec<Candidate<'_>> = victims.iter().map(Resizable::as_candidate).collect();
+        let missing = shortfall.nodes.saturating_sub(n_offered as u32);
         let asked = shrinks(missing, occasion, &candidates, state.settings().shrink_for)?;
         let recall = state.settings().offer_recall;
         let may_recall = |job: &JobId| occasion.may_disturb(recall, state.jobs()[job].spec.priority);
@@ -216,31 +217,31 @@ impl Negotiations<'_> {
             .iter()
             .filter(|(job, ..)| may_recall(job))
             .take_while(|(_, _, nodes)| {
-                let is_short = n_back < lack.nodes as usize;
+                let is_short = n_back < shortfall.nodes as usize;
                 n_back += nodes;
                 is_short
             })
             .copied()
             .collect();
-        let mut losses: Vec<Loss> = self.asked_losses(lack.cluster);
+        let mut losses: Vec<Loss> = self.asked_losses(shortfall.cluster);
         losses.extend(offered.iter().filter_map(|(job, id, _)| {
             let nodes = self.negotiation(*job, *id)?.held.iter().copied().collect();
             Some(Loss { job: *job, nodes, until: self.end_of(*job)? })
         }));
-        losses.extend(asked.iter().filter_map(|change| self.loss(change.job, lack.cluster, change.nodes)));
+        losses.extend(asked.iter().filter_map(|change| self.loss(change.job, shortfall.cluster, change.nodes)));
         // The nodes may not be all that it waits for.
-        plan::starts_after(state, now, head, &losses).then_some(Room { withdrawn, asked })
+        plan::starts_after(state, now, head, &losses).then_some(Reclaim { withdrawn, asked })
     }
 
-    /// Asks for so many nodes or none: fewer would be given in vain.
+    /// Asks for exactly `nodes` nodes: fewer would be given in vain.
     pub(super) fn ask_for_all(&mut self, now: Time, step: &mut Step, whom: (JobId, ClusterId), nodes: u32) {
-        if self.open_shrink(now, step, whom, &Wanted::Count(nodes, nodes), None).is_err() {
-            let until = self.ask_again(now);
+        if self.open_shrink(now, step, whom, &ShrinkRequest::Count(nodes, nodes), None).is_err() {
+            let until = self.retry_time(now);
             self.negotiators.refusals.note(whom.0, Direction::Shrink, nodes, until);
         }
     }
 
-    /// Nodes that are on their way, or have been asked for.
+    /// Returns how many nodes are on their way or have been asked for.
     pub(super) fn n_coming(&self, cluster: ClusterId) -> u64 {
         self.coming(cluster).count() as u64 + u64::from(self.n_asked(cluster))
     }
@@ -276,7 +277,7 @@ impl Negotiations<'_> {
             return;
         }
         for cluster in self.context.state().clusters().keys().copied().collect::<Vec<_>>() {
-            for holder in self.changeable(now, cluster, Direction::Shrink) {
+            for holder in self.resizable(now, cluster, Direction::Shrink) {
                 let candidate = holder.as_candidate();
                 let others: Vec<NodeId> =
                     self.others_on(holder.job, cluster).filter(|node| self.can_leave(holder.job, *node)).collect();
@@ -287,9 +288,9 @@ impl Negotiations<'_> {
                     continue;
                 }
                 let n_leaving = leaving.len() as u32;
-                let wanted = Wanted::These(leaving.into_iter().collect());
+                let wanted = ShrinkRequest::Named(leaving.into_iter().collect());
                 if self.open_shrink(now, step, (holder.job, cluster), &wanted, None).is_err() {
-                    let until = self.ask_again(now);
+                    let until = self.retry_time(now);
                     self.negotiators.refusals.note(holder.job, Direction::Shrink, n_leaving, until);
                 }
             }
@@ -313,15 +314,15 @@ impl Negotiations<'_> {
         }
         let mut supplies = Supplies::new();
         for (_, job, id) in self.waiting_growth() {
-            let Some(relief) = self.relief_for(now, job, id, rule, gathering, &mut supplies) else { continue };
-            if !relief.asked.is_empty() && !self.is_worth_it(now, &relief) {
+            let Some(growth) = self.plan_growth(now, job, id, rule, gathering, &mut supplies) else { continue };
+            if !growth.asked.is_empty() && !self.is_worth_it(now, &growth) {
                 continue;
             }
-            gathering.extend(relief.gains.iter().map(|gain| gain.cluster));
-            if !relief.asked.is_empty() {
+            gathering.extend(growth.gains.iter().map(|gain| gain.cluster));
+            if !growth.asked.is_empty() {
                 supplies.clear();
             }
-            for (cluster, Change { job, nodes }) in relief.asked {
+            for (cluster, Change { job, nodes }) in growth.asked {
                 self.ask_for_all(now, step, (job, cluster), nodes);
             }
         }
@@ -338,8 +339,9 @@ impl Negotiations<'_> {
         self.context.state().jobs().get(&job).map_or(0, |entry| entry.spec.priority)
     }
 
-    /// Who is to give what, so that a proposal to grow can be met; `None` if it cannot be, or is not about nodes alone.
-    fn relief_for(
+    /// Plans who gives which nodes so that a proposal to grow can be met; `None` if it cannot be, or is not about nodes
+    /// alone.
+    fn plan_growth(
         &self,
         now: Time,
         job: JobId,
@@ -347,10 +349,10 @@ impl Negotiations<'_> {
         rule: ShrinkRule,
         gathering: &BTreeSet<ClusterId>,
         supplies: &mut Supplies,
-    ) -> Option<Relief> {
-        // Who shares CPUs has nothing by it now.
+    ) -> Option<GrowthPlan> {
+        // A job that shares CPUs cannot grow now.
         let proposal = self.negotiation(job, id).filter(|_| !self.is_sharing(job))?.dialogue.proposal()?;
-        let mut relief = Relief::default();
+        let mut growth = GrowthPlan::default();
         for (set, set_rule) in proposal.rules().iter().enumerate() {
             let live = proposal.items().iter().filter(|item| usize::from(item.set) == set && item.is_live());
             let mut n_met = 0;
@@ -359,7 +361,7 @@ impl Negotiations<'_> {
                 if is_enough {
                     break;
                 }
-                let is_met = self.relieve(now, (job, id), item, (rule, gathering), supplies, &mut relief);
+                let is_met = self.plan_item(now, (job, id), item, (rule, gathering), supplies, &mut growth);
                 if !is_met && *set_rule == SetRule::All {
                     return None;
                 }
@@ -369,41 +371,41 @@ impl Negotiations<'_> {
                 return None;
             }
         }
-        Some(relief)
+        Some(growth)
     }
 
-    /// The same for one item: as much of it as can be had, of what is free, on its way, or others can give.
-    fn relieve(
+    /// Plans one item: as much of it as free nodes, nodes on their way and other applications allow.
+    fn plan_item(
         &self,
         now: Time,
         (job, id): (JobId, NegotiationId),
         item: &Item,
         (rule, gathering): (ShrinkRule, &BTreeSet<ClusterId>),
         supplies: &mut Supplies,
-        relief: &mut Relief,
+        growth: &mut GrowthPlan,
     ) -> bool {
         let Resource::Nodes(cluster) = item.resource else { return false };
-        // Who insists on certain nodes waits until they are free.
+        // A growth that names its nodes waits until they are free.
         if !item.nodes.is_empty() || gathering.contains(&cluster) {
             return false;
         }
         let supply = supplies.entry(cluster).or_insert_with(|| Supply {
-            givers: self.changeable(now, cluster, Direction::Shrink),
+            donors: self.resizable(now, cluster, Direction::Shrink),
             n_coming: self.n_coming(cluster),
         });
         let (payable, _) = self.most_more_nodes(now, job, id, (cluster, item.terms.price), &[]);
-        let n_here = self.givable(job, id, cluster, item.quantity.0 as usize).len() as u64 + supply.n_coming;
+        let n_here = self.grantable(job, id, cluster, item.quantity.0 as usize).len() as u64 + supply.n_coming;
         let others: Vec<Candidate<'_>> =
-            supply.givers.iter().filter(|giver| giver.job != job).map(Changeable::as_candidate).collect();
+            supply.donors.iter().filter(|donor| donor.job != job).map(Resizable::as_candidate).collect();
         let occasion = Occasion::Waiting { priority: self.priority(job) };
         let mut bound = item.quantity.0.min(payable);
         while let Some(Quantity(quantity)) = item.greatest(Direction::Grow, Quantity(bound)) {
             let missing = u32::try_from(quantity.saturating_sub(n_here)).unwrap_or(u32::MAX);
             if let Some(asked) = shrinks(missing, occasion, &others, rule) {
                 let nodes = u32::try_from(quantity).unwrap_or(u32::MAX);
-                relief.gains.push(Gain { job, cluster, nodes });
-                relief.losses.extend(asked.iter().filter_map(|change| self.loss(change.job, cluster, change.nodes)));
-                relief.asked.extend(asked.into_iter().map(|change| (cluster, change)));
+                growth.gains.push(Gain { job, cluster, nodes });
+                growth.losses.extend(asked.iter().filter_map(|change| self.loss(change.job, cluster, change.nodes)));
+                growth.asked.extend(asked.into_iter().map(|change| (cluster, change)));
                 return true;
             }
             let Some(less) = quantity.checked_sub(1) else { return false };
@@ -412,17 +414,18 @@ impl Negotiations<'_> {
         false
     }
 
-    /// Nobody shrinks in vain: what is given back would not go to a job of the queue, nor would the growth delay one.
-    fn is_worth_it(&self, now: Time, relief: &Relief) -> bool {
-        let Some(free) = plan::plan_after(self.context.state(), now, &relief.losses, &[]) else { return false };
+    /// Returns whether the shrinks would serve the growth: the nodes must not go to a queued job, and the growth must
+    /// not delay one beyond the tolerance.
+    fn is_worth_it(&self, now: Time, growth: &GrowthPlan) -> bool {
+        let Some(free) = plan::plan_after(self.context.state(), now, &growth.losses, &[]) else { return false };
         let goes_to_queue = free.placements.iter().any(|placement| matches!(placement.outcome, Placed::Now { .. }));
-        let grown = plan::plan_after(self.context.state(), now, &relief.losses, &relief.gains);
+        let grown = plan::plan_after(self.context.state(), now, &growth.losses, &growth.gains);
         let undelayed = &self.negotiators.undelayed;
-        !goes_to_queue && grown.is_some_and(|grown| !undelayed.would_exceed(&free, &grown, self.longest_delay()))
+        !goes_to_queue && grown.is_some_and(|grown| !undelayed.would_exceed(&free, &grown, self.delay_tolerance()))
     }
 }
 
-/// The first application of the queue that has to wait for nodes that exist.
+/// Returns the first job of the queue that has to wait for nodes that exist.
 fn first_waiting(plan: &Plan) -> Option<(JobId, Time)> {
     plan.placements.iter().find_map(|placement| match &placement.outcome {
         Placed::Later { at, .. } => Some((placement.job, *at)),
