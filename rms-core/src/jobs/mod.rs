@@ -63,7 +63,7 @@ impl Jobs<'_> {
         nodes: Vec<NodeId>,
         slices: &BTreeMap<NodeId, Slice>,
     ) {
-        let nodes = self.lined_up(job, nodes);
+        let nodes = self.in_neighbour_order(job, nodes);
         let run = self.state().jobs()[&job].run.next();
         // Of those that are named for its later stages it has nothing yet.
         let slices = slices.iter().filter(|(node, _)| nodes.contains(node));
@@ -76,7 +76,7 @@ impl Jobs<'_> {
     }
 
     /// The nodes of a job that asked for neighbours, in the order in which they follow one another.
-    fn lined_up(&self, job: JobId, nodes: Vec<NodeId>) -> Vec<NodeId> {
+    fn in_neighbour_order(&self, job: JobId, nodes: Vec<NodeId>) -> Vec<NodeId> {
         let state = self.state();
         if !state.jobs()[&job].spec.resources.contiguous {
             return nodes;
@@ -101,7 +101,7 @@ impl Jobs<'_> {
     pub(crate) fn share_ended(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
         let ShareEnd { exit, usage, at } = end;
         let is_leaving = self.state().jobs()[&job].started().is_some_and(|started| started.is_leaving(node));
-        if self.state().jobs()[&job].is_awaited(node) && has_not_come(&exit) {
+        if self.state().jobs()[&job].is_awaited(node) && is_failed_arrival(&exit) {
             self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
             self.negotiations().arrival_failed(now, step, job, node);
             // All others may have ended before.
@@ -109,13 +109,13 @@ impl Jobs<'_> {
             return;
         }
         if is_leaving {
-            self.left(now, step, job, node, ShareEnd { exit, usage, at });
+            self.node_vacated(now, step, job, node, ShareEnd { exit, usage, at });
             self.settle_if_clear(now, step, job);
             return;
         }
         let is_lost = matches!(exit, NodeExit::Vanished { .. } | NodeExit::Unsupervised { .. });
         if is_lost && self.negotiations().shrink_by_loss(now, step, job, node) {
-            self.left(now, step, job, node, ShareEnd { exit, usage, at });
+            self.node_vacated(now, step, job, node, ShareEnd { exit, usage, at });
             self.settle_if_clear(now, step, job);
             return;
         }
@@ -314,11 +314,11 @@ impl Jobs<'_> {
 
     /// A launcher did not keep to the rules: its application is ended, whatever it does.
     pub(crate) fn end_for_violation(&mut self, now: Time, step: &mut Step, job: JobId, reason: String) {
-        self.end_from_outside(now, step, job, Outcome::Violation { reason });
+        self.end_in_any_state(now, step, job, Outcome::Violation { reason });
     }
 
     /// Ends an application in whatever state it is.
-    pub(crate) fn end_from_outside(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
+    pub(crate) fn end_in_any_state(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         let Some(entry) = self.state().jobs().get(&job) else { return };
         if entry.is_before_its_start() {
             self.done(now, step, job, outcome);
@@ -329,7 +329,7 @@ impl Jobs<'_> {
 }
 
 /// Did nothing of the job ever run there, or is it gone without a word?
-fn has_not_come(exit: &NodeExit) -> bool {
+fn is_failed_arrival(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::NotStarted { .. }
         | NodeExit::Vanished { .. }

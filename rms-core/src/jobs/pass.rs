@@ -26,7 +26,7 @@ impl Jobs<'_> {
             let promise = match placement.outcome {
                 // 001, §5.3.1: who is not there cannot be told of a start. What it would start on is kept for it in this
                 // pass, and so its place before those behind it.
-                Placed::Now { .. } if self.state().jobs()[&job].unheard_since().is_some() => {
+                Placed::Now { .. } if self.state().jobs()[&job].launcher_away_since().is_some() => {
                     Some(Promise { at: now + Span::from_secs(1), option_idx: 0, nodes: Vec::new() })
                 }
                 Placed::Now { request, nodes, slices, row, fit } => {

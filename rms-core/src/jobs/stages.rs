@@ -20,18 +20,18 @@ impl Jobs<'_> {
             return;
         }
         self.context.forget_alarms(now);
-        for job in self.due(now) {
+        for job in self.due_jobs(now) {
             if !self.is_growing(job) {
                 while self.advance(now, step, job) {}
             }
         }
-        for job in self.due(now) {
+        for job in self.due_jobs(now) {
             while self.advance(now, step, job) {}
         }
-        self.break_standstill(now, step);
+        self.break_deadlock(now, step);
     }
 
-    fn due(&self, now: Time) -> Vec<JobId> {
+    fn due_jobs(&self, now: Time) -> Vec<JobId> {
         self.state().next_stages().take_while(|(at, _)| *at <= now).map(|(_, job)| job).collect()
     }
 
@@ -62,14 +62,14 @@ impl Jobs<'_> {
         let Some((started, _)) = self.context.evolved(job) else { return false };
         let cluster = cluster_of(&started.request);
         let gained = match self.state().is_shared(cluster) {
-            true => self.next_of_row(now, step, job, wanted as usize),
+            true => self.next_stage_nodes(now, step, job, wanted as usize),
             false => plan::free_for(self.state(), job, cluster, wanted as usize),
         };
         if gained.len() == wanted as usize {
             self.enter(now, step, job, now, gained, Vec::new());
             return true;
         }
-        let latest = self.latest(job);
+        let latest = self.stage_deadline(job);
         if now < latest {
             self.context.alarms.insert(job, latest);
         } else {
@@ -80,7 +80,7 @@ impl Jobs<'_> {
     }
 
     /// The nodes that it was promised for its next stage, if they have room for it; else others that will do.
-    fn next_of_row(&mut self, now: Time, step: &mut Step, job: JobId, wanted: usize) -> Vec<NodeId> {
+    fn next_stage_nodes(&mut self, now: Time, step: &mut Step, job: JobId, wanted: usize) -> Vec<NodeId> {
         let state = self.state();
         let Some((started, evolved)) = self.context.evolved(job) else { return Vec::new() };
         let n_held = started.nodes.len();
@@ -149,7 +149,7 @@ impl Jobs<'_> {
 
     /// When a late application has waited for long enough: its stage cannot be expanded any more. Nobody waits beyond the
     /// longest wall time, and nobody is given up before the agents could connect to a server that has just started.
-    fn latest(&self, job: JobId) -> Time {
+    fn stage_deadline(&self, job: JobId) -> Time {
         let Some((started, evolved)) = self.context.evolved(job) else { return Time::EPOCH };
         let settings = self.state().settings();
         let latest = evolved.course.latest_change().max(evolved.course.next_change()) + self.context.late_grace();
@@ -159,7 +159,7 @@ impl Jobs<'_> {
 
     /// Applications without a limit may all wait for each other's nodes, if nodes were lost that they were promised. When
     /// nothing but them holds nodes of a cluster, waiting helps none, and the one that began last gives way.
-    fn break_standstill(&mut self, now: Time, step: &mut Step) {
+    fn break_deadlock(&mut self, now: Time, step: &mut Step) {
         for cluster in self.state().clusters().keys().copied().collect::<Vec<_>>() {
             let is_here = |started: &Started| started.request.nodes.contains_key(&cluster);
             let mut youngest: Option<(Time, JobId)> = None;
@@ -189,11 +189,11 @@ impl Jobs<'_> {
     }
 
     /// The processes on a node are gone that the application had freed.
-    pub(crate) fn left(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
+    pub(crate) fn node_vacated(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
         let ShareEnd { exit, usage, at } = end;
         self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
         self.context.record(step, Fact::NodesFreed { job, nodes: vec![node] });
-        self.leave_guests(now, step, job);
+        self.hand_left_nodes_to_guests(now, step, job);
         self.context.leave_ghosts(now, step, job, &[node]);
         self.context.passes.wanted = true;
     }

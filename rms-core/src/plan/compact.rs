@@ -5,7 +5,7 @@
 
 use rms_model::{Evolution, ExpandLimit, Expansion, Profile, Span, Stage, Time};
 
-use super::fit::{First, Fit, TooLarge, fit, least_starts};
+use super::fit::{FirstStage, Fit, TooLarge, earliest_starts, fit};
 
 /// [`fit`], and [`compact`] if that is wanted.
 ///
@@ -29,7 +29,7 @@ pub fn compact(occupied: &Profile, capacity: u32, request: &Evolution, limit: Ex
     let stages: Vec<Stage> = request.stages().iter().rev().copied().collect();
     // Nothing outside of what the base fit holds is looked at: a later start can not need more.
     let mirrored = occupied.mirrored(base.start, completion);
-    let ends = least_starts(&mirrored, capacity, &stages, limit, First::Moves, mirror(completion));
+    let ends = earliest_starts(&mirrored, capacity, &stages, limit, FirstStage::Moves, mirror(completion));
     // Each stage ends where its mirror begins, and begins where the stage before it ends.
     let ends: Vec<Time> = ends.into_iter().rev().map(mirror).collect();
     let (Some(first_end), Some(first)) = (ends.first(), request.stages().first()) else { return base };

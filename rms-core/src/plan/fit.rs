@@ -60,13 +60,13 @@ pub fn fit(
     if let Some(idx) = stages.iter().position(|stage| stage.nodes > capacity) {
         return Err(TooLarge { number: idx + 1, wanted: stages[idx].nodes, capacity });
     }
-    let starts = least_starts(occupied, capacity, stages, limit, First::Moves, from);
+    let starts = earliest_starts(occupied, capacity, stages, limit, FirstStage::Moves, from);
     Ok(Fit { start: starts.first().copied().unwrap_or(from), expanded: expanded(request, &starts) })
 }
 
 /// What may become of the first stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum FirstStage {
     /// It begins next to the second one, and is not expanded.
     Moves,
     /// It has begun and holds its nodes: it lasts until the second one begins, however long that takes.
@@ -75,12 +75,12 @@ pub(super) enum First {
 
 /// The component-wise least starts of stages that fit the capacity: each begins before the next one needs it, holds
 /// its nodes until then, and lasts no longer than the limit allows.
-pub(super) fn least_starts(
+pub(super) fn earliest_starts(
     occupied: &Profile,
     capacity: u32,
     stages: &[Stage],
     limit: ExpandLimit,
-    first: First,
+    first: FirstStage,
     from: Time,
 ) -> Vec<Time> {
     let room = |stage: &Stage| i64::from(capacity) - i64::from(stage.nodes);
@@ -90,15 +90,15 @@ pub(super) fn least_starts(
     // Lower bounds. They only rise, and what was learned of a stage stays when an earlier one is moved again.
     let mut starts = vec![from; stages.len()];
     match (first, stages.first()) {
-        (First::Moves, Some(first)) => starts[0] = hole(first, from),
-        (First::Held, _) | (First::Moves, None) => {}
+        (FirstStage::Moves, Some(first)) => starts[0] = hole(first, from),
+        (FirstStage::Held, _) | (FirstStage::Moves, None) => {}
     }
     let mut idx = 0;
     while let [stage, next, ..] = &stages[idx.min(stages.len())..] {
         let end = starts[idx] + stage.span;
         let next_start = hole(next, starts[idx + 1].max(end));
         starts[idx + 1] = next_start;
-        let is_settled = next_start == end || (idx == 0 && first == First::Held);
+        let is_settled = next_start == end || (idx == 0 && first == FirstStage::Held);
         if is_settled {
             idx += 1;
             continue;
@@ -141,7 +141,7 @@ pub fn refit(
     if let Some(first) = left.first_mut() {
         first.span = (since + first.span).since(now).max(Span::ZERO);
     }
-    let starts = least_starts(occupied, capacity, &left, limit, First::Held, now);
+    let starts = earliest_starts(occupied, capacity, &left, limit, FirstStage::Held, now);
     let begins = std::iter::once(since).chain(starts.iter().skip(1).copied()).take(stages.len());
     Ok(Fit { start: since, expanded: expanded(request, &begins.collect::<Vec<_>>()) })
 }

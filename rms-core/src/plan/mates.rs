@@ -10,12 +10,12 @@ use rms_model::job::Constraint;
 use rms_model::sharing::asked;
 use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Slice, Span, Time};
 
-use self::candidate::{Candidate, Guest, Offer, Offered, Standing, Starting, longest_guest, running_candidates};
+use self::candidate::{Candidate, Guest, JobTimes, Offer, Offered, StartingJob, longest_guest, running_candidates};
 use super::grid::Place;
 use super::grids;
 use super::ledger::meets;
 use super::pass::{Pass, Taken};
-use super::slowdown::{Fraction, Mate, Wanted, select_valid, sums};
+use super::slowdown::{Fraction, Mate, Wanted, reachable_sums, select_valid};
 use super::{Placed, Placement};
 use crate::state::node::Node;
 use crate::state::sharing::{millis, whole_seconds};
@@ -23,11 +23,11 @@ use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_as
 
 /// Who begins inside others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Inside {
+pub(crate) struct GuestStart {
     pub(crate) job: JobId,
     pub(crate) request: Request,
     /// By nodes.
-    pub(crate) lent: Vec<Lent>,
+    pub(crate) lent: Vec<LentCores>,
     /// Nodes beside those, of which it has what it asked for.
     pub(crate) free: Vec<NodeId>,
     /// What that is where nodes are shared by cores.
@@ -36,7 +36,7 @@ pub(crate) struct Inside {
 
 /// How many cores of a node a mate lends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lent {
+pub(crate) struct LentCores {
     pub(crate) node: NodeId,
     pub(crate) mate: JobId,
     pub(crate) cores: u32,
@@ -88,31 +88,31 @@ fn running(state: &State) -> impl Iterator<Item = (Span, Span)> {
 }
 
 /// What the passes of one instant have in common: once somebody has begun inside others, there is another one.
-pub(crate) struct Round {
+pub(crate) struct SharingRound {
     cut_offs: CutOffs,
     /// Who waits for nodes that others could give back, and what that would add to their slowdowns.
     by_nodes: Option<(JobId, Fraction)>,
     /// For whom nobody was found.
-    in_vain: BTreeMap<JobId, InVain>,
+    failed_searches: BTreeMap<JobId, FailedSearch>,
     /// Jobs that could lend, and have started at this instant.
     n_started: usize,
     /// What is left of nodes beside some of these was not known yet.
-    is_early: Cell<bool>,
+    needs_retry: Cell<bool>,
 }
 
 /// A search for mates that found none. From one pass of an instant to the next those who could lend only become fewer,
 /// but for jobs that start; so unless some have, it would find none again.
 #[derive(Clone, Copy)]
-struct InVain {
+struct FailedSearch {
     n_started: usize,
     /// If the guest would have ended no later than that without mates; `None`: whenever it would have.
     static_end: Option<Time>,
 }
 
-impl Round {
-    pub(crate) fn new(state: &State, by_nodes: Option<(JobId, Fraction)>) -> Round {
-        let (cut_offs, in_vain) = (cut_offs(state), BTreeMap::new());
-        Round { cut_offs, by_nodes, in_vain, n_started: 0, is_early: Cell::new(false) }
+impl SharingRound {
+    pub(crate) fn new(state: &State, by_nodes: Option<(JobId, Fraction)>) -> SharingRound {
+        let (cut_offs, failed_searches) = (cut_offs(state), BTreeMap::new());
+        SharingRound { cut_offs, by_nodes, failed_searches, n_started: 0, needs_retry: Cell::new(false) }
     }
 
     /// Is less lost if others give nodes back to it than if it begins inside these?
@@ -121,20 +121,19 @@ impl Round {
         let wall = i128::from(millis(guest.request.wall));
         // It has less by itself, and each mate gets its time more (004, eq. 4).
         let own = Fraction::new(i128::from(millis(took)) - wall, wall.max(1));
-        let mut standings = mates.iter().flat_map(|(mate, _)| mate.standings());
-        let added = own.and_then(|own| {
-            standings.try_fold(own, |sum, standing| sum.plus(Fraction::new(wall, standing.requested())?))
-        });
+        let mut all_times = mates.iter().flat_map(|(mate, _)| mate.all_times());
+        let added =
+            own.and_then(|own| all_times.try_fold(own, |sum, times| sum.plus(Fraction::new(wall, times.requested())?)));
         added.is_some_and(|added| cost < added)
     }
 
     /// May another look find mates among those that have started? Then everybody is looked for anew.
-    pub(crate) fn is_another_wanted(&mut self) -> bool {
-        let is_early = self.is_early.take();
-        if is_early {
-            self.in_vain.clear();
+    pub(crate) fn needs_another_pass(&mut self) -> bool {
+        let needs_retry = self.needs_retry.take();
+        if needs_retry {
+            self.failed_searches.clear();
         }
-        is_early
+        needs_retry
     }
 }
 
@@ -142,26 +141,26 @@ impl Round {
 pub(super) struct Mates<'a> {
     state: &'a State,
     now: Time,
-    round: &'a mut Round,
+    round: &'a mut SharingRound,
     /// Those that run; looked for once somebody needs them.
     running: Option<Vec<Candidate<'a>>>,
     starting: Vec<Candidate<'a>>,
     /// Shared nodes of which somebody has been given a part in this pass.
-    taken_of: BTreeSet<NodeId>,
+    partly_taken: BTreeSet<NodeId>,
     /// How many placements of the pass have been taken in.
     n_placed: usize,
 }
 
 impl<'a> Mates<'a> {
-    pub(super) fn new(state: &'a State, now: Time, round: &'a mut Round) -> Mates<'a> {
-        Mates { state, now, round, running: None, starting: Vec::new(), taken_of: BTreeSet::new(), n_placed: 0 }
+    pub(super) fn new(state: &'a State, now: Time, round: &'a mut SharingRound) -> Mates<'a> {
+        Mates { state, now, round, running: None, starting: Vec::new(), partly_taken: BTreeSet::new(), n_placed: 0 }
     }
 
     /// Those who have started in this pass may lend, too.
-    pub(super) fn take_in(&mut self, placements: &[Placement]) {
+    pub(super) fn add_started(&mut self, placements: &[Placement]) {
         for placement in &placements[self.n_placed..] {
             let Placed::Now { request, nodes, slices, fit, .. } = &placement.outcome else { continue };
-            self.taken_of.extend(slices.keys());
+            self.partly_taken.extend(slices.keys());
             if fit.is_some() {
                 continue;
             }
@@ -186,13 +185,13 @@ impl<'a> Mates<'a> {
                 job: placement.job,
                 longest: longest_guest(self.state, &lender, left),
                 lender: Cow::Owned(lender),
-                standing: Standing {
+                times: JobTimes {
                     in_system: (self.now + request.wall).since(entry.submitted),
                     requested: request.wall,
                 },
                 left,
                 owners: Vec::new(),
-                starting: Some(Starting { nodes: cores_of, memory: constraint_of(&entry.spec, request).memory.0 }),
+                starting: Some(StartingJob { nodes: cores_of, memory: constraint_of(&entry.spec, request).memory.0 }),
             });
             self.round.n_started += 1;
         }
@@ -207,44 +206,44 @@ impl<'a> Mates<'a> {
         static_end: Time,
         taken: &Taken,
         pass: &mut Pass<'_>,
-    ) -> Option<Inside> {
+    ) -> Option<GuestStart> {
         let n_started = self.round.n_started;
-        let is_in_vain = |last: &InVain| {
+        let is_futile = |last: &FailedSearch| {
             last.n_started == n_started && last.static_end.is_none_or(|last_end| static_end <= last_end)
         };
-        if self.round.in_vain.get(&job).is_some_and(is_in_vain) {
+        if self.round.failed_searches.get(&job).is_some_and(is_futile) {
             return None;
         }
         let mut is_in_time = true;
         for request in &spec.options {
             let guest = Guest { job, spec, request, static_end };
-            let inside = self.find_for(guest, taken, pass, &mut is_in_time);
-            if inside.is_some() {
+            let guest_start = self.find_mates(guest, taken, pass, &mut is_in_time);
+            if guest_start.is_some() {
                 // Where guests may lend, it is one more who could.
                 self.round.n_started += usize::from(self.state.settings().sharing.max_sharers > 2);
-                return inside;
+                return guest_start;
             }
         }
         // Where only the best few are looked at, fewer candidates may let others be among them.
         if self.state.settings().sharing.max_candidates.is_none() {
             let static_end = if is_in_time { None } else { Some(static_end) };
-            self.round.in_vain.insert(job, InVain { n_started, static_end });
+            self.round.failed_searches.insert(job, FailedSearch { n_started, static_end });
         }
         None
     }
 
     /// On whose nodes the guest begins at once: those for whom the sum of slowdowns is the least, if it ends inside all of
     /// them and earlier than it would otherwise. `is_in_time` becomes false if it is only too late for that with some.
-    fn find_for(
+    fn find_mates(
         &mut self,
         guest: Guest<'_>,
         taken: &Taken,
         pass: &mut Pass<'_>,
         is_in_time: &mut bool,
-    ) -> Option<Inside> {
+    ) -> Option<GuestStart> {
         let mut clusters = guest.request.nodes.iter();
         let (Some((cluster, weight)), None) = (clusters.next(), clusters.next()) else { return None };
-        let shortest = self.shortest(*cluster, guest.request.wall);
+        let shortest = self.shortest_runtime(*cluster, guest.request.wall);
         if !self.ends_earlier(guest, shortest) {
             *is_in_time = false;
             return None;
@@ -259,7 +258,7 @@ impl<'a> Mates<'a> {
         };
         let mut offers: BTreeMap<u64, Offered<'_>> = BTreeMap::new();
         let mut mates = Vec::new();
-        for candidate in self.worthwhile(*cluster, guest, n_free) {
+        for candidate in self.candidates_for(*cluster, guest, n_free) {
             let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
             let penalty = candidate.penalty(guest)?;
             mates.push(Mate { id: candidate.job.0, penalty, weight: candidate.lender.n_nodes });
@@ -274,7 +273,7 @@ impl<'a> Mates<'a> {
             pass.give_back(taken);
         }
         // With as many free nodes as there are: who lends none is not slowed. They make it no slower than the mates' do.
-        let inside = (0..=n_free).rev().find_map(|n_free| {
+        let guest_start = (0..=n_free).rev().find_map(|n_free| {
             let wanted = Wanted {
                 weight: weight - n_free,
                 max_slowdown: None,
@@ -286,41 +285,42 @@ impl<'a> Mates<'a> {
             let is_valid = |ids: &[u64]| {
                 let chosen = offered(ids);
                 self.are_together(guest, n_free, &chosen, pass)
-                    && self.are_enough(guest, &chosen, is_in_time)
-                    && self.cores_beside(guest, beside, &chosen, pass).is_some()
+                    && self.ends_inside_and_earlier(guest, &chosen, is_in_time)
+                    && self.free_places(guest, beside, &chosen, pass).is_some()
             };
             let best = select_valid(&mates, wanted, is_valid)?;
             let chosen = offered(best.first()?);
-            if self.round.is_cheaper_by_nodes(guest, self.time_inside(guest, &chosen), &chosen) {
+            if self.round.is_cheaper_by_nodes(guest, self.runtime_inside(guest, &chosen), &chosen) {
                 return None;
             }
-            let (free, slices) = self.beside_mates(guest, beside, &chosen, pass)?;
-            let mut lent: Vec<Lent> = chosen.iter().flat_map(|(candidate, _)| self.lent(candidate, guest)).collect();
+            let (free, slices) = self.take_free_nodes(guest, beside, &chosen, pass)?;
+            let mut lent: Vec<LentCores> =
+                chosen.iter().flat_map(|(candidate, _)| self.lent(candidate, guest)).collect();
             lent.sort_by_key(|lent| lent.node);
-            Some(Inside { job: guest.job, request: guest.request.clone(), lent, free, slices })
+            Some(GuestStart { job: guest.job, request: guest.request.clone(), lent, free, slices })
         });
-        if needs_room && inside.is_none() {
+        if needs_room && guest_start.is_none() {
             pass.take_again(taken);
         }
-        inside
+        guest_start
     }
 
     /// So many free nodes until it ends, and the licences that it asked for; `None` if one of these is missing.
-    fn beside_mates(
+    fn take_free_nodes(
         &self,
         guest: Guest<'_>,
         (cluster, n_free): (ClusterId, u32),
         mates: &[&Offered<'_>],
         pass: &mut Pass<'_>,
     ) -> Option<(Vec<NodeId>, BTreeMap<NodeId, Slice>)> {
-        let span = self.time_inside(guest, mates);
+        let span = self.runtime_inside(guest, mates);
         let licences = &guest.spec.resources.licences;
         let with_licences = Request { wall: span, ..guest.request.clone() };
         if !licences.is_empty() && pass.licences.first_fit(licences, &with_licences, self.now) != Ok(self.now) {
             return None;
         }
         if n_free == 0 || self.state.is_shared(cluster) {
-            let places = self.cores_beside(guest, (cluster, n_free), mates, pass)?;
+            let places = self.free_places(guest, (cluster, n_free), mates, pass)?;
             return Some((places.iter().map(|place| place.node).collect(), grids::slices(&places)));
         }
         let spec = JobSpec { options: vec![Request::on_one(cluster, n_free, span)], ..guest.spec.clone() };
@@ -335,7 +335,7 @@ impl<'a> Mates<'a> {
     }
 
     /// What it asked for of so many other nodes of a cluster that is shared by cores; of another one, none.
-    fn cores_beside(
+    fn free_places(
         &self,
         guest: Guest<'_>,
         (cluster, n_free): (ClusterId, u32),
@@ -344,7 +344,7 @@ impl<'a> Mates<'a> {
     ) -> Option<Vec<Place>> {
         let Some(grid) = pass.grids.by_cluster.get(&cluster).filter(|_| n_free > 0) else { return Some(Vec::new()) };
         let theirs = self.nodes_of(mates);
-        let more = (n_free, self.time_inside(guest, mates));
+        let more = (n_free, self.runtime_inside(guest, mates));
         let wanted = grid.wanted_beside((guest.spec, guest.request), more, &theirs);
         match guest.spec.resources.contiguous {
             true => {
@@ -369,7 +369,7 @@ impl<'a> Mates<'a> {
 
     /// Those below the cut-off who run for long enough; without those whom no others make up what is wanted, as far as that
     /// is known of their sizes.
-    fn worthwhile(&self, cluster: ClusterId, guest: Guest<'_>, n_free: u32) -> Vec<&Candidate<'a>> {
+    fn candidates_for(&self, cluster: ClusterId, guest: Guest<'_>, n_free: u32) -> Vec<&Candidate<'a>> {
         let weight = guest.request.n_nodes();
         let wall = millis(guest.request.wall);
         let cut_off = self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO));
@@ -378,7 +378,7 @@ impl<'a> Mates<'a> {
                 && candidate.lender.n_nodes <= weight
                 && candidate.lender.cluster == cluster
                 && candidate.job != guest.job
-                && cut_off.is_none_or(|cut_off| candidate.are_below(cut_off, guest))
+                && cut_off.is_none_or(|cut_off| candidate.all_below(cut_off, guest))
         };
         let mut candidates: Vec<&Candidate<'a>> =
             self.running.iter().flatten().chain(&self.starting).filter(may_lend).collect();
@@ -387,14 +387,14 @@ impl<'a> Mates<'a> {
         if settings.max_candidates.is_none() && n_free == 0 {
             let sizes: BTreeSet<u32> = candidates.iter().map(|candidate| candidate.lender.n_nodes).collect();
             let n_others = settings.max_mates as usize - 1;
-            let sums = sums(sizes.iter().copied(), weight, n_others);
+            let sums = reachable_sums(sizes.iter().copied(), weight, n_others);
             candidates.retain(|candidate| sums[n_others][(weight - candidate.lender.n_nodes) as usize]);
         }
         candidates
     }
 
     /// The least time that a guest can need, if nobody lends more than the sharing factor allows.
-    fn shortest(&self, cluster: ClusterId, wall: Span) -> Span {
+    fn shortest_runtime(&self, cluster: ClusterId, wall: Span) -> Span {
         let name = &self.state.clusters()[&cluster];
         let (numerator, denominator) = self.state.settings().sharing_factor_of(name).parts();
         whole_seconds(millis(wall).saturating_mul(denominator.into()), numerator.into())
@@ -415,7 +415,7 @@ impl<'a> Mates<'a> {
         let mut parts = Vec::with_capacity(lender.parts.len());
         let mut kept = Vec::with_capacity(lender.parts.len());
         for LenderPart { n_nodes, cores, asked: asked_by_mate, least, node } in lender.parts.iter().copied() {
-            let (has, asked) = self.cores_for(guest, node, cores, least);
+            let (has, asked) = self.cores_lent(guest, node, cores, least);
             if has < least_cores(guest.spec, guest.request.n_nodes(), &self.state.nodes()[&node].inventory) {
                 return None;
             }
@@ -434,12 +434,12 @@ impl<'a> Mates<'a> {
             RuntimeModel::Ideal if self.state.is_shared(lender.cluster) => (0, 1),
             RuntimeModel::Ideal => (millis(shortest).saturating_sub(1000), 1),
         };
-        (offer.outlasts(least) && self.is_right(candidate, guest)).then_some(offer)
+        (offer.outlasts(least) && self.nodes_suit(candidate, guest)).then_some(offer)
     }
 
     /// Of a node on which a mate has so many cores and keeps at least so many: those that the guest would have, and those
     /// that it asked for.
-    fn cores_for(&self, guest: Guest<'_>, node: NodeId, cores: u32, least: u32) -> (u32, u32) {
+    fn cores_lent(&self, guest: Guest<'_>, node: NodeId, cores: u32, least: u32) -> (u32, u32) {
         let known = &self.state.nodes()[&node];
         let factor = self.state.settings().sharing_factor_of(&self.state.clusters()[&known.cluster]);
         let is_shared = self.state.is_shared(known.cluster);
@@ -452,7 +452,7 @@ impl<'a> Mates<'a> {
     }
 
     /// May the guest use these nodes?
-    fn is_right(&self, candidate: &Candidate<'_>, guest: Guest<'_>) -> bool {
+    fn nodes_suit(&self, candidate: &Candidate<'_>, guest: Guest<'_>) -> bool {
         let constraint = constraint_of(guest.spec, guest.request);
         let cluster = candidate.lender.cluster;
         let is_shared = self.state.is_shared(cluster);
@@ -461,9 +461,9 @@ impl<'a> Mates<'a> {
         let is_any = constraint == Constraint::default() && !is_shared;
         let mate = &self.state.jobs()[&candidate.job];
         let asks_beside = constraint.memory.0 > 0 || !constraint.devices.is_empty();
-        let is_early = || self.nodes(candidate).any(|node| self.taken_of.contains(&node));
-        if asks_beside && is_early() {
-            self.round.is_early.set(true);
+        let is_part_taken = || self.nodes(candidate).any(|node| self.partly_taken.contains(&node));
+        if asks_beside && is_part_taken() {
+            self.round.needs_retry.set(true);
             return false;
         }
         let memory_of = |job: &JobId| {
@@ -472,7 +472,7 @@ impl<'a> Mates<'a> {
         };
         self.nodes(candidate).all(|node| {
             // Others may be on a node that is given away whole, from the days when it was not.
-            let is_its_own = |known: &Node| is_shared || known.holders.iter().all(|holder| candidate.is_among(*holder));
+            let is_its_own = |known: &Node| is_shared || known.holders.iter().all(|holder| candidate.involves(*holder));
             let known = self.state.nodes().get(&node).filter(|known| known.is_usable() && is_its_own(known));
             let Some(known) = known else { return false };
             if is_any {
@@ -503,8 +503,8 @@ impl<'a> Mates<'a> {
     }
 
     /// Would the guest end inside all of them, and earlier than if it waited?
-    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offered<'_>], is_in_time: &mut bool) -> bool {
-        let (work, rate) = self.pace(guest, mates);
+    fn ends_inside_and_earlier(&self, guest: Guest<'_>, mates: &[&Offered<'_>], is_in_time: &mut bool) -> bool {
+        let (work, rate) = self.work_and_rate(guest, mates);
         let took = whole_seconds(work, rate);
         let is_inside =
             rate > 0 && mates.iter().all(|(_, offer)| offer.outlasts((work, rate)) && offer.ends_inside_owners(took));
@@ -514,18 +514,18 @@ impl<'a> Mates<'a> {
     }
 
     /// The work of a guest on the nodes of these, and how much of it is done in a millisecond.
-    fn pace(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> (u64, u64) {
+    fn work_and_rate(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> (u64, u64) {
         let parts = mates.iter().flat_map(|(_, offer)| offer.parts.iter().copied());
         (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), self.model().rate(parts))
     }
 
     /// How long it takes.
-    fn time_inside(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> Span {
-        let (work, rate) = self.pace(guest, mates);
+    fn runtime_inside(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> Span {
+        let (work, rate) = self.work_and_rate(guest, mates);
         whole_seconds(work, rate)
     }
 
-    fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {
+    fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = LentCores> + 'c {
         let mate = &self.state.jobs()[&candidate.job];
         let n_with_tasks = candidate.lender.n_with_tasks;
         self.nodes(candidate).enumerate().map(move |(idx, node)| {
@@ -534,8 +534,8 @@ impl<'a> Mates<'a> {
                 Some(starting) => starting.nodes[idx].1,
                 None => mate.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len()),
             };
-            let (cores, _) = self.cores_for(guest, node, all, least_cores(&mate.spec, n_with_tasks, inventory));
-            Lent { node, mate: candidate.job, cores }
+            let (cores, _) = self.cores_lent(guest, node, all, least_cores(&mate.spec, n_with_tasks, inventory));
+            LentCores { node, mate: candidate.job, cores }
         })
     }
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Span, Time, View};
 
 use super::arrivals;
-use super::mates::{Inside, Mates, Round};
+use super::mates::{GuestStart, Mates, SharingRound};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
 use super::{Placed, Placement, Plan, Scope};
@@ -86,7 +86,7 @@ pub(super) fn run(
 }
 
 /// See [`super::plan_sharing`].
-pub(super) fn run_sharing(state: &State, now: Time, round: &mut Round) -> (Plan, Option<Inside>) {
+pub(super) fn run_sharing(state: &State, now: Time, round: &mut SharingRound) -> (Plan, Option<GuestStart>) {
     if state.n_queued() == 0 {
         return (Plan::of_nobody(now), None);
     }
@@ -250,7 +250,7 @@ impl<'a, 'l> Walk<'a, 'l> {
 
     /// Each in order takes its first hole, and if that is later than now, is looked for mates at once (004, §3.1). The first
     /// one who has some ends the pass: those before it are tried again then, too.
-    fn sharing(&mut self, jobs: impl Iterator<Item = JobId>, round: &mut Round) -> Option<Inside> {
+    fn sharing(&mut self, jobs: impl Iterator<Item = JobId>, round: &mut SharingRound) -> Option<GuestStart> {
         let mut mates = Mates::new(self.state, self.now, round);
         for job in jobs {
             let spec = self.spec(job);
@@ -261,7 +261,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                         && spec.resources.share
                         && self.state.jobs()[&job].launcher.is_none()
                     {
-                        mates.take_in(&self.placements);
+                        mates.add_started(&self.placements);
                         if let Some(inside) = mates.find((job, spec), *at + request.wall, &taken, &mut self.pass) {
                             return Some(inside);
                         }
@@ -284,7 +284,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             let waits = match &outcome {
                 Placed::Never { .. } => false,
                 Placed::Now { .. } => {
-                    let waits = self.state.jobs()[&job].unheard_since().is_some();
+                    let waits = self.state.jobs()[&job].launcher_away_since().is_some();
                     if waits {
                         self.earliest = self.earliest.max(self.now + Span::from_millis(1));
                     }

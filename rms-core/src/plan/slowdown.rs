@@ -156,7 +156,7 @@ pub(crate) fn select_valid(
         by_weight.entry(mate.weight).or_default().push(idx);
     }
     let is_valid = &mut is_valid;
-    let sums = sums(by_weight.keys().copied(), wanted.weight, wanted.most_mates);
+    let sums = reachable_sums(by_weight.keys().copied(), wanted.weight, wanted.most_mates);
     let mut search = Search { candidates: &candidates, by_weight, sums, chosen: Vec::new(), best: None, is_valid };
     search.extend(0, wanted.weight, wanted.most_mates, Fraction::ZERO);
     let mut best = search.best?;
@@ -165,7 +165,11 @@ pub(crate) fn select_valid(
 }
 
 /// For each number up to `most_summands`, which sums up to `most` so many of these sizes have, or fewer. One may come again.
-pub(crate) fn sums(sizes: impl Iterator<Item = u32> + Clone, most: u32, most_summands: usize) -> Vec<Vec<bool>> {
+pub(crate) fn reachable_sums(
+    sizes: impl Iterator<Item = u32> + Clone,
+    most: u32,
+    most_summands: usize,
+) -> Vec<Vec<bool>> {
     let mut sums = vec![vec![false; most as usize + 1]];
     sums[0][0] = true;
     for n_summands in 1..=most_summands {

@@ -7,7 +7,7 @@ use rms_model::{JobSpec, NodeId};
 
 use super::ledger::{self, Ledger};
 use super::pass::Pass;
-use crate::state::{asks_nothing, constraint_of};
+use crate::state::{constraint_of, is_unconstrained};
 
 /// Nodes that have a ledger of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ impl<'a> Pass<'a> {
 
     /// Makes sure that a ledger exists for a constraint that excludes some nodes.
     pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
-        if asks_nothing(constraint) || self.stands_for.contains_key(constraint) {
+        if is_unconstrained(constraint) || self.stands_for.contains_key(constraint) {
             return;
         }
         let eligible = ledger::eligible(self.state, constraint);

@@ -234,7 +234,7 @@ impl Streams {
     pub fn pass(&mut self, state: &State, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
         let (plan, changes) = self.run(state, now, true);
         let starts = |placement: &&super::Placement| {
-            let is_told = state.jobs()[&placement.job].unheard_since().is_none();
+            let is_told = state.jobs()[&placement.job].launcher_away_since().is_none();
             matches!(placement.outcome, Placed::Now { .. }) && is_told
         };
         for placement in plan.placements.iter().filter(starts) {

@@ -33,19 +33,19 @@ pub enum Misfit {
 
 /// Who wants to know which nodes' desired states have changed.
 #[derive(Debug)]
-pub(crate) enum Bumped<'a> {
-    Noted(&'a mut BTreeSet<NodeId>),
+pub(crate) enum BumpedNodes<'a> {
+    Recorded(&'a mut BTreeSet<NodeId>),
     /// Nobody.
-    Unnoted,
+    Ignored,
 }
 
-impl Bumped<'_> {
-    fn note(&mut self, node: NodeId) {
+impl BumpedNodes<'_> {
+    fn record(&mut self, node: NodeId) {
         match self {
-            Bumped::Noted(nodes) => {
+            BumpedNodes::Recorded(nodes) => {
                 nodes.insert(node);
             }
-            Bumped::Unnoted => {}
+            BumpedNodes::Ignored => {}
         }
     }
 }
@@ -56,7 +56,7 @@ impl State {
     ///
     /// # Errors
     /// The fact does not fit. The state is of no use then.
-    pub(crate) fn apply(&mut self, fact: &Fact, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    pub(crate) fn apply(&mut self, fact: &Fact, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());
@@ -106,7 +106,7 @@ impl State {
             }
             Fact::NodeGenerationRaised { node, generation } => {
                 self.edit_node(*node, |entry| entry.generation = entry.generation.max(*generation))?;
-                bumped.note(*node);
+                bumped.record(*node);
             }
             Fact::NodeRemoved { node } => {
                 if let Some(entry) = self.nodes.remove(node) {
@@ -129,8 +129,8 @@ impl State {
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
-                let shared = self.index.share(&spec);
-                self.index.own(*job, &spec.owner);
+                let shared = self.index.add_usage(&spec);
+                self.index.add_owned(*job, &spec.owner);
                 if !Arc::ptr_eq(&shared, &spec.execution.environment) {
                     Arc::make_mut(&mut spec).execution.environment = shared;
                 }
@@ -165,11 +165,11 @@ impl State {
                 let mut spec = (**spec).clone().with_work_of(&before);
                 if let Some(environment) = environment {
                     spec.execution.environment = Arc::clone(environment);
-                    spec.execution.environment = self.index.share(&spec);
+                    spec.execution.environment = self.index.add_usage(&spec);
                 }
                 self.updated(*job, spec, *wall, *at, bumped)?;
                 if environment.is_some() {
-                    self.index.unshare(&before);
+                    self.index.remove_usage(&before);
                 }
             }
             Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
@@ -273,11 +273,11 @@ impl State {
                 if record.started.is_some() {
                     self.slowdowns.add(record.ended.since(record.submitted), record.request.wall);
                 }
-                self.settle(job, record.ended);
+                self.settle_charges(job, record.ended);
                 let held_nodes = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
                 if held_nodes && *ghost_until > done_at {
                     let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
-                    self.keep_parts(job, &nodes)?;
+                    self.save_parts_as_grants(job, &nodes)?;
                     let ghost = |started: &Started, outcome: &Outcome| Ghost {
                         done_at,
                         until: *ghost_until,
@@ -302,7 +302,7 @@ impl State {
                 self.drop_job(*job, bumped)?;
             }
             Fact::JobRequeued { job, at } => {
-                self.settle(*job, *at);
+                self.settle_charges(*job, *at);
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| {
                     entry.phase = Phase::RequestSent;
@@ -468,7 +468,7 @@ impl State {
     pub(super) fn change_holders(
         &mut self,
         nodes: impl Iterator<Item = NodeId>,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
         is_told: bool,
         change: impl Fn(&mut Holders),
     ) -> Result<(), Misfit> {
@@ -495,7 +495,7 @@ impl State {
             }
             if is_told {
                 entry.generation = entry.generation.next();
-                bumped.note(node);
+                bumped.record(node);
             }
         }
         outcome
@@ -508,7 +508,7 @@ impl State {
         spec: JobSpec,
         wall: Option<Span>,
         at: Time,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         let asked = self.jobs.get(&job).map_or(0, |entry| asked(self.cores_of(entry)));
         self.edit_job(job, |entry| {
@@ -542,11 +542,11 @@ impl State {
     }
 
     /// The node's desired state has changed.
-    pub(super) fn bump(&mut self, node: NodeId, bumped: &mut Bumped<'_>) {
+    pub(super) fn bump(&mut self, node: NodeId, bumped: &mut BumpedNodes<'_>) {
         // The index does not hold generations, so it needs no care here.
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.generation = entry.generation.next();
-            bumped.note(node);
+            bumped.record(node);
         }
     }
 
@@ -560,7 +560,7 @@ impl State {
         }
     }
 
-    fn release_nodes(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    fn release_nodes(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         let nodes: Vec<NodeId> = self.jobs.get(&job).map(|entry| entry.held().collect()).unwrap_or_default();
         self.release(job, nodes.into_iter(), bumped)
     }
@@ -569,7 +569,7 @@ impl State {
         &mut self,
         job: JobId,
         nodes: impl Iterator<Item = NodeId>,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         match self.change_holders(nodes, bumped, true, |holders| holders.remove(job)) {
             // A node that was removed meanwhile has nothing to give back.
@@ -578,11 +578,11 @@ impl State {
         }
     }
 
-    fn drop_job(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    fn drop_job(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         let Some(entry) = self.jobs.remove(&job) else { return Ok(()) };
         self.index.remove_job(job, &entry);
-        self.index.unshare(&entry.spec);
-        self.index.disown(job, &entry.spec.owner);
+        self.index.remove_usage(&entry.spec);
+        self.index.remove_owned(job, &entry.spec.owner);
         self.release(job, entry.held(), bumped)
     }
 }

@@ -36,14 +36,14 @@ pub enum Violation {
 }
 
 /// Has the node as much?
-fn is_within(grant: &Grant, inventory: &Inventory) -> bool {
+fn fits_inventory(grant: &Grant, inventory: &Inventory) -> bool {
     let exist =
         |(name, indices): (&String, &Indices)| indices.iter().all(|index| index < inventory.devices.count(name));
     grant.cores.iter().all(|core| core < inventory.cores) && grant.devices.iter().all(exist)
 }
 
 /// Does it hold the first nodes of its row, if it has one, and is no node there twice?
-fn has_its_row(started: &Started) -> bool {
+fn holds_first_of_row(started: &Started) -> bool {
     let row = started.row();
     let distinct: BTreeSet<&NodeId> = row.iter().collect();
     let first: BTreeSet<&NodeId> = row.iter().take(started.nodes.len()).collect();
@@ -52,14 +52,14 @@ fn has_its_row(started: &Started) -> bool {
 
 impl State {
     /// Do all who hold a node have parts of their own, which are no more than there is?
-    fn is_shared_fairly(&self, node: NodeId, entry: &Node) -> bool {
+    fn has_disjoint_parts(&self, node: NodeId, entry: &Node) -> bool {
         let mut cores = Indices::default();
         let mut devices: BTreeMap<String, Indices> = BTreeMap::new();
         let mut memory = 0_u64;
         entry.holders.iter().all(|job| {
             let part = |job| self.jobs.get(job)?.part_of(node, &entry.inventory);
             let Some(grant) = part(job) else { return false };
-            let is_apart = cores.is_disjoint(&grant.cores) && is_within(&grant, &entry.inventory);
+            let is_apart = cores.is_disjoint(&grant.cores) && fits_inventory(&grant, &entry.inventory);
             cores.insert_all(&grant.cores);
             memory = memory.saturating_add(grant.memory.0);
             let are_apart = grant.devices.iter().all(|(name, indices)| {
@@ -76,16 +76,16 @@ impl State {
     fn loans_agree(&self, job: JobId, entry: &Job) -> bool {
         let Some(sharing) = entry.sharing() else { return true };
         let other = |other: &JobId| self.jobs.get(other).and_then(|entry| entry.started());
-        let is_had = |(node, loan): (&NodeId, &Loan)| {
+        let guest_agrees = |(node, loan): (&NodeId, &Loan)| {
             let Some(guest) = other(&loan.guest) else { return false };
             let borrows = guest.sharing.as_ref().is_some_and(|guest| guest.mates.get(node) == Some(&job));
             borrows && guest.grants.get(node).is_some_and(|grant| grant.cores == loan.cores)
         };
-        let is_lent = |(node, owner): (&NodeId, &JobId)| {
+        let owner_agrees = |(node, owner): (&NodeId, &JobId)| {
             let owner = other(owner).and_then(|owner| owner.sharing.as_ref());
             owner.is_some_and(|owner| owner.lent.get(node).is_some_and(|loan| loan.guest == job))
         };
-        let is_sound = sharing.lent.iter().all(is_had) && sharing.mates.iter().all(is_lent);
+        let is_sound = sharing.lent.iter().all(guest_agrees) && sharing.mates.iter().all(owner_agrees);
         // What it has left is its own and its guest's no more.
         let held: BTreeSet<NodeId> = entry.held().collect();
         let are_held = sharing.lent.keys().chain(sharing.mates.keys()).all(|node| held.contains(node));
@@ -100,7 +100,7 @@ impl State {
                 self.jobs.get(job).is_some_and(|holder| holder.part_of(*node, &entry.inventory).is_none())
             };
             let is_one_whole = entry.holders.len() <= 1 && entry.holders.iter().all(is_whole);
-            if !is_one_whole && !self.is_shared_fairly(*node, entry) {
+            if !is_one_whole && !self.has_disjoint_parts(*node, entry) {
                 return Err(Violation::Oversubscribed {
                     node: *node,
                     holders: entry.holders.iter().copied().collect(),
@@ -138,7 +138,7 @@ impl State {
                     return Err(Violation::WrongSize { job: *job, held, requested: *n_nodes });
                 }
             }
-            if let Some(started) = entry.started().filter(|started| !has_its_row(started)) {
+            if let Some(started) = entry.started().filter(|started| !holds_first_of_row(started)) {
                 let (held, row) = (started.nodes.clone(), started.row().to_vec());
                 return Err(Violation::WrongRow { job: *job, held, row });
             }

@@ -32,11 +32,11 @@ pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
         && resources.licences.is_empty()
         && !resources.one_thread_a_core
         && !resources.contiguous;
-    is_plain && asks_nothing(&spec.constraint) && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
+    is_plain && is_unconstrained(&spec.constraint) && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
 }
 
 /// Does every node have it?
-pub(crate) fn asks_nothing(constraint: &Constraint) -> bool {
+pub(crate) fn is_unconstrained(constraint: &Constraint) -> bool {
     static NOTHING: LazyLock<Constraint> = LazyLock::new(Constraint::default);
     *constraint == *NOTHING
 }
@@ -97,7 +97,7 @@ pub(crate) fn pieces(slice: &Slice, inventory: &Inventory) -> Vec<Piece> {
 }
 
 /// The slice with what the constraint asks of each node, and the constraint on nodes that can give it.
-pub(crate) fn within(constraint: &Constraint, slice: &Slice) -> (Constraint, Slice) {
+pub(crate) fn merge_slice(constraint: &Constraint, slice: &Slice) -> (Constraint, Slice) {
     let mut devices = slice.devices.clone();
     for (name, count) in constraint.devices.iter() {
         devices.add(name, count.saturating_sub(devices.count(name)));

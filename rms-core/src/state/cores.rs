@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use negotiation::NegotiationId;
 use rms_model::{Grant, Indices, Inventory, JobId, JobSpec, NodeId};
 
-use super::{Bumped, Misfit, State};
+use super::{BumpedNodes, Misfit, State};
 use crate::state::course::Cores;
 use crate::state::job::{Job, Phase, Share, Started};
 
@@ -65,14 +65,14 @@ impl State {
         by: NegotiationId,
         cores: &[(NodeId, u32)],
         more: &BTreeMap<NodeId, Indices>,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
         let given: Vec<u32> =
             cores.iter().map(|(node, _)| entry.cpus_given(*node, &self.nodes[node].inventory)).collect();
         let nodes: Vec<NodeId> = cores.iter().map(|(node, _)| *node).collect();
-        self.keep_parts(job, &nodes)?;
-        self.forget_settled(job)?;
+        self.save_parts_as_grants(job, &nodes)?;
+        self.drop_changes_in_force(job)?;
         let started = self.started_mut(job)?;
         started.note_resize();
         let generation = started.generation() + 1;
@@ -118,7 +118,7 @@ impl State {
     }
 
     /// What it has given back of these nodes is not its own again when it gets other cores or leaves them.
-    pub(super) fn keep_parts(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
+    pub(super) fn save_parts_as_grants(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
         let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
         let shared = nodes.iter().filter_map(|node| Some((*node, self.nodes.get(node)?)));
         let shared = shared.filter(|(_, node)| self.is_shared(node.cluster));

@@ -134,10 +134,10 @@ pub struct Evolved {
     pub places: BTreeMap<NodeId, Place>,
     /// Nodes of which it was given other memory or devices, with what it had before.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub changed: BTreeMap<NodeId, Changed>,
+    pub changed: BTreeMap<NodeId, GrantChange>,
     /// Licences of clusters where they were negotiated; of others it has those that it was submitted with.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub licences: BTreeMap<ClusterId, OwnLicences>,
+    pub licences: BTreeMap<ClusterId, NegotiatedLicences>,
     /// What it will free at its next smaller stage.
     pub chosen: Vec<NodeId>,
     /// Nodes it was asked to leave and has not said that it left, and since when.
@@ -184,7 +184,7 @@ pub struct Cores {
 
 /// What an application had of a node before it was given other memory or devices there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
+pub struct GrantChange {
     /// Its cores are told of in [`Place::cores`].
     pub was: Grant,
     /// Of the nodes and CPUs, with which that changed.
@@ -197,7 +197,7 @@ pub struct Changed {
 
 /// Licences of a cluster that an application has by a negotiation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnLicences {
+pub struct NegotiatedLicences {
     pub licences: Devices,
     /// Before the last change.
     pub was: Devices,
@@ -264,7 +264,7 @@ impl Evolved {
     }
 
     /// Remembers what the stage that ends now has held. The history has no room for more stages than a profile has.
-    pub fn turn_page(&mut self, until: Time) {
+    pub fn record_stage(&mut self, until: Time) {
         let current = self.course.current();
         let span = until.since(current.start);
         if span > Span::ZERO && self.past.len() <= rms_model::evolution::MAX_STAGES {
@@ -275,7 +275,7 @@ impl Evolved {
     /// What it has held until `ended`, stage by stage.
     pub fn history(&self, ended: Time) -> Option<Evolution> {
         let mut whole = self.clone();
-        whole.turn_page(ended);
+        whole.record_stage(ended);
         // A profile that was extended again and again is too long for one; the history has its first stages.
         whole.past.truncate(rms_model::evolution::MAX_STAGES);
         Evolution::new(whole.past).ok()

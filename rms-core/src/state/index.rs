@@ -12,17 +12,17 @@ use super::neighbours::Neighbours;
 use super::occupation::Occupation;
 use super::shared::Shared;
 use super::usage::{Usage, environment_bytes, work_bytes};
-use super::waiting::{Demand, QueueKey, Waiting};
+use super::waiting::{Demand, JobQueue, QueueKey};
 use super::{Nodes, State};
-use crate::state::job::{AwaitedIndex, Job, Launcher, Phase, Promise, Started};
+use crate::state::job::{Job, Launcher, LauncherTimerIndex, Phase, Promise, Started};
 use crate::state::node::Node;
 
 /// Derived from the rest of the state, so it is compared but not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    pub(crate) queue: Waiting,
+    pub(crate) queue: JobQueue,
     /// How many wishes in the queue are not plain.
-    pub(crate) n_fancy: usize,
+    pub(crate) n_not_plain: usize,
     /// How many are no slices of shared nodes.
     pub(crate) n_unsliced: usize,
     pub(crate) occupation: Occupation,
@@ -41,7 +41,7 @@ pub(crate) struct Index {
     pub(crate) node_ghosts: BTreeSet<(Time, NodeId)>,
     /// Jobs that wait for their begin time; an external launcher sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
-    pub(crate) awaited: AwaitedIndex,
+    pub(crate) launcher_timers: LauncherTimerIndex,
     /// When queued jobs were promised to start.
     pub(crate) promises: BTreeSet<(Time, JobId)>,
     /// When running evolving applications reach their next stage, or their end.
@@ -74,7 +74,7 @@ fn next_stage(started: &Started) -> Option<Time> {
 impl Index {
     fn enqueue(&mut self, job: JobId, entry: &Job) {
         let demand = Demand::of(entry, &self.shared);
-        self.n_fancy += usize::from(demand.plain.is_none());
+        self.n_not_plain += usize::from(demand.plain.is_none());
         self.n_unsliced += usize::from(demand.slice.is_none());
         self.queue.insert(QueueKey::of(job, entry), demand);
         if let Some(promise) = &entry.promised {
@@ -85,7 +85,7 @@ impl Index {
 
     fn dequeue(&mut self, job: JobId, entry: &Job) {
         if let Some(demand) = self.queue.remove(QueueKey::of(job, entry)) {
-            self.n_fancy -= usize::from(demand.plain.is_none());
+            self.n_not_plain -= usize::from(demand.plain.is_none());
             self.n_unsliced -= usize::from(demand.slice.is_none());
         }
         if let Some(promise) = &entry.promised {
@@ -111,7 +111,7 @@ impl Index {
     }
 
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
-        self.awaited.insert(job, entry);
+        self.launcher_timers.insert(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
@@ -153,7 +153,7 @@ impl Index {
     }
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
-        self.awaited.remove(job, entry);
+        self.launcher_timers.remove(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
@@ -173,14 +173,14 @@ impl Index {
                 self.evolved.remove(&job);
                 self.licensed.remove(&job);
                 self.lenders.remove(&job);
-                self.let_go(job);
+                self.release(job);
                 if let Some(at) = next_stage(started) {
                     self.stages.remove(&(at, job));
                 }
             }
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);
-                self.let_go(job);
+                self.release(job);
                 self.ghosts.remove(&(ghost.next_until(), job));
             }
         }
@@ -192,14 +192,14 @@ impl Index {
         self.shared.hold(job, entry);
     }
 
-    fn let_go(&mut self, job: JobId) {
-        self.occupation.let_go(job);
-        self.shared.let_go(job);
+    fn release(&mut self, job: JobId) {
+        self.occupation.release(job);
+        self.shared.release(job);
     }
 
     /// The nodes of a job may or may not be planned with any more.
     pub(super) fn recount(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
-        self.let_go(job);
+        self.release(job);
         self.hold(job, entry, nodes);
     }
 
@@ -218,7 +218,7 @@ impl Index {
         if let Some(ghost) = entry.ghost {
             self.node_ghosts.insert((ghost.until, node));
             if entry.is_usable() && self.shared.get(entry.cluster).is_none() {
-                self.occupation.keep_node(entry.cluster, &ghost, 1);
+                self.occupation.count_node_ghost(entry.cluster, &ghost, 1);
             }
         }
         if entry.is_usable() {
@@ -252,7 +252,7 @@ impl Index {
         if let Some(ghost) = entry.ghost {
             self.node_ghosts.remove(&(ghost.until, node));
             if entry.is_usable() && self.shared.get(entry.cluster).is_none() {
-                self.occupation.keep_node(entry.cluster, &ghost, -1);
+                self.occupation.count_node_ghost(entry.cluster, &ghost, -1);
             }
         }
         if entry.is_usable()
@@ -270,14 +270,14 @@ impl Index {
 }
 
 impl Index {
-    pub(super) fn own(&mut self, job: JobId, owner: &Owner) {
+    pub(super) fn add_owned(&mut self, job: JobId, owner: &Owner) {
         match self.owned.get_mut(owner) {
             Some(owned) => drop(owned.insert(job)),
             None => drop(self.owned.insert(owner.clone(), BTreeSet::from([job]))),
         }
     }
 
-    pub(super) fn disown(&mut self, job: JobId, owner: &Owner) {
+    pub(super) fn remove_owned(&mut self, job: JobId, owner: &Owner) {
         if let Some(owned) = self.owned.get_mut(owner) {
             owned.remove(&job);
             if owned.is_empty() {
@@ -287,7 +287,7 @@ impl Index {
     }
 
     /// The one copy of a new job's environment. What the job takes counts for its owner from now on.
-    pub(super) fn share(&mut self, spec: &JobSpec) -> Arc<Environment> {
+    pub(super) fn add_usage(&mut self, spec: &JobSpec) -> Arc<Environment> {
         let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
         let (shared, of_owners) = match self.environments.entry(Arc::clone(environment)) {
             Entry::Occupied(entry) => (Arc::clone(entry.key()), entry.into_mut()),
@@ -312,7 +312,7 @@ impl Index {
     }
 
     /// A job is gone, or is something else now.
-    pub(super) fn unshare(&mut self, spec: &JobSpec) {
+    pub(super) fn remove_usage(&mut self, spec: &JobSpec) {
         let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
         let mut n_bytes = work_bytes(work);
         if let Some(of_owners) = self.environments.get_mut(environment) {
@@ -349,8 +349,8 @@ impl State {
         }
         for (job, entry) in &self.jobs {
             index.insert_job(*job, entry, &self.nodes);
-            index.share(&entry.spec);
-            index.own(*job, &entry.spec.owner);
+            index.add_usage(&entry.spec);
+            index.add_owned(*job, &entry.spec.owner);
         }
         index
     }

@@ -17,7 +17,7 @@ use crate::state::course::{Cores, Evolved};
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::state::sharing::Sharing;
 
-pub(crate) use launcher::AwaitedIndex;
+pub(crate) use launcher::LauncherTimerIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};
 pub use shares::Shares;
 

@@ -9,6 +9,7 @@ mod evolving;
 pub mod fact;
 mod free;
 mod ghost;
+mod grants;
 mod holders;
 mod index;
 pub mod job;
@@ -22,7 +23,6 @@ pub mod node;
 mod nodes;
 mod occupation;
 mod replay;
-mod rest;
 mod shared;
 pub mod sharing;
 mod slowdowns;
@@ -38,19 +38,19 @@ use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Environment, Grant, Inventory, JobId, NodeId, Settings, Slice, Span, Time};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use apply::Bumped;
+pub(crate) use apply::BumpedNodes;
 pub use apply::Misfit;
 pub use check::Violation;
 pub use constraint::Piece;
 pub(crate) use constraint::{
-    asks_nothing, constraint_of, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes, within,
+    constraint_of, is_unconstrained, merge_slice, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes,
 };
-pub(crate) use evolving::spread;
+pub(crate) use evolving::tasks_per_node;
 use free::FreeNodes;
 pub(crate) use free::IdSet;
 pub use holders::Holders;
 pub use jobs::Jobs;
-pub(crate) use launcher::requesting;
+pub(crate) use launcher::spec_for_request;
 pub(crate) use lenders::{Lender, LenderPart, cores_asked, cores_of_task, least_cores};
 pub(crate) use neighbours::longest_run;
 pub use nodes::Nodes;
@@ -236,7 +236,7 @@ impl State {
 
     /// Does every queued job want any nodes of one cluster, in one size?
     pub(crate) fn wants_are_plain(&self) -> bool {
-        self.index.n_fancy == 0
+        self.index.n_not_plain == 0
     }
 
     /// The clusters that are shared by cores.
@@ -302,7 +302,7 @@ impl State {
     }
 
     /// Those who have spent anything.
-    pub(crate) fn payers(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn users_with_spending(&self) -> impl Iterator<Item = &str> {
         self.spent.keys().map(String::as_str)
     }
 

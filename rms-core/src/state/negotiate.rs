@@ -6,7 +6,7 @@ use negotiation::{Dialogue, NegotiationId};
 use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, Grant, JobId, NodeId, Time};
 
-use super::{Bumped, Misfit, State};
+use super::{BumpedNodes, Misfit, State};
 use crate::state::job::Job;
 use crate::state::negotiations::{Asking, JobNegotiations};
 
@@ -22,7 +22,7 @@ impl State {
         let names = known.map(|entry| entry.name.clone()).collect();
         let agreed = |state: &State| state.jobs.get(&job).and_then(Job::agreed_to_leave);
         let before = agreed(self);
-        self.negotiations_mut(job)?.take_in(at, dialogue, asking, names);
+        self.negotiations_mut(job)?.record_dialogue(at, dialogue, asking, names);
         if agreed(self) != before
             && let Some(entry) = self.jobs.get(&job)
         {
@@ -47,11 +47,11 @@ impl State {
         let negotiation = self.negotiations_mut(job)?.get_mut(id);
         let held = &mut negotiation.ok_or(Misfit::Phase { job, needed: "negotiating under that number" })?.held;
         let before = std::mem::replace(held, nodes.iter().copied().collect());
-        let untold = &mut Bumped::Unnoted;
+        let ignored = &mut BumpedNodes::Ignored;
         let gained = nodes.iter().copied().filter(|node| !before.contains(node));
-        self.change_holders(gained, untold, false, |holders| holders.insert(job))?;
+        self.change_holders(gained, ignored, false, |holders| holders.insert(job))?;
         let freed = before.iter().copied().filter(|node| !nodes.contains(node));
-        match self.change_holders(freed, untold, false, |holders| holders.remove(job)) {
+        match self.change_holders(freed, ignored, false, |holders| holders.remove(job)) {
             // A node that was removed meanwhile has nothing to give back.
             Ok(()) | Err(Misfit::Node(_)) => {}
             Err(misfit) => return Err(misfit),
@@ -71,7 +71,7 @@ impl State {
         job: JobId,
         at: Time,
         nodes: &[NodeId],
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         self.edit_evolved(job, |_, evolved| {
             evolved.generation += 1;
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// It stays on the nodes that it was asked to leave.
-    pub(super) fn stay(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    pub(super) fn stay(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         self.edit_evolved(job, |_, evolved| {
             evolved.generation += 1;
             evolved.departing.clear();
@@ -147,7 +147,7 @@ impl State {
     }
 
     /// An execution is over: what its nodes have cost is its user's.
-    pub(super) fn settle(&mut self, job: JobId, at: Time) {
+    pub(super) fn settle_charges(&mut self, job: JobId, at: Time) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let spent = entry.negotiations.as_ref().map_or(0, |negotiations| negotiations.spent(at));
         if spent > 0 {

@@ -22,7 +22,7 @@ pub struct JobNegotiations {
     pub heard_up_to: u32,
     /// Those that go on and the last ones that ended, in the order in which they were opened.
     pub all: Vec<Negotiation>,
-    /// Of those before them the records, the newest [`MOST_PAST`].
+    /// Of those before them the records, the newest [`MAX_PAST`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<NegotiationRecord>,
     /// Nodes that it has for a time.
@@ -112,32 +112,38 @@ impl JobNegotiations {
     }
 
     /// Remembers that something was said or has run out. `names` are those of the nodes that the dialogue has.
-    pub(crate) fn take_in(&mut self, at: Time, dialogue: &Dialogue, asking: Option<&Asking>, names: Vec<String>) {
+    pub(crate) fn record_dialogue(
+        &mut self,
+        at: Time,
+        dialogue: &Dialogue,
+        asking: Option<&Asking>,
+        names: Vec<String>,
+    ) {
         let id = dialogue.id();
         match id.initiator {
             Side::Rms => self.n_opened = self.n_opened.max(id.number),
             Side::Application => self.heard_up_to = self.heard_up_to.max(id.number),
         }
         if self.get(id).is_none() {
-            self.make_room();
+            self.archive_ended();
             self.all.push(Negotiation::new(at, dialogue, asking));
         }
         let mut done = None;
         if let Some(negotiation) = self.get_mut(id) {
             let was = negotiation.phase();
-            negotiation.follow(at, dialogue, names);
+            negotiation.update(at, dialogue, names);
             if was != Phase::Applied && negotiation.phase() == Phase::Applied {
                 done = Some(negotiation.clone());
             }
         }
         if let Some(negotiation) = done {
-            self.count(at, &negotiation);
+            self.apply_terms(at, &negotiation);
         }
     }
 
     /// The oldest of those that are over goes to the records once there are many.
-    fn make_room(&mut self) {
-        while self.all.len() >= MOST_NEGOTIATIONS {
+    fn archive_ended(&mut self) {
+        while self.all.len() >= MAX_NEGOTIATIONS {
             let Some(idx) = self.all.iter().position(|negotiation| negotiation.phase().is_over()) else { return };
             let negotiation = self.all.remove(idx);
             self.past.push(negotiation.record());
@@ -146,9 +152,9 @@ impl JobNegotiations {
         let mut size = 0;
         let is_kept = |record: &&NegotiationRecord| {
             size += 1 + size_of(&record.rounds);
-            size <= MOST_SIZE
+            size <= MAX_ROUNDS_SIZE
         };
-        let n_kept = self.past.iter().rev().take(MOST_PAST).take_while(is_kept).count();
+        let n_kept = self.past.iter().rev().take(MAX_PAST).take_while(is_kept).count();
         self.past.drain(..self.past.len() - n_kept);
     }
 
@@ -183,7 +189,7 @@ impl JobNegotiations {
     }
 
     /// Something was agreed and is done: what follows from its terms.
-    fn count(&mut self, at: Time, negotiation: &Negotiation) {
+    fn apply_terms(&mut self, at: Time, negotiation: &Negotiation) {
         let Some(template) = negotiation.dialogue.proposal() else { return };
         for item in template.items().iter().filter(|item| item.is_live()) {
             let after = item.terms.duration.map(|duration| at + duration);
@@ -202,7 +208,7 @@ impl JobNegotiations {
             }
         }
         // What is remembered of one job is bounded, whatever it does.
-        while self.loans.len() > MOST_PAST {
+        while self.loans.len() > MAX_PAST {
             // Nothing that was lent is forgotten: the two oldest of a cluster are one now, due with the earlier of them.
             let has_later =
                 |idx: &usize| self.loans[idx + 1..].iter().any(|loan| loan.cluster == self.loans[*idx].cluster);
@@ -213,7 +219,7 @@ impl JobNegotiations {
                 next.until = next.until.min(oldest.until);
             }
         }
-        while self.charges.len() > MOST_CHARGES {
+        while self.charges.len() > MAX_CHARGES {
             let oldest = self.charges.remove(0);
             self.settled = self.settled.saturating_add(oldest.cost(oldest.nodes, at));
         }
@@ -325,7 +331,7 @@ impl Negotiation {
         self.rounds.push(RoundRecord { at, said });
     }
 
-    fn follow(&mut self, at: Time, dialogue: &Dialogue, names: Vec<String>) {
+    fn update(&mut self, at: Time, dialogue: &Dialogue, names: Vec<String>) {
         let is_new = self.rounds.is_empty();
         let was = (self.phase(), self.dialogue.round());
         self.dialogue = dialogue.clone();
@@ -337,7 +343,7 @@ impl Negotiation {
             self.rounds.push(RoundRecord { at, said: Said::Proposed { by, round, template: template.clone() } });
         }
         // Of talk about very much, the last words are kept.
-        while self.rounds.len() > 1 && size_of(&self.rounds) > MOST_SIZE {
+        while self.rounds.len() > 1 && size_of(&self.rounds) > MAX_ROUNDS_SIZE {
             self.rounds.remove(0);
         }
         let phase = dialogue.phase();
@@ -365,13 +371,13 @@ fn size_of_item(item: &Item) -> usize {
 }
 
 /// More than a hundred rounds of ordinary size; an application that says very much at once has fewer remembered.
-const MOST_SIZE: usize = 16_384;
+const MAX_ROUNDS_SIZE: usize = 16_384;
 /// As many as the dialogues remember.
-const MOST_NEGOTIATIONS: usize = 16;
+const MAX_NEGOTIATIONS: usize = 16;
 /// What is paid for at once; of an application that bargains more often, the oldest is settled before its end.
-const MOST_CHARGES: usize = 1024;
+const MAX_CHARGES: usize = 1024;
 /// Records of one execution that are kept beside those.
-pub const MOST_PAST: usize = 64;
+pub const MAX_PAST: usize = 64;
 
 /// When nodes are free at the latest that an application has agreed to give back: who does not keep to it is made to.
 pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
@@ -380,8 +386,8 @@ pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
 
 /// How long an application may take to give what it has promised, before it is warned.
 pub(crate) fn promise_span(settings: &Settings) -> Span {
-    if settings.release_grace.is_zero() { LONGEST_PROMISE } else { settings.release_grace }
+    if settings.release_grace.is_zero() { DEFAULT_PROMISE_SPAN } else { settings.release_grace }
 }
 
 /// An application reaches its next breakpoint within that, unless an admin knows better.
-const LONGEST_PROMISE: Span = Span::from_secs(60);
+const DEFAULT_PROMISE_SPAN: Span = Span::from_secs(60);

@@ -1,6 +1,6 @@
 //! A state that comes back: facts that were recorded elsewhere become true in it, one after the other.
 
-use super::apply::Bumped;
+use super::apply::BumpedNodes;
 use super::fact::Fact;
 use super::{Misfit, State};
 
@@ -20,7 +20,7 @@ impl Replay {
     /// # Errors
     /// The fact does not fit: the journal is damaged or belongs to another system. The state is of no use then.
     pub fn follow(&mut self, fact: &Fact) -> Result<(), Misfit> {
-        self.0.apply(fact, &mut Bumped::Unnoted)
+        self.0.apply(fact, &mut BumpedNodes::Ignored)
     }
 
     /// As far as the facts have been followed.

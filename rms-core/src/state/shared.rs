@@ -59,12 +59,12 @@ pub(crate) struct Line {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shared {
     clusters: BTreeMap<ClusterId, SharedCluster>,
-    held: BTreeMap<JobId, Held>,
+    held: BTreeMap<JobId, Holding>,
 }
 
 /// Where a job holds something, and until when in each cluster: nodes that it is leaving are its own no longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct Holding {
     nodes: Vec<(ClusterId, NodeId)>,
     ends: BTreeSet<(ClusterId, Time)>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct SharedCluster {
     /// How many nodes of each kind may be planned with.
     n_usable: Vec<u32>,
     /// Usable nodes where nothing may start now.
-    n_shut: u32,
+    n_closed: u32,
     /// Nodes where something may start, by how many cores nobody has.
     by_free: Vec<(u32, IdSet)>,
     /// Who holds something of them, by until when; and how many nodes that may be planned with nobody has from then on.
@@ -242,7 +242,7 @@ impl Line {
 }
 
 /// The last piece again if this one is as large, or this one from now on.
-fn alike(last: &mut Arc<Piece>, piece: Piece) -> Arc<Piece> {
+fn reuse_if_equal(last: &mut Arc<Piece>, piece: Piece) -> Arc<Piece> {
     if **last != piece {
         *last = Arc::new(piece);
     }
@@ -335,7 +335,7 @@ impl SharedCluster {
         let (node, line) = &self.lines[idx];
         let n_free = line.n_free();
         let n_cpus = u64::from(n_free) * u64::from(self.kinds[line.kind].threads_per_core());
-        let n_shut = u32::from(line.is_usable && !line.is_open);
+        let n_closed = u32::from(line.is_usable && !line.is_open);
         let n_usable = u32::from(line.is_usable);
         let (node, is_open, kind) = (*node, line.is_open, line.kind);
         if is_open {
@@ -347,8 +347,8 @@ impl SharedCluster {
         }
         let usable = &mut self.n_usable;
         match comes {
-            true => (self.n_free_cpus, self.n_shut) = (self.n_free_cpus + n_cpus, self.n_shut + n_shut),
-            false => (self.n_free_cpus, self.n_shut) = (self.n_free_cpus - n_cpus, self.n_shut - n_shut),
+            true => (self.n_free_cpus, self.n_closed) = (self.n_free_cpus + n_cpus, self.n_closed + n_closed),
+            false => (self.n_free_cpus, self.n_closed) = (self.n_free_cpus - n_cpus, self.n_closed - n_closed),
         }
         usable[kind] = if comes { usable[kind] + n_usable } else { usable[kind] - n_usable };
     }
@@ -368,7 +368,7 @@ impl SharedCluster {
 
     /// May something start on each node that is planned with?
     pub(crate) fn are_all_open(&self) -> bool {
-        self.n_shut == 0
+        self.n_closed == 0
     }
 
     /// Places of the nodes where something may start, by how many cores nobody has, from `n_cores` on upwards.
@@ -461,7 +461,7 @@ impl Shared {
         if self.clusters.is_empty() {
             return;
         }
-        let (mut held, mut part) = (Held::default(), Arc::default());
+        let (mut held, mut part) = (Holding::default(), Arc::default());
         // Most jobs have what they were granted until their time is over.
         let steady = entry.started().filter(|started| started.evolved.is_none() && started.sharing.is_none());
         // With how many nodes it is the last to leave, for ends that follow one another.
@@ -498,9 +498,9 @@ impl Shared {
             let piece = match own.as_ref().unwrap_or(&grant) {
                 Some(grant) if entry.is_guest_on(node) => {
                     let slice = Slice { cores: 0, ..grant.amount() };
-                    alike(&mut part, Piece { slice, is_whole: false })
+                    reuse_if_equal(&mut part, Piece { slice, is_whole: false })
                 }
-                Some(grant) => alike(&mut part, Piece { slice: grant.amount(), is_whole: false }),
+                Some(grant) => reuse_if_equal(&mut part, Piece { slice: grant.amount(), is_whole: false }),
                 None => Arc::clone(&shared.wholes[kind]),
             };
             let grant = grant.map(Box::new);
@@ -527,8 +527,8 @@ impl Shared {
     }
 
     /// It holds them no more.
-    pub(super) fn let_go(&mut self, job: JobId) {
-        let Some(Held { nodes, ends }) = self.held.remove(&job) else { return };
+    pub(super) fn release(&mut self, job: JobId) {
+        let Some(Holding { nodes, ends }) = self.held.remove(&job) else { return };
         for alike in nodes.chunk_by(|(one, _), (other, _)| one == other) {
             let Some((cluster, _)) = alike.first() else { continue };
             let Some(shared) = self.clusters.get_mut(cluster) else { continue };

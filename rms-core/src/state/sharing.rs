@@ -10,7 +10,7 @@ use rms_model::sharing::asked;
 use rms_model::{CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, JobSpec, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{Bumped, Misfit, State, constraint_of, cores_asked};
+use super::{BumpedNodes, Misfit, State, constraint_of, cores_asked};
 use crate::state::job::{Job, Phase, Started};
 
 /// Of a job that lends cores, has begun on those of others, or once did.
@@ -272,7 +272,7 @@ impl State {
     }
 
     /// How long a job that runs would have taken with all cores that it asked for to come as far as it has.
-    pub(crate) fn ran_with_all(&self, job: JobId, now: Time) -> Span {
+    pub(crate) fn time_at_full_speed(&self, job: JobId, now: Time) -> Span {
         let Some((entry, started)) = self.jobs.get(&job).and_then(|entry| Some((entry, entry.started()?))) else {
             return Span::ZERO;
         };
@@ -323,7 +323,7 @@ impl State {
         sharing: &Sharing,
         grants: &BTreeMap<NodeId, Grant>,
         wall: Span,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         // Whoever waits for CPUs that it leaves is told by the same nodes.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
@@ -347,7 +347,7 @@ impl State {
         job: JobId,
         node: NodeId,
         generation: u32,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         let started = self.started_mut(job)?;
         let is_latest = generation >= started.generation();

@@ -138,7 +138,7 @@ fn only_cluster(request: &Request) -> Option<PlainDemand> {
 
 /// Who waits, and what each wants.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct JobQueue {
     /// None of them is empty.
     blocks: Vec<Block>,
     n_jobs: usize,
@@ -179,13 +179,13 @@ const N_CLASSES: usize = 21;
 const N_CPU_CLASSES: usize = 8;
 
 /// Few enough to be looked at one by one, and many enough to make passing over them worth while.
-const MOST_JOBS: usize = 64;
+const MAX_BLOCK_JOBS: usize = 64;
 
 fn class(nodes: u32) -> usize {
     (nodes.max(1).ilog2() as usize).min(N_CLASSES - 1)
 }
 
-impl Waiting {
+impl JobQueue {
     pub(super) fn len(&self) -> usize {
         self.n_jobs
     }
@@ -238,9 +238,9 @@ impl Waiting {
         }
         let is_last = block_idx + 1 == self.blocks.len();
         let block = &mut self.blocks[block_idx];
-        if block.entries.len() > MOST_JOBS {
+        if block.entries.len() > MAX_BLOCK_JOBS {
             // Most come at the end: the others stay full.
-            let n_kept = if is_last { MOST_JOBS } else { MOST_JOBS / 2 };
+            let n_kept = if is_last { MAX_BLOCK_JOBS } else { MAX_BLOCK_JOBS / 2 };
             let mut second = Block { entries: block.entries.split_off(n_kept), ..Block::default() };
             block.summarise();
             second.summarise();
@@ -255,7 +255,7 @@ impl Waiting {
         self.n_jobs -= 1;
         if block.entries.is_empty() {
             self.blocks.remove(block_idx);
-        } else if block.is_at_an_edge(&demand) {
+        } else if block.sets_a_minimum(&demand) {
             block.summarise();
         }
         Some(demand)
@@ -301,13 +301,13 @@ impl Waiting {
 }
 
 /// However they are cut into blocks.
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Waiting) -> bool {
+impl PartialEq for JobQueue {
+    fn eq(&self, other: &JobQueue) -> bool {
         self.n_jobs == other.n_jobs && self.iter().eq(other.iter())
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for JobQueue {}
 
 impl Default for Block {
     fn default() -> Block {
@@ -330,7 +330,7 @@ impl Block {
     }
 
     /// Is none of the block shorter, or none of its slices on fewer nodes?
-    fn is_at_an_edge(&self, demand: &Demand) -> bool {
+    fn sets_a_minimum(&self, demand: &Demand) -> bool {
         let is_fewest = |slice: &SliceDemand| self.fewest[cpu_class(slice.cpus)] == slice.nodes;
         self.shortest[class(demand.least_nodes)] == Some(demand.shortest())
             || demand.slice.as_ref().is_some_and(is_fewest)
@@ -440,7 +440,7 @@ mod tests {
     fn a_search_finds_whom_a_look_at_each_finds() {
         let mut dice = Dice::new(3);
         let mut roll = |n: u64| dice.below(n);
-        let (mut waiting, mut expected, mut most_blocks) = (Waiting::default(), BTreeMap::new(), 0);
+        let (mut waiting, mut expected, mut most_blocks) = (JobQueue::default(), BTreeMap::new(), 0);
         for number in 0..6000 {
             let comes = roll(10) < if number < 3000 { 6 } else { 4 };
             if comes {
@@ -460,7 +460,7 @@ mod tests {
             for block in &waiting.blocks {
                 let mut anew = block.clone();
                 anew.summarise();
-                assert!((1..=MOST_JOBS).contains(&block.entries.len()) && anew.shortest == block.shortest);
+                assert!((1..=MAX_BLOCK_JOBS).contains(&block.entries.len()) && anew.shortest == block.shortest);
             }
             let (n_free, longest) = (roll(20) as usize, roll(200) as i64);
             let room = Room::new(n_free, |nodes| Span::from_secs(longest / i64::from(nodes)));

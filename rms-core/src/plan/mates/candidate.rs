@@ -14,7 +14,7 @@ use crate::state::{Lender, LenderPart, State};
 pub(super) struct Candidate<'a> {
     pub(super) job: JobId,
     pub(super) lender: Cow<'a, Lender>,
-    pub(super) standing: Standing,
+    pub(super) times: JobTimes,
     /// Work that it has still to do, in core-milliseconds.
     pub(super) left: u64,
     /// Those whom it is inside.
@@ -22,12 +22,12 @@ pub(super) struct Candidate<'a> {
     /// No guest that asks for more milliseconds ends inside it.
     pub(super) longest: u64,
     /// Of one that starts in this very pass.
-    pub(super) starting: Option<Starting>,
+    pub(super) starting: Option<StartingJob>,
 }
 
 /// How long a job will have been in the system, beside what it asked for.
 #[derive(Clone, Copy)]
-pub(super) struct Standing {
+pub(super) struct JobTimes {
     /// From its submission to its limit, as if nobody came.
     pub(super) in_system: Span,
     pub(super) requested: Span,
@@ -36,7 +36,7 @@ pub(super) struct Standing {
 /// A job that a possible mate has borrowed from. It stays slowed down until that mate ends.
 pub(super) struct Owner {
     pub(super) job: JobId,
-    pub(super) standing: Standing,
+    pub(super) times: JobTimes,
     /// Work left in core-milliseconds; the rates in cores now, and once it lends nothing.
     pub(super) left: u64,
     pub(super) rate: u64,
@@ -46,7 +46,7 @@ pub(super) struct Owner {
 }
 
 /// What a job is about to have.
-pub(super) struct Starting {
+pub(super) struct StartingJob {
     /// With the cores that it has of each.
     pub(super) nodes: Vec<(NodeId, u32)>,
     /// The memory of each that it asked for, in MiB.
@@ -77,15 +77,15 @@ pub(super) struct Guest<'a> {
     pub(super) static_end: Time,
 }
 
-impl Standing {
-    pub(super) fn of(entry: &Job, started: &Started) -> Standing {
+impl JobTimes {
+    pub(super) fn of(entry: &Job, started: &Started) -> JobTimes {
         let in_system = (started.at + started.request.wall).since(entry.submitted);
-        Standing { in_system, requested: started.requested() }
+        JobTimes { in_system, requested: started.requested() }
     }
 
     /// How long it will have been in the system at its limit with this guest, in milliseconds. What it has lent before is in
     /// its limit, and what it lends now adds the guest's time (004, eq. 4).
-    pub(super) fn spent(&self, guest: Guest<'_>) -> i128 {
+    pub(super) fn response_with(&self, guest: Guest<'_>) -> i128 {
         i128::from(millis(self.in_system)) + i128::from(millis(guest.request.wall))
     }
 
@@ -96,7 +96,7 @@ impl Standing {
     /// Is its slowdown below the cut-off?
     pub(super) fn is_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
         let (numerator, denominator) = cut_off.parts();
-        let (spent, requested) = (self.spent(guest), self.requested());
+        let (spent, requested) = (self.response_with(guest), self.requested());
         match (spent.checked_mul(denominator), requested.checked_mul(numerator)) {
             (Some(spent), Some(most)) => spent < most,
             (None, _) | (_, None) => Fraction::new(spent, requested).is_some_and(|penalty| penalty < cut_off),
@@ -115,7 +115,7 @@ impl Owner {
             let alone = state.rate_alone(&mut entry.clone());
             Some(Owner {
                 job,
-                standing: Standing::of(entry, started),
+                times: JobTimes::of(entry, started),
                 left: sharing.work(asked).saturating_sub(sharing.done),
                 rate: sharing.rate,
                 alone,
@@ -147,31 +147,31 @@ impl Owner {
 
 impl Candidate<'_> {
     /// Of all who are slowed if it lends.
-    pub(super) fn standings(&self) -> Vec<Standing> {
-        let mut standings = vec![self.standing];
-        Owner::each(&self.owners, &mut |owner| standings.push(owner.standing));
-        standings
+    pub(super) fn all_times(&self) -> Vec<JobTimes> {
+        let mut all_times = vec![self.times];
+        Owner::each(&self.owners, &mut |owner| all_times.push(owner.times));
+        all_times
     }
 
     /// Is every one of them below the cut-off?
-    pub(super) fn are_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
-        self.standing.is_below(cut_off, guest)
-            && (self.owners.is_empty() || self.standings().iter().all(|standing| standing.is_below(cut_off, guest)))
+    pub(super) fn all_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
+        self.times.is_below(cut_off, guest)
+            && (self.owners.is_empty() || self.all_times().iter().all(|times| times.is_below(cut_off, guest)))
     }
 
     /// Is it one of them?
-    pub(super) fn is_among(&self, job: JobId) -> bool {
-        let mut is_among = self.job == job;
-        Owner::each(&self.owners, &mut |owner| is_among |= owner.job == job);
-        is_among
+    pub(super) fn involves(&self, job: JobId) -> bool {
+        let mut involves = self.job == job;
+        Owner::each(&self.owners, &mut |owner| involves |= owner.job == job);
+        involves
     }
 
     /// What this guest adds up to for all who are slowed (004, §3.2.1); `None` if that is no number.
     pub(super) fn penalty(&self, guest: Guest<'_>) -> Option<Fraction> {
-        let penalty = |standing: Standing| Fraction::new(standing.spent(guest), standing.requested());
-        let mut standings = self.standings().into_iter();
-        let own = penalty(standings.next()?)?;
-        standings.try_fold(own, |sum, standing| sum.plus(penalty(standing)?))
+        let penalty = |times: JobTimes| Fraction::new(times.response_with(guest), times.requested());
+        let mut all_times = self.all_times().into_iter();
+        let own = penalty(all_times.next()?)?;
+        all_times.try_fold(own, |sum, times| sum.plus(penalty(times)?))
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) fn running_candidates<'a>(state: &'a State, now: Time) -> Vec<Candida
         let (requested, done) = started.work_at(now, n_asked);
         let left = n_asked.saturating_mul(millis(requested)).saturating_sub(done);
         let longest = longest_guest(state, &lender, left);
-        Some(Candidate { job, lender, standing: Standing::of(entry, started), left, owners, longest, starting: None })
+        Some(Candidate { job, lender, times: JobTimes::of(entry, started), left, owners, longest, starting: None })
     };
     state.lenders().filter_map(candidate).collect()
 }
