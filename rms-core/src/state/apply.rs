@@ -31,11 +31,11 @@ pub enum Misfit {
     Setting(#[from] SettingError),
 }
 
-/// Who wants to know which nodes' desired states have changed.
+/// Collects the nodes whose desired states have changed, if anyone needs them.
 #[derive(Debug)]
 pub(crate) enum BumpedNodes<'a> {
     Recorded(&'a mut BTreeSet<NodeId>),
-    /// Nobody.
+    /// The caller does not need them.
     Ignored,
 }
 
@@ -51,11 +51,11 @@ impl BumpedNodes<'_> {
 }
 
 impl State {
-    /// Makes a fact true: one that is being recorded, or that was and is [replayed](super::Replay). `bumped` gains the nodes
+    /// Applies a fact, either newly recorded or [replayed](super::Replay) from the journal. `bumped` gains the nodes
     /// whose desired state has changed.
     ///
     /// # Errors
-    /// The fact does not fit. The state is of no use then.
+    /// The fact does not fit the state, which must not be used afterwards.
     pub(crate) fn apply(&mut self, fact: &Fact, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
@@ -66,7 +66,7 @@ impl State {
                 self.last_cluster = self.last_cluster.max(Some(*cluster));
             }
             Fact::ClusterRemoved { cluster } => {
-                // Those that are older than this field gave out ids by what was there.
+                // Journals that are older than this field derived the next id from the clusters that existed.
                 self.last_cluster = self.last_cluster.max(self.clusters.keys().next_back().copied());
                 if let Some(name) = self.clusters.remove(cluster) {
                     self.settings.forget_cluster(&name);
@@ -221,13 +221,13 @@ impl State {
             }
             Fact::ShareEnded { job, node, exit, usage, at } => {
                 let started = self.started_mut(*job)?;
-                // What is told at once is later than all that was told late.
+                // A share that is reported at once ended after all shares that were reported late.
                 started.ended_at = at.map(|at| started.ended_at.map_or(at, |known| known.max(at)));
                 let awaited_agents = started.awaits_agents();
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);
                 match (exit, &mut started.evolved) {
-                    // How the processes left that were told to go says nothing of the job.
+                    // The exit of processes that were told to leave says nothing about the job.
                     (NodeExit::Overstayed, Some(evolved)) => {
                         evolved.n_violations += u32::from(evolved.leaving.contains_key(node));
                     }
@@ -247,7 +247,7 @@ impl State {
                         _,
                     ) => {}
                 }
-                // Where no process is left, nobody has to say that it keeps to its CPUs.
+                // A node without processes sends no confirmation that the job keeps to its CPUs.
                 if let Some(sharing) = &mut self.started_mut(*job)?.sharing {
                     sharing.awaited.remove(node);
                 }
@@ -424,7 +424,7 @@ impl State {
         self.jobs.insert(job, entry);
     }
 
-    /// Remembers who changed what.
+    /// Adds an entry to the audit, dropping an old one if it is full.
     pub(super) fn keep_audit(&mut self, change: AuditEntry) {
         if self.audit.len() >= AUDIT_KEPT {
             // The last change of each setting stays: a restart asks whether an admin or the file has set it.
@@ -463,8 +463,8 @@ impl State {
         Ok(())
     }
 
-    /// Nodes change hands: nothing else of them changes, but what they should be doing does if agents are told of it. Those
-    /// that were removed meanwhile are passed over, and the last of them is told.
+    /// Changes the holders of nodes. If `is_told`, their desired states change, too. Nodes that were removed meanwhile
+    /// are skipped; the error names the last of them.
     pub(super) fn change_holders(
         &mut self,
         nodes: impl Iterator<Item = NodeId>,
@@ -501,7 +501,7 @@ impl State {
         outcome
     }
 
-    /// Something else is said of a job now.
+    /// Applies an update of a job's specification.
     fn updated(
         &mut self,
         job: JobId,
@@ -527,7 +527,7 @@ impl State {
             }
         })?;
         if wall.is_some() {
-            // Others may have been promised what it keeps for longer.
+            // The job may now hold nodes that others were promised.
             self.forget_promises()?;
             let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
             alive.into_iter().for_each(|node| self.bump(node, bumped));
@@ -535,13 +535,13 @@ impl State {
         Ok(())
     }
 
-    /// Another policy plans by its own rules.
+    /// Drops all promised starts.
     fn forget_promises(&mut self) -> Result<(), Misfit> {
         let promised: Vec<JobId> = self.index.promises.iter().map(|(_, job)| *job).collect();
         promised.into_iter().try_for_each(|job| self.edit_job(job, |entry| entry.promised = None))
     }
 
-    /// The node's desired state has changed.
+    /// Raises the generation of a node, whose desired state has changed.
     pub(super) fn bump(&mut self, node: NodeId, bumped: &mut BumpedNodes<'_>) {
         // The index does not hold generations, so it needs no care here.
         if let Some(entry) = self.nodes.get_mut(&node) {

@@ -1,4 +1,4 @@
-//! What must hold after every fact; tests and the simulator ask.
+//! Checks the rules that must hold after every fact; called by tests and the simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,14 +35,14 @@ pub enum Violation {
     Unsettled { job: JobId },
 }
 
-/// Has the node as much?
+/// Does the node have all cores and devices of the grant?
 fn fits_inventory(grant: &Grant, inventory: &Inventory) -> bool {
     let exist =
         |(name, indices): (&String, &Indices)| indices.iter().all(|index| index < inventory.devices.count(name));
     grant.cores.iter().all(|core| core < inventory.cores) && grant.devices.iter().all(exist)
 }
 
-/// Does it hold the first nodes of its row, if it has one, and is no node there twice?
+/// Does the job hold the first nodes of its row, if it has one, and is no node in the row twice?
 fn holds_first_of_row(started: &Started) -> bool {
     let row = started.row();
     let distinct: BTreeSet<&NodeId> = row.iter().collect();
@@ -51,7 +51,7 @@ fn holds_first_of_row(started: &Started) -> bool {
 }
 
 impl State {
-    /// Do all who hold a node have parts of their own, which are no more than there is?
+    /// Are the parts of a node's holders disjoint, and together no more than the node has?
     fn has_disjoint_parts(&self, node: NodeId, entry: &Node) -> bool {
         let mut cores = Indices::default();
         let mut devices: BTreeMap<String, Indices> = BTreeMap::new();
@@ -72,7 +72,7 @@ impl State {
         })
     }
 
-    /// Do both sides know of what a job lends and borrows, and have both said that they share?
+    /// Do both jobs of each loan record it, and have both agreed to share?
     fn loans_agree(&self, job: JobId, entry: &Job) -> bool {
         let Some(sharing) = entry.sharing() else { return true };
         let other = |other: &JobId| self.jobs.get(other).and_then(|entry| entry.started());
@@ -86,7 +86,7 @@ impl State {
             owner.is_some_and(|owner| owner.lent.get(node).is_some_and(|loan| loan.guest == job))
         };
         let is_sound = sharing.lent.iter().all(guest_agrees) && sharing.mates.iter().all(owner_agrees);
-        // What it has left is its own and its guest's no more.
+        // A node that the job has left is no longer its own, nor its guest's through it.
         let held: BTreeSet<NodeId> = entry.held().collect();
         let are_held = sharing.lent.keys().chain(sharing.mates.keys()).all(|node| held.contains(node));
         entry.spec.resources.share && is_sound && are_held && sharing.requested >= Span::ZERO
@@ -145,7 +145,7 @@ impl State {
             if !self.loans_agree(*job, entry) {
                 return Err(Violation::BadLoan { job: *job });
             }
-            // Without shares a launcher uses the nodes by its own means, or has not said how yet.
+            // Without shares, an external launcher uses the nodes by its own means, or has not yet said how.
             let settles = |started: &Started| !started.shares.is_empty() || started.ending.is_some();
             if entry.started().is_some_and(|started| settles(started) && started.is_clear()) {
                 return Err(Violation::Unsettled { job: *job });
