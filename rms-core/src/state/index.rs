@@ -1,4 +1,5 @@
-//! Orders and sets over the state that a pass needs at once; kept up by each fact, rebuilt after a restart.
+//! Orders and sets derived from the state, for fast access in a pass. Each fact updates them, and a restart rebuilds
+//! them.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,9 +22,9 @@ use crate::state::node::Node;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     pub(crate) queue: JobQueue,
-    /// How many wishes in the queue are not plain.
+    /// The number of queued jobs without a plain demand.
     pub(crate) n_not_plain: usize,
-    /// How many are no slices of shared nodes.
+    /// The number of queued jobs without a slice demand.
     pub(crate) n_unsliced: usize,
     pub(crate) occupation: Occupation,
     pub(crate) shared: Shared,
@@ -46,22 +47,24 @@ pub(crate) struct Index {
     pub(crate) promises: BTreeSet<(Time, JobId)>,
     /// When running evolving applications reach their next stage, or their end.
     pub(crate) stages: BTreeSet<(Time, JobId)>,
-    /// Of each cluster that has nodes.
+    /// The free nodes of each cluster that has nodes.
     pub(crate) free: BTreeMap<ClusterId, FreeNodes>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
     pub(crate) neighbours: Neighbours,
-    /// How many nodes of a cluster are alike, in whatever state they are: admission asks of kinds, not of nodes.
+    /// The number of nodes of each kind in a cluster, in whatever state they are: admission looks at kinds, not at
+    /// nodes.
     pub(crate) kinds: BTreeMap<ClusterId, BTreeMap<Inventory, u32>>,
-    /// Since when agents are away that are not lost yet.
+    /// Agents that are away and not yet lost, by since when.
     pub(crate) away: BTreeSet<(Time, NodeId)>,
-    /// Those of them whose nodes are planned with, because the server was restarted then.
+    /// Those whose nodes are planned with nevertheless, because the server was restarted then.
     pub(crate) expected: BTreeSet<(Time, NodeId)>,
-    /// Each environment once, and how many jobs have it: most jobs of a user share theirs, and it is most of a job.
+    /// Each environment once, and how many jobs have it: most jobs of a user share theirs, which is most of a job's
+    /// size.
     pub(crate) environments: BTreeMap<Arc<Environment>, BTreeMap<Owner, u32>>,
     /// What the jobs of each user take.
     pub(crate) usage: BTreeMap<Owner, Usage>,
-    /// The jobs of each user: who lists his own is not to walk through everybody's.
+    /// The jobs of each user, so that listing them does not visit those of all users.
     pub(crate) owned: BTreeMap<Owner, BTreeSet<JobId>>,
 }
 
@@ -94,7 +97,7 @@ impl Index {
         }
     }
 
-    /// Before `entry` is told.
+    /// Changes a promise in the index, before it changes in `entry`.
     pub(super) fn change_promise(&mut self, job: JobId, entry: &Job, promise: Option<&Promise>) {
         let request = |promise: &Promise| &entry.spec.options[promise.option_idx as usize];
         if let Some(old) = &entry.promised {
@@ -139,7 +142,7 @@ impl Index {
                     self.licensed.insert(job);
                 }
                 self.hold(job, entry, nodes);
-                // Where nodes or cores have changed, they may change again without a word to this index.
+                // If nodes or cores have changed once, they may change again without an update of this index.
                 let lender = started.evolved.is_none().then(|| Lender::of(entry, nodes, &self.shared)).flatten();
                 self.lenders.extend(lender.map(|lender| (job, lender)));
                 self.stages.extend(next_stage(started).map(|at| (at, job)));
@@ -197,7 +200,7 @@ impl Index {
         self.shared.release(job);
     }
 
-    /// The nodes of a job may or may not be planned with any more.
+    /// Updates the index after the usability or the parts of a job's nodes have changed.
     pub(super) fn recount(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
         self.release(job);
         self.hold(job, entry, nodes);
@@ -286,7 +289,7 @@ impl Index {
         }
     }
 
-    /// The one copy of a new job's environment. What the job takes counts for its owner from now on.
+    /// Counts a new job for its owner, and returns the shared copy of its environment.
     pub(super) fn add_usage(&mut self, spec: &JobSpec) -> Arc<Environment> {
         let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
         let (shared, of_owners) = match self.environments.entry(Arc::clone(environment)) {
@@ -311,7 +314,7 @@ impl Index {
         shared
     }
 
-    /// A job is gone, or is something else now.
+    /// Removes a job that has left or changed from its owner's usage.
     pub(super) fn remove_usage(&mut self, spec: &JobSpec) {
         let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
         let mut n_bytes = work_bytes(work);
@@ -338,7 +341,7 @@ impl Index {
 }
 
 impl State {
-    /// The index as the rest of the state says it should be.
+    /// Derives the index from the rest of the state.
     pub(super) fn derived_index(&self) -> Index {
         let mut index = Index { neighbours: Neighbours::derived(&self.nodes), ..Index::default() };
         let is_shared = |name: &str| self.settings.allocation_of(name) == Allocation::Cores;
@@ -355,7 +358,7 @@ impl State {
         index
     }
 
-    /// To be called once on a state that was read back from a snapshot.
+    /// Rebuilds the index; call it once on a state that was read from a snapshot.
     pub fn rebuild_index(&mut self) {
         self.index = self.derived_index();
     }

@@ -15,11 +15,11 @@ pub struct Launcher {
     pub expected_since: Time,
     /// Of the newest request; once the application has started, of the one that was granted.
     pub tag: Option<Tag>,
-    /// What it does with the nodes of the present start.
+    /// The launcher's answer to the present start.
     pub answer: Option<StartAnswer>,
 }
 
-/// What the server knows of the connection over which a launcher speaks.
+/// The state of the launcher's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherLink {
     Connected {
@@ -44,16 +44,16 @@ pub enum StartAnswer {
     Launched { at: Time },
 }
 
-/// Since when something is awaited of a launcher, or when it is over; each is in force for some states only.
+/// Since when the server waits for a launcher, or when a limit ends; which of them apply depends on the job's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LauncherTimers {
-    /// Its first request.
+    /// Waiting for the first request since.
     pub(crate) request: Option<Time>,
-    /// That it launches or accepts.
+    /// Waiting for the launcher to launch or accept since.
     pub(crate) answer: Option<Time>,
-    /// That it connects again.
+    /// Waiting for the launcher to reconnect since.
     pub(crate) attach: Option<Time>,
-    /// The end of the wall time of nodes on which no agent counts it.
+    /// The end of the wall time, where no agent counts it.
     pub(crate) wall: Option<Time>,
 }
 
@@ -79,7 +79,7 @@ impl Launcher {
 }
 
 impl Job {
-    /// Since when nobody could be told that it starts: its launcher is away.
+    /// Since when the launcher is away, so that it cannot be notified of a start.
     pub(crate) fn launcher_away_since(&self) -> Option<Time> {
         match self.launcher.as_ref()?.link {
             LauncherLink::Connected { .. } => None,
@@ -117,7 +117,7 @@ impl Job {
         }
     }
 
-    /// What is left of the granted wall time when the work begins: the time until a launcher launched is part of it.
+    /// The granted wall time left when the work begins: the time until the launcher launched counts against it.
     pub(crate) fn wall_of_work(&self) -> Option<Span> {
         let started = self.started()?;
         let launched = match self.launcher.as_ref().and_then(|launcher| launcher.answer) {
@@ -129,7 +129,7 @@ impl Job {
     }
 }
 
-/// By what is awaited, in the order of time.
+/// Launcher timers by kind, in order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LauncherTimerIndex {
     pub(crate) requests: std::collections::BTreeSet<(Time, JobId)>,
