@@ -1,4 +1,4 @@
-//! Why a job is where it is, in terms of the profile that the pass saw.
+//! Explains why a job waits, in terms of the profile that the pass saw.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use super::{Blocked, Placed, Placement, Plan, ledger, licences};
 use crate::state::job::{Job, Phase};
 use crate::state::{Piece, State, pieces_of};
 
-/// Where a job that waits stands: in the queue as it is, and among the placements of a plan that may be older.
+/// The position of a waiting job: in the present queue, and among the placements of a plan, which may be older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueuePosition {
     pub(crate) queue_idx: Option<usize>,
-    /// None if the plan does not know it, or knows it as it was before.
+    /// `None` if the plan has no placement of the job, or one of an earlier version of it.
     pub(crate) placed_idx: Option<usize>,
 }
 
-/// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass.
+/// The reason why a job has not started; `None` if it has, or if it starts with this pass.
 pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePosition, next_pass: Time) -> Option<Reason> {
     let entry = state.jobs().get(&job)?;
     match &entry.phase {
@@ -35,7 +35,7 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePositio
                     (Some(depth), Some(queue_idx)) if queue_idx >= depth as usize => {
                         Reason::BeyondDepth { depth, position: queue_idx as u32 + 1 }
                     }
-                    // It came, or was changed, after this plan was made.
+                    // The job was submitted or changed after this plan was made.
                     (_, _) => Reason::NotPlanned { next_pass },
                 }),
             }
@@ -44,7 +44,7 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePositio
     }
 }
 
-/// The reason of a placement, without looking for who is in its way.
+/// The reason of a placement, without a search for the jobs that block it.
 pub(crate) fn short_reason(
     state: &State,
     plan: &Plan,
@@ -59,13 +59,14 @@ pub(crate) fn short_reason(
     outcome_reason_by(state, plan, placed_idx, outcome, plan.now, taken)
 }
 
-/// Nobody is there to be told of its start; it ends if that does not change.
+/// The launcher is away and cannot be notified of a start; the application ends if it stays away.
 fn launcher_away(state: &State, entry: &Job) -> Option<Reason> {
     let since = entry.launcher_away_since()?;
     Some(Reason::LauncherAway { since, until: Some(since + state.settings().launcher_grace) })
 }
 
-/// The same with all who are; of a placement alone, `placed_idx` is behind those of the plan.
+/// The reason of a placement, with all jobs that block it. For a placement outside the plan, `placed_idx` is behind
+/// those of the plan.
 pub(crate) fn outcome_reason(
     state: &State,
     plan: &Plan,
@@ -113,7 +114,7 @@ fn outcome_reason_by(
                 return Some(neighbours_blocked(state, plan, placed_idx, request, (nodes, *at)));
             }
             let taken = taken(*at, request, blocked.as_ref());
-            // Nodes are free for it, or will be at once, and nobody stands in its way.
+            // Nodes are free for it, or will be at once, and no job blocks it.
             let Some(BusyWindow { cluster, wanted, capacity, busy, from, until, by }) = taken else {
                 return Some(Reason::NotPlanned { next_pass });
             };
@@ -139,7 +140,7 @@ fn placed_job<'a>(state: &'a State, plan: &Plan, placed_idx: usize) -> Option<&'
     plan.placements.get(placed_idx).and_then(|placement| state.jobs().get(&placement.job))
 }
 
-/// The neighbours that a job waits for, and who has some of them before its start.
+/// The neighbours that a job waits for, and the jobs that hold some of them before its start.
 fn neighbours_blocked(
     state: &State,
     plan: &Plan,
@@ -187,14 +188,14 @@ fn neighbours_blocked(
     }
 }
 
-/// The first licence of which a cluster has too few for a job, whoever ends.
+/// The first licence of which a cluster has too few for a job, even if no other job used any.
 fn lacking_licence(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Option<LicenceShortage> {
     let job = state.jobs().get(&plan.placements.get(placed_idx)?.job)?;
     let all = state.settings().licences_of(&state.clusters()[&cluster]);
     licences::lacking(&job.spec.resources.licences, all, all)
 }
 
-/// On a cluster that is shared by cores, how many nodes have what the job takes of each, as it is now.
+/// On a core-shared cluster, how many nodes currently have what the job takes of each.
 fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cluster: &ClusterId) -> Option<Shortage> {
     let spec = &state.jobs().get(&plan.placements.get(placed_idx)?.job)?.spec;
     let shared = state.shared().get(*cluster)?;
@@ -215,8 +216,7 @@ fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cl
     Some(short)
 }
 
-/// Who runs on nodes of a cluster that is shared by cores: all, or those who have some of the resource of which too few nodes
-/// have enough for somebody who wants so many.
+/// The jobs on nodes of a core-shared cluster: all, or those that use the resource of which too few nodes have enough.
 fn holds_of_shared(
     state: &State,
     now: Time,
@@ -237,13 +237,13 @@ fn holds_of_shared(
     }
     by_job.into_iter().filter_map(move |(job, (nodes, until))| {
         let state = state.jobs().get(&job)?.state();
-        // Who should have left by now is still there.
+        // A job that should have left is still there.
         let until = until.max(now + Span::from_millis(1));
         Some(Blocker { job, state, nodes, from: now, until, is_offer: false, is_promised: false })
     })
 }
 
-/// The agents of this cluster that are waited for after a restart of the server.
+/// Reports the agents of this cluster that are expected back after a restart of the server.
 fn agents_expected(state: &State, cluster: ClusterId) -> Option<Reason> {
     let (since, _) = state.longest_expected()?;
     let n_nodes = state.n_expected(cluster) as u32;
@@ -256,7 +256,7 @@ fn n_nodes(state: &State, cluster: ClusterId) -> u32 {
     state.nodes().values().filter(|node| node.cluster == cluster).count() as u32
 }
 
-/// Where nobody passes a waiting application: the last one in front that waits, and for how long.
+/// Under FCFS: the last waiting job ahead of this one, and its planned start.
 fn last_waiting_before(state: &State, plan: &Plan, placed_idx: usize) -> Option<(JobId, Time)> {
     if state.settings().policy != Policy::Fcfs {
         return None;
@@ -273,7 +273,7 @@ fn waiting<'a>(state: &'a State, placement: &Placement) -> Option<&'a Job> {
     state.jobs().get(&placement.job).filter(|entry| entry.is_queued())
 }
 
-/// A time in which too few nodes of a cluster are free, and who has the others.
+/// A time in which too few nodes of a cluster are free, and the jobs that hold the others.
 struct BusyWindow {
     cluster: ClusterId,
     wanted: u32,
@@ -284,7 +284,7 @@ struct BusyWindow {
     by: Vec<Blocker>,
 }
 
-/// The step that the pass has found, without looking for who is in it.
+/// The blocking step that the pass has found, without a search for the jobs in it.
 fn busy_step(state: &State, now: Time, at: Time, request: &Request, blocked: Option<&Blocked>) -> Option<BusyWindow> {
     if let Some(blocked) = blocked {
         return Some(BusyWindow::step(blocked, now));
@@ -303,7 +303,7 @@ impl BusyWindow {
     }
 }
 
-/// All of the time until its start in which too few nodes are free for it, and all who have nodes then.
+/// The whole time until its start in which too few nodes are free for it, and all jobs that hold nodes then.
 fn busy_window(
     state: &State,
     plan: &Plan,
@@ -313,7 +313,7 @@ fn busy_window(
     blocked: Option<&Blocked>,
 ) -> Option<BusyWindow> {
     let clusters = request.nodes.iter().filter(|(_, wanted)| **wanted > 0);
-    // Of several clusters, the one that keeps it longest.
+    // Of several clusters, the one that blocks it longest is reported.
     let windows = clusters.filter(|(cluster, _)| blocked.is_none_or(|blocked| blocked.cluster == **cluster));
     let found = windows.filter_map(|(cluster, wanted)| {
         let mut holds = holds(state, plan, placed_idx, *cluster);
@@ -323,7 +323,7 @@ fn busy_window(
             let short = shortage(state, plan, placed_idx, request, cluster);
             holds.extend(holds_of_shared(state, plan.now, *cluster, short.as_ref().map(|short| (short, *wanted))));
         }
-        // Where nodes are shared, as many may be free as are wanted, and none of them have room.
+        // Where nodes are shared, enough nodes may have something free, but too few have room.
         let is_of_all = !is_shared && blocked.is_none_or(|blocked| blocked.capacity == capacity);
         let whole = is_of_all.then(|| blocked_window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
         // Among nodes with a feature the sums over all nodes say nothing: the step of the pass does.
@@ -338,8 +338,8 @@ fn busy_window(
     longest.or_else(|| overdue_jobs(state, plan.now, at, request))
 }
 
-/// From the first to the last instant before its start at which too few are free; gaps that are too short for it are in
-/// between. What is taken at least all that time is told.
+/// Spans from the first to the last instant before its start at which too few nodes are free, including gaps that are
+/// too short for it. `busy` is the least number taken throughout.
 fn blocked_window(
     now: Time,
     at: Time,
@@ -366,7 +366,7 @@ fn blocked_window(
     taken
 }
 
-/// Whose wall time is over holds nodes that the plan takes for free.
+/// Finds jobs past their wall time that hold nodes which the plan treats as free.
 fn overdue_jobs(state: &State, now: Time, at: Time, request: &Request) -> Option<BusyWindow> {
     request.nodes.iter().find_map(|(cluster, wanted)| {
         let late = state.holding().filter_map(|(job, entry)| {
@@ -392,8 +392,8 @@ fn overdue_jobs(state: &State, now: Time, at: Time, request: &Request) -> Option
     })
 }
 
-/// All that holds nodes of a cluster before this application may: what runs and its ghosts, what is offered, and whom
-/// the policy places before it.
+/// All that holds nodes of a cluster before this application may: running jobs and ghosts, offers, and jobs that the
+/// policy places ahead of it.
 fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Vec<Blocker> {
     let mut holds: Vec<Blocker> = ledger::holds(state, plan.now, cluster)
         .map(|(job, state, is_offer, block)| {
@@ -426,5 +426,5 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
     holds
 }
 
-/// More would not be read.
+/// The most blockers that are reported; nobody would read more.
 const MAX_BLOCKERS: usize = 16;

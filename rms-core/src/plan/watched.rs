@@ -1,4 +1,4 @@
-//! How many nodes have room for slices that launchers want to see, as a pass fills them up.
+//! Counts the nodes with room for slices that launchers want to see, while a pass places jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::grids::Grids;
 use super::ledger::{self, Ledger};
 use crate::state::{Piece, State, merge_slice};
 
-/// What a launcher wants to see: nodes that meet a constraint, whole or, with a slice, as far as they have room for it.
+/// What a launcher wants to see: nodes that meet a constraint, either whole or, with a slice, those with room for it.
 pub(super) type Class = (Constraint, Slice);
 
 /// Nodes that can give a slice; one is busy while it has no room for it.
@@ -51,7 +51,7 @@ impl<'a> Watches<'a> {
         self.by_class.is_empty()
     }
 
-    /// From now on it is known what the class, which has a slice, looks like; before anybody is placed.
+    /// Starts to watch a class, which has a slice. Must be called before any job is placed.
     pub(super) fn watch(&mut self, class: &Class, state: &'a State, now: Time, grids: &Grids<'a>) -> &mut Ledger<'a> {
         let (constraint, slice) = merge_slice(&class.0, &class.1);
         let open = || {
@@ -80,7 +80,7 @@ impl<'a> Watches<'a> {
         self.by_class.values_mut().map(|watched| &mut watched.ledger)
     }
 
-    /// When places that are about to be taken, or given back, have room for what is watched.
+    /// The times at which places that are about to be taken, or given back, have room for what is watched.
     pub(super) fn room_before(&self, grids: &Grids<'_>, places: &[Place], times: (Time, Time)) -> RoomBefore {
         let room = |watched: &WatchedLedger<'a>| {
             let of_place = |place: &Place| watched.times_with_room(grids, place.cluster, place.node, times);
@@ -89,7 +89,7 @@ impl<'a> Watches<'a> {
         self.by_class.values().map(room).collect()
     }
 
-    /// They were taken, or given back.
+    /// Updates the ledgers after the places were taken, or given back.
     pub(super) fn show_room(&mut self, grids: &Grids<'_>, places: &[Place], times: (Time, Time), before: RoomBefore) {
         for (watched, before) in self.by_class.values_mut().zip(before) {
             for (place, before) in places.iter().zip(before) {

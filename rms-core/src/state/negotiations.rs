@@ -373,7 +373,7 @@ fn size_of_item(item: &Item) -> usize {
 
 /// More than a hundred rounds of ordinary size; fewer are kept if the proposals are larger.
 const MAX_ROUNDS_SIZE: usize = 16_384;
-/// As many as `negotiation` remembers dialogues.
+/// The most negotiations kept in full; as many as there are dialogues kept by the crate `negotiation`.
 const MAX_NEGOTIATIONS: usize = 16;
 /// The most charges at a time; beyond that, the oldest is settled early.
 const MAX_CHARGES: usize = 1024;
