@@ -96,7 +96,7 @@ pub struct Settings {
     pub release_grace: Span,
     /// How long the processes of an application on nodes that it says it has left have to end by themselves, before TERM.
     pub exit_grace: Span,
-    /// Which running applications are offered nodes that nobody waits for (002).
+    /// Which running applications are offered nodes that no waiting job needs (002).
     pub offer_idle: OfferRule,
     /// For whom running applications are asked to give nodes back.
     pub shrink_for: ShrinkRule,

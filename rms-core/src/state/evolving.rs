@@ -77,7 +77,7 @@ impl State {
             let Phase::Started(started) = &mut entry.phase else { return };
             let Some(evolved) = &mut started.evolved else { return };
             let of_first = started.nodes.first().and_then(|node| evolved.places.get(node)?.n_tasks).unwrap_or(0);
-            // Who was asked to leave knows the nodes without these.
+            // An application that was asked to leave already knows the nodes without these.
             let is_known = gained.is_empty() && freed.iter().all(|node| evolved.departing.contains_key(node));
             evolved.record_stage(course.current().start);
             evolved.course = course.clone();
@@ -112,7 +112,7 @@ impl State {
         self.resize_sharing(job, at, asked_before)?;
         self.hand_over(job, at, gained, freed);
         self.recount(job);
-        // Everybody is told who the others are now.
+        // All nodes are told which other nodes the job has now.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().filter(|node| !gained.contains(node)).collect();
         for node in alive {
             self.bump(node, bumped);
@@ -148,7 +148,7 @@ impl State {
         self.release(job, nodes.iter().copied(), bumped)
     }
 
-    /// Of a job that runs and evolves; its shares are given beside what evolves.
+    /// Changes the shares and the evolving part of a running job.
     pub(super) fn edit_evolved(
         &mut self,
         job: JobId,
@@ -173,8 +173,8 @@ pub(crate) fn tasks_per_node(spec: &JobSpec, n_nodes: u32) -> impl Iterator<Item
     (0..n_nodes).map(move |idx| least + u32::from(idx < n_with_more))
 }
 
-/// Does nothing start by itself on nodes that come later? So it is with tasks that know each other: they spawn others
-/// there. Workers need nothing from each other, and scripts use their nodes as they like.
+/// Does nothing start on nodes that join later? This holds for tasks that know each other: they spawn others there.
+/// Workers need nothing from each other, and scripts use their nodes as they like.
 fn joins_idle(spec: &JobSpec) -> bool {
     let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
     match spec.execution.work {

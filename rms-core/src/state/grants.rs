@@ -10,7 +10,8 @@ use crate::state::course::{GrantChange, NegotiatedLicences};
 use crate::state::job::{Phase, Share};
 
 impl State {
-    /// All nodes hear of it, as of cores; until all of them have said so it has what it had, too.
+    /// Sets other memory and devices. All nodes are told, as for cores; until all have confirmed, the job keeps what it
+    /// had as well.
     pub(super) fn set_grants(
         &mut self,
         job: JobId,
@@ -31,7 +32,7 @@ impl State {
         self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;
             for (node, was) in before {
-                // Where no process is left, nobody has to say so.
+                // A node without processes sends no confirmation.
                 let is_in_force = shares.get(&node) == Some(&Share::Ended);
                 evolved.changed.insert(node, GrantChange { was, generation, by, is_in_force });
             }
@@ -46,7 +47,7 @@ impl State {
         Ok(())
     }
 
-    /// What it had before changes to which all of its processes keep is its own no more.
+    /// Forgets what the job had before changes that are in force everywhere.
     pub(super) fn drop_changes_in_force(&mut self, job: JobId) -> Result<(), Misfit> {
         let started = self.started_mut(job)?;
         if !started.awaits_agents() {
@@ -55,7 +56,7 @@ impl State {
         Ok(())
     }
 
-    /// No node has a part in that.
+    /// Sets the licences of a job on a cluster. Nodes are not involved.
     pub(super) fn set_licences(
         &mut self,
         job: JobId,

@@ -1,4 +1,5 @@
-//! Who holds how many nodes until when, kept up fact by fact: the first view of each pass is read off, not counted anew.
+//! Counts the nodes that jobs hold over time. Each fact updates the counts, so that a pass reads its first view off
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,7 @@ pub(crate) struct Occupation {
     latest: Option<Time>,
     /// Started jobs until their wall times are over and ghosts until they expire, on nodes that may be planned with.
     busy: View,
-    /// The same and what queued jobs were promised; nothing while nobody was promised anything.
+    /// The same with the promised starts of queued jobs; empty while there are no promises.
     with_promises: View,
     n_promised: usize,
     /// How many usable nodes that running applications have given back are kept until and since then.
@@ -78,7 +79,7 @@ impl Occupation {
         self.held.insert(job, held);
     }
 
-    /// It holds them no more.
+    /// Removes what a job holds.
     pub(super) fn release(&mut self, job: JobId) {
         self.evolving.remove(&job);
         if let Some(held) = self.held.remove(&job) {
@@ -130,7 +131,7 @@ impl Occupation {
         &self.busy
     }
 
-    /// What is busy and what was promised, if anything was.
+    /// What is busy and what was promised, if there are promises.
     pub(crate) fn with_promises(&self) -> Option<&View> {
         (self.n_promised > 0).then_some(&self.with_promises)
     }
