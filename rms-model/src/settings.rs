@@ -81,10 +81,10 @@ pub struct Settings {
     pub max_wall: Span,
     /// The most jobs in the system at once; a submit beyond it is refused. It bounds memory and journal.
     pub max_jobs: u32,
-    /// Who may start before whom. Absent in journals that are older than the choice.
+    /// Which job may start before which. Absent in journals that are older than the choice.
     #[serde(default)]
     pub policy: Policy,
-    /// How long an application may be subscribed without a request; 0 = for ever.
+    /// How long an application may be subscribed without a request; 0 = without limit.
     pub request_timeout: Span,
     /// How long a launcher may take to launch or accept once its application was started; 0 = as long as the wall time.
     pub start_timeout: Span,
@@ -128,7 +128,7 @@ pub struct Settings {
     pub restart_grace: Span,
     /// For which waiting jobs offers are taken back that nobody has answered, before their time is over.
     pub offer_recall: ShrinkRule,
-    /// How long the history keeps a job that has ended; `None` = for ever.
+    /// How long the history keeps a job that has ended; `None` = without limit.
     pub history_keep: Option<Span>,
     /// How many jobs that have ended the history keeps, the newest; `None` = all.
     pub history_most: Option<u64>,
