@@ -165,7 +165,7 @@ impl Agents<'_> {
                         self.jobs.context.record(step, Fact::ShareRunning { job: *job, node, since: *since });
                     }
                     self.jobs.negotiations().confinement_reported(now, step, (*job, node), *generation, *is_confined);
-                    self.jobs.keeps_to_cpus(now, step, (*job, node), *generation, *is_confined);
+                    self.jobs.cpu_confinement_reported(now, step, (*job, node), *generation, *is_confined);
                 }
                 JobStatus::Starting if is_wanted => {}
                 JobStatus::Running { .. } | JobStatus::Starting => {

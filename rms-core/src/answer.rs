@@ -124,7 +124,7 @@ impl Answers<'_> {
             let fit = published.placed(job, entry).and_then(plan::Placed::fit);
             line.stages = self.context.stages(entry, fit, now, usize::MAX);
             let next_pass = self.context.next_pass().unwrap_or(now).max(now);
-            let place = plan::Place { queue_idx, placed_idx: published.place(job, entry) };
+            let place = plan::QueuePosition { queue_idx, placed_idx: published.place(job, entry) };
             line.reason = plan::reason(self.state(), &published.plan, job, place, next_pass);
             let cores = cores_lines(self.state(), entry);
             let name = |node: &NodeId| self.state().nodes()[node].name.clone();
@@ -194,7 +194,7 @@ impl Answers<'_> {
             Some(placed_idx) => {
                 plan::short_reason(state, plan, entry, placed_idx, &plan.placements[placed_idx].outcome)
             }
-            None => plan::reason(state, plan, job, plan::Place { queue_idx, placed_idx: None }, now),
+            None => plan::reason(state, plan, job, plan::QueuePosition { queue_idx, placed_idx: None }, now),
         }
     }
 

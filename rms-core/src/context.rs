@@ -16,7 +16,7 @@ use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
 use crate::state::job::Job;
-use crate::state::{Bumped, Misfit, Replay, State};
+use crate::state::{BumpedNodes, Misfit, Replay, State};
 use crate::step::Step;
 
 /// What the core is started with.
@@ -132,7 +132,8 @@ impl Context {
         {
             self.passes.left.extend(self.state.jobs().get(&record.job).into_iter().flat_map(Job::nodes));
         }
-        let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
+        let mut bumped =
+            if self.config.tells_anyone { BumpedNodes::Recorded(&mut self.bumped) } else { BumpedNodes::Ignored };
         self.state.apply(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         if self.published.as_mut().is_some_and(|published| !Arc::make_mut(published).survives(&fact)) {

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::effect::Effect;
 use crate::state::job::{Job, Share, Started};
 use crate::state::node::Node;
-use crate::state::{constraint_of, spread, takes_whole_nodes};
+use crate::state::{constraint_of, takes_whole_nodes, tasks_per_node};
 use crate::step::Step;
 
 impl Context {
@@ -112,7 +112,7 @@ impl Context {
             let shares = self.state().is_shared(known.cluster) && !takes_whole_nodes(spec) && devices.is_empty();
             shares.then(|| Grant { cores: Indices::below(known.inventory.cores), memory, ..Grant::default() })
         };
-        for (node, n_tasks) in started.nodes.iter().zip(spread(spec, started.nodes.len() as u32)) {
+        for (node, n_tasks) in started.nodes.iter().zip(tasks_per_node(spec, started.nodes.len() as u32)) {
             let entry = &self.state().nodes()[node];
             let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
             let grant = match started.is_sharing() {

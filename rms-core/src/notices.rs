@@ -31,7 +31,7 @@ impl Context {
         let started = entry.started().filter(|started| started.ending.is_none())?;
         let until = started.at + started.request.wall;
         let timeout = self.state().settings().start_timeout;
-        let answer_until = match entry.awaited().answer {
+        let answer_until = match entry.launcher_timers().answer {
             Some(since) if !timeout.is_zero() => (since + timeout).min(until),
             Some(_) | None => until,
         };

@@ -149,7 +149,7 @@ impl Queue<'_> {
         if is_raised && wall > max && who.role != Role::Admin {
             return Err(Refusal::WallTooLong { wall, max });
         }
-        let ran = self.jobs.state().ran_with_all(job, now);
+        let ran = self.jobs.state().time_at_full_speed(job, now);
         if wall <= ran { Err(Refusal::WallPassed { job, ran }) } else { Ok(Some(wall)) }
     }
 

@@ -92,9 +92,9 @@ pub struct ResourceRequest {
     /// Over all nodes, of each cluster where it has some: counted things of the cluster that belong to no node.
     #[serde(skip_serializing_if = "Devices::is_empty")]
     pub licences: Devices,
-    /// At most so many tasks go on a node; 0: as many as there is room for.
+    /// The most tasks on a node; 0: as many as there is room for.
     pub tasks_per_node: u32,
-    /// Its nodes belong to nobody else, however the cluster is shared.
+    /// Its nodes are not shared with other jobs, however the cluster is shared.
     pub exclusive: bool,
     pub packing: Packing,
     /// A task's CPUs are cores: other hardware threads of theirs stay idle.

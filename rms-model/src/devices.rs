@@ -44,7 +44,7 @@ impl Devices {
         self.iter().filter(move |(name, _)| Devices::serves(name, wanted))
     }
 
-    /// Are there enough for who asks for all of these?
+    /// Are there enough devices for a request of all of these?
     pub fn cover(&self, wanted: &Devices) -> bool {
         wanted.is_empty() || self.choices(wanted).next().is_some()
     }

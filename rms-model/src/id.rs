@@ -37,7 +37,7 @@ id!(
     ClusterId(u16)
 );
 id!(
-    /// A node (001: RID); it belongs to one cluster for ever.
+    /// A node (001: RID); its cluster never changes.
     NodeId(u32)
 );
 id!(

@@ -1,4 +1,4 @@
-//! Who speaks: the role and the name that a certificate carries.
+//! The identity of a peer: the role and the name in its certificate.
 
 use std::fmt;
 use std::str::FromStr;

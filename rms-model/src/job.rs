@@ -178,7 +178,7 @@ pub enum Outcome {
     Failed {
         code: i32,
     },
-    /// Ended by a signal that nobody here sent.
+    /// Ended by a signal that the RMS did not send.
     Signaled {
         signal: i32,
     },
@@ -211,7 +211,7 @@ pub enum Outcome {
         node: String,
         limit: Mebibytes,
     },
-    /// Somebody killed the process that watched over it on a node, and it was ended there.
+    /// The process that watched over it on a node was killed, and the job was ended there.
     Unsupervised {
         node: String,
         reason: String,

@@ -81,10 +81,10 @@ pub struct Settings {
     pub max_wall: Span,
     /// The most jobs in the system at once; a submit beyond it is refused. It bounds memory and journal.
     pub max_jobs: u32,
-    /// Who may start before whom. Absent in journals that are older than the choice.
+    /// Which job may start before which. Absent in journals that are older than the choice.
     #[serde(default)]
     pub policy: Policy,
-    /// How long an application may be subscribed without a request; 0 = for ever.
+    /// How long an application may be subscribed without a request; 0 = without limit.
     pub request_timeout: Span,
     /// How long a launcher may take to launch or accept once its application was started; 0 = as long as the wall time.
     pub start_timeout: Span,
@@ -96,7 +96,7 @@ pub struct Settings {
     pub release_grace: Span,
     /// How long the processes of an application on nodes that it says it has left have to end by themselves, before TERM.
     pub exit_grace: Span,
-    /// Which running applications are offered nodes that nobody waits for (002).
+    /// Which running applications are offered nodes that no waiting job needs (002).
     pub offer_idle: OfferRule,
     /// For whom running applications are asked to give nodes back.
     pub shrink_for: ShrinkRule,
@@ -128,7 +128,7 @@ pub struct Settings {
     pub restart_grace: Span,
     /// For which waiting jobs offers are taken back that nobody has answered, before their time is over.
     pub offer_recall: ShrinkRule,
-    /// How long the history keeps a job that has ended; `None` = for ever.
+    /// How long the history keeps a job that has ended; `None` = without limit.
     pub history_keep: Option<Span>,
     /// How many jobs that have ended the history keeps, the newest; `None` = all.
     pub history_most: Option<u64>,

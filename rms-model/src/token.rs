@@ -33,7 +33,7 @@ pub struct Redeemed {
     pub serial: String,
 }
 
-/// Who a token makes.
+/// The identity that a token creates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenIdentity {
     Named(Identity),

@@ -1,4 +1,4 @@
-//! What becomes of jobs on a node that cannot be reached, or is not to be had any more.
+//! Handles jobs on nodes that cannot be reached or are no longer available.
 
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, NodeId, Outcome, Run, Time};
@@ -8,8 +8,8 @@ use crate::state::job::Share;
 use crate::step::Step;
 
 impl Jobs<'_> {
-    /// Ends the jobs of a node that cannot be reached; their shares there count as ended. Should the agent come
-    /// back with them, they are fenced.
+    /// Ends the jobs of an unreachable node; their shares there count as ended. If the agent returns with them, they
+    /// are fenced.
     pub(crate) fn give_up_shares(&mut self, now: Time, step: &mut Step, node: NodeId) {
         let holders: Vec<JobId> = self.state().nodes()[&node].holders.iter().copied().collect();
         for job in holders {
@@ -25,15 +25,15 @@ impl Jobs<'_> {
         }
     }
 
-    /// The job ends, or waits again, because `node` is not to be had any more.
+    /// Ends or requeues a job because `node` is no longer available.
     pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
         let outcome = Outcome::NodeLost { node: self.state().nodes()[&node].name.clone() };
         self.end_lost_as(now, step, job, node, outcome);
     }
 
-    /// The same for another reason, which the job's record tells.
+    /// Ends or requeues a job for the reason `outcome`, which its record shows.
     pub(crate) fn end_lost_as(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, outcome: Outcome) {
-        // What it only may get, or what has not come yet, does not count.
+        // Nodes that are only held for it, or have not arrived yet, do not end it.
         if self.state().jobs()[&job].is_awaited(node) {
             self.negotiations().arrival_failed(now, step, job, node);
             return;

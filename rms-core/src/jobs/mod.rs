@@ -1,4 +1,4 @@
-//! How a job starts, how its end is settled from its shares, and how it leaves.
+//! Starts jobs, decides their outcome from their shares, and removes them.
 
 mod lost;
 mod pass;
@@ -21,7 +21,7 @@ use crate::state::job::{Job, Phase, Share, Started};
 use crate::state::{State, constraint_of};
 use crate::step::Step;
 
-/// The jobs at work: with a context, and with the negotiations that end with them.
+/// Handles jobs, with the context and the negotiations that end with them.
 pub(crate) struct Jobs<'a> {
     pub(crate) context: &'a mut Context,
     pub(crate) negotiators: &'a mut Negotiators,
@@ -31,12 +31,12 @@ pub(crate) struct Jobs<'a> {
 pub(crate) struct ShareEnd {
     pub(crate) exit: NodeExit,
     pub(crate) usage: Usage,
-    /// When, if that was before it is told.
+    /// When it ended, if it is reported late.
     pub(crate) at: Option<Time>,
 }
 
 impl ShareEnd {
-    /// Just now, as far as anybody knows.
+    /// A share whose end was just noticed.
     pub(crate) fn seen(exit: NodeExit) -> ShareEnd {
         ShareEnd { exit, usage: Usage::default(), at: None }
     }
@@ -63,20 +63,20 @@ impl Jobs<'_> {
         nodes: Vec<NodeId>,
         slices: &BTreeMap<NodeId, Slice>,
     ) {
-        let nodes = self.lined_up(job, nodes);
+        let nodes = self.in_neighbour_order(job, nodes);
         let run = self.state().jobs()[&job].run.next();
-        // Of those that are named for its later stages it has nothing yet.
+        // It has nothing yet of the nodes named for its later stages.
         let slices = slices.iter().filter(|(node, _)| nodes.contains(node));
         let grants = self.state().grants(&slices.map(|(node, slice)| (*node, slice.clone())).collect());
         self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
-        // A launcher less that ghosts are kept for.
+        // There is one launcher less for which ghosts are kept.
         self.context.passes.wanted |= self.state().jobs()[&job].launcher.is_some() && self.context.has_ghosts_to_end();
         self.context.announce(step, job);
         self.context.tell_start(step, job);
     }
 
-    /// The nodes of a job that asked for neighbours, in the order in which they follow one another.
-    fn lined_up(&self, job: JobId, nodes: Vec<NodeId>) -> Vec<NodeId> {
+    /// Puts the nodes of a job that asked for neighbours into neighbour order.
+    fn in_neighbour_order(&self, job: JobId, nodes: Vec<NodeId>) -> Vec<NodeId> {
         let state = self.state();
         if !state.jobs()[&job].spec.resources.contiguous {
             return nodes;
@@ -86,8 +86,8 @@ impl Jobs<'_> {
         in_order.filter(|node| nodes.contains(node)).collect()
     }
 
-    /// When a share ended, by the clock of its node, of which an agent tells that could not do so then. By ours it has run for
-    /// as long. Nobody knows of jobs whose nodes or CPUs have changed meanwhile.
+    /// Converts the time of a late-reported end from the node's clock to ours, by the span for which the share ran.
+    /// `None` for jobs whose nodes or CPUs have changed meanwhile.
     pub(crate) fn ended_before(&self, now: Time, job: JobId, node: NodeId, at: Time) -> Option<Time> {
         let started = self.state().jobs().get(&job)?.started()?;
         let is_as_begun = started.evolved.is_none() && started.sharing.is_none();
@@ -97,25 +97,25 @@ impl Jobs<'_> {
         }
     }
 
-    /// The processes of one share are gone.
+    /// Handles the end of one share's processes.
     pub(crate) fn share_ended(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
         let ShareEnd { exit, usage, at } = end;
         let is_leaving = self.state().jobs()[&job].started().is_some_and(|started| started.is_leaving(node));
-        if self.state().jobs()[&job].is_awaited(node) && has_not_come(&exit) {
+        if self.state().jobs()[&job].is_awaited(node) && is_failed_arrival(&exit) {
             self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
             self.negotiations().arrival_failed(now, step, job, node);
-            // All others may have ended before.
+            // All other shares may have ended before.
             self.settle_if_clear(now, step, job);
             return;
         }
         if is_leaving {
-            self.left(now, step, job, node, ShareEnd { exit, usage, at });
+            self.node_vacated(now, step, job, node, ShareEnd { exit, usage, at });
             self.settle_if_clear(now, step, job);
             return;
         }
         let is_lost = matches!(exit, NodeExit::Vanished { .. } | NodeExit::Unsupervised { .. });
         if is_lost && self.negotiations().shrink_by_loss(now, step, job, node) {
-            self.left(now, step, job, node, ShareEnd { exit, usage, at });
+            self.node_vacated(now, step, job, node, ShareEnd { exit, usage, at });
             self.settle_if_clear(now, step, job);
             return;
         }
@@ -149,7 +149,7 @@ impl Jobs<'_> {
         }
     }
 
-    /// Whether this share's end is the job's end, and which.
+    /// The outcome of the job, if the end of this share decides it.
     fn verdict(&self, entry: &Job, started: &Started, node: NodeId, exit: &NodeExit) -> Option<Outcome> {
         let name = || self.state().nodes()[&node].name.clone();
         let runs_script = match &entry.spec.execution.work {
@@ -176,7 +176,8 @@ impl Jobs<'_> {
         }
     }
 
-    /// Once all nodes have ended that came with tasks of their own, nothing is waited for on those that came idle.
+    /// Decides the outcome once all shares with tasks of their own have ended: shares that came idle are not waited
+    /// for.
     fn verdict_of_idle(&self, job: JobId) -> Option<Outcome> {
         let entry = &self.state().jobs()[&job];
         let started = entry.started().filter(|started| started.ending.is_none())?;
@@ -190,7 +191,7 @@ impl Jobs<'_> {
         })
     }
 
-    /// How the job ends is known; what still runs of it is ended.
+    /// Records the outcome of a job, and ends what still runs of it.
     pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
         let told = outcome.clone();
         self.context.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
@@ -203,14 +204,14 @@ impl Jobs<'_> {
         }
     }
 
-    /// Has the last share ended?
+    /// Settles the job if its last share has ended.
     fn settle_if_clear(&mut self, now: Time, step: &mut Step, job: JobId) {
         if self.state().jobs()[&job].started().is_some_and(Started::is_clear) {
             self.settle(now, step, job);
         }
     }
 
-    /// The last share has ended.
+    /// Removes or requeues a job whose last share has ended.
     fn settle(&mut self, now: Time, step: &mut Step, job: JobId) {
         let started = self.state().jobs()[&job].started().expect("the caller has looked");
         match &started.ending {
@@ -237,7 +238,8 @@ impl Jobs<'_> {
         }
     }
 
-    /// Its launcher says that it is done. An execution that is not there any more was told of before.
+    /// Handles a launcher's report that its application is done. Reports on an earlier execution are ignored: its end
+    /// was reported before.
     pub(crate) fn application_done(&mut self, now: Time, step: &mut Step, job: JobId, run: Run, outcome: Outcome) {
         let is_running =
             self.state().jobs().get(&job).is_some_and(|entry| entry.run == run && entry.started().is_some());
@@ -250,14 +252,14 @@ impl Jobs<'_> {
     pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         self.negotiations().end_negotiations(now, step, job, &outcome);
         let entry = &self.state().jobs()[&job];
-        // Nobody reads the history where nobody is told of jobs.
+        // Without readers of job changes there is no reader of the history.
         let names = if self.context.config.tells_anyone { self.state().node_names(entry.nodes()) } else { Vec::new() };
         let has_launcher = entry.launcher.is_some();
         let run = entry.run;
         let ended = entry.started().and_then(|started| started.ended_at).unwrap_or(now);
         let told = (ended < now).then_some(now);
         let record = entry.record(job, ended, outcome.clone(), names.clone());
-        // Nodes that somebody else is on are no ghost's.
+        // Nodes that are shared with mates or guests get no ghost.
         let sharing = entry.sharing().filter(|sharing| sharing.is_active()).cloned();
         let nodes = if sharing.is_some() { entry.nodes().to_vec() } else { Vec::new() };
         let untils = match sharing {
@@ -288,7 +290,7 @@ impl Jobs<'_> {
 
     pub(crate) fn cancel(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
         let by = match who.role {
-            // Its processes are its owner's.
+            // A job's processes act as its owner.
             Role::Job => self.state().jobs()[&job].spec.owner.0.clone(),
             Role::Admin | Role::User | Role::Agent | Role::Server => who.name.clone(),
         };
@@ -312,13 +314,13 @@ impl Jobs<'_> {
         }
     }
 
-    /// A launcher did not keep to the rules: its application is ended, whatever it does.
+    /// Ends the application of a launcher that violated the rules.
     pub(crate) fn end_for_violation(&mut self, now: Time, step: &mut Step, job: JobId, reason: String) {
-        self.end_from_outside(now, step, job, Outcome::Violation { reason });
+        self.end_in_any_state(now, step, job, Outcome::Violation { reason });
     }
 
     /// Ends an application in whatever state it is.
-    pub(crate) fn end_from_outside(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
+    pub(crate) fn end_in_any_state(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         let Some(entry) = self.state().jobs().get(&job) else { return };
         if entry.is_before_its_start() {
             self.done(now, step, job, outcome);
@@ -328,8 +330,9 @@ impl Jobs<'_> {
     }
 }
 
-/// Did nothing of the job ever run there, or is it gone without a word?
-fn has_not_come(exit: &NodeExit) -> bool {
+/// Does this exit mean that the node's arrival failed: nothing of the job ever ran there, or it disappeared without a
+/// report?
+fn is_failed_arrival(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::NotStarted { .. }
         | NodeExit::Vanished { .. }

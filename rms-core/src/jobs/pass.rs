@@ -13,7 +13,8 @@ use crate::state::node::Node;
 use crate::step::Step;
 
 impl Jobs<'_> {
-    /// `by_nodes`: what it would add to the slowdowns of others if they gave nodes back to this job.
+    /// Runs a pass. `by_nodes` is a waiting job for which others could give back nodes, and what that would add to
+    /// their slowdowns.
     pub(crate) fn pass(&mut self, now: Time, step: &mut Step, by_nodes: Option<(JobId, Fraction)>) {
         if self.state().settings().policy == Policy::Slowdown {
             self.share_nodes(now, step, by_nodes);
@@ -24,9 +25,9 @@ impl Jobs<'_> {
         for placement in plan.placements {
             let job = placement.job;
             let promise = match placement.outcome {
-                // 001, §5.3.1: who is not there cannot be told of a start. What it would start on is kept for it in this
-                // pass, and so its place before those behind it.
-                Placed::Now { .. } if self.state().jobs()[&job].unheard_since().is_some() => {
+                // 001, §5.3.1: a launcher that is away cannot be notified of a start. The resources of this start are
+                // kept for it in this pass, and so is its place before the jobs behind it.
+                Placed::Now { .. } if self.state().jobs()[&job].launcher_away_since().is_some() => {
                     Some(Promise { at: now + Span::from_secs(1), option_idx: 0, nodes: Vec::new() })
                 }
                 Placed::Now { request, nodes, slices, row, fit } => {
@@ -34,10 +35,10 @@ impl Jobs<'_> {
                     fit.iter().for_each(|fit| self.context.begin_course(now, step, job, fit, &row));
                     continue;
                 }
-                // What is promised is one size for one time: an evolving application is placed anew at each pass.
+                // A promise is for one size at one time: an evolving application is placed anew in each pass.
                 Placed::Later { fit: Some(_), .. } => None,
-                // A promise for now that could not be kept for want of nodes is not worth another pass at once; nor is one
-                // of nodes whose agents are away.
+                // A promise for now that could not be kept for lack of nodes does not justify another pass at once; nor
+                // does one of nodes whose agents are away.
                 Placed::Later { option_idx, at, nodes, .. } => {
                     let is_there = |node| self.state().nodes().get(node).is_some_and(Node::is_connected);
                     let can_start = at > now && nodes.iter().all(is_there);

@@ -1,4 +1,4 @@
-//! How jobs begin on cores that others lend, and how these come back (004, §3.3).
+//! Starts jobs on cores lent by running ones, and returns those cores (004, §3.3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use rms_model::{CoreShare, Devices, Grant, JobId, NodeId, Outcome, Request, Slic
 
 use super::Jobs;
 use crate::plan::slowdown::Fraction;
-use crate::plan::{self, Inside, Lent, Placed};
+use crate::plan::{self, GuestStart, LentCores, Placed};
 use crate::share;
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase};
@@ -16,28 +16,28 @@ use crate::state::{constraint_of, cores_asked, pieces_of, takes_whole_nodes};
 use crate::step::Step;
 
 impl Jobs<'_> {
-    /// The guest begins; its processes are started once those of its mates keep off its cores.
-    pub(crate) fn start_inside(&mut self, now: Time, step: &mut Step, inside: Inside) {
-        let Inside { job, request, lent, free, slices } = inside;
+    /// Starts a guest. Its processes start once those of its mates have left its cores.
+    pub(crate) fn start_guest(&mut self, now: Time, step: &mut Step, guest_start: GuestStart) {
+        let GuestStart { job, request, lent, free, slices } = guest_start;
         let mut loans: BTreeMap<JobId, BTreeMap<NodeId, Loan>> = BTreeMap::new();
         let mut grants = self.state().grants(&slices);
-        for Lent { node, mate, cores } in &lent {
+        for LentCores { node, mate, cores } in &lent {
             let inventory = &self.state().nodes()[node].inventory;
             let entry = &self.state().jobs()[mate];
             let own = entry.part_of(*node, inventory).unwrap_or_else(|| Grant::whole(inventory));
             let cores = share::lend(&own.cores, *cores, inventory, entry.spec.resources.cores_per_package);
-            grants.insert(*node, Grant { cores: cores.clone(), ..self.beside_cores(job, &request, *node) });
+            grants.insert(*node, Grant { cores: cores.clone(), ..self.memory_and_devices(job, &request, *node) });
             loans.entry(*mate).or_default().insert(*node, Loan { guest: job, cores });
         }
         let mut nodes: Vec<NodeId> = lent.iter().map(|lent| lent.node).chain(free.iter().copied()).collect();
         nodes.sort_unstable();
-        let nodes = self.lined_up(job, nodes);
+        let nodes = self.in_neighbour_order(job, nodes);
         let run = self.state().jobs()[&job].run.next();
-        let guest_end = now + self.time_inside(job, &request, &lent, &free);
-        // The cores are nobody's before they are the guest's.
+        let guest_end = now + self.guest_runtime(job, &request, &lent, &free);
+        // The mates give up the cores before the guest gets them.
         for (mate, loans) in loans {
             let end = self.change_cpus(now, step, mate, Some(guest_end), |sharing, _| sharing.lent.extend(loans));
-            self.tell_owners(now, step, mate, end);
+            self.update_owner_ends(now, step, mate, end);
         }
         self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
         let mates = lent.iter().map(|lent| (lent.node, lent.mate)).collect();
@@ -45,29 +45,29 @@ impl Jobs<'_> {
         self.context.announce(step, job);
     }
 
-    /// How long a guest takes with what it is lent, and with nodes that it has alone.
-    fn time_inside(&self, job: JobId, request: &Request, lent: &[Lent], free: &[NodeId]) -> Span {
+    /// The runtime of a guest on its lent cores and its exclusive nodes.
+    fn guest_runtime(&self, job: JobId, request: &Request, lent: &[LentCores], free: &[NodeId]) -> Span {
         let (state, spec) = (self.state(), &self.state().jobs()[&job].spec);
         let part = |node: &NodeId, cores: Option<u32>| {
             let known = &state.nodes()[node];
             let asked = cores_asked(spec, request, &known.inventory, state.is_shared(known.cluster));
             CoreShare { n_nodes: 1, has: cores.unwrap_or(asked), asked }
         };
-        let of_mates = lent.iter().map(|Lent { node, mate: _, cores }| part(node, Some(*cores)));
+        let of_mates = lent.iter().map(|LentCores { node, mate: _, cores }| part(node, Some(*cores)));
         let parts = of_mates.chain(free.iter().map(|node| part(node, None)));
         let work = asked(parts.clone()).saturating_mul(millis(request.wall));
         whole_seconds(work, state.settings().sharing.runtime_model.rate(parts))
     }
 
-    /// 004, Listing 1: whoever has to wait is looked for mates right after his static trial, before the next in the queue is
-    /// looked at; and once somebody has begun inside others, everybody is tried again.
+    /// 004, Listing 1: mates are searched for a job right after its static trial failed, before the next job in the
+    /// queue is tried. Once a guest has started, all jobs are tried again.
     pub(super) fn share_nodes(&mut self, now: Time, step: &mut Step, by_nodes: Option<(JobId, Fraction)>) {
-        let mut round = plan::Round::new(self.state(), by_nodes);
+        let mut round = plan::SharingRound::new(self.state(), by_nodes);
         let mut has_started = false;
         loop {
-            let (plan, inside) = plan::plan_sharing(self.state(), now, &mut round);
+            let (plan, guest_start) = plan::plan_sharing(self.state(), now, &mut round);
             for placement in plan.placements {
-                let is_heard = self.state().jobs()[&placement.job].unheard_since().is_none();
+                let is_heard = self.state().jobs()[&placement.job].launcher_away_since().is_none();
                 if let Placed::Now { request, nodes, slices, row, fit } = placement.outcome
                     && is_heard
                 {
@@ -76,21 +76,21 @@ impl Jobs<'_> {
                     fit.iter().for_each(|fit| self.context.begin_course(now, step, placement.job, fit, &row));
                 }
             }
-            match inside {
-                Some(inside) => self.start_inside(now, step, inside),
-                // Of those that only would start, another look knows no more.
-                None if std::mem::take(&mut has_started) && round.is_another_wanted() => {}
+            match guest_start {
+                Some(guest_start) => self.start_guest(now, step, guest_start),
+                // Nothing more would be found for the jobs that could not start.
+                None if std::mem::take(&mut has_started) && round.needs_another_pass() => {}
                 None => return,
             }
         }
     }
 
-    /// What a guest has of a node beside cores.
-    fn beside_cores(&self, job: JobId, request: &Request, node: NodeId) -> Grant {
+    /// The memory and devices that a guest gets of a node.
+    fn memory_and_devices(&self, job: JobId, request: &Request, node: NodeId) -> Grant {
         let state = self.state();
         let (spec, known) = (&state.jobs()[&job].spec, &state.nodes()[&node]);
         let memory = constraint_of(spec, request).memory;
-        // Whoever asks for whole nodes has of those that others hold what no one else counts on.
+        // A job that asked for whole nodes gets only unclaimed memory of nodes that others hold.
         if !state.is_shared(known.cluster) || takes_whole_nodes(spec) {
             return Grant { memory, ..Grant::default() };
         }
@@ -99,8 +99,8 @@ impl Jobs<'_> {
         state.shared().grant(node, known, &Slice { cores: 0, memory, devices }).unwrap_or_default()
     }
 
-    /// A job has left its nodes: what it has borrowed is its owners', and what it has lent its guest has from these; or, on
-    /// nodes that were its own, the guest is the owner.
+    /// Returns the CPUs of a job that has left its nodes: borrowed cores go back to their owners, for whom its guests
+    /// are now guests; on its own nodes, its guests become the owners.
     pub(crate) fn return_cpus(&mut self, now: Time, step: &mut Step, left: JobId, sharing: &Sharing) {
         for owner in sharing.owners() {
             let loans = sharing.lent.iter().filter(|(node, _)| sharing.mates.get(node) == Some(&owner));
@@ -109,7 +109,7 @@ impl Jobs<'_> {
                 sharing.lent.retain(|_, loan| loan.guest != left);
                 sharing.lent.extend(loans);
             });
-            self.tell_owners(now, step, owner, end);
+            self.update_owner_ends(now, step, owner, end);
         }
         for guest in sharing.guests() {
             let has = sharing.lent.iter().filter(|(_, loan)| loan.guest == guest).map(|(node, _)| *node);
@@ -124,9 +124,8 @@ impl Jobs<'_> {
         }
     }
 
-    /// A job goes on without some of its nodes, none of which it has borrowed: those of them that it has lent are its
-    /// guests'.
-    pub(super) fn leave_guests(&mut self, now: Time, step: &mut Step, job: JobId) {
+    /// Hands nodes that a job has left to its guests on them. None of those nodes is borrowed.
+    pub(super) fn hand_left_nodes_to_guests(&mut self, now: Time, step: &mut Step, job: JobId) {
         let entry = &self.state().jobs()[&job];
         let Some(sharing) = entry.sharing().filter(|sharing| sharing.is_active()) else { return };
         let held: BTreeSet<NodeId> = entry.held().collect();
@@ -140,12 +139,12 @@ impl Jobs<'_> {
         by_guest.into_iter().for_each(|(guest, nodes)| self.take_over(now, step, guest, nodes));
     }
 
-    /// The owner of these nodes is gone from them: they are its guest's, who may have ended, too.
+    /// Makes a guest the owner of nodes whose owner has left. The guest may have ended, too.
     fn take_over(&mut self, now: Time, step: &mut Step, guest: JobId, nodes: Vec<NodeId>) {
         if self.state().jobs().get(&guest).is_none_or(|entry| entry.started().is_none()) {
             return;
         }
-        let more = self.cores_beside(guest, &nodes);
+        let more = self.full_grants(guest, &nodes);
         let guest_end = self.change_cpus(now, step, guest, None, |sharing, grants| {
             for node in &nodes {
                 sharing.mates.remove(node);
@@ -155,27 +154,28 @@ impl Jobs<'_> {
                 }
             }
         });
-        // It goes on faster or slower than its other mates were told.
-        self.tell_owners(now, step, guest, guest_end);
+        // Its speed differs from what its other mates assumed.
+        self.update_owner_ends(now, step, guest, guest_end);
     }
 
-    /// A job ends at another time than those were told whom it is inside.
-    fn tell_owners(&mut self, now: Time, step: &mut Step, guest: JobId, end: Option<Time>) {
+    /// Updates the limits of the owners on whose nodes `guest` runs, because its end has changed.
+    fn update_owner_ends(&mut self, now: Time, step: &mut Step, guest: JobId, end: Option<Time>) {
         let owners = self.state().jobs().get(&guest).and_then(Job::sharing).map(Sharing::owners).unwrap_or_default();
         for owner in owners {
             let owner_end = self.change_cpus(now, step, owner, end, |_, _| ());
-            self.tell_owners(now, step, owner, owner_end);
+            self.update_owner_ends(now, step, owner, owner_end);
         }
     }
 
-    /// A job that lends or borrows, or once did, would need so long with all CPUs that it asked for.
+    /// Sets the wall time that a job which shares, or once did, needs with all CPUs that it asked for.
     pub(crate) fn change_requested(&mut self, now: Time, step: &mut Step, job: JobId, requested: Span) {
         let end = self.change_cpus(now, step, job, None, |sharing, _| sharing.requested = requested);
-        self.tell_owners(now, step, job, end);
+        self.update_owner_ends(now, step, job, end);
     }
 
-    /// What a guest has of nodes whose owner is gone: as much as it asked for; nothing where it has all of a node.
-    fn cores_beside(&self, guest: JobId, nodes: &[NodeId]) -> BTreeMap<NodeId, Grant> {
+    /// The grants of a guest on nodes whose owner has left: as much as it asked for; nothing where it has all of a
+    /// node.
+    fn full_grants(&self, guest: JobId, nodes: &[NodeId]) -> BTreeMap<NodeId, Grant> {
         let state = self.state();
         let entry = &state.jobs()[&guest];
         let (Some(started), spec) = (entry.started(), &entry.spec) else { return BTreeMap::new() };
@@ -190,8 +190,8 @@ impl Jobs<'_> {
         nodes.iter().filter_map(grant).collect()
     }
 
-    /// What a job has lent and borrowed changes, and with that how long it may take. When it will have ended; `None` if it
-    /// does not run. Those whom it is inside are told by [`Jobs::tell_owners`].
+    /// Changes what a job lends and borrows, and its limit accordingly. Returns its new end; `None` if it does not run.
+    /// Follow with [`Jobs::update_owner_ends`].
     fn change_cpus(
         &mut self,
         now: Time,
@@ -238,8 +238,9 @@ impl Jobs<'_> {
         Some(end)
     }
 
-    /// An agent says up to which generation a job's processes keep to their CPUs on its node, or that they do not.
-    pub(crate) fn keeps_to_cpus(
+    /// Handles an agent's report of the generation up to which a job's processes keep to their CPUs on its node, or
+    /// that they do not.
+    pub(crate) fn cpu_confinement_reported(
         &mut self,
         now: Time,
         step: &mut Step,
@@ -251,7 +252,7 @@ impl Jobs<'_> {
         let Some(started) = started.filter(|started| generation >= started.generation()) else { return };
         let Some(sharing) = started.sharing.as_ref().filter(|sharing| sharing.awaited.contains(&node)) else { return };
         if is_confined {
-            // The node is told of the guest now.
+            // The node is now told to start the guest.
             self.context.record(step, Fact::CpusInForce { job, node, generation });
             return;
         }

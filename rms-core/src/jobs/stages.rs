@@ -11,27 +11,27 @@ use crate::state::job::{Phase, Started};
 use crate::step::Step;
 
 impl Jobs<'_> {
-    /// Every stage that is due and possible begins. Applications that shrink go first: what they free, others may wait
-    /// for. Those that grow go in the order in which they were promised their nodes.
+    /// Enters every stage that is due and possible. Applications that shrink go first, because others may wait for the
+    /// nodes that they free. Those that grow follow in the order in which they were promised their nodes.
     pub(crate) fn enter_stages(&mut self, now: Time, step: &mut Step) {
-        // Most of the time nobody is there whose nodes change, and time passes at each event.
+        // This is called for each event, and mostly no job changes its nodes.
         if self.state().next_stages().next().is_none() {
             self.context.alarms.clear();
             return;
         }
         self.context.forget_alarms(now);
-        for job in self.due(now) {
+        for job in self.due_jobs(now) {
             if !self.is_growing(job) {
                 while self.advance(now, step, job) {}
             }
         }
-        for job in self.due(now) {
+        for job in self.due_jobs(now) {
             while self.advance(now, step, job) {}
         }
-        self.break_standstill(now, step);
+        self.break_deadlock(now, step);
     }
 
-    fn due(&self, now: Time) -> Vec<JobId> {
+    fn due_jobs(&self, now: Time) -> Vec<JobId> {
         self.state().next_stages().take_while(|(at, _)| *at <= now).map(|(_, job)| job).collect()
     }
 
@@ -40,7 +40,7 @@ impl Jobs<'_> {
         next.is_some_and(|(evolved, next)| next.nodes > evolved.course.current().nodes)
     }
 
-    /// Takes one application into its next stage, if that is due and possible. False if it stays where it is.
+    /// Takes one application into its next stage, if that is due and possible. Returns false if it stays where it is.
     fn advance(&mut self, now: Time, step: &mut Step, job: JobId) -> bool {
         let Some((started, evolved)) = self.context.evolved(job) else { return false };
         let course = &evolved.course;
@@ -62,14 +62,14 @@ impl Jobs<'_> {
         let Some((started, _)) = self.context.evolved(job) else { return false };
         let cluster = cluster_of(&started.request);
         let gained = match self.state().is_shared(cluster) {
-            true => self.next_of_row(now, step, job, wanted as usize),
+            true => self.next_stage_nodes(now, step, job, wanted as usize),
             false => plan::free_for(self.state(), job, cluster, wanted as usize),
         };
         if gained.len() == wanted as usize {
             self.enter(now, step, job, now, gained, Vec::new());
             return true;
         }
-        let latest = self.latest(job);
+        let latest = self.stage_deadline(job);
         if now < latest {
             self.context.alarms.insert(job, latest);
         } else {
@@ -79,8 +79,8 @@ impl Jobs<'_> {
         false
     }
 
-    /// The nodes that it was promised for its next stage, if they have room for it; else others that will do.
-    fn next_of_row(&mut self, now: Time, step: &mut Step, job: JobId, wanted: usize) -> Vec<NodeId> {
+    /// The nodes promised for the next stage, if they have room for it; otherwise others that will do.
+    fn next_stage_nodes(&mut self, now: Time, step: &mut Step, job: JobId, wanted: usize) -> Vec<NodeId> {
         let state = self.state();
         let Some((started, evolved)) = self.context.evolved(job) else { return Vec::new() };
         let n_held = started.nodes.len();
@@ -115,7 +115,7 @@ impl Jobs<'_> {
         let mut freed: Vec<NodeId> = evolved.chosen.iter().take(surplus).copied().collect();
         let others = started.nodes.iter().skip(1).rev().filter(|node| !evolved.chosen.contains(node));
         freed.extend(others.take(surplus - freed.len()));
-        // What took the application to choose is a part of its smaller stage.
+        // The time that the application took to choose counts for its smaller stage.
         let at = if now.since(start) <= self.context.late_grace() { start } else { now };
         self.enter(now, step, job, at, Vec::new(), freed);
         true
@@ -125,12 +125,12 @@ impl Jobs<'_> {
         let Some((started, evolved)) = self.context.evolved(job) else { return };
         let late_by = at.since(evolved.course.next_change());
         let mut course = evolved.course.entered(at);
-        // Its cluster is given away whole by now, and any nodes will do.
+        // Its cluster is no longer shared by cores, so any nodes will do.
         if !self.state().is_shared(cluster_of(&started.request)) {
             course.row.clear();
         }
-        // A moment moves all that comes after it, and who is planned next is late by as much, which its own grace
-        // covers. More than that is planned anew; if that is in vain now, it may not be when the next stage is due.
+        // A short delay moves all later stages, and jobs planned behind it are late by as much, which their own grace
+        // covers. A longer delay needs a new plan; if there is none now, there may be one when the next stage is due.
         if late_by > self.context.late_grace()
             && let Ok(refitted) = self.context.refit(now, job, &course)
         {
@@ -147,9 +147,9 @@ impl Jobs<'_> {
         self.context.announce(step, job);
     }
 
-    /// When a late application has waited for long enough: its stage cannot be expanded any more. Nobody waits beyond the
-    /// longest wall time, and nobody is given up before the agents could connect to a server that has just started.
-    fn latest(&self, job: JobId) -> Time {
+    /// The time at which a late application is given up, because its stage cannot be expanded further. It is bounded by
+    /// the longest wall time, and not before agents had time to connect to a server that has just started.
+    fn stage_deadline(&self, job: JobId) -> Time {
         let Some((started, evolved)) = self.context.evolved(job) else { return Time::EPOCH };
         let settings = self.state().settings();
         let latest = evolved.course.latest_change().max(evolved.course.next_change()) + self.context.late_grace();
@@ -157,9 +157,9 @@ impl Jobs<'_> {
         self.context.booted.map_or(latest, |booted| latest.max(booted + settings.node_lost_after))
     }
 
-    /// Applications without a limit may all wait for each other's nodes, if nodes were lost that they were promised. When
-    /// nothing but them holds nodes of a cluster, waiting helps none, and the one that began last gives way.
-    fn break_standstill(&mut self, now: Time, step: &mut Step) {
+    /// Applications without an expansion limit may all wait for each other's nodes, if nodes that they were promised
+    /// are lost. When only such applications hold nodes of a cluster, the one that started last is ended.
+    fn break_deadlock(&mut self, now: Time, step: &mut Step) {
         for cluster in self.state().clusters().keys().copied().collect::<Vec<_>>() {
             let is_here = |started: &Started| started.request.nodes.contains_key(&cluster);
             let mut youngest: Option<(Time, JobId)> = None;
@@ -188,12 +188,12 @@ impl Jobs<'_> {
         }
     }
 
-    /// The processes on a node are gone that the application had freed.
-    pub(crate) fn left(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
+    /// Handles the end of the processes on a node that the application has freed.
+    pub(crate) fn node_vacated(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
         let ShareEnd { exit, usage, at } = end;
         self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
         self.context.record(step, Fact::NodesFreed { job, nodes: vec![node] });
-        self.leave_guests(now, step, job);
+        self.hand_left_nodes_to_guests(now, step, job);
         self.context.leave_ghosts(now, step, job, &[node]);
         self.context.passes.wanted = true;
     }

@@ -13,7 +13,7 @@ use crate::plan::{notify, views};
 use crate::rights::wrong_state;
 use crate::state::fact::Fact;
 use crate::state::job::Phase;
-use crate::state::{requesting, within};
+use crate::state::{merge_slice, spec_for_request};
 use crate::step::Step;
 
 impl Launchers<'_> {
@@ -30,7 +30,7 @@ impl Launchers<'_> {
         let launcher = launcher_of(entry);
         let named: Vec<ClusterId> = request.nodes.keys().copied().collect();
         let request = Request { nodes: request.nodes.into_iter().filter(|(_, nodes)| *nodes > 0).collect(), ..request };
-        let is_known = launcher.tag == Some(tag) && *entry.spec == requesting(entry, &request, &slice);
+        let is_known = launcher.tag == Some(tag) && *entry.spec == spec_for_request(entry, &request, &slice);
         if is_known {
             // Its answer was lost, perhaps with the connection.
             return Ok(LauncherAnswer::Done);
@@ -46,7 +46,7 @@ impl Launchers<'_> {
         {
             return Err(Refusal::StaleTag { job, tag: tag.0, last: last.0 });
         }
-        let (constraint, _) = within(&launcher.filter.constraint, &slice);
+        let (constraint, _) = merge_slice(&launcher.filter.constraint, &slice);
         let filter = Filter { constraint, ..launcher.filter.clone() };
         self.check_request(job, &filter, &request)?;
         // None of a cluster that there is not is a mistake, too.

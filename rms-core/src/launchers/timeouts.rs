@@ -13,21 +13,21 @@ impl Launchers<'_> {
     /// Ends, one after the other, what is overdue now.
     pub(crate) fn end_late_launchers(&mut self, now: Time, step: &mut Step) {
         let is_late = |(at, _): &(Time, JobId)| *at <= now;
-        while let Some((_, job)) = self.jobs.state().late_request().filter(is_late) {
+        while let Some((_, job)) = self.jobs.state().next_request_timeout().filter(is_late) {
             let timeout = self.jobs.state().settings().request_timeout;
             let reason = format!("its launcher sent no request within {timeout}");
             self.jobs.end_for_violation(now, step, job, reason);
         }
-        while let Some((_, job)) = self.jobs.state().late_answer().filter(is_late) {
+        while let Some((_, job)) = self.jobs.state().next_answer_timeout().filter(is_late) {
             let timeout = self.jobs.state().settings().start_timeout;
             let reason = format!("it was started, and its launcher neither launched nor accepted within {timeout}");
             self.jobs.end_for_violation(now, step, job, reason);
         }
-        while let Some((_, job)) = self.jobs.state().late_attach().filter(is_late) {
+        while let Some((_, job)) = self.jobs.state().next_reconnect_timeout().filter(is_late) {
             self.launcher_lost(now, step, job);
         }
-        while let Some((_, job)) = self.jobs.state().late_wall().filter(is_late) {
-            self.jobs.end_from_outside(now, step, job, Outcome::WallTime);
+        while let Some((_, job)) = self.jobs.state().next_wall_end().filter(is_late) {
+            self.jobs.end_in_any_state(now, step, job, Outcome::WallTime);
         }
     }
 
@@ -42,7 +42,7 @@ impl Launchers<'_> {
         if is_let_run {
             self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Lost { since: now } });
         } else {
-            self.jobs.end_from_outside(now, step, job, Outcome::LauncherLost);
+            self.jobs.end_in_any_state(now, step, job, Outcome::LauncherLost);
         }
     }
 }

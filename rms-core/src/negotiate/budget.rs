@@ -89,7 +89,7 @@ pub(crate) fn budgets(state: &State, now: Time, who: &Identity) -> Vec<BudgetLin
     let users: BTreeSet<&str> = match who.role {
         Role::Admin => {
             let pays = state.negotiating().map(|(_, entry)| entry.spec.owner.0.as_str());
-            state.payers().chain(pays).chain(settings.budget_of.names()).collect()
+            state.users_with_spending().chain(pays).chain(settings.budget_of.names()).collect()
         }
         Role::Server | Role::Agent | Role::User | Role::Job => BTreeSet::from([who.name.as_str()]),
     };

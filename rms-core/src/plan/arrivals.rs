@@ -1,30 +1,32 @@
-//! Whom a pass must look at though nothing was freed since the last one that may let anybody start earlier.
+//! The jobs that a pass must consider when nothing was freed since the last one that may let any job start earlier.
 //!
-//! Under conservative backfilling those that were promised nothing, and those whose time has come: for all others the
-//! last pass has found that there is nothing earlier.
+//! Under conservative backfilling: jobs without a promise, and jobs whose promised time has come. For all others, the
+//! last pass has found nothing earlier.
 //!
-//! Under EASY those that no pass has seen, if nothing at all was freed. The first that waits has its reservation at the end of a job that still runs, so it is where it was. Who was refused
-//! behind it was refused because too few nodes are free, or because it would have held some that the reservation needs.
-//! Nobody has left since, and what has started takes more: as many are busy as then, until the first job ends, and the
-//! reservation has only come closer. So the answer is the same.
+//! Under EASY, if nothing at all was freed: jobs that no pass has considered. The first waiting job has its reservation
+//! at the end of a job that still runs, so the reservation stays. A job behind it was rejected because too few nodes
+//! are free, or because it would have held some that the reservation needs. No job has left since, and started ones
+//! take more: as many nodes are busy as then, until the first job ends, and the reservation has only come closer. So
+//! the result is the same.
 
 use rms_model::{JobId, Time};
 
 use crate::state::{Demand, State};
 
-/// The first that waits, then those that no pass has seen, in the order of the queue. `None` where others have to be
-/// looked at as well.
+/// Returns the first waiting job, then those that no pass has considered, in queue order; `None` if others must be
+/// considered as well.
 pub(super) fn of_easy(state: &State, now: Time) -> Option<Vec<(JobId, &Demand)>> {
-    // Who was beyond the depth was not refused. Nobody has left, so no more have waited than wait or hold nodes now.
+    // Jobs beyond the depth were not rejected. No job has left, so at no time did more wait than wait or hold nodes
+    // now.
     let all_were_seen = state.depth().is_none_or(|depth| state.n_queued() + state.n_holding() <= depth as usize);
-    // Where nodes are kept for some, or somebody should have left or has come from another time, what is busy depends on
-    // more than on who has left.
+    // Where nodes are held for some jobs, a job is overdue, or the clock has changed, what is busy depends on more than
+    // on the jobs that left.
     let is_plain = state.wants_are_plain() && state.evolved().next().is_none() && state.malleable().next().is_none();
     if !all_were_seen || !is_plain || !state.occupation().is_regular(now) {
         return None;
     }
     let n_seen = state.n_queued() - state.unseen().len();
-    // Somebody may have come before them, by his priority.
+    // A new job may be ahead of them because of its priority.
     let is_new = |(job, _): &(JobId, &Demand)| state.unseen().contains(job);
     let mut arrivals: Vec<(JobId, &Demand)> = state.demands().rev().take_while(is_new).collect();
     if arrivals.len() < state.unseen().len() {
@@ -38,14 +40,14 @@ pub(super) fn of_easy(state: &State, now: Time) -> Option<Vec<(JobId, &Demand)>>
     Some(arrivals)
 }
 
-/// Those without a promise and those whose promised time has come, in the order of the queue. `None` where others have to
-/// be looked at as well.
+/// Returns jobs without a promise and jobs whose promised time has come, in queue order; `None` if others must be
+/// considered as well.
 pub(super) fn of_conservative(state: &State, now: Time) -> Option<Vec<(JobId, &Demand)>> {
     let all_are_considered = state.depth().is_none_or(|depth| state.n_queued() <= depth as usize);
     let demands = |jobs: &mut dyn Iterator<Item = JobId>| jobs.filter_map(|job| state.demand(job)).collect::<Vec<_>>();
     let mut keyed = demands(&mut state.unseen().iter().copied());
     keyed.retain(|(_, demand)| demand.promised.is_none());
-    // A pass may have seen some that fit nowhere.
+    // A pass may have considered some jobs that fit nowhere.
     let n_without = state.n_queued() - state.n_promised();
     if !all_are_considered || keyed.len() != n_without {
         return None;

@@ -5,9 +5,9 @@
 
 use rms_model::{Evolution, ExpandLimit, Expansion, Profile, Span, Stage, Time};
 
-use super::fit::{First, Fit, TooLarge, fit, least_starts};
+use super::fit::{FirstStage, Fit, TooLarge, earliest_starts, fit};
 
-/// [`fit`], and [`compact`] if that is wanted.
+/// Runs [`fit`], and [`compact`] if wanted.
 ///
 /// # Errors
 /// As [`fit`].
@@ -27,9 +27,9 @@ pub fn compact(occupied: &Profile, capacity: u32, request: &Evolution, limit: Ex
     let completion = base.completion();
     let mirror = |time: Time| Time::from_millis(-time.as_millis());
     let stages: Vec<Stage> = request.stages().iter().rev().copied().collect();
-    // Nothing outside of what the base fit holds is looked at: a later start can not need more.
+    // Only the span of the base fit matters: a later start cannot need more.
     let mirrored = occupied.mirrored(base.start, completion);
-    let ends = least_starts(&mirrored, capacity, &stages, limit, First::Moves, mirror(completion));
+    let ends = earliest_starts(&mirrored, capacity, &stages, limit, FirstStage::Moves, mirror(completion));
     // Each stage ends where its mirror begins, and begins where the stage before it ends.
     let ends: Vec<Time> = ends.into_iter().rev().map(mirror).collect();
     let (Some(first_end), Some(first)) = (ends.first(), request.stages().first()) else { return base };

@@ -1,4 +1,4 @@
-//! Evolving applications in a pass: where one that waits fits beside those that run.
+//! Places waiting evolving applications beside the running ones.
 
 use rms_model::profile::{Block, Step};
 use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, Profile, Request, Span, Time};
@@ -15,8 +15,8 @@ use super::{Blocked, Shortage};
 use crate::state::State;
 use crate::state::constraint_of;
 
-/// Who else is where, as a running application sees it: the occupation of the nodes it may use on its cluster, and how
-/// many these are.
+/// The occupation by other jobs of the nodes that a running application may use on its cluster, and the number of those
+/// nodes.
 pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profile, u32) {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return (Profile::new(), 0) };
@@ -28,8 +28,8 @@ pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profil
     occupation(&all, Some(&special), cluster)
 }
 
-/// The occupation of the nodes of `special`, of which what others will hold is only known as a number, if that is more
-/// than all the other nodes have room for.
+/// The occupation of the nodes of `special`. Where only the number of nodes that others will hold is known, it counts
+/// as far as it exceeds all other nodes.
 fn occupation(all: &Ledger<'_>, special: Option<&Ledger<'_>>, cluster: ClusterId) -> (Profile, u32) {
     let of_all = all.view.get(&cluster).cloned().unwrap_or_default();
     match special {
@@ -44,8 +44,9 @@ fn occupation(all: &Ledger<'_>, special: Option<&Ledger<'_>>, cluster: ClusterId
 }
 
 impl Pass<'_> {
-    /// Step 4b of 001, Fig. 5, for an evolving application: where it completes first, its stages are placed by [`compact::place`].
-    /// Of equals, the cluster named first; those that begin by a `latest` start that is given go before the others.
+    /// Step 4b of 001, Fig. 5, for an evolving application: chooses the cluster where it completes first; its stages
+    /// are placed by [`compact::place`]. Between equals, the cluster named first wins; placements that start by
+    /// `latest`, if given, precede the others.
     pub(super) fn find_stages(
         &mut self,
         spec: &JobSpec,
@@ -104,7 +105,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Where the stages fit on a cluster while it has their licences, which they keep from the first stage to the last.
+    /// Places the stages on a cluster while it has their licences, which the application keeps from the first stage to
+    /// the last.
     fn place_licensed(
         &self,
         (occupied, capacity): (&Profile, u32),
@@ -142,7 +144,7 @@ impl Pass<'_> {
     }
 }
 
-/// The first stage that would not fit if the application began now and waited for nothing, and what is in its way.
+/// The first stage that would not fit if the application started now and waited for nothing, and what blocks it.
 fn blocked(
     occupied: &Profile,
     (cluster, capacity): (ClusterId, u32),

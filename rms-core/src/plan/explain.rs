@@ -1,4 +1,4 @@
-//! Why a job is where it is, in terms of the profile that the pass saw.
+//! Explains why a job waits, in terms of the profile that the pass saw.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use super::{Blocked, Placed, Placement, Plan, ledger, licences};
 use crate::state::job::{Job, Phase};
 use crate::state::{Piece, State, pieces_of};
 
-/// Where a job that waits stands: in the queue as it is, and among the placements of a plan that may be older.
+/// The position of a waiting job: in the present queue, and among the placements of a plan, which may be older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     pub(crate) queue_idx: Option<usize>,
-    /// None if the plan does not know it, or knows it as it was before.
+    /// `None` if the plan has no placement of the job, or one of an earlier version of it.
     pub(crate) placed_idx: Option<usize>,
 }
 
-/// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass.
-pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: Place, next_pass: Time) -> Option<Reason> {
+/// The reason why a job has not started; `None` if it has, or if it starts with this pass.
+pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePosition, next_pass: Time) -> Option<Reason> {
     let entry = state.jobs().get(&job)?;
     match &entry.phase {
         Phase::Submitted { hold: Some(hold) } => Some(Reason::Held { by: hold.by.clone() }),
@@ -35,7 +35,7 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: Place, next_
                     (Some(depth), Some(queue_idx)) if queue_idx >= depth as usize => {
                         Reason::BeyondDepth { depth, position: queue_idx as u32 + 1 }
                     }
-                    // It came, or was changed, after this plan was made.
+                    // The job was submitted or changed after this plan was made.
                     (_, _) => Reason::NotPlanned { next_pass },
                 }),
             }
@@ -44,7 +44,7 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: Place, next_
     }
 }
 
-/// The reason of a placement, without looking for who is in its way.
+/// The reason of a placement, without a search for the jobs that block it.
 pub(crate) fn short_reason(
     state: &State,
     plan: &Plan,
@@ -55,17 +55,18 @@ pub(crate) fn short_reason(
     if let Some(away) = launcher_away(state, entry) {
         return Some(away);
     }
-    let taken = |at, request: &Request, blocked: Option<&Blocked>| taken_shortly(state, plan.now, at, request, blocked);
+    let taken = |at, request: &Request, blocked: Option<&Blocked>| busy_step(state, plan.now, at, request, blocked);
     outcome_reason_by(state, plan, placed_idx, outcome, plan.now, taken)
 }
 
-/// Nobody is there to be told of its start; it ends if that does not change.
+/// The launcher is away and cannot be notified of a start; the application ends if it stays away.
 fn launcher_away(state: &State, entry: &Job) -> Option<Reason> {
-    let since = entry.unheard_since()?;
+    let since = entry.launcher_away_since()?;
     Some(Reason::LauncherAway { since, until: Some(since + state.settings().launcher_grace) })
 }
 
-/// The same with all who are; of a placement alone, `placed_idx` is behind those of the plan.
+/// The reason of a placement, with all jobs that block it. For a placement outside the plan, `placed_idx` is behind
+/// those of the plan.
 pub(crate) fn outcome_reason(
     state: &State,
     plan: &Plan,
@@ -73,7 +74,8 @@ pub(crate) fn outcome_reason(
     outcome: &Placed,
     next_pass: Time,
 ) -> Option<Reason> {
-    let taken = |at, request: &Request, blocked: Option<&Blocked>| taken(state, plan, placed_idx, at, request, blocked);
+    let taken =
+        |at, request: &Request, blocked: Option<&Blocked>| busy_window(state, plan, placed_idx, at, request, blocked);
     outcome_reason_by(state, plan, placed_idx, outcome, next_pass, taken)
 }
 
@@ -83,7 +85,7 @@ fn outcome_reason_by(
     placed_idx: usize,
     outcome: &Placed,
     next_pass: Time,
-    taken: impl FnOnce(Time, &Request, Option<&Blocked>) -> Option<Taken>,
+    taken: impl FnOnce(Time, &Request, Option<&Blocked>) -> Option<BusyWindow>,
 ) -> Option<Reason> {
     match outcome {
         Placed::Now { .. } => Some(Reason::NotPlanned { next_pass }),
@@ -93,17 +95,17 @@ fn outcome_reason_by(
             usable: shortage.usable,
             total: n_nodes(state, shortage.cluster),
             licence: lacking_licence(state, plan, placed_idx, shortage.cluster).map(Box::new),
-            contiguous: of_plan(state, plan, placed_idx).is_some_and(|job| job.spec.resources.contiguous),
+            contiguous: placed_job(state, plan, placed_idx).is_some_and(|job| job.spec.resources.contiguous),
         }),
         Placed::Later { request, at, blocked, nodes, .. } => {
-            if let Some((job, until)) = in_front(state, plan, placed_idx) {
+            if let Some((job, until)) = last_waiting_before(state, plan, placed_idx) {
                 return Some(Reason::Behind { policy: state.settings().policy, job, until });
             }
             let expected = || request.nodes.keys().find_map(|cluster| agents_expected(state, *cluster));
             if let Some(expected) = blocked.is_none().then(expected).flatten() {
                 return Some(expected);
             }
-            let job = of_plan(state, plan, placed_idx);
+            let job = placed_job(state, plan, placed_idx);
             let wants_neighbours = job.is_some_and(|job| job.spec.resources.contiguous);
             let licence =
                 job.and_then(|job| licences::shortage(state, plan.now, &job.spec.resources.licences, request));
@@ -112,8 +114,8 @@ fn outcome_reason_by(
                 return Some(neighbours_blocked(state, plan, placed_idx, request, (nodes, *at)));
             }
             let taken = taken(*at, request, blocked.as_ref());
-            // Nodes are free for it, or will be at once, and nobody stands in its way.
-            let Some(Taken { cluster, wanted, capacity, busy, from, until, by }) = taken else {
+            // Nodes are free for it, or will be at once, and no job blocks it.
+            let Some(BusyWindow { cluster, wanted, capacity, busy, from, until, by }) = taken else {
                 return Some(Reason::NotPlanned { next_pass });
             };
             Some(Reason::Blocked {
@@ -134,11 +136,11 @@ fn outcome_reason_by(
 }
 
 /// The job of a placement of a plan.
-fn of_plan<'a>(state: &'a State, plan: &Plan, placed_idx: usize) -> Option<&'a Job> {
+fn placed_job<'a>(state: &'a State, plan: &Plan, placed_idx: usize) -> Option<&'a Job> {
     plan.placements.get(placed_idx).and_then(|placement| state.jobs().get(&placement.job))
 }
 
-/// The neighbours that a job waits for, and who has some of them before its start.
+/// The neighbours that a job waits for, and the jobs that hold some of them before its start.
 fn neighbours_blocked(
     state: &State,
     plan: &Plan,
@@ -186,14 +188,14 @@ fn neighbours_blocked(
     }
 }
 
-/// The first licence of which a cluster has too few for a job, whoever ends.
+/// The first licence of which a cluster has too few for a job, even if no other job used any.
 fn lacking_licence(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Option<LicenceShortage> {
     let job = state.jobs().get(&plan.placements.get(placed_idx)?.job)?;
     let all = state.settings().licences_of(&state.clusters()[&cluster]);
     licences::lacking(&job.spec.resources.licences, all, all)
 }
 
-/// On a cluster that is shared by cores, how many nodes have what the job takes of each, as it is now.
+/// On a core-shared cluster, how many nodes currently have what the job takes of each.
 fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cluster: &ClusterId) -> Option<Shortage> {
     let spec = &state.jobs().get(&plan.placements.get(placed_idx)?.job)?.spec;
     let shared = state.shared().get(*cluster)?;
@@ -214,8 +216,7 @@ fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cl
     Some(short)
 }
 
-/// Who runs on nodes of a cluster that is shared by cores: all, or those who have some of the resource of which too few nodes
-/// have enough for somebody who wants so many.
+/// The jobs on nodes of a core-shared cluster: all, or those that use the resource of which too few nodes have enough.
 fn holds_of_shared(
     state: &State,
     now: Time,
@@ -236,13 +237,13 @@ fn holds_of_shared(
     }
     by_job.into_iter().filter_map(move |(job, (nodes, until))| {
         let state = state.jobs().get(&job)?.state();
-        // Who should have left by now is still there.
+        // A job that should have left is still there.
         let until = until.max(now + Span::from_millis(1));
         Some(Blocker { job, state, nodes, from: now, until, is_offer: false, is_promised: false })
     })
 }
 
-/// The agents of this cluster that are waited for after a restart of the server.
+/// Reports the agents of this cluster that are expected back after a restart of the server.
 fn agents_expected(state: &State, cluster: ClusterId) -> Option<Reason> {
     let (since, _) = state.longest_expected()?;
     let n_nodes = state.n_expected(cluster) as u32;
@@ -255,8 +256,8 @@ fn n_nodes(state: &State, cluster: ClusterId) -> u32 {
     state.nodes().values().filter(|node| node.cluster == cluster).count() as u32
 }
 
-/// Where nobody passes a waiting application: the last one in front that waits, and for how long.
-fn in_front(state: &State, plan: &Plan, placed_idx: usize) -> Option<(JobId, Time)> {
+/// Under FCFS: the last waiting job ahead of this one, and its planned start.
+fn last_waiting_before(state: &State, plan: &Plan, placed_idx: usize) -> Option<(JobId, Time)> {
     if state.settings().policy != Policy::Fcfs {
         return None;
     }
@@ -272,8 +273,8 @@ fn waiting<'a>(state: &'a State, placement: &Placement) -> Option<&'a Job> {
     state.jobs().get(&placement.job).filter(|entry| entry.is_queued())
 }
 
-/// A time in which too few nodes of a cluster are free, and who has the others.
-struct Taken {
+/// A time in which too few nodes of a cluster are free, and the jobs that hold the others.
+struct BusyWindow {
     cluster: ClusterId,
     wanted: u32,
     capacity: i64,
@@ -283,36 +284,36 @@ struct Taken {
     by: Vec<Blocker>,
 }
 
-/// The step that the pass has found, without looking for who is in it.
-fn taken_shortly(state: &State, now: Time, at: Time, request: &Request, blocked: Option<&Blocked>) -> Option<Taken> {
+/// The blocking step that the pass has found, without a search for the jobs in it.
+fn busy_step(state: &State, now: Time, at: Time, request: &Request, blocked: Option<&Blocked>) -> Option<BusyWindow> {
     if let Some(blocked) = blocked {
-        return Some(Taken::step(blocked, now));
+        return Some(BusyWindow::step(blocked, now));
     }
     let (cluster, wanted) = request.nodes.iter().find(|(_, wanted)| **wanted > 0)?;
     let capacity = i64::from(state.n_usable(*cluster));
     let busy = capacity - state.n_free(*cluster) as i64;
-    Some(Taken { cluster: *cluster, wanted: *wanted, capacity, busy, from: now, until: at, by: Vec::new() })
+    Some(BusyWindow { cluster: *cluster, wanted: *wanted, capacity, busy, from: now, until: at, by: Vec::new() })
 }
 
-impl Taken {
-    fn step(blocked: &Blocked, now: Time) -> Taken {
+impl BusyWindow {
+    fn step(blocked: &Blocked, now: Time) -> BusyWindow {
         let Blocked { cluster, step, until, wanted, capacity } = *blocked;
         let from = step.from.max(now);
-        Taken { cluster, wanted, capacity, busy: step.nodes, from, until, by: Vec::new() }
+        BusyWindow { cluster, wanted, capacity, busy: step.nodes, from, until, by: Vec::new() }
     }
 }
 
-/// All of the time until its start in which too few nodes are free for it, and all who have nodes then.
-fn taken(
+/// The whole time until its start in which too few nodes are free for it, and all jobs that hold nodes then.
+fn busy_window(
     state: &State,
     plan: &Plan,
     placed_idx: usize,
     at: Time,
     request: &Request,
     blocked: Option<&Blocked>,
-) -> Option<Taken> {
+) -> Option<BusyWindow> {
     let clusters = request.nodes.iter().filter(|(_, wanted)| **wanted > 0);
-    // Of several clusters, the one that keeps it longest.
+    // Of several clusters, the one that blocks it longest is reported.
     let windows = clusters.filter(|(cluster, _)| blocked.is_none_or(|blocked| blocked.cluster == **cluster));
     let found = windows.filter_map(|(cluster, wanted)| {
         let mut holds = holds(state, plan, placed_idx, *cluster);
@@ -322,11 +323,11 @@ fn taken(
             let short = shortage(state, plan, placed_idx, request, cluster);
             holds.extend(holds_of_shared(state, plan.now, *cluster, short.as_ref().map(|short| (short, *wanted))));
         }
-        // Where nodes are shared, as many may be free as are wanted, and none of them have room.
+        // Where nodes are shared, enough nodes may have something free, but too few have room.
         let is_of_all = !is_shared && blocked.is_none_or(|blocked| blocked.capacity == capacity);
-        let whole = is_of_all.then(|| window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
+        let whole = is_of_all.then(|| blocked_window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
         // Among nodes with a feature the sums over all nodes say nothing: the step of the pass does.
-        let mut taken = whole.or_else(|| blocked.map(|blocked| Taken::step(blocked, plan.now)))?;
+        let mut taken = whole.or_else(|| blocked.map(|blocked| BusyWindow::step(blocked, plan.now)))?;
         let (from, until) = (taken.from, taken.until);
         taken.by = holds.into_iter().filter(|hold| hold.from < until && from < hold.until).collect();
         taken.by.sort_by_key(|hold| (hold.from.max(from), std::cmp::Reverse(hold.nodes), hold.job));
@@ -334,16 +335,23 @@ fn taken(
         Some(taken)
     });
     let longest = found.max_by_key(|taken| taken.until);
-    longest.or_else(|| overdue(state, plan.now, at, request))
+    longest.or_else(|| overdue_jobs(state, plan.now, at, request))
 }
 
-/// From the first to the last instant before its start at which too few are free; gaps that are too short for it are in
-/// between. What is taken at least all that time is told.
-fn window(now: Time, at: Time, cluster: ClusterId, wanted: u32, capacity: i64, holds: &[Blocker]) -> Option<Taken> {
+/// Spans from the first to the last instant before its start at which too few nodes are free, including gaps that are
+/// too short for it. `busy` is the least number taken throughout.
+fn blocked_window(
+    now: Time,
+    at: Time,
+    cluster: ClusterId,
+    wanted: u32,
+    capacity: i64,
+    holds: &[Blocker],
+) -> Option<BusyWindow> {
     let edges: BTreeSet<Time> =
         holds.iter().flat_map(|hold| [hold.from, hold.until]).filter(|edge| now < *edge && *edge < at).collect();
     let edges: Vec<Time> = std::iter::once(now).chain(edges).chain([at]).collect();
-    let mut taken: Option<Taken> = None;
+    let mut taken: Option<BusyWindow> = None;
     for pair in edges.windows(2) {
         let (from, until) = (pair[0], pair[1]);
         let there = holds.iter().filter(|hold| hold.from <= from && from < hold.until);
@@ -352,14 +360,14 @@ fn window(now: Time, at: Time, cluster: ClusterId, wanted: u32, capacity: i64, h
         if is_blocked {
             let busy = taken.as_ref().map_or(busy, |taken| taken.busy.min(busy)).min(capacity);
             let from = taken.as_ref().map_or(from, |taken| taken.from);
-            taken = Some(Taken { cluster, wanted, capacity, busy, from, until, by: Vec::new() });
+            taken = Some(BusyWindow { cluster, wanted, capacity, busy, from, until, by: Vec::new() });
         }
     }
     taken
 }
 
-/// Whose wall time is over holds nodes that the plan takes for free.
-fn overdue(state: &State, now: Time, at: Time, request: &Request) -> Option<Taken> {
+/// Finds jobs past their wall time that hold nodes which the plan treats as free.
+fn overdue_jobs(state: &State, now: Time, at: Time, request: &Request) -> Option<BusyWindow> {
     request.nodes.iter().find_map(|(cluster, wanted)| {
         let late = state.holding().filter_map(|(job, entry)| {
             let end = entry.started().map(|started| started.at + started.request.wall)?;
@@ -379,13 +387,13 @@ fn overdue(state: &State, now: Time, at: Time, request: &Request) -> Option<Take
         let by: Vec<Blocker> = late.take(MAX_BLOCKERS).collect();
         let capacity = i64::from(state.n_usable(*cluster));
         let busy = capacity - state.n_free(*cluster) as i64;
-        let taken = Taken { cluster: *cluster, wanted: *wanted, capacity, busy, from: now, until: at, by };
+        let taken = BusyWindow { cluster: *cluster, wanted: *wanted, capacity, busy, from: now, until: at, by };
         (!taken.by.is_empty()).then_some(taken)
     })
 }
 
-/// All that holds nodes of a cluster before this application may: what runs and its ghosts, what is offered, and whom
-/// the policy places before it.
+/// All that holds nodes of a cluster before this application may: running jobs and ghosts, offers, and jobs that the
+/// policy places ahead of it.
 fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Vec<Blocker> {
     let mut holds: Vec<Blocker> = ledger::holds(state, plan.now, cluster)
         .map(|(job, state, is_offer, block)| {
@@ -418,5 +426,5 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
     holds
 }
 
-/// More would not be read.
+/// The most blockers that are reported; nobody would read more.
 const MAX_BLOCKERS: usize = 16;

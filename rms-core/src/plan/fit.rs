@@ -1,9 +1,10 @@
-//! Places an evolving application: where each stage of its profile begins, and how long it waits for the next (000, 003).
+//! Places an evolving application: when each stage of its profile begins, and how long it waits for the next (000,
+//! 003).
 //!
-//! The papers' Algorithm 2 (003: 3) searches recursively and forgets on its way back what it has learned, which costs
-//! exponential time on some inputs. Its result does not depend on the search: the start vectors that keep all
-//! constraints are closed under the component-wise minimum, and the fit is the least of them. So every stage gets a lower
-//! bound, and the bounds are raised, each by what its neighbours require, until none moves any more.
+//! The papers' Algorithm 2 (003: 3) searches recursively and loses what it has learned when it backtracks, which costs
+//! exponential time on some inputs. Its result does not depend on the search: the start vectors that satisfy all
+//! constraints are closed under the component-wise minimum, and the fit is the least of them. So every stage gets a
+//! lower bound, and the bounds are raised by what the neighbouring stages require until none changes.
 
 use rms_model::{Evolution, ExpandLimit, Profile, Span, Stage, Time};
 use thiserror::Error;
@@ -11,13 +12,13 @@ use thiserror::Error;
 /// A profile that was placed (003: the scheduled EP).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// The delay is not a part of `expanded`.
+    /// The start; the delay until then is not part of `expanded`.
     pub start: Time,
     /// The requested stages, some of them longer.
     pub expanded: Evolution,
 }
 
-/// A stage needs more nodes than there are, so no start would ever do.
+/// A stage needs more nodes than there are, so that no start is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("stage {number} needs {wanted} nodes of {capacity}")]
 pub struct TooLarge {
@@ -36,7 +37,7 @@ impl Fit {
         self.expanded.blocks(self.start).map(|block| block.from)
     }
 
-    /// Puts it into the occupation that the next application sees.
+    /// Adds it to the occupation that the next application sees.
     pub fn occupy(&self, occupied: &mut Profile) {
         for block in self.expanded.blocks(self.start) {
             occupied.add(block);
@@ -44,8 +45,8 @@ impl Fit {
     }
 }
 
-/// The earliest completion of `request` beside what occupies some of `capacity` nodes, not starting before `from`. The
-/// first stage is moved next to the second, never expanded; nor is the last one.
+/// Finds the earliest completion of `request` beside what is occupied of `capacity` nodes, not starting before `from`.
+/// The first stage is moved next to the second and never expanded; nor is the last one.
 ///
 /// # Errors
 /// A stage that is larger than the capacity.
@@ -60,45 +61,45 @@ pub fn fit(
     if let Some(idx) = stages.iter().position(|stage| stage.nodes > capacity) {
         return Err(TooLarge { number: idx + 1, wanted: stages[idx].nodes, capacity });
     }
-    let starts = least_starts(occupied, capacity, stages, limit, First::Moves, from);
+    let starts = earliest_starts(occupied, capacity, stages, limit, FirstStage::Moves, from);
     Ok(Fit { start: starts.first().copied().unwrap_or(from), expanded: expanded(request, &starts) })
 }
 
-/// What may become of the first stage.
+/// How the first stage is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum FirstStage {
     /// It begins next to the second one, and is not expanded.
     Moves,
     /// It has begun and holds its nodes: it lasts until the second one begins, however long that takes.
     Held,
 }
 
-/// The component-wise least starts of stages that fit the capacity: each begins before the next one needs it, holds
-/// its nodes until then, and lasts no longer than the limit allows.
-pub(super) fn least_starts(
+/// Returns the component-wise least starts of stages that fit the capacity: each begins before the next one needs it,
+/// holds its nodes until then, and lasts no longer than the limit allows.
+pub(super) fn earliest_starts(
     occupied: &Profile,
     capacity: u32,
     stages: &[Stage],
     limit: ExpandLimit,
-    first: First,
+    first: FirstStage,
     from: Time,
 ) -> Vec<Time> {
     let room = |stage: &Stage| i64::from(capacity) - i64::from(stage.nodes);
     let hole = |stage: &Stage, from: Time| {
         occupied.free_from(room(stage), stage.span, from).expect("in the end everything is free")
     };
-    // Lower bounds. They only rise, and what was learned of a stage stays when an earlier one is moved again.
+    // These are lower bounds that only rise; the bound of a stage stays when an earlier one is moved again.
     let mut starts = vec![from; stages.len()];
     match (first, stages.first()) {
-        (First::Moves, Some(first)) => starts[0] = hole(first, from),
-        (First::Held, _) | (First::Moves, None) => {}
+        (FirstStage::Moves, Some(first)) => starts[0] = hole(first, from),
+        (FirstStage::Held, _) | (FirstStage::Moves, None) => {}
     }
     let mut idx = 0;
     while let [stage, next, ..] = &stages[idx.min(stages.len())..] {
         let end = starts[idx] + stage.span;
         let next_start = hole(next, starts[idx + 1].max(end));
         starts[idx + 1] = next_start;
-        let is_settled = next_start == end || (idx == 0 && first == First::Held);
+        let is_settled = next_start == end || (idx == 0 && first == FirstStage::Held);
         if is_settled {
             idx += 1;
             continue;
@@ -107,7 +108,7 @@ pub(super) fn least_starts(
         let longest = if idx == 0 { stage.span } else { limit.longest(stage.span) };
         let mut bound = next_start - longest;
         if bound <= starts[idx] {
-            // It waits, and holds its nodes meanwhile, so it begins after what keeps it from that.
+            // It waits and holds its nodes meanwhile, so it must begin after what blocks that.
             bound = occupied.last_above(room(stage), end, next_start).unwrap_or(starts[idx]);
         }
         if bound > starts[idx] {
@@ -120,8 +121,8 @@ pub(super) fn least_starts(
     starts
 }
 
-/// [`fit`] of an application that runs: its first stage began at `since` and is held until the second one begins, which
-/// is not before `now`. It is the caller who judges whether that is soon enough.
+/// Finds the [`fit`] of a running application: its first stage began at `since` and lasts until the second one begins,
+/// not before `now`. The caller decides whether that is soon enough.
 ///
 /// # Errors
 /// A later stage that is larger than the capacity.
@@ -136,17 +137,17 @@ pub fn refit(
     if let Some(idx) = stages.iter().skip(1).position(|stage| stage.nodes > capacity) {
         return Err(TooLarge { number: idx + 2, wanted: stages[idx + 1].nodes, capacity });
     }
-    // Seen from now, what is left of the first stage; a stage that is past its time lasts for a moment more.
+    // What is left of the first stage now; a stage past its end lasts a moment longer.
     let mut left = stages.to_vec();
     if let Some(first) = left.first_mut() {
         first.span = (since + first.span).since(now).max(Span::ZERO);
     }
-    let starts = least_starts(occupied, capacity, &left, limit, First::Held, now);
+    let starts = earliest_starts(occupied, capacity, &left, limit, FirstStage::Held, now);
     let begins = std::iter::once(since).chain(starts.iter().skip(1).copied()).take(stages.len());
     Ok(Fit { start: since, expanded: expanded(request, &begins.collect::<Vec<_>>()) })
 }
 
-/// Every stage until the next one begins.
+/// Extends every stage until the next one begins.
 fn expanded(request: &Evolution, starts: &[Time]) -> Evolution {
     let until_next = |idx: usize, stage: &Stage| match starts.get(idx + 1) {
         Some(next) => next.since(starts[idx]),

@@ -9,15 +9,14 @@ use super::timeline::Timeline;
 use crate::state::job::Job;
 use crate::state::{Piece, State};
 
-/// What each cluster that has licences has of them from now on. A cluster is like one node of which only devices are
-/// taken, so that what is free at an instant is all that counts.
+/// The licences of each cluster over time. A cluster is treated like a node of which only devices are taken.
 #[derive(Debug, Default)]
 pub(super) struct Licences {
     by_cluster: BTreeMap<ClusterId, Timeline>,
 }
 
 impl Licences {
-    /// With all who run; who should have left by now is there until `overdue`.
+    /// Starts with all running jobs; overdue ones are assumed to stay until `overdue`.
     pub(super) fn new(state: &State, now: Time, overdue: Time) -> Licences {
         if !state.settings().have_licences() {
             return Licences::default();
@@ -36,7 +35,7 @@ impl Licences {
         licences
     }
 
-    /// A running application has what it has of them from then until then, too.
+    /// Takes the licences that a running application has; or, with a `sign` of -1, gives them back.
     pub(super) fn take_of(&mut self, entry: &Job, request: &Request, times: (Time, Time), sign: i64) {
         for cluster in request.nodes.keys() {
             let here = Request::on_one(*cluster, request.nodes[cluster], request.wall);
@@ -44,7 +43,7 @@ impl Licences {
         }
     }
 
-    /// How many of this name nobody has or is to have from now on until then.
+    /// The number of licences of this name that are free from now until then.
     pub(super) fn spare(&self, cluster: ClusterId, name: &str, until: Time) -> u32 {
         self.by_cluster.get(&cluster).map_or(0, |pool| pool.least(until).devices.count(name))
     }
@@ -52,7 +51,7 @@ impl Licences {
     /// The earliest time from `from` on at which all clusters of the request have these, and keep them for its wall time.
     ///
     /// # Errors
-    /// The cluster that has too few, whoever leaves.
+    /// The cluster that has too few, even when all jobs have left.
     pub(super) fn first_fit(&self, wanted: &Devices, request: &Request, from: Time) -> Result<Time, ClusterId> {
         let mut start = from;
         if wanted.is_empty() {
@@ -71,7 +70,7 @@ impl Licences {
         }
     }
 
-    /// Somebody has them from then until then, or with a `sign` of -1 gives them back.
+    /// Takes licences for a time; or, with a `sign` of -1, gives them back.
     pub(super) fn take(&mut self, wanted: &Devices, request: &Request, times: (Time, Time), sign: i64) {
         if wanted.is_empty() {
             return;
@@ -85,7 +84,7 @@ impl Licences {
     }
 }
 
-/// The first cluster where too few of a licence are free now, whoever waits.
+/// The first cluster where too few of a licence are free now, without regard to waiting jobs.
 pub(super) fn shortage(
     state: &State,
     now: Time,

@@ -1,4 +1,4 @@
-//! Finds running jobs that lend cores to one that would have to wait (004, §3.2: malleable backfill).
+//! Finds running jobs that lend cores to a job that would otherwise wait (004, §3.2: malleable backfill).
 
 mod candidate;
 
@@ -10,39 +10,39 @@ use rms_model::job::Constraint;
 use rms_model::sharing::asked;
 use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Slice, Span, Time};
 
-use self::candidate::{Candidate, Guest, Offer, Offered, Standing, Starting, longest_guest, running_candidates};
+use self::candidate::{Candidate, Guest, JobTimes, Offer, Offered, StartingJob, longest_guest, running_candidates};
 use super::grid::Place;
 use super::grids;
 use super::ledger::meets;
 use super::pass::{Pass, Taken};
-use super::slowdown::{Fraction, Mate, Wanted, select_valid, sums};
+use super::slowdown::{Fraction, Mate, Wanted, reachable_sums, select_valid};
 use super::{Placed, Placement};
 use crate::state::node::Node;
 use crate::state::sharing::{millis, whole_seconds};
 use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, cores_of_task, least_cores};
 
-/// Who begins inside others.
+/// A job that starts on cores lent by running jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Inside {
+pub(crate) struct GuestStart {
     pub(crate) job: JobId,
     pub(crate) request: Request,
-    /// By nodes.
-    pub(crate) lent: Vec<Lent>,
-    /// Nodes beside those, of which it has what it asked for.
+    /// In the order of nodes.
+    pub(crate) lent: Vec<LentCores>,
+    /// Free nodes beside those, where it gets what it asked for.
     pub(crate) free: Vec<NodeId>,
-    /// What that is where nodes are shared by cores.
+    /// Its slices of the free nodes, where nodes are shared by cores.
     pub(crate) slices: BTreeMap<NodeId, Slice>,
 }
 
-/// How many cores of a node a mate lends.
+/// The cores of one node that a mate lends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lent {
+pub(crate) struct LentCores {
     pub(crate) node: NodeId,
     pub(crate) mate: JobId,
     pub(crate) cores: u32,
 }
 
-/// Below which slowdown the jobs of each cluster lend cores, at one instant; `None`: all do (004, §3.2.2).
+/// The slowdown below which the jobs of each cluster lend cores at one instant; `None`: all do (004, §3.2.2).
 type CutOffs = BTreeMap<ClusterId, Option<Fraction>>;
 
 /// The cut-offs of all clusters as of now.
@@ -61,18 +61,18 @@ fn cut_offs(state: &State) -> CutOffs {
     state.clusters().iter().map(|(cluster, name)| (*cluster, of(name))).collect()
 }
 
-/// Over all jobs that have started: of those that run as it will be at their limits (D8 of the vectors' rules).
+/// The mean slowdown of all jobs that have started; running ones count as at their limits (D8 of the vectors' rules).
 fn average(state: &State) -> Fraction {
     mean(state.slowdowns, state)
 }
 
-/// With the jobs that run. 0, so that nobody lends, if there are none.
+/// The mean of these slowdowns and those of running jobs. 0 if there are none, so that no job lends.
 fn mean(mut slowdowns: Slowdowns, state: &State) -> Fraction {
     running(state).for_each(|(response, requested)| slowdowns.add(response, requested));
     slowdowns.mean().and_then(|(sum, count)| Fraction::new(sum, count)).unwrap_or(Fraction::ZERO)
 }
 
-/// What so many percent of running jobs do not exceed.
+/// The slowdown that this percentage of running jobs does not exceed.
 fn percentile(state: &State, percent: usize) -> Fraction {
     let slowdown = |(response, requested)| Fraction::new(millis(response).into(), millis(requested).max(1).into());
     let mut all: Vec<Fraction> = running(state).filter_map(slowdown).collect();
@@ -81,87 +81,86 @@ fn percentile(state: &State, percent: usize) -> Fraction {
     all.get(rank).copied().unwrap_or(Fraction::ZERO)
 }
 
-/// Of each running job how long it will have been in the system at its limit, and what it asked for.
+/// Time in system at the limit, and requested time, of each running job.
 fn running(state: &State) -> impl Iterator<Item = (Span, Span)> {
     let started = state.holding().filter_map(|(_, entry)| Some((entry, entry.started()?)));
     started.map(|(entry, started)| ((started.at + started.request.wall).since(entry.submitted), started.requested()))
 }
 
-/// What the passes of one instant have in common: once somebody has begun inside others, there is another one.
-pub(crate) struct Round {
+/// State shared by the passes of one instant: a pass follows each guest that starts.
+pub(crate) struct SharingRound {
     cut_offs: CutOffs,
-    /// Who waits for nodes that others could give back, and what that would add to their slowdowns.
+    /// The job that waits for nodes which others could give back, and what that would add to their slowdowns.
     by_nodes: Option<(JobId, Fraction)>,
-    /// For whom nobody was found.
-    in_vain: BTreeMap<JobId, InVain>,
-    /// Jobs that could lend, and have started at this instant.
+    /// Searches that found no mates.
+    failed_searches: BTreeMap<JobId, FailedSearch>,
+    /// The number of possible lenders that have started at this instant.
     n_started: usize,
-    /// What is left of nodes beside some of these was not known yet.
-    is_early: Cell<bool>,
+    /// A candidate was rejected because what is left on its nodes was not known yet.
+    needs_retry: Cell<bool>,
 }
 
-/// A search for mates that found none. From one pass of an instant to the next those who could lend only become fewer,
-/// but for jobs that start; so unless some have, it would find none again.
+/// A search that found no mates. From one pass of an instant to the next, the possible lenders only become fewer,
+/// except for jobs that start. So unless some have started, the search would fail again.
 #[derive(Clone, Copy)]
-struct InVain {
+struct FailedSearch {
     n_started: usize,
-    /// If the guest would have ended no later than that without mates; `None`: whenever it would have.
+    /// The search holds for guests that would end no later than that without mates; `None`: for all.
     static_end: Option<Time>,
 }
 
-impl Round {
-    pub(crate) fn new(state: &State, by_nodes: Option<(JobId, Fraction)>) -> Round {
-        let (cut_offs, in_vain) = (cut_offs(state), BTreeMap::new());
-        Round { cut_offs, by_nodes, in_vain, n_started: 0, is_early: Cell::new(false) }
+impl SharingRound {
+    pub(crate) fn new(state: &State, by_nodes: Option<(JobId, Fraction)>) -> SharingRound {
+        let (cut_offs, failed_searches) = (cut_offs(state), BTreeMap::new());
+        SharingRound { cut_offs, by_nodes, failed_searches, n_started: 0, needs_retry: Cell::new(false) }
     }
 
-    /// Is less lost if others give nodes back to it than if it begins inside these?
+    /// Does it cost less if others give back nodes to the guest than if it starts on these mates?
     fn is_cheaper_by_nodes(&self, guest: Guest<'_>, took: Span, mates: &[&Offered<'_>]) -> bool {
         let Some((_, cost)) = self.by_nodes.filter(|(job, _)| *job == guest.job) else { return false };
         let wall = i128::from(millis(guest.request.wall));
-        // It has less by itself, and each mate gets its time more (004, eq. 4).
+        // The guest's own loss, to which each mate adds the guest's time (004, eq. 4).
         let own = Fraction::new(i128::from(millis(took)) - wall, wall.max(1));
-        let mut standings = mates.iter().flat_map(|(mate, _)| mate.standings());
-        let added = own.and_then(|own| {
-            standings.try_fold(own, |sum, standing| sum.plus(Fraction::new(wall, standing.requested())?))
-        });
+        let mut all_times = mates.iter().flat_map(|(mate, _)| mate.all_times());
+        let added =
+            own.and_then(|own| all_times.try_fold(own, |sum, times| sum.plus(Fraction::new(wall, times.requested())?)));
         added.is_some_and(|added| cost < added)
     }
 
-    /// May another look find mates among those that have started? Then everybody is looked for anew.
-    pub(crate) fn is_another_wanted(&mut self) -> bool {
-        let is_early = self.is_early.take();
-        if is_early {
-            self.in_vain.clear();
+    /// Is another pass needed, because jobs that have started may lend? If so, forgets the failed searches.
+    pub(crate) fn needs_another_pass(&mut self) -> bool {
+        let needs_retry = self.needs_retry.take();
+        if needs_retry {
+            self.failed_searches.clear();
         }
-        is_early
+        needs_retry
     }
 }
 
-/// Who could lend in this pass: jobs that run, and those that it has let start.
+/// Possible lenders in this pass: running jobs, and jobs that the pass has started.
 pub(super) struct Mates<'a> {
     state: &'a State,
     now: Time,
-    round: &'a mut Round,
-    /// Those that run; looked for once somebody needs them.
+    round: &'a mut SharingRound,
+    /// Running jobs; found when first needed.
     running: Option<Vec<Candidate<'a>>>,
     starting: Vec<Candidate<'a>>,
-    /// Shared nodes of which somebody has been given a part in this pass.
-    taken_of: BTreeSet<NodeId>,
-    /// How many placements of the pass have been taken in.
+    /// Shared nodes of which the pass has given out a part.
+    partly_taken: BTreeSet<NodeId>,
+    /// The number of placements handled so far.
     n_placed: usize,
 }
 
 impl<'a> Mates<'a> {
-    pub(super) fn new(state: &'a State, now: Time, round: &'a mut Round) -> Mates<'a> {
-        Mates { state, now, round, running: None, starting: Vec::new(), taken_of: BTreeSet::new(), n_placed: 0 }
+    pub(super) fn new(state: &'a State, now: Time, round: &'a mut SharingRound) -> Mates<'a> {
+        Mates { state, now, round, running: None, starting: Vec::new(), partly_taken: BTreeSet::new(), n_placed: 0 }
     }
 
-    /// Those who have started in this pass may lend, too.
-    pub(super) fn take_in(&mut self, placements: &[Placement]) {
+    /// Adds jobs that the pass has started: they may lend, too.
+    pub(super) fn add_started(&mut self, placements: &[Placement]) {
         for placement in &placements[self.n_placed..] {
             let Placed::Now { request, nodes, slices, fit, .. } = &placement.outcome else { continue };
-            self.taken_of.extend(slices.keys());
+            self.partly_taken.extend(slices.keys());
             if fit.is_some() {
                 continue;
             }
@@ -186,65 +185,65 @@ impl<'a> Mates<'a> {
                 job: placement.job,
                 longest: longest_guest(self.state, &lender, left),
                 lender: Cow::Owned(lender),
-                standing: Standing {
+                times: JobTimes {
                     in_system: (self.now + request.wall).since(entry.submitted),
                     requested: request.wall,
                 },
                 left,
                 owners: Vec::new(),
-                starting: Some(Starting { nodes: cores_of, memory: constraint_of(&entry.spec, request).memory.0 }),
+                starting: Some(StartingJob { nodes: cores_of, memory: constraint_of(&entry.spec, request).memory.0 }),
             });
             self.round.n_started += 1;
         }
         self.n_placed = placements.len();
     }
 
-    /// The first of its sizes at which it begins at once, and on whose nodes. It was placed already, later, and has `taken`
-    /// what it needs then.
+    /// Finds the first size with which the job can start at once, and mates for it. The job was placed later already,
+    /// and has `taken` what it needs then.
     pub(super) fn find(
         &mut self,
         (job, spec): (JobId, &JobSpec),
         static_end: Time,
         taken: &Taken,
         pass: &mut Pass<'_>,
-    ) -> Option<Inside> {
+    ) -> Option<GuestStart> {
         let n_started = self.round.n_started;
-        let is_in_vain = |last: &InVain| {
+        let is_futile = |last: &FailedSearch| {
             last.n_started == n_started && last.static_end.is_none_or(|last_end| static_end <= last_end)
         };
-        if self.round.in_vain.get(&job).is_some_and(is_in_vain) {
+        if self.round.failed_searches.get(&job).is_some_and(is_futile) {
             return None;
         }
         let mut is_in_time = true;
         for request in &spec.options {
             let guest = Guest { job, spec, request, static_end };
-            let inside = self.find_for(guest, taken, pass, &mut is_in_time);
-            if inside.is_some() {
-                // Where guests may lend, it is one more who could.
+            let guest_start = self.find_mates(guest, taken, pass, &mut is_in_time);
+            if guest_start.is_some() {
+                // If guests may lend, it is one more possible lender.
                 self.round.n_started += usize::from(self.state.settings().sharing.max_sharers > 2);
-                return inside;
+                return guest_start;
             }
         }
-        // Where only the best few are looked at, fewer candidates may let others be among them.
+        // If only the best candidates are considered, others may take the place of those that drop out.
         if self.state.settings().sharing.max_candidates.is_none() {
             let static_end = if is_in_time { None } else { Some(static_end) };
-            self.round.in_vain.insert(job, InVain { n_started, static_end });
+            self.round.failed_searches.insert(job, FailedSearch { n_started, static_end });
         }
         None
     }
 
-    /// On whose nodes the guest begins at once: those for whom the sum of slowdowns is the least, if it ends inside all of
-    /// them and earlier than it would otherwise. `is_in_time` becomes false if it is only too late for that with some.
-    fn find_for(
+    /// Finds the mates with the least sum of slowdowns with which the guest starts at once, ends before all of them,
+    /// and ends earlier than without them. Sets `is_in_time` to false if the last condition alone has failed for some.
+    fn find_mates(
         &mut self,
         guest: Guest<'_>,
         taken: &Taken,
         pass: &mut Pass<'_>,
         is_in_time: &mut bool,
-    ) -> Option<Inside> {
+    ) -> Option<GuestStart> {
         let mut clusters = guest.request.nodes.iter();
         let (Some((cluster, weight)), None) = (clusters.next(), clusters.next()) else { return None };
-        let shortest = self.shortest(*cluster, guest.request.wall);
+        let shortest = self.shortest_runtime(*cluster, guest.request.wall);
         if !self.ends_earlier(guest, shortest) {
             *is_in_time = false;
             return None;
@@ -259,7 +258,7 @@ impl<'a> Mates<'a> {
         };
         let mut offers: BTreeMap<u64, Offered<'_>> = BTreeMap::new();
         let mut mates = Vec::new();
-        for candidate in self.worthwhile(*cluster, guest, n_free) {
+        for candidate in self.candidates_for(*cluster, guest, n_free) {
             let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
             let penalty = candidate.penalty(guest)?;
             mates.push(Mate { id: candidate.job.0, penalty, weight: candidate.lender.n_nodes });
@@ -268,13 +267,14 @@ impl<'a> Mates<'a> {
         if mates.is_empty() {
             return None;
         }
-        // What it took for later is not in the way of free nodes and licences.
+        // What the job took for later must not block free nodes and licences.
         let needs_room = n_free > 0 || !guest.spec.resources.licences.is_empty();
         if needs_room {
             pass.give_back(taken);
         }
-        // With as many free nodes as there are: who lends none is not slowed. They make it no slower than the mates' do.
-        let inside = (0..=n_free).rev().find_map(|n_free| {
+        // Tries to use as many free nodes as possible, because they slow no mate. The guest runs no slower on them than
+        // on its mates' nodes.
+        let guest_start = (0..=n_free).rev().find_map(|n_free| {
             let wanted = Wanted {
                 weight: weight - n_free,
                 max_slowdown: None,
@@ -286,41 +286,42 @@ impl<'a> Mates<'a> {
             let is_valid = |ids: &[u64]| {
                 let chosen = offered(ids);
                 self.are_together(guest, n_free, &chosen, pass)
-                    && self.are_enough(guest, &chosen, is_in_time)
-                    && self.cores_beside(guest, beside, &chosen, pass).is_some()
+                    && self.ends_inside_and_earlier(guest, &chosen, is_in_time)
+                    && self.free_places(guest, beside, &chosen, pass).is_some()
             };
             let best = select_valid(&mates, wanted, is_valid)?;
             let chosen = offered(best.first()?);
-            if self.round.is_cheaper_by_nodes(guest, self.time_inside(guest, &chosen), &chosen) {
+            if self.round.is_cheaper_by_nodes(guest, self.runtime_inside(guest, &chosen), &chosen) {
                 return None;
             }
-            let (free, slices) = self.beside_mates(guest, beside, &chosen, pass)?;
-            let mut lent: Vec<Lent> = chosen.iter().flat_map(|(candidate, _)| self.lent(candidate, guest)).collect();
+            let (free, slices) = self.take_free_nodes(guest, beside, &chosen, pass)?;
+            let mut lent: Vec<LentCores> =
+                chosen.iter().flat_map(|(candidate, _)| self.lent(candidate, guest)).collect();
             lent.sort_by_key(|lent| lent.node);
-            Some(Inside { job: guest.job, request: guest.request.clone(), lent, free, slices })
+            Some(GuestStart { job: guest.job, request: guest.request.clone(), lent, free, slices })
         });
-        if needs_room && inside.is_none() {
+        if needs_room && guest_start.is_none() {
             pass.take_again(taken);
         }
-        inside
+        guest_start
     }
 
-    /// So many free nodes until it ends, and the licences that it asked for; `None` if one of these is missing.
-    fn beside_mates(
+    /// Takes free nodes until the guest ends, and its licences; `None` if one of these is missing.
+    fn take_free_nodes(
         &self,
         guest: Guest<'_>,
         (cluster, n_free): (ClusterId, u32),
         mates: &[&Offered<'_>],
         pass: &mut Pass<'_>,
     ) -> Option<(Vec<NodeId>, BTreeMap<NodeId, Slice>)> {
-        let span = self.time_inside(guest, mates);
+        let span = self.runtime_inside(guest, mates);
         let licences = &guest.spec.resources.licences;
         let with_licences = Request { wall: span, ..guest.request.clone() };
         if !licences.is_empty() && pass.licences.first_fit(licences, &with_licences, self.now) != Ok(self.now) {
             return None;
         }
         if n_free == 0 || self.state.is_shared(cluster) {
-            let places = self.cores_beside(guest, (cluster, n_free), mates, pass)?;
+            let places = self.free_places(guest, (cluster, n_free), mates, pass)?;
             return Some((places.iter().map(|place| place.node).collect(), grids::slices(&places)));
         }
         let spec = JobSpec { options: vec![Request::on_one(cluster, n_free, span)], ..guest.spec.clone() };
@@ -334,8 +335,8 @@ impl<'a> Mates<'a> {
         }
     }
 
-    /// What it asked for of so many other nodes of a cluster that is shared by cores; of another one, none.
-    fn cores_beside(
+    /// Places on other nodes of a core-shared cluster for what the guest asked for; empty on other clusters.
+    fn free_places(
         &self,
         guest: Guest<'_>,
         (cluster, n_free): (ClusterId, u32),
@@ -344,7 +345,7 @@ impl<'a> Mates<'a> {
     ) -> Option<Vec<Place>> {
         let Some(grid) = pass.grids.by_cluster.get(&cluster).filter(|_| n_free > 0) else { return Some(Vec::new()) };
         let theirs = self.nodes_of(mates);
-        let more = (n_free, self.time_inside(guest, mates));
+        let more = (n_free, self.runtime_inside(guest, mates));
         let wanted = grid.wanted_beside((guest.spec, guest.request), more, &theirs);
         match guest.spec.resources.contiguous {
             true => {
@@ -355,8 +356,8 @@ impl<'a> Mates<'a> {
         }
     }
 
-    /// May these be all of the nodes of a guest that it shares, beside so many others? Not if it wants neighbours, and
-    /// others are between them.
+    /// Can these be the mates of the guest, beside `n_others` other nodes? Not if it wants neighbours and other nodes
+    /// lie between them.
     fn are_together(&self, guest: Guest<'_>, n_others: u32, mates: &[&Offered<'_>], pass: &Pass<'_>) -> bool {
         let is_window =
             |cluster: &ClusterId| pass.windows_around(*cluster, &self.nodes_of(mates), n_others).next().is_some();
@@ -367,9 +368,9 @@ impl<'a> Mates<'a> {
         mates.iter().flat_map(|(mate, _)| self.nodes(mate)).collect()
     }
 
-    /// Those below the cut-off who run for long enough; without those whom no others make up what is wanted, as far as that
-    /// is known of their sizes.
-    fn worthwhile(&self, cluster: ClusterId, guest: Guest<'_>, n_free: u32) -> Vec<&Candidate<'a>> {
+    /// Candidates below the cut-off that run long enough; without those whose sizes cannot add up to what is wanted, as
+    /// far as that is known.
+    fn candidates_for(&self, cluster: ClusterId, guest: Guest<'_>, n_free: u32) -> Vec<&Candidate<'a>> {
         let weight = guest.request.n_nodes();
         let wall = millis(guest.request.wall);
         let cut_off = self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO));
@@ -378,29 +379,29 @@ impl<'a> Mates<'a> {
                 && candidate.lender.n_nodes <= weight
                 && candidate.lender.cluster == cluster
                 && candidate.job != guest.job
-                && cut_off.is_none_or(|cut_off| candidate.are_below(cut_off, guest))
+                && cut_off.is_none_or(|cut_off| candidate.all_below(cut_off, guest))
         };
         let mut candidates: Vec<&Candidate<'a>> =
             self.running.iter().flatten().chain(&self.starting).filter(may_lend).collect();
         let settings = &self.state.settings().sharing;
-        // Those with the least slowdowns are looked at whatever their sizes are.
+        // With a limit on candidates, those with the least slowdowns are considered whatever their sizes are.
         if settings.max_candidates.is_none() && n_free == 0 {
             let sizes: BTreeSet<u32> = candidates.iter().map(|candidate| candidate.lender.n_nodes).collect();
             let n_others = settings.max_mates as usize - 1;
-            let sums = sums(sizes.iter().copied(), weight, n_others);
+            let sums = reachable_sums(sizes.iter().copied(), weight, n_others);
             candidates.retain(|candidate| sums[n_others][(weight - candidate.lender.n_nodes) as usize]);
         }
         candidates
     }
 
-    /// The least time that a guest can need, if nobody lends more than the sharing factor allows.
-    fn shortest(&self, cluster: ClusterId, wall: Span) -> Span {
+    /// The shortest time that a guest can need, if no mate lends more than the sharing factor allows.
+    fn shortest_runtime(&self, cluster: ClusterId, wall: Span) -> Span {
         let name = &self.state.clusters()[&cluster];
         let (numerator, denominator) = self.state.settings().sharing_factor_of(name).parts();
         whole_seconds(millis(wall).saturating_mul(denominator.into()), numerator.into())
     }
 
-    /// Would it end earlier than if it waited, if it took so long?
+    /// Would the guest end earlier than without mates, if it took that long?
     fn ends_earlier(&self, guest: Guest<'_>, span: Span) -> bool {
         guest.static_end > self.now + span
     }
@@ -409,13 +410,13 @@ impl<'a> Mates<'a> {
         self.state.settings().sharing.runtime_model
     }
 
-    /// What this one would lend; `None` if that is too little, or the guest would surely outlast it.
+    /// What a candidate would lend; `None` if that is too little, or the guest would surely outlast it.
     fn offer<'c>(&self, candidate: &'c Candidate<'_>, guest: Guest<'_>, shortest: Span) -> Option<Offer<'c>> {
         let lender = &candidate.lender;
         let mut parts = Vec::with_capacity(lender.parts.len());
         let mut kept = Vec::with_capacity(lender.parts.len());
         for LenderPart { n_nodes, cores, asked: asked_by_mate, least, node } in lender.parts.iter().copied() {
-            let (has, asked) = self.cores_for(guest, node, cores, least);
+            let (has, asked) = self.cores_lent(guest, node, cores, least);
             if has < least_cores(guest.spec, guest.request.n_nodes(), &self.state.nodes()[&node].inventory) {
                 return None;
             }
@@ -423,47 +424,48 @@ impl<'a> Mates<'a> {
             kept.push(CoreShare { n_nodes, has: cores - has, asked: asked_by_mate });
         }
         let model = self.model();
-        // What it does afterwards matters to those whom it is inside.
+        // Its rate afterwards matters to the owners of the nodes that it borrows.
         let alone = if candidate.owners.is_empty() { 0 } else { model.rate(lender.shares()) };
         let rate = model.rate(kept.into_iter());
         let offer = Offer { rate, alone, parts, left: candidate.left, owners: &candidate.owners };
-        // By the worst model the guest is no faster than here; by the other one, than with the sharing factor everywhere.
+        // In the worst model, the guest is no faster than here; in the ideal one, no faster than with the sharing
+        // factor everywhere.
         let parts = offer.parts.iter().copied();
         let least = match model {
             RuntimeModel::Worst => (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), model.rate(parts)),
             RuntimeModel::Ideal if self.state.is_shared(lender.cluster) => (0, 1),
             RuntimeModel::Ideal => (millis(shortest).saturating_sub(1000), 1),
         };
-        (offer.outlasts(least) && self.is_right(candidate, guest)).then_some(offer)
+        (offer.outlasts(least) && self.nodes_suit(candidate, guest)).then_some(offer)
     }
 
-    /// Of a node on which a mate has so many cores and keeps at least so many: those that the guest would have, and those
+    /// On a node where a mate has `cores` and keeps at least `least`: the cores that the guest would have, and those
     /// that it asked for.
-    fn cores_for(&self, guest: Guest<'_>, node: NodeId, cores: u32, least: u32) -> (u32, u32) {
+    fn cores_lent(&self, guest: Guest<'_>, node: NodeId, cores: u32, least: u32) -> (u32, u32) {
         let known = &self.state.nodes()[&node];
         let factor = self.state.settings().sharing_factor_of(&self.state.clusters()[&known.cluster]);
         let is_shared = self.state.is_shared(known.cluster);
         let asked = cores_asked(guest.spec, guest.request, &known.inventory, is_shared);
         let most = factor.of(cores).min(cores.saturating_sub(least)).min(asked);
-        // As far as it is enough for some of its tasks, for whole ones (004, §3.3).
+        // If that is enough for some of its tasks only, cores for whole tasks (004, §3.3).
         let of_task = cores_of_task(guest.spec, &known.inventory);
         let rest = if is_shared && most < asked && most > of_task { most % of_task } else { 0 };
         (most - rest, asked)
     }
 
-    /// May the guest use these nodes?
-    fn is_right(&self, candidate: &Candidate<'_>, guest: Guest<'_>) -> bool {
+    /// Do the candidate's nodes suit the guest?
+    fn nodes_suit(&self, candidate: &Candidate<'_>, guest: Guest<'_>) -> bool {
         let constraint = constraint_of(guest.spec, guest.request);
         let cluster = candidate.lender.cluster;
         let is_shared = self.state.is_shared(cluster);
-        // How many cores it gets is decided elsewhere.
+        // The number of cores is checked elsewhere.
         let constraint = Constraint { cpus: guest.spec.constraint.cpus, ..constraint };
         let is_any = constraint == Constraint::default() && !is_shared;
         let mate = &self.state.jobs()[&candidate.job];
         let asks_beside = constraint.memory.0 > 0 || !constraint.devices.is_empty();
-        let is_early = || self.nodes(candidate).any(|node| self.taken_of.contains(&node));
-        if asks_beside && is_early() {
-            self.round.is_early.set(true);
+        let is_part_taken = || self.nodes(candidate).any(|node| self.partly_taken.contains(&node));
+        if asks_beside && is_part_taken() {
+            self.round.needs_retry.set(true);
             return false;
         }
         let memory_of = |job: &JobId| {
@@ -471,8 +473,8 @@ impl<'a> Mates<'a> {
             Some(constraint_of(&entry.spec, &entry.started()?.request).memory.0)
         };
         self.nodes(candidate).all(|node| {
-            // Others may be on a node that is given away whole, from the days when it was not.
-            let is_its_own = |known: &Node| is_shared || known.holders.iter().all(|holder| candidate.is_among(*holder));
+            // A node of a cluster that is no longer shared by cores may still have several holders.
+            let is_its_own = |known: &Node| is_shared || known.holders.iter().all(|holder| candidate.involves(*holder));
             let known = self.state.nodes().get(&node).filter(|known| known.is_usable() && is_its_own(known));
             let Some(known) = known else { return false };
             if is_any {
@@ -502,9 +504,9 @@ impl<'a> Mates<'a> {
         running.iter().copied().chain(starting)
     }
 
-    /// Would the guest end inside all of them, and earlier than if it waited?
-    fn are_enough(&self, guest: Guest<'_>, mates: &[&Offered<'_>], is_in_time: &mut bool) -> bool {
-        let (work, rate) = self.pace(guest, mates);
+    /// Would the guest end before all of these mates, and earlier than without them?
+    fn ends_inside_and_earlier(&self, guest: Guest<'_>, mates: &[&Offered<'_>], is_in_time: &mut bool) -> bool {
+        let (work, rate) = self.work_and_rate(guest, mates);
         let took = whole_seconds(work, rate);
         let is_inside =
             rate > 0 && mates.iter().all(|(_, offer)| offer.outlasts((work, rate)) && offer.ends_inside_owners(took));
@@ -513,19 +515,19 @@ impl<'a> Mates<'a> {
         is_earlier
     }
 
-    /// The work of a guest on the nodes of these, and how much of it is done in a millisecond.
-    fn pace(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> (u64, u64) {
+    /// The work of the guest on the nodes of these mates, and its rate per millisecond.
+    fn work_and_rate(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> (u64, u64) {
         let parts = mates.iter().flat_map(|(_, offer)| offer.parts.iter().copied());
         (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), self.model().rate(parts))
     }
 
-    /// How long it takes.
-    fn time_inside(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> Span {
-        let (work, rate) = self.pace(guest, mates);
+    /// The runtime of the guest on the nodes of these mates.
+    fn runtime_inside(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> Span {
+        let (work, rate) = self.work_and_rate(guest, mates);
         whole_seconds(work, rate)
     }
 
-    fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = Lent> + 'c {
+    fn lent<'c>(&'c self, candidate: &'c Candidate<'_>, guest: Guest<'c>) -> impl Iterator<Item = LentCores> + 'c {
         let mate = &self.state.jobs()[&candidate.job];
         let n_with_tasks = candidate.lender.n_with_tasks;
         self.nodes(candidate).enumerate().map(move |(idx, node)| {
@@ -534,8 +536,8 @@ impl<'a> Mates<'a> {
                 Some(starting) => starting.nodes[idx].1,
                 None => mate.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len()),
             };
-            let (cores, _) = self.cores_for(guest, node, all, least_cores(&mate.spec, n_with_tasks, inventory));
-            Lent { node, mate: candidate.job, cores }
+            let (cores, _) = self.cores_lent(guest, node, all, least_cores(&mate.spec, n_with_tasks, inventory));
+            LentCores { node, mate: candidate.job, cores }
         })
     }
 }

@@ -43,10 +43,10 @@ pub(crate) use around::{
     Gain, Loss, delayed, plan_after, plan_around, plan_if_kept, plan_if_longer, room, room_after, room_beside, spare,
     spare_licences, starts_after,
 };
-pub(crate) use explain::{Place, outcome_reason, reason, short_reason};
+pub(crate) use explain::{QueuePosition, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
 pub(crate) use ledger::{base_blocks, meets};
-pub(crate) use mates::{Inside, Lent, Round};
+pub(crate) use mates::{GuestStart, LentCores, SharingRound};
 pub(crate) use row::row_beside;
 
 use crate::state::State;
@@ -207,7 +207,7 @@ pub fn plan(state: &State, now: Time, scope: Scope<'_>) -> Plan {
 
 /// Who starts now, up to the first one who has to wait and starts all the same on cores that running jobs lend (004,
 /// Listing 1).
-pub(crate) fn plan_sharing(state: &State, now: Time, round: &mut Round) -> (Plan, Option<Inside>) {
+pub(crate) fn plan_sharing(state: &State, now: Time, round: &mut SharingRound) -> (Plan, Option<GuestStart>) {
     policy::run_sharing(state, now, round)
 }
 

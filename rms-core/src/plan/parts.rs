@@ -1,4 +1,4 @@
-//! What jobs that hold nodes will hold when; evolving ones stage by stage.
+//! What jobs that hold nodes will hold over time; evolving ones stage by stage.
 
 use rms_model::{ClusterId, Request, Settings, Span, Time};
 
@@ -17,7 +17,7 @@ pub(super) struct Part {
 pub(super) enum WhichNodes {
     /// Those of its current stage.
     Held,
-    /// Of those the ones that it has not agreed to give back.
+    /// Those of its current stage that it has not agreed to give back.
     Staying,
     /// Those of one cluster, of which a ghost may leave one before the others.
     In(ClusterId),
@@ -25,12 +25,12 @@ pub(super) enum WhichNodes {
     Leaving,
     /// Those that are kept for what is negotiated with it.
     Promised,
-    /// So many of its cluster; nobody knows yet which.
+    /// A number of nodes of its cluster, not yet known which.
     Count(u32),
 }
 
-/// The times for which a started job or a ghost keeps nodes from others (R3), an evolving one stage by stage. Who should
-/// have gone but has not is seen a little longer than now, or others would be planned into it.
+/// The times for which a started job or a ghost holds nodes (R3), stage by stage for an evolving one. A job that is
+/// overdue is shown a little longer than now; otherwise others would be planned into its nodes.
 pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     let overdue = now + settings.kill_grace.max(Span::from_secs(1));
     let mut parts = parts_as_held(entry, now, overdue);
@@ -42,13 +42,13 @@ pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     parts
 }
 
-/// From when until when a job holds what it holds, as far as anybody knows now.
+/// The time for which a job holds its present nodes, as far as is known now.
 pub(super) fn held(entry: &Job, now: Time, settings: &Settings) -> Option<(Time, Time)> {
     let parts = parts_as_held(entry, now, now + settings.kill_grace.max(Span::from_secs(1)));
     parts.iter().find(|part| part.nodes == WhichNodes::Held).map(|part| (part.from, part.until))
 }
 
-/// What is held beyond that time is only what stays.
+/// Splits off the time after `at`, when only the nodes that stay are held.
 fn split(parts: &mut Vec<Part>, at: Time) {
     let Some(held) = parts.iter_mut().find(|part| part.nodes == WhichNodes::Held && part.until > at) else { return };
     let later = Part { from: at, until: held.until, nodes: WhichNodes::Staying };
@@ -60,7 +60,7 @@ fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
     match &entry.phase {
         Phase::Started(Started { evolved: Some(evolved), ending: None, at, .. }) => {
             let course = &evolved.course;
-            // What is late begins now at the earliest, and what comes after it is late, too.
+            // A late stage begins now at the earliest, and later stages are late as well.
             let late_by = now.since(course.next_change());
             let is_due = course.next_change() <= now;
             let is_growing = course.next().is_some_and(|next| next.nodes > course.current().nodes);
@@ -69,7 +69,7 @@ fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
             if !evolved.leaving.is_empty() {
                 parts.push(Part { from: (*at).min(now), until: overdue, nodes: WhichNodes::Leaving });
             }
-            // It may have them as long as all others.
+            // It may hold them as long as its other nodes.
             if entry.promised_nodes().next().is_some() {
                 parts.push(Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Promised });
             }

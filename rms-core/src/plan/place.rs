@@ -21,7 +21,7 @@ pub struct Mapping {
     pub held: Vec<Vec<BTreeSet<NodeId>>>,
 }
 
-/// Why no mapping came to be.
+/// The reason why there is no mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MapError {
     #[error("at {at:?} application {app_idx} needs {wanted} more nodes and {n_free} are free")]
@@ -33,7 +33,7 @@ pub enum MapError {
 /// Chooses `n_nodes` of the nodes that an application holds, for it to free.
 pub type Choose<'a> = dyn FnMut(usize, &BTreeSet<NodeId>, usize) -> BTreeSet<NodeId> + 'a;
 
-/// The default of an application that does not care.
+/// The default choice: the highest ids.
 pub fn highest(held: &BTreeSet<NodeId>, n_nodes: usize) -> BTreeSet<NodeId> {
     held.iter().rev().take(n_nodes).copied().collect()
 }
@@ -42,9 +42,9 @@ pub fn lowest(held: &BTreeSet<NodeId>, n_nodes: usize) -> BTreeSet<NodeId> {
     held.iter().take(n_nodes).copied().collect()
 }
 
-/// Walks over all change-points. At each, first the applications that shrink free what `choose` says, then those
-/// that grow take the lowest free nodes, both in the order of the list. No node is taken from an application
-/// otherwise, so none has to migrate.
+/// Visits all change-points. At each, first the applications that shrink free what `choose` returns, then those that
+/// grow take the lowest free nodes, both in the order of the list. No node is taken from an application otherwise, so
+/// none has to migrate.
 ///
 /// # Errors
 /// The applications together need more than `nodes`, or `choose` gave others than it was asked for.

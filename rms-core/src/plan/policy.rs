@@ -1,4 +1,4 @@
-//! Who may start before whom: the walk over the queue that each policy makes.
+//! Which job may start before which: the walk over the queue of each policy.
 //!
 //! - *views* (001, Fig. 5): each application in order takes its first hole, anew at each pass.
 //! - *fcfs*: the same, but nobody starts before the one in front.
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Span, Time, View};
 
 use super::arrivals;
-use super::mates::{Inside, Mates, Round};
+use super::mates::{GuestStart, Mates, SharingRound};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
 use super::{Placed, Placement, Plan, Scope};
 use crate::state::job::Job;
 use crate::state::{Demand, PlainDemand, QueueKey, Room, State};
 
-/// A shorter queue is walked over before it is known for how long nodes stay free.
+/// A shorter queue is searched without finding out first for how long nodes stay free.
 const FEW: usize = 16;
 
 pub(super) fn run(
@@ -86,7 +86,7 @@ pub(super) fn run(
 }
 
 /// See [`super::plan_sharing`].
-pub(super) fn run_sharing(state: &State, now: Time, round: &mut Round) -> (Plan, Option<Inside>) {
+pub(super) fn run_sharing(state: &State, now: Time, round: &mut SharingRound) -> (Plan, Option<GuestStart>) {
     if state.n_queued() == 0 {
         return (Plan::of_nobody(now), None);
     }
@@ -118,8 +118,8 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     Some(Plan { placements, base, last_view, ..Plan::of_nobody(now) })
 }
 
-/// The applications of the queue that a pass looks at, in order. Who was promised a start is looked at even if others
-/// have since come before it, beyond the depth.
+/// The queued applications that a pass considers, in order. A job with a promised start is considered even if others
+/// have moved it beyond the depth.
 pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Demand)> + Clone + '_ {
     let depth = state.depth().map_or(usize::MAX, |depth| depth as usize);
     let mut n_promised = state.n_promised();
@@ -146,14 +146,14 @@ struct Slot {
     outcome: Option<Placed>,
 }
 
-/// Those that were looked at.
+/// The jobs considered so far.
 type Slots = BTreeMap<JobId, Slot>;
 
 /// What an application holds in the view.
 #[derive(Clone)]
 enum Held {
     Nothing,
-    /// From this time on what it was promised, which was taken together with everybody's.
+    /// From this time on what it was promised, which was taken together with all promises.
     AsPromised(Time),
     Taken(Box<Taken>),
 }
@@ -164,24 +164,24 @@ impl Held {
     }
 }
 
-/// Which applications need no look.
+/// Decides which applications need no search.
 struct Stays {
     may_pass_by: bool,
-    /// Nobody moves who holds what he was promised: nothing was freed since that was the earliest.
+    /// No job moves that holds what it was promised: nothing was freed since that was the earliest.
     keeps_promises: bool,
-    /// All that was freed since everybody stood as early as possible is before that time: who starts earlier than he was
-    /// promised starts before it, where nodes enough are free.
+    /// All that was freed since all jobs were placed as early as possible is before that time: a job that starts
+    /// earlier than promised starts before it, where enough nodes are free.
     freed_until: Time,
     /// The same where nodes are shared and promises name them, all of which were kept: it was freed on these nodes.
     freed: Option<BTreeSet<NodeId>>,
-    /// So many nodes of a cluster are not free before then.
+    /// That many nodes of a cluster are not free before then.
     first_free: BTreeMap<(ClusterId, u32), Time>,
-    /// For so many nodes of a cluster and so long there is no start until then; it holds until somebody moves.
+    /// For that many nodes of a cluster and that long there is no start until then; holds until a job moves.
     full_until: BTreeMap<(ClusterId, u32, Span), Time>,
 }
 
 impl Stays {
-    /// Somebody has moved, whose place is free from then on.
+    /// A job has moved, and its place is free from then on.
     fn free(&mut self, from: Time, held: &Taken) {
         self.freed_until = self.freed_until.max(from + held.wall());
         if let Some(freed) = &mut self.freed {
@@ -198,7 +198,7 @@ pub(super) struct Walk<'a, 'l> {
     state: &'a State,
     now: Time,
     pub(super) pass: Pass<'a>,
-    /// Whose view is wanted.
+    /// The job whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
     /// For external launchers.
     look: Option<&'a mut Look<'l>>,
@@ -228,7 +228,7 @@ impl<'a, 'l> Walk<'a, 'l> {
 
     pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope<'_>) {
         match self.state.settings().policy {
-            // Who starts on lent cores is found by a pass of its own.
+            // Guests are started by a pass of their own.
             Policy::Views | Policy::Slowdown => self.views(jobs.map(|(job, _)| job), scope),
             Policy::Fcfs => self.fcfs(jobs.map(|(job, _)| job), scope),
             Policy::Easy => self.easy(jobs, scope),
@@ -248,9 +248,9 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    /// Each in order takes its first hole, and if that is later than now, is looked for mates at once (004, §3.1). The first
-    /// one who has some ends the pass: those before it are tried again then, too.
-    fn sharing(&mut self, jobs: impl Iterator<Item = JobId>, round: &mut Round) -> Option<Inside> {
+    /// Each job in order takes its first hole; if that is later than now, mates are searched for it at once (004,
+    /// §3.1). The first job with mates ends the pass, because the jobs before it are then tried again.
+    fn sharing(&mut self, jobs: impl Iterator<Item = JobId>, round: &mut SharingRound) -> Option<GuestStart> {
         let mut mates = Mates::new(self.state, self.now, round);
         for job in jobs {
             let spec = self.spec(job);
@@ -261,7 +261,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                         && spec.resources.share
                         && self.state.jobs()[&job].launcher.is_none()
                     {
-                        mates.take_in(&self.placements);
+                        mates.add_started(&self.placements);
                         if let Some(inside) = mates.find((job, spec), *at + request.wall, &taken, &mut self.pass) {
                             return Some(inside);
                         }
@@ -284,14 +284,14 @@ impl<'a, 'l> Walk<'a, 'l> {
             let waits = match &outcome {
                 Placed::Never { .. } => false,
                 Placed::Now { .. } => {
-                    let waits = self.state.jobs()[&job].unheard_since().is_some();
+                    let waits = self.state.jobs()[&job].launcher_away_since().is_some();
                     if waits {
                         self.earliest = self.earliest.max(self.now + Span::from_millis(1));
                     }
                     waits
                 }
                 Placed::Later { at, .. } => {
-                    // Who would start now if its nodes were there is waited for, too.
+                    // A job that would start now if its nodes were connected is waited for, too.
                     self.earliest = self.earliest.max(*at).max(self.now + Span::from_millis(1));
                     true
                 }
@@ -324,7 +324,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             }
             let view = self.view_for(job);
             let found = self.pass.find(self.spec(job), self.now);
-            // Behind the head, who does not start now gets his view in the second round.
+            // Behind the head, a job that does not start now gets its view in the second round.
             let sees_this = found.is_err() || !head_waits;
             if sees_this {
                 self.look(Moment::Before(job));
@@ -366,8 +366,8 @@ impl<'a, 'l> Walk<'a, 'l> {
         self.placements = in_order;
     }
 
-    /// Of those behind the head, who was placed last, each that can start now does; whom there is no room for is passed
-    /// over without a look.
+    /// Starts each job behind the head, which was placed last, that can start now; jobs without room are skipped
+    /// without a search.
     fn start_behind_head(&mut self) {
         let head = self.placements.last().and_then(|head| self.state.demand(head.job));
         let Some((mut behind, _)) = head else { return };
@@ -445,14 +445,14 @@ impl<'a, 'l> Walk<'a, 'l> {
         keeps_promises &= scope == Scope::Arrivals && self.look.is_none();
         let (first_free, full_until) = (BTreeMap::new(), BTreeMap::new());
         let mut stays = Stays { may_pass_by, keeps_promises, freed_until, freed, first_free, full_until };
-        // Where everybody else would be passed by, nobody else is asked.
+        // If all others would be skipped, none is visited.
         let are_few = stays.may_pass_by && scope == Scope::Arrivals && self.look.is_none();
         let few = if are_few { arrivals::of_conservative(self.state, self.now) } else { None };
         let mut has_moved = match few {
             None => self.sweep(jobs.clone(), &mut slots, &mut stays),
             Some(few) => self.sweep(few.into_iter(), &mut slots, &mut stays),
         };
-        // What one lets go of may let another, even one before it, move forward: until nobody moves.
+        // What one job gives up may let another move forward, even one before it: repeats until none moves.
         while has_moved {
             stays.keeps_promises = false;
             has_moved = self.sweep(jobs.clone(), &mut slots, &mut stays);
@@ -460,10 +460,10 @@ impl<'a, 'l> Walk<'a, 'l> {
         self.keep_outcomes(jobs, slots);
     }
 
-    /// Everybody has his place.
+    /// Records the outcome of each job.
     fn keep_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, mut slots: Slots) {
         if self.look.is_none() {
-            // Who was passed by keeps what was promised, and has no outcome.
+            // A job that was skipped keeps its promise, and has no outcome.
             let state = self.state;
             let keyed = slots.into_iter().filter_map(|(job, slot)| Some((state.demand(job)?.0, slot)));
             let mut keyed: Vec<(QueueKey, Slot)> = keyed.collect();
@@ -488,8 +488,8 @@ impl<'a, 'l> Walk<'a, 'l> {
         self.pass.keep(self.spec(job), promise)
     }
 
-    /// Whose promise does not fit any more, because somebody is late or nodes have gone, takes the next hole after it: those
-    /// behind it, whose promises are kept later, do not come before it for that.
+    /// A job whose promise no longer fits, because a job is late or nodes have gone, takes the next hole after it: jobs
+    /// behind it, whose promises are kept later, do not overtake it.
     fn keep_late(&mut self, job: JobId, demand: &Demand) -> Slot {
         let late = demand.promised.and_then(|at| self.pass.find(self.spec(job), at.max(self.now)).ok());
         let Some(found) = late else { return Slot { held: Held::Nothing, outcome: None } };
@@ -498,7 +498,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         Slot { held: Held::Taken(Box::new(taken)), outcome }
     }
 
-    /// Each in order lets go of what it holds and takes the first hole. Did that move anyone forward?
+    /// Each job in order gives up what it holds and takes the first hole. Returns whether that moved any job forward.
     fn sweep(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, slots: &mut Slots, stays: &mut Stays) -> bool {
         let mut has_moved = false;
         for (job, demand) in jobs {
@@ -568,7 +568,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         if at <= self.now {
             return false;
         }
-        // Who starts earlier starts before that time.
+        // A job that starts earlier starts before that time.
         let (nodes, before) = (demand.least_nodes, at.min(stays.freed_until));
         let first_free = || self.pass.all.first_free(cluster, nodes, self.now);
         let first = *stays.first_free.entry((cluster, nodes)).or_insert_with(first_free);

@@ -10,7 +10,7 @@ use super::window::{is_run, latest_in_windows, runs};
 use crate::state::{Piece, longest_run};
 
 impl Grid<'_> {
-    /// Of the nodes that are large enough, the most that it could have together.
+    /// The most suitable nodes that the job could have together.
     pub(super) fn most_together(&self, wanted: &Wanted) -> u32 {
         match wanted.is_contiguous {
             true => longest_run(self.in_order, |node| self.eligible_idx(wanted, node).is_some()),
@@ -18,8 +18,8 @@ impl Grid<'_> {
         }
     }
 
-    /// The earliest time from `from` on at which so many neighbours have room, and how many have at `from`; `None` if so
-    /// many never have.
+    /// The earliest time from `from` on at which enough neighbours have room, and how many nodes have room at `from`;
+    /// `None` if there never are enough.
     pub(super) fn first_run(&self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
         let lines: Vec<Option<usize>> = self.in_order.iter().map(|node| self.eligible_idx(wanted, *node)).collect();
         let next_hole = |line: &Option<usize>, from: Time| {
@@ -43,8 +43,8 @@ impl Grid<'_> {
         }
     }
 
-    /// Neighbours that have room then, in the shortest run of such nodes that is long enough, so that long ones stay whole;
-    /// of equals the first one.
+    /// Chooses neighbours with room at that time, from the shortest run that is long enough, so that long runs stay
+    /// whole; between equals, the first one.
     pub(super) fn choose_run(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
         let n_wanted = wanted.n_nodes as usize;
         let fitting: Vec<Option<(usize, &Piece)>> = self
@@ -61,7 +61,7 @@ impl Grid<'_> {
         Some(self.places(fitting.get(first..first + n_wanted)?.iter().flatten().copied()))
     }
 
-    /// May these places be had by somebody who wants it so?
+    /// Are these places together, if the request wants neighbours?
     pub(super) fn are_together(&self, wanted: &Wanted, places: &[Place]) -> bool {
         let nodes: BTreeSet<NodeId> = places.iter().map(|place| place.node).collect();
         !wanted.is_contiguous || is_run(self.in_order, &nodes)

@@ -18,7 +18,7 @@ pub struct Slot {
     pub cpus: Vec<u32>,
 }
 
-/// A running job that could take a guest in.
+/// A running job that could lend to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mate {
     pub id: u64,
@@ -27,7 +27,7 @@ pub struct Mate {
     pub weight: u32,
 }
 
-/// What mates a guest needs.
+/// Which mates a guest needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Nodes, exactly.
@@ -35,7 +35,7 @@ pub struct Wanted {
     /// Only mates with a lower penalty are taken; `None`: any.
     pub max_slowdown: Option<Fraction>,
     pub most_mates: usize,
-    /// Of those within the cut-off, only so many with the least penalties are looked at; `None`: all.
+    /// The number of mates within the cut-off that are considered, those with the least penalties; `None`: all.
     pub most_candidates: Option<usize>,
 }
 
@@ -122,7 +122,7 @@ pub fn stretched_worst(requested_cpus: u32, slots: &[Slot]) -> Option<Fraction> 
     stretched(requested_cpus, slots, |cpus| cpus.iter().min().map_or(0, |least| u64::from(*least) * cpus.len() as u64))
 }
 
-/// What a stretched time adds to the time that the slots take.
+/// The difference between a stretched time and the time of the slots.
 pub fn increase(stretched: Fraction, slots: &[Slot]) -> Option<Fraction> {
     let total: i128 = slots.iter().map(|slot| i128::from(slot.secs)).sum();
     stretched.plus(Fraction::new(-total, 1)?)
@@ -135,13 +135,13 @@ fn stretched(requested_cpus: u32, slots: &[Slot], used: impl Fn(&[u32]) -> u64) 
     })
 }
 
-/// The mates whose nodes are exactly as many as wanted, at the least sum of penalties (004, eq. 2 and 3). `None` if there
-/// are none.
+/// Selects the mates whose nodes add up to exactly the wanted number, at the least sum of penalties (004, eq. 2 and 3).
+/// `None` if there are none.
 pub fn select(mates: &[Mate], wanted: Wanted) -> Option<Selection> {
     select_valid(mates, wanted, |_| true)
 }
 
-/// The same among sets that may be; ids are in the order of penalties.
+/// Selects among the sets that are valid; a set's ids are in the order of penalties.
 pub(crate) fn select_valid(
     mates: &[Mate],
     wanted: Wanted,
@@ -156,7 +156,7 @@ pub(crate) fn select_valid(
         by_weight.entry(mate.weight).or_default().push(idx);
     }
     let is_valid = &mut is_valid;
-    let sums = sums(by_weight.keys().copied(), wanted.weight, wanted.most_mates);
+    let sums = reachable_sums(by_weight.keys().copied(), wanted.weight, wanted.most_mates);
     let mut search = Search { candidates: &candidates, by_weight, sums, chosen: Vec::new(), best: None, is_valid };
     search.extend(0, wanted.weight, wanted.most_mates, Fraction::ZERO);
     let mut best = search.best?;
@@ -164,8 +164,13 @@ pub(crate) fn select_valid(
     Some(best)
 }
 
-/// For each number up to `most_summands`, which sums up to `most` so many of these sizes have, or fewer. One may come again.
-pub(crate) fn sums(sizes: impl Iterator<Item = u32> + Clone, most: u32, most_summands: usize) -> Vec<Vec<bool>> {
+/// For each number up to `most_summands`, which sums up to `most` that many of these sizes, or fewer, can have. Sizes
+/// may repeat.
+pub(crate) fn reachable_sums(
+    sizes: impl Iterator<Item = u32> + Clone,
+    most: u32,
+    most_summands: usize,
+) -> Vec<Vec<bool>> {
     let mut sums = vec![vec![false; most as usize + 1]];
     sums[0][0] = true;
     for n_summands in 1..=most_summands {
@@ -183,7 +188,7 @@ pub(crate) fn sums(sizes: impl Iterator<Item = u32> + Clone, most: u32, most_sum
 }
 
 impl Selection {
-    /// Of equals, the set of the fewest mates, then of the smallest ids.
+    /// The set with the fewest mates, then with the smallest ids.
     pub fn first(&self) -> Option<&Vec<u64>> {
         self.sets.iter().min_by_key(|set| (set.len(), *set))
     }
@@ -192,9 +197,9 @@ impl Selection {
 struct Search<'a> {
     /// In the order of penalties.
     candidates: &'a [Mate],
-    /// The last mate of a set is one of those that fill it up.
+    /// Indices of candidates by weight, to find the last mate of a set.
     by_weight: BTreeMap<u32, Vec<usize>>,
-    /// By how many mates are still to be chosen, which weights so many could have together.
+    /// By the number of mates still to be chosen, which weights they can have together.
     sums: Vec<Vec<bool>>,
     chosen: Vec<u64>,
     best: Option<Selection>,
@@ -213,7 +218,7 @@ impl Search<'_> {
         }
     }
 
-    /// With one more mate. Broken off where those after it cost no less than the best set that is known.
+    /// Extends the set by one mate. Stops where the mates after it cost no less than the best set found.
     fn take(&mut self, idx: usize, weight: u32, n_left: usize, impact: Fraction) -> ControlFlow<()> {
         let Mate { id, penalty, weight: shared } = self.candidates[idx];
         let rest = weight.checked_sub(shared).filter(|rest| self.sums[n_left - 1][*rest as usize]);

@@ -7,7 +7,7 @@ use rms_model::{JobSpec, NodeId};
 
 use super::ledger::{self, Ledger};
 use super::pass::Pass;
-use crate::state::{asks_nothing, constraint_of};
+use crate::state::{constraint_of, is_unconstrained};
 
 /// Nodes that have a ledger of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,9 +28,9 @@ impl Subset {
 }
 
 impl<'a> Pass<'a> {
-    /// Makes sure that every size of an application can be searched.
+    /// Opens the ledgers that every size of an application needs.
     pub(super) fn open_ledgers(&mut self, spec: &JobSpec) {
-        // Who wants neighbours looks at windows, each of which is a set of nodes by itself.
+        // A job that wants neighbours searches windows, each of which is a set of nodes.
         if spec.resources.contiguous {
             return;
         }
@@ -43,7 +43,7 @@ impl<'a> Pass<'a> {
 
     /// Makes sure that a ledger exists for a constraint that excludes some nodes.
     pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
-        if asks_nothing(constraint) || self.stands_for.contains_key(constraint) {
+        if is_unconstrained(constraint) || self.stands_for.contains_key(constraint) {
             return;
         }
         let eligible = ledger::eligible(self.state, constraint);
@@ -62,7 +62,7 @@ impl<'a> Pass<'a> {
         self.stands_for.insert(constraint.clone(), stands_for);
     }
 
-    /// Makes sure that a window has a ledger, so that what is placed from now on leaves it alone.
+    /// Opens a ledger for a window, so that placements from now on avoid it.
     pub(super) fn open_window(&mut self, subset: Option<&Subset>) {
         if let Some(subset @ Subset::Window(nodes)) = subset
             && !self.special.contains_key(subset)
@@ -79,7 +79,7 @@ impl<'a> Pass<'a> {
         self.special.insert(subset, ledger);
     }
 
-    /// These nodes as they look by now, with all that were placed.
+    /// Builds a ledger of these nodes, with all placements so far.
     pub(super) fn drawn(&self, eligible: BTreeSet<NodeId>) -> Ledger<'a> {
         let mut ledger = Ledger::of(self.state, self.now, eligible, None);
         if self.all.keeps_digests() {
@@ -106,7 +106,7 @@ mod tests {
     use crate::tests::World;
     use rms_api::call::{Nodes, Shape};
 
-    /// Each ledger is brought up to date with each application, so there must not be one for each wish of a user.
+    /// Each ledger is updated with each application, so there must not be one for each constraint of a user.
     #[test]
     fn wishes_that_the_same_nodes_meet_share_a_ledger() {
         let mut world = World::new();

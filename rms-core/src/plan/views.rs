@@ -1,4 +1,4 @@
-//! What each external launcher sees after a pass, and which clusters of it are news to it (001, Fig. 5, step 5).
+//! What each external launcher sees after a pass, and which clusters have changed for it (001, Fig. 5, step 5).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::state::job::Job;
 pub struct Streams {
     streams: BTreeMap<JobId, Stream>,
     n_open: usize,
-    /// What those who listen look for, and how many do.
+    /// The classes that connected launchers watch, and the number of launchers for each.
     classes: BTreeMap<Class, u32>,
     /// How often the information on each cluster has changed while this server ran.
     infos: BTreeMap<ClusterId, u64>,
     n_infos: u64,
-    /// Passes, to know whom this one has looked for.
+    /// Counts passes, to know which launchers this one has served.
     n_looks: u64,
     latest: Option<Latest>,
     sent: Sent,
@@ -77,7 +77,7 @@ struct Seen {
     next: Option<Time>,
 }
 
-/// A cluster as all see it who see it now.
+/// A cluster as seen by all launchers with the same view.
 #[derive(Clone, Debug)]
 struct Snapshot {
     /// Of this many nodes an application may choose from all but `hidden`.
@@ -153,12 +153,12 @@ impl Streams {
         self.streams.remove(&job);
     }
 
-    /// Does anybody look?
+    /// Is any launcher connected?
     pub fn is_watched(&self) -> bool {
         self.n_open > 0
     }
 
-    /// Does somebody look for all that this filter shows?
+    /// Is all that this filter shows watched?
     pub(crate) fn watches(&self, filter: &Filter) -> bool {
         classes(filter).all(|class| self.classes.contains_key(&class))
     }
@@ -234,7 +234,7 @@ impl Streams {
     pub fn pass(&mut self, state: &State, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
         let (plan, changes) = self.run(state, now, true);
         let starts = |placement: &&super::Placement| {
-            let is_told = state.jobs()[&placement.job].unheard_since().is_none();
+            let is_told = state.jobs()[&placement.job].launcher_away_since().is_none();
             matches!(placement.outcome, Placed::Now { .. }) && is_told
         };
         for placement in plan.placements.iter().filter(starts) {

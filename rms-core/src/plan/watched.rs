@@ -1,4 +1,4 @@
-//! How many nodes have room for slices that launchers want to see, as a pass fills them up.
+//! Counts the nodes with room for slices that launchers want to see, while a pass places jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use rms_model::{ClusterId, NodeId, Profile, Slice, Time};
 use super::grid::Place;
 use super::grids::Grids;
 use super::ledger::{self, Ledger};
-use crate::state::{Piece, State, within};
+use crate::state::{Piece, State, merge_slice};
 
-/// What a launcher wants to see: nodes that meet a constraint, whole or, with a slice, as far as they have room for it.
+/// What a launcher wants to see: nodes that meet a constraint, either whole or, with a slice, those with room for it.
 pub(super) type Class = (Constraint, Slice);
 
 /// Nodes that can give a slice; one is busy while it has no room for it.
 #[derive(Debug)]
-struct Watched<'a> {
+struct WatchedLedger<'a> {
     ledger: Ledger<'a>,
     /// On clusters where jobs share nodes, what serves it, by kind of node.
     pieces: BTreeMap<ClusterId, Vec<Vec<Piece>>>,
 }
 
-impl Watched<'_> {
+impl WatchedLedger<'_> {
     fn times_with_room(
         &self,
         grids: &Grids<'_>,
@@ -40,7 +40,7 @@ impl Watched<'_> {
 /// All that is watched in a pass.
 #[derive(Debug, Default)]
 pub(super) struct Watches<'a> {
-    by_class: BTreeMap<Class, Watched<'a>>,
+    by_class: BTreeMap<Class, WatchedLedger<'a>>,
 }
 
 /// Of each class that is watched, when each of some places' nodes has room.
@@ -51,19 +51,19 @@ impl<'a> Watches<'a> {
         self.by_class.is_empty()
     }
 
-    /// From now on it is known what the class, which has a slice, looks like; before anybody is placed.
+    /// Starts to watch a class, which has a slice. Must be called before any job is placed.
     pub(super) fn watch(&mut self, class: &Class, state: &'a State, now: Time, grids: &Grids<'a>) -> &mut Ledger<'a> {
-        let (constraint, slice) = within(&class.0, &class.1);
+        let (constraint, slice) = merge_slice(&class.0, &class.1);
         let open = || {
             let eligible: BTreeSet<NodeId> = ledger::eligible(state, &constraint);
             let pieces = grids.by_cluster.iter().map(|(cluster, grid)| (*cluster, grid.pieces(&slice))).collect();
-            let mut watched = Watched { ledger: Ledger::of(state, now, eligible, None), pieces };
+            let mut watched = WatchedLedger { ledger: Ledger::of(state, now, eligible, None), pieces };
             for (cluster, grid) in &grids.by_cluster {
                 let all_times = (now, Time::NEVER);
                 let mut blocks = Vec::new();
                 for node in grid.usable().filter(|node| watched.ledger.contains(*node)) {
                     let room = watched.times_with_room(grids, *cluster, node, all_times);
-                    blocks.extend(without(&room, all_times).map(|(from, until)| Block { from, until, nodes: 1 }));
+                    blocks.extend(gaps(&room, all_times).map(|(from, until)| Block { from, until, nodes: 1 }));
                 }
                 watched.ledger.show(*cluster, Profile::from_blocks(blocks));
             }
@@ -80,16 +80,16 @@ impl<'a> Watches<'a> {
         self.by_class.values_mut().map(|watched| &mut watched.ledger)
     }
 
-    /// When places that are about to be taken, or given back, have room for what is watched.
+    /// The times at which places that are about to be taken, or given back, have room for what is watched.
     pub(super) fn room_before(&self, grids: &Grids<'_>, places: &[Place], times: (Time, Time)) -> RoomBefore {
-        let room = |watched: &Watched<'a>| {
+        let room = |watched: &WatchedLedger<'a>| {
             let of_place = |place: &Place| watched.times_with_room(grids, place.cluster, place.node, times);
             places.iter().map(of_place).collect()
         };
         self.by_class.values().map(room).collect()
     }
 
-    /// They were taken, or given back.
+    /// Updates the ledgers after the places were taken, or given back.
     pub(super) fn show_room(&mut self, grids: &Grids<'_>, places: &[Place], times: (Time, Time), before: RoomBefore) {
         for (watched, before) in self.by_class.values_mut().zip(before) {
             for (place, before) in places.iter().zip(before) {
@@ -108,7 +108,7 @@ impl<'a> Watches<'a> {
 }
 
 /// The times between these, which are in order.
-fn without(times: &[(Time, Time)], (from, until): (Time, Time)) -> impl Iterator<Item = (Time, Time)> + '_ {
+fn gaps(times: &[(Time, Time)], (from, until): (Time, Time)) -> impl Iterator<Item = (Time, Time)> + '_ {
     let begins = std::iter::once(from).chain(times.iter().map(|(_, end)| *end));
     let ends = times.iter().map(|(begin, _)| *begin).chain([until]);
     begins.zip(ends).filter(|(begin, end)| begin < end)

@@ -31,32 +31,32 @@ pub enum Misfit {
     Setting(#[from] SettingError),
 }
 
-/// Who wants to know which nodes' desired states have changed.
+/// Collects the nodes whose desired states have changed, if anyone needs them.
 #[derive(Debug)]
-pub(crate) enum Bumped<'a> {
-    Noted(&'a mut BTreeSet<NodeId>),
-    /// Nobody.
-    Unnoted,
+pub(crate) enum BumpedNodes<'a> {
+    Recorded(&'a mut BTreeSet<NodeId>),
+    /// The caller does not need them.
+    Ignored,
 }
 
-impl Bumped<'_> {
-    fn note(&mut self, node: NodeId) {
+impl BumpedNodes<'_> {
+    fn record(&mut self, node: NodeId) {
         match self {
-            Bumped::Noted(nodes) => {
+            BumpedNodes::Recorded(nodes) => {
                 nodes.insert(node);
             }
-            Bumped::Unnoted => {}
+            BumpedNodes::Ignored => {}
         }
     }
 }
 
 impl State {
-    /// Makes a fact true: one that is being recorded, or that was and is [replayed](super::Replay). `bumped` gains the nodes
+    /// Applies a fact, either newly recorded or [replayed](super::Replay) from the journal. `bumped` gains the nodes
     /// whose desired state has changed.
     ///
     /// # Errors
-    /// The fact does not fit. The state is of no use then.
-    pub(crate) fn apply(&mut self, fact: &Fact, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    /// The fact does not fit the state, which must not be used afterwards.
+    pub(crate) fn apply(&mut self, fact: &Fact, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());
@@ -66,7 +66,7 @@ impl State {
                 self.last_cluster = self.last_cluster.max(Some(*cluster));
             }
             Fact::ClusterRemoved { cluster } => {
-                // Those that are older than this field gave out ids by what was there.
+                // Journals that are older than this field derived the next id from the clusters that existed.
                 self.last_cluster = self.last_cluster.max(self.clusters.keys().next_back().copied());
                 if let Some(name) = self.clusters.remove(cluster) {
                     self.settings.forget_cluster(&name);
@@ -106,7 +106,7 @@ impl State {
             }
             Fact::NodeGenerationRaised { node, generation } => {
                 self.edit_node(*node, |entry| entry.generation = entry.generation.max(*generation))?;
-                bumped.note(*node);
+                bumped.record(*node);
             }
             Fact::NodeRemoved { node } => {
                 if let Some(entry) = self.nodes.remove(node) {
@@ -129,8 +129,8 @@ impl State {
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
-                let shared = self.index.share(&spec);
-                self.index.own(*job, &spec.owner);
+                let shared = self.index.add_usage(&spec);
+                self.index.add_owned(*job, &spec.owner);
                 if !Arc::ptr_eq(&shared, &spec.execution.environment) {
                     Arc::make_mut(&mut spec).execution.environment = shared;
                 }
@@ -165,11 +165,11 @@ impl State {
                 let mut spec = (**spec).clone().with_work_of(&before);
                 if let Some(environment) = environment {
                     spec.execution.environment = Arc::clone(environment);
-                    spec.execution.environment = self.index.share(&spec);
+                    spec.execution.environment = self.index.add_usage(&spec);
                 }
                 self.updated(*job, spec, *wall, *at, bumped)?;
                 if environment.is_some() {
-                    self.index.unshare(&before);
+                    self.index.remove_usage(&before);
                 }
             }
             Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
@@ -221,13 +221,13 @@ impl State {
             }
             Fact::ShareEnded { job, node, exit, usage, at } => {
                 let started = self.started_mut(*job)?;
-                // What is told at once is later than all that was told late.
+                // A share that is reported at once ended after all shares that were reported late.
                 started.ended_at = at.map(|at| started.ended_at.map_or(at, |known| known.max(at)));
                 let awaited_agents = started.awaits_agents();
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);
                 match (exit, &mut started.evolved) {
-                    // How the processes left that were told to go says nothing of the job.
+                    // The exit of processes that were told to leave says nothing about the job.
                     (NodeExit::Overstayed, Some(evolved)) => {
                         evolved.n_violations += u32::from(evolved.leaving.contains_key(node));
                     }
@@ -247,7 +247,7 @@ impl State {
                         _,
                     ) => {}
                 }
-                // Where no process is left, nobody has to say that it keeps to its CPUs.
+                // A node without processes sends no confirmation that the job keeps to its CPUs.
                 if let Some(sharing) = &mut self.started_mut(*job)?.sharing {
                     sharing.awaited.remove(node);
                 }
@@ -273,11 +273,11 @@ impl State {
                 if record.started.is_some() {
                     self.slowdowns.add(record.ended.since(record.submitted), record.request.wall);
                 }
-                self.settle(job, record.ended);
+                self.settle_charges(job, record.ended);
                 let held_nodes = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
                 if held_nodes && *ghost_until > done_at {
                     let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
-                    self.keep_parts(job, &nodes)?;
+                    self.save_parts_as_grants(job, &nodes)?;
                     let ghost = |started: &Started, outcome: &Outcome| Ghost {
                         done_at,
                         until: *ghost_until,
@@ -302,7 +302,7 @@ impl State {
                 self.drop_job(*job, bumped)?;
             }
             Fact::JobRequeued { job, at } => {
-                self.settle(*job, *at);
+                self.settle_charges(*job, *at);
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| {
                     entry.phase = Phase::RequestSent;
@@ -424,7 +424,7 @@ impl State {
         self.jobs.insert(job, entry);
     }
 
-    /// Remembers who changed what.
+    /// Adds an entry to the audit, dropping an old one if it is full.
     pub(super) fn keep_audit(&mut self, change: AuditEntry) {
         if self.audit.len() >= AUDIT_KEPT {
             // The last change of each setting stays: a restart asks whether an admin or the file has set it.
@@ -463,12 +463,12 @@ impl State {
         Ok(())
     }
 
-    /// Nodes change hands: nothing else of them changes, but what they should be doing does if agents are told of it. Those
-    /// that were removed meanwhile are passed over, and the last of them is told.
+    /// Changes the holders of nodes. If `is_told`, their desired states change, too. Nodes that were removed meanwhile
+    /// are skipped; the error names the last of them.
     pub(super) fn change_holders(
         &mut self,
         nodes: impl Iterator<Item = NodeId>,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
         is_told: bool,
         change: impl Fn(&mut Holders),
     ) -> Result<(), Misfit> {
@@ -495,20 +495,20 @@ impl State {
             }
             if is_told {
                 entry.generation = entry.generation.next();
-                bumped.note(node);
+                bumped.record(node);
             }
         }
         outcome
     }
 
-    /// Something else is said of a job now.
+    /// Applies an update of a job's specification.
     fn updated(
         &mut self,
         job: JobId,
         spec: JobSpec,
         wall: Option<Span>,
         at: Time,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         let asked = self.jobs.get(&job).map_or(0, |entry| asked(self.cores_of(entry)));
         self.edit_job(job, |entry| {
@@ -527,7 +527,7 @@ impl State {
             }
         })?;
         if wall.is_some() {
-            // Others may have been promised what it keeps for longer.
+            // The job may now hold nodes that others were promised.
             self.forget_promises()?;
             let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
             alive.into_iter().for_each(|node| self.bump(node, bumped));
@@ -535,18 +535,18 @@ impl State {
         Ok(())
     }
 
-    /// Another policy plans by its own rules.
+    /// Drops all promised starts.
     fn forget_promises(&mut self) -> Result<(), Misfit> {
         let promised: Vec<JobId> = self.index.promises.iter().map(|(_, job)| *job).collect();
         promised.into_iter().try_for_each(|job| self.edit_job(job, |entry| entry.promised = None))
     }
 
-    /// The node's desired state has changed.
-    pub(super) fn bump(&mut self, node: NodeId, bumped: &mut Bumped<'_>) {
+    /// Raises the generation of a node, whose desired state has changed.
+    pub(super) fn bump(&mut self, node: NodeId, bumped: &mut BumpedNodes<'_>) {
         // The index does not hold generations, so it needs no care here.
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.generation = entry.generation.next();
-            bumped.note(node);
+            bumped.record(node);
         }
     }
 
@@ -560,7 +560,7 @@ impl State {
         }
     }
 
-    fn release_nodes(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    fn release_nodes(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         let nodes: Vec<NodeId> = self.jobs.get(&job).map(|entry| entry.held().collect()).unwrap_or_default();
         self.release(job, nodes.into_iter(), bumped)
     }
@@ -569,7 +569,7 @@ impl State {
         &mut self,
         job: JobId,
         nodes: impl Iterator<Item = NodeId>,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         match self.change_holders(nodes, bumped, true, |holders| holders.remove(job)) {
             // A node that was removed meanwhile has nothing to give back.
@@ -578,11 +578,11 @@ impl State {
         }
     }
 
-    fn drop_job(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    fn drop_job(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         let Some(entry) = self.jobs.remove(&job) else { return Ok(()) };
         self.index.remove_job(job, &entry);
-        self.index.unshare(&entry.spec);
-        self.index.disown(job, &entry.spec.owner);
+        self.index.remove_usage(&entry.spec);
+        self.index.remove_owned(job, &entry.spec.owner);
         self.release(job, entry.held(), bumped)
     }
 }

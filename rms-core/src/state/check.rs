@@ -1,4 +1,4 @@
-//! What must hold after every fact; tests and the simulator ask.
+//! Checks the rules that must hold after every fact; called by tests and the simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,15 +35,15 @@ pub enum Violation {
     Unsettled { job: JobId },
 }
 
-/// Has the node as much?
-fn is_within(grant: &Grant, inventory: &Inventory) -> bool {
+/// Does the node have all cores and devices of the grant?
+fn fits_inventory(grant: &Grant, inventory: &Inventory) -> bool {
     let exist =
         |(name, indices): (&String, &Indices)| indices.iter().all(|index| index < inventory.devices.count(name));
     grant.cores.iter().all(|core| core < inventory.cores) && grant.devices.iter().all(exist)
 }
 
-/// Does it hold the first nodes of its row, if it has one, and is no node there twice?
-fn has_its_row(started: &Started) -> bool {
+/// Does the job hold the first nodes of its row, if it has one, and is no node in the row twice?
+fn holds_first_of_row(started: &Started) -> bool {
     let row = started.row();
     let distinct: BTreeSet<&NodeId> = row.iter().collect();
     let first: BTreeSet<&NodeId> = row.iter().take(started.nodes.len()).collect();
@@ -51,15 +51,15 @@ fn has_its_row(started: &Started) -> bool {
 }
 
 impl State {
-    /// Do all who hold a node have parts of their own, which are no more than there is?
-    fn is_shared_fairly(&self, node: NodeId, entry: &Node) -> bool {
+    /// Are the parts of a node's holders disjoint, and together no more than the node has?
+    fn has_disjoint_parts(&self, node: NodeId, entry: &Node) -> bool {
         let mut cores = Indices::default();
         let mut devices: BTreeMap<String, Indices> = BTreeMap::new();
         let mut memory = 0_u64;
         entry.holders.iter().all(|job| {
             let part = |job| self.jobs.get(job)?.part_of(node, &entry.inventory);
             let Some(grant) = part(job) else { return false };
-            let is_apart = cores.is_disjoint(&grant.cores) && is_within(&grant, &entry.inventory);
+            let is_apart = cores.is_disjoint(&grant.cores) && fits_inventory(&grant, &entry.inventory);
             cores.insert_all(&grant.cores);
             memory = memory.saturating_add(grant.memory.0);
             let are_apart = grant.devices.iter().all(|(name, indices)| {
@@ -72,21 +72,21 @@ impl State {
         })
     }
 
-    /// Do both sides know of what a job lends and borrows, and have both said that they share?
+    /// Do both jobs of each loan record it, and have both agreed to share?
     fn loans_agree(&self, job: JobId, entry: &Job) -> bool {
         let Some(sharing) = entry.sharing() else { return true };
         let other = |other: &JobId| self.jobs.get(other).and_then(|entry| entry.started());
-        let is_had = |(node, loan): (&NodeId, &Loan)| {
+        let guest_agrees = |(node, loan): (&NodeId, &Loan)| {
             let Some(guest) = other(&loan.guest) else { return false };
             let borrows = guest.sharing.as_ref().is_some_and(|guest| guest.mates.get(node) == Some(&job));
             borrows && guest.grants.get(node).is_some_and(|grant| grant.cores == loan.cores)
         };
-        let is_lent = |(node, owner): (&NodeId, &JobId)| {
+        let owner_agrees = |(node, owner): (&NodeId, &JobId)| {
             let owner = other(owner).and_then(|owner| owner.sharing.as_ref());
             owner.is_some_and(|owner| owner.lent.get(node).is_some_and(|loan| loan.guest == job))
         };
-        let is_sound = sharing.lent.iter().all(is_had) && sharing.mates.iter().all(is_lent);
-        // What it has left is its own and its guest's no more.
+        let is_sound = sharing.lent.iter().all(guest_agrees) && sharing.mates.iter().all(owner_agrees);
+        // A node that the job has left is no longer its own, nor its guest's through it.
         let held: BTreeSet<NodeId> = entry.held().collect();
         let are_held = sharing.lent.keys().chain(sharing.mates.keys()).all(|node| held.contains(node));
         entry.spec.resources.share && is_sound && are_held && sharing.requested >= Span::ZERO
@@ -100,7 +100,7 @@ impl State {
                 self.jobs.get(job).is_some_and(|holder| holder.part_of(*node, &entry.inventory).is_none())
             };
             let is_one_whole = entry.holders.len() <= 1 && entry.holders.iter().all(is_whole);
-            if !is_one_whole && !self.is_shared_fairly(*node, entry) {
+            if !is_one_whole && !self.has_disjoint_parts(*node, entry) {
                 return Err(Violation::Oversubscribed {
                     node: *node,
                     holders: entry.holders.iter().copied().collect(),
@@ -138,14 +138,14 @@ impl State {
                     return Err(Violation::WrongSize { job: *job, held, requested: *n_nodes });
                 }
             }
-            if let Some(started) = entry.started().filter(|started| !has_its_row(started)) {
+            if let Some(started) = entry.started().filter(|started| !holds_first_of_row(started)) {
                 let (held, row) = (started.nodes.clone(), started.row().to_vec());
                 return Err(Violation::WrongRow { job: *job, held, row });
             }
             if !self.loans_agree(*job, entry) {
                 return Err(Violation::BadLoan { job: *job });
             }
-            // Without shares a launcher uses the nodes by its own means, or has not said how yet.
+            // Without shares, an external launcher uses the nodes by its own means, or has not yet said how.
             let settles = |started: &Started| !started.shares.is_empty() || started.ending.is_some();
             if entry.started().is_some_and(|started| settles(started) && started.is_clear()) {
                 return Err(Violation::Unsettled { job: *job });

@@ -11,7 +11,7 @@ use crate::state::job::{Job, Started};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
     pub slice: Slice,
-    /// Nobody else may have anything of the node.
+    /// No other job may have a part of the node.
     pub is_whole: bool,
 }
 
@@ -32,11 +32,11 @@ pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
         && resources.licences.is_empty()
         && !resources.one_thread_a_core
         && !resources.contiguous;
-    is_plain && asks_nothing(&spec.constraint) && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
+    is_plain && is_unconstrained(&spec.constraint) && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
 }
 
-/// Does every node have it?
-pub(crate) fn asks_nothing(constraint: &Constraint) -> bool {
+/// Does every node meet the constraint?
+pub(crate) fn is_unconstrained(constraint: &Constraint) -> bool {
     static NOTHING: LazyLock<Constraint> = LazyLock::new(Constraint::default);
     *constraint == *NOTHING
 }
@@ -83,7 +83,7 @@ pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory
     }
 }
 
-/// What serves a slice on a node of this kind: one of these.
+/// The pieces of a node of this kind that serve a slice; one of them is enough.
 pub(crate) fn pieces(slice: &Slice, inventory: &Inventory) -> Vec<Piece> {
     let Slice { cores, memory, devices } = slice;
     if *cores > inventory.cores || *memory > inventory.memory {
@@ -97,7 +97,7 @@ pub(crate) fn pieces(slice: &Slice, inventory: &Inventory) -> Vec<Piece> {
 }
 
 /// The slice with what the constraint asks of each node, and the constraint on nodes that can give it.
-pub(crate) fn within(constraint: &Constraint, slice: &Slice) -> (Constraint, Slice) {
+pub(crate) fn merge_slice(constraint: &Constraint, slice: &Slice) -> (Constraint, Slice) {
     let mut devices = slice.devices.clone();
     for (name, count) in constraint.devices.iter() {
         devices.add(name, count.saturating_sub(devices.count(name)));
@@ -108,7 +108,7 @@ pub(crate) fn within(constraint: &Constraint, slice: &Slice) -> (Constraint, Sli
     (Constraint { memory, devices: slice.devices.clone(), cores, ..constraint.clone() }, slice)
 }
 
-/// Where a job has all cores, what is left of the node serves nobody: it has all of it.
+/// A job that takes all cores leaves nothing that others could use, so it gets the whole node.
 fn takes_all_cores(cores: u32, devices: &Devices, inventory: &Inventory) -> bool {
     cores == inventory.cores && devices.is_empty()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use negotiation::NegotiationId;
 use rms_model::{Grant, Indices, Inventory, JobId, JobSpec, NodeId};
 
-use super::{Bumped, Misfit, State};
+use super::{BumpedNodes, Misfit, State};
 use crate::state::course::Cores;
 use crate::state::job::{Job, Phase, Share, Started};
 
@@ -27,11 +27,11 @@ impl Started {
         self.without_lent(spec, node, inventory, self.own_part_of(spec, node, inventory))
     }
 
-    /// The same with what it lends.
+    /// The part of a node that no other job may have, including the cores that it lends.
     pub(super) fn own_part_of(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         let Some(evolved) = &self.evolved else { return self.grants.get(&node).cloned() };
         let part = self.cores_part(spec, node, inventory)?;
-        // What it gives back may be where its processes still are, and what fails is given back to it.
+        // Its processes may still use what it gives back, and what cannot be applied is given back to it.
         let before = evolved.changed.get(&node).filter(|_| self.awaits_agents());
         Some(match before {
             Some(changed) => part.with_rest_of(&changed.was),
@@ -42,7 +42,7 @@ impl Started {
     /// With the memory and the devices that its agent was told of last.
     fn cores_part(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         let granted = self.grants.get(&node);
-        // Of a node that was lost nobody has said so, and its processes may still be there.
+        // No agent has confirmed this for a lost node, where its processes may still run.
         let settled = self.cores(node).filter(|cores| cores.is_in_force && !self.awaits_agents());
         let Some(cores) = settled else { return granted.cloned() };
         let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
@@ -65,14 +65,14 @@ impl State {
         by: NegotiationId,
         cores: &[(NodeId, u32)],
         more: &BTreeMap<NodeId, Indices>,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
         let given: Vec<u32> =
             cores.iter().map(|(node, _)| entry.cpus_given(*node, &self.nodes[node].inventory)).collect();
         let nodes: Vec<NodeId> = cores.iter().map(|(node, _)| *node).collect();
-        self.keep_parts(job, &nodes)?;
-        self.forget_settled(job)?;
+        self.save_parts_as_grants(job, &nodes)?;
+        self.drop_changes_in_force(job)?;
         let started = self.started_mut(job)?;
         started.note_resize();
         let generation = started.generation() + 1;
@@ -88,7 +88,7 @@ impl State {
                 let Some(place) = evolved.places.get_mut(node) else { continue };
                 let was = place.cores.map_or(all, |cores| cores.n_cores);
                 let n_cores = *n_cores;
-                // Where no process is left, nobody has to say so.
+                // A node without processes sends no confirmation.
                 let is_in_force = shares.get(node) == Some(&Share::Ended);
                 place.cores = Some(Cores { n_cores, was, generation, by, is_in_force });
             }
@@ -118,7 +118,7 @@ impl State {
     }
 
     /// What it has given back of these nodes is not its own again when it gets other cores or leaves them.
-    pub(super) fn keep_parts(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
+    pub(super) fn save_parts_as_grants(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
         let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
         let shared = nodes.iter().filter_map(|node| Some((*node, self.nodes.get(node)?)));
         let shared = shared.filter(|(_, node)| self.is_shared(node.cluster));
@@ -128,7 +128,7 @@ impl State {
         Ok(())
     }
 
-    /// What a job has of shared nodes has changed, and nothing else of what is indexed.
+    /// Updates the index after a job's part of shared nodes has changed, and nothing else that is indexed.
     pub(super) fn recount(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get(&job) {
             self.index.recount(job, entry, &self.nodes);

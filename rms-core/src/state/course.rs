@@ -1,4 +1,4 @@
-//! The course of an evolving application that runs: which stage it is in, when the others begin, what it holds.
+//! The course of a running evolving application: its current stage, when the others begin, and what it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub struct Course {
     pub limit: ExpandLimit,
     /// It may be extended before its end.
     pub open: bool,
-    /// Where its cluster is shared by cores, the nodes of all stages: each has the first ones of them. Empty elsewhere.
+    /// On a core-shared cluster, the nodes of all stages: each stage has the first ones. Empty elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub row: Vec<NodeId>,
 }
@@ -31,7 +31,7 @@ pub struct Leg {
 }
 
 impl Course {
-    /// What was asked for, with the times that were found for its stages. `number` is that of the first.
+    /// Builds a course from the requested stages and the start times found for them. `number` is that of the first.
     pub fn of(evolving: &Evolving, starts: impl Iterator<Item = Time>, number: u32) -> Course {
         let requested = evolving.stages.stages().iter();
         let leg = |(stage, start): (&Stage, Time)| Leg { nodes: stage.nodes, span: stage.span, start };
@@ -44,7 +44,7 @@ impl Course {
         self.legs.iter().map(|leg| leg.nodes).max().unwrap_or(0)
     }
 
-    /// When it has the node at this place of its row, from now on.
+    /// The times from now on at which it has the node at this index of its row.
     fn times(&self, place: usize) -> Vec<(Time, Time)> {
         let ends = self.legs.iter().skip(1).map(|leg| leg.start).chain([self.end()]);
         let mut times: Vec<(Time, Time)> = Vec::new();
@@ -57,13 +57,13 @@ impl Course {
         times
     }
 
-    /// When it will have the node at this place of its row, beside the time for which it holds it now.
+    /// The times at which it will have the node at this index of its row, without the time for which it holds it now.
     pub fn times_to_come(&self, place: usize) -> Vec<(Time, Time)> {
         let is_held = self.current().nodes as usize > place;
         self.times(place).into_iter().skip(usize::from(is_held)).collect()
     }
 
-    /// Until when it keeps the node at this place of those that it holds.
+    /// Until when it keeps the node at this index of its nodes.
     pub fn kept_until(&self, place: usize) -> Time {
         match self.row.is_empty() {
             true => self.end(),
@@ -79,7 +79,7 @@ impl Course {
         self.legs.get(1)
     }
 
-    /// When its last stage is over; that one is never expanded.
+    /// When its last stage ends; that one is never expanded.
     pub fn end(&self) -> Time {
         self.legs.last().map_or(Time::EPOCH, |last| last.start + last.span)
     }
@@ -89,7 +89,7 @@ impl Course {
         self.next().map_or_else(|| self.end(), |next| next.start)
     }
 
-    /// The current stage may be expanded until then.
+    /// The time until which the current stage may be expanded.
     pub fn latest_change(&self) -> Time {
         let current = self.current();
         current.start + self.limit.longest(current.span)
@@ -108,47 +108,47 @@ impl Course {
         Evolution::new(stages).expect("the stages were checked when they were announced")
     }
 
-    /// The next stage has begun.
+    /// The course after the next stage has begun at `at`.
     pub fn entered(&self, at: Time) -> Course {
         let mut legs = self.legs.get(1..).unwrap_or_default().to_vec();
         let late_by = legs.first().map_or(Span::ZERO, |first| at.since(first.start));
-        // A stage never gets less than it asked for: those after it move on with it.
+        // A stage never gets less time than requested: later stages move with it.
         legs.iter_mut().for_each(|leg| leg.start += late_by);
         Course { number: self.number + 1, legs, ..self.clone() }
     }
 }
 
-/// What the state knows of an evolving application that runs.
+/// The state of a running evolving application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evolved {
     pub course: Course,
-    /// Nodes that it began with.
+    /// The number of nodes that it started with.
     #[serde(default)]
     pub started_with: u32,
-    /// What it really held before the current stage.
+    /// The nodes that it really held in earlier stages.
     pub past: Vec<Stage>,
     /// Counts the changes of its nodes, from 1.
     pub generation: u32,
-    /// The tasks of nodes to come are numbered from here; no number is given twice.
+    /// The number of the next task; numbers are never reused.
     pub next_task: u32,
     pub places: BTreeMap<NodeId, Place>,
-    /// Nodes of which it was given other memory or devices, with what it had before.
+    /// Nodes where its memory or devices were changed, and what it had before.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub changed: BTreeMap<NodeId, Changed>,
-    /// Licences of clusters where they were negotiated; of others it has those that it was submitted with.
+    pub changed: BTreeMap<NodeId, GrantChange>,
+    /// Licences of clusters where they were negotiated; elsewhere it has those of its submission.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub licences: BTreeMap<ClusterId, OwnLicences>,
-    /// What it will free at its next smaller stage.
+    pub licences: BTreeMap<ClusterId, NegotiatedLicences>,
+    /// The nodes that it will free at its next smaller stage.
     pub chosen: Vec<NodeId>,
-    /// Nodes it was asked to leave and has not said that it left, and since when.
+    /// Nodes that it was asked to leave and has not reported left, and since when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub departing: BTreeMap<NodeId, Time>,
-    /// Nodes it has freed, but whose processes have not been seen gone; and since when.
+    /// Nodes that it has freed and whose processes may still be there, and since when.
     pub leaving: BTreeMap<NodeId, Time>,
-    /// Those of them that it says it has left: its processes there may be ending.
+    /// Those of them that it reports to have left: its processes there may be ending.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub released: BTreeSet<NodeId>,
-    /// How often its processes had to be killed because they did not leave nodes that it had freed.
+    /// How often its processes were killed because they did not leave freed nodes.
     pub n_violations: u32,
 }
 
@@ -156,14 +156,14 @@ pub struct Evolved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub first_task: u32,
-    /// Absent for applications with stages, whose nodes all have as many.
+    /// The number of its tasks; absent for applications with stages, whose nodes all have the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_tasks: Option<u32>,
-    /// The generation of nodes with which it came: a node that comes twice is not the same place.
+    /// The generation of nodes with which it was added: a node that returns has a new place.
     pub joined: u32,
-    /// The node's generation that ordered it: what the node says before it has seen that one is about an earlier place.
+    /// The generation of the node that ordered it: reports of the node under an earlier one concern an earlier place.
     pub ordered: Generation,
-    /// Once they were negotiated; before, it has all of the node.
+    /// Its cores, once negotiated; before, it has the whole node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Cores>,
 }
@@ -184,8 +184,8 @@ pub struct Cores {
 
 /// What an application had of a node before it was given other memory or devices there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
-    /// Its cores are told of in [`Place::cores`].
+pub struct GrantChange {
+    /// Its cores are in [`Place::cores`].
     pub was: Grant,
     /// Of the nodes and CPUs, with which that changed.
     pub generation: u32,
@@ -197,7 +197,7 @@ pub struct Changed {
 
 /// Licences of a cluster that an application has by a negotiation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnLicences {
+pub struct NegotiatedLicences {
     pub licences: Devices,
     /// Before the last change.
     pub was: Devices,
@@ -205,12 +205,12 @@ pub struct OwnLicences {
 }
 
 impl Cores {
-    /// What its processes may surely use.
+    /// The cores that its processes may safely use.
     pub fn usable(&self) -> u32 {
         if self.is_in_force { self.n_cores } else { self.n_cores.min(self.was) }
     }
 
-    /// What nobody else may have.
+    /// The cores that no other job may have.
     pub fn kept(&self) -> u32 {
         if self.is_in_force { self.n_cores } else { self.n_cores.max(self.was) }
     }
@@ -235,7 +235,7 @@ impl Evolved {
         }
     }
 
-    /// Gives a node its tasks.
+    /// Adds a node and numbers its tasks.
     pub fn place(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
         let (first_task, joined) = (self.next_task, self.generation);
         let place = Place { first_task, n_tasks: None, joined, ordered, cores: None };
@@ -243,7 +243,7 @@ impl Evolved {
         self.places.insert(node, place);
     }
 
-    /// The same for an application that came to its size by negotiation: its nodes may have different numbers of tasks.
+    /// Adds a node of an application that is sized by negotiation: its nodes may have different numbers of tasks.
     pub fn place_with(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
         self.place(node, n_tasks, ordered);
         if let Some(place) = self.places.get_mut(&node) {
@@ -251,20 +251,20 @@ impl Evolved {
         }
     }
 
-    /// What it has chosen to free, as far as its next stage needs fewer nodes.
+    /// The nodes that it chose to free, limited to the surplus at its next stage.
     pub fn freed_next(&self) -> &[NodeId] {
         let next = self.course.next().map_or(u32::MAX, |next| next.nodes);
         let surplus = self.course.current().nodes.saturating_sub(next) as usize;
         &self.chosen[..self.chosen.len().min(surplus)]
     }
 
-    /// Does it hold what it holds until its end, as far as anybody knows?
+    /// Does it keep its present nodes until its end, as far as is known?
     pub fn is_steady(&self) -> bool {
         self.course.legs.len() == 1 && self.leaving.is_empty()
     }
 
-    /// Remembers what the stage that ends now has held. The history has no room for more stages than a profile has.
-    pub fn turn_page(&mut self, until: Time) {
+    /// Records what the ending stage held. The history has no room for more stages than a profile.
+    pub fn record_stage(&mut self, until: Time) {
         let current = self.course.current();
         let span = until.since(current.start);
         if span > Span::ZERO && self.past.len() <= rms_model::evolution::MAX_STAGES {
@@ -272,11 +272,11 @@ impl Evolved {
         }
     }
 
-    /// What it has held until `ended`, stage by stage.
+    /// The nodes that it held until `ended`, stage by stage.
     pub fn history(&self, ended: Time) -> Option<Evolution> {
         let mut whole = self.clone();
-        whole.turn_page(ended);
-        // A profile that was extended again and again is too long for one; the history has its first stages.
+        whole.record_stage(ended);
+        // A profile that was extended many times exceeds the limit; the history keeps its first stages.
         whole.past.truncate(rms_model::evolution::MAX_STAGES);
         Evolution::new(whole.past).ok()
     }

@@ -6,7 +6,7 @@ use rms_model::sharing::asked;
 use rms_model::{ClusterId, Grant, JobId, JobSpec, NodeId, OnResize, Time, Work};
 
 use super::apply::Misfit;
-use super::{Bumped, State};
+use super::{BumpedNodes, State};
 use crate::state::course::{Course, Evolved};
 use crate::state::job::{Phase, Share, Shares};
 
@@ -16,20 +16,20 @@ impl State {
         job: JobId,
         at: Time,
         course: &Course,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         let nodes = self.started_mut(job)?.nodes.clone();
         let first: Vec<_> = nodes.into_iter().map(|node| (node, self.nodes[&node].generation)).collect();
         self.edit_job(job, |entry| {
             let n_tasks = entry.spec.tasks.most_on_a_node(entry.nodes().len() as u32);
-            let spread = spread(&entry.spec, first.len() as u32);
+            let spread = tasks_per_node(&entry.spec, first.len() as u32);
             let has_stages = entry.spec.evolving.is_some();
             let Phase::Started(started) = &mut entry.phase else { return };
             match &mut started.evolved {
                 Some(evolved) => {
                     let is_same_stage = evolved.course.current().start == course.current().start;
                     if !is_same_stage {
-                        evolved.turn_page(at);
+                        evolved.record_stage(at);
                     }
                     evolved.course = course.clone();
                 }
@@ -62,10 +62,10 @@ impl State {
         freed: &[NodeId],
         course: &Course,
         grants: &BTreeMap<NodeId, Grant>,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         self.change_holders(gained.iter().copied(), bumped, true, |holders| holders.insert(job))?;
-        self.keep_parts(job, freed)?;
+        self.save_parts_as_grants(job, freed)?;
         let nodes = self.nodes_after(job, gained, freed);
         let ordered: Vec<_> = gained.iter().map(|node| (*node, self.nodes[node].generation)).collect();
         let mut empty = Vec::new();
@@ -73,19 +73,19 @@ impl State {
         self.edit_job(job, |entry| {
             let n_tasks = entry.spec.tasks.most_on_a_node(entry.nodes().len() as u32);
             let has_stages = entry.spec.evolving.is_some();
-            let come_idle = comes_idle(&entry.spec);
+            let join_idle = joins_idle(&entry.spec);
             let Phase::Started(started) = &mut entry.phase else { return };
             let Some(evolved) = &mut started.evolved else { return };
             let of_first = started.nodes.first().and_then(|node| evolved.places.get(node)?.n_tasks).unwrap_or(0);
-            // Who was asked to leave knows the nodes without these.
+            // An application that was asked to leave already knows the nodes without these.
             let is_known = gained.is_empty() && freed.iter().all(|node| evolved.departing.contains_key(node));
-            evolved.turn_page(course.current().start);
+            evolved.record_stage(course.current().start);
             evolved.course = course.clone();
             if !is_known {
                 evolved.generation += 1;
             }
             for (node, ordered) in &ordered {
-                match (has_stages, come_idle) {
+                match (has_stages, join_idle) {
                     (true, _) => evolved.place(*node, n_tasks, *ordered),
                     (false, true) => evolved.place_with(*node, 0, *ordered),
                     (false, false) => evolved.place_with(*node, of_first, *ordered),
@@ -112,7 +112,7 @@ impl State {
         self.resize_sharing(job, at, asked_before)?;
         self.hand_over(job, at, gained, freed);
         self.recount(job);
-        // Everybody is told who the others are now.
+        // All nodes are told which other nodes the job has now.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().filter(|node| !gained.contains(node)).collect();
         for node in alive {
             self.bump(node, bumped);
@@ -130,7 +130,12 @@ impl State {
         nodes
     }
 
-    pub(super) fn free_nodes(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    pub(super) fn free_nodes(
+        &mut self,
+        job: JobId,
+        nodes: &[NodeId],
+        bumped: &mut BumpedNodes<'_>,
+    ) -> Result<(), Misfit> {
         self.edit_evolved(job, |shares, evolved| {
             for node in nodes {
                 evolved.leaving.remove(node);
@@ -143,7 +148,7 @@ impl State {
         self.release(job, nodes.iter().copied(), bumped)
     }
 
-    /// Of a job that runs and evolves; its shares are given beside what evolves.
+    /// Changes the shares and the evolving part of a running job.
     pub(super) fn edit_evolved(
         &mut self,
         job: JobId,
@@ -162,15 +167,15 @@ impl State {
 
 /// The tasks of each of the nodes that a job starts with: blocks, the first nodes taking one more where it does not
 /// divide.
-pub(crate) fn spread(spec: &JobSpec, n_nodes: u32) -> impl Iterator<Item = u32> + use<> {
+pub(crate) fn tasks_per_node(spec: &JobSpec, n_nodes: u32) -> impl Iterator<Item = u32> + use<> {
     let n_tasks = spec.tasks.total(n_nodes);
     let (least, n_with_more) = (n_tasks / n_nodes.max(1), n_tasks % n_nodes.max(1));
     (0..n_nodes).map(move |idx| least + u32::from(idx < n_with_more))
 }
 
-/// Does nothing start by itself on nodes that come later? So it is with tasks that know each other: they spawn others
-/// there. Workers need nothing from each other, and scripts use their nodes as they like.
-fn comes_idle(spec: &JobSpec) -> bool {
+/// Does nothing start on nodes that join later? This holds for tasks that know each other: they spawn others there.
+/// Workers need nothing from each other, and scripts use their nodes as they like.
+fn joins_idle(spec: &JobSpec) -> bool {
     let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
     match spec.execution.work {
         Work::Tasks { .. } => !are_workers,

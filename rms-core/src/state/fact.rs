@@ -1,4 +1,4 @@
-//! What became true here: the journal's contents. Facts are applied, never judged again.
+//! Facts, the journal's contents. They are applied, never judged again.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub enum Fact {
         address: String,
         at: Time,
     },
-    /// The node described itself anew.
+    /// The node sent a new description of itself.
     NodeDescribed {
         node: NodeId,
         inventory: Inventory,
@@ -95,7 +95,7 @@ pub enum Fact {
         at: Time,
         request: Request,
         nodes: Vec<NodeId>,
-        /// What it has of those that it shares; the others it has alone.
+        /// The job's grants on nodes that it shares; it has the others alone.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         grants: BTreeMap<NodeId, Grant>,
     },
@@ -111,11 +111,11 @@ pub enum Fact {
         node: NodeId,
         exit: NodeExit,
         usage: Usage,
-        /// When that was, if it is told only now because nobody could be told then.
+        /// When the share ended, if it is reported late because the agent had no connection.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Time>,
     },
-    /// How the job ends is settled; the nodes that still run it are told to end it.
+    /// The outcome of the job is decided; nodes that still run it are told to end it.
     JobEnding {
         job: JobId,
         at: Time,
@@ -126,10 +126,10 @@ pub enum Fact {
     JobDone {
         record: Box<JobRecord>,
         ghost_until: Time,
-        /// What was negotiated with it, for the history.
+        /// The job's negotiations, for the history.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         negotiations: Vec<NegotiationRecord>,
-        /// When that was told of, if not at its end: a ghost begins then.
+        /// When the end was reported, if late: the ghost begins then.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         told: Option<Time>,
     },
@@ -137,7 +137,7 @@ pub enum Fact {
     GhostExpired {
         job: JobId,
     },
-    /// Back to the queue, in its old place, after a node of it was lost and the others are clear.
+    /// The job returns to its old place in the queue, after one of its nodes was lost and the others are clear.
     JobRequeued {
         job: JobId,
         at: Time,
@@ -156,7 +156,7 @@ pub enum Fact {
         at: Time,
         by: String,
     },
-    /// Expired or ended tokens are forgotten in time.
+    /// An expired or ended token was dropped.
     TokenForgotten {
         id: String,
     },
@@ -171,19 +171,20 @@ pub enum Fact {
     CertificateForgotten {
         serial: String,
     },
-    /// What an agent still runs though nothing wants it; the node is not used until this is empty again.
+    /// Executions that an agent still runs though they are no longer wanted. The node is not used until the list is
+    /// empty again.
     NodeFenced {
         node: NodeId,
         stale: Vec<(JobId, Run)>,
     },
-    /// Its agent has acted on a higher generation than this server knows of: it served the node before the node was
-    /// removed, or before the journal was brought back from a copy. Counting goes on from there, or the agent would
-    /// take every wish for an old one.
+    /// The agent has acted on a higher generation than this server knows: it served the node before the node was
+    /// removed, or before the journal was restored from a copy. Counting continues from there; otherwise the agent
+    /// would take every desired state for an old one.
     NodeGenerationRaised {
         node: NodeId,
         generation: Generation,
     },
-    /// Under the conservative policy: when each of these jobs will start at the latest; `None` takes a promise back.
+    /// Conservative policy: when each of these jobs will start at the latest. `None` withdraws a promise.
     StartsPromised {
         starts: Vec<(JobId, Option<Promise>)>,
     },
@@ -207,13 +208,13 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Slice::is_none")]
         slice: Slice,
     },
-    /// What it starts on the nodes that it was granted.
+    /// The launcher's processes to start on the granted nodes.
     LauncherLaunched {
         job: JobId,
         at: Time,
         launch: Box<Launchable>,
     },
-    /// It uses the nodes that it was granted by its own means.
+    /// The launcher uses the granted nodes by its own means.
     LauncherAccepted {
         job: JobId,
         at: Time,
@@ -224,12 +225,12 @@ pub enum Fact {
         at: Time,
         by: String,
     },
-    /// The ghost keeps its nodes of these clusters for a shorter time than those of the others.
+    /// The ghost keeps its nodes of these clusters for a shorter time than its other nodes.
     GhostParted {
         job: JobId,
         until: BTreeMap<ClusterId, Time>,
     },
-    /// Its nodes of this cluster are free; it keeps others.
+    /// The ghost's nodes of this cluster are free; it keeps those of other clusters.
     GhostPartExpired {
         job: JobId,
         cluster: ClusterId,
@@ -240,23 +241,23 @@ pub enum Fact {
         at: Time,
         course: Box<Course>,
     },
-    /// An evolving application is in its next stage. Nodes that it frees stay with it until their processes are gone.
+    /// An evolving application entered its next stage. Nodes that it frees stay with it until their processes are gone.
     StageEntered {
         job: JobId,
         at: Time,
         gained: Vec<NodeId>,
         freed: Vec<NodeId>,
         course: Box<Course>,
-        /// What it has of those that it gains and shares, if that was not kept for it before.
+        /// Grants on shared nodes that the application gains, unless they were held for it before.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         grants: BTreeMap<NodeId, Grant>,
     },
-    /// No process is left on nodes that an evolving application has freed.
+    /// No process is left on nodes that an application has freed.
     NodesFreed {
         job: JobId,
         nodes: Vec<NodeId>,
     },
-    /// An evolving application has named what it frees at its next smaller stage.
+    /// An evolving application chose the nodes that it frees at its next smaller stage.
     NodesChosen {
         job: JobId,
         nodes: Vec<NodeId>,
@@ -268,8 +269,8 @@ pub enum Fact {
         evolving: Evolving,
         options: Vec<Request>,
     },
-    /// Something was said in a negotiation with a running job, or time has ended it (002). The dialogue is the server's
-    /// end after that; `asking` comes with the first word, if somebody asked for the application.
+    /// A message or a time-out changed a negotiation with a running job (002). The dialogue is the server's end after
+    /// that. `asking` comes with the first message, if a user asked on behalf of the application.
     DialogueChanged {
         job: JobId,
         at: Time,
@@ -277,80 +278,80 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         asking: Option<Box<Asking>>,
     },
-    /// These nodes, and no others, are kept free for a negotiation.
+    /// Exactly these nodes are kept free for a negotiation.
     NodesHeld {
         job: JobId,
         negotiation: NegotiationId,
         nodes: Vec<NodeId>,
-        /// What is kept of those that it would share, if they were not kept before.
+        /// Grants on shared nodes, if those were not held before.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         grants: BTreeMap<NodeId, Grant>,
     },
-    /// The application was asked to leave these nodes, on which its processes run on until it says that it has.
+    /// The application was asked to leave these nodes. Its processes there continue until it reports that it has left.
     NodesDeparting {
         job: JobId,
         at: Time,
         nodes: Vec<NodeId>,
     },
-    /// It keeps the nodes that it was asked to leave.
+    /// The application keeps the nodes that it was asked to leave.
     NodesStay {
         job: JobId,
     },
-    /// Within which limits the application lets itself be changed from now on.
+    /// The application declared the limits within which it may be resized from now on.
     LimitsDeclared {
         job: JobId,
         declared: Declared,
     },
-    /// It was warned: it has not given what it promised.
+    /// The application was warned that it has not given what it promised.
     PromiseWarned {
         job: JobId,
         negotiation: NegotiationId,
         at: Time,
     },
-    /// Nodes that it had for a time are asked back.
+    /// Nodes that the application had for a limited time are asked back.
     LoanCalled {
         job: JobId,
-        /// By which they were lent.
+        /// The negotiation that lent them.
         negotiation: NegotiationId,
-        /// On which cluster, of those that it was about.
+        /// The cluster, if the negotiation covered several.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<ClusterId>,
-        /// By which they are asked back.
+        /// The negotiation that asks them back.
         by: NegotiationId,
     },
-    /// Nodes that it had for a time were taken.
+    /// Nodes that the application had for a limited time were taken back.
     LoanEnded {
         job: JobId,
         negotiation: NegotiationId,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<ClusterId>,
     },
-    /// On these nodes it is to have so many cores from now on; that is so once their agents have said so.
+    /// The application shall have these numbers of cores on these nodes; it has them once the agents confirm.
     CoresSet {
         job: JobId,
         negotiation: NegotiationId,
         cores: Vec<(NodeId, u32)>,
-        /// On clusters that are shared by cores: which ones it gets beside those that it has.
+        /// On core-shared clusters: the additional cores that it gets.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         more: BTreeMap<NodeId, Indices>,
     },
-    /// Its processes on this node keep to the cores, memory and devices that it was given up to this generation of its
-    /// nodes.
+    /// The application's processes on this node keep to the cores, memory and devices given up to this generation of
+    /// its nodes.
     CoresInForce {
         job: JobId,
         node: NodeId,
         generation: u32,
     },
-    /// It says that it has left nodes that it frees: its processes there may be ending by themselves.
+    /// The application reports that it has left nodes that it frees: its processes there may be ending on their own.
     NodesReleased {
         job: JobId,
         nodes: Vec<NodeId>,
     },
-    /// Somebody did something that the audit tells of, beside settings, which tell it themselves.
+    /// An action for the audit, other than a change of a setting, which is an audit entry itself.
     Audited {
         entry: AuditEntry,
     },
-    /// A cluster that had no nodes any more.
+    /// A cluster without nodes was removed.
     ClusterRemoved {
         cluster: ClusterId,
     },
@@ -361,50 +362,50 @@ pub enum Fact {
         at: Time,
         until: Time,
     },
-    /// They are free.
+    /// These ghosts expired, and the nodes are free.
     NodeGhostsExpired {
         nodes: Vec<NodeId>,
         at: Time,
     },
-    /// The negotiator of the application has said whether it can go on without nodes that are lost.
+    /// The negotiator declared whether the application survives the loss of nodes.
     LossDeclared {
         job: JobId,
         survives: bool,
     },
-    /// Something else is said of a job now. What it runs stays as it is, and is not in it.
+    /// The job's specification was changed. The work of the job stays as it is and is not included.
     JobUpdated {
         job: JobId,
         /// Without its environment.
         spec: Arc<JobSpec>,
-        /// If it is another one.
+        /// The environment, if it has changed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         environment: Option<Arc<Environment>>,
-        /// Of a job that runs, if it is another one.
+        /// The wall time of a running job, if it has changed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wall: Option<Span>,
         by: String,
         at: Time,
     },
-    /// How many of the queue's first applications a pass considers, where that is the server's to choose.
+    /// The server chose how many jobs at the front of the queue a pass considers.
     DepthChosen {
         depth: u32,
     },
-    /// On these nodes it is to have the memory and the devices of these grants from now on, with the cores that it has; that
-    /// is so once their agents have said so, as of cores.
+    /// The application shall have the memory and the devices of these grants, with the cores that it has; it has them
+    /// once the agents confirm.
     GrantsSet {
         job: JobId,
         negotiation: NegotiationId,
         grants: BTreeMap<NodeId, Grant>,
     },
-    /// From now on it has these licences of a cluster.
+    /// The application has these licences of a cluster from now on.
     LicencesSet {
         job: JobId,
         negotiation: NegotiationId,
         cluster: ClusterId,
         licences: Devices,
     },
-    /// 004: it lends cores to a guest, has begun as one, or has its own again. All that it has now, and how long it may
-    /// take with that, from its start on.
+    /// 004: the job lends cores to a guest, started as one, or got its own cores back. Holds its complete sharing
+    /// state, and its new wall time from its start on.
     CpusShared {
         job: JobId,
         at: Time,
@@ -413,7 +414,7 @@ pub enum Fact {
         grants: BTreeMap<NodeId, Grant>,
         wall: Span,
     },
-    /// Its processes on this node keep to the CPUs that it was given up to this generation.
+    /// The job's processes on this node keep to the CPUs given up to this generation.
     CpusInForce {
         job: JobId,
         node: NodeId,
@@ -421,15 +422,15 @@ pub enum Fact {
     },
 }
 
-/// What a fact may have freed.
+/// What a fact may have freed for waiting jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Freed {
-    /// No node, and nobody's place before others.
+    /// No node, and no place in the queue.
     #[default]
     Nothing,
-    /// What others were promised already.
+    /// Only what was already promised to others.
     AsPromised,
-    /// What may let a job start earlier than it was promised: nothing of it is after that time.
+    /// Resources that may let a job start earlier than promised; all of them lie before that time.
     Until(Time),
 }
 
@@ -438,10 +439,11 @@ fn awaits_agents(state: &State, job: JobId) -> bool {
 }
 
 impl Fact {
-    /// `state` is the one before it, and what anybody was promised is of the pass at `last_pass`.
+    /// What this fact may free. `state` is the state before the fact; existing promises were made by the pass at
+    /// `last_pass`.
     pub(crate) fn frees(&self, state: &State, last_pass: Option<Time>) -> Freed {
         match self {
-            // Of shared nodes others may have what it has given back.
+            // On shared nodes, others may get what the job has given back.
             Fact::CoresInForce { .. } if !state.shared().is_empty() => Freed::Until(Time::NEVER),
             Fact::ShareEnded { job, .. } if awaits_agents(state, *job) => Freed::Until(Time::NEVER),
             Fact::JobSubmitted { .. }
@@ -469,8 +471,7 @@ impl Fact {
                 let entry = state.jobs().get(&record.job);
                 let Some(started) = entry.and_then(|entry| entry.started()) else { return Freed::Until(Time::NEVER) };
                 let expected = started.at + started.request.wall;
-                // Those after an application that was late when they were placed were placed by a guess, which may have
-                // been any.
+                // Jobs placed behind an overdue application were placed by an arbitrary guess.
                 let was_due = last_pass.is_none_or(|last| last < expected);
                 let is_rigid = started.evolved.is_none() && entry.is_some_and(|entry| entry.negotiations.is_none());
                 match expected.cmp(ghost_until) {
@@ -525,8 +526,9 @@ impl Fact {
         }
     }
 
-    /// Is it mere talk, before anything is agreed? If it is lost with the last of the talk, both ends find that out and
-    /// begin anew. Not so an opening of the server, whose number must not be used again, nor an end.
+    /// Is it part of a negotiation in which nothing is agreed yet? If it is lost together with the messages after it,
+    /// both ends notice and start over. This does not hold for an opening by the server, whose number must not be
+    /// reused, nor for an end.
     pub(crate) fn is_of_negotiation(&self) -> bool {
         let is_said = matches!(self, Fact::DialogueChanged { dialogue, .. } if match dialogue.phase() {
             Phase::Offered(by) => by == Side::Application,
@@ -534,12 +536,12 @@ impl Fact {
             Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Accepted | Phase::Committing => false,
             Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
         });
-        // Nodes are kept for what is said with it.
+        // Nodes are held for the proposal that comes with it.
         is_said || matches!(self, Fact::NodesHeld { .. }) || self.comes_again()
     }
 
-    /// Would the same fact come about again if it were lost? So it is with what an agent still reports as running,
-    /// with applications that have been given a view, and with launchers that are away: after a restart all are.
+    /// Would the same fact occur again if it were lost? This holds for what an agent still reports as running, for
+    /// applications that were given a view, and for launchers that are away: all are, after a restart.
     pub(crate) fn comes_again(&self) -> bool {
         matches!(
             self,

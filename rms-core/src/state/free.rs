@@ -1,4 +1,4 @@
-//! The nodes of a cluster that nobody holds, in the order in which they are given out.
+//! The free nodes of a cluster, in the order in which they are given out.
 
 use rms_model::NodeId;
 
@@ -22,7 +22,7 @@ impl FreeNodes {
         self.by_features.iter().flat_map(|(_, alike)| alike.iter())
     }
 
-    /// So many of them from a place in that order on; fewer, where there are no more.
+    /// Appends up to `n_wanted` of them to `nodes`, starting at index `first_idx`.
     pub(crate) fn take(&self, first_idx: usize, n_wanted: usize, nodes: &mut Vec<NodeId>) {
         let (mut n_before, end) = (first_idx, nodes.len() + n_wanted);
         for (_, alike) in &self.by_features {
@@ -98,7 +98,7 @@ impl IdSet {
         self.words.get(word_idx).is_some_and(|word| word & bit != 0)
     }
 
-    /// The first so many that are not among others; fewer, where there are no more.
+    /// Returns the first `n_wanted` ids that are not in `others`; fewer if there are no more.
     pub(crate) fn first_without(&self, others: &IdSet, n_wanted: usize) -> Vec<NodeId> {
         let mut nodes = Vec::with_capacity(n_wanted);
         for (word_idx, word) in self.words.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
-use super::{Bumped, Misfit, State};
+use super::{BumpedNodes, Misfit, State};
 use crate::state::job::Phase;
 
 impl State {
@@ -23,7 +23,7 @@ impl State {
         &mut self,
         job: JobId,
         cluster: ClusterId,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         self.count_ghost(job, Some(cluster));
         let nodes = self.jobs.get(&job).ok_or(Misfit::Job(job))?.nodes();

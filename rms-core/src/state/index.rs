@@ -1,4 +1,5 @@
-//! Orders and sets over the state that a pass needs at once; kept up by each fact, rebuilt after a restart.
+//! Orders and sets derived from the state, for fast access in a pass. Each fact updates them, and a restart rebuilds
+//! them.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,18 +13,18 @@ use super::neighbours::Neighbours;
 use super::occupation::Occupation;
 use super::shared::Shared;
 use super::usage::{Usage, environment_bytes, work_bytes};
-use super::waiting::{Demand, QueueKey, Waiting};
+use super::waiting::{Demand, JobQueue, QueueKey};
 use super::{Nodes, State};
-use crate::state::job::{AwaitedIndex, Job, Launcher, Phase, Promise, Started};
+use crate::state::job::{Job, Launcher, LauncherTimerIndex, Phase, Promise, Started};
 use crate::state::node::Node;
 
 /// Derived from the rest of the state, so it is compared but not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    pub(crate) queue: Waiting,
-    /// How many wishes in the queue are not plain.
-    pub(crate) n_fancy: usize,
-    /// How many are no slices of shared nodes.
+    pub(crate) queue: JobQueue,
+    /// The number of queued jobs without a plain demand.
+    pub(crate) n_not_plain: usize,
+    /// The number of queued jobs without a slice demand.
     pub(crate) n_unsliced: usize,
     pub(crate) occupation: Occupation,
     pub(crate) shared: Shared,
@@ -41,27 +42,29 @@ pub(crate) struct Index {
     pub(crate) node_ghosts: BTreeSet<(Time, NodeId)>,
     /// Jobs that wait for their begin time; an external launcher sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
-    pub(crate) awaited: AwaitedIndex,
+    pub(crate) launcher_timers: LauncherTimerIndex,
     /// When queued jobs were promised to start.
     pub(crate) promises: BTreeSet<(Time, JobId)>,
     /// When running evolving applications reach their next stage, or their end.
     pub(crate) stages: BTreeSet<(Time, JobId)>,
-    /// Of each cluster that has nodes.
+    /// The free nodes of each cluster that has nodes.
     pub(crate) free: BTreeMap<ClusterId, FreeNodes>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
     pub(crate) neighbours: Neighbours,
-    /// How many nodes of a cluster are alike, in whatever state they are: admission asks of kinds, not of nodes.
+    /// The number of nodes of each kind in a cluster, in whatever state they are: admission looks at kinds, not at
+    /// nodes.
     pub(crate) kinds: BTreeMap<ClusterId, BTreeMap<Inventory, u32>>,
-    /// Since when agents are away that are not lost yet.
+    /// Agents that are away and not yet lost, by since when.
     pub(crate) away: BTreeSet<(Time, NodeId)>,
-    /// Those of them whose nodes are planned with, because the server was restarted then.
+    /// Those whose nodes are planned with nevertheless, because the server was restarted then.
     pub(crate) expected: BTreeSet<(Time, NodeId)>,
-    /// Each environment once, and how many jobs have it: most jobs of a user share theirs, and it is most of a job.
+    /// Each environment once, and how many jobs have it: most jobs of a user share theirs, which is most of a job's
+    /// size.
     pub(crate) environments: BTreeMap<Arc<Environment>, BTreeMap<Owner, u32>>,
     /// What the jobs of each user take.
     pub(crate) usage: BTreeMap<Owner, Usage>,
-    /// The jobs of each user: who lists his own is not to walk through everybody's.
+    /// The jobs of each user, so that listing them does not visit those of all users.
     pub(crate) owned: BTreeMap<Owner, BTreeSet<JobId>>,
 }
 
@@ -74,7 +77,7 @@ fn next_stage(started: &Started) -> Option<Time> {
 impl Index {
     fn enqueue(&mut self, job: JobId, entry: &Job) {
         let demand = Demand::of(entry, &self.shared);
-        self.n_fancy += usize::from(demand.plain.is_none());
+        self.n_not_plain += usize::from(demand.plain.is_none());
         self.n_unsliced += usize::from(demand.slice.is_none());
         self.queue.insert(QueueKey::of(job, entry), demand);
         if let Some(promise) = &entry.promised {
@@ -85,7 +88,7 @@ impl Index {
 
     fn dequeue(&mut self, job: JobId, entry: &Job) {
         if let Some(demand) = self.queue.remove(QueueKey::of(job, entry)) {
-            self.n_fancy -= usize::from(demand.plain.is_none());
+            self.n_not_plain -= usize::from(demand.plain.is_none());
             self.n_unsliced -= usize::from(demand.slice.is_none());
         }
         if let Some(promise) = &entry.promised {
@@ -94,7 +97,7 @@ impl Index {
         }
     }
 
-    /// Before `entry` is told.
+    /// Changes a promise in the index, before it changes in `entry`.
     pub(super) fn change_promise(&mut self, job: JobId, entry: &Job, promise: Option<&Promise>) {
         let request = |promise: &Promise| &entry.spec.options[promise.option_idx as usize];
         if let Some(old) = &entry.promised {
@@ -111,7 +114,7 @@ impl Index {
     }
 
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
-        self.awaited.insert(job, entry);
+        self.launcher_timers.insert(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
@@ -139,7 +142,7 @@ impl Index {
                     self.licensed.insert(job);
                 }
                 self.hold(job, entry, nodes);
-                // Where nodes or cores have changed, they may change again without a word to this index.
+                // If nodes or cores have changed once, they may change again without an update of this index.
                 let lender = started.evolved.is_none().then(|| Lender::of(entry, nodes, &self.shared)).flatten();
                 self.lenders.extend(lender.map(|lender| (job, lender)));
                 self.stages.extend(next_stage(started).map(|at| (at, job)));
@@ -153,7 +156,7 @@ impl Index {
     }
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
-        self.awaited.remove(job, entry);
+        self.launcher_timers.remove(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
@@ -173,14 +176,14 @@ impl Index {
                 self.evolved.remove(&job);
                 self.licensed.remove(&job);
                 self.lenders.remove(&job);
-                self.let_go(job);
+                self.release(job);
                 if let Some(at) = next_stage(started) {
                     self.stages.remove(&(at, job));
                 }
             }
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);
-                self.let_go(job);
+                self.release(job);
                 self.ghosts.remove(&(ghost.next_until(), job));
             }
         }
@@ -192,14 +195,14 @@ impl Index {
         self.shared.hold(job, entry);
     }
 
-    fn let_go(&mut self, job: JobId) {
-        self.occupation.let_go(job);
-        self.shared.let_go(job);
+    fn release(&mut self, job: JobId) {
+        self.occupation.release(job);
+        self.shared.release(job);
     }
 
-    /// The nodes of a job may or may not be planned with any more.
+    /// Updates the index after the usability or the parts of a job's nodes have changed.
     pub(super) fn recount(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
-        self.let_go(job);
+        self.release(job);
         self.hold(job, entry, nodes);
     }
 
@@ -218,7 +221,7 @@ impl Index {
         if let Some(ghost) = entry.ghost {
             self.node_ghosts.insert((ghost.until, node));
             if entry.is_usable() && self.shared.get(entry.cluster).is_none() {
-                self.occupation.keep_node(entry.cluster, &ghost, 1);
+                self.occupation.count_node_ghost(entry.cluster, &ghost, 1);
             }
         }
         if entry.is_usable() {
@@ -252,7 +255,7 @@ impl Index {
         if let Some(ghost) = entry.ghost {
             self.node_ghosts.remove(&(ghost.until, node));
             if entry.is_usable() && self.shared.get(entry.cluster).is_none() {
-                self.occupation.keep_node(entry.cluster, &ghost, -1);
+                self.occupation.count_node_ghost(entry.cluster, &ghost, -1);
             }
         }
         if entry.is_usable()
@@ -270,14 +273,14 @@ impl Index {
 }
 
 impl Index {
-    pub(super) fn own(&mut self, job: JobId, owner: &Owner) {
+    pub(super) fn add_owned(&mut self, job: JobId, owner: &Owner) {
         match self.owned.get_mut(owner) {
             Some(owned) => drop(owned.insert(job)),
             None => drop(self.owned.insert(owner.clone(), BTreeSet::from([job]))),
         }
     }
 
-    pub(super) fn disown(&mut self, job: JobId, owner: &Owner) {
+    pub(super) fn remove_owned(&mut self, job: JobId, owner: &Owner) {
         if let Some(owned) = self.owned.get_mut(owner) {
             owned.remove(&job);
             if owned.is_empty() {
@@ -286,8 +289,8 @@ impl Index {
         }
     }
 
-    /// The one copy of a new job's environment. What the job takes counts for its owner from now on.
-    pub(super) fn share(&mut self, spec: &JobSpec) -> Arc<Environment> {
+    /// Counts a new job for its owner, and returns the shared copy of its environment.
+    pub(super) fn add_usage(&mut self, spec: &JobSpec) -> Arc<Environment> {
         let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
         let (shared, of_owners) = match self.environments.entry(Arc::clone(environment)) {
             Entry::Occupied(entry) => (Arc::clone(entry.key()), entry.into_mut()),
@@ -311,8 +314,8 @@ impl Index {
         shared
     }
 
-    /// A job is gone, or is something else now.
-    pub(super) fn unshare(&mut self, spec: &JobSpec) {
+    /// Removes a job that has left or changed from its owner's usage.
+    pub(super) fn remove_usage(&mut self, spec: &JobSpec) {
         let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
         let mut n_bytes = work_bytes(work);
         if let Some(of_owners) = self.environments.get_mut(environment) {
@@ -338,7 +341,7 @@ impl Index {
 }
 
 impl State {
-    /// The index as the rest of the state says it should be.
+    /// Derives the index from the rest of the state.
     pub(super) fn derived_index(&self) -> Index {
         let mut index = Index { neighbours: Neighbours::derived(&self.nodes), ..Index::default() };
         let is_shared = |name: &str| self.settings.allocation_of(name) == Allocation::Cores;
@@ -349,13 +352,13 @@ impl State {
         }
         for (job, entry) in &self.jobs {
             index.insert_job(*job, entry, &self.nodes);
-            index.share(&entry.spec);
-            index.own(*job, &entry.spec.owner);
+            index.add_usage(&entry.spec);
+            index.add_owned(*job, &entry.spec.owner);
         }
         index
     }
 
-    /// To be called once on a state that was read back from a snapshot.
+    /// Rebuilds the index; call it once on a state that was read from a snapshot.
     pub fn rebuild_index(&mut self) {
         self.index = self.derived_index();
     }

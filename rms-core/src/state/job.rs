@@ -17,7 +17,7 @@ use crate::state::course::{Cores, Evolved};
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::state::sharing::Sharing;
 
-pub(crate) use launcher::AwaitedIndex;
+pub(crate) use launcher::LauncherTimerIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};
 pub use shares::Shares;
 
@@ -26,7 +26,7 @@ pub use shares::Shares;
 pub struct Job {
     pub spec: Arc<JobSpec>,
     pub submitted: Time,
-    /// When its launcher first sent a request: its place in the queue, kept over a hold and a requeue.
+    /// When its launcher first sent a request. Determines its place in the queue, also after a hold and a requeue.
     pub requested: Option<Time>,
     /// The execution that runs, or that ran last; 0 before the first.
     pub run: Run,
@@ -37,7 +37,7 @@ pub struct Job {
     /// The external launcher that serves it; absent for jobs that were submitted with their work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
-    /// What this execution negotiates; nothing before the first word.
+    /// The negotiations of this execution; absent before the first message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub negotiations: Option<Box<JobNegotiations>>,
 }
@@ -48,7 +48,7 @@ pub struct Promise {
     pub at: Time,
     /// Into the options of its spec.
     pub option_idx: u32,
-    /// Those of clusters that are shared by cores, where not any nodes will do.
+    /// The nodes, on core-shared clusters where not any nodes will do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeId>,
 }
@@ -56,8 +56,8 @@ pub struct Promise {
 /// The states of 001, Fig. 4. Finished is absent: a finished application leaves the system for the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Its launcher has subscribed and sent no request: it is held, or its begin time has not come, or it is a launcher
-    /// outside, which takes its time.
+    /// The launcher has subscribed and sent no request: the job is held, its begin time has not come, or its external
+    /// launcher has not requested yet.
     Submitted {
         hold: Option<Hold>,
     },
@@ -82,23 +82,23 @@ pub struct Started {
     pub request: Request,
     /// Node 0 first.
     pub nodes: Vec<NodeId>,
-    /// What it has of those that it shares; the others it has alone.
+    /// The job's grants on nodes that it shares; it has the others alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub grants: BTreeMap<NodeId, Grant>,
-    /// None while an external launcher has started no processes through the agents.
+    /// Empty while an external launcher has started no processes through the agents.
     pub shares: Shares,
     pub ending: Option<Ending>,
     /// The highest exit code of the shares that have ended.
     pub worst_code: i32,
-    /// Over the shares that have ended.
+    /// The usage of the shares that have ended.
     pub usage: Usage,
-    /// When the last of them did, if all that have ended since were told of late.
+    /// When the last share ended, if all that have ended since were reported late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
-    /// Of an evolving application. Its request then is what it holds now, until its course ends.
+    /// The state of an evolving application. Its request then is what it holds now, until its course ends.
     #[serde(default)]
     pub evolved: Option<Box<Evolved>>,
-    /// Once it has lent cores or begun on those of others (004).
+    /// Present once the job has lent cores or started on those of others (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Box<Sharing>>,
 }
@@ -106,7 +106,7 @@ pub struct Started {
 /// A job's part on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Share {
-    /// The node was told; it has not yet said that it runs.
+    /// The node was told to start it and has not reported it running.
     Ordered,
     Running {
         since: Time,
@@ -115,12 +115,12 @@ pub enum Share {
     Ended,
 }
 
-/// How a job ends is settled.
+/// The decided outcome of a job that is ending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     pub at: Time,
     pub outcome: Outcome,
-    /// It will wait again instead of leaving.
+    /// The job returns to the queue instead of leaving.
     pub requeue: bool,
 }
 
@@ -131,27 +131,27 @@ pub struct Ghost {
     pub until: Time,
     pub request: Request,
     pub nodes: Vec<NodeId>,
-    /// What it keeps of those that it shared.
+    /// The grants that the ghost keeps on nodes that the job shared.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub grants: BTreeMap<NodeId, Grant>,
     pub outcome: Outcome,
-    /// Clusters whose own delay is shorter, and when their nodes are free.
+    /// Clusters with a shorter delay of their own, and when their nodes are free.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parts: BTreeMap<ClusterId, Time>,
 }
 
 impl Ghost {
-    /// How long it keeps its nodes of one cluster.
+    /// Until when the ghost keeps its nodes of one cluster.
     pub fn until_in(&self, cluster: ClusterId) -> Time {
         self.parts.get(&cluster).copied().unwrap_or(self.until)
     }
 
-    /// The part that leaves before the others.
+    /// The cluster whose nodes are freed next, and when.
     pub fn next_part(&self) -> Option<(Time, ClusterId)> {
         self.parts.iter().map(|(cluster, until)| (*until, *cluster)).min()
     }
 
-    /// When nodes of it are next free.
+    /// When any of the ghost's nodes are next freed.
     pub fn next_until(&self) -> Time {
         self.next_part().map_or(self.until, |(until, _)| until.min(self.until))
     }
@@ -170,7 +170,7 @@ impl Job {
         }
     }
 
-    /// Is it in the queue, with a request that wants nodes?
+    /// Is the job in the queue, with a request for nodes?
     pub fn is_queued(&self) -> bool {
         match &self.phase {
             Phase::RequestSent | Phase::Waiting => true,
@@ -193,7 +193,7 @@ impl Job {
         }
     }
 
-    /// The nodes it keeps from others, node 0 first.
+    /// The nodes that the job or its ghost holds, node 0 first.
     pub fn nodes(&self) -> &[NodeId] {
         match &self.phase {
             Phase::Started(started) => &started.nodes,
@@ -202,13 +202,13 @@ impl Job {
         }
     }
 
-    /// The size that stands first in its list, or that its launcher requested last; nothing if it has not requested.
+    /// The first size listed, or the last one that its launcher requested; empty without a request.
     pub fn first_request(&self) -> Request {
         let nothing = || Request { nodes: BTreeMap::new(), wall: Span::ZERO };
         self.spec.options.first().cloned().unwrap_or_else(nothing)
     }
 
-    /// What it has, or its ghost keeps, of nodes that it shares.
+    /// The grants of the job or its ghost on shared nodes.
     pub fn grants(&self) -> &BTreeMap<NodeId, Grant> {
         static NONE: BTreeMap<NodeId, Grant> = BTreeMap::new();
         match &self.phase {
@@ -218,33 +218,33 @@ impl Job {
         }
     }
 
-    /// Logical CPUs of what it was given of a node, before it has given some of them back.
+    /// Logical CPUs that the job was given on a node, before it gave any back.
     pub fn cpus_given(&self, node: NodeId, inventory: &Inventory) -> u32 {
         let threads = if self.spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
         let granted = self.grants().get(&node).map(|grant| grant.cores.len().saturating_mul(threads));
         granted.unwrap_or(inventory.cpus)
     }
 
-    /// Licences of a cluster that it has, or will have once it runs there.
+    /// Licences of a cluster that the job has, or will have when it runs there.
     pub fn licences_on(&self, cluster: ClusterId) -> &Devices {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         let own = evolved.and_then(|evolved| evolved.licences.get(&cluster)).map(|own| &own.licences);
         own.unwrap_or(&self.spec.resources.licences)
     }
 
-    /// Has it licences of any cluster, or has it had some?
+    /// Does the job have licences of any cluster, or has it had some?
     pub(crate) fn is_licensed(&self) -> bool {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         !self.spec.resources.licences.is_empty() || evolved.is_some_and(|evolved| !evolved.licences.is_empty())
     }
 
-    /// Nodes it has freed, but whose processes have not been seen gone.
+    /// Nodes that the job has freed and whose processes may still be there.
     pub fn leaving(&self) -> Vec<NodeId> {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// How many nodes of which clusters it has agreed to give back and has not begun to leave, and when it agreed.
+    /// The number of nodes by cluster that the job agreed to give back and has not begun to leave, and when it agreed.
     pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         // One negotiation is open for each direction, so there is no other.
         self.negotiations.iter().flat_map(|negotiations| negotiations.open()).find_map(Negotiation::agreed_to_leave)
@@ -256,7 +256,7 @@ impl Job {
         all.flat_map(|negotiation| negotiation.held.iter().copied())
     }
 
-    /// The negotiation by which this node comes, if its share has not been seen yet.
+    /// The negotiation that adds this node, if its share has not been reported yet.
     pub(crate) fn awaited_in(&self, node: NodeId) -> Option<NegotiationId> {
         let is_here = |negotiation: &&Negotiation| {
             let comes = negotiation.direction() == Direction::Grow && negotiation.is_handed_over;
@@ -265,7 +265,7 @@ impl Job {
         self.negotiations.as_ref()?.open().find(is_here).map(Negotiation::id)
     }
 
-    /// Was this node agreed and given, and is not ready yet?
+    /// Was this node agreed and handed over, but is not ready yet?
     pub(crate) fn is_awaited(&self, node: NodeId) -> bool {
         let is_ordered = self.started().is_some_and(|started| {
             started.ending.is_none() && started.shares.get(&node).is_some_and(|share| *share == Share::Ordered)
@@ -273,16 +273,16 @@ impl Job {
         is_ordered && self.awaited_in(node).is_some()
     }
 
-    /// The nodes it keeps from others, those that it is leaving or may get, too.
+    /// The nodes that the job holds, including those that it is leaving or may get.
     pub fn held(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes().iter().copied().chain(self.leaving()).chain(self.promised_nodes())
     }
 
-    /// The history's line for a job that ends now with `outcome`. `nodes` are the names of its nodes.
+    /// The history record of a job that ends now with `outcome`. `nodes` are the names of its nodes.
     pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
         let started = self.started();
         let request = match started {
-            // What it has lent or borrowed has made it longer than it asked for.
+            // Lending and borrowing have made the run longer than requested.
             Some(Started { evolved: None, sharing: Some(sharing), request, .. }) => {
                 Request { wall: sharing.requested, ..request.clone() }
             }
@@ -312,7 +312,7 @@ impl Job {
 }
 
 impl Started {
-    /// How many nodes it had first.
+    /// The number of nodes that it started with.
     pub(crate) fn began_with(&self) -> u32 {
         self.evolved.as_ref().map_or(self.nodes.len() as u32, |evolved| evolved.started_with).max(1)
     }
@@ -332,9 +332,9 @@ impl Started {
         self.evolved.as_ref().is_some_and(|evolved| evolved.leaving.contains_key(&node))
     }
 
-    /// Has it left this node of its own accord, so that its processes there may be ending by themselves?
+    /// Has the application reported that it left this node, so that its processes there may be ending on their own?
     pub fn has_released(&self, node: NodeId) -> bool {
-        // Whoever is ended has no more time for anything.
+        // A job that is being ended gets no more time.
         let is_going_on = self.ending.is_none();
         is_going_on && self.evolved.as_ref().is_some_and(|evolved| evolved.released.contains(&node))
     }
@@ -344,23 +344,23 @@ impl Started {
         self.shares.iter().filter(|(_, share)| **share != Share::Ended).map(|(node, _)| *node)
     }
 
-    /// How many cores of a node it has that has `all`.
+    /// The number of cores that the job has of a node with `all` cores.
     pub fn cores_on(&self, node: NodeId, all: u32) -> u32 {
         self.cores(node).map_or(all, |cores| cores.n_cores.min(all))
     }
 
-    /// How many of them nobody else may have.
+    /// The number of cores that no other job may have.
     pub fn cores_kept_on(&self, node: NodeId, all: u32) -> u32 {
         self.cores(node).map_or(all, |cores| cores.kept().min(all))
     }
 
-    /// How many its processes may surely use.
+    /// The number of cores that its processes may safely use.
     pub fn cores_usable_on(&self, node: NodeId, all: u32) -> u32 {
         self.cores(node).map_or(all, |cores| cores.usable().min(all))
     }
 
-    /// Has an agent yet to say that the processes keep to the cores, memory and devices that were last ordered? Where none
-    /// is left, none will.
+    /// Is a confirmation from an agent outstanding that the processes keep to the cores, memory and devices last
+    /// ordered? Nodes without processes send none.
     pub fn awaits_agents(&self) -> bool {
         let is_ordered = |node: &NodeId| {
             let changed = self.evolved.as_ref().and_then(|evolved| evolved.changed.get(node));

@@ -1,4 +1,4 @@
-//! What the facts of external launchers change, and when the next of them is due.
+//! Applies the facts of external launchers, and finds their next timeouts.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{Devices, JobId, JobSpec, OnResize, Request, ResourceRequest, Run, Slice, Time};
 
-use super::constraint::within;
-use super::{Bumped, Misfit, State};
+use super::constraint::merge_slice;
+use super::{BumpedNodes, Misfit, State};
 use crate::state::job::{Job, Launcher, Phase, Share, StartAnswer};
 
-/// What a launcher's application wants with this request: of each node a slice, as a task with so many cores has it, or
-/// all of it.
-pub(crate) fn requesting(entry: &Job, request: &Request, slice: &Slice) -> JobSpec {
+/// Returns the job specification for a launcher's request: a slice of each node, as one task with so many cores takes
+/// it, or whole nodes.
+pub(crate) fn spec_for_request(entry: &Job, request: &Request, slice: &Slice) -> JobSpec {
     let spec = &entry.spec;
     let filter = entry.launcher.as_ref().map_or(&spec.constraint, |launcher| &launcher.filter.constraint);
     let options = vec![request.clone()];
     let (constraint, resources) = if slice.is_none() {
         (filter.clone(), ResourceRequest::default())
     } else {
-        let (constraint, slice) = within(filter, slice);
+        let (constraint, slice) = merge_slice(filter, slice);
         let resources =
             ResourceRequest { devices: slice.devices, one_thread_a_core: true, ..ResourceRequest::default() };
         (Constraint { devices: Devices::default(), ..constraint }, resources)
@@ -31,8 +31,8 @@ pub(crate) fn requesting(entry: &Job, request: &Request, slice: &Slice) -> JobSp
 impl State {
     pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {
         let mut spec = spec.clone();
-        spec.execution.environment = self.index.share(&spec);
-        self.index.own(job, &spec.owner);
+        spec.execution.environment = self.index.add_usage(&spec);
+        self.index.add_owned(job, &spec.owner);
         let spec = Arc::new(spec);
         let phase = Phase::Submitted { hold: None };
         let launcher = Some(Launcher::new(filter.clone(), at));
@@ -70,14 +70,14 @@ impl State {
     ) -> Result<(), Misfit> {
         self.edit_launcher(job, |launcher| launcher.tag = Some(tag))?;
         let entry = &self.jobs[&job];
-        let spec = Arc::new(requesting(entry, request, slice));
+        let spec = Arc::new(spec_for_request(entry, request, slice));
         let mut may_request = true;
         self.edit_job(job, |entry| {
-            // What was promised was another request.
+            // The promise was for the previous request.
             entry.promised = None;
             entry.spec = spec;
             match &entry.phase {
-                // It has its place, and takes it up when the hold is lifted.
+                // It keeps its place in the queue, and returns to it when the hold is lifted.
                 Phase::Submitted { hold: Some(_) } => {}
                 Phase::Submitted { hold: None } | Phase::RequestSent | Phase::Waiting => {
                     entry.phase = Phase::RequestSent;
@@ -89,13 +89,13 @@ impl State {
         if may_request { Ok(()) } else { Err(Misfit::Phase { job, needed: "waiting" }) }
     }
 
-    /// The launcher's work becomes the job's, and a matter of the agents.
+    /// Makes the launcher's work the job's, to be started by the agents.
     pub(super) fn launched(
         &mut self,
         job: JobId,
         at: Time,
         launch: &Launchable,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         let nodes = self.started_mut(job)?.nodes.clone();
         self.edit_launcher(job, |launcher| launcher.answer = Some(StartAnswer::Launched { at }))?;
@@ -120,14 +120,14 @@ impl State {
         {
             spec.tasks = TaskCount::PerNode(n_tasks / n_nodes);
         }
-        spec.execution.environment = self.index.share(&spec);
+        spec.execution.environment = self.index.add_usage(&spec);
         self.edit_job(job, |entry| {
             entry.spec = Arc::new(spec);
             if let Phase::Started(started) = &mut entry.phase {
                 started.shares = nodes.iter().map(|node| (*node, Share::Ordered)).collect();
             }
         })?;
-        self.index.unshare(&before);
+        self.index.remove_usage(&before);
         for node in nodes {
             self.bump(node, bumped);
         }
@@ -143,41 +143,46 @@ impl State {
         self.keep_audit(AuditEntry { at, by: by.to_owned(), subject, old, new, action: "link".to_owned() });
     }
 
-    /// When the next launcher has let a time-out pass; of wall times, those that no agent counts.
+    /// The next timeout of a launcher, including wall times that no agent counts.
     pub(crate) fn next_launcher_deadline(&self) -> Option<Time> {
-        let deadlines = [self.late_request(), self.late_answer(), self.late_attach(), self.late_wall()];
+        let deadlines = [
+            self.next_request_timeout(),
+            self.next_answer_timeout(),
+            self.next_reconnect_timeout(),
+            self.next_wall_end(),
+        ];
         deadlines.into_iter().flatten().map(|(at, _)| at).min()
     }
 
-    /// The application whose first request is due next, and when.
-    pub(crate) fn late_request(&self) -> Option<(Time, JobId)> {
-        let (since, job) = self.index.awaited.requests.first()?;
+    /// The application whose first request times out next, and when.
+    pub(crate) fn next_request_timeout(&self) -> Option<(Time, JobId)> {
+        let (since, job) = self.index.launcher_timers.requests.first()?;
         let timeout = self.settings.request_timeout;
         (!timeout.is_zero()).then(|| (*since + timeout, *job))
     }
 
-    /// The application whose start is to be answered next, and when.
-    pub(crate) fn late_answer(&self) -> Option<(Time, JobId)> {
-        let (since, job) = self.index.awaited.answers.first()?;
+    /// The application whose answer to its start times out next, and when.
+    pub(crate) fn next_answer_timeout(&self) -> Option<(Time, JobId)> {
+        let (since, job) = self.index.launcher_timers.answers.first()?;
         let timeout = self.settings.start_timeout;
         (!timeout.is_zero()).then(|| (*since + timeout, *job))
     }
 
-    /// The application whose launcher is lost next, and when.
-    pub(crate) fn late_attach(&self) -> Option<(Time, JobId)> {
-        let (since, job) = self.index.awaited.attaches.first()?;
+    /// The application whose launcher is lost next unless it reconnects, and when.
+    pub(crate) fn next_reconnect_timeout(&self) -> Option<(Time, JobId)> {
+        let (since, job) = self.index.launcher_timers.attaches.first()?;
         Some((*since + self.settings.launcher_grace, *job))
     }
 
-    /// The application whose wall time, which no agent counts, is over next, and when.
-    pub(crate) fn late_wall(&self) -> Option<(Time, JobId)> {
-        self.index.awaited.walls.first().copied()
+    /// The application whose wall time, which no agent counts, ends next, and when.
+    pub(crate) fn next_wall_end(&self) -> Option<(Time, JobId)> {
+        self.index.launcher_timers.walls.first().copied()
     }
 
-    /// When the server expects a first request of an application at the latest.
+    /// The deadline for the first request of an application.
     pub(crate) fn request_until(&self, entry: &Job) -> Option<Time> {
         let timeout = self.settings.request_timeout;
-        let since = entry.awaited().request?;
+        let since = entry.launcher_timers().request?;
         (!timeout.is_zero()).then(|| since + timeout)
     }
 }

@@ -16,13 +16,13 @@ use crate::state::job::{Job, Launcher, Phase, Started};
 pub(crate) struct Lender {
     pub(crate) cluster: ClusterId,
     pub(crate) n_nodes: u32,
-    /// Over so many of them its tasks lie.
+    /// The number of its nodes over which its tasks are spread.
     pub(crate) n_with_tasks: u32,
     /// Its nodes by what it has of them.
     pub(crate) parts: Vec<LenderPart>,
 }
 
-/// So many nodes, of each of which it has the same.
+/// Nodes of a lender on each of which it has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LenderPart {
     pub(crate) n_nodes: u32,
@@ -42,7 +42,7 @@ impl Lender {
     /// `None` if the job does not run, does not share, or lends already.
     pub(super) fn of(entry: &Job, nodes: &Nodes, shared: &Shared) -> Option<Lender> {
         let Phase::Started(started) = &entry.phase else { return None };
-        // What it has changes otherwise while nodes or cores come and go.
+        // Its parts change without notice while nodes or cores come and go.
         let is_steady = entry.spec.evolving.is_none()
             && started.evolved.as_ref().is_none_or(|evolved| evolved.is_steady())
             && !started.awaits_agents();
@@ -93,14 +93,14 @@ impl Lender {
         self.parts.iter().map(|part| u64::from(part.n_nodes) * u64::from(part.asked)).sum()
     }
 
-    /// What it has of each of its nodes.
+    /// The cores that it has and asked for, on each of its nodes.
     pub(crate) fn shares(&self) -> impl Iterator<Item = CoreShare> + Clone + '_ {
         self.parts.iter().map(|part| CoreShare { n_nodes: part.n_nodes, has: part.cores, asked: part.asked })
     }
 }
 
 impl State {
-    /// Running jobs that could lend cores of their nodes now. What somebody negotiates about is lent to nobody.
+    /// Running jobs that could lend cores of their nodes now. Jobs with an open negotiation do not lend.
     pub(crate) fn lenders(&self) -> impl Iterator<Item = (JobId, Cow<'_, Lender>)> + '_ {
         let fixed = self.index.lenders.iter().map(|(job, lender)| (*job, Cow::Borrowed(lender)));
         let changed = self
@@ -122,7 +122,7 @@ pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, inventory: &Inventory) -
         0 => n_tasks,
         least => least.max(n_tasks),
     };
-    // Of a package of which it has fewer it keeps fewer: `share::lend` finds at least what this leaves.
+    // Where it has fewer cores of a package, it keeps fewer: `share::lend` finds at least what this leaves.
     let of_package = |cores: Range<u32>| spec.resources.cores_per_package.min(cores.end - cores.start);
     let of_packages: u32 = inventory.packages().map(of_package).sum();
     cpus.div_ceil(threads_of_core(spec, inventory)).max(of_packages).max(1)

@@ -1,4 +1,4 @@
-//! What is true: clusters, nodes, jobs, settings and rights. Only facts change it.
+//! The state: clusters, nodes, jobs, settings and rights. Only facts change it.
 
 mod apply;
 mod check;
@@ -9,6 +9,7 @@ mod evolving;
 pub mod fact;
 mod free;
 mod ghost;
+mod grants;
 mod holders;
 mod index;
 pub mod job;
@@ -22,7 +23,6 @@ pub mod node;
 mod nodes;
 mod occupation;
 mod replay;
-mod rest;
 mod shared;
 pub mod sharing;
 mod slowdowns;
@@ -38,19 +38,19 @@ use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Environment, Grant, Inventory, JobId, NodeId, Settings, Slice, Span, Time};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use apply::Bumped;
+pub(crate) use apply::BumpedNodes;
 pub use apply::Misfit;
 pub use check::Violation;
 pub use constraint::Piece;
 pub(crate) use constraint::{
-    asks_nothing, constraint_of, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes, within,
+    constraint_of, is_unconstrained, merge_slice, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_whole_nodes,
 };
-pub(crate) use evolving::spread;
+pub(crate) use evolving::tasks_per_node;
 use free::FreeNodes;
 pub(crate) use free::IdSet;
 pub use holders::Holders;
 pub use jobs::Jobs;
-pub(crate) use launcher::requesting;
+pub(crate) use launcher::spec_for_request;
 pub(crate) use lenders::{Lender, LenderPart, cores_asked, cores_of_task, least_cores};
 pub(crate) use neighbours::longest_run;
 pub use nodes::Nodes;
@@ -81,26 +81,26 @@ pub struct State {
     pub(crate) tokens: BTreeMap<String, Token>,
     /// By serial.
     pub(crate) certificates: BTreeMap<String, Issued>,
-    /// The highest id ever given; ids are not used twice.
+    /// The highest id ever given. Ids are never reused.
     pub(crate) last_job: JobId,
     pub(crate) last_node: NodeId,
-    /// Absent in journals that are older than the removal of clusters.
+    /// Absent in journals written before clusters could be removed.
     #[serde(default)]
     pub(crate) last_cluster: Option<ClusterId>,
     pub(crate) ghost_node_time: Span,
-    /// The same by cluster. Absent in journals that are older than it.
+    /// Idle node-time of expired ghosts by cluster. Absent in older journals.
     #[serde(default)]
     pub(crate) ghost_node_time_at: BTreeMap<ClusterId, Span>,
-    /// What admins have said of the network between clusters; the smaller id first.
+    /// The network between clusters as admins described it, keyed by the smaller id first.
     #[serde(default, with = "launcher::links")]
     pub(crate) links: BTreeMap<(ClusterId, ClusterId), ClusterLink>,
     /// What users have spent on nodes for jobs that are over, in thousandths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) spent: BTreeMap<String, u64>,
-    /// The depth that the server has chosen last, if it ever was its to choose.
+    /// The depth that the server chose last, if it ever chose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) own_depth: Option<u32>,
-    /// Of jobs that are over.
+    /// Slowdowns of jobs that have ended.
     #[serde(default, skip_serializing_if = "Slowdowns::is_empty")]
     pub(crate) slowdowns: Slowdowns,
     #[serde(skip)]
@@ -133,13 +133,13 @@ impl State {
         }
     }
 
-    /// The id of the next cluster: history names clusters by their ids, so none is used twice.
+    /// The id of the next cluster. Ids are never reused, because the history names clusters by them.
     pub(crate) fn next_cluster(&self) -> ClusterId {
         let last = self.last_cluster.max(self.clusters.keys().next_back().copied());
         last.map_or(ClusterId(0), ClusterId::next)
     }
 
-    /// Those that are out, and those that were revoked before they expired.
+    /// Certificates that were issued and have not been forgotten, including those revoked before they expired.
     pub fn certificates(&self) -> impl Iterator<Item = &Issued> {
         self.certificates.values()
     }
@@ -148,7 +148,7 @@ impl State {
         &self.settings
     }
 
-    /// How many of the queue's first applications a pass considers now; `None`: all.
+    /// The number of jobs at the front of the queue that a pass considers; `None`: all.
     pub fn depth(&self) -> Option<u32> {
         match self.settings.queue_depth {
             Depth::All => None,
@@ -157,7 +157,7 @@ impl State {
         }
     }
 
-    /// The same, if it is the server's to choose.
+    /// The depth, if the setting lets the server choose it.
     pub(crate) fn chosen_depth(&self) -> Option<u32> {
         let is_chosen = self.settings.queue_depth == Depth::Auto;
         is_chosen.then(|| self.own_depth.unwrap_or(Depth::BEGINNING))
@@ -180,19 +180,19 @@ impl State {
         self.ghost_node_time
     }
 
-    /// Certificates that may not be used, though they have not expired.
+    /// Serials of revoked certificates that have not expired.
     pub fn revoked_serials(&self) -> impl Iterator<Item = &str> {
         self.certificates.values().filter(|issued| issued.revoked.is_some()).map(|issued| issued.serial.as_str())
     }
 
-    /// Certificates that nobody has come with yet, and that take the place of others when somebody does.
+    /// Serials of certificates that have not been used yet and replace valid ones on first use.
     pub fn untried_serials(&self) -> impl Iterator<Item = &str> {
         let is_valid = |serial: &String| self.certificates.get(serial).is_some_and(|issued| issued.revoked.is_none());
         let untried = self.certificates.values().filter(move |issued| issued.replaces.iter().any(is_valid));
         untried.map(|issued| issued.serial.as_str())
     }
 
-    /// The one copy of an environment that jobs already share.
+    /// The shared copy of an environment, if a job already has it.
     pub(crate) fn known_environment(&self, environment: &Arc<Environment>) -> Option<Arc<Environment>> {
         self.index.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known))
     }
@@ -202,12 +202,12 @@ impl State {
         self.index.owned.get(user).into_iter().flatten().copied()
     }
 
-    /// What the jobs of a user take.
+    /// The resources that the jobs of a user take.
     pub(crate) fn usage_of(&self, owner: &str) -> Usage {
         self.index.usage.get(owner).copied().unwrap_or_default()
     }
 
-    /// How many bytes the environment of a new job adds to what its owner's jobs take.
+    /// Bytes that the environment of a new job adds to its owner's usage.
     pub(crate) fn new_environment_bytes(&self, owner: &str, environment: &Environment) -> u64 {
         let of_owners = self.index.environments.get(environment);
         let is_known = of_owners.is_some_and(|of_owners| of_owners.contains_key(owner));
@@ -219,24 +219,24 @@ impl State {
         self.demands().map(|(job, _)| job)
     }
 
-    /// The same with what each wants.
+    /// Queued jobs and what each demands, in queue order.
     pub(crate) fn demands(&self) -> impl DoubleEndedIterator<Item = (JobId, &Demand)> + Clone + '_ {
         self.index.queue.iter().map(|(key, demand)| (key.job, demand))
     }
 
-    /// In the order of the queue.
+    /// Queue keys and demands, in queue order.
     pub(crate) fn keyed_demands(&self) -> impl Iterator<Item = (QueueKey, &Demand)> + '_ {
         self.index.queue.iter()
     }
 
-    /// Does every queued job want slices of any nodes of one cluster that is shared by cores, in one size?
+    /// Does every queued job want slices of any nodes of one core-shared cluster, in a single size?
     pub(crate) fn wants_are_slices(&self) -> bool {
         self.index.n_unsliced == 0
     }
 
-    /// Does every queued job want any nodes of one cluster, in one size?
+    /// Does every queued job want any nodes of one cluster, in a single size?
     pub(crate) fn wants_are_plain(&self) -> bool {
-        self.index.n_fancy == 0
+        self.index.n_not_plain == 0
     }
 
     /// The clusters that are shared by cores.
@@ -248,13 +248,13 @@ impl State {
         self.index.shared.get(cluster).is_some()
     }
 
-    /// What nobody has of a node that is shared by cores; `None` for other nodes.
+    /// The free part of a node of a core-shared cluster; `None` for other nodes.
     pub fn left_of(&self, node: NodeId) -> Option<Slice> {
         let shared = self.index.shared.get(self.nodes.get(&node)?.cluster)?;
         Some(shared.lines()[shared.line_idx(node).ok()?].1.room.left())
     }
 
-    /// The very cores and devices that a job gets with its slices of nodes.
+    /// The exact cores and devices that a job gets for its slices of nodes.
     pub(crate) fn grants(&self, slices: &BTreeMap<NodeId, Slice>) -> BTreeMap<NodeId, Grant> {
         let grant = |(node, slice): (&NodeId, &Slice)| {
             let grant = self.index.shared.grant(*node, self.nodes.get(node)?, slice)?;
@@ -285,7 +285,7 @@ impl State {
         self.index.licensed.iter().filter_map(|job| self.jobs.get(job))
     }
 
-    /// Jobs that were placed to change their nodes as they run, or have; those that are being ended, too.
+    /// Running jobs with a course, including those that are being ended.
     pub(crate) fn evolved(&self) -> impl Iterator<Item = (JobId, &Job, &Started)> {
         let entries = self.index.evolved.iter().filter_map(|job| Some((*job, self.jobs.get(job)?)));
         entries.filter_map(|(job, entry)| Some((job, entry, entry.started()?)))
@@ -296,13 +296,13 @@ impl State {
         self.index.malleable.iter().copied()
     }
 
-    /// Jobs that have negotiated since they run, whether or not they were submitted as such.
+    /// Jobs whose current run has negotiated, whether or not they were submitted as malleable.
     pub(crate) fn negotiating(&self) -> impl Iterator<Item = (JobId, &Job)> {
         self.holding().filter(|(_, entry)| entry.negotiations.is_some())
     }
 
-    /// Those who have spent anything.
-    pub(crate) fn payers(&self) -> impl Iterator<Item = &str> {
+    /// Users who have spent anything.
+    pub(crate) fn users_with_spending(&self) -> impl Iterator<Item = &str> {
         self.spent.keys().map(String::as_str)
     }
 
@@ -311,17 +311,17 @@ impl State {
         self.spent.get(user).copied().unwrap_or(0)
     }
 
-    /// Jobs that no pass has seen yet.
+    /// Queued jobs that no pass has considered yet.
     pub(crate) fn unseen(&self) -> &BTreeSet<JobId> {
         &self.index.unseen
     }
 
-    /// The nodes of a cluster that nobody holds, plain ones first.
+    /// Free nodes of a cluster, those with the fewest features first.
     pub(crate) fn free(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
         self.index.free.get(&cluster).into_iter().flat_map(FreeNodes::iter)
     }
 
-    /// So many of them from a place in that order on, behind `nodes`; fewer, where there are no more.
+    /// Appends up to `n_wanted` free nodes to `nodes`, starting at index `first_idx` of the order of [`State::free`].
     pub(crate) fn take_free(&self, cluster: ClusterId, first_idx: usize, n_wanted: usize, nodes: &mut Vec<NodeId>) {
         self.index.free.get(&cluster).into_iter().for_each(|free| free.take(first_idx, n_wanted, nodes));
     }
@@ -330,28 +330,28 @@ impl State {
         self.index.free.get(&cluster).map_or(0, FreeNodes::len)
     }
 
-    /// How many nodes may be planned with, of each cluster that has such nodes.
+    /// The number of usable nodes by cluster; clusters without any are absent.
     pub(crate) fn usable(&self) -> &BTreeMap<ClusterId, u32> {
         &self.index.usable
     }
 
-    /// How many nodes of a cluster may be planned with.
+    /// The number of usable nodes of a cluster.
     pub(crate) fn n_usable(&self, cluster: ClusterId) -> u32 {
         self.index.usable.get(&cluster).copied().unwrap_or(0)
     }
 
-    /// All nodes of a cluster in the order in which they follow one another: the natural one of their names.
+    /// All nodes of a cluster in the natural order of their names.
     pub fn neighbours(&self, cluster: ClusterId) -> &[NodeId] {
         self.index.neighbours.of(cluster)
     }
 
-    /// The kinds of nodes of a cluster, whether or not they are up today, and how many there are of each.
+    /// The kinds of nodes of a cluster, up or not, and the number of nodes of each.
     pub(crate) fn kinds(&self, cluster: ClusterId) -> impl Iterator<Item = (&Inventory, u32)> {
         let kinds = self.index.kinds.get(&cluster);
         kinds.into_iter().flatten().map(|(inventory, n_alike)| (inventory, *n_alike))
     }
 
-    /// The node that joined by this name.
+    /// The node of this name.
     pub fn node_named(&self, name: &str) -> Option<NodeId> {
         self.index.node_ids.get(name).copied()
     }
@@ -360,12 +360,12 @@ impl State {
         self.clusters.iter().find(|(_, known)| *known == name).map(|(cluster, _)| *cluster)
     }
 
-    /// When the next ghost expires.
+    /// The ghost that expires next, and when.
     pub(crate) fn next_ghost(&self) -> Option<(Time, JobId)> {
         self.index.ghosts.first().copied()
     }
 
-    /// When the next job that waits for its begin time becomes eligible.
+    /// The job whose begin time comes next, and when.
     pub(crate) fn next_begin(&self) -> Option<(Time, JobId)> {
         self.index.begins.first().copied()
     }
@@ -374,59 +374,59 @@ impl State {
         self.index.promises.len()
     }
 
-    /// When queued jobs were promised to start, the earliest first.
+    /// Promised starts of queued jobs, the earliest first.
     pub(crate) fn promises(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.index.promises.iter().copied()
     }
 
-    /// What a queued job wants, and its place in the queue.
+    /// The key and the demand of a queued job.
     pub(crate) fn demand(&self, job: JobId) -> Option<(QueueKey, &Demand)> {
         let entry = self.jobs.get(&job).filter(|entry| entry.is_queued())?;
         let key = QueueKey::of(job, entry);
         self.index.queue.get(key).map(|demand| (key, demand))
     }
 
-    /// Who waits at this place of the queue, counted from 0.
+    /// The key at this index of the queue.
     pub(crate) fn nth_queued(&self, queue_idx: usize) -> Option<QueueKey> {
         self.index.queue.nth(queue_idx)
     }
 
-    /// The first of the queue behind another one for whom there may be room.
+    /// The first job behind `behind` in the queue that may fit into `room`.
     pub(crate) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Demand)> {
         self.index.queue.next_within(behind, room)
     }
 
-    /// The same where jobs share nodes.
+    /// The same for slices of shared nodes.
     pub(crate) fn next_slice(&self, behind: QueueKey, room: &SliceRoom) -> Option<(QueueKey, &Demand)> {
         self.index.queue.next_slice(behind, room)
     }
 
-    /// When the next queued job was promised to start.
+    /// The earliest promised start.
     pub(crate) fn next_promise(&self) -> Option<Time> {
         self.index.promises.first().map(|(at, _)| *at)
     }
 
-    /// When running evolving applications reach their next stage or their end, the earliest first.
+    /// When running evolving applications enter their next stage or end, the earliest first.
     pub(crate) fn next_stages(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.index.stages.iter().copied()
     }
 
-    /// Is an agent of this cluster away, whose node is not lost yet?
+    /// Is any agent of this cluster away whose node is not lost yet?
     pub(crate) fn is_any_away(&self, cluster: ClusterId) -> bool {
         self.index.away.iter().any(|(_, node)| self.nodes[node].cluster == cluster)
     }
 
-    /// The agent that has been away for the longest time and is not lost yet.
+    /// The node whose agent has been away longest and that is not lost yet.
     pub(crate) fn longest_away(&self) -> Option<(Time, NodeId)> {
         self.index.away.first().copied()
     }
 
-    /// The agent that has been expected back for the longest time since a restart of the server.
+    /// The node whose agent has been expected longest since a restart of the server.
     pub(crate) fn longest_expected(&self) -> Option<(Time, NodeId)> {
         self.index.expected.first().copied()
     }
 
-    /// How many nodes of a cluster are planned with though their agents are not back yet after a restart of the server.
+    /// The number of usable nodes of a cluster whose agents have not reconnected since a restart of the server.
     pub(crate) fn n_expected(&self, cluster: ClusterId) -> usize {
         let entries = self.index.expected.iter().map(|(_, node)| &self.nodes[node]);
         entries.filter(|entry| entry.cluster == cluster && entry.is_usable()).count()

@@ -1,4 +1,4 @@
-//! How the state changes as running applications negotiate.
+//! Applies the facts of negotiations with running applications.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use negotiation::{Dialogue, NegotiationId};
 use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, Grant, JobId, NodeId, Time};
 
-use super::{Bumped, Misfit, State};
+use super::{BumpedNodes, Misfit, State};
 use crate::state::job::Job;
 use crate::state::negotiations::{Asking, JobNegotiations};
 
@@ -22,7 +22,7 @@ impl State {
         let names = known.map(|entry| entry.name.clone()).collect();
         let agreed = |state: &State| state.jobs.get(&job).and_then(Job::agreed_to_leave);
         let before = agreed(self);
-        self.negotiations_mut(job)?.take_in(at, dialogue, asking, names);
+        self.negotiations_mut(job)?.record_dialogue(at, dialogue, asking, names);
         if agreed(self) != before
             && let Some(entry) = self.jobs.get(&job)
         {
@@ -36,7 +36,7 @@ impl State {
         Ok(())
     }
 
-    /// The nodes that are kept for a negotiation are these now. No agent hears of it: nothing is to run there yet.
+    /// Sets the nodes that are held for a negotiation. Agents are not told, because nothing runs there yet.
     pub(super) fn hold_nodes(
         &mut self,
         job: JobId,
@@ -47,11 +47,11 @@ impl State {
         let negotiation = self.negotiations_mut(job)?.get_mut(id);
         let held = &mut negotiation.ok_or(Misfit::Phase { job, needed: "negotiating under that number" })?.held;
         let before = std::mem::replace(held, nodes.iter().copied().collect());
-        let untold = &mut Bumped::Unnoted;
+        let ignored = &mut BumpedNodes::Ignored;
         let gained = nodes.iter().copied().filter(|node| !before.contains(node));
-        self.change_holders(gained, untold, false, |holders| holders.insert(job))?;
+        self.change_holders(gained, ignored, false, |holders| holders.insert(job))?;
         let freed = before.iter().copied().filter(|node| !nodes.contains(node));
-        match self.change_holders(freed, untold, false, |holders| holders.remove(job)) {
+        match self.change_holders(freed, ignored, false, |holders| holders.remove(job)) {
             // A node that was removed meanwhile has nothing to give back.
             Ok(()) | Err(Misfit::Node(_)) => {}
             Err(misfit) => return Err(misfit),
@@ -65,13 +65,14 @@ impl State {
         Ok(())
     }
 
-    /// The application is asked to leave these nodes; its processes there run on until it has, or its time is over.
+    /// Marks nodes that the application is asked to leave. Its processes there continue until it has left, or its time
+    /// is over.
     pub(super) fn depart_nodes(
         &mut self,
         job: JobId,
         at: Time,
         nodes: &[NodeId],
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         self.edit_evolved(job, |_, evolved| {
             evolved.generation += 1;
@@ -82,7 +83,7 @@ impl State {
         Ok(())
     }
 
-    /// It has left these nodes of its own accord, and its processes there end by themselves, or soon will.
+    /// Marks nodes that the application reports to have left; its processes there end on their own.
     pub(super) fn released(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
         self.edit_evolved(job, |_, evolved| {
             let leaving = nodes.iter().filter(|node| evolved.leaving.contains_key(node));
@@ -90,8 +91,8 @@ impl State {
         })
     }
 
-    /// It stays on the nodes that it was asked to leave.
-    pub(super) fn stay(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
+    /// Cancels the departure from the nodes that it was asked to leave.
+    pub(super) fn stay(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
         self.edit_evolved(job, |_, evolved| {
             evolved.generation += 1;
             evolved.departing.clear();
@@ -121,7 +122,7 @@ impl State {
         Ok(())
     }
 
-    /// A loan is over.
+    /// Removes a loan that has ended.
     pub(super) fn loan_ended(
         &mut self,
         job: JobId,
@@ -132,7 +133,7 @@ impl State {
         Ok(())
     }
 
-    /// Nodes that have come, or begin to leave, for a negotiation.
+    /// Marks the negotiations whose nodes have come or begin to leave as handed over.
     pub(super) fn hand_over(&mut self, job: JobId, at: Time, gained: &[NodeId], freed: &[NodeId]) {
         let homes: Vec<_> = freed.iter().map(|node| (*node, self.nodes[node].cluster)).collect();
         let Some(negotiations) = self.jobs.get_mut(&job).and_then(|entry| entry.negotiations.as_mut()) else { return };
@@ -146,8 +147,8 @@ impl State {
         }
     }
 
-    /// An execution is over: what its nodes have cost is its user's.
-    pub(super) fn settle(&mut self, job: JobId, at: Time) {
+    /// Adds the cost of an execution that has ended to its user's spending.
+    pub(super) fn settle_charges(&mut self, job: JobId, at: Time) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let spent = entry.negotiations.as_ref().map_or(0, |negotiations| negotiations.spent(at));
         if spent > 0 {

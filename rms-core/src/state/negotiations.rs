@@ -1,4 +1,4 @@
-//! What the server knows of the negotiations of a running job, and must know after a restart.
+//! The negotiations of a running job, as kept across restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,31 +7,31 @@ use rms_api::negotiate::{Ask, Declared, NegotiationRecord, RoundRecord, Said};
 use rms_model::{ClusterId, NodeId, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// All negotiations of one execution of a job. It comes with the first word, and goes with the execution.
+/// All negotiations of one execution of a job, from its first message to the end of the execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobNegotiations {
-    /// The limits that the application has declared itself; before, those of its submission count.
+    /// The limits that the application declared; until then, those of its submission apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<Declared>,
-    /// As a process of it has said last: it can go on without nodes that are lost.
+    /// Whether the application can continue without lost nodes, as it last declared.
     #[serde(default, skip_serializing_if = "is_unsaid")]
     pub survives_loss: bool,
-    /// The number of the last negotiation that the server has opened; none is used twice.
+    /// The number of the last negotiation that the server opened. Numbers are never reused.
     pub n_opened: u32,
     /// The highest number under which the application has opened one.
     pub heard_up_to: u32,
-    /// Those that go on and the last ones that ended, in the order in which they were opened.
+    /// Open negotiations and the last ones that ended, in the order in which they were opened.
     pub all: Vec<Negotiation>,
-    /// Of those before them the records, the newest [`MOST_PAST`].
+    /// Records of earlier negotiations, the newest [`MAX_PAST`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<NegotiationRecord>,
-    /// Nodes that it has for a time.
+    /// Nodes that the application has for a limited time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loans: Vec<Loan>,
-    /// What was agreed at a price.
+    /// Nodes that were agreed at a price.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
-    /// What nodes have cost that were given back, in thousandths.
+    /// The cost of nodes that were given back, in thousandths.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub settled: u64,
 }
@@ -42,16 +42,16 @@ pub struct Negotiation {
     /// The server's end, without its timers of repetition.
     pub dialogue: Dialogue,
     pub opened: Time,
-    /// Somebody has asked, and the server runs the application's end by that.
+    /// The request of a user, for whom the server runs the application's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asking: Option<Asking>,
-    /// Nodes that are kept free for it.
+    /// Nodes that are kept free for this negotiation.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub held: BTreeSet<NodeId>,
     /// The nodes that were agreed have come, or are leaving.
     #[serde(default)]
     pub is_handed_over: bool,
-    /// It was warned that it has not given what it promised.
+    /// The application was warned that it has not given what it promised.
     #[serde(default)]
     pub is_warned: bool,
     pub rounds: Vec<RoundRecord>,
@@ -59,26 +59,26 @@ pub struct Negotiation {
     pub nodes: Vec<String>,
 }
 
-/// Who has asked for what.
+/// A user's request for a change, and who made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asking {
     pub by: String,
     pub ask: Ask,
 }
 
-/// Nodes that are to be given back.
+/// Nodes that the application must give back at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loan {
     pub id: NegotiationId,
     pub cluster: ClusterId,
     pub nodes: u64,
     pub until: Time,
-    /// The shrink by which they are asked back.
+    /// The shrink that asks for them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub called: Option<NegotiationId>,
 }
 
-/// What was agreed at a price: who takes pays who gives.
+/// Nodes agreed at a price: the side that takes them pays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
     pub id: NegotiationId,
@@ -101,65 +101,71 @@ impl JobNegotiations {
         self.all.iter_mut().find(|negotiation| negotiation.dialogue.id() == id)
     }
 
-    /// Those that are not over.
+    /// Negotiations that have not ended.
     pub fn open(&self) -> impl Iterator<Item = &Negotiation> {
         self.all.iter().filter(|negotiation| !negotiation.phase().is_over())
     }
 
-    /// All that is remembered, the oldest first.
+    /// Records of all remembered negotiations, the oldest first.
     pub fn records(&self) -> Vec<NegotiationRecord> {
         self.past.iter().cloned().chain(self.all.iter().map(Negotiation::record)).collect()
     }
 
-    /// Remembers that something was said or has run out. `names` are those of the nodes that the dialogue has.
-    pub(crate) fn take_in(&mut self, at: Time, dialogue: &Dialogue, asking: Option<&Asking>, names: Vec<String>) {
+    /// Records a change of a dialogue. `names` are the names of the nodes in the dialogue.
+    pub(crate) fn record_dialogue(
+        &mut self,
+        at: Time,
+        dialogue: &Dialogue,
+        asking: Option<&Asking>,
+        names: Vec<String>,
+    ) {
         let id = dialogue.id();
         match id.initiator {
             Side::Rms => self.n_opened = self.n_opened.max(id.number),
             Side::Application => self.heard_up_to = self.heard_up_to.max(id.number),
         }
         if self.get(id).is_none() {
-            self.make_room();
+            self.archive_ended();
             self.all.push(Negotiation::new(at, dialogue, asking));
         }
         let mut done = None;
         if let Some(negotiation) = self.get_mut(id) {
             let was = negotiation.phase();
-            negotiation.follow(at, dialogue, names);
+            negotiation.update(at, dialogue, names);
             if was != Phase::Applied && negotiation.phase() == Phase::Applied {
                 done = Some(negotiation.clone());
             }
         }
         if let Some(negotiation) = done {
-            self.count(at, &negotiation);
+            self.apply_terms(at, &negotiation);
         }
     }
 
-    /// The oldest of those that are over goes to the records once there are many.
-    fn make_room(&mut self) {
-        while self.all.len() >= MOST_NEGOTIATIONS {
+    /// Moves the oldest ended negotiations to the records once there are many.
+    fn archive_ended(&mut self) {
+        while self.all.len() >= MAX_NEGOTIATIONS {
             let Some(idx) = self.all.iter().position(|negotiation| negotiation.phase().is_over()) else { return };
             let negotiation = self.all.remove(idx);
             self.past.push(negotiation.record());
         }
-        // The newest ones are kept that have room together.
+        // The newest records that fit together are kept.
         let mut size = 0;
         let is_kept = |record: &&NegotiationRecord| {
             size += 1 + size_of(&record.rounds);
-            size <= MOST_SIZE
+            size <= MAX_ROUNDS_SIZE
         };
-        let n_kept = self.past.iter().rev().take(MOST_PAST).take_while(is_kept).count();
+        let n_kept = self.past.iter().rev().take(MAX_PAST).take_while(is_kept).count();
         self.past.drain(..self.past.len() - n_kept);
     }
 
-    /// What its nodes have cost until then, in thousandths.
+    /// The cost of the job's nodes until then, in thousandths.
     pub fn spent(&self, at: Time) -> u64 {
         let running = self.charges.iter().map(|charge| charge.cost(charge.nodes, at));
         running.fold(self.settled, u64::saturating_add)
     }
 
-    /// Nodes leave the application: of those of their cluster that it pays for, the last ones that came go first. What
-    /// came for a growth that failed was never paid for.
+    /// Ends the charges of nodes that leave the application: in each cluster, the nodes that came last are given back
+    /// first. Nodes of a growth that failed were never paid for.
     pub(crate) fn give_back(&mut self, at: Time, nodes: &[(NodeId, ClusterId)]) {
         let was_paid = |node: &NodeId| {
             let mut came = self.all.iter().rev().filter(|negotiation| {
@@ -182,8 +188,8 @@ impl JobNegotiations {
         self.charges.retain(|charge| charge.nodes > 0);
     }
 
-    /// Something was agreed and is done: what follows from its terms.
-    fn count(&mut self, at: Time, negotiation: &Negotiation) {
+    /// Applies the terms of a negotiation that was carried out: loans, repayments and charges.
+    fn apply_terms(&mut self, at: Time, negotiation: &Negotiation) {
         let Some(template) = negotiation.dialogue.proposal() else { return };
         for item in template.items().iter().filter(|item| item.is_live()) {
             let after = item.terms.duration.map(|duration| at + duration);
@@ -201,9 +207,9 @@ impl JobNegotiations {
                 self.charges.push(charge);
             }
         }
-        // What is remembered of one job is bounded, whatever it does.
-        while self.loans.len() > MOST_PAST {
-            // Nothing that was lent is forgotten: the two oldest of a cluster are one now, due with the earlier of them.
+        // The memory for one job is bounded, whatever it does.
+        while self.loans.len() > MAX_PAST {
+            // No loan is forgotten: the two oldest of a cluster are merged, due at the earlier time.
             let has_later =
                 |idx: &usize| self.loans[idx + 1..].iter().any(|loan| loan.cluster == self.loans[*idx].cluster);
             let Some(oldest) = (0..self.loans.len()).find(has_later) else { break };
@@ -213,13 +219,13 @@ impl JobNegotiations {
                 next.until = next.until.min(oldest.until);
             }
         }
-        while self.charges.len() > MOST_CHARGES {
+        while self.charges.len() > MAX_CHARGES {
             let oldest = self.charges.remove(0);
             self.settled = self.settled.saturating_add(oldest.cost(oldest.nodes, at));
         }
     }
 
-    /// Nodes of a cluster that are given back are first those that were lent last.
+    /// Reduces the loans of a cluster, the newest first.
     fn repay(&mut self, cluster: ClusterId, nodes: u64) {
         let mut left = nodes;
         for loan in self.loans.iter_mut().rev().filter(|loan| loan.cluster == cluster) {
@@ -232,14 +238,15 @@ impl JobNegotiations {
 }
 
 impl Loan {
-    /// Was it lent by this negotiation, and on this cluster? Journals that are older than nodes of several name none.
+    /// Does the loan belong to this negotiation and cluster? Journals older than negotiations over several clusters
+    /// name no cluster.
     pub(crate) fn is_of(&self, id: NegotiationId, cluster: Option<ClusterId>) -> bool {
         self.id == id && cluster.is_none_or(|cluster| self.cluster == cluster)
     }
 }
 
 impl Charge {
-    /// What so many of its nodes have cost until then; who gives nodes back is paid nothing for it.
+    /// The cost of `nodes` of its nodes until then; giving nodes back earns nothing.
     fn cost(&self, nodes: u64, at: Time) -> u64 {
         match self.direction {
             Direction::Grow => {
@@ -281,12 +288,12 @@ impl Negotiation {
         self.dialogue.phase()
     }
 
-    /// Who gives and who takes is known from the first proposal on, and a case begins with one.
+    /// The direction is known from the first proposal on, and each negotiation begins with one.
     pub fn direction(&self) -> Direction {
         self.dialogue.direction().unwrap_or(Direction::Grow)
     }
 
-    /// How many nodes of which clusters the application has agreed to give back and has not begun to leave, and when it
+    /// The number of nodes by cluster that the application agreed to give back and has not begun to leave, and when it
     /// agreed.
     pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         let is_agreed = match self.phase() {
@@ -309,7 +316,7 @@ impl Negotiation {
         }
     }
 
-    /// When it came into the phase that it is in, if it was agreed.
+    /// When the negotiation entered its current phase; when it was opened, if that is not recorded.
     pub fn since(&self) -> Time {
         let came = self.rounds.iter().rev().find(|round| match &round.said {
             Said::Phase { phase, reason } => *phase == self.phase() && *reason == self.dialogue.reason(),
@@ -318,14 +325,14 @@ impl Negotiation {
         came.map_or(self.opened, |round| round.at)
     }
 
-    /// It has not given what it promised; the record tells that it was warned.
+    /// Records a warning that the application has not given what it promised.
     pub(crate) fn warn(&mut self, at: Time) {
         self.is_warned = true;
         let said = Said::Phase { phase: self.phase(), reason: Some(Reason::BrokenPromise) };
         self.rounds.push(RoundRecord { at, said });
     }
 
-    fn follow(&mut self, at: Time, dialogue: &Dialogue, names: Vec<String>) {
+    fn update(&mut self, at: Time, dialogue: &Dialogue, names: Vec<String>) {
         let is_new = self.rounds.is_empty();
         let was = (self.phase(), self.dialogue.round());
         self.dialogue = dialogue.clone();
@@ -336,8 +343,8 @@ impl Negotiation {
         for (by, round, template) in dialogue.proposals().filter(|(_, round, _)| *round > last) {
             self.rounds.push(RoundRecord { at, said: Said::Proposed { by, round, template: template.clone() } });
         }
-        // Of talk about very much, the last words are kept.
-        while self.rounds.len() > 1 && size_of(&self.rounds) > MOST_SIZE {
+        // The last rounds are kept if all of them are too large.
+        while self.rounds.len() > 1 && size_of(&self.rounds) > MAX_ROUNDS_SIZE {
             self.rounds.remove(0);
         }
         let phase = dialogue.phase();
@@ -347,7 +354,7 @@ impl Negotiation {
     }
 }
 
-/// How much these say, in numbers.
+/// The size of these rounds, counted in numbers.
 fn size_of(rounds: &[RoundRecord]) -> usize {
     let size = |round: &RoundRecord| match &round.said {
         Said::Proposed { template, .. } => template.items().iter().map(size_of_item).sum(),
@@ -364,24 +371,24 @@ fn size_of_item(item: &Item) -> usize {
     16 + n_sizes + item.nodes.len()
 }
 
-/// More than a hundred rounds of ordinary size; an application that says very much at once has fewer remembered.
-const MOST_SIZE: usize = 16_384;
-/// As many as the dialogues remember.
-const MOST_NEGOTIATIONS: usize = 16;
-/// What is paid for at once; of an application that bargains more often, the oldest is settled before its end.
-const MOST_CHARGES: usize = 1024;
-/// Records of one execution that are kept beside those.
-pub const MOST_PAST: usize = 64;
+/// More than a hundred rounds of ordinary size; fewer are kept if the proposals are larger.
+const MAX_ROUNDS_SIZE: usize = 16_384;
+/// The most negotiations kept in full; as many as there are dialogues kept by the crate `negotiation`.
+const MAX_NEGOTIATIONS: usize = 16;
+/// The most charges at a time; beyond that, the oldest is settled early.
+const MAX_CHARGES: usize = 1024;
+/// The most records of earlier negotiations of one execution.
+pub const MAX_PAST: usize = 64;
 
-/// When nodes are free at the latest that an application has agreed to give back: who does not keep to it is made to.
+/// The latest time at which nodes are free that an application agreed to give back. After it, the server takes them.
 pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
     agreed + promise_span(settings) + promise_span(settings) + settings.exit_grace + settings.kill_grace
 }
 
-/// How long an application may take to give what it has promised, before it is warned.
+/// How long an application may take to give what it promised before it is warned.
 pub(crate) fn promise_span(settings: &Settings) -> Span {
-    if settings.release_grace.is_zero() { LONGEST_PROMISE } else { settings.release_grace }
+    if settings.release_grace.is_zero() { DEFAULT_PROMISE_SPAN } else { settings.release_grace }
 }
 
-/// An application reaches its next breakpoint within that, unless an admin knows better.
-const LONGEST_PROMISE: Span = Span::from_secs(60);
+/// The time within which an application is assumed to reach its next breakpoint, unless an admin sets one.
+const DEFAULT_PROMISE_SPAN: Span = Span::from_secs(60);

@@ -1,4 +1,5 @@
-//! Who holds how many nodes until when, kept up fact by fact: the first view of each pass is read off, not counted anew.
+//! Counts the nodes that jobs hold over time. Each fact updates the counts, so that a pass reads its first view off
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +14,13 @@ use crate::state::node::{Node, NodeGhost};
 /// Derived from jobs and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Occupation {
-    held: BTreeMap<JobId, Held>,
-    untils: BTreeSet<(Time, JobId)>,
+    held: BTreeMap<JobId, Holding>,
+    ends: BTreeSet<(Time, JobId)>,
     /// When the last one of them began.
     latest: Option<Time>,
     /// Started jobs until their wall times are over and ghosts until they expire, on nodes that may be planned with.
     busy: View,
-    /// The same and what queued jobs were promised; nothing while nobody was promised anything.
+    /// The same with the promised starts of queued jobs; empty while there are no promises.
     with_promises: View,
     n_promised: usize,
     /// How many usable nodes that running applications have given back are kept until and since then.
@@ -30,7 +31,7 @@ pub(crate) struct Occupation {
 
 /// What one job or ghost holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct Holding {
     from: Time,
     /// When it first lets go of some of them.
     until: Time,
@@ -71,18 +72,18 @@ impl Occupation {
             counts.into_iter().map(held_in).collect()
         };
         let until = nodes.iter().map(|(_, until, _)| *until).min().unwrap_or(until);
-        let held = Held { from, until, nodes };
+        let held = Holding { from, until, nodes };
         self.add(&held, 1);
-        self.untils.insert((until, job));
+        self.ends.insert((until, job));
         self.latest = self.latest.max(Some(from));
         self.held.insert(job, held);
     }
 
-    /// It holds them no more.
-    pub(super) fn let_go(&mut self, job: JobId) {
+    /// Removes what a job holds.
+    pub(super) fn release(&mut self, job: JobId) {
         self.evolving.remove(&job);
         if let Some(held) = self.held.remove(&job) {
-            self.untils.remove(&(held.until, job));
+            self.ends.remove(&(held.until, job));
             self.add(&held, -1);
             if self.latest == Some(held.from) {
                 self.latest = self.held.values().map(|held| held.from).max();
@@ -108,7 +109,7 @@ impl Occupation {
         }
     }
 
-    fn add(&mut self, held: &Held, sign: i64) {
+    fn add(&mut self, held: &Holding, sign: i64) {
         held.add(&mut self.busy, sign);
         if self.n_promised > 0 {
             held.add(&mut self.with_promises, sign);
@@ -116,9 +117,9 @@ impl Occupation {
     }
 
     /// A usable node that a running application has given back is kept; or, with a `sign` of -1, it no longer is.
-    pub(super) fn keep_node(&mut self, cluster: ClusterId, ghost: &NodeGhost, sign: i64) {
+    pub(super) fn count_node_ghost(&mut self, cluster: ClusterId, ghost: &NodeGhost, sign: i64) {
         let NodeGhost { job: _, from, until } = *ghost;
-        self.add(&Held { from, until, nodes: vec![(cluster, until, 1)] }, sign);
+        self.add(&Holding { from, until, nodes: vec![(cluster, until, 1)] }, sign);
         let n_nodes = self.ghosts.entry((until, from)).or_default();
         *n_nodes += sign;
         if *n_nodes == 0 {
@@ -130,7 +131,7 @@ impl Occupation {
         &self.busy
     }
 
-    /// What is busy and what was promised, if anything was.
+    /// What is busy and what was promised, if there are promises.
     pub(crate) fn with_promises(&self) -> Option<&View> {
         (self.n_promised > 0).then_some(&self.with_promises)
     }
@@ -138,13 +139,13 @@ impl Occupation {
     /// Is `busy` what a pass at `now` should see? Not while a job is there that should have left or whose needs change,
     /// nor after the clock was set back.
     pub(crate) fn is_regular(&self, now: Time) -> bool {
-        let is_overdue = self.untils.first().is_some_and(|(until, _)| *until <= now)
+        let is_overdue = self.ends.first().is_some_and(|(until, _)| *until <= now)
             || self.ghosts.keys().any(|(until, from)| *until <= now || *from > now);
         !is_overdue && self.evolving.is_empty() && self.latest.is_none_or(|latest| latest <= now)
     }
 }
 
-impl Held {
+impl Holding {
     fn add(&self, view: &mut View, sign: i64) {
         for (cluster, until, nodes) in &self.nodes {
             add_block(view, *cluster, Block { from: self.from, until: *until, nodes: sign * nodes });

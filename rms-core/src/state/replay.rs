@@ -1,29 +1,30 @@
-//! A state that comes back: facts that were recorded elsewhere become true in it, one after the other.
+//! Rebuilds a state from facts that were recorded elsewhere, one after the other.
 
-use super::apply::Bumped;
+use super::apply::BumpedNodes;
 use super::fact::Fact;
 use super::{Misfit, State};
 
-/// What recorded facts make of a state: a restart reads its journal by it, and who checks a server follows it by it. A
+/// Applies recorded facts to a state. A restart reads its journal with it, and a checker follows a server with it. A
 /// server that decides changes its own state by what it records, and in no other way.
 #[derive(Clone, Debug)]
 pub struct Replay(State);
 
 impl Replay {
-    /// Goes on from this state.
+    /// Starts from this state.
     pub fn of(state: State) -> Replay {
         Replay(state)
     }
 
-    /// Makes a fact true. Facts were judged when they were recorded and are not judged again.
+    /// Applies a fact. Facts were judged when they were recorded and are not judged again.
     ///
     /// # Errors
-    /// The fact does not fit: the journal is damaged or belongs to another system. The state is of no use then.
+    /// The fact does not fit: the journal is damaged or belongs to another system. The state must not be used
+    /// afterwards.
     pub fn follow(&mut self, fact: &Fact) -> Result<(), Misfit> {
-        self.0.apply(fact, &mut Bumped::Unnoted)
+        self.0.apply(fact, &mut BumpedNodes::Ignored)
     }
 
-    /// As far as the facts have been followed.
+    /// The state after the facts applied so far.
     pub fn state(&self) -> &State {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! The nodes of clusters that are shared by cores: what is free of each now, and who holds how much of it until when.
+//! The nodes of core-shared clusters: what is free of each now, and which job holds how much of it until when.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,15 +13,15 @@ use super::free::IdSet;
 use crate::state::job::{Job, Phase, Started};
 use crate::state::node::Node;
 
-/// What is free of a node at one instant. Less than nothing is free where a job stays longer than it may while others
-/// were promised its place.
+/// The free resources of a node at one instant. They are negative where a job overstays while its place was promised to
+/// others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) cores: i64,
     pub(crate) memory: i64,
-    /// By name, none on most nodes; passes have many rooms.
+    /// By name, empty on most nodes; passes have many rooms.
     devices: Box<[(String, i64)]>,
-    /// How many have something of it.
+    /// The number of jobs that have a part of it.
     n_holders: u32,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Room {
 pub(crate) struct Hold {
     pub(crate) until: Time,
     job: JobId,
-    /// One for all that are alike, for nodes change hands all the time.
+    /// Shared by equal holds, because nodes change hands often.
     pub(crate) piece: Arc<Piece>,
     grant: Option<Box<Grant>>,
 }
@@ -40,9 +40,9 @@ pub(crate) struct Hold {
 pub(crate) struct Line {
     /// What is free now.
     pub(crate) room: Room,
-    /// By when they end.
+    /// In the order of their ends.
     holds: Vec<Hold>,
-    /// Cores and devices that somebody has.
+    /// Cores and devices that are in use.
     cores: Indices,
     devices: BTreeMap<String, Indices>,
     /// May something be planned here?
@@ -51,41 +51,43 @@ pub(crate) struct Line {
     pub(crate) is_open: bool,
     /// Until when nobody gets a node that a running application has given back.
     pub(crate) ghost: Option<Time>,
-    /// Into the kinds of its cluster.
+    /// Index into the kinds of its cluster.
     pub(crate) kind: usize,
 }
 
-/// The nodes of all clusters that are shared so; a cluster that is not is absent.
+/// The nodes of all core-shared clusters; other clusters are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shared {
     clusters: BTreeMap<ClusterId, SharedCluster>,
-    held: BTreeMap<JobId, Held>,
+    held: BTreeMap<JobId, Holding>,
 }
 
-/// Where a job holds something, and until when in each cluster: nodes that it is leaving are its own no longer.
+/// The nodes on which a job holds something, and until when in each cluster. Nodes that it is leaving have ends of
+/// their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct Holding {
     nodes: Vec<(ClusterId, NodeId)>,
     ends: BTreeSet<(ClusterId, Time)>,
 }
 
-/// The nodes of one of them, in the order of their ids.
+/// The nodes of one cluster, in the order of their ids.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedCluster {
     lines: Vec<(NodeId, Line)>,
-    /// What its nodes are made of, each once, in the order in which they came.
+    /// The kinds of its nodes, each once, in the order in which they appeared.
     kinds: Vec<Inventory>,
-    /// All of a node of each kind.
+    /// A whole node of each kind.
     wholes: Vec<Arc<Piece>>,
     /// How many nodes of each kind may be planned with.
     n_usable: Vec<u32>,
     /// Usable nodes where nothing may start now.
-    n_shut: u32,
-    /// Nodes where something may start, by how many cores nobody has.
+    n_closed: u32,
+    /// Nodes where something may start, by free cores.
     by_free: Vec<(u32, IdSet)>,
-    /// Who holds something of them, by until when; and how many nodes that may be planned with nobody has from then on.
+    /// Jobs that hold parts of nodes, by their ends; and the number of usable nodes that are free of holders from then
+    /// on.
     ends: BTreeMap<(Time, JobId), i64>,
-    /// Logical CPUs of cores that nobody has, over all nodes where something may start.
+    /// Free logical CPUs over all nodes where something may start.
     pub(crate) n_free_cpus: u64,
 }
 
@@ -95,7 +97,7 @@ impl Room {
         Room { cores: slice.cores.into(), memory: memory_of(slice.memory), devices, n_holders: 0 }
     }
 
-    /// Somebody takes a piece; or, with a `sign` of -1, gives it back.
+    /// Takes a piece; or, with a `sign` of -1, gives it back.
     pub(crate) fn take(&mut self, piece: &Piece, sign: i64) {
         self.cores -= sign * i64::from(piece.slice.cores);
         self.memory -= sign * memory_of(piece.slice.memory);
@@ -126,7 +128,7 @@ impl Room {
         wanted.iter().all(|(name, count)| self.n_devices(name) >= i64::from(count))
     }
 
-    /// No more of anything than this one has.
+    /// Limits each resource to what `other` has.
     pub(crate) fn cap(&mut self, other: &Room) {
         self.cores = self.cores.min(other.cores);
         self.memory = self.memory.min(other.memory);
@@ -135,7 +137,7 @@ impl Room {
         }
     }
 
-    /// Does nobody have anything of it?
+    /// Does no job have a part of it?
     pub(crate) fn is_clear(&self) -> bool {
         self.n_holders == 0
     }
@@ -174,17 +176,17 @@ impl Line {
         }
     }
 
-    /// What a job has of it.
+    /// The hold of a job on this node.
     pub(crate) fn hold_of(&self, job: JobId) -> Option<&Hold> {
         self.holds.iter().find(|hold| hold.job == job)
     }
 
-    /// Who leaves it last, if it may be planned with.
+    /// The holder that leaves the node last, and when; `None` if the node is not usable.
     pub(crate) fn last(&self) -> Option<(Time, JobId)> {
         self.holds.last().filter(|_| self.is_usable).map(|hold| (hold.until, hold.job))
     }
 
-    /// Who has something of it, by when they end.
+    /// The holds on this node, in the order of their ends.
     pub(crate) fn holds(&self) -> &[Hold] {
         &self.holds
     }
@@ -219,13 +221,13 @@ impl Line {
         }
     }
 
-    /// Cores that somebody may get now.
+    /// The cores that are free for a start now.
     fn n_free(&self) -> u32 {
         if self.is_open { u32::try_from(self.room.cores).unwrap_or(0) } else { 0 }
     }
 
-    /// The very cores and devices for a slice that there is room for: cores of one NUMA domain where that is possible,
-    /// else of neighbouring ones.
+    /// Chooses the cores and devices for a slice that fits: cores of one NUMA domain where possible, otherwise
+    /// neighbouring ones.
     fn grant(&self, slice: &Slice, inventory: &Inventory) -> Grant {
         let devices = slice.devices.iter().map(|(name, count)| {
             let nobody = Indices::default();
@@ -241,16 +243,16 @@ impl Line {
     }
 }
 
-/// The last piece again if this one is as large, or this one from now on.
-fn alike(last: &mut Arc<Piece>, piece: Piece) -> Arc<Piece> {
+/// Returns the last piece if this one is equal; otherwise replaces it by this one.
+fn reuse_if_equal(last: &mut Arc<Piece>, piece: Piece) -> Arc<Piece> {
     if **last != piece {
         *last = Arc::new(piece);
     }
     Arc::clone(last)
 }
 
-/// So many cores of a node that are not taken: in the fullest NUMA domain that has room, else in the fullest package,
-/// else in neighbouring ones.
+/// Chooses free cores of a node: in the fullest NUMA domain with room, otherwise in the fullest package, otherwise
+/// neighbouring ones.
 fn pick_cores(taken: &Indices, wanted: u32, inventory: &Inventory) -> Indices {
     let free = |cores: Range<u32>| cores.filter(|core| !taken.contains(*core)).collect::<Vec<u32>>();
     let has_room = |cores: &Vec<u32>| cores.len() >= wanted as usize;
@@ -260,7 +262,7 @@ fn pick_cores(taken: &Indices, wanted: u32, inventory: &Inventory) -> Indices {
     cores.into_iter().take(wanted as usize).collect()
 }
 
-/// Kinds are numbered in the order in which they came.
+/// `kind` is not compared: kinds are numbered in the order in which they appeared.
 impl PartialEq for Line {
     fn eq(&self, other: &Line) -> bool {
         let Line { room, holds, cores, devices, is_usable, is_open, ghost, kind: _ } = self;
@@ -299,7 +301,8 @@ impl SharedCluster {
         }
     }
 
-    /// Somebody gets something of a node, or gives it back: nothing else of it changes. Who leaves it last, before and now.
+    /// Changes a node's holds, and updates the counts by free cores. Returns the holder that leaves it last, before and
+    /// now.
     fn edit(&mut self, idx: usize, edit: impl FnOnce(&mut Line)) -> [Option<(Time, JobId)>; 2] {
         let (node, line) = &mut self.lines[idx];
         let (node, before, first) = (*node, line.n_free(), line.last());
@@ -316,7 +319,7 @@ impl SharedCluster {
         [first, last]
     }
 
-    /// So many nodes more are left last by him.
+    /// Adds to the number of nodes that are left last at this end.
     fn count_last(&mut self, end: (Time, JobId), n_nodes: i64) {
         if let Some(known) = self.ends.get_mut(&end) {
             *known += n_nodes;
@@ -330,12 +333,12 @@ impl SharedCluster {
         &mut self.by_free[n_free as usize]
     }
 
-    /// What a node has free is counted, or is no more.
+    /// Adds a node to the counts, or removes it.
     fn count(&mut self, idx: usize, comes: bool) {
         let (node, line) = &self.lines[idx];
         let n_free = line.n_free();
         let n_cpus = u64::from(n_free) * u64::from(self.kinds[line.kind].threads_per_core());
-        let n_shut = u32::from(line.is_usable && !line.is_open);
+        let n_closed = u32::from(line.is_usable && !line.is_open);
         let n_usable = u32::from(line.is_usable);
         let (node, is_open, kind) = (*node, line.is_open, line.kind);
         if is_open {
@@ -347,13 +350,13 @@ impl SharedCluster {
         }
         let usable = &mut self.n_usable;
         match comes {
-            true => (self.n_free_cpus, self.n_shut) = (self.n_free_cpus + n_cpus, self.n_shut + n_shut),
-            false => (self.n_free_cpus, self.n_shut) = (self.n_free_cpus - n_cpus, self.n_shut - n_shut),
+            true => (self.n_free_cpus, self.n_closed) = (self.n_free_cpus + n_cpus, self.n_closed + n_closed),
+            false => (self.n_free_cpus, self.n_closed) = (self.n_free_cpus - n_cpus, self.n_closed - n_closed),
         }
         usable[kind] = if comes { usable[kind] + n_usable } else { usable[kind] - n_usable };
     }
 
-    /// How many nodes have room for what the job takes of each of its nodes with this size, now.
+    /// The number of nodes that have room now for what the job takes of each node with this size.
     pub(crate) fn n_with_room(&self, spec: &JobSpec, request: &Request) -> u32 {
         let pieces: Vec<Vec<Piece>> = self.kinds.iter().map(|kind| pieces_of(spec, request, kind)).collect();
         let open = self.lines.iter().filter(|(_, line)| line.is_open && line.ghost.is_none());
@@ -366,12 +369,12 @@ impl SharedCluster {
         &self.n_usable
     }
 
-    /// May something start on each node that is planned with?
+    /// Can jobs start on all usable nodes?
     pub(crate) fn are_all_open(&self) -> bool {
-        self.n_shut == 0
+        self.n_closed == 0
     }
 
-    /// Places of the nodes where something may start, by how many cores nobody has, from `n_cores` on upwards.
+    /// Indices of the nodes where something may start, by free cores, from `n_cores` upwards.
     pub(crate) fn with_free(
         &self,
         n_cores: u32,
@@ -380,17 +383,17 @@ impl SharedCluster {
         buckets.map(|(n_free, (_, nodes))| (n_free as u32, nodes.iter().filter_map(|node| self.line_idx(node).ok())))
     }
 
-    /// Nodes where something may start and of which nobody has anything, of these that have so many cores.
+    /// Nodes without holders where something may start, of those with this number of cores.
     pub(crate) fn clear(&self, n_cores: u32) -> IdSet {
         self.by_free.get(n_cores as usize).map(|(_, nodes)| nodes.clone()).unwrap_or_default()
     }
 
-    /// How many nodes that may be planned with nobody has from when on, in the order of time, as the state says.
+    /// The numbers of usable nodes that become free of holders, in order of time, as far as the state knows.
     pub(crate) fn clears(&self) -> impl Iterator<Item = (Time, i64)> + '_ {
         self.ends.iter().map(|((until, _), n_nodes)| (*until, *n_nodes))
     }
 
-    /// For each number of cores up to this one, on how many nodes as many are free, or more.
+    /// For each number of cores up to `most`, the number of nodes with at least as many free.
     pub(crate) fn counts_with_free(&self, most: u32) -> Vec<u32> {
         let mut counts = vec![0; most as usize + 1];
         for (n_free, (n_nodes, _)) in self.by_free.iter().enumerate() {
@@ -402,7 +405,7 @@ impl SharedCluster {
         counts
     }
 
-    /// On how many nodes so many cores or more are free.
+    /// The number of nodes with at least this number of free cores.
     pub(crate) fn n_with_free(&self, n_cores: u32) -> u32 {
         self.by_free.iter().skip(n_cores as usize).map(|(n_nodes, _)| n_nodes).sum()
     }
@@ -429,7 +432,7 @@ impl Shared {
         self.clusters.iter().map(|(cluster, shared)| (*cluster, shared))
     }
 
-    /// Who holds it is told later.
+    /// Adds a node; its holders are added later.
     pub(super) fn insert_node(&mut self, node: NodeId, entry: &Node) {
         let Some(shared) = self.clusters.get_mut(&entry.cluster) else { return };
         let known = shared.kinds.iter().position(|kind| *kind == entry.inventory);
@@ -456,15 +459,15 @@ impl Shared {
         }
     }
 
-    /// The job has started or become a ghost; or its nodes have changed.
+    /// Adds the holds of a job that has started or become a ghost, or whose nodes have changed.
     pub(super) fn hold(&mut self, job: JobId, entry: &Job) {
         if self.clusters.is_empty() {
             return;
         }
-        let (mut held, mut part) = (Held::default(), Arc::default());
-        // Most jobs have what they were granted until their time is over.
+        let (mut held, mut part) = (Holding::default(), Arc::default());
+        // Most jobs keep their grants until they end.
         let steady = entry.started().filter(|started| started.evolved.is_none() && started.sharing.is_none());
-        // With how many nodes it is the last to leave, for ends that follow one another.
+        // The number of nodes that this job leaves last, for successive ends.
         let mut ends: Vec<((ClusterId, Time), i64)> = Vec::new();
         let evolved = entry.started().and_then(|started| started.evolved.as_ref());
         let leaving = evolved.map(|evolved| &evolved.leaving);
@@ -479,7 +482,7 @@ impl Shared {
             let left_at = leaving.and_then(|leaving| leaving.get(&node));
             let until = match &entry.phase {
                 Phase::Ghost(ghost) => ghost.until_in(cluster),
-                // It should be gone: who stays too long is planned with by those who read this.
+                // It should have left; the readers of this handle jobs that overstay.
                 Phase::Started(started) => left_at.copied().unwrap_or_else(|| {
                     let kept = row.get(&node).and_then(|place| Some(evolved?.course.kept_until(*place)));
                     kept.unwrap_or(started.at + started.request.wall)
@@ -492,15 +495,15 @@ impl Shared {
                 Some(started) => started.grants.get(&node).cloned(),
                 None => entry.part_of(node, inventory),
             };
-            // What is lent is its owner's for all who plan, and no guest's.
+            // For planning, lent cores belong to their owner, not to the guest.
             let lent = entry.started().filter(|started| started.sharing.is_some());
             let own = lent.map(|started| started.own_part_of(&entry.spec, node, inventory));
             let piece = match own.as_ref().unwrap_or(&grant) {
                 Some(grant) if entry.is_guest_on(node) => {
                     let slice = Slice { cores: 0, ..grant.amount() };
-                    alike(&mut part, Piece { slice, is_whole: false })
+                    reuse_if_equal(&mut part, Piece { slice, is_whole: false })
                 }
-                Some(grant) => alike(&mut part, Piece { slice: grant.amount(), is_whole: false }),
+                Some(grant) => reuse_if_equal(&mut part, Piece { slice: grant.amount(), is_whole: false }),
                 None => Arc::clone(&shared.wholes[kind]),
             };
             let grant = grant.map(Box::new);
@@ -526,9 +529,9 @@ impl Shared {
         }
     }
 
-    /// It holds them no more.
-    pub(super) fn let_go(&mut self, job: JobId) {
-        let Some(Held { nodes, ends }) = self.held.remove(&job) else { return };
+    /// Removes the holds of a job.
+    pub(super) fn release(&mut self, job: JobId) {
+        let Some(Holding { nodes, ends }) = self.held.remove(&job) else { return };
         for alike in nodes.chunk_by(|(one, _), (other, _)| one == other) {
             let Some((cluster, _)) = alike.first() else { continue };
             let Some(shared) = self.clusters.get_mut(cluster) else { continue };
@@ -546,7 +549,7 @@ impl Shared {
         }
     }
 
-    /// Who leaves a cluster, by until when, with the places of the nodes.
+    /// The ends of holds on a cluster, with the indices of the nodes.
     pub(crate) fn ends(
         &self,
         cluster: ClusterId,
@@ -561,14 +564,14 @@ impl Shared {
         })
     }
 
-    /// So many cores of a node beside those that somebody has.
+    /// Chooses further cores of a node beside those in use.
     pub(crate) fn more_cores(&self, node: NodeId, entry: &Node, n_cores: u32) -> Option<Indices> {
         let shared = self.clusters.get(&entry.cluster)?;
         let (_, line) = &shared.lines[shared.line_idx(node).ok()?];
         Some(pick_cores(&line.cores, n_cores, &entry.inventory))
     }
 
-    /// At most so many devices of this very name beside those that somebody has.
+    /// Chooses up to `count` further devices of this name beside those in use.
     pub(crate) fn more_devices(&self, node: NodeId, entry: &Node, name: &str, count: u32) -> Indices {
         let shared = self.clusters.get(&entry.cluster);
         let line = shared.and_then(|shared| Some(&shared.lines[shared.line_idx(node).ok()?].1));
@@ -578,7 +581,7 @@ impl Shared {
         free.take(count as usize).collect()
     }
 
-    /// The very cores and devices of a node for a slice that there is room for.
+    /// Chooses the cores and devices of a node for a slice that fits.
     pub(crate) fn grant(&self, node: NodeId, entry: &Node, slice: &Slice) -> Option<Grant> {
         let shared = self.clusters.get(&entry.cluster)?;
         let (_, line) = &shared.lines[shared.line_idx(node).ok()?];

@@ -1,8 +1,8 @@
-//! What running jobs lend each other of their nodes, and how far their work has come with what they have (004, §3).
+//! What running jobs lend each other on their nodes, and how far their work has come (004, §3).
 //!
-//! A *guest* runs on cores that its *mates* lend. What is lent stays its owner's for all who plan: when the guest ends, the
-//! owner has it again. A mate that ends first leaves its nodes to the guest, which has as much of them then as it asked for.
-//! A guest may lend what it has, too; if it ends before its own guest, that one is inside the owner.
+//! A *guest* runs on cores that its *mates* lend. For planning, lent cores stay their owner's: when the guest ends, the
+//! owner gets them back. A mate that ends first leaves its nodes to the guest, which then has as much of them as it
+//! asked for. A guest may itself lend; if it ends before its own guest, that one becomes a guest of the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use rms_model::sharing::asked;
 use rms_model::{CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, JobSpec, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{Bumped, Misfit, State, constraint_of, cores_asked};
+use super::{BumpedNodes, Misfit, State, constraint_of, cores_asked};
 use crate::state::job::{Job, Phase, Started};
 
-/// Of a job that lends cores, has begun on those of others, or once did.
+/// The sharing state of a job that lends cores, started on those of others, or once did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharing {
     /// The wall time that it would need with all cores that it asked for.
@@ -21,31 +21,31 @@ pub struct Sharing {
     /// Its work until `since`, in core-milliseconds.
     pub done: u64,
     pub since: Time,
-    /// Core-milliseconds of work in a millisecond since then, as it is estimated.
+    /// Estimated core-milliseconds of work per millisecond since then.
     pub rate: u64,
-    /// Cores of its own nodes that a guest has.
+    /// Cores of its nodes that it lends to guests.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lent: BTreeMap<NodeId, Loan>,
-    /// Nodes on which it is a guest, and of whom.
+    /// Nodes on which it is a guest, and the owner of each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mates: BTreeMap<NodeId, JobId>,
     /// Counts the changes of its CPUs, from 1.
     pub generation: u32,
-    /// Nodes whose agents have yet to say that its processes keep to the CPUs of that generation.
+    /// Nodes whose agents have not yet confirmed that the job's processes keep to the CPUs of that generation.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub awaited: BTreeSet<NodeId>,
-    /// Its processes did not leave CPUs that they were told to: it lends no more.
+    /// The job's processes did not leave CPUs as ordered: it lends no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stubborn: bool,
-    /// Until `since`.
+    /// Core-time lent and borrowed until `since`.
     #[serde(default)]
     pub loans: CpuLoans,
-    /// What it asks for has changed since it lent or borrowed last: its limit tells what is left of its work.
+    /// Its request has changed since it last lent or borrowed: its limit shows what is left of its work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_resized: bool,
 }
 
-/// What a guest has of one node.
+/// The cores that a guest has of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loan {
     pub guest: JobId,
@@ -53,17 +53,17 @@ pub struct Loan {
 }
 
 impl Sharing {
-    /// Is it inside others, or is somebody inside it?
+    /// Is it a guest, or has it guests?
     pub fn is_active(&self) -> bool {
         !self.lent.is_empty() || !self.mates.is_empty()
     }
 
-    /// Those that are inside it.
+    /// The guests of this job.
     pub fn guests(&self) -> BTreeSet<JobId> {
         self.lent.values().map(|loan| loan.guest).collect()
     }
 
-    /// Those whom it is inside.
+    /// The jobs on whose nodes it is a guest.
     pub fn owners(&self) -> BTreeSet<JobId> {
         self.mates.values().copied().collect()
     }
@@ -73,15 +73,15 @@ impl Sharing {
         self.done.saturating_add(self.rate.saturating_mul(millis(at.since(self.since))))
     }
 
-    /// Until when it has done all its work, if its CPUs stay as they are (D10 of the vectors' rules): after whole seconds.
-    /// It asked for so many cores in all.
+    /// When all its work is done, rounded up to seconds, if its CPUs stay as they are (D10 of the vectors' rules).
+    /// `asked` is the number of cores that it asked for in all.
     pub(crate) fn end_alone(&self, at: Time, asked: u64) -> Time {
         let left = self.work(asked).saturating_sub(self.done_at(at));
         at + whole_seconds(left, self.rate)
     }
 
-    /// The same for one that has what it lends again from then on, and goes on at this rate. A guest that was told that it
-    /// may run longer does not keep it.
+    /// When all its work is done if it gets back what it lends at `guest_end`, and continues at the rate `alone`. A
+    /// guest that was told that it may run longer does not keep its mate longer.
     pub(crate) fn end_with_guest(&self, at: Time, guest_end: Time, asked: u64, alone: u64) -> Time {
         let left = self.work(asked).saturating_sub(self.done_at(at));
         let meanwhile = self.rate.saturating_mul(millis(guest_end.since(at)));
@@ -91,8 +91,8 @@ impl Sharing {
         }
     }
 
-    /// It may run until `end` now, which is so much later or earlier than before. What it has lost by sharing stays in its
-    /// limit; who is to end earlier does what it gets done until then. Only older journals have such changes of a job that
+    /// Applies a change of the wall time, after which it may run until `end`. What it has lost by sharing stays in its
+    /// limit; with an earlier end, it does what it can until then. Only older journals have such changes of a job that
     /// shares: now its limit follows from the time with all CPUs.
     pub(super) fn change_wall(&mut self, at: Time, asked: u64, (before, wall): (Span, Span), end: Time) {
         let more = wall.as_millis() - before.as_millis();
@@ -114,7 +114,7 @@ pub(crate) fn millis(span: Span) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(0)
 }
 
-/// How long so much work takes, in whole seconds.
+/// The time for this work at this rate, rounded up to seconds.
 pub fn whole_seconds(work: u64, rate: u64) -> Span {
     let longest = millis(Span::MAX_WALL);
     if work == 0 {
@@ -125,17 +125,17 @@ pub fn whole_seconds(work: u64, rate: u64) -> Span {
 }
 
 impl Job {
-    /// What it has lent and borrowed, if it ever did.
+    /// The job's sharing state, if it ever lent or borrowed.
     pub fn sharing(&self) -> Option<&Sharing> {
         self.started()?.sharing.as_deref()
     }
 
-    /// Is it on a node whose owner runs there, too?
+    /// Is it a guest on this node?
     pub fn is_guest_on(&self, node: NodeId) -> bool {
         self.sharing().is_some_and(|sharing| sharing.mates.contains_key(&node))
     }
 
-    /// Its nodes but those that it only has from others.
+    /// Its nodes, without those on which it is a guest.
     pub fn own_nodes(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
         let mates = self.sharing().map(|sharing| &sharing.mates).filter(|mates| !mates.is_empty());
         let is_own = move |node: &NodeId| mates.is_none_or(|mates| !mates.contains_key(node));
@@ -150,8 +150,9 @@ impl Started {
         of_nodes.saturating_add(self.sharing.as_ref().map_or(0, |sharing| sharing.generation))
     }
 
-    /// The wall time that it asked for, and its work by then, in core-milliseconds; it asks for so many cores in all. Where
-    /// nothing else is known, it had all that it asks for since it began, and will have it until its limit.
+    /// The wall time that it asked for, and its work done by then in core-milliseconds. `asked` is the number of cores
+    /// that it asked for in all. Without a valid sharing state, it had all of them since it started, and will have them
+    /// until its limit.
     pub(crate) fn work_at(&self, at: Time, asked: u64) -> (Span, u64) {
         match self.sharing.as_ref().filter(|sharing| !sharing.is_resized) {
             Some(sharing) => (sharing.requested, sharing.done_at(at)),
@@ -175,13 +176,14 @@ impl Started {
         loan.map_or(0, |loan| loan.cores.len())
     }
 
-    /// The nodes, cores or time that it asks for are others now. While it shares, [`State::resize_sharing`] knows more.
+    /// Notes that the nodes, cores or time that it asks for have changed. While it shares, [`State::resize_sharing`]
+    /// handles this.
     pub(super) fn note_resize(&mut self) {
         let idle = self.sharing.iter_mut().filter(|sharing| !sharing.is_active());
         idle.for_each(|sharing| sharing.is_resized = true);
     }
 
-    /// What it will have lent and borrowed by then.
+    /// The core-time that it will have lent and borrowed by then.
     pub(super) fn loans_at(&self, at: Time, sharing: &Sharing) -> CpuLoans {
         let took = millis(at.since(sharing.since));
         let n_lent: u64 = sharing.lent.values().map(|loan| u64::from(loan.cores.len())).sum();
@@ -193,7 +195,7 @@ impl Started {
         }
     }
 
-    /// What is left of its part of a node beside what it lends.
+    /// Its part of a node without the cores that it lends.
     pub(super) fn without_lent(
         &self,
         spec: &JobSpec,
@@ -204,7 +206,7 @@ impl Started {
         let loan = self.sharing.as_ref().and_then(|sharing| sharing.lent.get(&node));
         let Some(loan) = loan else { return part };
         let mut part = part.unwrap_or_else(|| Grant::whole(inventory));
-        // Of a node that it has alone but for a guest, it keeps the memory that it asked for.
+        // On a node that it has alone but for a guest, it keeps the memory that it asked for.
         if !self.grants.contains_key(&node) {
             part.memory = constraint_of(spec, &self.request).memory;
         }
@@ -214,14 +216,14 @@ impl Started {
 }
 
 impl State {
-    /// The cores that a started job has on each of its nodes, beside those that it asked for there.
+    /// The cores that a started job has on each of its nodes, and those that it asked for there.
     pub fn cores_of<'a>(&'a self, entry: &'a Job) -> impl Iterator<Item = CoreShare> + Clone + 'a {
         let started = entry.started();
         let nodes = started.map_or(&[][..], |started| &started.nodes);
         nodes.iter().filter_map(move |node| {
             let (started, known) = (started?, self.nodes.get(node)?);
             let asked = match &started.evolved {
-                // What it came to by negotiations is what it asks for.
+                // Sizes reached by negotiation count as what it asks for.
                 Some(_) => {
                     let own = started.own_part_of(&entry.spec, *node, &known.inventory);
                     own.map_or(known.inventory.cores, |part| part.cores.len())
@@ -237,7 +239,7 @@ impl State {
         })
     }
 
-    /// How fast a job would go on if it lent nothing; it does so no more.
+    /// The rate of a job without its loans, which are removed from `entry`.
     pub(crate) fn rate_alone(&self, entry: &mut Job) -> u64 {
         if let Phase::Started(Started { sharing: Some(sharing), .. }) = &mut entry.phase {
             sharing.lent.clear();
@@ -246,7 +248,7 @@ impl State {
         self.settings.sharing.runtime_model.rate(shares.into_iter())
     }
 
-    /// What is known of a job's work by now.
+    /// The sharing state of a job, brought up to date.
     pub(crate) fn sharing_at(&self, job: JobId, now: Time) -> Option<Sharing> {
         let entry = self.jobs.get(&job)?;
         let started = entry.started()?;
@@ -271,8 +273,8 @@ impl State {
         Some(Sharing { requested, done, since: now, loans, is_resized: false, ..sharing.clone() })
     }
 
-    /// How long a job that runs would have taken with all cores that it asked for to come as far as it has.
-    pub(crate) fn ran_with_all(&self, job: JobId, now: Time) -> Span {
+    /// The time in which the job would have done its work so far with all cores that it asked for.
+    pub(crate) fn time_at_full_speed(&self, job: JobId, now: Time) -> Span {
         let Some((entry, started)) = self.jobs.get(&job).and_then(|entry| Some((entry, entry.started()?))) else {
             return Span::ZERO;
         };
@@ -286,8 +288,9 @@ impl State {
         }
     }
 
-    /// A job that shares has lost nodes, and asked for so many cores before. With all that it asks for now it needs as long
-    /// for the rest as it would have with all that; what its limit has beside that is for a guest, who may end sooner.
+    /// Recalculates the work of a sharing job that has lost nodes and asked for `asked_before` cores until now. The
+    /// rest takes as long with the present cores as it would have with the former ones; the remainder of its limit is
+    /// for a guest, which may end sooner.
     pub(super) fn resize_sharing(&mut self, job: JobId, at: Time, asked_before: u64) -> Result<(), Misfit> {
         let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
         let cores: Vec<CoreShare> = self.cores_of(entry).collect();
@@ -309,23 +312,23 @@ impl State {
         Ok(())
     }
 
-    /// Is it a guest on this node whose CPUs have yet to be left?
+    /// Is the job a guest on this node that waits for its mate to leave the CPUs?
     pub(crate) fn awaits_cpus(&self, job: JobId, node: NodeId) -> bool {
         let owner = self.jobs.get(&job).and_then(|entry| entry.sharing()?.mates.get(&node));
         let owner = owner.and_then(|owner| self.jobs.get(owner)?.sharing());
         owner.is_some_and(|sharing| sharing.awaited.contains(&node))
     }
 
-    /// A job lends, borrows or has given back: all that it has now, and how long it may take with that.
+    /// Sets all that a job lends and borrows, and its new wall time.
     pub(super) fn share_cpus(
         &mut self,
         job: JobId,
         sharing: &Sharing,
         grants: &BTreeMap<NodeId, Grant>,
         wall: Span,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
-        // Whoever waits for CPUs that it leaves is told by the same nodes.
+        // The guest that waits for CPUs is started by the same nodes.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
         self.edit_job(job, |entry| {
             if let Phase::Started(started) = &mut entry.phase {
@@ -341,13 +344,14 @@ impl State {
         Ok(())
     }
 
-    /// The agent of this node has seen to all changes up to this generation: who waits for these CPUs may have them.
+    /// Notes that the agent of this node has applied all changes up to this generation, so that a guest may use the
+    /// CPUs.
     pub(super) fn cpus_in_force(
         &mut self,
         job: JobId,
         node: NodeId,
         generation: u32,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
         let started = self.started_mut(job)?;
         let is_latest = generation >= started.generation();

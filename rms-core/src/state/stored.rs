@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Jobs;
 use crate::state::job::Job;
 
-/// What is written. The jobs come one by one, so that no copy of all of them is made.
+/// The form that is written. Jobs are serialised one by one, so that they are never all copied.
 #[derive(Serialize)]
 struct Written<'a> {
     environments: Vec<&'a Environment>,
@@ -22,7 +22,7 @@ struct WrittenJobs<'a> {
     environment_idx: BTreeMap<&'a Environment, u32>,
 }
 
-/// What is read.
+/// The form that is read.
 #[derive(Deserialize)]
 struct Read {
     environments: Vec<Arc<Environment>>,

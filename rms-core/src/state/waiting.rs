@@ -1,4 +1,4 @@
-//! The queue in its order, in blocks that know their shortest wishes: a search passes over those for whom there is no room.
+//! The queue in order, in blocks with their smallest demands: a search skips blocks for which there is no room.
 
 use std::cmp::Reverse;
 
@@ -29,19 +29,19 @@ impl QueueKey {
     }
 }
 
-/// What a pass must know of a queued job to pass it by.
+/// What a pass must know of a queued job to skip it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// Of its smallest size, over all clusters; where a cluster is shared by cores, logical CPUs are counted.
+    /// The nodes of its smallest size over all clusters; on core-shared clusters, logical CPUs.
     pub(crate) least_nodes: u32,
-    /// Its one size, if it has only one and any nodes of one cluster will do.
+    /// Its size, if it has only one and any nodes of one cluster will do.
     pub(crate) plain: Option<PlainDemand>,
-    /// Its one size, if it has only one and any nodes of one cluster that is shared by cores will do.
+    /// Its size, if it has only one and any nodes of one core-shared cluster will do.
     pub(crate) slice: Option<SliceDemand>,
     pub(crate) promised: Option<Time>,
 }
 
-/// So much of each of some nodes that are shared.
+/// A demand for the same slice of each of some shared nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SliceDemand {
     pub(crate) nodes: u32,
@@ -74,7 +74,7 @@ impl SliceDemand {
         })
     }
 
-    /// Of each node of this kind; `None` if it is too small.
+    /// The cores that it takes of each node of this kind; `None` if the node is too small.
     pub(crate) fn cores(&self, kind: &Inventory) -> Option<u32> {
         let threads = if self.is_of_cores { 1 } else { kind.threads_per_core() };
         let cores = self.cpus.div_ceil(threads).max(1);
@@ -109,13 +109,13 @@ impl Demand {
         Demand { least_nodes, plain, slice, promised: entry.promised.as_ref().map(|promise| promise.at) }
     }
 
-    /// It wants nodes for so long or for longer.
+    /// The shortest time for which it wants nodes; zero if not known.
     fn shortest(&self) -> Span {
         self.plain.map_or(Span::ZERO, |plain| plain.wall)
     }
 }
 
-/// Nodes, or where they are shared logical CPUs, without which this size cannot start.
+/// The nodes, or on core-shared clusters the logical CPUs, without which this size cannot start.
 fn least_units(spec: &JobSpec, request: &Request, shared: &Shared) -> u32 {
     if shared.is_empty() {
         return request.n_nodes();
@@ -136,9 +136,9 @@ fn only_cluster(request: &Request) -> Option<PlainDemand> {
     }
 }
 
-/// Who waits, and what each wants.
+/// Queued jobs and their demands.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct JobQueue {
     /// None of them is empty.
     blocks: Vec<Block>,
     n_jobs: usize,
@@ -147,45 +147,46 @@ pub(crate) struct Waiting {
 #[derive(Clone, Debug)]
 struct Block {
     entries: Vec<(QueueKey, Demand)>,
-    /// The shortest time that is wanted, by how many nodes: none of the block is shorter, and one is as short.
+    /// The shortest time wanted in the block, by class of node count.
     shortest: [Option<Span>; N_CLASSES],
-    /// Of slices, the fewest nodes, by how many CPUs of each.
+    /// The fewest nodes wanted by slices, by class of CPUs per node.
     fewest: [u32; N_CPU_CLASSES],
 }
 
-/// How many nodes have so many cores free, now and beside the reservation of the first that waits: what a search through
-/// the queue is for where jobs share nodes.
+/// How many nodes have so many cores free, now and beside the reservation of the first job that waits; for searches of
+/// the queue for slices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SliceRoom {
     threads: u32,
     /// By the number of cores.
     now: Vec<u32>,
-    /// For who stays longer than that.
+    /// The counts for jobs that run beyond the start of the reservation, which is this far ahead.
     later: Option<(Span, Vec<u32>)>,
 }
 
-/// For how long some nodes stay free from now on, by how many: what a search through the queue is for.
+/// For how long so many nodes stay free from now on; for searches of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     n_free: u32,
-    /// By class, for the fewest nodes of the class; `None` if so many are not free at all.
+    /// By class, for the fewest nodes of the class; `None` if that many are not free.
     longest: [Option<Span>; N_CLASSES],
 }
 
-/// Numbers of nodes that lie between two powers of two are of one class; all from the highest power on are.
+/// The number of classes of node counts. A class spans the numbers between two powers of two, and the last one has no
+/// upper limit.
 const N_CLASSES: usize = 21;
 
-/// The same of CPUs of a node.
+/// The number of classes of CPUs per node.
 const N_CPU_CLASSES: usize = 8;
 
-/// Few enough to be looked at one by one, and many enough to make passing over them worth while.
-const MOST_JOBS: usize = 64;
+/// The most jobs of a block: few enough to look at one by one, and enough to make skipping a block worthwhile.
+const MAX_BLOCK_JOBS: usize = 64;
 
 fn class(nodes: u32) -> usize {
     (nodes.max(1).ilog2() as usize).min(N_CLASSES - 1)
 }
 
-impl Waiting {
+impl JobQueue {
     pub(super) fn len(&self) -> usize {
         self.n_jobs
     }
@@ -200,14 +201,14 @@ impl Waiting {
         block.place(key).ok().map(|idx| &block.entries[idx].1)
     }
 
-    /// Its time and its nodes must stay what they are.
+    /// The time and the nodes of the demand must not be changed.
     pub(super) fn get_mut(&mut self, key: QueueKey) -> Option<&mut Demand> {
         let block_idx = self.block_of(key);
         let block = self.blocks.get_mut(block_idx)?;
         block.place(key).ok().map(|idx| &mut block.entries[idx].1)
     }
 
-    /// Who waits at this place, counted from 0.
+    /// The key at this index.
     pub(super) fn nth(&self, queue_idx: usize) -> Option<QueueKey> {
         let mut n_left = queue_idx;
         for Block { entries, .. } in &self.blocks {
@@ -238,9 +239,9 @@ impl Waiting {
         }
         let is_last = block_idx + 1 == self.blocks.len();
         let block = &mut self.blocks[block_idx];
-        if block.entries.len() > MOST_JOBS {
-            // Most come at the end: the others stay full.
-            let n_kept = if is_last { MOST_JOBS } else { MOST_JOBS / 2 };
+        if block.entries.len() > MAX_BLOCK_JOBS {
+            // Most jobs are appended, so all blocks but the last stay full.
+            let n_kept = if is_last { MAX_BLOCK_JOBS } else { MAX_BLOCK_JOBS / 2 };
             let mut second = Block { entries: block.entries.split_off(n_kept), ..Block::default() };
             block.summarise();
             second.summarise();
@@ -255,13 +256,13 @@ impl Waiting {
         self.n_jobs -= 1;
         if block.entries.is_empty() {
             self.blocks.remove(block_idx);
-        } else if block.is_at_an_edge(&demand) {
+        } else if block.sets_a_minimum(&demand) {
             block.summarise();
         }
         Some(demand)
     }
 
-    /// The first behind another one for whom there may be room: for everybody between them there is none.
+    /// The first job behind `behind` that may fit: all jobs between them do not.
     pub(super) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Demand)> {
         let first_idx = self.block_of(behind);
         for (block_idx, block) in self.blocks.iter().enumerate().skip(first_idx) {
@@ -278,8 +279,7 @@ impl Waiting {
         None
     }
 
-    /// The first behind another one that wants a slice for which there may be room: for all others between them there is
-    /// none.
+    /// The first job behind `behind` that wants a slice which may fit: all others between them do not.
     pub(super) fn next_slice(&self, behind: QueueKey, room: &SliceRoom) -> Option<(QueueKey, &Demand)> {
         let first_idx = self.block_of(behind);
         let blocks =
@@ -293,21 +293,21 @@ impl Waiting {
         })
     }
 
-    /// The block where it is, or would be; 0 if there is none.
+    /// The index of the block that has the key, or would have it; 0 if there is none.
     fn block_of(&self, key: QueueKey) -> usize {
         let begins_before = |block: &Block| block.entries.first().is_some_and(|(first, _)| *first <= key);
         self.blocks.partition_point(begins_before).saturating_sub(1)
     }
 }
 
-/// However they are cut into blocks.
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Waiting) -> bool {
+/// Two queues are equal however they are divided into blocks.
+impl PartialEq for JobQueue {
+    fn eq(&self, other: &JobQueue) -> bool {
         self.n_jobs == other.n_jobs && self.iter().eq(other.iter())
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for JobQueue {}
 
 impl Default for Block {
     fn default() -> Block {
@@ -329,8 +329,8 @@ impl Block {
         }
     }
 
-    /// Is none of the block shorter, or none of its slices on fewer nodes?
-    fn is_at_an_edge(&self, demand: &Demand) -> bool {
+    /// Is the demand a minimum of the block, in time or in nodes of slices?
+    fn sets_a_minimum(&self, demand: &Demand) -> bool {
         let is_fewest = |slice: &SliceDemand| self.fewest[cpu_class(slice.cpus)] == slice.nodes;
         self.shortest[class(demand.least_nodes)] == Some(demand.shortest())
             || demand.slice.as_ref().is_some_and(is_fewest)
@@ -355,17 +355,17 @@ impl SliceRoom {
         &self.now
     }
 
-    /// From now on there is a reservation after this span, beside which as many nodes have room.
+    /// Sets a reservation that begins after this span, and the counts of nodes with room beside it.
     pub(crate) fn reserve(&mut self, after: Span, counts: Vec<u32>) {
         self.later = Some((after, counts));
     }
 
-    /// So many nodes have fewer cores free, each as many as the others.
+    /// `n_nodes` nodes have fewer cores free, each of them `after` instead of `before`.
     pub(crate) fn take_now(&mut self, before: i64, after: i64, n_nodes: u32) {
         SliceRoom::take(&mut self.now, before, after, n_nodes);
     }
 
-    /// The same beside the reservation.
+    /// The same for the counts beside the reservation.
     pub(crate) fn take_later(&mut self, before: i64, after: i64, n_nodes: u32) {
         if let Some((_, counts)) = &mut self.later {
             SliceRoom::take(counts, before, after, n_nodes);
@@ -403,7 +403,7 @@ fn cpu_class(cpus: u32) -> usize {
 }
 
 impl Room {
-    /// `longest` tells for how long so many nodes of one cluster stay free, where that is known best.
+    /// `longest` returns for how long so many nodes of one cluster stay free, on the cluster where that is longest.
     pub(crate) fn new(n_free: usize, mut longest: impl FnMut(u32) -> Span) -> Room {
         let n_free = u32::try_from(n_free).unwrap_or(u32::MAX);
         let mut room = Room { n_free, ..Room::default() };
@@ -440,7 +440,7 @@ mod tests {
     fn a_search_finds_whom_a_look_at_each_finds() {
         let mut dice = Dice::new(3);
         let mut roll = |n: u64| dice.below(n);
-        let (mut waiting, mut expected, mut most_blocks) = (Waiting::default(), BTreeMap::new(), 0);
+        let (mut waiting, mut expected, mut most_blocks) = (JobQueue::default(), BTreeMap::new(), 0);
         for number in 0..6000 {
             let comes = roll(10) < if number < 3000 { 6 } else { 4 };
             if comes {
@@ -460,7 +460,7 @@ mod tests {
             for block in &waiting.blocks {
                 let mut anew = block.clone();
                 anew.summarise();
-                assert!((1..=MOST_JOBS).contains(&block.entries.len()) && anew.shortest == block.shortest);
+                assert!((1..=MAX_BLOCK_JOBS).contains(&block.entries.len()) && anew.shortest == block.shortest);
             }
             let (n_free, longest) = (roll(20) as usize, roll(200) as i64);
             let room = Room::new(n_free, |nodes| Span::from_secs(longest / i64::from(nodes)));

@@ -14,21 +14,21 @@ use crate::state::{Lender, LenderPart, State};
 pub(super) struct Candidate<'a> {
     pub(super) job: JobId,
     pub(super) lender: Cow<'a, Lender>,
-    pub(super) standing: Standing,
-    /// Work that it has still to do, in core-milliseconds.
+    pub(super) times: JobTimes,
+    /// Its remaining work, in core-milliseconds.
     pub(super) left: u64,
-    /// Those whom it is inside.
+    /// The jobs on whose nodes it is a guest.
     pub(super) owners: Vec<Owner>,
-    /// No guest that asks for more milliseconds ends inside it.
+    /// The longest requested time, in milliseconds, of a guest that ends before it.
     pub(super) longest: u64,
-    /// Of one that starts in this very pass.
-    pub(super) starting: Option<Starting>,
+    /// Present for a job that starts in this pass.
+    pub(super) starting: Option<StartingJob>,
 }
 
-/// How long a job will have been in the system, beside what it asked for.
+/// The time in system and the requested time of a job, of which its slowdown is the ratio.
 #[derive(Clone, Copy)]
-pub(super) struct Standing {
-    /// From its submission to its limit, as if nobody came.
+pub(super) struct JobTimes {
+    /// From its submission to its limit, without the guest.
     pub(super) in_system: Span,
     pub(super) requested: Span,
 }
@@ -36,56 +36,56 @@ pub(super) struct Standing {
 /// A job that a possible mate has borrowed from. It stays slowed down until that mate ends.
 pub(super) struct Owner {
     pub(super) job: JobId,
-    pub(super) standing: Standing,
-    /// Work left in core-milliseconds; the rates in cores now, and once it lends nothing.
+    pub(super) times: JobTimes,
+    /// Remaining work in core-milliseconds; the rates in cores now, and once it lends nothing.
     pub(super) left: u64,
     pub(super) rate: u64,
     pub(super) alone: u64,
-    /// Those whom it is inside itself.
+    /// The jobs on whose nodes it is itself a guest.
     pub(super) owners: Vec<Owner>,
 }
 
-/// What a job is about to have.
-pub(super) struct Starting {
-    /// With the cores that it has of each.
+/// The nodes of a job that starts in this pass.
+pub(super) struct StartingJob {
+    /// Its nodes, with the number of its cores on each.
     pub(super) nodes: Vec<(NodeId, u32)>,
-    /// The memory of each that it asked for, in MiB.
+    /// The memory that it asked for on each node, in MiB.
     pub(super) memory: u64,
 }
 
 /// What one candidate lends a guest.
 pub(super) struct Offer<'c> {
-    /// Of the guest.
+    /// The guest's cores on these nodes.
     pub(super) parts: Vec<CoreShare>,
-    /// How fast the mate goes on meanwhile, and afterwards.
+    /// The mate's rates while it lends, and afterwards.
     pub(super) rate: u64,
     pub(super) alone: u64,
     pub(super) left: u64,
     pub(super) owners: &'c [Owner],
 }
 
-/// Who lends, and what.
+/// A candidate and its offer.
 pub(super) type Offered<'c> = (&'c Candidate<'c>, Offer<'c>);
 
-/// Who would begin inside others.
+/// The job for which mates are searched.
 #[derive(Clone, Copy)]
 pub(super) struct Guest<'a> {
     pub(super) job: JobId,
     pub(super) spec: &'a JobSpec,
     pub(super) request: &'a Request,
-    /// When it would end otherwise.
+    /// When it would end without mates.
     pub(super) static_end: Time,
 }
 
-impl Standing {
-    pub(super) fn of(entry: &Job, started: &Started) -> Standing {
+impl JobTimes {
+    pub(super) fn of(entry: &Job, started: &Started) -> JobTimes {
         let in_system = (started.at + started.request.wall).since(entry.submitted);
-        Standing { in_system, requested: started.requested() }
+        JobTimes { in_system, requested: started.requested() }
     }
 
-    /// How long it will have been in the system at its limit with this guest, in milliseconds. What it has lent before is in
-    /// its limit, and what it lends now adds the guest's time (004, eq. 4).
-    pub(super) fn spent(&self, guest: Guest<'_>) -> i128 {
+    /// Its time in system at its limit with this guest, in milliseconds. What it has lent before is in its limit, and
+    /// what it lends now adds the guest's time (004, eq. 4).
+    pub(super) fn response_with(&self, guest: Guest<'_>) -> i128 {
         i128::from(millis(self.in_system)) + i128::from(millis(guest.request.wall))
     }
 
@@ -96,7 +96,7 @@ impl Standing {
     /// Is its slowdown below the cut-off?
     pub(super) fn is_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
         let (numerator, denominator) = cut_off.parts();
-        let (spent, requested) = (self.spent(guest), self.requested());
+        let (spent, requested) = (self.response_with(guest), self.requested());
         match (spent.checked_mul(denominator), requested.checked_mul(numerator)) {
             (Some(spent), Some(most)) => spent < most,
             (None, _) | (_, None) => Fraction::new(spent, requested).is_some_and(|penalty| penalty < cut_off),
@@ -105,7 +105,8 @@ impl Standing {
 }
 
 impl Owner {
-    /// Those whom a job is inside. No two that could lend are inside the same one: each has one guest on a node.
+    /// The owners of the nodes on which a job is a guest. No two possible lenders have the same owner on a node,
+    /// because each owner has one guest there.
     pub(super) fn all_of(state: &State, now: Time, entry: &Job) -> Vec<Owner> {
         let owners = entry.sharing().map(Sharing::owners).unwrap_or_default();
         let owner = |job: JobId| {
@@ -115,7 +116,7 @@ impl Owner {
             let alone = state.rate_alone(&mut entry.clone());
             Some(Owner {
                 job,
-                standing: Standing::of(entry, started),
+                times: JobTimes::of(entry, started),
                 left: sharing.work(asked).saturating_sub(sharing.done),
                 rate: sharing.rate,
                 alone,
@@ -125,12 +126,12 @@ impl Owner {
         owners.into_iter().filter_map(owner).collect()
     }
 
-    /// How many jobs have the same cores one after the other, up to this one.
+    /// The number of jobs that share the same cores in a chain, up to this one.
     pub(super) fn n_sharers(owners: &[Owner]) -> u32 {
         1 + owners.iter().map(|owner| Owner::n_sharers(&owner.owners)).max().unwrap_or(0)
     }
 
-    /// Does it, and do those whom it is inside, run for so long, in which it lends what it does now?
+    /// Does it run for as long as the guest while it lends what it does now, and do its own owners run long enough?
     pub(super) fn outlasts(&self, guest: Span) -> bool {
         let done = self.rate.saturating_mul(millis(guest));
         let end = || guest + whole_seconds(self.left - done, self.alone);
@@ -146,32 +147,32 @@ impl Owner {
 }
 
 impl Candidate<'_> {
-    /// Of all who are slowed if it lends.
-    pub(super) fn standings(&self) -> Vec<Standing> {
-        let mut standings = vec![self.standing];
-        Owner::each(&self.owners, &mut |owner| standings.push(owner.standing));
-        standings
+    /// The times of all jobs that are slowed if it lends.
+    pub(super) fn all_times(&self) -> Vec<JobTimes> {
+        let mut all_times = vec![self.times];
+        Owner::each(&self.owners, &mut |owner| all_times.push(owner.times));
+        all_times
     }
 
-    /// Is every one of them below the cut-off?
-    pub(super) fn are_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
-        self.standing.is_below(cut_off, guest)
-            && (self.owners.is_empty() || self.standings().iter().all(|standing| standing.is_below(cut_off, guest)))
+    /// Are all of them below the cut-off?
+    pub(super) fn all_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
+        self.times.is_below(cut_off, guest)
+            && (self.owners.is_empty() || self.all_times().iter().all(|times| times.is_below(cut_off, guest)))
     }
 
-    /// Is it one of them?
-    pub(super) fn is_among(&self, job: JobId) -> bool {
-        let mut is_among = self.job == job;
-        Owner::each(&self.owners, &mut |owner| is_among |= owner.job == job);
-        is_among
+    /// Is the job the candidate, or one of its owners?
+    pub(super) fn involves(&self, job: JobId) -> bool {
+        let mut involves = self.job == job;
+        Owner::each(&self.owners, &mut |owner| involves |= owner.job == job);
+        involves
     }
 
-    /// What this guest adds up to for all who are slowed (004, §3.2.1); `None` if that is no number.
+    /// The sum of slowdowns of all jobs that this guest slows (004, §3.2.1); `None` if that is out of range.
     pub(super) fn penalty(&self, guest: Guest<'_>) -> Option<Fraction> {
-        let penalty = |standing: Standing| Fraction::new(standing.spent(guest), standing.requested());
-        let mut standings = self.standings().into_iter();
-        let own = penalty(standings.next()?)?;
-        standings.try_fold(own, |sum, standing| sum.plus(penalty(standing)?))
+        let penalty = |times: JobTimes| Fraction::new(times.response_with(guest), times.requested());
+        let mut all_times = self.all_times().into_iter();
+        let own = penalty(all_times.next()?)?;
+        all_times.try_fold(own, |sum, times| sum.plus(penalty(times)?))
     }
 }
 
@@ -193,13 +194,13 @@ pub(super) fn running_candidates<'a>(state: &'a State, now: Time) -> Vec<Candida
         let (requested, done) = started.work_at(now, n_asked);
         let left = n_asked.saturating_mul(millis(requested)).saturating_sub(done);
         let longest = longest_guest(state, &lender, left);
-        Some(Candidate { job, lender, standing: Standing::of(entry, started), left, owners, longest, starting: None })
+        Some(Candidate { job, lender, times: JobTimes::of(entry, started), left, owners, longest, starting: None })
     };
     state.lenders().filter_map(candidate).collect()
 }
 
-/// No guest that asks for more milliseconds ends inside a lender with so much work left. It is exact where all nodes of the
-/// lender are alike and are given away whole, by the worst model; nothing is known otherwise.
+/// The longest requested time, in milliseconds, of a guest that ends before a lender with this remaining work. It is
+/// exact in the worst model, if all nodes of the lender are alike and not shared by cores; otherwise there is no bound.
 pub(super) fn longest_guest(state: &State, lender: &Lender, left: u64) -> u64 {
     let LenderPart { n_nodes, cores, asked: _, least, node } =
         match (&lender.parts[..], state.settings().sharing.runtime_model) {
@@ -212,19 +213,19 @@ pub(super) fn longest_guest(state: &State, lender: &Lender, left: u64) -> u64 {
     if lent == 0 {
         return 0;
     }
-    // The guest takes all cores / lent of its time, and the mate does (cores - lent) a node of its work meanwhile.
+    // The guest takes cores / lent of its time, and the mate does (cores - lent) per node of its work meanwhile.
     let kept = u128::from(cores - lent) * u128::from(n_nodes) * u128::from(cores);
     let longest = (u128::from(left) * u128::from(lent)).checked_div(kept);
     longest.map_or(u64::MAX, |longest| u64::try_from(longest).unwrap_or(u64::MAX))
 }
 
 impl Offer<'_> {
-    /// Does the mate run for as long as a guest with so much work takes at this rate? Exact: work on both sides.
+    /// Does the mate run as long as a guest with this work at this rate? Exact, because work is compared with work.
     pub(super) fn outlasts(&self, (work, rate): (u64, u64)) -> bool {
         u128::from(self.left) * u128::from(rate) >= u128::from(work) * u128::from(self.rate)
     }
 
-    /// A guest that takes so long makes the mate end later: are those whom that one is inside still there?
+    /// A guest that runs so long delays the mate: are the owners of the mate's borrowed cores still there then?
     pub(super) fn ends_inside_owners(&self, took: Span) -> bool {
         let left = self.left.saturating_sub(self.rate.saturating_mul(millis(took)));
         self.owners.is_empty() || {

@@ -15,11 +15,11 @@ pub struct Launcher {
     pub expected_since: Time,
     /// Of the newest request; once the application has started, of the one that was granted.
     pub tag: Option<Tag>,
-    /// What it does with the nodes of the present start.
+    /// The launcher's answer to the present start.
     pub answer: Option<StartAnswer>,
 }
 
-/// What the server knows of the connection over which a launcher speaks.
+/// The state of the launcher's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherLink {
     Connected {
@@ -44,16 +44,16 @@ pub enum StartAnswer {
     Launched { at: Time },
 }
 
-/// Since when something is awaited of a launcher, or when it is over; each is in force for some states only.
+/// Since when the server waits for a launcher, or when a limit ends; which of them apply depends on the job's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Awaited {
-    /// Its first request.
+pub(crate) struct LauncherTimers {
+    /// Waiting for the first request since.
     pub(crate) request: Option<Time>,
-    /// That it launches or accepts.
+    /// Waiting for the launcher to launch or accept since.
     pub(crate) answer: Option<Time>,
-    /// That it connects again.
+    /// Waiting for the launcher to reconnect since.
     pub(crate) attach: Option<Time>,
-    /// The end of the wall time of nodes on which no agent counts it.
+    /// The end of the wall time, where no agent counts it.
     pub(crate) wall: Option<Time>,
 }
 
@@ -79,45 +79,45 @@ impl Launcher {
 }
 
 impl Job {
-    /// Since when nobody could be told that it starts: its launcher is away.
-    pub(crate) fn unheard_since(&self) -> Option<Time> {
+    /// Since when the launcher is away, so that it cannot be notified of a start.
+    pub(crate) fn launcher_away_since(&self) -> Option<Time> {
         match self.launcher.as_ref()?.link {
             LauncherLink::Connected { .. } => None,
             LauncherLink::Away { since } | LauncherLink::Lost { since } => Some(since),
         }
     }
 
-    pub(crate) fn awaited(&self) -> Awaited {
-        let Some(launcher) = &self.launcher else { return Awaited::default() };
+    pub(crate) fn launcher_timers(&self) -> LauncherTimers {
+        let Some(launcher) = &self.launcher else { return LauncherTimers::default() };
         // Time that a launcher had no connection does not count against it, or a restart of the server would end all.
         let (connected, away) = match launcher.link {
             LauncherLink::Connected { since } => (Some(since), None),
             LauncherLink::Away { since } => (None, Some(since)),
             LauncherLink::Lost { since: _ } => (None, None),
         };
-        let nothing = Awaited::default();
+        let nothing = LauncherTimers::default();
         match &self.phase {
             Phase::Submitted { hold: None } if self.requested.is_none() => {
                 let request = connected.map(|since| since.max(launcher.expected_since));
-                Awaited { request, attach: away, ..nothing }
+                LauncherTimers { request, attach: away, ..nothing }
             }
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => Awaited { attach: away, ..nothing },
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => LauncherTimers { attach: away, ..nothing },
             Phase::Started(started) if started.ending.is_none() => {
                 let wall = Some(started.at + started.request.wall);
                 match launcher.answer {
                     None => {
                         let answer = connected.map(|since| since.max(started.at));
-                        Awaited { answer, attach: away, wall, ..nothing }
+                        LauncherTimers { answer, attach: away, wall, ..nothing }
                     }
-                    Some(StartAnswer::Accepted { at: _ }) => Awaited { attach: away, wall, ..nothing },
-                    Some(StartAnswer::Launched { at: _ }) => Awaited { attach: away, ..nothing },
+                    Some(StartAnswer::Accepted { at: _ }) => LauncherTimers { attach: away, wall, ..nothing },
+                    Some(StartAnswer::Launched { at: _ }) => LauncherTimers { attach: away, ..nothing },
                 }
             }
             Phase::Started(_) | Phase::Ghost(_) => nothing,
         }
     }
 
-    /// What is left of the granted wall time when the work begins: the time until a launcher launched is part of it.
+    /// The granted wall time left when the work begins: the time until the launcher launched counts against it.
     pub(crate) fn wall_of_work(&self) -> Option<Span> {
         let started = self.started()?;
         let launched = match self.launcher.as_ref().and_then(|launcher| launcher.answer) {
@@ -129,18 +129,18 @@ impl Job {
     }
 }
 
-/// By what is awaited, in the order of time.
+/// Launcher timers by kind, in order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AwaitedIndex {
+pub(crate) struct LauncherTimerIndex {
     pub(crate) requests: std::collections::BTreeSet<(Time, JobId)>,
     pub(crate) answers: std::collections::BTreeSet<(Time, JobId)>,
     pub(crate) attaches: std::collections::BTreeSet<(Time, JobId)>,
     pub(crate) walls: std::collections::BTreeSet<(Time, JobId)>,
 }
 
-impl AwaitedIndex {
+impl LauncherTimerIndex {
     pub(crate) fn insert(&mut self, job: JobId, entry: &Job) {
-        let Awaited { request, answer, attach, wall } = entry.awaited();
+        let LauncherTimers { request, answer, attach, wall } = entry.launcher_timers();
         self.requests.extend(request.map(|at| (at, job)));
         self.answers.extend(answer.map(|at| (at, job)));
         self.attaches.extend(attach.map(|at| (at, job)));
@@ -148,7 +148,7 @@ impl AwaitedIndex {
     }
 
     pub(crate) fn remove(&mut self, job: JobId, entry: &Job) {
-        let Awaited { request, answer, attach, wall } = entry.awaited();
+        let LauncherTimers { request, answer, attach, wall } = entry.launcher_timers();
         request.map(|at| self.requests.remove(&(at, job)));
         answer.map(|at| self.answers.remove(&(at, job)));
         attach.map(|at| self.attaches.remove(&(at, job)));

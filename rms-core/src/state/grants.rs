@@ -5,20 +5,21 @@ use std::collections::BTreeMap;
 use negotiation::NegotiationId;
 use rms_model::{ClusterId, Devices, Grant, JobId, NodeId};
 
-use super::{Bumped, Misfit, State};
-use crate::state::course::{Changed, OwnLicences};
+use super::{BumpedNodes, Misfit, State};
+use crate::state::course::{GrantChange, NegotiatedLicences};
 use crate::state::job::{Phase, Share};
 
 impl State {
-    /// All nodes hear of it, as of cores; until all of them have said so it has what it had, too.
+    /// Sets other memory and devices. All nodes are told, as for cores; until all have confirmed, the job keeps what it
+    /// had as well.
     pub(super) fn set_grants(
         &mut self,
         job: JobId,
         by: NegotiationId,
         grants: &BTreeMap<NodeId, Grant>,
-        bumped: &mut Bumped<'_>,
+        bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), Misfit> {
-        self.forget_settled(job)?;
+        self.drop_changes_in_force(job)?;
         let wholes: BTreeMap<NodeId, Grant> =
             grants.keys().filter_map(|node| Some((*node, Grant::whole(&self.nodes.get(node)?.inventory)))).collect();
         let known = &mut self.started_mut(job)?.grants;
@@ -31,9 +32,9 @@ impl State {
         self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;
             for (node, was) in before {
-                // Where no process is left, nobody has to say so.
+                // A node without processes sends no confirmation.
                 let is_in_force = shares.get(&node) == Some(&Share::Ended);
-                evolved.changed.insert(node, Changed { was, generation, by, is_in_force });
+                evolved.changed.insert(node, GrantChange { was, generation, by, is_in_force });
             }
         })?;
         let negotiation = self.jobs.get_mut(&job).and_then(|entry| entry.negotiations.as_mut()?.get_mut(by));
@@ -46,8 +47,8 @@ impl State {
         Ok(())
     }
 
-    /// What it had before changes to which all of its processes keep is its own no more.
-    pub(super) fn forget_settled(&mut self, job: JobId) -> Result<(), Misfit> {
+    /// Forgets what the job had before changes that are in force everywhere.
+    pub(super) fn drop_changes_in_force(&mut self, job: JobId) -> Result<(), Misfit> {
         let started = self.started_mut(job)?;
         if !started.awaits_agents() {
             started.evolved.iter_mut().for_each(|evolved| evolved.changed.clear());
@@ -55,7 +56,7 @@ impl State {
         Ok(())
     }
 
-    /// No node has a part in that.
+    /// Sets the licences of a job on a cluster. Nodes are not involved.
     pub(super) fn set_licences(
         &mut self,
         job: JobId,
@@ -68,7 +69,7 @@ impl State {
             let was = entry.licences_on(cluster).clone();
             let Phase::Started(started) = &mut entry.phase else { return };
             let Some(evolved) = &mut started.evolved else { return };
-            evolved.licences.insert(cluster, OwnLicences { licences: licences.clone(), was, by });
+            evolved.licences.insert(cluster, NegotiatedLicences { licences: licences.clone(), was, by });
             is_evolved = true;
         })?;
         if is_evolved { Ok(()) } else { Err(Misfit::Phase { job, needed: "evolving" }) }
