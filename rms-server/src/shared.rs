@@ -51,7 +51,7 @@ impl Shared {
     ) -> Shared {
         let joins = RateLimit::new(limits.joins_per_second);
         let renewals = RateLimit::new(limits.joins_per_second);
-        let certifications = RateLimit::new(limits.joins_per_second.saturating_mul(JOBS_FOR_A_JOIN));
+        let certifications = RateLimit::new(limits.joins_per_second.saturating_mul(CERTIFICATIONS_PER_JOIN));
         let launchers = LauncherCounters::default();
         let since = Clock::start().now();
         let queries = Semaphore::new(MAX_QUERIES);
@@ -93,7 +93,7 @@ impl Shared {
 }
 
 /// A signature takes some tens of microseconds, and agents are no strangers.
-const JOBS_FOR_A_JOIN: u32 = 20;
+const CERTIFICATIONS_PER_JOIN: u32 = 20;
 
 /// Many more than one peer may have: who does not read his answers keeps few others from theirs.
 const MAX_QUERIES: usize = 64;

@@ -23,7 +23,7 @@ use crate::outbox::{AgentOrders, AgentOutbox, SignalOrder};
 use crate::shared::Shared;
 
 /// An agent that has come and says nothing is let go after this.
-const PATIENCE: Duration = Duration::from_secs(15);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Answers that wait to be sent; further ones wait for them, and the agent's next question with them.
 const MAX_ANSWERS: usize = 4;
@@ -37,25 +37,25 @@ pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), 
         let report = receive_first_report(&mut receiver).await?;
         Ok::<_, SessionError>((sender, receiver, hello, report))
     };
-    let opened = tokio::time::timeout(PATIENCE, opening).await;
+    let opened = tokio::time::timeout(HELLO_TIMEOUT, opening).await;
     let (sender, mut receiver, hello, report) =
         opened.map_err(|_| SessionError::Violation("an agent says hello and reports at once"))??;
 
-    let said = Mutex::new(hello.trouble.clone());
-    let rivals = shared.registry.rivals(&name);
-    if let Some(reason) = &rivals {
+    let own_trouble = Mutex::new(hello.trouble.clone());
+    let duplicates = shared.registry.duplicates(&name);
+    if let Some(reason) = &duplicates {
         tracing::warn!(reason, "two agents are one node");
     }
-    let is_rival = rivals.is_some();
-    let hello = AgentHello { trouble: rivals.or(hello.trouble), ..hello };
+    let is_duplicate = duplicates.is_some();
+    let hello = AgentHello { trouble: duplicates.or(hello.trouble), ..hello };
     let (outbox, orders) = AgentOutbox::new(id);
     shared.inbox.put(Inbound::AgentConnected { name: name.clone(), hello, report, outbox }).await?;
     let (answers, answers_to_send) = mpsc::channel(MAX_ANSWERS);
-    let writing = Writing { link: link.clone(), shared: Arc::clone(shared), sender, answers: answers_to_send };
-    tokio::spawn(writing.run(orders));
+    let write_half = WriteHalf { link: link.clone(), shared: Arc::clone(shared), sender, answers: answers_to_send };
+    tokio::spawn(write_half.run(orders));
     let served = tokio::select! {
-        served = read(&mut receiver, link.identity(), id, (shared, &said), &answers) => served,
-        Err(error) = without_rival(&name, id, (shared, &said)), if is_rival => Err(error),
+        served = read(&mut receiver, link.identity(), id, (shared, &own_trouble), &answers) => served,
+        Err(error) = wait_until_unique(&name, id, (shared, &own_trouble)), if is_duplicate => Err(error),
         // What nobody reads would only fill our memory.
         Ok(_) = link.accept() => Err(SessionError::Violation("an agent opens one channel")),
     };
@@ -64,27 +64,27 @@ pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), 
 }
 
 /// Waits until no other agent has connected as this node for a while: then what its own agent has said last holds again.
-async fn without_rival(
+async fn wait_until_unique(
     name: &str,
     link: LinkId,
-    (shared, said): (&Arc<Shared>, &Mutex<Option<String>>),
+    (shared, own_trouble): (&Arc<Shared>, &Mutex<Option<String>>),
 ) -> Result<(), SessionError> {
-    while shared.registry.rivals(name).is_some() {
-        tokio::time::sleep(LOOK).await;
+    while shared.registry.duplicates(name).is_some() {
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    let reason = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let reason = own_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
     shared.inbox.put(Inbound::AgentTroubled { name: name.to_owned(), link, reason }).await?;
     Ok(())
 }
 
 /// Between two looks whether there are still two agents.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 async fn read(
     receiver: &mut Receiver,
     who: &Identity,
     id: LinkId,
-    (shared, said): (&Arc<Shared>, &Mutex<Option<String>>),
+    (shared, own_trouble): (&Arc<Shared>, &Mutex<Option<String>>),
     answers: &mpsc::Sender<ToAgent>,
 ) -> Result<(), SessionError> {
     let mut parts = ReportParts::new();
@@ -109,8 +109,8 @@ async fn read(
             }
             ToServer::Trouble { reason } => {
                 let reason = reason.as_deref().map(readable);
-                said.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&reason);
-                let reason = shared.registry.rivals(&who.name).or(reason);
+                own_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&reason);
+                let reason = shared.registry.duplicates(&who.name).or(reason);
                 shared.inbox.put(Inbound::AgentTroubled { name: who.name.clone(), link: id, reason }).await?;
             }
             // A handful, whatever it says.
@@ -127,11 +127,11 @@ async fn read(
 
 /// A node's trouble, as it is shown to people.
 fn readable(reason: &str) -> String {
-    reason.chars().filter(|c| !c.is_control()).take(MOST_REASON).collect()
+    reason.chars().filter(|c| !c.is_control()).take(MAX_REASON_CHARS).collect()
 }
 
 /// Characters of a node's trouble.
-const MOST_REASON: usize = 500;
+const MAX_REASON_CHARS: usize = 500;
 
 /// What a newer agent says beside is skipped, but no part of a whole.
 const NEEDED: [&str; 2] = ["Hello", "Report"];
@@ -175,14 +175,14 @@ async fn receive_first_report(receiver: &mut Receiver) -> Result<NodeReport, Ses
 }
 
 /// The outgoing half of an agent's control channel.
-struct Writing {
+struct WriteHalf {
     link: Link,
     shared: Arc<Shared>,
     sender: Sender,
     answers: mpsc::Receiver<ToAgent>,
 }
 
-impl Writing {
+impl WriteHalf {
     async fn run(mut self, orders: AgentOrders) {
         let AgentOrders { link: _, mut desired, mut signals, close } = orders;
         // Apart, because a close must not wait behind a frame that the agent does not read.

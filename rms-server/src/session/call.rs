@@ -14,25 +14,20 @@ use rms_wire::parts::answer_parts;
 use rms_wire::tls::draw_serial;
 use rms_wire::{AnswerPart, ClientRequest};
 
-use super::join::{renew, stopping, unread};
+use super::join::{history_refused, renew, stopping};
 use serde::de::IgnoredAny;
 
 use super::{SessionError, follow, job, launcher, masks, negotiator, unparsed_call, watch};
 use crate::history::Page;
 use crate::inbox::Answered;
-use crate::registry::Allotment;
+use crate::registry::Quota;
 use crate::shared::Shared;
 
 /// Reads the call and answers it.
-pub async fn serve(
-    channel: Channel,
-    who: &Identity,
-    allotment: &Allotment,
-    shared: &Arc<Shared>,
-) -> Result<(), SessionError> {
+pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc<Shared>) -> Result<(), SessionError> {
     let (mut sender, mut receiver) = channel.split();
     // A channel that was opened and given up asks for nothing.
-    let first = tokio::time::timeout(PATIENCE, receiver.recv_or::<ClientRequest, IgnoredAny>());
+    let first = tokio::time::timeout(CALL_TIMEOUT, receiver.recv_or::<ClientRequest, IgnoredAny>());
     let Ok(asked) = first.await else { return Ok(()) };
     let Some((request, held)) = asked? else { return Ok(()) };
     let request = match request {
@@ -46,19 +41,19 @@ pub async fn serve(
     let (_ours, _everybodys) = match &request {
         // Others do not wait for agents that do not answer.
         ClientRequest::Call(Call::Query(Query::Masks(_)) | Call::SetMask { .. }) => {
-            (allotment.queries.acquire().await.ok(), None)
+            (quota.queries.acquire().await.ok(), None)
         }
         ClientRequest::Call(Call::Query(_)) | ClientRequest::History(_) | ClientRequest::Launchers => {
             let everybodys = match who.role {
                 Role::Admin => &shared.queries_of_admins,
                 Role::User | Role::Job | Role::Agent | Role::Server => &shared.queries,
             };
-            (allotment.queries.acquire().await.ok(), everybodys.acquire().await.ok())
+            (quota.queries.acquire().await.ok(), everybodys.acquire().await.ok())
         }
         ClientRequest::Follow(_) | ClientRequest::Watch(_) => {
             drop(held);
-            let Ok(stream) = allotment.streams.try_acquire() else {
-                let refused = too_many_streams(who, allotment.max_streams);
+            let Ok(stream) = quota.streams.try_acquire() else {
+                let refused = too_many_streams(who, quota.max_streams);
                 return refuse(&mut sender, refused).await;
             };
             (Some(stream), None)
@@ -88,16 +83,16 @@ pub async fn serve(
         }
         ClientRequest::Call(call) => answer(&mut sender, who, call, shared).await,
         ClientRequest::History(query) => history(&mut sender, who, query, shared).await,
-        ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, &allotment.held, shared).await,
-        ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, &allotment.held, shared).await,
+        ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, &quota.output, shared).await,
+        ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, &quota.output, shared).await,
         ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
         ClientRequest::Server => whole(&mut sender, Answer::Server(shared.report())).await,
         ClientRequest::Negotiator => {
-            receiver.within(allotment.said.clone());
+            receiver.within(quota.messages.clone());
             negotiator::serve(sender, receiver, who, shared).await
         }
         ClientRequest::Launcher => {
-            receiver.within(allotment.said.clone());
+            receiver.within(quota.messages.clone());
             launcher::serve(sender, receiver, who, shared).await
         }
     }
@@ -147,7 +142,7 @@ async fn past_negotiations(
     }
     let records = match shared.history.negotiations(&who.name, job).await {
         Ok(records) => records,
-        Err(error) => return refuse(sender, unread(&error)).await,
+        Err(error) => return refuse(sender, history_refused(&error)).await,
     };
     let lines = records.into_iter().map(|negotiation| negotiation.line(job, change.run, owner.clone())).collect();
     for part in answer_parts(&Answer::Negotiations { now: record.ended, lines }) {
@@ -187,7 +182,7 @@ async fn history(
     while let Some(wanted) = page {
         let found = match shared.history.ask(&who.name, wanted).await {
             Ok(found) => found,
-            Err(error) => return refuse(sender, unread(&error)).await,
+            Err(error) => return refuse(sender, history_refused(&error)).await,
         };
         let mut records = found.records;
         // As of jobs in the system, only the owner and admins read everything.
@@ -237,7 +232,7 @@ fn too_many_streams(who: &Identity, max: usize) -> Refused {
 }
 
 /// A channel on which nothing is asked for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn whole(sender: &mut Sender, answer: Answer) -> Result<(), SessionError> {
     last(sender, Ok(answer)).await

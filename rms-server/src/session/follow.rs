@@ -13,8 +13,8 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::SessionError;
-use super::join::not_watched;
-use super::pull::{Offsets, Pull, Pulled, hold};
+use super::join::watch_refused;
+use super::pull::{Offsets, Pull, PullEvent, reserve_memory};
 use super::watch::recorded;
 use crate::shared::Shared;
 
@@ -34,13 +34,13 @@ pub async fn serve(
     held: &Arc<Semaphore>,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let last = match Following::begin(who, order, held, shared).await {
+    let last = match FollowSession::begin(who, order, held, shared).await {
         Err(refused) => Followed::Refused(refused),
-        Ok((following, input)) => {
+        Ok((session, input)) => {
             // Apart, because a job that takes no input must not keep its output from flowing.
             let (left, has_left) = oneshot::channel();
             let reader = tokio::spawn(forward_input(receiver, input, left));
-            let followed = following.run(&mut sender, has_left).await;
+            let followed = session.run(&mut sender, has_left).await;
             reader.abort();
             match followed? {
                 Some(last) => last,
@@ -74,7 +74,7 @@ async fn forward_input(mut receiver: Receiver, input: mpsc::Sender<Input>, left:
 }
 
 /// A job that is being followed.
-struct Following {
+struct FollowSession {
     shared: Arc<Shared>,
     who: Identity,
     job: JobId,
@@ -97,25 +97,25 @@ struct Following {
     present: BTreeSet<String>,
     open: BTreeSet<u32>,
     /// Those that came again before all was pulled of the time before.
-    again: BTreeSet<u32>,
+    returned: BTreeSet<u32>,
     is_over: watch::Sender<bool>,
 }
 
 enum Next {
-    Pulled(Option<Pulled>),
+    Pulled(Option<PullEvent>),
     Change(Option<JobChange>),
     Left,
 }
 
-impl Following {
+impl FollowSession {
     async fn begin(
         who: &Identity,
         order: Follow,
         held: &Arc<Semaphore>,
         shared: &Arc<Shared>,
-    ) -> Result<(Following, mpsc::Sender<Input>), Refused> {
-        let held_for_offsets = hold(held, size_of_val(order.from.as_slice()))?;
-        let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(|error| not_watched(&error))?;
+    ) -> Result<(FollowSession, mpsc::Sender<Input>), Refused> {
+        let held_for_offsets = reserve_memory(held, size_of_val(order.from.as_slice()))?;
+        let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(|error| watch_refused(&error))?;
         let (owner, first, changes) = match found.pop() {
             Some(found) => (found.owner, found.change, Some(changes)),
             None => {
@@ -125,7 +125,7 @@ impl Following {
         };
         may_follow(who, order.job, &owner)?;
         let (input, inputs) = mpsc::channel(MAX_INPUTS);
-        let following = Following {
+        let session = FollowSession {
             shared: Arc::clone(shared),
             who: who.clone(),
             job: order.job,
@@ -142,10 +142,10 @@ impl Following {
             nodes: BTreeMap::new(),
             present: BTreeSet::new(),
             open: BTreeSet::new(),
-            again: BTreeSet::new(),
+            returned: BTreeSet::new(),
             is_over: watch::Sender::new(false),
         };
-        Ok((following, input))
+        Ok((session, input))
     }
 
     /// The last frame to send, or nothing if the client has left.
@@ -164,11 +164,11 @@ impl Following {
                 _ = &mut has_left => Next::Left,
             };
             match next {
-                Next::Pulled(Some(Pulled::Chunk(chunk, _held))) => sender.send(&Followed::Chunk(chunk)).await?,
-                Next::Pulled(Some(Pulled::Away { node, at_most })) => {
+                Next::Pulled(Some(PullEvent::Chunk(chunk, _held))) => sender.send(&Followed::Chunk(chunk)).await?,
+                Next::Pulled(Some(PullEvent::Away { node, at_most })) => {
                     sender.send(&Followed::Away { node, secs: at_most.as_secs() }).await?;
                 }
-                Next::Pulled(Some(Pulled::End { node_idx, missing })) => {
+                Next::Pulled(Some(PullEvent::End { node_idx, missing })) => {
                     if let Some(missing) = missing {
                         sender.send(&Followed::Missing(missing)).await?;
                     }
@@ -192,7 +192,7 @@ impl Following {
         &mut self,
         sender: &mut Sender,
         change: JobChange,
-        pulled: &mpsc::Sender<Pulled>,
+        pulled: &mpsc::Sender<PullEvent>,
     ) -> Result<(), SessionError> {
         sender.send(&Followed::Change(change.clone())).await?;
         if !change.nodes.is_empty() {
@@ -205,13 +205,13 @@ impl Following {
     }
 
     /// Begins to pull from every node of this execution that is new, and drops what was pulled of an earlier one.
-    fn pull_run(&mut self, change: &JobChange, pulled: &mpsc::Sender<Pulled>) {
+    fn pull_run(&mut self, change: &JobChange, pulled: &mpsc::Sender<PullEvent>) {
         if self.run != Some(change.run) {
             self.pulls.abort_all();
             self.open.clear();
             self.nodes.clear();
             self.present.clear();
-            self.again.clear();
+            self.returned.clear();
             self.run = Some(change.run);
         }
         let before = std::mem::replace(&mut self.present, change.nodes.iter().cloned().collect());
@@ -219,14 +219,14 @@ impl Following {
             let n_nodes = self.nodes.len() as u32;
             let node_idx = *self.nodes.entry(node.clone()).or_insert(n_nodes);
             if self.open.contains(&node_idx) {
-                self.again.insert(node_idx);
+                self.returned.insert(node_idx);
             } else {
                 self.pull(change.run, node.clone(), node_idx, pulled);
             }
         }
     }
 
-    fn pull(&mut self, run: Run, node: String, node_idx: u32, pulled: &mpsc::Sender<Pulled>) {
+    fn pull(&mut self, run: Run, node: String, node_idx: u32, pulled: &mpsc::Sender<PullEvent>) {
         let is_known = self.known == Some(run);
         // Of streams that a node does not know by these, who follows it knows what is new.
         let of_node = |offset: &&Offset| is_known && offset.node_idx == node_idx;
@@ -255,12 +255,12 @@ impl Following {
         &mut self,
         sender: &mut Sender,
         node_idx: u32,
-        pulled: &mpsc::Sender<Pulled>,
+        pulled: &mpsc::Sender<PullEvent>,
     ) -> Result<(), SessionError> {
         self.open.remove(&node_idx);
         let node = self.nodes.iter().find(|(_, idx)| **idx == node_idx).map(|(node, _)| node.clone());
         match (node, self.run) {
-            (Some(node), Some(run)) if self.again.remove(&node_idx) => self.pull(run, node, node_idx, pulled),
+            (Some(node), Some(run)) if self.returned.remove(&node_idx) => self.pull(run, node, node_idx, pulled),
             (Some(node), _) => sender.send(&Followed::Whole { node }).await?,
             (None, _) => {}
         }

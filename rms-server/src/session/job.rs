@@ -11,19 +11,19 @@ use rms_model::{Identity, JobId, Run};
 use rms_wire::{ClientRequest, Link};
 
 use super::{SessionError, client};
-use crate::registry::Allotment;
+use crate::registry::Quota;
 use crate::shared::Shared;
 
 /// Long enough to read how it ended, or that this certificate is of no use any more.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Until the link or the execution ends.
-pub async fn serve(link: &Link, allotment: &Arc<Allotment>, shared: &Arc<Shared>) -> Result<(), SessionError> {
+pub async fn serve(link: &Link, quota: &Arc<Quota>, shared: &Arc<Shared>) -> Result<(), SessionError> {
     let Some((job, run)) = link.identity().as_job() else {
         return Err(SessionError::Violation("the certificate names no execution of a job"));
     };
     tokio::select! {
-        served = client::serve(link, allotment, shared) => served,
+        served = client::serve(link, quota, shared) => served,
         () = ended(job, run, shared) => {
             link.close(&format!("run {run} of job {job} has ended"));
             Ok(())

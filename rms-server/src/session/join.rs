@@ -91,7 +91,7 @@ pub fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> 
     }
 }
 
-pub fn not_watched(error: &WatchError) -> Refused {
+pub fn watch_refused(error: &WatchError) -> Refused {
     match error {
         WatchError::Stopping(error) => stopping(*error),
         WatchError::Failing(error) => error.refused(),
@@ -99,7 +99,7 @@ pub fn not_watched(error: &WatchError) -> Refused {
 }
 
 /// The history has no answer; maybe it has one later.
-pub fn unread(error: &HistoryError) -> Refused {
+pub fn history_refused(error: &HistoryError) -> Refused {
     let kind = match error {
         HistoryError::NotWritten(failure) if failure.cause != Cause::Broken => "history_behind",
         _other => "history",

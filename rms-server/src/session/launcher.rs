@@ -11,10 +11,10 @@ use rms_wire::parts::notice_parts;
 use rms_wire::{LauncherSays, LauncherTold};
 use tokio::sync::Semaphore;
 
-use super::{Numbered, SessionError, unparsed_call};
+use super::{CallNumber, SessionError, unparsed_call};
 use crate::inbox::Inbound;
-use crate::launcher_outbox::{LauncherOrders, LauncherOutbox, Told};
-use crate::mailbox::draw_channel;
+use crate::launcher_outbox::{LauncherOrders, LauncherOutbox, Outgoing};
+use crate::mailbox::new_channel_id;
 use crate::shared::Shared;
 
 /// Calls that are under way at most: the next frame is read once the answer to one of them was written. So a launcher
@@ -28,29 +28,29 @@ pub async fn serve(
     who: &Identity,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let channel = draw_channel();
+    let channel = new_channel_id();
     let (outbox, orders) = LauncherOutbox::new(channel);
     let places = Semaphore::new(MAX_CALLS as usize);
     let mut traffic = Traffic::begin(shared, &sender, &receiver);
-    let mut reading = Reading { receiver, who, outbox, places: &places, shared };
-    let mut writing = Writing { sender, orders, places: &places };
+    let mut read_half = ReadHalf { receiver, who, outbox, places: &places, shared };
+    let mut write_half = WriteHalf { sender, orders, places: &places };
     // Neither is taken up again after the other has ended, so no frame is cut while the channel is in use.
     let served = tokio::select! {
-        served = reading.run() => served,
-        served = writing.run(&mut traffic) => served,
+        served = read_half.run() => served,
+        served = write_half.run(&mut traffic) => served,
     };
-    let job = reading.outbox.job();
+    let job = read_half.outbox.job();
     let (up, down) = (traffic.up.bytes(), traffic.down.bytes());
     drop(traffic);
     // Before the driver hears of it: whatever it still binds to this channel finds it closed.
-    drop(writing);
+    drop(write_half);
     tracing::debug!(job = job.map(|job| job.0), up, down, "a launcher's channel ends");
     shared.inbox.put(Inbound::LauncherGone { channel }).await?;
     served
 }
 
 /// The incoming half.
-struct Reading<'a> {
+struct ReadHalf<'a> {
     receiver: Receiver,
     who: &'a Identity,
     outbox: LauncherOutbox,
@@ -58,13 +58,13 @@ struct Reading<'a> {
     shared: &'a Shared,
 }
 
-impl Reading<'_> {
+impl ReadHalf<'_> {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             let place = self.places.acquire().await.expect("the semaphore is never closed");
             // The writer gives it back with the answer.
             place.forget();
-            let said = self.receiver.recv_or::<LauncherSays, Numbered>().await?;
+            let said = self.receiver.recv_or::<LauncherSays, CallNumber>().await?;
             let Some((said, held)) = said else { return Ok(()) };
             let LauncherSays { seq, call } = match said {
                 Ok(said) => said,
@@ -121,21 +121,21 @@ fn check(own: Option<JobId>, call: &LauncherCall) -> Result<(), Refused> {
 }
 
 /// The outgoing half.
-struct Writing<'a> {
+struct WriteHalf<'a> {
     sender: Sender,
     orders: LauncherOrders,
     places: &'a Semaphore,
 }
 
-impl Writing<'_> {
+impl WriteHalf<'_> {
     async fn run(&mut self, traffic: &mut Traffic<'_>) -> Result<(), SessionError> {
         while let Some(told) = self.orders.next().await {
             match told {
-                Told::Answer { seq, answer } => {
+                Outgoing::Answer { seq, answer } => {
                     self.sender.send(&LauncherTold::Answer { seq, answer }).await?;
                     self.places.add_permits(1);
                 }
-                Told::Notice(notice) => {
+                Outgoing::Notice(notice) => {
                     let parts: Vec<LauncherTold> = notice_parts(&notice);
                     for part in parts {
                         self.sender.send(&part).await?;

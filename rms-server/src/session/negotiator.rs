@@ -10,10 +10,10 @@ use rms_wire::link::{Receiver, Sender};
 use rms_wire::{NegotiatorSays, NegotiatorTold};
 use tokio::sync::Semaphore;
 
-use super::{Numbered, SessionError, unparsed_call};
+use super::{CallNumber, SessionError, unparsed_call};
 use crate::inbox::Inbound;
-use crate::mailbox::draw_channel;
-use crate::negotiator_outbox::{Caller, NegotiatorOrders, NegotiatorOutbox, Told};
+use crate::mailbox::new_channel_id;
+use crate::negotiator_outbox::{NegotiatorOrders, NegotiatorOutbox, Outgoing, PendingCall};
 use crate::shared::Shared;
 
 /// Calls that are under way at most: the next frame is read once what came of one of them is durable, and its answer was
@@ -27,19 +27,19 @@ pub async fn serve(
     who: &Identity,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let channel = draw_channel();
+    let channel = new_channel_id();
     let (outbox, orders) = NegotiatorOutbox::new(channel);
     let places = Arc::new(Semaphore::new(MAX_CALLS as usize));
-    let mut reading = Reading { receiver, who, outbox, places, shared };
-    let mut writing = Writing { sender, orders, has_warned: false };
+    let mut read_half = ReadHalf { receiver, who, outbox, places, shared };
+    let mut write_half = WriteHalf { sender, orders, has_warned: false };
     // Neither is taken up again after the other has ended, so no frame is cut while the channel is in use.
     let served = tokio::select! {
-        served = reading.run() => served,
-        served = writing.run() => served,
+        served = read_half.run() => served,
+        served = write_half.run() => served,
     };
-    let speaks_for = reading.outbox.speaks_for();
+    let speaks_for = read_half.outbox.speaks_for();
     // Before the driver hears of it: whatever it still binds to this channel finds it closed.
-    drop(writing);
+    drop(write_half);
     if let Some((job, run)) = speaks_for {
         tracing::debug!(%job, %run, "a negotiator's channel ends");
     }
@@ -48,7 +48,7 @@ pub async fn serve(
 }
 
 /// The incoming half.
-struct Reading<'a> {
+struct ReadHalf<'a> {
     receiver: Receiver,
     who: &'a Identity,
     outbox: NegotiatorOutbox,
@@ -56,17 +56,17 @@ struct Reading<'a> {
     shared: &'a Shared,
 }
 
-impl Reading<'_> {
+impl ReadHalf<'_> {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
-            let said = self.receiver.recv_or::<NegotiatorSays, Numbered>().await?;
+            let said = self.receiver.recv_or::<NegotiatorSays, CallNumber>().await?;
             let Some((said, held)) = said else { return Ok(()) };
             let (seq, call) = match said {
                 Ok(NegotiatorSays { seq, call }) => (seq, self.check(&call).map(|()| call)),
                 Err(unparsed) => (unparsed.read.seq, Err(unparsed_call(&unparsed.error))),
             };
-            let caller = Caller { seq, outbox: self.outbox.clone(), place };
+            let caller = PendingCall { seq, outbox: self.outbox.clone(), place };
             let call = match call {
                 Ok(call) => call,
                 Err(refused) => {
@@ -100,25 +100,25 @@ impl Reading<'_> {
 }
 
 /// The outgoing half.
-struct Writing {
+struct WriteHalf {
     sender: Sender,
     orders: NegotiatorOrders,
     /// Somebody who refuses nothing but nonsense all day must not fill the log: the first of a channel is a warning.
     has_warned: bool,
 }
 
-impl Writing {
+impl WriteHalf {
     async fn run(&mut self) -> Result<(), SessionError> {
         while let Some(told) = self.orders.next().await {
             match told {
                 // The place is free once the answer was written.
-                Told::Answer { seq, answer, place: _place } => {
+                Outgoing::Answer { seq, answer, place: _place } => {
                     if let Err(refused) = &answer {
                         self.log(&refused.kind, &refused.message);
                     }
                     self.sender.send(&NegotiatorTold::Answer { seq, answer }).await?;
                 }
-                Told::Notice(notice) => {
+                Outgoing::Notice(notice) => {
                     if let NegotiatorNotice::Refused { negotiation, reason, .. } = &notice {
                         self.log(negotiation, reason);
                     }

@@ -28,7 +28,7 @@ pub struct Pull {
     pub node: String,
     pub offsets: Offsets,
     /// What the follower gets. When it is full, the agent waits, and in the end the follower is why.
-    pub pulled: mpsc::Sender<Pulled>,
+    pub pulled: mpsc::Sender<PullEvent>,
     /// What all that this identity follows may take here, in KiB, and what of it the offsets take.
     pub held: Arc<Semaphore>,
     pub held_for_offsets: Vec<OwnedSemaphorePermit>,
@@ -43,7 +43,7 @@ pub type Offsets = BTreeMap<(u32, Stream), u64>;
 
 /// What comes of pulling.
 #[derive(Debug)]
-pub enum Pulled {
+pub enum PullEvent {
     /// With its part of the memory.
     Chunk(Chunk, Held),
     /// The job is over and the node's agent is away; it is waited for, at most so long.
@@ -53,7 +53,7 @@ pub enum Pulled {
 }
 
 /// How one connection to the agent ended.
-enum Ended {
+enum PullEnd {
     /// The agent has sent everything.
     Whole,
     /// It has sent all that it has, which is less.
@@ -72,40 +72,40 @@ enum Ended {
 
 impl Pull {
     pub async fn run(mut self) {
-        let missing = self.pull_through().await;
+        let missing = self.pull_until_done().await;
         if let Some(Missing { node, reason, from }) = &missing {
             tracing::info!(job = %self.job, node, reason, n_streams = from.len(), "output is missing");
         }
         // A follower that has left does not care.
-        let _ = self.pulled.send(Pulled::End { node_idx: self.node_idx, missing }).await;
+        let _ = self.pulled.send(PullEvent::End { node_idx: self.node_idx, missing }).await;
     }
 
     /// Until everything has come that can. What cannot is returned.
-    async fn pull_through(&mut self) -> Option<Missing> {
+    async fn pull_until_done(&mut self) -> Option<Missing> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         loop {
             let link = tokio::select! {
                 biased;
                 link = self.shared.registry.agent(&self.node) => link,
-                reason = self.stays_away() => return Some(self.missing(reason)),
+                reason = self.agent_lost() => return Some(self.missing(reason)),
             };
             match self.pull_once(&link).await {
-                Ended::Whole | Ended::Unwanted => return None,
-                Ended::Short { reason, from } => return Some(Missing { node: self.node.clone(), reason, from }),
-                Ended::Stalled => match self.pulled.reserve().await {
+                PullEnd::Whole | PullEnd::Unwanted => return None,
+                PullEnd::Short { reason, from } => return Some(Missing { node: self.node.clone(), reason, from }),
+                PullEnd::Stalled => match self.pulled.reserve().await {
                     Ok(_room) => continue,
                     Err(_) => return None,
                 },
-                Ended::NoRoom => {
+                PullEnd::NoRoom => {
                     // The one who follows reads them in the end, or loses their channels.
                     let part = Budget::kib_of(MAX_CHUNK_BYTES, MAX_CHUNK_BYTES);
                     drop(self.held.acquire_many(part).await);
                     continue;
                 }
-                Ended::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
+                PullEnd::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
                 // While the job runs, its node may still come to have it.
-                Ended::Failed { reason } if *self.is_over.borrow() => return Some(self.missing(reason)),
-                Ended::Failed { reason } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
+                PullEnd::Failed { reason } if *self.is_over.borrow() => return Some(self.missing(reason)),
+                PullEnd::Failed { reason } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
             }
             tokio::time::sleep(backoff.delay()).await;
         }
@@ -118,7 +118,7 @@ impl Pull {
     }
 
     /// Until the job is over and its agent counts as lost: why nothing more comes.
-    async fn stays_away(&self) -> String {
+    async fn agent_lost(&self) -> String {
         let mut is_over = self.is_over.clone();
         // A follower that has left drops the sender, and then there is nothing to wait for either.
         drop(is_over.wait_for(|is_over| *is_over).await);
@@ -126,8 +126,8 @@ impl Pull {
         // It may have been away for longer than the job is over.
         let until = self.shared.registry.away_since(&self.node) + patience.to_std();
         let at_most = until.saturating_duration_since(Instant::now());
-        if at_most > UNTOLD {
-            let away = Pulled::Away { node: self.node.clone(), at_most };
+        if at_most > UNREPORTED_ABSENCE {
+            let away = PullEvent::Away { node: self.node.clone(), at_most };
             let _left = self.pulled.send(away).await;
         }
         tokio::time::sleep_until(until).await;
@@ -143,7 +143,7 @@ impl Pull {
         parsed.unwrap_or(Settings::default().node_lost_after)
     }
 
-    async fn pull_once(&mut self, link: &Link) -> Ended {
+    async fn pull_once(&mut self, link: &Link) -> PullEnd {
         let order = FollowOrder { job: self.job, run: self.run, from: from(self.node_idx, &self.offsets) };
         let opened = async {
             let (mut sender, receiver) = link.open().await?.split();
@@ -152,11 +152,11 @@ impl Pull {
         };
         let (mut sender, mut receiver) = match opened.await {
             Ok(halves) => halves,
-            Err(error) => return Ended::Lost(error),
+            Err(error) => return PullEnd::Lost(error),
         };
         let input = self.input.clone();
         // Input that is under way would be lost with its channel, so that is kept.
-        let patience = self.input.is_none().then_some(NO_ROOM_FOR);
+        let patience = self.input.is_none().then_some(NO_ROOM_TIMEOUT);
         receiver.within(Budget { kib: Arc::clone(&self.held), most: u32::MAX, patience });
         let reading = async {
             loop {
@@ -166,12 +166,12 @@ impl Pull {
                             return ended;
                         }
                     }
-                    Ok(Some((Spooled::End, _))) => return Ended::Whole,
-                    Ok(Some((Spooled::Failed { reason }, _))) => return Ended::Failed { reason },
-                    Ok(Some((Spooled::Missing { reason, from }, _))) => return Ended::Short { reason, from },
-                    Ok(None) => return Ended::Lost(LinkError::ChannelReset),
-                    Err(LinkError::NoRoom) => return Ended::NoRoom,
-                    Err(error) => return Ended::Lost(error),
+                    Ok(Some((Spooled::End, _))) => return PullEnd::Whole,
+                    Ok(Some((Spooled::Failed { reason }, _))) => return PullEnd::Failed { reason },
+                    Ok(Some((Spooled::Missing { reason, from }, _))) => return PullEnd::Short { reason, from },
+                    Ok(None) => return PullEnd::Lost(LinkError::ChannelReset),
+                    Err(LinkError::NoRoom) => return PullEnd::NoRoom,
+                    Err(error) => return PullEnd::Lost(error),
                 }
             }
         };
@@ -190,12 +190,12 @@ impl Pull {
         // Both run until the reading ends; neither is taken up again, so no frame is cut.
         tokio::select! {
             ended = reading => ended,
-            () = writing => Ended::Unwanted,
+            () = writing => PullEnd::Unwanted,
         }
     }
 
     /// Passes a chunk on; says so if the follower has left.
-    async fn take(&mut self, chunk: Chunk, held: Held) -> Option<Ended> {
+    async fn take(&mut self, chunk: Chunk, held: Held) -> Option<PullEnd> {
         // What was read of a channel that nobody reads on is given up, with all that the agent has sent after it. Input
         // that is under way would be lost with its channel.
         let room = match self.input {
@@ -204,8 +204,8 @@ impl Pull {
         };
         let room = match room {
             Ok(Ok(room)) => room,
-            Ok(Err(_)) => return Some(Ended::Unwanted),
-            Err(_) => return Some(Ended::Stalled),
+            Ok(Err(_)) => return Some(PullEnd::Unwanted),
+            Err(_) => return Some(PullEnd::Stalled),
         };
         // An agent speaks for its own node alone.
         let chunk = Chunk { node_idx: self.node_idx, ..chunk };
@@ -218,23 +218,23 @@ impl Pull {
                 Ok(part) if n_streams <= MAX_STREAMS => self.held_for_offsets.push(part),
                 Ok(_) | Err(_) => {
                     let reason = "too many streams are followed at once: follow fewer jobs".to_owned();
-                    return Some(Ended::Short { reason, from: Vec::new() });
+                    return Some(PullEnd::Short { reason, from: Vec::new() });
                 }
             }
         }
-        room.send(Pulled::Chunk(chunk, held));
+        room.send(PullEvent::Chunk(chunk, held));
         None
     }
 }
 
 /// An agent that is restarted is back sooner.
-const UNTOLD: Duration = Duration::from_secs(2);
+const UNREPORTED_ABSENCE: Duration = Duration::from_secs(2);
 
 /// A follower that takes nothing for so long is waited for without a channel to the agent.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// The same, for one for which there is no memory, because that is taken by others of the same follower.
-const NO_ROOM_FOR: Duration = Duration::from_millis(500);
+const NO_ROOM_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// So many streams are counted together; each is an entry of a map.
 const STREAMS_PER_PART: usize = 512;
@@ -248,7 +248,7 @@ fn from(node_idx: u32, offsets: &Offsets) -> Vec<Offset> {
 }
 
 /// A part of what an identity may have us hold for what it follows and watches.
-pub fn hold(held: &Arc<Semaphore>, n_bytes: usize) -> Result<OwnedSemaphorePermit, Refused> {
+pub fn reserve_memory(held: &Arc<Semaphore>, n_bytes: usize) -> Result<OwnedSemaphorePermit, Refused> {
     let kib = u32::try_from(n_bytes / 1024 + 1).unwrap_or(u32::MAX);
     let too_much = |_| Refused::new("too_many", "you follow or watch too much at once: end some of that first");
     Arc::clone(held).try_acquire_many_owned(kib).map_err(too_much)

@@ -11,15 +11,15 @@ use rms_wire::{Followed, Watch};
 use tokio::sync::Semaphore;
 
 use super::SessionError;
-use super::join::{not_watched, unread};
-use super::pull::hold;
+use super::join::{history_refused, watch_refused};
+use super::pull::reserve_memory;
 use crate::shared::Shared;
 
 /// The driver looks each of them up.
 const MAX_JOBS: usize = 10_000;
 
 /// What one of them takes in the tables here and in the driver's.
-const BYTES_A_JOB: usize = 64;
+const BYTES_PER_JOB: usize = 64;
 
 /// Sends what the jobs are now, then every change.
 pub async fn serve(
@@ -31,7 +31,7 @@ pub async fn serve(
 ) -> Result<(), SessionError> {
     // One that is named twice is told once.
     let jobs: Vec<JobId> = order.jobs.into_iter().collect::<BTreeSet<JobId>>().into_iter().collect();
-    let last = match hold(held, jobs.len() * BYTES_A_JOB) {
+    let last = match reserve_memory(held, jobs.len() * BYTES_PER_JOB) {
         Ok(_held) => match watch(sender, who, &jobs, shared).await? {
             Ok(()) => Followed::End,
             Err(refused) => Followed::Refused(refused),
@@ -55,7 +55,7 @@ async fn watch(
     }
     let (found, mut changes) = match shared.inbox.watch(jobs.to_vec()).await {
         Ok(watched) => watched,
-        Err(error) => return Ok(Err(not_watched(&error))),
+        Err(error) => return Ok(Err(watch_refused(&error))),
     };
     let mut open: BTreeSet<JobId> = found.iter().map(|found| found.change.job).collect();
     for job in jobs.iter().filter(|job| !open.contains(job)) {
@@ -94,6 +94,6 @@ pub async fn recorded(job: JobId, who: &Identity, shared: &Shared) -> Result<(Jo
             Ok((JobChange { job, run: record.run, state: JobState::Finished, nodes, outcome }, record))
         }
         Ok(None) => Err(Refused::new("no_such_job", format_args!("there is no job {job}"))),
-        Err(error) => Err(unread(&error)),
+        Err(error) => Err(history_refused(&error)),
     }
 }
