@@ -1,4 +1,4 @@
-//! One call of a client: parsed, answered, done.
+//! Serves one call of a client on a channel of its own.
 
 use rms_api::Refused;
 use rms_api::answer::LauncherReport;
@@ -26,20 +26,20 @@ use crate::shared::Shared;
 /// Reads the call and answers it.
 pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc<Shared>) -> Result<(), SessionError> {
     let (mut sender, mut receiver) = channel.split();
-    // A channel that was opened and given up asks for nothing.
+    // The client may have given the channel up without a call.
     let first = tokio::time::timeout(CALL_TIMEOUT, receiver.recv_or::<ClientRequest, IgnoredAny>());
     let Ok(asked) = first.await else { return Ok(()) };
     let Some((request, held)) = asked? else { return Ok(()) };
     let request = match request {
         Ok(request) => request,
-        // More often a user's slip or a newer program than an attack.
+        // More often a user's mistake or a newer program than an attack.
         Err(unparsed) => return refuse(&mut sender, unparsed_call(&unparsed.error)).await,
     };
     if let Err(refused) = job::check(who, &request) {
         return refuse(&mut sender, refused).await;
     }
     let (_ours, _everybodys) = match &request {
-        // Others do not wait for agents that do not answer.
+        // These wait for agents, so they take no place that other users need.
         ClientRequest::Call(Call::Query(Query::Masks(_)) | Call::SetMask { .. }) => {
             (quota.queries.acquire().await.ok(), None)
         }
@@ -116,14 +116,14 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
         }
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
         Ok(Answered::Failing(error)) => error.refused(),
-        // The core orders a signature for a renewal only.
+        // The core orders a signature only for a renewal.
         Ok(Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
     };
     refuse(sender, refused).await
 }
 
-/// What a job has negotiated that has left the system; its owner and admins may read it.
+/// Sends the negotiations of a job that has left the system; its owner and admins may read them.
 async fn past_negotiations(
     sender: &mut Sender,
     who: &Identity,
@@ -152,7 +152,7 @@ async fn past_negotiations(
     Ok(())
 }
 
-/// What the core has counted, and what has gone over the channels.
+/// Sends the core's counters of launchers, with the traffic of their channels.
 async fn launchers(sender: &mut Sender, who: &Identity, shared: &Shared) -> Result<(), SessionError> {
     let refused = match shared.inbox.call(who.clone(), Call::Query(Query::Status)).await {
         Ok(Answered::Done(Answer::Status(status))) => {
@@ -167,7 +167,7 @@ async fn launchers(sender: &mut Sender, who: &Identity, shared: &Shared) -> Resu
     refuse(sender, refused).await
 }
 
-/// Page by page, so that neither the history's thread nor memory waits for a slow client.
+/// Sends the history page by page, so that a slow client holds neither the history's thread nor much memory.
 async fn history(
     sender: &mut Sender,
     who: &Identity,
@@ -185,7 +185,7 @@ async fn history(
             Err(error) => return refuse(sender, history_refused(&error)).await,
         };
         let mut records = found.records;
-        // As of jobs in the system, only the owner and admins read everything.
+        // As with jobs in the system, only the owner and admins may read everything.
         for record in records.iter_mut().filter(|record| who.role != Role::Admin && record.owner.0 != who.name) {
             record.labels = record.labels.public();
         }
@@ -199,7 +199,7 @@ async fn history(
     Ok(())
 }
 
-/// Records name clusters by number.
+/// Resolves names of clusters, because records refer to clusters by number.
 async fn clusters_named(who: &Identity, names: &[String], shared: &Shared) -> Result<Vec<ClusterId>, Refused> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -231,7 +231,7 @@ fn too_many_streams(who: &Identity, max: usize) -> Refused {
     Refused::new("too_many", message)
 }
 
-/// A channel on which nothing is asked for so long is given up.
+/// A channel on which no call comes for this long is closed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn whole(sender: &mut Sender, answer: Answer) -> Result<(), SessionError> {

@@ -1,4 +1,4 @@
-//! A user's or an admin's link: one call a channel, so many of them at once.
+//! Serves a user's or an admin's link: one call per channel, and a limited number of calls at once.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::{SessionError, call};
 use crate::registry::Quota;
 use crate::shared::Shared;
 
-/// Until the link ends.
+/// Serves the link until it ends.
 pub async fn serve(link: &Link, quota: &Arc<Quota>, shared: &Arc<Shared>) -> Result<(), SessionError> {
-    // All taken: further calls wait in the transport, which lets the client open only so many channels.
+    // When all places are taken, further calls wait in the transport, which limits the client's open channels.
     let places = Arc::new(Semaphore::new(shared.limits.calls_per_link));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };

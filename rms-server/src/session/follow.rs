@@ -1,4 +1,4 @@
-//! Streams a job to its user: output of all its nodes, its changes, and input the other way.
+//! Streams a job to its user: the output of all nodes and the job's changes, and input in the other direction.
 
 use rms_api::Refused;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,14 +18,14 @@ use super::pull::{Offsets, Pull, PullEvent, reserve_memory};
 use super::watch::recorded;
 use crate::shared::Shared;
 
-/// Chunks on their way to the follower, over all nodes. When it is full the agents wait: whoever reads slowly
-/// slows his own job's streams down, which lie in files meanwhile.
+/// Chunks on their way to the follower, over all nodes. When it is full, the agents wait: a slow reader slows down only
+/// the streams that it follows, and their output is in files meanwhile.
 const MAX_CHUNKS: usize = 2;
 
-/// Input that the job did not take yet. When it is full, the client waits.
+/// Input that the job has not read yet. When it is full, the client waits.
 const MAX_INPUTS: usize = 1;
 
-/// Until the job is over and all its output was delivered, or the client leaves.
+/// Streams until the job is over and all its output was delivered, or the client leaves.
 pub async fn serve(
     mut sender: Sender,
     receiver: Receiver,
@@ -37,7 +37,7 @@ pub async fn serve(
     let last = match FollowSession::begin(who, order, held, shared).await {
         Err(refused) => Followed::Refused(refused),
         Ok((session, input)) => {
-            // Apart, because a job that takes no input must not keep its output from flowing.
+            // A task of its own, because a job that reads no input must not block its output.
             let (left, has_left) = oneshot::channel();
             let reader = tokio::spawn(forward_input(receiver, input, left));
             let followed = session.run(&mut sender, has_left).await;
@@ -69,7 +69,7 @@ async fn forward_input(mut receiver: Receiver, input: mpsc::Sender<Input>, left:
             Err(_) => return,
         }
     }
-    // There is no more input, but the client still listens; its link's end ends everything.
+    // There is no more input, but the client still listens until its link ends.
     left.closed().await;
 }
 
@@ -78,25 +78,25 @@ struct FollowSession {
     shared: Arc<Shared>,
     who: Identity,
     job: JobId,
-    /// The execution that the client's offsets count in.
+    /// The run to which the client's offsets refer.
     known: Option<Run>,
     from: Vec<Offset>,
-    /// What all that this identity follows may take, and what of it these offsets do.
+    /// The memory for everything that this identity follows, and the part that these offsets take.
     held: Arc<Semaphore>,
     _held_for_offsets: OwnedSemaphorePermit,
-    /// Whether input comes, which goes to node 0.
+    /// Whether the client sends input, which goes to node 0.
     has_input: bool,
     first: JobChange,
     changes: Option<mpsc::Receiver<JobChange>>,
     input: Arc<Mutex<mpsc::Receiver<Input>>>,
     run: Option<Run>,
     pulls: JoinSet<()>,
-    /// The nodes of this execution that were or are pulled from, by their names, as they came; and those of them that it
-    /// has: one that leaves and comes again has new tasks.
+    /// The nodes of this run that were or are pulled from, numbered in the order in which they came; and those that the run
+    /// has now: a node that leaves and comes back has new tasks.
     nodes: BTreeMap<String, u32>,
     present: BTreeSet<String>,
     open: BTreeSet<u32>,
-    /// Those that came again before all was pulled of the time before.
+    /// Nodes that came back before all of their earlier output was pulled.
     returned: BTreeSet<u32>,
     is_over: watch::Sender<bool>,
 }
@@ -148,7 +148,7 @@ impl FollowSession {
         Ok((session, input))
     }
 
-    /// The last frame to send, or nothing if the client has left.
+    /// Runs the session; returns the last frame to send, or nothing if the client has left.
     async fn run(
         mut self,
         sender: &mut Sender,
@@ -174,7 +174,7 @@ impl FollowSession {
                     }
                     self.ended(sender, node_idx, &pulled).await?;
                 }
-                // We hold a sender ourselves, so it does not end.
+                // Cannot happen: this function holds a sender itself.
                 Next::Pulled(None) => {}
                 Next::Change(Some(change)) => self.changed(sender, change, &pulled).await?,
                 Next::Change(None) if *self.is_over.borrow() => self.changes = None,
@@ -204,7 +204,7 @@ impl FollowSession {
         Ok(())
     }
 
-    /// Begins to pull from every node of this execution that is new, and drops what was pulled of an earlier one.
+    /// Begins to pull from every new node of this run, and stops pulling from an earlier run.
     fn pull_run(&mut self, change: &JobChange, pulled: &mpsc::Sender<PullEvent>) {
         if self.run != Some(change.run) {
             self.pulls.abort_all();
@@ -228,7 +228,7 @@ impl FollowSession {
 
     fn pull(&mut self, run: Run, node: String, node_idx: u32, pulled: &mpsc::Sender<PullEvent>) {
         let is_known = self.known == Some(run);
-        // Of streams that a node does not know by these, who follows it knows what is new.
+        // The offsets refer to one run: in another run, every stream begins at 0.
         let of_node = |offset: &&Offset| is_known && offset.node_idx == node_idx;
         let offsets: Offsets =
             self.from.iter().filter(of_node).map(|offset| ((offset.task, offset.stream), offset.offset)).collect();
@@ -250,7 +250,7 @@ impl FollowSession {
         self.pulls.spawn(pull.run());
     }
 
-    /// All has come from a node that it had.
+    /// Handles the end of a node's output.
     async fn ended(
         &mut self,
         sender: &mut Sender,
@@ -271,12 +271,12 @@ impl FollowSession {
 async fn next_change(changes: &mut Option<mpsc::Receiver<JobChange>>) -> Option<JobChange> {
     match changes {
         Some(changes) => changes.recv().await,
-        // The job is over already: nothing will change.
+        // The job is over already: there are no more changes.
         None => std::future::pending().await,
     }
 }
 
-/// Streams are secrets: they belong to the job's owner, and to admins.
+/// Checks that the caller may read the job's streams: they are private to its owner and admins.
 fn may_follow(who: &Identity, job: JobId, owner: &Owner) -> Result<(), Refused> {
     let is_allowed = match who.role {
         Role::Admin => true,

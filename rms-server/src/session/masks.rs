@@ -1,4 +1,4 @@
-//! Which CPUs jobs are to use and which they may: the core knows the one, and the agents are asked for the other.
+//! Finds which CPUs jobs should use, which the core knows, and which their processes may use, which the agents tell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use super::join::stopping;
 use crate::inbox::Answered;
 use crate::shared::Shared;
 
-/// An agent that has just come has yet to say what it serves.
+/// How long to wait for an agent that has just connected to announce what it serves.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Its answer takes as long as the processes that it asks, at most.
+/// How long an agent's answer may take: it asks the processes of its jobs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
-/// Over all nodes: so many processes are told of, and some of each node.
+/// The most processes in an answer over all nodes, and the bounds for each node.
 const MAX_PROCESSES: usize = 16_384;
 const MIN_PER_NODE: usize = 4;
 const MAX_PER_NODE: usize = 512;
-/// The kernel's own limit is below that.
+/// The kernel's own limit is lower.
 const MAX_NAME_CHARS: usize = 32;
 
-/// Answers the query or the order, once all agents have answered or have had the time to.
+/// Answers the query or the order, once all agents have answered or the time is up.
 ///
 /// # Errors
-/// What the core refuses, and an order that an agent could not carry out.
+/// The core refuses the call, or an agent could not carry out the order.
 pub async fn find(who: &Identity, call: Call, shared: &Arc<Shared>) -> Result<Answer, Refused> {
     let order = match &call {
         Call::SetMask { job: _, order } => Some(order.clone()),
@@ -49,10 +49,10 @@ pub async fn find(who: &Identity, call: Call, shared: &Arc<Shared>) -> Result<An
         let jobs = node.jobs.iter().map(|job| job.of.clone()).collect();
         let asked = MasksAsked { jobs, most: most as u32, order: order.clone() };
         let (shared, name, tell) = (Arc::clone(shared), node.node.clone(), tell.clone());
-        // In a task of its own, which is never given up in the middle of a frame.
+        // In a task of its own, so that it is never cancelled in the middle of a frame.
         tokio::spawn(async move {
             let seen = ask(&shared, &name, &asked).await;
-            // There is room for all, and who has asked may have gone.
+            // The channel has room for all, and the caller may have gone.
             let _ = tell.send((idx, seen)).await;
         });
     }
@@ -70,7 +70,7 @@ pub async fn find(who: &Identity, call: Call, shared: &Arc<Shared>) -> Result<An
     }
 }
 
-/// Asks one agent; why there is no answer.
+/// Asks one agent; the error says why there is no answer.
 async fn ask(shared: &Shared, node: &str, asked: &MasksAsked) -> Result<MasksSeen, String> {
     let Ok(link) = timeout(CONNECT_TIMEOUT, shared.registry.agent_serving(node, Kind::MasksAsked)).await else {
         return Err(match shared.registry.has_agent(node) {
@@ -86,7 +86,7 @@ async fn ask(shared: &Shared, node: &str, asked: &MasksAsked) -> Result<MasksSee
         timeout(ANSWER_TIMEOUT, receiver.recv_some::<MasksSeen>()).await.unwrap_or(Err(LinkError::Silent))
     };
     answered.await.map_err(|error| {
-        tracing::debug!(node, %error, "an agent has not told the masks of its jobs");
+        tracing::debug!(node, %error, "an agent has not answered with the masks of its jobs");
         no_answer(node)
     })
 }
@@ -97,7 +97,7 @@ fn no_answer(node: &str) -> String {
     )
 }
 
-/// Puts what an agent has seen beside what is meant. Scripts are secrets, and so is what runs in them.
+/// Adds what an agent has seen to the intended masks. Scripts are private, and so are the programs that they run.
 fn take(who: &Identity, node: &mut NodeMasks, seen: MasksSeen, most: usize) {
     node.silent = None;
     for (job, run, mut seen) in seen.jobs {
