@@ -1,4 +1,4 @@
-//! Has the C library give back what it was given: by its own defaults, it keeps the memory of a flood for ever.
+//! Makes the C library return freed memory to the system: by default it keeps what a burst of requests took.
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
@@ -6,75 +6,76 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// Large pieces go back when they are freed, the free end of the heap does, and threads do not keep heaps of their own.
+/// Large blocks and the free end of the heap are returned to the system, and threads share few heaps.
 const SETTINGS: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "131072")];
 
-/// Starts this program anew in this process, because the C library reads its settings before anything else. Does nothing
-/// where one of them is set already: by this, or by an admin who knows better.
-pub fn settle() {
-    let is_settled = SETTINGS.iter().any(|(name, _)| env::var_os(name).is_some());
+/// Executes this program again in the same process, because the C library reads its settings at startup. Does nothing
+/// if one of them is set already: by an earlier call, or by an admin.
+pub fn apply_settings() {
+    let is_set = SETTINGS.iter().any(|(name, _)| env::var_os(name).is_some());
     let mut args = env::args_os();
     let (Some(name), Ok(program)) = (args.next(), env::current_exe()) else { return };
-    if !is_settled {
+    if !is_set {
         let error = Command::new(program).arg0(name).args(args).envs(SETTINGS).exec();
-        // It serves as well; it only holds more.
+        // The server works without them; it only uses more memory.
         eprintln!("rms-server: cannot start anew with settings of the allocator: {error}");
     }
 }
 
-/// From now on, what a flood has left behind goes back soon after it. The settings alone do not see to that: a little that
-/// is still needed keeps the free memory below it, wherever it lies.
-pub fn give_back() {
-    // Now, and not when the first look finds what a flood has left already.
-    let Some(mut least) = kept() else { return };
+/// Starts a thread that returns unused memory to the system soon after a burst. The settings alone are not enough: one
+/// small block in use keeps all the free memory below it.
+pub fn trim_periodically() {
+    // Read now: the first check may already find what a burst has left.
+    let Some(mut baseline) = n_retained() else { return };
     let watch = move || {
         loop {
-            thread::sleep(LOOK_EVERY);
-            let Some(kept) = kept() else { return };
-            least = least.min(kept);
-            if kept > least.saturating_add(MOST_KEPT) {
+            thread::sleep(CHECK_INTERVAL);
+            let Some(n_retained) = n_retained() else { return };
+            baseline = baseline.min(n_retained);
+            if n_retained > baseline.saturating_add(MAX_RETAINED) {
                 trim();
-                // What cannot go back is not tried again.
-                least = self::kept().unwrap_or(kept);
-                tracing::debug!(before = kept, after = least, "memory was given back");
+                // Memory that cannot be returned is not tried again.
+                baseline = self::n_retained().unwrap_or(n_retained);
+                tracing::debug!(before = n_retained, after = baseline, "unused memory was returned to the system");
             }
         }
     };
     if let Err(error) = thread::Builder::new().name("allocator".to_owned()).spawn(watch) {
-        tracing::warn!(%error, "no thread gives memory back after floods");
+        tracing::warn!(%error, "cannot start the thread that returns unused memory to the system");
     }
 }
 
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Giving back takes milliseconds, in which nobody gets memory: it must be worth it.
-const MOST_KEPT: i64 = 8 << 20;
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Trimming takes milliseconds in which every allocation waits: it must be worth it.
+const MAX_RETAINED: i64 = 8 << 20;
 
-/// Bytes that are resident and not in use, with those that are not the C library's: what matters is how they change.
+/// Returns the bytes that are resident and not in use. They include memory outside the C library's heaps: only changes
+/// of the number matter.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
-fn kept() -> Option<i64> {
+fn n_retained() -> Option<i64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     let mut pages = pages.split_ascii_whitespace().skip(1).map(str::parse::<i64>);
     let (Some(Ok(resident)), Some(Ok(of_files))) = (pages.next(), pages.next()) else { return None };
     let page_bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok()??;
-    // SAFETY: it takes nothing, and only reads what the C library counts, under its own locks.
+    // SAFETY: it takes no arguments, and only reads the C library's counters, under its own locks.
     let counted = unsafe { nix::libc::mallinfo() };
-    // The counters are cut to 32 bits; so is the difference, which is much less than that.
-    let kept = ((resident - of_files) * page_bytes) as i32;
-    Some(i64::from(kept.wrapping_sub(counted.uordblks).wrapping_sub(counted.hblkhd)))
+    // The counters are truncated to 32 bits; so is the difference, which is much smaller.
+    let n_retained = ((resident - of_files) * page_bytes) as i32;
+    Some(i64::from(n_retained.wrapping_sub(counted.uordblks).wrapping_sub(counted.hblkhd)))
 }
 
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 fn trim() {
-    // SAFETY: it gives back pages on which nothing lives, under the C library's own locks.
+    // SAFETY: it returns pages that hold no allocation, under the C library's own locks.
     unsafe { nix::libc::malloc_trim(0) };
 }
 
-/// Other C libraries give back by themselves, or not at all.
+/// Other C libraries return memory by themselves, or not at all.
 #[cfg(not(target_env = "gnu"))]
-fn kept() -> Option<i64> {
+fn n_retained() -> Option<i64> {
     None
 }
 

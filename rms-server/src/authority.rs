@@ -1,4 +1,4 @@
-//! Signs what the core orders to be signed, and keeps the server's own certificate young.
+//! Signs the certificates that the core orders, and renews the server's own certificate.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::inbox::SignOrder;
 use rms_model::error::chain;
 
-/// Certificates for one who asked, in PEM.
+/// A signed certificate chain and its CA, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed {
     pub chain: String,
@@ -31,20 +31,20 @@ pub enum OwnCertificateError {
     Credentials(#[from] CredentialsError),
 }
 
-/// Certificates are valid a little before they are made, for peers whose clocks are behind.
+/// Certificates are valid from a little before they are made, for peers whose clocks are behind.
 const BACKDATED: Span = Span::from_mins(5);
 
-/// Makes a certificate as the core has decided; everything in the request but its key is ignored.
+/// Signs a certificate as the core has decided; only the key is taken from the request.
 ///
 /// # Errors
-/// A request that is no request.
+/// The request cannot be parsed.
 pub fn sign(authority: &Authority, order: &SignOrder) -> Result<Signed, AuthorityError> {
     let Issued { identity, serial, issued, expires, .. } = &order.issued;
     let chain = authority.sign(&order.csr, identity, serial, *issued - BACKDATED, *expires)?;
     Ok(Signed { chain, ca: authority.ca_pem().to_owned() })
 }
 
-/// A new key with a certificate for `identity`.
+/// Makes a new key and a certificate for `identity`.
 ///
 /// # Errors
 /// No randomness, or an unusable authority.
@@ -59,17 +59,17 @@ pub fn issue(
     Ok(key.into_credentials(&chain, authority.ca_pem())?)
 }
 
-/// Who the server is in its own certificate.
+/// The server's identity in its own certificate.
 pub fn server_identity() -> Identity {
     Identity { role: Role::Server, name: "server".to_owned() }
 }
 
-/// When the server made these credentials for itself.
-pub fn made(own: &Credentials) -> Time {
+/// The time at which the server issued these credentials to itself.
+pub fn issued_at(own: &Credentials) -> Time {
     own.issued() + BACKDATED
 }
 
-/// The server's own certificate: renewed when two thirds of its life are over.
+/// The server's own certificate: renewed after two thirds of its lifetime.
 #[derive(Debug)]
 pub struct OwnCertificate {
     dir: PathBuf,
@@ -89,10 +89,10 @@ impl OwnCertificate {
         &self.credentials
     }
 
-    /// A server that was off for long, or whose authority has changed, begins with a new certificate.
+    /// Renews the certificate if it is due, as after a long downtime, or if the authority has changed.
     ///
     /// # Errors
-    /// It cannot be made or saved.
+    /// The certificate cannot be made or saved.
     pub fn renew_if_due(&mut self, authority: &Authority, now: Time) -> Result<(), OwnCertificateError> {
         let is_of_authority = self.credentials.authorities() == authority.authorities();
         if now < self.due() && is_of_authority {
@@ -110,8 +110,8 @@ impl OwnCertificate {
         issued + Span::from_millis(expires.since(issued).as_millis() / 3 * 2)
     }
 
-    /// Sleeps until a renewal is due, renews, and so on. A failure is tried again after a while.
-    pub async fn keep_young(mut self, authority: &Authority, endpoint: &Endpoint) {
+    /// Renews the certificate whenever it is due; never returns. A failed renewal is retried after a while.
+    pub async fn keep_renewed(mut self, authority: &Authority, endpoint: &Endpoint) {
         let mut clock = Clock::start();
         loop {
             let wait = self.due().since(clock.now()).to_std();
@@ -125,7 +125,7 @@ impl OwnCertificate {
     }
 }
 
-/// Between two attempts that fail.
+/// The shortest time between two attempts, after a failure.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

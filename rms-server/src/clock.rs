@@ -1,11 +1,11 @@
-//! The time of the server: the wall clock, but never backwards.
+//! The server's clock: the wall clock, but never backwards.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rms_model::Time;
 
-/// Reads the wall clock. When that was set back, time goes on from where it was at half the speed, until the wall
-/// clock has caught up: timers keep coming, and stamps stay in order.
+/// Reads the wall clock. After the wall clock was set back, time goes on at half speed until the wall clock has caught
+/// up: timers still fire, and timestamps stay in order.
 #[derive(Debug)]
 pub struct Clock {
     last: Time,
@@ -17,7 +17,7 @@ impl Clock {
         Clock { last: wall(SystemTime::now()), read_at: Instant::now() }
     }
 
-    /// The time now; never before an earlier answer.
+    /// Returns the current time; never earlier than a time returned before.
     pub fn now(&mut self) -> Time {
         self.advance(wall(SystemTime::now()), Instant::now())
     }
@@ -38,7 +38,7 @@ impl Clock {
 }
 
 fn wall(now: SystemTime) -> Time {
-    // A clock before 1970 is not set at all; the epoch is as good.
+    // A clock before 1970 is not set: the epoch serves as well.
     let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }

@@ -1,4 +1,4 @@
-//! The one configuration file: what it may say, its defaults, and errors that point at the place.
+//! Parses the configuration file: its keys, their defaults, and errors with their position.
 
 mod problem;
 
@@ -13,40 +13,40 @@ use toml::Spanned;
 
 pub use self::problem::ConfigError;
 use crate::journal::SnapshotPolicy;
-use crate::reach::{is_reachable_text, reached};
+use crate::reach::{advertised_address, is_advertisable};
 
 /// Everything that an admin can set before the server starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     pub listen: SocketAddr,
-    /// Where others reach it, as `HOST` or `HOST:PORT`; found by [`crate::reach::reached`] if absent.
+    /// The address that others connect to, as `HOST` or `HOST:PORT`; found by [`crate::reach::advertised_address`] if absent.
     pub advertise: Option<String>,
     /// The local socket; found by [`run`](crate::run::run) if absent.
     pub socket: Option<PathBuf>,
-    /// Initial values: what was changed by `rms admin set` is in the journal and wins.
+    /// Initial values: values changed by `rms admin set` are in the journal and take precedence.
     pub settings: Settings,
     pub certificate_life: Span,
     pub snapshot: SnapshotPolicy,
     pub limits: LinkLimits,
 }
 
-/// What peers may take of the server.
+/// Limits on the resources that peers may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkLimits {
-    /// Live links over all.
+    /// Live links in total.
     pub links: usize,
     /// Live links of one user or admin.
     pub links_per_user: usize,
-    /// Calls of one link that are worked on at once; more of them wait in the transport.
+    /// Calls of one link that are served at once; more of them wait in the transport.
     pub calls_per_link: usize,
-    /// Join attempts, and renewals, in a second, over all.
+    /// Join attempts, and renewals, per second in total.
     pub joins_per_second: u32,
 }
 
-/// A file in which every value stands, commented out, with its default: what `rms-server print-config` prints.
+/// A file with every value commented out at its default: the output of `rms-server print-config`.
 pub const DEFAULTS: &str = include_str!("../../deploy/rms-server.toml");
 
-/// Port 7117 is free in the lists of well-known services.
+/// Port 7117 is unassigned in the lists of well-known services.
 pub const DEFAULT_LISTEN: &str = "0.0.0.0:7117";
 
 impl Default for ServerConfig {
@@ -72,14 +72,14 @@ impl Default for LinkLimits {
 /// Reads and checks a file.
 ///
 /// # Errors
-/// An unreadable file, or what is wrong in it with line, caret and what was expected.
+/// An unreadable file, or an error in it, with its line, a caret and what was expected.
 pub fn load(path: &Path) -> Result<ServerConfig, ConfigError> {
     let source =
         std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     parse(&path.display().to_string(), &source)
 }
 
-/// Checks the text of a file that is called `name` in messages.
+/// Parses and checks the text of a file, which messages call `name`.
 ///
 /// # Errors
 /// See [`load`].
@@ -95,7 +95,7 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
         })?;
     }
     if let Some(advertise) = text.advertise.as_ref().filter(|advertise| !advertise.get_ref().is_empty()) {
-        if !is_reachable_text(advertise.get_ref()) {
+        if !is_advertisable(advertise.get_ref()) {
             let message = format!(
                 "'{}' leads nowhere: write a host name or an address of this machine, with a port or without, as in \
                  \"head.example.org\"",
@@ -103,7 +103,7 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
             );
             return Err(wrong(advertise.span(), message));
         }
-        let leads_elsewhere = reached(Some(advertise.get_ref()), config.listen)
+        let leads_elsewhere = advertised_address(Some(advertise.get_ref()), config.listen)
             .parse::<SocketAddr>()
             .map_or(!advertise.get_ref().starts_with("localhost"), |address| !address.ip().is_loopback());
         if config.listen.ip().is_loopback() && leads_elsewhere {
@@ -137,7 +137,7 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
         })?;
     }
     if let Err(error) = config.settings.check() {
-        // Pointed at where one of the two is written.
+        // The error points at whichever of the two is in the file.
         let key = match &error {
             SettingError::Contradiction { key, other, .. } => [*key, *other],
             SettingError::Unknown(_)
@@ -184,7 +184,7 @@ const MIB: u64 = 1024 * 1024;
 const MIN_LIFE: Span = Span::from_hours(1);
 const MAX_LIFE: Span = Span::from_hours(24 * 3650);
 
-/// The file as it is written.
+/// The file before its values are checked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Text {
@@ -219,7 +219,7 @@ struct LimitsText {
     joins_per_second: Option<Spanned<u64>>,
 }
 
-/// A value of a setting, in the form that `rms admin set` takes; a number may stand without quotes.
+/// A value of a setting, in the form that `rms admin set` takes; a number needs no quotes.
 #[derive(Debug)]
 struct Scalar(String);
 
@@ -230,7 +230,7 @@ impl<'de> Deserialize<'de> for Scalar {
             type Value = Scalar;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a text in quotes or a number")
+                f.write_str("a quoted string or a number")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn the_printed_defaults_are_the_defaults() {
         assert_eq!(parse("defaults", DEFAULTS).expect("the comments"), ServerConfig::default());
-        // Each commented value, switched on, is still the default.
+        // Each commented value, uncommented, is still the default.
         let switched_on: String = DEFAULTS
             .lines()
             .map(|line| match line.strip_prefix("# ") {

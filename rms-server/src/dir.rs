@@ -1,4 +1,4 @@
-//! The data directory: where things lie in it, the lock on it, and writes that are whole or not there.
+//! The data directory: its paths, its lock, and atomic writes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -44,17 +44,17 @@ impl DataDir {
         self.root.join("admin")
     }
 
-    /// The configuration that is used when none is named.
+    /// The default configuration file.
     pub fn config(&self) -> PathBuf {
         self.root.join("rms-server.toml")
     }
 
-    /// Where the running server says on which address it listens.
+    /// The file in which the running server writes the address on which it listens.
     pub fn address(&self) -> PathBuf {
         self.root.join("address")
     }
 
-    /// Where the running server listens for programs on its machine, unless its configuration or its unit says otherwise.
+    /// The local socket of the running server, unless its configuration or its systemd unit names another one.
     pub fn socket(&self) -> PathBuf {
         self.root.join("socket")
     }
@@ -64,21 +64,20 @@ impl DataDir {
     }
 }
 
-/// Why a data directory cannot be had.
+/// Why a data directory cannot be locked.
 #[derive(Debug, Error)]
 pub enum LockError {
     #[error("{dir} is in use by the server with process id {pid}: stop that one first", dir = dir.display())]
     Held { dir: PathBuf, pid: String },
-    #[error("{dir} is no data directory: make it with 'rms-server init --dir {dir}'", dir = dir.display())]
+    #[error("{dir} is not a data directory: create it with 'rms-server init --dir {dir}'", dir = dir.display())]
     NoDirectory { dir: PathBuf },
-    #[error("cannot look into {dir}", dir = dir.display())]
+    #[error("cannot access {dir}", dir = dir.display())]
     Unreachable { dir: PathBuf, source: io::Error },
     #[error("cannot lock {path}", path = path.display())]
     Io { path: PathBuf, source: io::Error },
 }
 
-/// While it lives no other server can use the directory. The kernel lets go of it when the process ends, however
-/// it ends.
+/// Keeps other servers from using the directory. The kernel releases the lock when the process ends, however it ends.
 #[derive(Debug)]
 pub struct DirLock {
     _file: Flock<File>,
@@ -86,7 +85,7 @@ pub struct DirLock {
 
 impl DirLock {
     /// # Errors
-    /// Somebody else has the lock, or there is no such directory.
+    /// Another process has the lock, or there is no such directory.
     pub fn acquire(dir: &DataDir) -> Result<DirLock, LockError> {
         let path = dir.lock();
         let of_io = |source| LockError::Io { path: path.clone(), source };
@@ -100,7 +99,7 @@ impl DirLock {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         match Flock::lock(file.map_err(of_io)?, FlockArg::LockExclusiveNonblock) {
             Ok(mut file) => {
-                // The number is for people only, so it does not matter that a crash may leave an old one.
+                // The process id is only for messages, so it does not matter that a crash may leave an old one.
                 file.set_len(0).and_then(|()| file.rewind()).map_err(of_io)?;
                 writeln!(file, "{}", std::process::id()).map_err(of_io)?;
                 Ok(DirLock { _file: file })
@@ -116,7 +115,7 @@ impl DirLock {
     }
 }
 
-/// Replaces a file by new content; readers see the old or the new one.
+/// Replaces the content of a file; readers see either the old or the new content.
 ///
 /// # Errors
 /// The directory cannot be written; the old file stays.
@@ -131,16 +130,16 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
     };
     let written = write();
     if written.is_err() {
-        // It may never have been there.
+        // It may not exist.
         let _ = fs::remove_file(&partial);
     }
     written
 }
 
-/// Copies a file, and waits until the disk has the copy; its name it has after [`sync_dir`].
+/// Copies a file and syncs the copy; its name is durable after [`sync_dir`].
 ///
 /// # Errors
-/// As the kernel says.
+/// The error of the system call.
 pub fn copy_durably(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to)?;
     File::open(to)?.sync_all()
@@ -149,7 +148,7 @@ pub fn copy_durably(from: &Path, to: &Path) -> io::Result<()> {
 /// Makes a rename in the directory of `path` durable.
 ///
 /// # Errors
-/// As the kernel says.
+/// The error of the system call.
 pub fn sync_dir(path: &Path) -> io::Result<()> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,

@@ -1,6 +1,6 @@
-//! Runs the core: takes events in batches, makes what came of them durable, and lets the effects go.
+//! Runs the core: takes events in batches, makes their facts durable, and then sends the effects.
 //!
-//! It is alone on its thread, and waits for two things only: the inbox, and the core's next timer.
+//! The driver has a thread of its own, and waits for two things only: the inbox, and the core's next timer.
 
 mod boot;
 mod storage;
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::config::ServerConfig;
 use crate::history::{HistoryWriter, Retention};
 use crate::inbox::{Inbound, Inbox};
-use crate::peers::{Caller, Peers};
+use crate::peers::{Peers, ReplyTo};
 use crate::registry::Registry;
 
 /// The core with everything around it that it needs to run.
@@ -29,27 +29,27 @@ use crate::registry::Registry;
 pub struct Driver {
     server_loop: ServerLoop,
     peers: Peers,
-    /// How much may be watched before those who left are looked for.
+    /// Watchers that have left are removed once there are more watches than this.
     sweep_above: usize,
     config: Config,
     clock: Clock,
     storage: Storage,
     inbox: mpsc::Receiver<Inbound>,
-    /// For snapshots that are made aside.
+    /// Receives the results of snapshots that are made in the background.
     reports: Inbox,
-    /// How long the last pass took that the core was not told of.
+    /// The duration of the last pass, until it is reported to the core.
     pass_took: Option<Duration>,
     is_stopping: bool,
 }
 
-/// Events of one transaction at most: it bounds how long the first of them waits for the last.
+/// The most events of one transaction: it bounds how long the first of them waits for the last.
 const MAX_BATCH: usize = 1024;
 
-const FEW_WATCHES: usize = 64;
+const MIN_WATCHES: usize = 64;
 
 impl Driver {
-    /// Restores the core from the journal and takes up its work. When this returns, what the system is now is
-    /// durable, and calls may be put into the inbox. Also returns what the journal's history is written by.
+    /// Restores the core from the journal and starts the driver's thread. When this returns, the current state is durable,
+    /// and calls may be put into the inbox. Also returns the writer of the journal's history.
     ///
     /// # Errors
     /// A damaged journal, or one that cannot be written.
@@ -65,7 +65,7 @@ impl Driver {
         let driver = Driver {
             server_loop,
             peers: Peers::new(registry),
-            sweep_above: FEW_WATCHES,
+            sweep_above: MIN_WATCHES,
             config: core_config,
             clock,
             storage,
@@ -74,7 +74,7 @@ impl Driver {
             pass_took: None,
             is_stopping: false,
         };
-        // The runtime of this thread is its clock and wakes it; nothing else runs on it.
+        // The runtime only provides timers and wakes the thread; nothing else runs on it.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(BootError::Thread)?;
         let run = move || runtime.block_on(driver.run());
         let thread = thread::Builder::new().name("driver".to_owned()).spawn(run).map_err(BootError::Thread)?;
@@ -92,24 +92,24 @@ impl Driver {
                 self.take(inbound);
             }
             self.turn();
-            self.look_after_disk();
+            self.maintain_storage();
         }
         if let Some(failing) = self.server_loop.failure() {
             tracing::error!("stopped while the journal could not be written: {failing}");
         }
     }
 
-    /// Until something happens, or the core or the storage wants to be woken.
+    /// Waits until something arrives, or until the core's or the storage's next timer.
     async fn wait(&mut self, batch: &mut Vec<Inbound>) {
         let sleep = self.sleep();
         let received = tokio::time::timeout(sleep.to_std(), self.inbox.recv_many(batch, MAX_BATCH)).await;
-        // The last sender is gone, so nobody is left to serve.
+        // The last sender is gone: no more events can come.
         if received == Ok(0) {
             self.is_stopping = true;
         }
     }
 
-    /// How long to wait if nothing happens.
+    /// Returns how long to wait if nothing arrives.
     fn sleep(&mut self) -> Span {
         let prune = self.storage.until_prune();
         match self.server_loop.next_turn() {
@@ -122,7 +122,7 @@ impl Driver {
         let peers = &mut self.peers;
         let inbound = match inbound {
             Inbound::Call { who, call, reply } => {
-                let ticket = peers.ticket(Caller::Once(reply));
+                let ticket = peers.ticket(ReplyTo::Once(reply));
                 server_loop::Inbound::Called { ticket, who, call }
             }
             Inbound::CertificateUsed { serial } => server_loop::Inbound::CertificateUsed { serial },
@@ -153,7 +153,7 @@ impl Driver {
                 server_loop::Inbound::NegotiatorGone { channel }
             }
             Inbound::AgentAsked { name, link, job, run, what, reply } => {
-                let ticket = peers.ticket(Caller::Once(reply));
+                let ticket = peers.ticket(ReplyTo::Once(reply));
                 server_loop::Inbound::AgentAsked { ticket, name, link, job, run, what }
             }
             Inbound::Watch { jobs, watcher, reply } => {
@@ -166,11 +166,11 @@ impl Driver {
             }
         };
         let now = self.clock.now();
-        self.measured(|server_loop| server_loop.take(now, inbound));
+        self.timed(|server_loop| server_loop.take(now, inbound));
     }
 
-    /// Does something in which there may be a pass, and notes how long that took.
-    fn measured(&mut self, act: impl FnOnce(&mut ServerLoop)) {
+    /// Calls `act`, and records how long it took if it ran a pass.
+    fn timed(&mut self, act: impl FnOnce(&mut ServerLoop)) {
         let (walk_before, begun) = (self.server_loop.walk(), Instant::now());
         act(&mut self.server_loop);
         let walk = self.server_loop.walk();
@@ -179,10 +179,10 @@ impl Driver {
         }
     }
 
-    /// The batch is over: what came about becomes durable, and whom it concerns is told.
+    /// Ends the batch: makes its facts durable, and then sends the results to the peers.
     fn turn(&mut self) {
         let now = self.clock.now();
-        self.measured(|server_loop| server_loop.turn(now));
+        self.timed(|server_loop| server_loop.turn(now));
         let outcome = self.server_loop.write().map(|write| self.storage.write(write));
         if let Some(outcome) = outcome {
             let was_failing = self.server_loop.failure().is_some();
@@ -196,16 +196,16 @@ impl Driver {
         for outbound in self.server_loop.sends() {
             self.peers.send(outbound).into_iter().for_each(|ticket| self.server_loop.unwatch(ticket));
         }
-        // Those who left are looked for when they may be half of all: so a watch costs little, and what is kept is bounded
-        // by who is there.
+        // Watchers that have left are removed once they may be half of all: so a watch costs little, and memory is bounded
+        // by the watchers that are connected.
         if self.server_loop.n_watches() > self.sweep_above {
             self.peers.sweep_watchers().into_iter().for_each(|ticket| self.server_loop.unwatch(ticket));
-            self.sweep_above = 2 * self.server_loop.n_watches() + FEW_WATCHES;
+            self.sweep_above = 2 * self.server_loop.n_watches() + MIN_WATCHES;
         }
     }
 
-    /// Looks whether it is full, and has it cleared of what is not needed.
-    fn look_after_disk(&mut self) {
+    /// Checks whether the disk is full, and removes files and records that are no longer needed.
+    fn maintain_storage(&mut self) {
         let now = self.clock.now();
         if self.server_loop.looks_for_space(now) {
             let (was_short, shortage) = (self.server_loop.shortage().is_some(), self.storage.shortage());
@@ -219,13 +219,13 @@ impl Driver {
             self.server_loop.found_space(now, shortage);
         }
         let settings = self.server_loop.state().settings();
-        let retention = Retention { keep: settings.history_keep, most: settings.history_most };
+        let retention = Retention { max_age: settings.history_keep, max_jobs: settings.history_most };
         self.storage.prune_if_due(retention, now);
         if self.server_loop.shortage().is_none()
             && let Some(order) = self.storage.due_compaction()
         {
             let (config, reports) = (self.config.clone(), self.reports.clone());
-            storage::compact_aside(order, config, reports);
+            storage::compact_in_background(order, config, reports);
         }
     }
 }

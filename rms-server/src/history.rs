@@ -1,11 +1,11 @@
-//! Answers questions about jobs that are done, on threads of its own.
+//! Answers queries about jobs that are done, on threads of its own.
 //!
-//! Questions about one job have a thread to themselves: who waits for a job is never held up by who reads through years.
-//! The others are read page by page, in turn by user, so that nobody waits longer than one page of each other user.
+//! Queries for one job have a thread to themselves, so that long scans never delay them. Other queries are read page by
+//! page, in turn by user, so that nobody waits longer than one page of each other user.
 
+mod fair_queue;
 mod prune;
 mod table;
-mod turns;
 mod writer;
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use rusqlite::{Connection, params_from_iter};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use self::turns::Turns;
+use self::fair_queue::FairSender;
 use crate::open_error::OpenError;
 
 pub use self::prune::Retention;
@@ -29,13 +29,13 @@ pub use self::table::Row;
 pub use self::table::{check, copy, for_each, salvage};
 pub use self::writer::{Cause, Failure, HistoryWriter};
 
-/// One page of an answer: pages are read one by one, as fast as the asker takes them.
+/// One page of an answer: pages are read one by one, as fast as the caller takes them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     query: HistoryQuery,
-    /// Those that the query names.
+    /// The clusters that the query names.
     clusters: Vec<ClusterId>,
-    /// What the answer is sorted by, of the last record of the page before.
+    /// The sort key of the last record of the page before.
     after: Option<Vec<Value>>,
     n_left: u64,
 }
@@ -48,25 +48,25 @@ pub struct Found {
 }
 
 impl Page {
-    /// Where an answer begins. A limit of 0 is none.
+    /// Returns the first page of an answer. A limit of 0 means no limit.
     pub fn first(query: HistoryQuery) -> Page {
         let n_left = if query.limit == 0 { u64::MAX } else { u64::from(query.limit) };
         Page { query, clusters: Vec::new(), after: None, n_left }
     }
 
-    /// With the clusters that the query names.
+    /// Sets the clusters that the query names.
     #[must_use]
     pub fn on(self, clusters: Vec<ClusterId>) -> Page {
         Page { clusters, ..self }
     }
 }
 
-/// Why a question has no answer.
+/// Why a query has no answer.
 #[derive(Debug, Error)]
 pub enum HistoryError {
     #[error("the newest records cannot be written to the history now ({}), so it cannot be read: an admin finds more in the server's log", .0.reason)]
     NotWritten(Failure),
-    #[error("the query takes longer than {} s: narrow it with --since, --user or a job", LONGEST.as_secs())]
+    #[error("the query takes longer than {} s: narrow it with --since, --user or a job", MAX_PAGE_TIME.as_secs())]
     TooLong,
     #[error("the history cannot be used")]
     Sqlite(#[source] rusqlite::Error),
@@ -89,63 +89,63 @@ impl From<rusqlite::Error> for HistoryError {
     }
 }
 
-/// A cheap handle on the threads.
+/// A handle on the threads; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// Pages of what may be long.
-    scans: Arc<Turns<Question>>,
-    /// Questions about one job.
-    lookups: Arc<Turns<Question>>,
+    /// Pages of long answers.
+    scans: Arc<FairSender<Query>>,
+    /// Queries for one job.
+    lookups: Arc<FairSender<Query>>,
     writer: HistoryWriter,
 }
 
 #[derive(Debug)]
-enum Question {
+enum Query {
     Page { page: Box<Page>, answer: oneshot::Sender<Result<Found, HistoryError>> },
     Negotiations { job: JobId, answer: oneshot::Sender<Result<Vec<NegotiationRecord>, HistoryError>> },
 }
 
-/// The records of one page: so many are in memory at once for each asker.
+/// The most records of one page, and so the most in memory for each caller.
 const PAGE_RECORDS: u64 = 1000;
 
-/// How long one page may be searched for.
-const LONGEST: Duration = Duration::from_secs(10);
+/// How long the search for one page may take.
+const MAX_PAGE_TIME: Duration = Duration::from_secs(10);
 
 impl History {
-    /// Starts the threads on read-only connections, behind the one that writes. They end with the last handle.
+    /// Starts the threads, on read-only connections beside the writer's. They end when the last handle is dropped.
     ///
     /// # Errors
     /// The history cannot be opened.
     pub fn start(writer: &HistoryWriter) -> Result<History, OpenError> {
         let scans = serve("history-scans", writer)?;
         let lookups = serve("history-lookups", writer)?;
-        check_aside(writer)?;
+        check_in_background(writer)?;
         Ok(History { scans, lookups, writer: writer.clone() })
     }
 
-    /// The records of a page, the last that ended first.
+    /// Returns the records of a page, the last job that ended first.
     ///
     /// # Errors
-    /// A query that takes too long, or a history that cannot be read, or not be written: then a part of it is missing.
+    /// The query takes too long, or the history cannot be read or written: without the newest records it is incomplete.
     pub async fn ask(&self, user: &str, page: Page) -> Result<Found, HistoryError> {
         let (answer, answered) = oneshot::channel();
         let is_lookup = page.query.jobs.len() == 1;
-        let turns = if is_lookup { &self.lookups } else { &self.scans };
-        turns.put(user, Question::Page { page: Box::new(page), answer });
+        let fair_queue = if is_lookup { &self.lookups } else { &self.scans };
+        fair_queue.put(user, Query::Page { page: Box::new(page), answer });
         answered.await.map_err(|_| HistoryError::Stopping)?
     }
 
-    /// What a job that is done has negotiated, the oldest first.
+    /// Returns the negotiations of a job that is done, the oldest first.
     ///
     /// # Errors
     /// As [`History::ask`].
     pub async fn negotiations(&self, user: &str, job: JobId) -> Result<Vec<NegotiationRecord>, HistoryError> {
         let (answer, answered) = oneshot::channel();
-        self.lookups.put(user, Question::Negotiations { job, answer });
+        self.lookups.put(user, Query::Negotiations { job, answer });
         answered.await.map_err(|_| HistoryError::Stopping)?
     }
 
-    /// The record of one job, if it is done.
+    /// Returns the record of one job, if it is done.
     ///
     /// # Errors
     /// As [`History::ask`].
@@ -154,43 +154,43 @@ impl History {
         Ok(self.ask(user, Page::first(query)).await?.records.pop())
     }
 
-    /// Why the jobs that end now are not written.
+    /// Returns why the records of jobs that end now are not written.
     pub fn failure(&self) -> Option<Failure> {
         self.writer.failure()
     }
 }
 
-/// A thread that answers in turn.
-fn serve(name: &str, writer: &HistoryWriter) -> Result<Arc<Turns<Question>>, OpenError> {
+/// Starts a thread that answers queries, in turn by user.
+fn serve(name: &str, writer: &HistoryWriter) -> Result<Arc<FairSender<Query>>, OpenError> {
     let mut conn = table::open_reader(writer.path())?;
-    let turns = Arc::new(Turns::new());
-    let (waiting, writer) = (turns.waiting(), writer.clone());
+    let fair_queue = Arc::new(FairSender::new());
+    let (queries, writer) = (fair_queue.receiver(), writer.clone());
     let path = writer.path().to_owned();
     let serve = move || {
-        while let Some(question) = waiting.next() {
-            // What ended before the question was asked is part of the answer.
+        while let Some(query) = queries.next() {
+            // Jobs that ended before the query was put are part of the answer.
             let written = writer.wait_until_written();
             let begun = Instant::now();
-            // Asked every so many steps of SQLite's machine.
-            let is_too_long = move || begun.elapsed() > LONGEST;
+            // Called after every 10,000 steps of SQLite's virtual machine.
+            let is_too_long = move || begun.elapsed() > MAX_PAGE_TIME;
             if let Err(error) = conn.progress_handler(10_000, Some(is_too_long)) {
                 tracing::warn!(%error, "a history query has no limit");
             }
-            // An asker that has gone is no failure.
-            match question {
-                Question::Page { page, answer } => drop(answer.send(select_all(&conn, *page, written))),
-                // They were written with the record of their job, which the asker has seen.
-                Question::Negotiations { job, answer } => drop(answer.send(table::negotiations(&conn, job))),
+            // The caller may have gone.
+            match query {
+                Query::Page { page, answer } => drop(answer.send(select_all(&conn, *page, written))),
+                // Negotiations were written with the record of their job, which the caller has seen.
+                Query::Negotiations { job, answer } => drop(answer.send(table::negotiations(&conn, job))),
             }
         }
     };
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(serve);
     spawned.map_err(|source| OpenError::Read { path, source })?;
-    Ok(turns)
+    Ok(fair_queue)
 }
 
-/// Tells the log what SQLite finds wrong with the file: rows are checked when they are read, the rest of it here.
-fn check_aside(writer: &HistoryWriter) -> Result<(), OpenError> {
+/// Checks the file with SQLite in the background, and logs damage: rows are checked when they are read, the rest here.
+fn check_in_background(writer: &HistoryWriter) -> Result<(), OpenError> {
     let path = writer.path().to_owned();
     let conn = table::open_reader(&path)?;
     let check = {
@@ -205,7 +205,7 @@ fn check_aside(writer: &HistoryWriter) -> Result<(), OpenError> {
     spawned.map(|_| ()).map_err(|source| OpenError::Read { path, source })
 }
 
-/// Only a job that is found needs no others.
+/// Selects the records of a page. Unwritten records matter, unless the query is for one job and it is found.
 fn select_all(conn: &Connection, page: Page, written: Result<(), HistoryError>) -> Result<Found, HistoryError> {
     let is_lookup = page.query.jobs.len() == 1;
     let found = select(conn, page)?;
@@ -233,7 +233,7 @@ fn select(conn: &Connection, page: Page) -> Result<Found, HistoryError> {
     Ok(Found { records, next })
 }
 
-/// What an answer is sorted by: no two records have all of it in common, and none of it is null.
+/// Returns the sort key of an answer: it is unique to each record, and never null.
 fn order(query: &HistoryQuery) -> Vec<(&'static str, Way)> {
     let rest = [(RecordColumn::Ended, Way::Down), (RecordColumn::Job, Way::Down)];
     let all: Vec<(RecordColumn, Way)> = query.sort.iter().copied().chain(rest).collect();
@@ -255,8 +255,8 @@ fn expression(column: RecordColumn) -> &'static str {
     }
 }
 
-/// Only what comes after a record that has these values.
-fn behind(order: &[(&'static str, Way)], after: &[Value]) -> (String, Vec<Value>) {
+/// Returns the condition for records that come after one with this sort key.
+fn after_condition(order: &[(&'static str, Way)], after: &[Value]) -> (String, Vec<Value>) {
     if order.iter().all(|(_, way)| *way == Way::Down) {
         // An index has this order.
         let columns: Vec<&str> = order.iter().map(|(column, _)| *column).collect();
@@ -264,7 +264,7 @@ fn behind(order: &[(&'static str, Way)], after: &[Value]) -> (String, Vec<Value>
         return (format!("({}) < ({marks})", columns.join(", ")), after.to_vec());
     }
     let mut values = Vec::new();
-    // Equal in the first columns, and behind it in the next.
+    // Equal in the first columns, and after it in the next.
     let branch = |idx: usize| {
         let equal = order[..idx].iter().map(|(column, _)| format!("{column} = ?"));
         let (column, way) = order[idx];
@@ -279,10 +279,10 @@ fn behind(order: &[(&'static str, Way)], after: &[Value]) -> (String, Vec<Value>
     (format!("({})", branches.join(" OR ")), values)
 }
 
-/// Columns that are selected before what the answer is sorted by.
+/// Columns that are selected before those of the sort key.
 const N_SELECTED: usize = 3;
 
-/// Only the shape of the query enters the text; whatever a client named is bound as a value.
+/// Returns the SQL and its values. Only the shape of the query enters the text; everything from a client is bound.
 fn sql_of(page: &Page, order: &[(&'static str, Way)], n_wanted: u64) -> (String, Vec<Value>) {
     let HistoryQuery { users, states, since, until, jobs, names, clusters: _, sort: _, limit: _, offset } = &page.query;
     let mut conditions: Vec<String> = Vec::new();
@@ -290,27 +290,27 @@ fn sql_of(page: &Page, order: &[(&'static str, Way)], n_wanted: u64) -> (String,
     for (column, wanted) in [("owner", users), ("outcome", states), ("name", names)] {
         match wanted.as_slice() {
             [] => {}
-            // Of one owner, the index has the order, too.
+            // With one owner, the index provides the order, too.
             [only] => {
                 conditions.push(format!("{column} = ?"));
                 values.push(Value::from(only.clone()));
             }
             several => {
-                // One value for all of them, because there can be more than SQLite binds.
+                // One value for all of them, because there can be more than SQLite can bind.
                 conditions.push(format!("{column} IN (SELECT value FROM json_each(?))"));
                 values.push(Value::from(serde_json::json!(several).to_string()));
             }
         }
     }
     if !jobs.is_empty() {
-        // An id beyond its integers names no job.
+        // An id beyond SQLite's integers names no job.
         conditions.push("job IN (SELECT value FROM json_each(?))".to_owned());
         let ids: Vec<i64> = jobs.iter().map(|job| i64::try_from(job.0).unwrap_or(-1)).collect();
         values.push(Value::from(serde_json::json!(ids).to_string()));
     }
     if !page.clusters.is_empty() {
         conditions.push("EXISTS (SELECT 1 FROM json_each(?) WHERE instr(clusters, value) > 0)".to_owned());
-        let clusters: Vec<String> = page.clusters.iter().map(|cluster| table::within(*cluster)).collect();
+        let clusters: Vec<String> = page.clusters.iter().map(|cluster| table::cluster_pattern(*cluster)).collect();
         values.push(Value::from(serde_json::json!(clusters).to_string()));
     }
     for (condition, time) in [("ended >= ?", since), ("ended < ?", until)] {
@@ -320,7 +320,7 @@ fn sql_of(page: &Page, order: &[(&'static str, Way)], n_wanted: u64) -> (String,
         }
     }
     if let Some(after) = &page.after {
-        let (condition, of_it) = behind(order, after);
+        let (condition, of_it) = after_condition(order, after);
         conditions.push(condition);
         values.extend(of_it);
     }
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(all(&["-name", "submitted"]), (101..=2300).collect::<Vec<u64>>());
     }
 
-    /// An agent says what its jobs used; whatever it says, the journal must go on.
+    /// The journal must go on, whatever usage an agent reports.
     #[test]
     fn a_record_with_more_memory_than_the_table_can_hold_is_kept() {
         let dir = tempfile::tempdir().expect("a temporary directory");
@@ -514,7 +514,7 @@ mod tests {
         FactLog::create(&dir.path().join("journal"), SnapshotPolicy::default()).expect("a new journal")
     }
 
-    /// Another program's hold on the database; what it says goes.
+    /// Opens the database as another program would.
     fn other(log: &FactLog) -> Connection {
         Connection::open(log.history().path()).expect("a database")
     }
@@ -547,7 +547,7 @@ mod tests {
         assert!(matches!(of_job(2), Ok(Some(_))));
     }
 
-    /// Somebody reads for as long as he likes, and the history is durable all the same: snapshots of the journal wait for it.
+    /// A long read does not delay syncing the history: snapshots of the journal wait for the sync.
     #[test]
     fn a_reader_keeps_nobody_from_making_the_history_durable() {
         let dir = tempfile::tempdir().expect("a temporary directory");
@@ -565,7 +565,7 @@ mod tests {
         assert_eq!(table::last_seq(&other(&log)), Ok(2));
     }
 
-    /// However fast jobs end, what is to be durable is what had ended when that was ordered.
+    /// A sync covers the jobs that had ended when it was ordered, however fast more jobs end.
     #[test]
     fn rows_that_come_later_are_not_waited_for() {
         let dir = tempfile::tempdir().expect("a temporary directory");

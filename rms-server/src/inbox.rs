@@ -1,4 +1,4 @@
-//! What enters the driver: the one bounded queue between everything outside and the core.
+//! The driver's inbox: the one bounded queue through which all events reach the core.
 
 use rms_api::answer::JobChange;
 use rms_api::desired::AgentHello;
@@ -17,7 +17,7 @@ use crate::launcher_outbox::LauncherOutbox;
 use crate::negotiator_outbox;
 use crate::outbox::{AgentOutbox, Watcher};
 
-/// Something that happened outside, with where its consequences go.
+/// Something that happened outside, with the channels for its results.
 #[derive(Debug)]
 pub enum Inbound {
     Call {
@@ -25,19 +25,18 @@ pub enum Inbound {
         call: Call,
         reply: oneshot::Sender<Answered>,
     },
-    /// Somebody has come with a certificate that was issued in place of others, for the first time.
+    /// A certificate that may replace others was used for the first time.
     CertificateUsed {
         serial: String,
     },
-    /// An agent's link is up; one that it had before is closed.
+    /// An agent's link is up; an earlier link of the agent is closed.
     AgentConnected {
         name: String,
         hello: AgentHello,
         report: NodeReport,
         outbox: AgentOutbox,
     },
-    /// Taken for what it is only while `link` is the agent's newest.
-    /// Why an agent can start no job, or that it can.
+    /// Why an agent can start no job, or that it can again. Ignored unless `link` is the agent's newest.
     AgentTroubled {
         name: String,
         link: LinkId,
@@ -52,31 +51,31 @@ pub enum Inbound {
         name: String,
         link: LinkId,
     },
-    /// A launcher's call. Its answer, and whatever its application is told from then on, goes into the outbox.
+    /// A launcher's call. Its answer, and all later notices to its application, go into the outbox.
     LauncherCalled {
         who: Identity,
         call: LauncherCall,
         seq: u64,
         outbox: LauncherOutbox,
-        /// Its memory, until it was heard.
+        /// The memory that the call takes until it is processed.
         held: Held,
     },
-    /// The channel is gone; of no matter if another one has taken its application over.
+    /// The channel is gone; ignored if another channel has taken over its application.
     LauncherGone {
         channel: ChannelId,
     },
-    /// A call of a negotiator. Its answer, and whatever it is told from then on, goes into the outbox.
+    /// A call of a negotiator. Its answer, and all later notices, go into the outbox.
     NegotiatorCalled {
         who: Identity,
         call: NegotiatorCall,
-        caller: negotiator_outbox::Caller,
+        caller: negotiator_outbox::PendingCall,
         held: Held,
     },
-    /// The channel is gone; of no matter if another one has taken its application over.
+    /// The channel is gone; ignored if another channel has taken over its application.
     NegotiatorGone {
         channel: ChannelId,
     },
-    /// An agent asks for a job on its node. Taken for what it is only while `link` is the agent's newest.
+    /// A request of an agent on behalf of a job on its node. Ignored unless `link` is the agent's newest.
     AgentAsked {
         name: String,
         link: LinkId,
@@ -85,23 +84,23 @@ pub enum Inbound {
         what: AgentAsk,
         reply: oneshot::Sender<Answered>,
     },
-    /// Tells `watcher` of every change of these jobs from now on, and `reply` what they are now.
+    /// Sends the current state of these jobs to `reply`, and all later changes to `watcher`.
     Watch {
         jobs: Vec<JobId>,
         watcher: Watcher,
         reply: oneshot::Sender<Result<Vec<Found>, Failing>>,
     },
     Snapshot(Result<SnapshotMade, SnapshotError>),
-    /// Commit what there is and end.
+    /// Commit what is pending and stop.
     Stop,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub enum Answered {
     Done(Answer),
     Refused(Refusal),
-    /// The core wants this certificate to be signed and handed to the caller.
+    /// The core orders this certificate to be signed and sent to the caller.
     Sign(SignOrder),
     /// The journal cannot be written.
     Failing(Failing),
@@ -125,7 +124,7 @@ pub enum WatchError {
     Failing(#[from] Failing),
 }
 
-/// A certificate to be made.
+/// A certificate to sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignOrder {
     pub issued: Issued,
@@ -133,23 +132,23 @@ pub struct SignOrder {
     pub cluster: Option<String>,
 }
 
-/// How the rest of the server speaks to the driver.
+/// The sending end of the driver's queue.
 #[derive(Clone, Debug)]
 pub struct Inbox {
     sender: mpsc::Sender<Inbound>,
 }
 
-/// The server is stopping: nobody takes anything in any more.
+/// The server is stopping: the driver takes no more events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server is stopping")]
 pub struct Stopping;
 
-/// When the inbox is full, whoever has something waits before it reads its next frame. So a busy driver slows its
-/// peers down through the flow control of their links, and no queue grows.
+/// When the inbox is full, each session waits before it reads its next frame. So a busy driver slows its peers down
+/// through the flow control of their links, and no queue grows.
 const MAX_INBOUND: usize = 4096;
 
 impl Inbox {
-    /// The inbox, and the end that the driver reads.
+    /// Returns the inbox, and the end that the driver reads.
     pub fn new() -> (Inbox, mpsc::Receiver<Inbound>) {
         let (sender, receiver) = mpsc::channel(MAX_INBOUND);
         (Inbox { sender }, receiver)
@@ -161,7 +160,7 @@ impl Inbox {
         self.sender.send(inbound).await.map_err(|_| Stopping)
     }
 
-    /// For threads outside of the runtime.
+    /// Puts an event, from a thread outside the runtime.
     ///
     /// # Errors
     /// The driver has ended.
@@ -169,12 +168,12 @@ impl Inbox {
         self.sender.blocking_send(inbound).map_err(|_| Stopping)
     }
 
-    /// Until the driver has ended.
+    /// Waits until the driver has ended.
     pub async fn closed(&self) {
         self.sender.closed().await;
     }
 
-    /// The jobs that are in the system as they are now, and a stream of what becomes of them.
+    /// Returns the current state of those jobs that are in the system, and a stream of their changes.
     ///
     /// # Errors
     /// The driver has ended.
@@ -185,7 +184,7 @@ impl Inbox {
         Ok((found.await.map_err(|_| Stopping)??, changes))
     }
 
-    /// Asks the core something and waits until the answer is durable.
+    /// Sends a call to the core, and waits for the answer, which comes once its facts are durable.
     ///
     /// # Errors
     /// The driver has ended.

@@ -1,4 +1,4 @@
-//! Makes a deployment: its authority, the server's certificate, the first admin, and an empty journal.
+//! Creates a deployment: its authority, the server's certificate, the first admin, and an empty journal.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -20,19 +20,19 @@ use crate::dir::{DataDir, DirLock, LockError, write_atomically};
 use crate::journal::{AppendError, FactLog, SnapshotPolicy};
 use crate::open_error::OpenError;
 
-/// What is to be made.
+/// The deployment to create.
 #[derive(Clone, Debug)]
 pub struct Deployment {
     pub dir: DataDir,
     pub name: String,
-    /// Where others will reach the server, for the admin's `client.toml`.
+    /// The address at which others will reach the server, for the admin's `client.toml`.
     pub reached: String,
     pub certificate_life: Span,
     /// The Unix user who becomes the first admin.
     pub admin: String,
 }
 
-/// Why nothing was made, or not all of it.
+/// Why a deployment was not created, or not completely.
 #[derive(Debug, Error)]
 pub enum InitError {
     #[error("{path} is there already: choose another directory, or remove it if nothing in it is needed", path = path.display())]
@@ -55,7 +55,7 @@ pub enum InitError {
     Append(#[from] AppendError),
 }
 
-/// Makes it. Whatever is there already stays as it is, and is an error.
+/// Creates the deployment. Existing files are left as they are, and are an error.
 ///
 /// # Errors
 /// See [`InitError`].
@@ -83,11 +83,11 @@ pub fn init(deployment: &Deployment) -> Result<(), InitError> {
     Ok(())
 }
 
-/// Certifies an admin while the server is stopped: where every admin's certificate has expired, nobody can make a token for
-/// one. Whoever may read the key of the authority may do so. The client directory of the first admin is his from now on.
+/// Certifies an admin while the server is stopped: if every admin's certificate has expired, nobody can create a token.
+/// Read access to the authority's key is enough. The client directory of the first admin belongs to this admin now.
 ///
 /// # Errors
-/// See [`InitError`]; a server that runs has the directory locked.
+/// See [`InitError`]; a running server has the directory locked.
 pub fn certify_admin(dir: &DataDir, admin: &str, life: Span) -> Result<(), InitError> {
     let admin = Identity::new(Role::Admin, admin)?;
     let _lock = DirLock::acquire(dir)?;
@@ -113,7 +113,7 @@ fn certificate(credentials: &Credentials, identity: Identity, issued: Time) -> I
     Issued { serial, identity, issued, expires, revoked: None, replaces: Vec::new() }
 }
 
-/// Tells the admin's client where the server is; done again whenever the server has another port or local socket.
+/// Writes the server's address for the admin's client; called again whenever the port or the local socket changes.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -131,7 +131,7 @@ pub fn write_client_address(dir: &DataDir, reached: &str, socket: Option<&Path>)
 }
 
 fn make_dir(dir: &DataDir) -> Result<(), InitError> {
-    // It holds keys: nobody else has business in there.
+    // It holds keys: no other user may read it.
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir.root());
     made.map_err(|source| InitError::Write { path: dir.root().to_owned(), source })
 }

@@ -1,7 +1,7 @@
-//! The durable log of facts: append-only files of checked batches, one writer, one sync for each append.
+//! The durable log of facts: append-only files of checksummed batches, one writer, one sync for each append.
 //!
-//! A fact that ends a job also becomes a row of the history, a database beside the log, a moment later; a restart makes up
-//! for rows that a crash kept from it. Now and then a snapshot of the state replaces the files before it.
+//! A fact that ends a job becomes, a moment later, a row of the history, a database beside the log; a restart adds rows
+//! that a crash has lost. Now and then a snapshot of the state replaces the files before it.
 
 mod backup;
 pub mod batch;
@@ -31,14 +31,14 @@ pub use self::backup::backup;
 pub use self::compact::{Compaction, SnapshotMade};
 pub use self::error::{AppendError, SnapshotError};
 pub use self::past::Past;
-pub use self::recover::{Loss, RecoverError, recover};
+pub use self::recover::{RecoverError, RecoveryReport, recover};
 
-/// When it is worth to write a snapshot.
+/// When a snapshot is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotPolicy {
     /// After this many facts since the last one ...
     pub facts: u64,
-    /// ... or this many bytes of them; but never before the journal outgrew the last snapshot, so that the work
+    /// ... or this many bytes of them; but never before the journal is larger than the last snapshot, so that the work
     /// stays in proportion.
     pub bytes: u64,
 }
@@ -57,20 +57,20 @@ pub struct FactLog {
     segment: Segment,
     tail: Tail,
     durable: Tail,
-    /// Where in the segment the last durable batch ends, and what was noted behind it: it is written again with the next
-    /// append if a sync fails, because nobody knows what of it the disk has then.
+    /// The end of the last durable batch in the segment, and the batches noted after it: if a sync fails, they are written
+    /// again with the next append, because it is unknown how much of them the disk has.
     durable_end: u64,
     noted: Vec<u8>,
     snapshot_bytes: u64,
     /// Facts and bytes appended since the last snapshot was made or ordered.
     grown: Volume,
-    /// The same when a snapshot was last ordered.
+    /// The value of `grown` when the last snapshot was ordered.
     ordered: Volume,
-    environments: environments::Written,
+    environments: environments::Writer,
     history: HistoryWriter,
 }
 
-/// Where the log ends.
+/// The end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tail {
     seq: u64,
@@ -83,27 +83,27 @@ struct Volume {
     bytes: u64,
 }
 
-/// What an append waits for.
+/// Whether an append waits for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sync {
-    /// Until the disk has it, and all that was written before.
+    /// Waits until the disk has it, and everything written before.
     Full,
-    /// Until the operating system has it: a process that dies loses nothing, a loss of power what no later append has
-    /// synced.
+    /// Waits until the operating system has it: a crash of the process loses nothing, a power failure loses what no later
+    /// append has synced.
     Later,
 }
 
 impl FactLog {
-    /// Makes a new, empty journal in a directory of its own.
+    /// Creates an empty journal in a new directory.
     ///
     /// # Errors
-    /// There is one already, or the directory cannot be written.
+    /// There is a journal already, or the directory cannot be written.
     pub fn create(dir: &Path, policy: SnapshotPolicy) -> Result<FactLog, OpenError> {
         if dir.exists() {
             return Err(OpenError::Exists { path: dir.to_owned() });
         }
         let of_io = |source| OpenError::Create { path: dir.to_owned(), source };
-        // Users' environments and scripts are in it.
+        // The journal holds users' environments and scripts.
         DirBuilder::new().mode(0o700).create(dir).map_err(of_io)?;
         HistoryWriter::create(dir)?;
         // The log comes last: where it is, everything else is.
@@ -112,18 +112,18 @@ impl FactLog {
         Ok(log)
     }
 
-    /// Opens a journal: hands the snapshot and the facts after it to `restore`. No fact is left out: where one is missing
-    /// or unreadable the whole replay fails, and what `restore` made of the rest is dropped.
+    /// Opens a journal: passes the snapshot and the facts after it to `restore`. No fact is skipped: if one is missing or
+    /// unreadable, the whole replay fails, and the result of `restore` is dropped.
     ///
     /// # Errors
-    /// A missing journal, a foreign one, one of another format, or a damaged one; see [`recover()`].
+    /// The journal is missing, not ours, of another format, or damaged; see [`recover()`].
     pub fn open<S: DeserializeOwned, T>(
         dir: &Path,
         policy: SnapshotPolicy,
         restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
     ) -> Result<(FactLog, T), OpenError> {
         let files = Files::find(dir)?;
-        // It may be what fills the disk.
+        // Partial files may be what fills the disk.
         compact::remove_partial(dir);
         let history = HistoryWriter::start(dir)?;
         let written_seq = history.last_seq();
@@ -132,17 +132,17 @@ impl FactLog {
                 format!("it lacks the jobs that ended with facts {} to {}", written_seq + 1, files.snapshot_seq);
             return Err(OpenError::Damaged { path: history.path().to_owned(), problem });
         }
-        let mut see = |seq, fact: &Fact| {
+        let mut observe = |seq, fact: &Fact| {
             if seq > written_seq {
                 history.put(Row::of(fact), seq);
             }
         };
-        let replayed = replay(&files, &mut see, restore)?;
+        let replayed = replay(&files, &mut observe, restore)?;
         let (tail, end) = (replayed.tail, replayed.end);
         let of_io = |source| OpenError::Write { path: replayed.segment.clone(), source };
         let segment = Segment::open(&replayed.segment, end, tail.seq).map_err(of_io)?;
         if written_seq > tail.seq {
-            // The log was restored from a backup: what it will do from here on is not accounted for.
+            // The log was restored from a backup: the history has no rows for the facts that will come from here on.
             let of_history = |source| OpenError::Write { path: history.path().to_owned(), source };
             history.sync(tail.seq).map_err(|error| of_history(std::io::Error::other(error)))?;
         }
@@ -158,13 +158,13 @@ impl FactLog {
             snapshot_bytes: replayed.snapshot_bytes,
             grown: replayed.volume,
             ordered: Volume::default(),
-            environments: environments::Written::default(),
+            environments: environments::Writer::default(),
             history,
         };
         Ok((log, replayed.restored))
     }
 
-    /// The directory.
+    /// The directory of the journal.
     pub fn path(&self) -> &Path {
         &self.dir
     }
@@ -174,13 +174,13 @@ impl FactLog {
         self.tail.seq
     }
 
-    /// What becomes of jobs that end; readers of the history wait for it.
+    /// The writer of the records of jobs that end; readers of the history wait for it.
     pub fn history(&self) -> &HistoryWriter {
         &self.history
     }
 
-    /// Why there is to be no new work. Either the disk is full but for a reserve, enough for ends of jobs and orders of admins:
-    /// this tries to get it back. Or very many jobs that ended wait for a history that cannot be written.
+    /// Returns why no new work is accepted, if so. Either the disk is full except for a reserve, which is enough for ends of
+    /// jobs and orders of admins: this call tries to refill it. Or very many records wait for a history that cannot be written.
     pub fn shortage(&mut self) -> Option<String> {
         let path = self.dir.display();
         let failure = self.history.failure();
@@ -190,19 +190,19 @@ impl FactLog {
                 "no space is left for the journal {path}: no new work is accepted until some is freed"
             ));
         }
-        let reason = failure.filter(|_| self.history.is_overdue())?.reason;
+        let reason = failure.filter(|_| self.history.is_backlogged())?.reason;
         Some(format!("the history in {path} cannot be written: no new work is accepted until it can ({reason})"))
     }
 
     /// Makes the facts durable, all or none of them.
     ///
     /// # Errors
-    /// A full or failing disk; the log is as before, and the same append may be tried again.
+    /// A full or failing disk; the log is unchanged, and the append may be retried.
     pub fn append(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
         self.write(facts, Sync::Full)
     }
 
-    /// Writes facts that become durable with the next ones that are appended.
+    /// Writes facts that become durable with the next append.
     ///
     /// # Errors
     /// As [`FactLog::append`].
@@ -213,8 +213,8 @@ impl FactLog {
     fn write(&mut self, facts: &[Fact], sync: Sync) -> Result<(), AppendError> {
         let written = self.write_batch(facts, sync);
         match written {
-            Ok(()) => self.environments.keep(),
-            Err(_) => self.environments.roll_back(),
+            Ok(()) => self.environments.commit(),
+            Err(_) => self.environments.rollback(),
         }
         written?;
         for (seq, fact) in (self.tail.seq + 1 - facts.len() as u64..).zip(facts) {
@@ -226,7 +226,7 @@ impl FactLog {
     fn write_batch(&mut self, facts: &[Fact], sync: Sync) -> Result<(), AppendError> {
         let mut body = Vec::new();
         for (seq, fact) in (self.tail.seq + 1..).zip(facts) {
-            match self.environments.shorten(fact, seq) {
+            match self.environments.deduplicate(fact, seq) {
                 Some((short, holder)) => batch::push_fact(&mut body, Some(holder), &short)?,
                 None => batch::push_fact(&mut body, None, fact)?,
             }
@@ -236,8 +236,8 @@ impl FactLog {
         let path = self.segment.path().to_owned();
         let of_io = |source| AppendError::from_io(&path, source);
         let end = self.segment.end();
-        let is_behind_a_failure = end == self.durable_end && !self.noted.is_empty();
-        let written = if is_behind_a_failure {
+        let follows_failed_sync = end == self.durable_end && !self.noted.is_empty();
+        let written = if follows_failed_sync {
             self.segment.append(&self.noted).and_then(|()| self.segment.append(&bytes))
         } else {
             self.segment.append(&bytes)
@@ -264,7 +264,7 @@ impl FactLog {
         self.durable = self.tail;
         self.durable_end = self.segment.end();
         self.noted.clear();
-        // The facts are durable without it; less damage would be noticed, until the next mark.
+        // The facts are durable without the mark; less damage would be detected, until the next mark.
         if let Err(error) = self.segment.mark(self.tail.seq) {
             tracing::warn!(path = %self.segment.path().display(), %error, "the journal cannot be marked");
         }

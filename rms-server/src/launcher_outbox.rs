@@ -1,4 +1,4 @@
-//! What leaves the driver for one launcher: bounded, and never a wait, however slowly the launcher reads.
+//! The outbox to one launcher: bounded, and the driver never waits, however slowly the launcher reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use rms_api::subscription::{ClusterChange, Grant, LauncherAnswer, Notice, ViewCh
 use rms_core::server_loop::ChannelId;
 use rms_model::{ClusterId, JobId, Profile, Time};
 
-use crate::mailbox::{Last, Mailbox, Taken, Waiting, take_last};
+use crate::mailbox::{FinalNotice, Mailbox, Pending, Taken, take_final};
 
-/// Where the driver leaves what a launcher is to be told. Clones are the same.
+/// The driver's end of the outbox. Clones share it.
 #[derive(Clone, Debug)]
 pub struct LauncherOutbox(Arc<Slot>);
 
-/// What the launcher's session sends on. Dropped, it tells the driver that nobody will.
+/// The session's end of the outbox. Dropping it closes the outbox.
 #[derive(Debug)]
 pub struct LauncherOrders(Arc<Slot>);
 
-/// Not a queue. What waits is at most: the answers to as many calls as the session lets be under way, one change of the
-/// view (a newer one is laid over it), one start (a newer one makes the older void) and one end. So it is never full,
-/// and nothing that still holds is ever dropped.
-type Slot = Mailbox<JobId, ForLauncher>;
+/// Not a queue. It holds at most: the answers to the calls that the session allows at once, one change of the view (a
+/// newer change is merged into it), one start (a newer start replaces it) and one end. So it is never full, and nothing
+/// that is still valid is ever dropped.
+type Slot = Mailbox<JobId, LauncherPending>;
 
 #[derive(Debug, Default)]
-struct ForLauncher {
-    answers: VecDeque<Told>,
+struct LauncherPending {
+    answers: VecDeque<Outgoing>,
     started: Option<Grant>,
     changed: Option<Changes>,
-    last: Option<Last>,
+    final_notice: Option<FinalNotice>,
 }
 
-/// One thing to be told.
+/// An answer or a notice to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Outgoing {
     Answer { seq: u64, answer: Result<LauncherAnswer, Refused> },
     Notice(Notice),
 }
@@ -48,12 +48,12 @@ impl LauncherOutbox {
         self.0.channel()
     }
 
-    /// The channel speaks for this application from now on.
+    /// Binds the channel to this application.
     pub fn bind(&self, job: JobId) {
         self.0.bind(job);
     }
 
-    /// The application that the channel speaks for.
+    /// The application that the channel is bound to.
     pub fn job(&self) -> Option<JobId> {
         self.0.speaks_for()
     }
@@ -63,32 +63,32 @@ impl LauncherOutbox {
     }
 
     pub fn answer(&self, seq: u64, answer: Result<LauncherAnswer, Refused>) {
-        self.0.change(|waiting| {
-            // After the last word nothing is said, or a flood of calls could keep it from being said.
-            if waiting.last.is_none() {
-                waiting.answers.push_back(Told::Answer { seq, answer });
+        self.0.change(|pending| {
+            // Nothing follows the final notice, or a flood of calls could keep it from being sent.
+            if pending.final_notice.is_none() {
+                pending.answers.push_back(Outgoing::Answer { seq, answer });
             }
         });
     }
 
     pub fn tell(&self, notice: Notice) {
-        self.0.change(|waiting| match notice {
-            Notice::Changed(change) => waiting.changed.get_or_insert_default().lay(change),
-            Notice::Started(grant) => waiting.started = Some(grant),
+        self.0.change(|pending| match notice {
+            Notice::Changed(change) => pending.changed.get_or_insert_default().merge(change),
+            Notice::Started(grant) => pending.started = Some(grant),
             Notice::Ended { outcome } => {
-                waiting.last.get_or_insert(Last::Ended { outcome });
+                pending.final_notice.get_or_insert(FinalNotice::Ended { outcome });
             }
             Notice::Replaced => {
-                waiting.last.get_or_insert(Last::Replaced);
+                pending.final_notice.get_or_insert(FinalNotice::Replaced);
             }
         });
     }
 }
 
 impl LauncherOrders {
-    /// The next thing to tell; `None` after the last one. Answers come in their order, and before what followed from
-    /// their calls. May be cancelled.
-    pub async fn next(&self) -> Option<Told> {
+    /// Waits for the next item; `None` after the last one. Answers come in their order, and before notices that follow
+    /// from their calls. Cancel safe.
+    pub async fn next(&self) -> Option<Outgoing> {
         self.0.next().await
     }
 }
@@ -99,27 +99,26 @@ impl Drop for LauncherOrders {
     }
 }
 
-impl Waiting for ForLauncher {
-    type Told = Told;
+impl Pending for LauncherPending {
+    type Item = Outgoing;
 
-    fn take(&mut self) -> Taken<Told> {
+    fn take(&mut self) -> Taken<Outgoing> {
         if let Some(answer) = self.answers.pop_front() {
-            return Taken::Told(answer);
+            return Taken::Item(answer);
         }
-        // A start before a view: it must be answered in time, and makes planning needless.
+        // A start before a view: it must be answered in time, and makes further planning unnecessary.
         if let Some(grant) = self.started.take() {
-            return Taken::Told(Told::Notice(Notice::Started(grant)));
+            return Taken::Item(Outgoing::Notice(Notice::Started(grant)));
         }
         if let Some(changes) = self.changed.take() {
-            return Taken::Told(Told::Notice(Notice::Changed(changes.into())));
+            return Taken::Item(Outgoing::Notice(Notice::Changed(changes.into())));
         }
-        let ended = |outcome| Told::Notice(Notice::Ended { outcome });
-        take_last(&mut self.last, ended, Told::Notice(Notice::Replaced))
+        let ended = |outcome| Outgoing::Notice(Notice::Ended { outcome });
+        take_final(&mut self.final_notice, ended, Outgoing::Notice(Notice::Replaced))
     }
 }
 
-/// Changes of the view that were not sent yet, laid over each other: of each cluster the newest, under the version of
-/// the newest.
+/// Merged changes of the view that were not sent yet: the newest of each cluster, with the version of the newest.
 #[derive(Debug, Default)]
 struct Changes {
     version: u64,
@@ -129,7 +128,7 @@ struct Changes {
 }
 
 impl Changes {
-    fn lay(&mut self, change: ViewChange) {
+    fn merge(&mut self, change: ViewChange) {
         self.version = change.version;
         self.at = change.at;
         for newer in change.clusters {
@@ -143,7 +142,7 @@ impl Changes {
                 }
                 Some(older) if is_gone(&newer) => *older = newer,
                 Some(older) => {
-                    // A cluster that was to vanish and comes back begins empty, unless it says otherwise.
+                    // A cluster that was to be removed and comes back begins empty, unless the change says otherwise.
                     let before = if is_gone(older) { Some(Arc::new(Profile::new())) } else { older.occupied.take() };
                     older.info |= newer.info;
                     older.capacity = newer.capacity;
@@ -161,7 +160,7 @@ impl From<Changes> for ViewChange {
     }
 }
 
-/// Does this change take the cluster out of the view?
+/// Whether this change removes the cluster from the view.
 fn is_gone(change: &ClusterChange) -> bool {
     change.capacity == 0 && change.occupied.is_none() && change.info
 }
@@ -172,7 +171,7 @@ mod tests {
     use rms_model::{Request, Run, Span};
 
     use super::*;
-    use crate::mailbox::draw_channel;
+    use crate::mailbox::new_channel_id;
 
     fn occupied(nodes: i64) -> Option<Arc<Profile>> {
         Some(Arc::new(Profile::from_pairs(Time::EPOCH, [(Span::from_secs(10), nodes)])))
@@ -196,9 +195,9 @@ mod tests {
         Grant { tag: Tag(tag), run: Run(1), at, request, until: at, answer_until: at, nodes: Vec::new() }
     }
 
-    fn drained(outbox: &LauncherOutbox, orders: &LauncherOrders) -> Vec<Told> {
+    fn drained(outbox: &LauncherOutbox, orders: &LauncherOrders) -> Vec<Outgoing> {
         let mut told = Vec::new();
-        while let Taken::Told(next) = orders.0.lock().take() {
+        while let Taken::Item(next) = orders.0.lock().take() {
             told.push(next);
         }
         assert_eq!(outbox.channel(), orders.0.channel());
@@ -207,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_slow_launcher_gets_the_newest_view_and_misses_no_start_and_no_end() {
-        let (outbox, orders) = LauncherOutbox::new(draw_channel());
+        let (outbox, orders) = LauncherOutbox::new(new_channel_id());
         outbox.answer(1, Ok(LauncherAnswer::Done));
         for version in 1..=1000 {
             outbox.tell(Notice::Changed(change(version, vec![cluster((version % 3) as u16, 8, occupied(1))])));
@@ -217,9 +216,9 @@ mod tests {
         outbox.tell(Notice::Replaced);
         let told = drained(&outbox, &orders);
         let [
-            Told::Answer { seq: 1, .. },
-            Told::Notice(Notice::Started(grant)),
-            Told::Notice(Notice::Changed(view)),
+            Outgoing::Answer { seq: 1, .. },
+            Outgoing::Notice(Notice::Started(grant)),
+            Outgoing::Notice(Notice::Changed(view)),
             last,
         ] = told.as_slice()
         else {
@@ -227,7 +226,7 @@ mod tests {
         };
         assert_eq!(grant.tag, Tag(7));
         assert_eq!((view.version, view.clusters.len()), (1000, 3));
-        assert_eq!(*last, Told::Notice(Notice::Ended { outcome: rms_model::Outcome::WallTime }));
+        assert_eq!(*last, Outgoing::Notice(Notice::Ended { outcome: rms_model::Outcome::WallTime }));
         assert!(matches!(orders.0.lock().take(), Taken::End));
     }
 
@@ -238,7 +237,7 @@ mod tests {
             let mut together = Changes::default();
             for change in changes {
                 one_by_one.apply(change.clone());
-                together.lay(change);
+                together.merge(change);
             }
             let mut at_once = LauncherView::default();
             at_once.apply(together.into());
@@ -271,19 +270,19 @@ mod tests {
 
     #[test]
     fn a_session_that_is_gone_is_left_nothing() {
-        let (outbox, orders) = LauncherOutbox::new(draw_channel());
+        let (outbox, orders) = LauncherOutbox::new(new_channel_id());
         assert!(!outbox.is_closed());
         drop(orders);
         outbox.tell(Notice::Replaced);
-        assert!(outbox.is_closed() && outbox.0.lock().last.is_none());
+        assert!(outbox.is_closed() && outbox.0.lock().final_notice.is_none());
     }
 
     #[tokio::test]
     async fn whoever_waits_is_woken() {
-        let (outbox, orders) = LauncherOutbox::new(draw_channel());
+        let (outbox, orders) = LauncherOutbox::new(new_channel_id());
         let waiting = tokio::spawn(async move { (orders.next().await, orders.next().await) });
         tokio::task::yield_now().await;
         outbox.tell(Notice::Replaced);
-        assert_eq!(waiting.await.expect("no panic"), (Some(Told::Notice(Notice::Replaced)), None));
+        assert_eq!(waiting.await.expect("no panic"), (Some(Outgoing::Notice(Notice::Replaced)), None));
     }
 }

@@ -1,13 +1,14 @@
-//! The server around the core: real time, sockets and disk. What it decides, `rms-core` decides.
+//! The server around the core: real time, sockets and disk. All decisions are made by `rms-core`.
 //!
-//! Events enter by the [`inbox`], the [`driver`] alone runs the core and commits to the [`journal`], and the
-//! router leaves effects in bounded outboxes, from which each link's session takes them.
+//! Events enter through the [`inbox`], the [`driver`] alone runs the core and commits to the [`journal`], and effects
+//! are put into bounded outboxes, from which each link's session takes them.
 
 pub mod allocator;
 mod authority;
 pub mod clock;
 pub mod config;
 pub mod dir;
+mod disk_space;
 pub mod driver;
 pub mod history;
 pub mod inbox;
@@ -22,7 +23,6 @@ pub mod outbox;
 mod peers;
 pub mod reach;
 pub mod registry;
-mod room;
 pub mod rotation;
 pub mod run;
 mod session;

@@ -1,4 +1,4 @@
-//! Takes new links and gives each a session of its own.
+//! Accepts new links, and starts a session for each.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rms_wire::{Accepted, Endpoint};
 use crate::session;
 use crate::shared::Shared;
 
-/// Until the endpoint is closed. Handshakes are bounded by the endpoint, live links by the registry.
+/// Runs until the endpoint is closed. Handshakes are bounded by the endpoint, live links by the registry.
 pub async fn listen(endpoint: Endpoint, shared: Arc<Shared>) {
     while let Some(accepted) = endpoint.accept().await {
         let shared = Arc::clone(&shared);

@@ -1,4 +1,4 @@
-//! What waits to be told over one channel: the driver leaves it and never waits, the channel's session takes it.
+//! A mailbox for one channel: the driver puts items and never waits, the channel's session takes them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,43 +7,44 @@ use rms_core::server_loop::ChannelId;
 use rms_model::Outcome;
 use tokio::sync::Notify;
 
-/// A channel that none was before in this process.
-pub fn draw_channel() -> ChannelId {
+/// Returns a channel id that is new in this process.
+pub fn new_channel_id() -> ChannelId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     ChannelId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whose channel it is, `S`, and what waits for it, `W`, which must be bounded by what it is: nobody counts here.
+/// The mailbox of a channel that is bound to an `S`, with pending items `W`. `W` must be bounded by its own structure:
+/// the mailbox does not count.
 #[derive(Debug)]
 pub(crate) struct Mailbox<S, W> {
     channel: ChannelId,
-    /// Set once, when the core has said for whom the channel speaks.
+    /// Set once, when the core has bound the channel.
     speaks_for: OnceLock<S>,
-    waiting: Mutex<W>,
-    news: Notify,
+    pending: Mutex<W>,
+    changed: Notify,
     is_closed: AtomicBool,
 }
 
-/// What waits, and in which order it is told.
-pub(crate) trait Waiting: Default {
-    type Told;
+/// The pending items, and the order in which they are taken.
+pub(crate) trait Pending: Default {
+    type Item;
 
-    fn take(&mut self) -> Taken<Self::Told>;
+    fn take(&mut self) -> Taken<Self::Item>;
 }
 
 pub(crate) enum Taken<T> {
-    Told(T),
-    Nothing,
+    Item(T),
+    Empty,
     End,
 }
 
-impl<S: Copy, W: Waiting> Mailbox<S, W> {
+impl<S: Copy, W: Pending> Mailbox<S, W> {
     pub(crate) fn new(channel: ChannelId) -> Mailbox<S, W> {
         Mailbox {
             channel,
             speaks_for: OnceLock::new(),
-            waiting: Mutex::default(),
-            news: Notify::new(),
+            pending: Mutex::default(),
+            changed: Notify::new(),
             is_closed: AtomicBool::new(false),
         }
     }
@@ -52,9 +53,9 @@ impl<S: Copy, W: Waiting> Mailbox<S, W> {
         self.channel
     }
 
-    pub(crate) fn bind(&self, whom: S) {
-        // The sessions let nobody come twice over one channel.
-        let _ = self.speaks_for.set(whom);
+    pub(crate) fn bind(&self, owner: S) {
+        // The sessions bind a channel at most once.
+        let _ = self.speaks_for.set(owner);
     }
 
     pub(crate) fn speaks_for(&self) -> Option<S> {
@@ -65,58 +66,62 @@ impl<S: Copy, W: Waiting> Mailbox<S, W> {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Nobody takes anything any more.
+    /// Closes the mailbox: nothing is taken any more.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        // What nobody will send takes no memory.
+        // Items that nobody will send must not take memory.
         *self.lock() = W::default();
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, W> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut W)) {
         if !self.is_closed() {
             change(&mut self.lock());
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
-    /// The next thing to tell; `None` after the last one. May be cancelled.
-    pub(crate) async fn next(&self) -> Option<W::Told> {
+    /// Waits for the next item; `None` after the last one. Cancel safe.
+    pub(crate) async fn next(&self) -> Option<W::Item> {
         loop {
-            // Asked for first, so that what comes between the look and the wait is not slept through.
-            let news = self.news.notified();
+            // Registered first, so that an item that comes between the check and the wait is not missed.
+            let changed = self.changed.notified();
             let taken = self.lock().take();
             match taken {
-                Taken::Told(told) => return Some(told),
-                Taken::Nothing => news.await,
+                Taken::Item(item) => return Some(item),
+                Taken::Empty => changed.await,
                 Taken::End => return None,
             }
         }
     }
 }
 
-/// How it ends for a channel; after this nothing is told.
+/// The last notice of a channel; nothing is sent after it.
 #[derive(Debug)]
-pub(crate) enum Last {
+pub(crate) enum FinalNotice {
     Ended {
         outcome: Outcome,
     },
     Replaced,
-    /// It was told.
-    Said,
+    /// The notice was sent.
+    Sent,
 }
 
-/// Takes the last word: told once, and then the end.
-pub(crate) fn take_last<T>(last: &mut Option<Last>, ended: impl FnOnce(Outcome) -> T, replaced: T) -> Taken<T> {
-    let told = match last.take() {
-        None => return Taken::Nothing,
-        Some(Last::Ended { outcome }) => Some(ended(outcome)),
-        Some(Last::Replaced) => Some(replaced),
-        Some(Last::Said) => None,
+/// Takes the final notice, once, and then the end.
+pub(crate) fn take_final<T>(
+    notice: &mut Option<FinalNotice>,
+    ended: impl FnOnce(Outcome) -> T,
+    replaced: T,
+) -> Taken<T> {
+    let item = match notice.take() {
+        None => return Taken::Empty,
+        Some(FinalNotice::Ended { outcome }) => Some(ended(outcome)),
+        Some(FinalNotice::Replaced) => Some(replaced),
+        Some(FinalNotice::Sent) => None,
     };
-    *last = Some(Last::Said);
-    told.map_or(Taken::End, Taken::Told)
+    *notice = Some(FinalNotice::Sent);
+    item.map_or(Taken::End, Taken::Item)
 }

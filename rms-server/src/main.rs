@@ -1,4 +1,4 @@
-//! The command `rms-server`: makes a deployment, checks a configuration, runs the server.
+//! The command `rms-server`: creates a deployment, checks a configuration, runs the server.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use rms_server::clock::Clock;
 use rms_server::config::{self, ConfigError, DEFAULTS, ServerConfig};
 use rms_server::dir::{DataDir, DirLock};
 use rms_server::init::{Deployment, certify_admin, init};
-use rms_server::journal::{Loss, backup, recover};
-use rms_server::reach::reached;
+use rms_server::journal::{RecoveryReport, backup, recover};
+use rms_server::reach::advertised_address;
 use rms_server::rotation;
 use rms_server::run::run;
 use rms_wire::tls::{Authority, Rotation};
@@ -132,7 +132,7 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
             make(dir, name, listen.unwrap_or(config.listen), &config, admin)
         }
         Verb::Run { dir, config, listen } => {
-            allocator::settle();
+            allocator::apply_settings();
             serve(&DataDir::new(&dir), config.as_deref(), listen)
         }
         Verb::Ca { step, dir, anyway } => authority(&DataDir::new(&dir), step, anyway),
@@ -164,7 +164,7 @@ fn make(
         Some(admin) => admin,
         None => calling_user()?,
     };
-    let reached = reached(config.advertise.as_deref(), listen);
+    let reached = advertised_address(config.advertise.as_deref(), listen);
     let deployment = Deployment { dir, name, reached, certificate_life: config.certificate_life, admin };
     init(&deployment)?;
     let Deployment { dir, name, reached, admin, .. } = &deployment;
@@ -184,7 +184,7 @@ fn certify(dir: &DataDir, admin: &str, config: Option<&Path>) -> anyhow::Result<
 
 fn recover_journal(dir: &DataDir, yes: bool) -> anyhow::Result<()> {
     let _lock = DirLock::acquire(dir)?;
-    let Loss { last_seq, problems, history } = recover(&dir.journal(), yes)?;
+    let RecoveryReport { last_seq, problems, history } = recover(&dir.journal(), yes)?;
     if problems.is_empty() && history.is_none() {
         println!("{} is whole: {last_seq} facts", dir.journal().display());
         return Ok(());
@@ -258,7 +258,7 @@ fn calling_user() -> anyhow::Result<String> {
 }
 
 fn serve(dir: &DataDir, config: Option<&Path>, listen: Option<SocketAddr>) -> anyhow::Result<()> {
-    // By target and level: filters by the fields of spans would look at every span, and need regular expressions.
+    // By target and level: filters by the fields of spans would inspect every span, and need regular expressions.
     let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let lines = tracing_subscriber::fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
@@ -272,8 +272,8 @@ fn serve(dir: &DataDir, config: Option<&Path>, listen: Option<SocketAddr>) -> an
     }
     let config = read_config(dir, config)?;
     let address = listen.unwrap_or(config.listen);
-    // Sessions only move bytes; what is decided, is decided on the driver's thread. They share the endpoint's one
-    // socket and its locks, so a second thread beside them costs more than it does.
+    // Sessions only move bytes; decisions are made on the driver's thread. All sessions share the endpoint's one socket
+    // and its locks, so a second thread would cost more than it gains.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(dir, &config, address))?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What leaves the driver for the negotiator of an application: bounded, and never a wait, however slowly it reads.
+//! The outbox to the negotiator of an application: bounded, and the driver never waits, however slowly it reads.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,42 +9,42 @@ use rms_core::server_loop::ChannelId;
 use rms_model::{JobId, NodeId, Run};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::mailbox::{Last, Mailbox, Taken, Waiting, take_last};
+use crate::mailbox::{FinalNotice, Mailbox, Pending, Taken, take_final};
 
-/// Where the driver leaves what a negotiator is to be told. Clones are the same.
+/// The driver's end of the outbox. Clones share it.
 #[derive(Clone, Debug)]
 pub struct NegotiatorOutbox(Arc<Slot>);
 
-/// Who waits for an answer; what is only said is answered if it is refused.
+/// A call that waits for its answer; a statement is answered only if it is refused.
 #[derive(Debug)]
-pub struct Caller {
+pub struct PendingCall {
     pub seq: u64,
     pub outbox: NegotiatorOutbox,
-    /// One of few of its channel, free once this is dropped.
+    /// One of the few call places of its channel, free once this is dropped.
     pub place: OwnedSemaphorePermit,
 }
 
-/// What the negotiator's session sends on. Dropped, it tells the driver that nobody will.
+/// The session's end of the outbox. Dropping it closes the outbox.
 #[derive(Debug)]
 pub struct NegotiatorOrders(Arc<Slot>);
 
-/// Not a queue. What waits is at most: the answers to as many calls as the session lets be under way, what was not taken
-/// of as few messages, the newest message of each negotiation (every statement says all that follows from those before),
-/// what is held now, which nodes were lost, and one end. Should there be more negotiations than can be open, the oldest message is dropped: a
-/// message may be lost, and is said again.
-type Slot = Mailbox<(JobId, Run), ForNegotiator>;
+/// Not a queue. It holds at most: the answers to the calls that the session allows at once, as few refusals of messages,
+/// the newest message of each negotiation (every statement includes all that follows from those before), the current
+/// holding, which nodes were lost, and one end. If there are more negotiations than can be open, the oldest message is
+/// dropped: a lost message is sent again.
+type Slot = Mailbox<(JobId, Run), NegotiatorPending>;
 
 #[derive(Debug, Default)]
-struct ForNegotiator {
+struct NegotiatorPending {
     answers: VecDeque<QueuedAnswer>,
     refused: VecDeque<NegotiatorNotice>,
     holding: Option<Box<Holding>>,
-    /// No more than a cluster has.
+    /// Bounded by the nodes of a cluster.
     lost: BTreeSet<NodeId>,
-    /// The last number that is used.
+    /// The last number of a negotiation that is used.
     counted: Option<u32>,
     messages: VecDeque<Box<negotiation::Message>>,
-    last: Option<Last>,
+    final_notice: Option<FinalNotice>,
 }
 
 #[derive(Debug)]
@@ -54,17 +54,17 @@ struct QueuedAnswer {
     place: OwnedSemaphorePermit,
 }
 
-/// One thing to be told.
+/// An answer or a notice to send.
 #[derive(Debug)]
-pub enum Told {
+pub enum Outgoing {
     Answer { seq: u64, answer: Result<NegotiatorAnswer, Refused>, place: OwnedSemaphorePermit },
     Notice(NegotiatorNotice),
 }
 
-/// More negotiations than one application can have open; the others are long over.
-const MOST_MESSAGES: usize = 32;
-/// More refusals at once say nothing new.
-const MOST_REFUSED: usize = 16;
+/// More than the negotiations that one application can have open; any others are long over.
+const MAX_MESSAGES: usize = 32;
+/// More refusals at once add no information.
+const MAX_REFUSALS: usize = 16;
 
 impl NegotiatorOutbox {
     pub fn new(channel: ChannelId) -> (NegotiatorOutbox, NegotiatorOrders) {
@@ -76,12 +76,12 @@ impl NegotiatorOutbox {
         self.0.channel()
     }
 
-    /// The channel speaks for this execution from now on.
+    /// Binds the channel to this execution.
     pub fn bind(&self, job: JobId, run: Run) {
         self.0.bind((job, run));
     }
 
-    /// For which execution the channel speaks.
+    /// The execution that the channel is bound to.
     pub fn speaks_for(&self) -> Option<(JobId, Run)> {
         self.0.speaks_for()
     }
@@ -91,42 +91,42 @@ impl NegotiatorOutbox {
     }
 
     pub fn tell(&self, notice: NegotiatorNotice) {
-        self.0.change(|waiting| match notice {
-            NegotiatorNotice::Said(message) => waiting.lay(message),
-            NegotiatorNotice::Holding(holding) => waiting.holding = Some(holding),
-            NegotiatorNotice::Counted { n_opened } => waiting.counted = Some(n_opened),
-            NegotiatorNotice::NodesLost { nodes } => waiting.lost.extend(nodes),
+        self.0.change(|pending| match notice {
+            NegotiatorNotice::Said(message) => pending.replace(message),
+            NegotiatorNotice::Holding(holding) => pending.holding = Some(holding),
+            NegotiatorNotice::Counted { n_opened } => pending.counted = Some(n_opened),
+            NegotiatorNotice::NodesLost { nodes } => pending.lost.extend(nodes),
             refused @ NegotiatorNotice::Refused { .. } => {
-                if waiting.refused.len() < MOST_REFUSED {
-                    waiting.refused.push_back(refused);
+                if pending.refused.len() < MAX_REFUSALS {
+                    pending.refused.push_back(refused);
                 }
             }
             NegotiatorNotice::Ended { outcome } => {
-                waiting.last.get_or_insert(Last::Ended { outcome });
+                pending.final_notice.get_or_insert(FinalNotice::Ended { outcome });
             }
             NegotiatorNotice::Replaced => {
-                waiting.last.get_or_insert(Last::Replaced);
+                pending.final_notice.get_or_insert(FinalNotice::Replaced);
             }
         });
     }
 }
 
-impl Caller {
+impl PendingCall {
     pub fn answer(self, answer: Result<NegotiatorAnswer, Refused>) {
-        let Caller { seq, outbox, place } = self;
-        outbox.0.change(|waiting| {
-            // After the last word nothing is said, or a flood of calls could keep it from being said.
-            if waiting.last.is_none() {
-                waiting.answers.push_back(QueuedAnswer { seq, answer, place });
+        let PendingCall { seq, outbox, place } = self;
+        outbox.0.change(|pending| {
+            // Nothing follows the final notice, or a flood of calls could keep it from being sent.
+            if pending.final_notice.is_none() {
+                pending.answers.push_back(QueuedAnswer { seq, answer, place });
             }
         });
     }
 }
 
 impl NegotiatorOrders {
-    /// The next thing to tell; `None` after the last one. Answers come in their order, and what is held before the
-    /// messages that speak of it. May be cancelled.
-    pub async fn next(&self) -> Option<Told> {
+    /// Waits for the next item; `None` after the last one. Answers come in their order, and the holding before the messages
+    /// that refer to it. Cancel safe.
+    pub async fn next(&self) -> Option<Outgoing> {
         self.0.next().await
     }
 }
@@ -137,36 +137,36 @@ impl Drop for NegotiatorOrders {
     }
 }
 
-impl ForNegotiator {
+impl NegotiatorPending {
     fn take_lost(&mut self) -> Option<NegotiatorNotice> {
         let nodes: Vec<NodeId> = std::mem::take(&mut self.lost).into_iter().collect();
         (!nodes.is_empty()).then_some(NegotiatorNotice::NodesLost { nodes })
     }
 
-    /// A message takes the place of an older one of the same negotiation.
-    fn lay(&mut self, mut message: Box<negotiation::Message>) {
+    /// Puts a message in place of an older one of the same negotiation.
+    fn replace(&mut self, mut message: Box<negotiation::Message>) {
         if let Some(idx) = self.messages.iter().position(|older| older.id == message.id)
             && let Some(mut older) = self.messages.remove(idx)
         {
-            // A mere confirmation must not swallow the statement that it follows.
+            // A mere acknowledgement must not replace the statement before it.
             if message.statement.is_none() && older.seq >= message.seq {
                 older.ack_seq = older.ack_seq.max(message.ack_seq);
                 message = older;
             }
         }
-        if self.messages.len() >= MOST_MESSAGES {
+        if self.messages.len() >= MAX_MESSAGES {
             self.messages.pop_front();
         }
         self.messages.push_back(message);
     }
 }
 
-impl Waiting for ForNegotiator {
-    type Told = Told;
+impl Pending for NegotiatorPending {
+    type Item = Outgoing;
 
-    fn take(&mut self) -> Taken<Told> {
+    fn take(&mut self) -> Taken<Outgoing> {
         if let Some(QueuedAnswer { seq, answer, place }) = self.answers.pop_front() {
-            return Taken::Told(Told::Answer { seq, answer, place });
+            return Taken::Item(Outgoing::Answer { seq, answer, place });
         }
         let counted = self.counted.take().map(|n_opened| NegotiatorNotice::Counted { n_opened });
         let notice = counted
@@ -175,10 +175,10 @@ impl Waiting for ForNegotiator {
             .or_else(|| self.messages.pop_front().map(NegotiatorNotice::Said))
             .or_else(|| self.refused.pop_front());
         if let Some(notice) = notice {
-            return Taken::Told(Told::Notice(notice));
+            return Taken::Item(Outgoing::Notice(notice));
         }
-        let ended = |outcome| Told::Notice(NegotiatorNotice::Ended { outcome });
-        take_last(&mut self.last, ended, Told::Notice(NegotiatorNotice::Replaced))
+        let ended = |outcome| Outgoing::Notice(NegotiatorNotice::Ended { outcome });
+        take_final(&mut self.final_notice, ended, Outgoing::Notice(NegotiatorNotice::Replaced))
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
     use rms_model::Time;
 
     use super::*;
-    use crate::mailbox::draw_channel;
+    use crate::mailbox::new_channel_id;
 
     fn message(number: u32, statement: u32) -> Message {
         let id = NegotiationId { initiator: Side::Rms, number };
@@ -210,27 +210,27 @@ mod tests {
         }))
     }
 
-    /// Notices, after the numbers of answers.
+    /// Returns the numbers of the answers, and the notices.
     fn drained(orders: &NegotiatorOrders) -> (Vec<u64>, Vec<NegotiatorNotice>) {
         let (mut answers, mut notices) = (Vec::new(), Vec::new());
-        while let Taken::Told(told) = orders.0.lock().take() {
+        while let Taken::Item(told) = orders.0.lock().take() {
             match told {
-                Told::Answer { seq, .. } => answers.push(seq),
-                Told::Notice(notice) => notices.push(notice),
+                Outgoing::Answer { seq, .. } => answers.push(seq),
+                Outgoing::Notice(notice) => notices.push(notice),
             }
         }
         (answers, notices)
     }
 
-    fn caller(seq: u64, outbox: &NegotiatorOutbox) -> Caller {
+    fn caller(seq: u64, outbox: &NegotiatorOutbox) -> PendingCall {
         let places = Arc::new(tokio::sync::Semaphore::new(1));
         let place = places.try_acquire_owned().expect("nobody else has it");
-        Caller { seq, outbox: outbox.clone(), place }
+        PendingCall { seq, outbox: outbox.clone(), place }
     }
 
     #[test]
     fn an_application_that_does_not_read_is_left_what_is_newest() {
-        let (outbox, orders) = NegotiatorOutbox::new(draw_channel());
+        let (outbox, orders) = NegotiatorOutbox::new(new_channel_id());
         caller(1, &outbox).answer(Ok(NegotiatorAnswer::Done));
         for number in 1..=1000 {
             outbox.tell(holding(number));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_confirmation_does_not_swallow_what_was_said() {
-        let (outbox, orders) = NegotiatorOutbox::new(draw_channel());
+        let (outbox, orders) = NegotiatorOutbox::new(new_channel_id());
         let statement = message(1, 4);
         outbox.tell(said(&statement));
         outbox.tell(said(&Message { ack_seq: 7, statement: None, ..statement.clone() }));
@@ -261,22 +261,22 @@ mod tests {
 
     #[test]
     fn talk_about_a_thousand_negotiations_takes_little_room() {
-        let (outbox, orders) = NegotiatorOutbox::new(draw_channel());
+        let (outbox, orders) = NegotiatorOutbox::new(new_channel_id());
         for number in 1..=1000 {
             outbox.tell(said(&message(number, 1)));
             let negotiation = NegotiationId { initiator: Side::Application, number };
             outbox.tell(NegotiatorNotice::Refused { negotiation, number: 1, reason: "no".to_owned() });
         }
         let (_, notices) = drained(&orders);
-        assert_eq!(notices.len(), MOST_MESSAGES + MOST_REFUSED);
+        assert_eq!(notices.len(), MAX_MESSAGES + MAX_REFUSALS);
         assert!(notices.contains(&said(&message(1000, 1))), "the newest is there");
     }
 
     #[test]
     fn a_session_that_is_gone_is_left_nothing() {
-        let (outbox, orders) = NegotiatorOutbox::new(draw_channel());
+        let (outbox, orders) = NegotiatorOutbox::new(new_channel_id());
         drop(orders);
         outbox.tell(NegotiatorNotice::Replaced);
-        assert!(outbox.is_closed() && outbox.0.lock().last.is_none());
+        assert!(outbox.is_closed() && outbox.0.lock().final_notice.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Why the files of the journal and of the history cannot be opened, and what to do about it.
+//! Errors of opening the files of the journal and the history, and what to do about them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// SQLite's own findings of damage become ours, so that the hint is printed with them.
+    /// Converts SQLite's errors; its reports of damage become ours, so that the hint is printed with them.
     pub(crate) fn from_sqlite(path: &Path, source: rusqlite::Error) -> OpenError {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
         let path = path.to_owned();

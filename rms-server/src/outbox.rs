@@ -1,4 +1,4 @@
-//! What leaves the driver for one peer; each is bounded, and none makes the driver wait.
+//! Outboxes from the driver to agents and watchers: each is bounded, and none makes the driver wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,25 +8,25 @@ use rms_core::server_loop::LinkId;
 use rms_model::{JobId, Run};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// A link that none was before in this process.
-pub fn draw_link() -> LinkId {
+/// Returns a link id that is new in this process.
+pub fn new_link_id() -> LinkId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     LinkId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Where the driver leaves what an agent is to be told.
+/// The driver's end of the outbox to an agent.
 #[derive(Debug)]
 pub struct AgentOutbox {
     link: LinkId,
-    /// A slot, not a queue: a desired state is whole, so a newer one replaces one that was not sent yet, however
-    /// slow the agent is.
+    /// A slot, not a queue: a desired state is complete, so a newer one replaces one that was not sent yet, however slow
+    /// the agent is.
     desired: watch::Sender<Desired>,
     signals: mpsc::Sender<SignalOrder>,
     /// The reason to close the link, once.
     close: Option<oneshot::Sender<String>>,
 }
 
-/// What the agent's session sends on.
+/// The session's end of the outbox.
 #[derive(Debug)]
 pub struct AgentOrders {
     pub link: LinkId,
@@ -78,13 +78,13 @@ impl AgentOutbox {
     }
 }
 
-/// Somebody who wants to know when jobs move on.
+/// A client that is notified of changes of jobs.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     changes: mpsc::Sender<JobChange>,
 }
 
-/// A watcher that is so slow that this many changes wait is let go: its stream ends, and it asks again.
+/// A watcher that is so slow that this many changes wait is dropped: its stream ends, and it must watch again.
 const MAX_CHANGES: usize = 1024;
 
 impl Watcher {
@@ -93,7 +93,7 @@ impl Watcher {
         (Watcher { changes }, receiver)
     }
 
-    /// Whether it is still there to be told more.
+    /// Sends a change; returns whether the watcher still listens.
     pub fn tell(&self, change: &JobChange) -> bool {
         self.changes.try_send(change.clone()).is_ok()
     }

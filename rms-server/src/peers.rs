@@ -1,4 +1,4 @@
-//! The connections behind the numbers that the loop around the core knows: callers, agents' links, channels, watchers.
+//! Maps the ids that the server loop uses to connections: callers, agents' links, channels, watchers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::negotiator_outbox::{self, NegotiatorOutbox};
 use crate::outbox::{AgentOutbox, SignalOrder, Watcher};
 use crate::registry::Registry;
 
-/// Where an answer goes.
+/// The receiver of an answer.
 #[derive(Debug)]
-pub enum Caller {
+pub enum ReplyTo {
     Once(oneshot::Sender<Answered>),
     Launcher { seq: u64, outbox: LauncherOutbox },
-    Negotiator(negotiator_outbox::Caller),
+    Negotiator(negotiator_outbox::PendingCall),
     Watcher(oneshot::Sender<Result<Vec<Found>, Failing>>),
 }
 
-/// Lives on the driver's thread; everything it does is a move into a bounded queue, and never a wait.
+/// Lives on the driver's thread; it only moves messages into bounded queues, and never waits.
 #[derive(Debug)]
 pub struct Peers {
     last_ticket: Ticket,
-    callers: BTreeMap<Ticket, Caller>,
+    callers: BTreeMap<Ticket, ReplyTo>,
     watchers: BTreeMap<Ticket, Watcher>,
     agents: BTreeMap<LinkId, AgentOutbox>,
     launchers: BTreeMap<ChannelId, LauncherOutbox>,
@@ -49,15 +49,15 @@ impl Peers {
         }
     }
 
-    /// A ticket under which the answer finds its caller.
-    pub fn ticket(&mut self, caller: Caller) -> Ticket {
+    /// Returns a new ticket, under which the caller gets its answer.
+    pub fn ticket(&mut self, caller: ReplyTo) -> Ticket {
         self.last_ticket = Ticket(self.last_ticket.0 + 1);
         self.callers.insert(self.last_ticket, caller);
         self.last_ticket
     }
 
     pub fn watch(&mut self, watcher: Watcher, reply: oneshot::Sender<Result<Vec<Found>, Failing>>) -> Ticket {
-        let ticket = self.ticket(Caller::Watcher(reply));
+        let ticket = self.ticket(ReplyTo::Watcher(reply));
         self.watchers.insert(ticket, watcher);
         ticket
     }
@@ -72,17 +72,17 @@ impl Peers {
         self.agents.remove(&link);
     }
 
-    /// A launcher's call, which may be the first over its channel.
+    /// Returns a ticket for a launcher's call, which may be the first over its channel.
     pub fn launcher_called(&mut self, seq: u64, outbox: LauncherOutbox) -> (Ticket, ChannelId) {
         let channel = outbox.channel();
         self.launchers.entry(channel).or_insert_with(|| outbox.clone());
-        (self.ticket(Caller::Launcher { seq, outbox }), channel)
+        (self.ticket(ReplyTo::Launcher { seq, outbox }), channel)
     }
 
-    pub fn negotiator_called(&mut self, caller: negotiator_outbox::Caller) -> (Ticket, ChannelId) {
+    pub fn negotiator_called(&mut self, caller: negotiator_outbox::PendingCall) -> (Ticket, ChannelId) {
         let channel = caller.outbox.channel();
         self.negotiators.entry(channel).or_insert_with(|| caller.outbox.clone());
-        (self.ticket(Caller::Negotiator(caller)), channel)
+        (self.ticket(ReplyTo::Negotiator(caller)), channel)
     }
 
     pub fn channel_gone(&mut self, channel: ChannelId) {
@@ -90,12 +90,12 @@ impl Peers {
         self.negotiators.remove(&channel);
     }
 
-    /// The watchers that have left.
+    /// Removes the watchers that have left, and returns their tickets.
     pub fn sweep_watchers(&mut self) -> Vec<Ticket> {
         self.watchers.extract_if(.., |_, watcher| watcher.is_gone()).map(|(ticket, _)| ticket).collect()
     }
 
-    /// Brings it to whom it concerns; says which watcher turned out to have left.
+    /// Delivers a message to its peer; returns the ticket of the watcher, if it has left.
     pub fn send(&mut self, outbound: Outbound) -> Option<Ticket> {
         match outbound {
             Outbound::Answer { ticket, answer: Ok(given) } => self.answer(ticket, Answered::Done(given)),
@@ -104,7 +104,7 @@ impl Peers {
                 self.answer(ticket, Answered::Sign(SignOrder { issued, csr, cluster }));
             }
             Outbound::LauncherAnswer { ticket, answer } => {
-                if let Some(Caller::Launcher { seq, outbox }) = self.callers.remove(&ticket) {
+                if let Some(ReplyTo::Launcher { seq, outbox }) = self.callers.remove(&ticket) {
                     if let Ok(LauncherAnswer::Subscribed { job, request_until: _ }) = &answer {
                         outbox.bind(*job);
                     }
@@ -112,7 +112,7 @@ impl Peers {
                 }
             }
             Outbound::NegotiatorAnswer { ticket, answer } => {
-                if let Some(Caller::Negotiator(caller)) = self.callers.remove(&ticket) {
+                if let Some(ReplyTo::Negotiator(caller)) = self.callers.remove(&ticket) {
                     if let Ok(NegotiatorAnswer::Attached(attached)) = &answer {
                         caller.outbox.bind(attached.job, attached.run);
                     }
@@ -120,8 +120,8 @@ impl Peers {
                 }
             }
             Outbound::Found { ticket, found } => {
-                if let Some(Caller::Watcher(reply)) = self.callers.remove(&ticket) {
-                    // Whoever asked may have left.
+                if let Some(ReplyTo::Watcher(reply)) = self.callers.remove(&ticket) {
+                    // The caller may have left.
                     let _ = reply.send(found);
                 }
             }
@@ -165,8 +165,8 @@ impl Peers {
     }
 
     fn answer(&mut self, ticket: Ticket, answered: Answered) {
-        if let Some(Caller::Once(reply)) = self.callers.remove(&ticket) {
-            // A caller that has hung up does not want to know.
+        if let Some(ReplyTo::Once(reply)) = self.callers.remove(&ticket) {
+            // The caller may have disconnected.
             let _ = reply.send(answered);
         }
     }

@@ -1,13 +1,13 @@
-//! Finds the address at which other machines reach this server: what tokens and `client.toml` hold.
+//! Finds the address at which other machines reach this server, for tokens and `client.toml`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
-/// As configured (`HOST` or `HOST:PORT`), else as it listens; where it listens everywhere, the address of this machine
-/// that packets to the world leave from, or the first one of an interface that leads to other machines.
-pub fn reached(advertise: Option<&str>, listening: SocketAddr) -> String {
+/// Returns the address as configured (`HOST` or `HOST:PORT`), else the one that the server listens on. If that is the
+/// wildcard address: the source address of the default route, or the first one of an interface to other machines.
+pub fn advertised_address(advertise: Option<&str>, listening: SocketAddr) -> String {
     match advertise {
         Some(host) => with_port(host, listening.port()),
         None if !listening.ip().is_unspecified() => listening.to_string(),
@@ -18,8 +18,8 @@ pub fn reached(advertise: Option<&str>, listening: SocketAddr) -> String {
     }
 }
 
-/// Whether a text can be advertised: a name or an address, with a port or without.
-pub fn is_reachable_text(text: &str) -> bool {
+/// Whether a text can be advertised: a name or an address, with or without a port.
+pub fn is_advertisable(text: &str) -> bool {
     let address = with_port(text, 1);
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
     let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte));
@@ -38,17 +38,17 @@ fn with_port(host: &str, port: u16) -> String {
 }
 
 fn own_address(with_ipv6: bool) -> Option<IpAddr> {
-    routed(with_ipv6).or_else(|| of_interfaces(with_ipv6))
+    routed_address(with_ipv6).or_else(|| interface_address(with_ipv6))
 }
 
-/// Connecting a datagram socket sends nothing; it only chooses the route.
-fn routed(with_ipv6: bool) -> Option<IpAddr> {
+/// Returns the source address of the default route. Connecting a datagram socket sends nothing; it only selects a route.
+fn routed_address(with_ipv6: bool) -> Option<IpAddr> {
     let source = |any: IpAddr, world: IpAddr| {
         let probe = UdpSocket::bind((any, 0)).ok()?;
         probe.connect((world, 9)).ok()?;
         Some(probe.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
     };
-    // Addresses that are kept for documentation: nobody has them, so only a default route leads there.
+    // Addresses reserved for documentation: nobody has them, so only a default route leads there.
     let v4 = source(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(203, 0, 113, 1).into());
     v4.or_else(|| {
         let documentation = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
@@ -56,7 +56,7 @@ fn routed(with_ipv6: bool) -> Option<IpAddr> {
     })
 }
 
-fn of_interfaces(with_ipv6: bool) -> Option<IpAddr> {
+fn interface_address(with_ipv6: bool) -> Option<IpAddr> {
     let leads_out = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
     let outside = getifaddrs().ok()?.filter(|interface| {
         interface.flags.contains(leads_out) && !interface.flags.contains(InterfaceFlags::IFF_LOOPBACK)
@@ -74,7 +74,7 @@ fn of_interfaces(with_ipv6: bool) -> Option<IpAddr> {
         IpAddr::V6(ip) => with_ipv6 && !ip.is_unicast_link_local(),
     };
     let usable = addresses.iter().filter(is_usable);
-    // More clients know the way to an IPv4 address.
+    // More clients can reach an IPv4 address.
     usable.clone().find(|ip| ip.is_ipv4()).or_else(|| usable.clone().next()).copied()
 }
 
@@ -88,30 +88,30 @@ mod tests {
 
     #[test]
     fn what_is_configured_goes_before_what_is_bound() {
-        assert_eq!(reached(Some("head"), at("0.0.0.0:7117")), "head:7117");
-        assert_eq!(reached(Some("head.example.org:70"), at("0.0.0.0:7117")), "head.example.org:70");
-        assert_eq!(reached(Some("10.0.0.1"), at("0.0.0.0:7117")), "10.0.0.1:7117");
-        assert_eq!(reached(Some("fd00::1"), at("[::]:7117")), "[fd00::1]:7117");
-        assert_eq!(reached(Some("[fd00::1]:70"), at("[::]:7117")), "[fd00::1]:70");
-        assert_eq!(reached(None, at("10.0.0.7:1")), "10.0.0.7:1");
-        assert_eq!(reached(None, at("127.0.0.1:1")), "127.0.0.1:1", "as it was asked for");
+        assert_eq!(advertised_address(Some("head"), at("0.0.0.0:7117")), "head:7117");
+        assert_eq!(advertised_address(Some("head.example.org:70"), at("0.0.0.0:7117")), "head.example.org:70");
+        assert_eq!(advertised_address(Some("10.0.0.1"), at("0.0.0.0:7117")), "10.0.0.1:7117");
+        assert_eq!(advertised_address(Some("fd00::1"), at("[::]:7117")), "[fd00::1]:7117");
+        assert_eq!(advertised_address(Some("[fd00::1]:70"), at("[::]:7117")), "[fd00::1]:70");
+        assert_eq!(advertised_address(None, at("10.0.0.7:1")), "10.0.0.7:1");
+        assert_eq!(advertised_address(None, at("127.0.0.1:1")), "127.0.0.1:1", "as it was asked for");
     }
 
     #[test]
     fn who_listens_everywhere_is_not_at_no_address() {
-        let found: SocketAddr = reached(None, at("0.0.0.0:7117")).parse().expect("an address");
+        let found: SocketAddr = advertised_address(None, at("0.0.0.0:7117")).parse().expect("an address");
         assert!(!found.ip().is_unspecified() && found.port() == 7117, "{found}");
-        let has_other = of_interfaces(false).is_some();
-        assert_eq!(found.ip().is_loopback(), !has_other && routed(false).is_none(), "{found}");
+        let has_other = interface_address(false).is_some();
+        assert_eq!(found.ip().is_loopback(), !has_other && routed_address(false).is_none(), "{found}");
     }
 
     #[test]
     fn only_what_leads_somewhere_can_be_advertised() {
         for right in ["head", "head.example.org:7117", "10.0.0.1", "10.0.0.1:1", "fd00::1", "[fd00::1]:1"] {
-            assert!(is_reachable_text(right), "{right}");
+            assert!(is_advertisable(right), "{right}");
         }
         for wrong in ["", ":7117", "head:0", "head:x", "a b", "0.0.0.0", "[::]:1", "head:70000", "a:b:1"] {
-            assert!(!is_reachable_text(wrong), "{wrong}");
+            assert!(!is_advertisable(wrong), "{wrong}");
         }
     }
 }

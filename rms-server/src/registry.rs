@@ -1,6 +1,6 @@
-//! The live links: how many there may be, which use revoked certificates, and where each agent is.
+//! The registry of live links: limits their number, closes those with revoked certificates, and finds each agent's link.
 
-mod rivals;
+mod duplicates;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,56 +15,56 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::config::LinkLimits;
-use crate::outbox::draw_link;
-use rivals::Rivals;
+use crate::outbox::new_link_id;
+use duplicates::DuplicateAgents;
 
-/// Shared by the driver, which revokes, and the sessions, which come and go.
+/// Shared by the driver, which revokes certificates, and the sessions.
 #[derive(Debug)]
 pub struct Registry {
     limits: LinkLimits,
-    /// What handshakes consult.
+    /// The revoked certificates that handshakes check.
     revoked: Revoked,
     live: Mutex<Live>,
-    /// Whoever has no link was away before, as far as is known here.
+    /// The start of this registry: an agent without a link counts as away since then, unless it had one later.
     since: Instant,
-    /// Rung when an agent has come, or has said what it serves, for those who wait for one.
-    agents_came: watch::Sender<()>,
-    /// Rung when certificates were revoked, for agents, who also accept links.
+    /// Signalled when an agent has connected, or has announced what it serves, for those who wait for an agent.
+    agents_changed: watch::Sender<()>,
+    /// Signalled when certificates were revoked, for agents, which also accept links.
     revocations: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct Live {
     links: BTreeMap<LinkId, Link>,
-    /// Of each user, admin and execution of a job.
+    /// Links of each user, admin and execution of a job.
     n_links: HashMap<Identity, usize>,
-    /// Of those for whom these count.
-    parts: HashMap<Identity, Part>,
-    /// Links of users and jobs; agents and admins have places of their own.
+    /// Usage of each quota owner.
+    usages: HashMap<Identity, Usage>,
+    /// Links of users and jobs; agents and admins do not count towards this limit.
     n_ordinary: usize,
     agents: HashMap<String, LinkId>,
-    rivals: Rivals,
-    /// With which kinds of frames channels may begin on the links of agents that have said so.
+    duplicates: DuplicateAgents,
+    /// The kinds of first frames that agents have announced to serve, by their links.
     served: BTreeMap<LinkId, Vec<u16>>,
-    /// When the last link of those ended that have none.
+    /// When the last link ended, of each agent that has none.
     away: HashMap<String, Instant>,
     revoked: BTreeSet<String>,
-    /// Certificates that may have been issued in place of others, and that nobody has come with yet.
+    /// Certificates that may replace others and were not used yet.
     untried: BTreeSet<String>,
 }
 
-/// What the links that count for one have together.
+/// What the links of one quota owner use together.
 #[derive(Debug)]
-struct Part {
+struct Usage {
     n_links: usize,
-    /// Those of them whose identity has an older one.
-    n_further: usize,
-    allotment: Arc<Allotment>,
+    /// Links whose identity has an earlier link.
+    n_extra: usize,
+    quota: Arc<Quota>,
 }
 
-/// Why a link may not stay.
+/// Why a link is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum NotAdmitted {
+pub enum AdmitError {
     #[error("the certificate {serial} is revoked")]
     Revoked { serial: String },
     #[error("the server has its {max} connections (limits.links): try again later")]
@@ -79,131 +79,131 @@ pub enum NotAdmitted {
     TooManyOfJobs { owner: String, max: usize },
 }
 
-/// One process of a job negotiates for it; beside it there may be commands in its scripts. Ten thousand ranks may not all try.
+/// One process of a job negotiates for it; its scripts may run commands beside it. Ten thousand ranks must not all connect.
 const MAX_LINKS_OF_JOB: usize = 32;
 
-/// What all links of one identity have together, so that many of them hold no more of the server than one. What a user may
-/// have is divided: a part for the user's own commands, and one for the processes of all of the user's jobs together.
+/// The quota that all links of one owner share, so that many links use no more of the server than one. A user's quota is
+/// split: one part for the user's own commands, and one for the processes of all of the user's jobs together.
 #[derive(Debug)]
-pub struct Allotment {
-    /// Questions that are being answered: an answer can be long, and is there until it is read. Others wait for them.
+pub struct Quota {
+    /// Queries that are being answered: an answer can be long, and is in memory until it is read. Further queries wait.
     pub queries: Semaphore,
-    /// Jobs that are followed or watched.
+    /// Streams that follow or watch jobs.
     pub streams: Semaphore,
-    /// What is held for these, in KiB.
-    pub held: Arc<Semaphore>,
-    /// What launchers and negotiators have said and was not heard yet: who does not read is not to silence them.
-    pub said: Budget,
+    /// Memory for these streams, in KiB.
+    pub output: Arc<Semaphore>,
+    /// Memory for unprocessed messages of launchers and negotiators: streams that nobody reads must not block them.
+    pub messages: Budget,
     pub max_streams: usize,
 }
 
-impl Allotment {
-    fn of(role: Role) -> Allotment {
-        let Most { queries, streams, held_kib, said_kib } = match role {
-            Role::User => OF_USERS,
-            Role::Job => OF_JOBS,
-            Role::Admin | Role::Agent | Role::Server => OF_OTHERS,
+impl Quota {
+    fn of(role: Role) -> Quota {
+        let QuotaLimits { queries, streams, output_kib, messages_kib } = match role {
+            Role::User => USER_LIMITS,
+            Role::Job => JOB_LIMITS,
+            Role::Admin | Role::Agent | Role::Server => OTHER_LIMITS,
         };
-        let said = Arc::new(Semaphore::new(said_kib as usize));
-        Allotment {
+        let messages = Arc::new(Semaphore::new(messages_kib as usize));
+        Quota {
             queries: Semaphore::new(queries),
             streams: Semaphore::new(streams),
-            held: Arc::new(Semaphore::new(held_kib)),
-            said: Budget { kib: said, most: said_kib, patience: None },
+            output: Arc::new(Semaphore::new(output_kib)),
+            messages: Budget { kib: messages, most: messages_kib, patience: None },
             max_streams: streams,
         }
     }
 }
 
-struct Most {
+struct QuotaLimits {
     queries: usize,
     streams: usize,
-    /// A few pieces of output for each stream; with what QUIC holds beside it, it stays below 64 MiB.
-    held_kib: usize,
-    said_kib: u32,
+    /// A few chunks of output for each stream; together with QUIC's own buffers, it stays below 64 MiB.
+    output_kib: usize,
+    messages_kib: u32,
 }
 
-const OF_OTHERS: Most = Most { queries: 4, streams: 512, held_kib: 10 << 10, said_kib: 8 << 10 };
-// Together no more than that. Launchers are programs of users, and those who negotiate are processes of jobs.
-const OF_USERS: Most = Most { queries: 3, streams: 400, held_kib: 8 << 10, said_kib: 4 << 10 };
-const OF_JOBS: Most = Most { queries: 1, streams: 112, held_kib: 2 << 10, said_kib: 4 << 10 };
+const OTHER_LIMITS: QuotaLimits = QuotaLimits { queries: 4, streams: 512, output_kib: 10 << 10, messages_kib: 8 << 10 };
+// Together no more than the above. Launchers are programs of users, and negotiators are processes of jobs.
+const USER_LIMITS: QuotaLimits = QuotaLimits { queries: 3, streams: 400, output_kib: 8 << 10, messages_kib: 4 << 10 };
+const JOB_LIMITS: QuotaLimits = QuotaLimits { queries: 1, streams: 112, output_kib: 2 << 10, messages_kib: 4 << 10 };
 
-/// A link's place among the live ones; it is given back on drop.
+/// A link's entry in the registry; it is removed on drop.
 #[derive(Debug)]
 pub struct Place {
     registry: Arc<Registry>,
     link: LinkId,
     who: Identity,
-    payer: Identity,
-    allotment: Arc<Allotment>,
+    quota_owner: Identity,
+    quota: Arc<Quota>,
 }
 
 impl Registry {
     pub fn new(limits: LinkLimits, revoked: Revoked) -> Registry {
-        let (agents_came, _) = watch::channel(());
+        let (agents_changed, _) = watch::channel(());
         let (revocations, _) = watch::channel(());
         let since = Instant::now();
-        Registry { limits, revoked, live: Mutex::default(), since, agents_came, revocations }
+        Registry { limits, revoked, live: Mutex::default(), since, agents_changed, revocations }
     }
 
-    /// Gives the link a place, unless its certificate was revoked or there are too many. It has its part of what `payer` may
-    /// have: that is its peer, or who stands for all jobs of one owner.
+    /// Registers the link, unless its certificate was revoked or there are too many. It shares the quota of `quota_owner`:
+    /// its peer, or the identity that stands for all jobs of one owner.
     ///
     /// # Errors
     /// Why the link must be closed.
-    pub fn admit(self: &Arc<Registry>, link: &Link, payer: &Identity) -> Result<Place, NotAdmitted> {
+    pub fn admit(self: &Arc<Registry>, link: &Link, quota_owner: &Identity) -> Result<Place, AdmitError> {
         let who = link.identity().clone();
         let mut live = self.live();
-        // Looked at under the lock that revoking takes: a certificate that is revoked right now is either seen
-        // here, or its link is seen there.
+        // Checked under the lock that `revoke` takes: a certificate that is revoked right now is either seen here, or its
+        // link is seen there.
         if live.revoked.contains(link.serial()) {
-            return Err(NotAdmitted::Revoked { serial: link.serial().to_owned() });
+            return Err(AdmitError::Revoked { serial: link.serial().to_owned() });
         }
         let is_ordinary = is_ordinary(who.role);
         if is_ordinary && live.n_ordinary >= self.limits.links {
-            return Err(NotAdmitted::Full { max: self.limits.links });
+            return Err(AdmitError::Full { max: self.limits.links });
         }
-        let id = draw_link();
-        let allotment = match who.role {
-            Role::User | Role::Admin | Role::Job => live.count_in(&who, payer, &self.limits)?,
+        let id = new_link_id();
+        let quota = match who.role {
+            Role::User | Role::Admin | Role::Job => live.add_link(&who, quota_owner, &self.limits)?,
             Role::Agent => {
-                // One node has one agent, and the newest link is the one that it uses.
+                // A node has one agent, and the agent uses its newest link.
                 let older = live.agents.insert(who.name.clone(), id);
                 live.away.remove(&who.name);
                 if let Some(older) = older.and_then(|older| live.links.get(&older).cloned()) {
                     let (from, to) = (older.remote(), link.remote());
-                    live.rivals.note(&who.name, from, to, Instant::now());
+                    live.duplicates.note(&who.name, from, to, Instant::now());
                     older.close("the agent has connected anew");
                 }
-                Arc::new(Allotment::of(who.role))
+                Arc::new(Quota::of(who.role))
             }
-            Role::Server => Arc::new(Allotment::of(who.role)),
+            Role::Server => Arc::new(Quota::of(who.role)),
         };
         live.links.insert(id, link.clone());
         live.n_ordinary += usize::from(is_ordinary);
         drop(live);
         if who.role == Role::Agent {
-            self.agents_came.send_replace(());
+            self.agents_changed.send_replace(());
         }
-        Ok(Place { registry: Arc::clone(self), link: id, who, payer: payer.clone(), allotment })
+        Ok(Place { registry: Arc::clone(self), link: id, who, quota_owner: quota_owner.clone(), quota })
     }
 
-    /// What is wrong with a node as whose agent two connect.
-    pub fn rivals(&self, node: &str) -> Option<String> {
-        self.live().rivals.of(node, Instant::now())
+    /// Returns a message if two agents connect as this node.
+    pub fn duplicates(&self, node: &str) -> Option<String> {
+        self.live().duplicates.of(node, Instant::now())
     }
 
-    /// It is of interest when somebody comes with this certificate for the first time.
+    /// Registers a certificate whose first use is to be reported.
     pub fn await_use(&self, serial: &str) {
         self.live().untried.insert(serial.to_owned());
     }
 
-    /// Is this the first time that somebody comes with it?
+    /// Returns whether this is the first use of a certificate.
     pub fn note_use(&self, serial: &str) -> bool {
         self.live().untried.remove(serial)
     }
 
-    /// Ends the links that use these certificates, and lets no new ones in.
+    /// Closes the links that use these certificates, and rejects new ones.
     pub fn revoke(&self, serials: &[String]) {
         let mut live = self.live();
         for serial in serials {
@@ -218,7 +218,7 @@ impl Registry {
         self.revocations.send_replace(());
     }
 
-    /// After a restart: these are the revoked certificates.
+    /// Sets the revoked certificates, after a restart.
     pub fn restore_revoked(&self, serials: impl IntoIterator<Item = String>) {
         let mut live = self.live();
         live.revoked = serials.into_iter().collect();
@@ -233,45 +233,45 @@ impl Registry {
         self.revocations.subscribe()
     }
 
-    /// The agent's newest link, as soon as there is one that lives.
+    /// Waits for a live link of the agent, and returns the newest.
     pub async fn agent(&self, name: &str) -> Link {
         self.agent_where(name, |_| true).await
     }
 
-    /// The same, once it has said that channels may begin with this kind of frames.
+    /// Waits for a live link of the agent, on which it serves channels that begin with this kind of frame.
     pub async fn agent_serving(&self, name: &str, kind: Kind) -> Link {
         self.agent_where(name, |kinds| kinds.contains(&kind.number())).await
     }
 
     async fn agent_where(&self, name: &str, serves: impl Fn(&[u16]) -> bool) -> Link {
-        let mut came = self.agents_came.subscribe();
+        let mut changed = self.agents_changed.subscribe();
         loop {
-            came.mark_unchanged();
+            changed.mark_unchanged();
             if let Some(link) = self.live_agent(name, &serves) {
                 return link;
             }
-            if came.changed().await.is_err() {
-                // The sender lives in `self`.
+            if changed.changed().await.is_err() {
+                // Cannot happen: the sender lives in `self`.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Since when an agent has no link that lives.
+    /// Returns since when an agent has no live link.
     pub fn away_since(&self, name: &str) -> Instant {
         let live = self.live();
-        // A link that has just ended may not have left its place yet.
+        // A link that has just ended may still be registered.
         let is_here = live.agents.contains_key(name);
         if is_here { Instant::now() } else { live.away.get(name).copied().unwrap_or(self.since) }
     }
 
-    /// An agent says with which kinds of frames channels may begin on its link.
+    /// Stores the kinds of first frames that an agent serves on its link.
     pub fn note_served(&self, link: LinkId, kinds: Vec<u16>) {
         self.live().served.insert(link, kinds);
-        self.agents_came.send_replace(());
+        self.agents_changed.send_replace(());
     }
 
-    /// Whether an agent has a link that lives.
+    /// Whether an agent has a live link.
     pub fn has_agent(&self, name: &str) -> bool {
         self.live_agent(name, |_| true).is_some()
     }
@@ -284,56 +284,56 @@ impl Registry {
     }
 
     fn live(&self) -> MutexGuard<'_, Live> {
-        // No change of it can panic half-way.
+        // No change of the maps can panic half-way.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Live {
-    /// One link more that counts for `payer`.
-    fn count_in(
+    /// Counts one more link of `quota_owner`.
+    fn add_link(
         &mut self,
         who: &Identity,
-        payer: &Identity,
+        quota_owner: &Identity,
         limits: &LinkLimits,
-    ) -> Result<Arc<Allotment>, NotAdmitted> {
+    ) -> Result<Arc<Quota>, AdmitError> {
         let n_links = self.n_links.get(who).copied().unwrap_or(0);
-        let n_further = self.parts.get(payer).map_or(0, |part| part.n_further);
+        let n_extra = self.usages.get(quota_owner).map_or(0, |usage| usage.n_extra);
         let max = limits.links_per_user;
         let max_of_job = MAX_LINKS_OF_JOB.min(max);
         match who.role {
             Role::Job if n_links >= max_of_job => {
-                return Err(NotAdmitted::TooManyOfJob { who: who.clone(), max: max_of_job });
+                return Err(AdmitError::TooManyOfJob { who: who.clone(), max: max_of_job });
             }
-            // One for each of them there always is, however many jobs somebody has.
-            Role::Job if n_links > 0 && n_further >= max => {
-                return Err(NotAdmitted::TooManyOfJobs { owner: payer.name.clone(), max });
+            // The first link of each job is always allowed, however many jobs an owner has.
+            Role::Job if n_links > 0 && n_extra >= max => {
+                return Err(AdmitError::TooManyOfJobs { owner: quota_owner.name.clone(), max });
             }
             Role::Job => {}
             Role::User | Role::Admin | Role::Agent | Role::Server if n_links >= max => {
-                return Err(NotAdmitted::TooMany { who: who.clone(), max });
+                return Err(AdmitError::TooMany { who: who.clone(), max });
             }
             Role::User | Role::Admin | Role::Agent | Role::Server => {}
         }
         self.n_links.insert(who.clone(), n_links + 1);
-        let new = || Part { n_links: 0, n_further: 0, allotment: Arc::new(Allotment::of(payer.role)) };
-        let part = self.parts.entry(payer.clone()).or_insert_with(new);
-        part.n_links += 1;
-        part.n_further += usize::from(n_links > 0);
-        Ok(Arc::clone(&part.allotment))
+        let new = || Usage { n_links: 0, n_extra: 0, quota: Arc::new(Quota::of(quota_owner.role)) };
+        let usage = self.usages.entry(quota_owner.clone()).or_insert_with(new);
+        usage.n_links += 1;
+        usage.n_extra += usize::from(n_links > 0);
+        Ok(Arc::clone(&usage.quota))
     }
 
-    fn count_out(&mut self, who: &Identity, payer: &Identity) {
+    fn remove_link(&mut self, who: &Identity, quota_owner: &Identity) {
         let n_left = self.n_links.get(who).map_or(0, |n_links| n_links - 1);
         match n_left {
             0 => drop(self.n_links.remove(who)),
             _ => drop(self.n_links.insert(who.clone(), n_left)),
         }
-        let Some(part) = self.parts.get_mut(payer) else { return };
-        part.n_links -= 1;
-        part.n_further -= usize::from(n_left > 0);
-        if part.n_links == 0 {
-            self.parts.remove(payer);
+        let Some(usage) = self.usages.get_mut(quota_owner) else { return };
+        usage.n_links -= 1;
+        usage.n_extra -= usize::from(n_left > 0);
+        if usage.n_links == 0 {
+            self.usages.remove(quota_owner);
         }
     }
 }
@@ -343,8 +343,8 @@ impl Place {
         self.link
     }
 
-    pub fn allotment(&self) -> &Arc<Allotment> {
-        &self.allotment
+    pub fn quota(&self) -> &Arc<Quota> {
+        &self.quota
     }
 }
 
@@ -355,7 +355,7 @@ impl Drop for Place {
         live.served.remove(&self.link);
         live.n_ordinary -= usize::from(is_ordinary(self.who.role));
         match self.who.role {
-            Role::User | Role::Admin | Role::Job => live.count_out(&self.who, &self.payer),
+            Role::User | Role::Admin | Role::Job => live.remove_link(&self.who, &self.quota_owner),
             Role::Agent => {
                 if live.agents.get(&self.who.name) == Some(&self.link) {
                     live.agents.remove(&self.who.name);

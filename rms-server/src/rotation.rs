@@ -1,4 +1,4 @@
-//! Who has not followed the last step in the change to another certificate authority.
+//! Finds who has not renewed since the last step of a change to another certificate authority.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use rms_model::{Identity, Role, Time};
 use rms_wire::tls::{Authority, AuthorityError, Credentials, CredentialsError, Rotation};
 use thiserror::Error;
 
-use crate::authority::{made, server_identity};
+use crate::authority::{issued_at, server_identity};
 use crate::clock::Clock;
 use crate::dir::DataDir;
 use crate::journal::Past;
 use crate::open_error::OpenError;
 
-/// Why it is not known who has followed.
+/// Why it cannot be found who has not renewed.
 #[derive(Debug, Error)]
-pub enum FollowersError {
+pub enum BehindError {
     #[error(transparent)]
     Journal(#[from] OpenError),
     #[error("the authority cannot be used")]
@@ -23,13 +23,13 @@ pub enum FollowersError {
     Credentials(#[from] CredentialsError),
 }
 
-/// Those whose newest valid certificate is older than what the server does since it was restarted after the last step: they
-/// do not trust the new CA yet, or were signed by the old one. The server itself, as long as it was not: until then nobody
-/// can follow, whoever renews. Nobody, where no change is under way.
+/// Returns the identities whose newest valid certificate is older than the server's restart after the last step: they do
+/// not trust the new CA yet, or were signed by the old one. Returns only the server, if it was not restarted since the
+/// step: until then a renewal changes nothing. Returns nobody if no change is under way.
 ///
 /// # Errors
-/// A journal, an authority or a certificate that cannot be read.
-pub fn behind(dir: &DataDir) -> Result<Vec<Identity>, FollowersError> {
+/// The journal, the authority or a certificate cannot be read.
+pub fn behind(dir: &DataDir) -> Result<Vec<Identity>, BehindError> {
     match Authority::rotation(&dir.authority()) {
         Rotation::None => return Ok(Vec::new()),
         Rotation::Begun | Rotation::Switched => {}
@@ -38,8 +38,8 @@ pub fn behind(dir: &DataDir) -> Result<Vec<Identity>, FollowersError> {
     if own.authorities() != Authority::load(&dir.authority())?.authorities() {
         return Ok(vec![server_identity()]);
     }
-    // A server that starts with other CAs than before makes itself a certificate first.
-    let (since, now) = (made(&own), Clock::start().now());
+    // A server that starts with other CAs than before issues itself a certificate first.
+    let (since, now) = (issued_at(&own), Clock::start().now());
     let mut newest: BTreeMap<Identity, Time> = BTreeMap::new();
     for issued in Past::state(&dir.journal())?.certificates() {
         if issued.revoked.is_none() && issued.expires > now {
@@ -50,7 +50,7 @@ pub fn behind(dir: &DataDir) -> Result<Vec<Identity>, FollowersError> {
     Ok(newest.into_iter().filter(|(_, issued)| *issued < since).map(|(identity, _)| identity).collect())
 }
 
-/// What is to be done so that they follow.
+/// Returns what to do so that they renew.
 pub fn hint(behind: &[Identity]) -> &'static str {
     if behind.iter().any(|who| who.role == Role::Server) {
         "the server was not restarted since the last step: restart it first (systemctl restart rms-server), jobs go on"
@@ -71,7 +71,7 @@ mod tests {
     use crate::init::{Deployment, init};
     use crate::journal::{FactLog, SnapshotPolicy};
 
-    /// The agent gets a certificate that is issued in so long.
+    /// Issues the agent a certificate at the time `after` from now.
     fn agent_renewed(dir: &DataDir, after: Span) {
         let (mut log, _) =
             FactLog::open(&dir.journal(), SnapshotPolicy::default(), |_: Option<rms_core::State>, facts| {
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(behind(&dir).expect("a deployment"), [], "no change is under way");
         let now = Clock::start().now();
         Authority::rotate(&dir.authority(), Rotation::Begun, now).expect("the first step");
-        // It renews as it would anyway, and gets the old CA alone.
+        // A regular renewal before the restart: it gets the old CA alone.
         agent_renewed(&dir, Span::from_secs(1));
         let found = behind(&dir).expect("a deployment");
         assert_eq!(found, [server_identity()]);

@@ -1,4 +1,4 @@
-//! Brings a server up from its data directory, and down again in order.
+//! Starts a server from its data directory, and shuts it down in order.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -18,18 +18,18 @@ use crate::authority::{OwnCertificate, OwnCertificateError};
 use crate::clock::Clock;
 use crate::config::ServerConfig;
 use crate::dir::{DataDir, DirLock, LockError, write_atomically};
+use crate::disk_space::{is_full, wait_for_space};
 use crate::driver::{BootError, Driver};
 use crate::history::History;
 use crate::inbox::{Inbound, Inbox};
 use crate::init::{InitError, write_client_address};
 use crate::listener::listen;
 use crate::open_error::OpenError;
-use crate::reach::reached;
+use crate::reach::advertised_address;
 use crate::registry::Registry;
-use crate::room::{is_full, wait_for_room};
 use crate::shared::Shared;
 
-/// Why a server does not run.
+/// Why a server cannot run.
 #[derive(Debug, Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -54,18 +54,18 @@ pub enum RunError {
     Address { path: PathBuf, source: io::Error },
     #[error(transparent)]
     ClientAddress(#[from] InitError),
-    #[error("the driver has ended by itself; its last words are above")]
+    #[error("the driver has ended unexpectedly; see its last messages above")]
     DriverDied,
 }
 
-/// Runs until TERM or INT. Says on standard output and in the file `address` where it listens.
+/// Runs until TERM or INT. Writes the address on which it listens to standard output and to the file `address`.
 ///
 /// # Errors
-/// What keeps it from running. Nothing is running any more when this returns.
+/// The server cannot start or go on. Nothing is running any more when this returns.
 pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> Result<(), RunError> {
     let _lock = DirLock::acquire(dir)?;
     let mut stop = Stop::listen()?;
-    allocator::give_back();
+    allocator::trim_periodically();
     if !dir.journal().exists() {
         return Err(OpenError::Missing { path: dir.journal() }.into());
     }
@@ -74,7 +74,7 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     own.renew_if_due(&authority, Clock::start().now())?;
 
     let revoked = Revoked::new();
-    // What the journal has in reserve mostly is enough for a start on a full disk; else it waits for room.
+    // The journal's reserve is mostly enough for a start on a full disk; otherwise the start waits for space.
     let (registry, inbox, driver, history) = loop {
         let registry = Arc::new(Registry::new(config.limits, revoked.clone()));
         let (inbox, inbound) = Inbox::new();
@@ -84,7 +84,7 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
             Err(error) => return Err(error.into()),
         }
         tokio::select! {
-            () = wait_for_room(dir.root()) => {}
+            () = wait_for_space(dir.root()) => {}
             name = stop.requested() => {
                 tracing::info!("stopping: {name} was received while the disk was full");
                 return Ok(());
@@ -103,7 +103,7 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
 
     let rotation = {
         let (shared, endpoint) = (Arc::clone(&shared), endpoint.clone());
-        tokio::spawn(async move { own.keep_young(&shared.authority, &endpoint).await })
+        tokio::spawn(async move { own.keep_renewed(&shared.authority, &endpoint).await })
     };
     let listener = tokio::spawn(listen(endpoint.clone(), shared));
     let stopped = tokio::select! {
@@ -116,18 +116,18 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     rotation.abort();
     listener.abort();
     endpoint.close("the server is stopping");
-    // The driver commits what it has; jobs go on without us.
+    // The driver commits what is pending; jobs run on without the server.
     let driver_was_there = inbox.put(Inbound::Stop).await.is_ok();
     let joined = tokio::task::spawn_blocking(move || driver.join()).await;
     let died = !driver_was_there || !matches!(joined, Ok(Ok(())));
-    let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;
     if died { Err(RunError::DriverDied) } else { stopped }
 }
 
-/// For peers to hear that we are leaving, so that they need not wait for silence.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// Time for peers to receive the close, so that they need not wait for a timeout.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The local socket, if there can be one: without it, commands come over the network.
+/// Opens the local socket, if possible: without it, commands come over the network.
 fn listen_here(dir: &DataDir, config: &ServerConfig, endpoint: &Endpoint) -> Option<PathBuf> {
     let of_unit = || std::env::var_os("RUNTIME_DIRECTORY").map(|dir| Path::new(&dir).join("server.sock"));
     let path = config.socket.clone().or_else(of_unit).unwrap_or_else(|| dir.socket());
@@ -142,25 +142,25 @@ fn announce(
     advertise: Option<&str>,
     socket: Option<&Path>,
 ) -> Result<(), RunError> {
-    let reached = reached(advertise, listening);
+    let reached = advertised_address(advertise, listening);
     let path = dir.address();
     let text = format!("{listening}\n");
     let is_current = std::fs::read_to_string(&path).is_ok_and(|current| current == text);
     if !is_current {
         write_atomically(&path, text.as_bytes(), 0o644).map_err(|source| RunError::Address { path, source })?;
     }
-    // Absent when the admin has moved it to where it belongs.
+    // The directory is absent if the admin has moved it to its final place.
     if dir.admin().is_dir() {
         write_client_address(dir, &reached, socket)?;
     }
     tracing::info!(%listening, reached, "serving");
     let mut stdout = io::stdout().lock();
-    // Nobody may be reading it.
+    // Standard output may be closed.
     let _ = writeln!(stdout, "listening on {listening}").and_then(|()| stdout.flush());
     Ok(())
 }
 
-/// The signals that end a server.
+/// The signals that stop a server.
 struct Stop {
     term: Signal,
     int: Signal,

@@ -1,4 +1,4 @@
-//! One link from its beginning to its end.
+//! Serves one link from its start to its end.
 
 mod agent;
 mod ask;
@@ -35,26 +35,26 @@ enum SessionError {
     #[error(transparent)]
     Stopping(#[from] Stopping),
     /// The peer sent something well-formed at the wrong time.
-    #[error("the peer broke the rules: {0}")]
+    #[error("protocol violation by the peer: {0}")]
     Violation(&'static str),
 }
 
-/// Whose part of the server a link takes: its peer's; but all jobs of one owner have one part together, which is not that of
-/// the owner's commands, so that they take nothing from these. So have those that are over.
-async fn payer(who: &Identity, shared: &Shared) -> Identity {
+/// Returns whose quota a link uses: its peer's; but all jobs of one owner share one quota, which is separate from that of
+/// the owner's commands, so that jobs take nothing from commands. Jobs that are over share a quota, too.
+async fn quota_owner(who: &Identity, shared: &Shared) -> Identity {
     let Some((job, _)) = who.as_job() else { return who.clone() };
     let found = shared.inbox.watch(vec![job]).await;
     let owner = found.ok().and_then(|(found, _)| found.into_iter().next()).map(|found| found.owner.0);
     Identity { role: Role::Job, name: owner.unwrap_or_default() }
 }
 
-/// The number of a call of which nothing else could be read.
+/// The number of a call that cannot be parsed otherwise.
 #[derive(Deserialize)]
-struct Numbered {
+struct CallNumber {
     seq: u64,
 }
 
-/// The answer to a call that is no call here: more often a slip or a newer program than an attack.
+/// Returns the answer to a call that cannot be parsed: more often a mistake or a newer program than an attack.
 fn unparsed_call(error: &DecodeError) -> Refused {
     let version = env!("CARGO_PKG_VERSION");
     let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -65,9 +65,9 @@ fn unparsed_call(error: &DecodeError) -> Refused {
 pub async fn serve(link: Link, shared: Arc<Shared>) {
     let span = tracing::info_span!("link", peer = %link.identity(), remote = %link.remote());
     async {
-        let payer = payer(link.identity(), &shared).await;
-        link.count_for(&payer);
-        let place = match shared.registry.admit(&link, &payer) {
+        let quota_owner = quota_owner(link.identity(), &shared).await;
+        link.count_for(&quota_owner);
+        let place = match shared.registry.admit(&link, &quota_owner) {
             Ok(place) => place,
             Err(refused) => {
                 tracing::warn!("{refused}");
@@ -76,15 +76,15 @@ pub async fn serve(link: Link, shared: Arc<Shared>) {
         };
         tracing::debug!("up");
         if shared.registry.note_use(link.serial()) {
-            // A server that is stopping hears of it the next time.
+            // If the server is stopping, the next use is reported.
             let _ = shared.inbox.put(Inbound::CertificateUsed { serial: link.serial().to_owned() }).await;
         }
         let served = match link.identity().role {
             Role::Agent => agent::serve(&link, place.link(), &shared).await,
-            Role::User | Role::Admin => client::serve(&link, place.allotment(), &shared).await,
-            Role::Job => job::serve(&link, place.allotment(), &shared).await,
+            Role::User | Role::Admin => client::serve(&link, place.quota(), &shared).await,
+            Role::Job => job::serve(&link, place.quota(), &shared).await,
             // There is one server, and it is here.
-            Role::Server => Err(SessionError::Violation("a server has nothing to say here")),
+            Role::Server => Err(SessionError::Violation("a server does not connect to a server")),
         };
         match served {
             Ok(()) => tracing::debug!("down"),

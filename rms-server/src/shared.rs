@@ -1,4 +1,4 @@
-//! What all sessions of a server share.
+//! State that all sessions of a server share.
 
 use rms_api::answer::LauncherTraffic;
 use rms_api::answer::ServerReport;
@@ -27,14 +27,14 @@ pub struct Shared {
     pub authority: Authority,
     pub limits: LinkLimits,
     pub joins: RateLimit,
-    /// As many as joins, but apart: strangers must not keep peers from renewing.
+    /// The same rate as for joins, but separate: strangers must not keep peers from renewing.
     pub renewals: RateLimit,
     /// Certificates for jobs: whole nodes of them start at once, and agents ask again for those that were refused.
     pub certifications: RateLimit,
     pub launchers: LauncherCounters,
-    /// Questions that are being answered, over all who ask.
+    /// Queries that are being answered, over all callers.
     pub queries: Semaphore,
-    /// Those of admins, whom nobody keeps from seeing what is the matter.
+    /// Queries of admins, who must always be able to see what is wrong.
     pub queries_of_admins: Semaphore,
     dir: DataDir,
     since: Time,
@@ -51,7 +51,7 @@ impl Shared {
     ) -> Shared {
         let joins = RateLimit::new(limits.joins_per_second);
         let renewals = RateLimit::new(limits.joins_per_second);
-        let certifications = RateLimit::new(limits.joins_per_second.saturating_mul(JOBS_FOR_A_JOIN));
+        let certifications = RateLimit::new(limits.joins_per_second.saturating_mul(CERTIFICATIONS_PER_JOIN));
         let launchers = LauncherCounters::default();
         let since = Clock::start().now();
         let queries = Semaphore::new(MAX_QUERIES);
@@ -73,7 +73,7 @@ impl Shared {
         }
     }
 
-    /// How the server itself is.
+    /// Returns the status of the server itself.
     pub fn report(&self) -> ServerReport {
         let journal = self.dir.journal();
         let files = fs::read_dir(&journal).into_iter().flatten().flatten();
@@ -92,14 +92,14 @@ impl Shared {
     }
 }
 
-/// A signature takes some tens of microseconds, and agents are no strangers.
-const JOBS_FOR_A_JOIN: u32 = 20;
+/// A signature takes some tens of microseconds, and agents are trusted.
+const CERTIFICATIONS_PER_JOIN: u32 = 20;
 
-/// Many more than one peer may have: who does not read his answers keeps few others from theirs.
+/// Many more than one peer may have: a peer that does not read its answers blocks few others.
 const MAX_QUERIES: usize = 64;
 const MAX_QUERIES_OF_ADMINS: usize = 16;
 
-/// What has gone over launchers' channels since the server was started (001, Fig. 12).
+/// Traffic over launchers' channels since the server was started (001, Fig. 12).
 #[derive(Debug, Default)]
 pub struct LauncherCounters {
     pub n_open: AtomicU64,
@@ -121,7 +121,7 @@ impl LauncherCounters {
     }
 }
 
-/// So many attempts in a second, over all peers: guessing tokens and making the server sign stay slow.
+/// Limits attempts per second over all peers, so that guessing tokens and requesting signatures stay slow.
 #[derive(Debug)]
 pub struct RateLimit {
     per_second: f64,
@@ -140,7 +140,7 @@ impl RateLimit {
         RateLimit { per_second, bucket: Mutex::new(Bucket { level: per_second, at: Instant::now() }) }
     }
 
-    /// Whether one more attempt may be made now.
+    /// Takes one attempt; returns whether it is allowed now.
     pub fn allows(&self) -> bool {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         self.take(&mut bucket, Instant::now())

@@ -1,8 +1,9 @@
-//! Facts are the log: one line for each that became durable, with job, node and whoever caused it in fields.
+//! Traces facts: one line for each that became durable, with job, node and originator in fields.
 
 use rms_core::Fact;
 
-/// What admins follow is told at `info`. Jobs are many: their steps are told at `debug`, and their ends in the history.
+/// Facts that admins follow are logged at `info`. Jobs are many: their steps are logged at `debug`, and their ends are in
+/// the history.
 pub fn fact(fact: &Fact) {
     match fact {
         Fact::JobSubmitted { job, spec, .. } => {
@@ -71,7 +72,7 @@ pub fn fact(fact: &Fact) {
             tracing::debug!(target: "facts", %job, %id, %phase, round, "negotiation");
         }
         Fact::PromiseWarned { job, negotiation, .. } => {
-            tracing::warn!(target: "facts", %job, %negotiation, "it has not given back what it promised");
+            tracing::warn!(target: "facts", %job, %negotiation, "the job has not released what it promised");
         }
         Fact::NodesHeld { job, .. }
         | Fact::NodesDeparting { job, .. }

@@ -1,18 +1,18 @@
-//! What will happen when: items in the order of time, and of arrival within one instant.
+//! The event queue: items in the order of time, and of arrival within one instant.
 
 use std::collections::BTreeMap;
 
 use rms_model::Time;
 
 #[derive(Debug)]
-pub(crate) struct Agenda<T> {
+pub(crate) struct EventQueue<T> {
     items: BTreeMap<(Time, u64), T>,
     n_pushed: u64,
 }
 
-impl<T> Agenda<T> {
-    pub(crate) fn new() -> Agenda<T> {
-        Agenda { items: BTreeMap::new(), n_pushed: 0 }
+impl<T> EventQueue<T> {
+    pub(crate) fn new() -> EventQueue<T> {
+        EventQueue { items: BTreeMap::new(), n_pushed: 0 }
     }
 
     pub(crate) fn push(&mut self, at: Time, item: T) {
@@ -20,7 +20,7 @@ impl<T> Agenda<T> {
         self.n_pushed += 1;
     }
 
-    /// When the first item is due.
+    /// Returns when the first item is due.
     pub(crate) fn next(&self) -> Option<Time> {
         self.items.first_key_value().map(|((at, _), _)| *at)
     }
@@ -29,7 +29,7 @@ impl<T> Agenda<T> {
         self.items.values()
     }
 
-    /// Takes out all others: how many they were.
+    /// Removes all other items, and returns how many they were.
     pub(crate) fn retain(&mut self, keeps: impl Fn(&T) -> bool) -> usize {
         let before = self.items.len();
         self.items.retain(|_, item| keeps(item));
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn one_instant_keeps_the_order_of_arrival() {
-        let mut agenda = Agenda::new();
+        let mut agenda = EventQueue::new();
         agenda.push(Time::from_secs(2), "late");
         agenda.push(Time::from_secs(1), "first");
         agenda.push(Time::from_secs(1), "second");

@@ -4,9 +4,9 @@ use rms_model::{Span, Time};
 
 use crate::check::Violation;
 use crate::dice::Dice;
-use crate::journal::DiskWeather;
+use crate::journal::DiskState;
 use crate::server::CrashPoint;
-use crate::world::{Ambush, Item, Repair, World};
+use crate::world::{Item, PhaseFault, Repair, World};
 
 /// Faults at random times until a time after which nothing breaks any more.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Storm {
     /// The first rule that was broken.
     pub fn strike(&mut self, world: &mut World) -> Result<(), Violation> {
         if self.ambushes > 0 && self.dice.chance(self.ambushes) {
-            world.ambush = Some(Ambush::draw(&mut self.dice));
+            world.ambush = Some(PhaseFault::draw(&mut self.dice));
             return Ok(());
         }
         let nodes: Vec<usize> = (0..world.nodes.len()).collect();
@@ -91,8 +91,8 @@ impl Storm {
                 }
             }
             8 => {
-                let slow = DiskWeather::Slow(self.dice.span(Span::from_millis(5), Span::from_secs(3)));
-                let weather = [DiskWeather::Failing, DiskWeather::Full, slow];
+                let slow = DiskState::Slow(self.dice.span(Span::from_millis(5), Span::from_secs(3)));
+                let weather = [DiskState::Failing, DiskState::Full, slow];
                 world.journal.weather = *self.dice.pick(&weather).expect("there are three");
                 self.repair(world, 20, Repair::Journal);
             }

@@ -21,21 +21,21 @@ pub(crate) struct ModelJournal {
     shadow: Replay,
     /// A state, and how many facts are in it.
     snapshot: Option<(State, usize)>,
-    pub(crate) weather: DiskWeather,
+    pub(crate) weather: DiskState,
 }
 
-/// How the disk is.
+/// The state of the model disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DiskWeather {
+pub(crate) enum DiskState {
     Fine,
     Failing,
     /// It has a reserve left.
     Full,
-    /// How a write went is known only after so long.
+    /// The result of a write is known only after this time.
     Slow(Span),
 }
 
-/// The model disk takes nothing.
+/// The model disk rejects all writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the disk fails")]
 pub struct DiskFails;
@@ -51,7 +51,7 @@ impl ModelJournal {
             torn: Vec::new(),
             shadow,
             snapshot: None,
-            weather: DiskWeather::Fine,
+            weather: DiskState::Fine,
         }
     }
 
@@ -67,14 +67,14 @@ impl ModelJournal {
 
     /// Why there is to be no new work.
     pub(crate) fn shortage(&self) -> Option<String> {
-        (self.weather == DiskWeather::Full).then(|| "the disk is full".to_owned())
+        (self.weather == DiskState::Full).then(|| "the disk is full".to_owned())
     }
 
     /// How long until it is known how a write went.
     pub(crate) fn takes(&self) -> Span {
         match self.weather {
-            DiskWeather::Slow(span) => span,
-            DiskWeather::Fine | DiskWeather::Failing | DiskWeather::Full => Span::ZERO,
+            DiskState::Slow(span) => span,
+            DiskState::Fine | DiskState::Failing | DiskState::Full => Span::ZERO,
         }
     }
 
@@ -143,7 +143,7 @@ impl Journal for ModelJournal {
 
     fn note(&mut self, facts: &[Fact]) -> Result<(), DiskFails> {
         self.torn.clear();
-        if self.weather == DiskWeather::Failing {
+        if self.weather == DiskState::Failing {
             self.torn.extend_from_slice(facts);
             return Err(DiskFails);
         }

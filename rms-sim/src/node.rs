@@ -6,7 +6,7 @@ use rms_api::desired::{AgentHello, DesiredJob, JobReport};
 use rms_core::node_loop::{Disk, ExecutionId, Inbound, JobOrder, Look, Made, NodeLoop, Outbound, Unseen};
 use rms_model::{JobId, Run, Span, Time};
 
-use crate::agenda::Agenda;
+use crate::agenda::EventQueue;
 use crate::supervisor::Supervisor;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct ModelNode {
     has_spawner: bool,
     /// What the agent was told to start, as it was told last.
     desired: BTreeMap<ExecutionId, DesiredJob>,
-    doings: Agenda<Doing>,
+    doings: EventQueue<NodeAction>,
     /// Nothing that is ordered later is done earlier.
     last_at: Time,
     /// What is to be done on this node takes so long.
@@ -36,9 +36,9 @@ pub struct ModelNode {
     pub(crate) wakes_at: Option<Time>,
 }
 
-/// Something that is about to be done on a node.
+/// A pending action on a node.
 #[derive(Clone, Debug)]
-pub(crate) enum Doing {
+pub(crate) enum NodeAction {
     /// The agent is told.
     Hear(Inbound),
     Spawner,
@@ -70,7 +70,7 @@ impl ModelNode {
             seats: BTreeMap::new(),
             has_spawner: false,
             desired: BTreeMap::new(),
-            doings: Agenda::new(),
+            doings: EventQueue::new(),
             last_at: Time::EPOCH,
             pace: Span::ZERO,
             is_full: false,
@@ -89,7 +89,7 @@ impl ModelNode {
         // Supervisors without a job end when somebody connects to them and leaves.
         let (supervisors, doings) = (&self.supervisors, &self.doings);
         let has_order =
-            |name: &String| doings.items().any(|doing| matches!(doing, Doing::Take { seat, .. } if seat == name));
+            |name: &String| doings.items().any(|doing| matches!(doing, NodeAction::Take { seat, .. } if seat == name));
         self.seats.retain(|name, _| supervisors.values().any(|of| of.seat() == name) || has_order(name));
         self.agent = Some(NodeLoop::new(format!("{}", self.life), N_WARM, "the spool".to_owned()));
         Inbound::Found(self.supervisors.iter().map(|(id, supervisor)| (*id, self.remains(supervisor))).collect())
@@ -106,13 +106,13 @@ impl ModelNode {
         self.has_spawner = false;
         self.desired.clear();
         self.doings.retain(|doing| match doing {
-            Doing::Take { .. } | Doing::Tell { .. } => reads_orders,
-            Doing::Hear(_) | Doing::Spawner | Doing::MakeSeat(_) | Doing::Examine(_) => false,
-            Doing::RemoveEntry(_) | Doing::EndRest(..) | Doing::Look => false,
+            NodeAction::Take { .. } | NodeAction::Tell { .. } => reads_orders,
+            NodeAction::Hear(_) | NodeAction::Spawner | NodeAction::MakeSeat(_) | NodeAction::Examine(_) => false,
+            NodeAction::RemoveEntry(_) | NodeAction::EndRest(..) | NodeAction::Look => false,
         });
         let (supervisors, doings) = (&self.supervisors, &self.doings);
         self.seats.retain(|name, _| {
-            let is_ordered = doings.items().any(|doing| matches!(doing, Doing::Take { seat, .. } if seat == name));
+            let is_ordered = doings.items().any(|doing| matches!(doing, NodeAction::Take { seat, .. } if seat == name));
             is_ordered || supervisors.values().any(|of| of.seat() == name && of.report_is_open())
         });
     }
@@ -163,11 +163,11 @@ impl ModelNode {
     }
 
     /// Has something done, after what was ordered before.
-    pub(crate) fn later(&mut self, now: Time, doing: Doing) {
+    pub(crate) fn later(&mut self, now: Time, doing: NodeAction) {
         self.later_by(now, self.pace, doing);
     }
 
-    fn later_by(&mut self, now: Time, span: Span, doing: Doing) {
+    fn later_by(&mut self, now: Time, span: Span, doing: NodeAction) {
         self.last_at = self.last_at.max(now + span);
         self.doings.push(self.last_at, doing);
     }
@@ -175,28 +175,28 @@ impl ModelNode {
     /// An order that is nobody else's matter; what is for the server comes back.
     pub(crate) fn perform(&mut self, now: Time, order: Outbound) -> Option<Outbound> {
         match order {
-            Outbound::StartSpawner => self.later(now, Doing::Spawner),
-            Outbound::MakeSeat { seat } => self.later(now, Doing::MakeSeat(seat)),
+            Outbound::StartSpawner => self.later(now, NodeAction::Spawner),
+            Outbound::MakeSeat { seat } => self.later(now, NodeAction::MakeSeat(seat)),
             Outbound::EndSeat { seat, with_folder: _ } => drop(self.seats.remove(&seat)),
             Outbound::Register(wanted) => drop(self.desired.insert((wanted.job, wanted.run), wanted)),
             Outbound::Order { seat, job, run } => {
                 if let Some(wanted) = self.desired.get(&(job, run)).cloned() {
-                    self.later(now, Doing::Take { seat, wanted: Box::new(wanted) });
+                    self.later(now, NodeAction::Take { seat, wanted: Box::new(wanted) });
                 }
             }
             Outbound::Adopt { seat, job, run } => self.adopt(now, seat, (job, run)),
             Outbound::Update(wanted) => {
                 let execution = (wanted.job, wanted.run);
                 self.desired.insert(execution, wanted);
-                self.later(now, Doing::Tell { execution, what: JobOrder::Update });
+                self.later(now, NodeAction::Tell { execution, what: JobOrder::Update });
             }
-            Outbound::Tell { job, run, what } => self.later(now, Doing::Tell { execution: (job, run), what }),
+            Outbound::Tell { job, run, what } => self.later(now, NodeAction::Tell { execution: (job, run), what }),
             Outbound::MarkForgotten { job, run } => {
                 self.supervisors.get_mut(&(job, run)).into_iter().for_each(Supervisor::mark_forgotten);
             }
-            Outbound::RemoveEntry { job, run } => self.later(now, Doing::RemoveEntry((job, run))),
-            Outbound::Examine { job, run } => self.later(now, Doing::Examine((job, run))),
-            Outbound::EndRest { job, run, why } => self.later(now, Doing::EndRest((job, run), why)),
+            Outbound::RemoveEntry { job, run } => self.later(now, NodeAction::RemoveEntry((job, run))),
+            Outbound::Examine { job, run } => self.later(now, NodeAction::Examine((job, run))),
+            Outbound::EndRest { job, run, why } => self.later(now, NodeAction::EndRest((job, run), why)),
             Outbound::Look { undead: _ } => self.look_later(now),
             Outbound::Drop { job, run } => drop(self.desired.remove(&(job, run))),
             // Nobody listens to streams here.
@@ -214,7 +214,7 @@ impl ModelNode {
     /// A look at a disk that is well tells nothing, so there are few of them.
     fn look_later(&mut self, now: Time) {
         let span = if self.is_full { self.pace } else { LOOK_TAKES };
-        self.doings.push(now + span, Doing::Look);
+        self.doings.push(now + span, NodeAction::Look);
     }
 
     /// What the agent sees now of the disk.
@@ -227,8 +227,8 @@ impl ModelNode {
     /// The disk is full, or is not any more: who looks at it sees that at once.
     pub(crate) fn set_full(&mut self, now: Time, is_full: bool) {
         self.is_full = is_full;
-        let n_looks = self.doings.retain(|doing| !matches!(doing, Doing::Look));
-        (0..n_looks).for_each(|_| self.doings.push(now, Doing::Look));
+        let n_looks = self.doings.retain(|doing| !matches!(doing, NodeAction::Look));
+        (0..n_looks).for_each(|_| self.doings.push(now, NodeAction::Look));
     }
 
     fn adopt(&mut self, now: Time, seat: String, execution: ExecutionId) {
@@ -236,15 +236,15 @@ impl ModelNode {
             (Some(life), Some(supervisor)) => {
                 *life = self.life;
                 let report = supervisor.report();
-                self.later(now, Doing::Hear(Inbound::Changed(report)));
+                self.later(now, NodeAction::Hear(Inbound::Changed(report)));
             }
-            _ => self.later(now, Doing::Hear(Inbound::SeatGone { seat })),
+            _ => self.later(now, NodeAction::Hear(Inbound::SeatGone { seat })),
         }
     }
 
     pub(crate) fn spawner(&mut self, now: Time) {
         self.has_spawner = true;
-        self.later(now, Doing::Hear(Inbound::SpawnerStarted(Ok(()))));
+        self.later(now, NodeAction::Hear(Inbound::SpawnerStarted(Ok(()))));
     }
 
     pub(crate) fn make_seat(&mut self, now: Time, seat: String) {
@@ -253,12 +253,12 @@ impl ModelNode {
         }
         if self.is_full {
             let made = Err("no space left on device".to_owned());
-            return self.later(now, Doing::Hear(Inbound::SeatMade { seat, made }));
+            return self.later(now, NodeAction::Hear(Inbound::SeatMade { seat, made }));
         }
         self.seats.insert(seat.clone(), self.life);
         let made = Ok(Made { can_start_over: true });
-        self.later(now, Doing::Hear(Inbound::SeatMade { seat: seat.clone(), made }));
-        self.later(now, Doing::Hear(Inbound::SeatIdle { seat }));
+        self.later(now, NodeAction::Hear(Inbound::SeatMade { seat: seat.clone(), made }));
+        self.later(now, NodeAction::Hear(Inbound::SeatIdle { seat }));
     }
 
     /// The spawner dies, and takes supervisors without a job along.
@@ -266,8 +266,8 @@ impl ModelNode {
         if !std::mem::take(&mut self.has_spawner) || self.agent.is_none() {
             return;
         }
-        self.doings.retain(|doing| !matches!(doing, Doing::MakeSeat(_)));
-        self.later(now, Doing::Hear(Inbound::SpawnerGone));
+        self.doings.retain(|doing| !matches!(doing, NodeAction::MakeSeat(_)));
+        self.later(now, NodeAction::Hear(Inbound::SpawnerGone));
         let idle: Vec<String> = self.seats.keys().filter(|name| !self.is_busy(name)).cloned().collect();
         idle.iter().for_each(|name| self.kill_seat(now, name));
     }
@@ -281,7 +281,7 @@ impl ModelNode {
         let Some(life) = self.seats.remove(name) else { return };
         self.supervisors.values_mut().filter(|of| of.seat() == name).for_each(Supervisor::lose_watcher);
         if life == self.life && self.agent.is_some() {
-            self.later(now, Doing::Hear(Inbound::SeatGone { seat: name.to_owned() }));
+            self.later(now, NodeAction::Hear(Inbound::SeatGone { seat: name.to_owned() }));
         }
     }
 
@@ -296,7 +296,7 @@ impl ModelNode {
         let (job, run) = (wanted.job, wanted.run);
         if self.supervisors.contains_key(&(job, run)) {
             match is_connected {
-                true => self.later(now, Doing::Hear(Inbound::AlreadyThere { seat: seat.to_owned(), job, run })),
+                true => self.later(now, NodeAction::Hear(Inbound::AlreadyThere { seat: seat.to_owned(), job, run })),
                 false => drop(self.seats.remove(seat)),
             }
             return false;
@@ -312,7 +312,7 @@ impl ModelNode {
     pub(crate) fn says(&mut self, now: Time, seat: &str, inbound: Inbound) {
         let is_connected = self.seats.get(seat).is_some_and(|life| *life == self.life) && self.agent.is_some();
         if is_connected {
-            self.later(now, Doing::Hear(inbound));
+            self.later(now, NodeAction::Hear(inbound));
         }
     }
 
@@ -340,18 +340,18 @@ impl ModelNode {
 
     pub(crate) fn examine(&mut self, now: Time, (job, run): ExecutionId) {
         let remains = self.supervisors.get(&(job, run)).map(|of| self.remains(of)).unwrap_or_default();
-        self.later(now, Doing::Hear(Inbound::Examined { job, run, remains }));
+        self.later(now, NodeAction::Hear(Inbound::Examined { job, run, remains }));
     }
 
     pub(crate) fn remove_entry(&mut self, now: Time, (job, run): ExecutionId) -> Option<Supervisor> {
-        self.later(now, Doing::Hear(Inbound::Removed { job, run }));
+        self.later(now, NodeAction::Hear(Inbound::Removed { job, run }));
         self.supervisors.remove(&(job, run))
     }
 
     /// What is left of an execution is ended: how it counts as ended.
     pub(crate) fn end_rest(&mut self, now: Time, (job, run): ExecutionId, why: Unseen) -> Option<JobReport> {
         let report = self.supervisors.get_mut(&(job, run))?.end_rest(now, why);
-        self.later(now, Doing::Hear(Inbound::RestEnded(report.clone())));
+        self.later(now, NodeAction::Hear(Inbound::RestEnded(report.clone())));
         Some(report)
     }
 
@@ -373,7 +373,7 @@ impl ModelNode {
         reports
     }
 
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Doing> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<NodeAction> {
         self.doings.pop_due(now)
     }
 

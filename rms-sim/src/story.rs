@@ -8,7 +8,7 @@ use rms_model::token::Issued;
 use rms_model::{Identity, JobId, JobRecord, Outcome, Span, Time};
 
 use crate::check::{self, Violation};
-use crate::journal::DiskWeather;
+use crate::journal::DiskState;
 use crate::people::{admin, user};
 use crate::server::CrashPoint;
 use crate::work::ModelJob;
@@ -30,45 +30,45 @@ pub fn hours(n: i64) -> Span {
 #[derive(Clone, Debug)]
 pub struct Expected {
     job: JobId,
-    what: What,
+    what: ExpectedState,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum ExpectedState {
     Is(JobState),
     Ended(Outcome),
 }
 
 pub fn started(job: JobId) -> Expected {
-    Expected { job, what: What::Is(JobState::Started) }
+    Expected { job, what: ExpectedState::Is(JobState::Started) }
 }
 
 pub fn waiting(job: JobId) -> Expected {
-    Expected { job, what: What::Is(JobState::Waiting) }
+    Expected { job, what: ExpectedState::Is(JobState::Waiting) }
 }
 
 pub fn held(job: JobId) -> Expected {
-    Expected { job, what: What::Is(JobState::Held) }
+    Expected { job, what: ExpectedState::Is(JobState::Held) }
 }
 
 pub fn submitted(job: JobId) -> Expected {
-    Expected { job, what: What::Is(JobState::Submitted) }
+    Expected { job, what: ExpectedState::Is(JobState::Submitted) }
 }
 
 pub fn ending(job: JobId) -> Expected {
-    Expected { job, what: What::Is(JobState::Ending) }
+    Expected { job, what: ExpectedState::Is(JobState::Ending) }
 }
 
 pub fn ghost(job: JobId) -> Expected {
-    Expected { job, what: What::Is(JobState::Ghost) }
+    Expected { job, what: ExpectedState::Is(JobState::Ghost) }
 }
 
 pub fn completed(job: JobId) -> Expected {
-    Expected { job, what: What::Ended(Outcome::Completed) }
+    Expected { job, what: ExpectedState::Ended(Outcome::Completed) }
 }
 
 pub fn ended(job: JobId, outcome: Outcome) -> Expected {
-    Expected { job, what: What::Ended(outcome) }
+    Expected { job, what: ExpectedState::Ended(outcome) }
 }
 
 impl World {
@@ -325,11 +325,11 @@ impl World {
     pub fn expect(&mut self, expected: Expected) {
         let Expected { job, what } = expected;
         match what {
-            What::Is(state) => {
+            ExpectedState::Is(state) => {
                 let found = self.line(job).map(|line| line.state);
                 assert!(found == Some(state), "job {job} is {found:?}, not {state:?}\n{}", self.trace());
             }
-            What::Ended(outcome) => {
+            ExpectedState::Ended(outcome) => {
                 let found = self.history(job).map(|record| record.outcome.clone());
                 assert!(found.as_ref() == Some(&outcome), "job {job} is {found:?}, not {outcome:?}\n{}", self.trace());
             }
@@ -446,7 +446,7 @@ impl World {
 
     /// The disk takes nothing more, or takes again.
     pub fn fill_disk(&mut self, is_full: bool) {
-        self.journal.weather = if is_full { DiskWeather::Failing } else { DiskWeather::Fine };
+        self.journal.weather = if is_full { DiskState::Failing } else { DiskState::Fine };
     }
 
     /// How many processes' groups there are on a node.

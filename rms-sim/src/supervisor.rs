@@ -20,7 +20,7 @@ pub struct Supervisor {
     /// The cores that its processes keep to, each of one CPU, and since which generation.
     cores: Indices,
     generation: u32,
-    coming: Option<Coming>,
+    coming: Option<PendingMasks>,
     joined: u32,
     on_resize: Option<OnResize>,
     grace: Span,
@@ -28,9 +28,9 @@ pub struct Supervisor {
     phase: Phase,
 }
 
-/// Masks that are being set.
+/// CPU masks that are being set.
 #[derive(Clone, Debug)]
-struct Coming {
+struct PendingMasks {
     at: Time,
     cores: Indices,
     generation: u32,
@@ -89,7 +89,7 @@ impl Supervisor {
     pub fn update(&mut self, now: Time, wanted: &DesiredJob) {
         self.told = Told::by(wanted);
         let generation = wanted.launch.generation;
-        self.coming = Some(Coming { at: now + MASKS_TAKE, cores: cores_of(wanted), generation });
+        self.coming = Some(PendingMasks { at: now + MASKS_TAKE, cores: cores_of(wanted), generation });
     }
 
     /// The cores that its processes use.

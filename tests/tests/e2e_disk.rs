@@ -77,7 +77,7 @@ fn a_server_that_starts_on_a_full_disk_waits_for_room_and_says_so() {
         // It may have had enough in reserve.
         wait_until("the server to serve, or to say that it waits", SOON, || {
             let said = fs::read_to_string(&log).ok()?;
-            (said.contains("the disk is full; make room") || said.matches("serving").count() == 2).then_some(())
+            (said.contains("the disk is full; free some space") || said.matches("serving").count() == 2).then_some(())
         });
         fs::remove_file(filler).expect("ours");
     });

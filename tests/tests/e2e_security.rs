@@ -157,7 +157,7 @@ fn frames_that_are_no_messages_cost_their_sender_the_link() {
         }
     });
     let log = alone.deployment.log_text("server");
-    assert!(log.contains("breaks the rules"), "the reason is logged:\n{log}");
+    assert!(log.contains("protocol violation"), "the reason is logged:\n{log}");
 }
 
 #[test]

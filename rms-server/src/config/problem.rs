@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file, shown at its place.
+//! Errors in a configuration file, shown with their position.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rms_model::pointed::pointed;
 use thiserror::Error;
 
-/// Why a configuration is not taken.
+/// Why a configuration is rejected.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration {path}", path = path.display())]
@@ -24,7 +24,7 @@ impl ConfigError {
         }
     }
 
-    /// `message` about the part `span` of `source`.
+    /// Returns an error about the part `span` of `source`.
     pub(super) fn at(name: &str, source: &str, span: Range<usize>, message: String) -> ConfigError {
         ConfigError::Wrong(pointed(name, source, span, &message))
     }

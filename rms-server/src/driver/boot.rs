@@ -1,4 +1,4 @@
-//! Brings the core back as it was, and what the configuration file says into force.
+//! Restores the core from the journal, and applies the configuration file.
 
 use std::path::Path;
 
@@ -23,25 +23,25 @@ use crate::registry::Registry;
 pub enum BootError {
     #[error(transparent)]
     Journal(#[from] OpenError),
-    /// Each fact is whole, but they do not fit together: the journal is not of one piece, or there is a bug.
+    /// Each fact is intact, but they contradict each other: the journal was put together from parts, or there is a bug.
     #[error("the facts in the journal contradict each other: restore the data directory from a backup")]
     Misfit(#[from] Misfit),
     #[error("cannot start")]
     Commit(#[source] AppendError),
-    #[error("no thread for the driver")]
+    #[error("cannot start the driver's thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// In the audit, the name behind changes that came from the file. No user can have it: it has spaces.
+/// The author of changes from the file, in the audit. No user can have this name: it has spaces.
 const FROM_FILE: &str = "the configuration file";
 
-/// The core starts with the built-in settings; the file's are changes to them, as facts, so that a replay gives
-/// the same settings whatever the file says by then.
+/// Returns the core's configuration, with the built-in settings. Settings of the file are recorded as changes to them,
+/// so that a replay gives the same settings even if the file has changed.
 pub fn core_config(config: &ServerConfig) -> Config {
     Config { certificate_life: config.certificate_life, ..Config::default() }
 }
 
-/// Replays the journal and makes durable what became true by the restart itself.
+/// Replays the journal, and commits the facts that the restart itself causes.
 pub fn boot(
     journal: &Path,
     core_config: &Config,
@@ -66,7 +66,7 @@ pub fn boot(
     commit(step, &mut storage)?;
     let changed_by_admins = changed_by_admins(&mut rms, &mut storage, now)?;
     let mut step = Step::default();
-    // Twice: a value may contradict another that the file changes, too, further down.
+    // Twice: a value may contradict the old value of a setting that the file changes further down.
     for key in KEYS.into_iter().chain(KEYS) {
         let (Ok(wanted), Ok(current)) = (config.settings.get(key), rms.state().settings().get(key)) else { continue };
         if wanted == current {
@@ -87,7 +87,7 @@ pub fn boot(
     Ok((ServerLoop::new(rms, Step::default()), storage, clock))
 }
 
-/// The settings that were last changed by somebody at run time.
+/// Returns the settings whose last change was made at run time.
 fn changed_by_admins(rms: &mut Rms, storage: &mut Storage, now: rms_model::Time) -> Result<Vec<String>, BootError> {
     let audit = Event::Called { ticket: BOOT, who: file(), call: Call::Query(Query::Audit) };
     let step = rms.handle(now, audit);
@@ -111,5 +111,5 @@ fn file() -> Identity {
     Identity { role: Role::Admin, name: FROM_FILE.to_owned() }
 }
 
-/// Nobody waits for the answers to what the server asks itself.
+/// The ticket of the server's own calls: nobody waits for their answers.
 const BOOT: Ticket = Ticket(0);

@@ -1,5 +1,4 @@
-//! The disk as the loop around the core sees it: facts are appended and traced, snapshots are made aside, what need not be kept
-//! of the history is forgotten.
+//! The driver's interface to the disk: appends and traces facts, makes snapshots in the background, and prunes the history.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,20 +11,20 @@ use crate::history::{HistoryWriter, Retention};
 use crate::inbox::{Inbound, Inbox};
 use crate::journal::{AppendError, Compaction, FactLog, SnapshotError, SnapshotMade};
 
-/// The journal, and when it is looked after.
+/// The journal, with the times of its next maintenance.
 #[derive(Debug)]
 pub struct Storage {
     log: FactLog,
     is_compacting: bool,
-    /// No snapshot is made before.
+    /// No snapshot is made before this time.
     compact_at: Instant,
     prune_at: Instant,
 }
 
-/// Between two tries to make a snapshot.
+/// The time between two attempts to make a snapshot.
 const SNAPSHOT_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Between two looks whether there is something to forget.
+/// The time between two prunings of the history.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Storage {
@@ -34,33 +33,32 @@ impl Storage {
     }
 
     /// # Errors
-    /// A full or failing disk, in words for callers.
+    /// A full or failing disk, as a message for callers.
     pub fn write(&mut self, write: Write<'_>) -> Result<(), String> {
         write.to(self).map_err(|error| chain(&error))
     }
 
-    /// Why there is to be no new work, if the disk is full.
+    /// Returns why no new work is accepted, if the disk is full.
     pub fn shortage(&mut self) -> Option<String> {
         self.log.shortage()
     }
 
-    /// When the history is to be looked through for what need not be kept; a timer that rings too early would ring again at
-    /// once.
+    /// Returns the time until the next pruning, rounded up: a timer that fires too early would fire again at once.
     pub fn until_prune(&self) -> Span {
         let wait = self.prune_at.saturating_duration_since(Instant::now());
         Span::from_millis(wait.as_millis() as i64 + 1)
     }
 
-    /// Has what need not be kept forgotten, if it is time to look.
+    /// Starts a pruning of the history, if it is due.
     pub fn prune_if_due(&mut self, retention: Retention, now: Time) {
         if Instant::now() < self.prune_at {
             return;
         }
-        self.log.history().keep(retention, now);
+        self.log.history().prune(retention, now);
         self.prune_at = Instant::now() + PRUNE_INTERVAL;
     }
 
-    /// A snapshot to be made aside, one at a time.
+    /// Returns a snapshot order, if one is due; one runs at a time.
     pub fn due_compaction(&mut self) -> Option<Compaction> {
         if self.is_compacting || Instant::now() < self.compact_at {
             return None;
@@ -70,17 +68,17 @@ impl Storage {
         order
     }
 
-    /// The journal is whole without a snapshot, only longer.
+    /// Handles the result of a snapshot order. The journal is complete without a snapshot, only longer.
     pub fn snapshot_made(&mut self, made: Result<SnapshotMade, SnapshotError>) {
         self.is_compacting = false;
         match made {
             Ok(made) => {
                 tracing::info!(seq = made.seq, bytes = made.n_bytes, "the journal begins at a new snapshot");
-                self.log.adopt(&made);
+                self.log.set_snapshot(&made);
             }
             Err(error) => {
                 tracing::warn!(retry_in = ?SNAPSHOT_BACKOFF, "no new snapshot: {}", chain(&error));
-                self.log.still_needs_snapshot();
+                self.log.snapshot_failed();
                 self.compact_at = Instant::now() + SNAPSHOT_BACKOFF;
             }
         }
@@ -91,7 +89,7 @@ impl Storage {
     }
 }
 
-/// Facts are the log: each that was written is traced.
+/// Facts are the log: each fact that was written is traced.
 impl Journal for Storage {
     type Error = AppendError;
 
@@ -114,14 +112,14 @@ fn trace(facts: &[Fact]) {
     }
 }
 
-/// Replays on a thread of its own and reports to the inbox.
-pub fn compact_aside(order: Compaction, config: Config, reports: Inbox) {
+/// Makes a snapshot on a thread of its own, and reports the result to the inbox.
+pub fn compact_in_background(order: Compaction, config: Config, reports: Inbox) {
     let work = move || {
         let made = order.run(|snapshot, facts| Rms::restore(config, snapshot, facts), Rms::state);
-        // A server that is stopping leaves the file, and the next start clears it away.
+        // A server that is stopping leaves the file, and the next start removes it.
         let _ = reports.put_blocking(Inbound::Snapshot(made));
     };
     if let Err(error) = thread::Builder::new().name("snapshot".to_owned()).spawn(work) {
-        tracing::warn!(%error, "no thread for a snapshot: none will be made until the restart");
+        tracing::warn!(%error, "cannot start the snapshot thread: no snapshot is made until the server is restarted");
     }
 }

@@ -1,28 +1,28 @@
-//! Forgets jobs that ended long ago, and gives the space on the disk back: a little at a time, so that nobody waits.
+//! Deletes jobs that ended long ago, and frees their disk space: in small steps, so that readers and writers do not wait.
 
 use rms_model::{Span, Time};
 use rusqlite::{Connection, params};
 
-/// What of the history is kept.
+/// Which jobs the history keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// As long after a job's end; `None` = for ever.
-    pub keep: Option<Span>,
-    /// So many of the newest; `None` = all.
-    pub most: Option<u64>,
+    /// How long jobs are kept after their end; `None` = without limit.
+    pub max_age: Option<Span>,
+    /// How many of the newest jobs are kept; `None` = all.
+    pub max_jobs: Option<u64>,
 }
 
-/// Takes one step, and tells whether there is more to do.
+/// Takes one step, and returns whether there is more to do.
 ///
 /// # Errors
-/// A full or failing disk; the same may be tried again.
+/// A full or failing disk; the step may be retried.
 pub fn prune(conn: &mut Connection, retention: Retention, now: Time) -> rusqlite::Result<bool> {
-    let too_old = match retention.keep {
+    let too_old = match retention.max_age {
         Some(keep) => forget(conn, "ended < ?1", (now - keep).as_millis())?,
         None => 0,
     };
-    let too_many = match retention.most.and_then(|most| i64::try_from(most).ok()) {
-        // The oldest of those that stay is found by a walk over the index alone.
+    let too_many = match retention.max_jobs.and_then(|most| i64::try_from(most).ok()) {
+        // Finding the oldest job that stays reads the index alone.
         Some(most) => {
             let oldest = "ended < (SELECT ended FROM history ORDER BY ended DESC LIMIT 1 OFFSET ?1 - 1)";
             forget(conn, oldest, most)?
@@ -42,7 +42,7 @@ fn forget(conn: &mut Connection, condition: &str, value: i64) -> rusqlite::Resul
     Ok(n_jobs)
 }
 
-/// Pages that are free because jobs were forgotten; some stay for what comes next.
+/// Returns free pages to the file system; some are kept for new rows.
 fn give_back(conn: &Connection) -> rusqlite::Result<bool> {
     let n_free = || -> rusqlite::Result<u64> { conn.pragma_query_value(None, "freelist_count", |row| row.get(0)) };
     let before = n_free()?;
@@ -57,10 +57,10 @@ fn give_back(conn: &Connection) -> rusqlite::Result<bool> {
     Ok(after < before && after > KEPT_PAGES)
 }
 
-/// Jobs, and pages of 4 KiB, of one step: some milliseconds.
+/// Jobs, and pages of 4 KiB, per step: some milliseconds.
 const STEP: usize = 200;
 const STEP_PAGES: u64 = 256;
-/// A MiB of free pages is no waste.
+/// One MiB of free pages is kept.
 const KEPT_PAGES: u64 = 256;
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
         Row { record, negotiations: Vec::new() }
     }
 
-    /// The jobs that are left, and the sizes of the file before and after.
+    /// Returns the jobs that are left, and the sizes of the file before and after.
     fn kept(retention: Retention, n_jobs: u64, now: Time) -> (Vec<u64>, u64, u64) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("history.db");
@@ -115,15 +115,15 @@ mod tests {
     #[test]
     fn what_is_too_old_or_too_many_goes_and_the_file_shrinks() {
         let now = Time::from_secs(1000 * 1500);
-        let by_age = Retention { keep: Some(Span::from_secs(1000 * 100)), most: None };
+        let by_age = Retention { max_age: Some(Span::from_secs(1000 * 100)), max_jobs: None };
         let (jobs, before, after) = kept(by_age, 1500, now);
         assert_eq!(jobs, (1400..=1500).collect::<Vec<u64>>());
         assert!(after < before / 2, "{before} bytes became {after}");
-        let (jobs, ..) = kept(Retention { keep: None, most: Some(7) }, 1500, now);
+        let (jobs, ..) = kept(Retention { max_age: None, max_jobs: Some(7) }, 1500, now);
         assert_eq!(jobs, (1494..=1500).collect::<Vec<u64>>());
-        let (jobs, ..) = kept(Retention { keep: Some(Span::from_secs(3000)), most: Some(1000) }, 50, now);
+        let (jobs, ..) = kept(Retention { max_age: Some(Span::from_secs(3000)), max_jobs: Some(1000) }, 50, now);
         assert_eq!(jobs, [] as [u64; 0]);
         assert_eq!(kept(Retention::default(), 20, now).0.len(), 20, "without a bound nothing goes");
-        assert_eq!(kept(Retention { keep: None, most: Some(50) }, 20, now).0.len(), 20);
+        assert_eq!(kept(Retention { max_age: None, max_jobs: Some(50) }, 20, now).0.len(), 20);
     }
 }

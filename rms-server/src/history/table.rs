@@ -1,4 +1,4 @@
-//! The tables of the history, and what goes in and out of them.
+//! The tables of the history, and how records are written to them and read.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,7 +20,7 @@ const FORMAT: i32 = 2;
 /// `LMBH`: tells our file from any other SQLite database.
 const APPLICATION: i32 = 0x4c4d_4248;
 
-/// Where the history of a journal lies.
+/// The path of a journal's history.
 pub fn path_of(journal: &Path) -> PathBuf {
     journal.join("history.db")
 }
@@ -30,7 +30,7 @@ pub fn create(path: &Path) -> Result<(), OpenError> {
     create_file(path)?;
     let make = || {
         let conn = Connection::open_with_flags(path, writer_flags())?;
-        // Before anything is in it, as it says how pages are laid out: those that become free can be given back.
+        // Set before anything is written, as it decides the page layout: free pages can then be returned.
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         prepare_writer(&conn)?;
         conn.execute_batch(TABLES)?;
@@ -40,7 +40,7 @@ pub fn create(path: &Path) -> Result<(), OpenError> {
     make().map_err(|source| OpenError::from_sqlite(path, source))
 }
 
-/// Users' names and jobs are in it. SQLite gives the files beside it the same mode.
+/// Creates the file, which holds users' names and jobs. SQLite gives the files beside it the same mode.
 fn create_file(path: &Path) -> Result<(), OpenError> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     made.map(drop).map_err(|source| OpenError::Create { path: path.to_owned(), source })
@@ -51,7 +51,7 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     open_checked(path, writer_flags(), prepare_writer)
 }
 
-/// A connection that sees what is committed and can change nothing.
+/// Opens a read-only connection that sees committed rows.
 pub fn open_reader(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     open_checked(path, flags, |conn| conn.busy_timeout(BUSY))
@@ -72,7 +72,7 @@ fn open_checked(
     }
     let of_sqlite = |source| OpenError::from_sqlite(path, source);
     let conn = Connection::open_with_flags(path, flags).map_err(of_sqlite)?;
-    // The versions are read before anything is set: setting the WAL mode would already change the file.
+    // The versions are checked first: setting the WAL mode would already change the file.
     let application: i32 = conn.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(of_sqlite)?;
     let found: i32 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(of_sqlite)?;
     if application != APPLICATION {
@@ -96,16 +96,16 @@ fn writer_flags() -> OpenFlags {
 fn prepare_writer(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(BUSY)?;
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    // Commits wait for nothing: what a loss of power takes back, the log still has.
+    // Commits do not wait for the disk: what a power failure loses, the log still has.
     conn.pragma_update(None, "synchronous", "NORMAL")?;
-    // A burst may grow the WAL; it shrinks again at the next checkpoint.
+    // A burst may grow the WAL; it shrinks at the next checkpoint.
     conn.pragma_update_and_check(None, "journal_size_limit", 16 * 1024 * 1024, |_| Ok(()))
 }
 
-/// Only readers that checkpoint or recover can be in the way, and they are short.
+/// Only readers that checkpoint or recover can hold a lock, and only for a short time.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The last fact of the log that is accounted for.
+/// The last fact of the log whose row, if any, is in the history.
 pub fn last_seq(conn: &Connection) -> rusqlite::Result<u64> {
     conn.query_row("SELECT last_seq FROM head WHERE one = 1", [], |row| row.get(0))
 }
@@ -114,7 +114,7 @@ pub fn set_last_seq(conn: &Connection, seq: u64) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE head SET last_seq = ?1 WHERE one = 1")?.execute([seq]).map(|_| ())
 }
 
-/// What the history keeps of one job.
+/// The history's row for one job.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub record: JobRecord,
@@ -122,7 +122,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row that a fact becomes, if it ends a job.
+    /// Returns the row for a fact, if it ends a job.
     pub fn of(fact: &Fact) -> Option<Row> {
         let Fact::JobDone { record, negotiations, .. } = fact else { return None };
         Some(Row { record: (**record).clone(), negotiations: negotiations.clone() })
@@ -132,7 +132,7 @@ impl Row {
 pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
     let Row { record, negotiations } = row;
     let body = rmp_serde::to_vec_named(record)?;
-    // A job is done once. Should a restored backup know it already, the newer record is the true one.
+    // A job ends once. If a restored backup has it already, the newer record is the right one.
     let mut insert = conn.prepare_cached(
         "INSERT OR REPLACE INTO history
          (job, owner, name, outcome, submitted, started, ended, cpu_ms, peak_kib, clusters, record, digest)
@@ -147,9 +147,9 @@ pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
         record.started.map(|time| time.as_millis()),
         record.ended.as_millis(),
         record.usage.cpu.as_millis(),
-        // The column is for selecting; the record keeps what an agent said, however wild it is.
+        // The column is for selecting; the record keeps the value that the agent reported.
         i64::try_from(record.usage.peak_memory_kib).unwrap_or(i64::MAX),
-        record.request.nodes.keys().map(|cluster| within(*cluster)).collect::<String>(),
+        record.request.nodes.keys().map(|cluster| cluster_pattern(*cluster)).collect::<String>(),
         &body[..],
         &digest(record.job, &body)[..],
     ])?;
@@ -161,19 +161,19 @@ pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
     Ok(())
 }
 
-/// A cluster in the text of those of a record.
-pub fn within(cluster: ClusterId) -> String {
+/// Returns the text for a cluster in the column `clusters`.
+pub fn cluster_pattern(cluster: ClusterId) -> String {
     format!(",{},", cluster.0)
 }
 
-/// The record in a row that begins with job, record and digest.
+/// Parses the record in a row that begins with job, record and digest.
 pub fn record(row: &rusqlite::Row<'_>) -> Result<JobRecord, HistoryError> {
     let job = JobId(row.get(0)?);
     let bytes = checked(job, row)?;
     rmp_serde::from_slice(bytes).map_err(|source| HistoryError::Record { job, source })
 }
 
-/// What a job that is done has negotiated.
+/// Returns the negotiations of a job that is done.
 pub fn negotiations(conn: &Connection, job: JobId) -> Result<Vec<NegotiationRecord>, HistoryError> {
     let mut statement = conn.prepare_cached("SELECT job, records, digest FROM negotiations WHERE job = ?1")?;
     let mut rows = statement.query([i64::try_from(job.0).unwrap_or(-1)])?;
@@ -187,7 +187,7 @@ fn checked<'a>(job: JobId, row: &'a rusqlite::Row<'_>) -> Result<&'a [u8], Histo
     if stored == digest(job, bytes) { Ok(bytes) } else { Err(HistoryError::Damaged { job }) }
 }
 
-/// SQLite has no checksums of its own for pages that were once written.
+/// Returns the checksum of a record: SQLite itself has none for its pages.
 fn digest(job: JobId, body: &[u8]) -> [u8; DIGEST_LEN] {
     let mut context = Context::new(&SHA256);
     context.update(&job.0.to_le_bytes());
@@ -199,10 +199,10 @@ fn digest(job: JobId, body: &[u8]) -> [u8; DIGEST_LEN] {
 
 const DIGEST_LEN: usize = 8;
 
-/// Looks at every record, one by one; for those who run a past again, or want to know that all are whole.
+/// Calls `look` with every record, one by one; used to replay old workloads, and to check the records.
 ///
 /// # Errors
-/// No history there, a foreign one or a damaged one.
+/// There is no history, or it is another program's file or damaged.
 pub fn for_each(journal: &Path, mut look: impl FnMut(JobRecord)) -> Result<(), OpenError> {
     let path = path_of(journal);
     let conn = open_reader(&path)?;
@@ -220,10 +220,10 @@ pub fn for_each(journal: &Path, mut look: impl FnMut(JobRecord)) -> Result<(), O
     })
 }
 
-/// Whether the file and every record in it are whole.
+/// Checks the file and every record in it.
 ///
 /// # Errors
-/// No history there, a foreign one or a damaged one.
+/// There is no history, or it is another program's file or damaged.
 pub fn check(journal: &Path) -> Result<(), OpenError> {
     let path = path_of(journal);
     let found = quick_check(&open_reader(&path)?).map_err(|source| OpenError::from_sqlite(&path, source))?;
@@ -233,7 +233,7 @@ pub fn check(journal: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Takes over from a damaged file what can be read of it.
+/// Copies every readable record from a damaged file.
 ///
 /// # Errors
 /// The history of the journal cannot be written.
@@ -245,7 +245,7 @@ pub fn salvage(damaged: &Path, journal: &Path) -> Result<(), OpenError> {
         let transaction = new.transaction()?;
         let mut statement = old.prepare("SELECT job, record, digest FROM history")?;
         let mut rows = statement.query([])?;
-        // Behind a page that cannot be read nothing can be found.
+        // Rows after an unreadable page cannot be found.
         while let Ok(Some(row)) = rows.next() {
             if let Ok(record) = record(row) {
                 let negotiations = negotiations(&old, record.job).unwrap_or_default();
@@ -260,10 +260,10 @@ pub fn salvage(damaged: &Path, journal: &Path) -> Result<(), OpenError> {
     })
 }
 
-/// Copies the history of a journal to another directory, as it is at one instant.
+/// Copies a consistent snapshot of a journal's history to another directory.
 ///
 /// # Errors
-/// No history there, a damaged one, or a directory that cannot be written.
+/// There is no history, it is damaged, or the directory cannot be written.
 pub fn copy(journal: &Path, to: &Path) -> Result<(), OpenError> {
     let (path, to) = (path_of(journal), path_of(to));
     create_file(&to)?;
@@ -275,15 +275,15 @@ pub fn copy(journal: &Path, to: &Path) -> Result<(), OpenError> {
     synced.map_err(|source| OpenError::Write { path: to, source })
 }
 
-/// What SQLite finds wrong with the file, if anything.
+/// Runs SQLite's quick check, and returns what it finds wrong.
 pub fn quick_check(conn: &Connection) -> rusqlite::Result<Option<String>> {
     let found: Option<String> = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).optional()?;
     Ok(found.filter(|found| found != "ok"))
 }
 
-/// `head` has one row: the last fact of the log that is accounted for. `history` has one for each job that is done: columns
-/// to select by, the whole record, and a digest over job and record. `negotiations` has one for each job that has
-/// negotiated.
+/// `head` has one row: the last fact of the log whose row, if any, is in the history. `history` has a row for each job
+/// that is done: columns to select by, the whole record, and a digest over job and record. `negotiations` has a row for
+/// each job that has negotiated.
 const TABLES: &str = "
     BEGIN;
     CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), last_seq INTEGER NOT NULL) STRICT;

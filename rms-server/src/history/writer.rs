@@ -1,6 +1,6 @@
-//! Writes the rows of the history behind the log, many at a time, on a thread of its own.
+//! Writes the rows of the history after the log, many at a time, on a thread of its own.
 //!
-//! Nothing waits for a row but who reads the history: what is not written when the server dies is in the log.
+//! Only readers of the history wait for a row: rows that are not written when the server dies are made again from the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,14 +17,14 @@ use super::{HistoryError, table};
 use crate::open_error::OpenError;
 use rms_model::error::chain;
 
-/// A handle on the thread. When the last one goes, the thread writes what it still has and ends.
+/// A handle on the thread. When the last one is dropped, the thread writes the rows that are left and ends.
 #[derive(Clone, Debug)]
 pub struct HistoryWriter {
-    owner: Arc<Owner>,
+    owner: Arc<WriterThread>,
 }
 
 #[derive(Debug)]
-struct Owner {
+struct WriterThread {
     shared: Arc<Shared>,
     path: PathBuf,
     last_seq: u64,
@@ -34,41 +34,41 @@ struct Owner {
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Of the thread: there is something to do.
+    /// Wakes the thread: there is work.
     wake: Condvar,
-    /// Of those who wait for the thread.
+    /// Wakes callers that wait for the thread.
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     rows: Vec<Row>,
-    /// The last fact that was put here, with a row or without.
+    /// The last fact that was put, with or without a row.
     put_seq: u64,
-    /// Rows that were put since the start, and those of them that are in the database.
+    /// Rows that were put since the start, and how many of them are in the database.
     n_put: u64,
     n_written: u64,
-    /// How many wait for the thread now: it does not gather rows then.
+    /// Callers that wait for the thread now: it does not gather rows while there are any.
     n_waiting: u32,
-    /// What is to be made durable, and what came of it.
+    /// A pending sync, and the result of the last one.
     sync: Option<SyncOrder>,
     synced: Option<Result<(), HistoryError>>,
     failure: Option<Failure>,
-    /// What is kept as of when: given anew now and then, and taken when there is nothing else to do.
-    keep: Option<(Retention, Time)>,
+    /// A pending pruning, and the time it is relative to: ordered now and then, and run when there is nothing else to do.
+    prune: Option<(Retention, Time)>,
     is_closed: bool,
 }
 
-/// The history is to be made durable.
+/// An order to make the history durable.
 #[derive(Clone, Copy, Debug)]
 struct SyncOrder {
-    /// The last fact that is accounted for then.
+    /// The last fact that the history covers then.
     until: u64,
-    /// Once so many rows are written.
+    /// The sync runs once this many rows are written.
     n_rows: u64,
 }
 
-/// Why rows cannot be written now. It is tried again and again.
+/// Why rows cannot be written now. The write is retried until it succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub reason: String,
@@ -81,7 +81,7 @@ pub enum Cause {
     Full,
     /// Another program uses the file.
     InUse,
-    /// Damage, or a failing disk: somebody has to do something about it.
+    /// Damage, or a failing disk: an admin has to act.
     Broken,
 }
 
@@ -90,7 +90,7 @@ impl Failure {
         let cause = match error {
             HistoryError::Sqlite(error) => match (error.sqlite_error_code(), error.sqlite_error()) {
                 (Some(ErrorCode::DiskFull), _) => Cause::Full,
-                // The index beside the log of changes finds no space.
+                // There is no space for the shared-memory index of the WAL.
                 (_, Some(error)) if error.extended_code == SQLITE_IOERR_SHMSIZE => Cause::Full,
                 (Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked), _) => Cause::InUse,
                 _other => Cause::Broken,
@@ -102,32 +102,32 @@ impl Failure {
 }
 
 impl Queue {
-    fn is_hurried(&self) -> bool {
-        self.n_waiting > 0 || self.sync.is_some() || self.is_closed || self.rows.len() >= MAX_GATHERED
+    fn is_flush_due(&self) -> bool {
+        self.n_waiting > 0 || self.sync.is_some() || self.is_closed || self.rows.len() >= MAX_BATCH_ROWS
     }
 
-    /// What is to be made durable now. It comes before rows that were put since: they may never end.
+    /// Takes the sync that is due. It comes before rows that were put later: they may never stop coming.
     fn take_sync(&mut self) -> Option<SyncOrder> {
         self.sync.take_if(|sync| sync.n_rows <= self.n_written)
     }
 }
 
 /// How long rows are gathered for one transaction, and how many at most.
-const PATIENCE: Duration = Duration::from_millis(200);
-const MAX_GATHERED: usize = 1000;
+const GATHER_TIME: Duration = Duration::from_millis(200);
+const MAX_BATCH_ROWS: usize = 1000;
 
-/// Between two steps of pruning.
+/// The time between two steps of pruning.
 const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Between two tries while the disk fails, and how often the log is told of it.
+/// The time between two attempts while the disk fails, and between two log lines about it.
 const BACKOFF: Duration = Duration::from_millis(250);
-const REMINDER: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// So many rows may wait in memory for a history that fails.
-const MAX_UNWRITTEN: usize = 50_000;
+/// How many rows may wait in memory while the history cannot be written.
+const MAX_BACKLOG: usize = 50_000;
 
 impl HistoryWriter {
-    /// Makes an empty history beside a log.
+    /// Creates an empty history beside a log.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -152,52 +152,52 @@ impl HistoryWriter {
                 move || shared.serve(conn)
             })
             .map_err(|source| OpenError::Write { path: path.clone(), source })?;
-        Ok(HistoryWriter { owner: Arc::new(Owner { shared, path, last_seq, thread: Some(thread) }) })
+        Ok(HistoryWriter { owner: Arc::new(WriterThread { shared, path, last_seq, thread: Some(thread) }) })
     }
 
     pub fn path(&self) -> &Path {
         &self.owner.path
     }
 
-    /// The last fact that was accounted for when the history was opened.
+    /// The last fact that the history covered when it was opened.
     pub fn last_seq(&self) -> u64 {
         self.owner.last_seq
     }
 
-    /// Takes what became of fact number `seq`.
+    /// Puts the row, if any, of fact number `seq`.
     pub fn put(&self, row: Option<Row>, seq: u64) {
         let mut queue = self.owner.shared.lock();
         queue.put_seq = seq;
         let Some(row) = row else { return };
         queue.rows.push(row);
         queue.n_put += 1;
-        // The thread sleeps while there are none, and gathers until there are many.
-        if queue.rows.len() == 1 || queue.rows.len() == MAX_GATHERED {
+        // The thread sleeps while there are no rows, and gathers until there are many.
+        if queue.rows.len() == 1 || queue.rows.len() == MAX_BATCH_ROWS {
             self.owner.shared.wake.notify_one();
         }
     }
 
-    /// Forgets what need not be kept, when there is nothing else to do.
-    pub fn keep(&self, retention: Retention, now: Time) {
-        self.owner.shared.lock().keep = Some((retention, now));
+    /// Orders a pruning of the history, for when there is nothing else to do.
+    pub fn prune(&self, retention: Retention, now: Time) {
+        self.owner.shared.lock().prune = Some((retention, now));
         self.owner.shared.wake.notify_one();
     }
 
-    /// Why rows cannot be written now.
+    /// Returns why rows cannot be written now.
     pub fn failure(&self) -> Option<Failure> {
         self.owner.shared.lock().failure.clone()
     }
 
-    /// Why there is to be no new work: as long as rows cannot be written, they wait in memory.
-    pub fn is_overdue(&self) -> bool {
+    /// Whether too many rows wait in memory for a history that cannot be written: no new work is accepted then.
+    pub fn is_backlogged(&self) -> bool {
         let queue = self.owner.shared.lock();
-        queue.failure.is_some() && queue.rows.len() >= MAX_UNWRITTEN
+        queue.failure.is_some() && queue.rows.len() >= MAX_BACKLOG
     }
 
-    /// Waits until all that was put so far is in the database.
+    /// Waits until all rows that were put so far are in the database.
     ///
     /// # Errors
-    /// It cannot be written now.
+    /// The history cannot be written now.
     pub fn wait_until_written(&self) -> Result<(), HistoryError> {
         let shared = &self.owner.shared;
         let mut queue = shared.lock();
@@ -212,7 +212,7 @@ impl HistoryWriter {
         }
     }
 
-    /// Makes the history durable, with all that the facts up to `seq` have made of it.
+    /// Makes the history durable, with the rows of all facts up to `seq`.
     ///
     /// # Errors
     /// A full or failing disk.
@@ -226,14 +226,14 @@ impl HistoryWriter {
     }
 }
 
-impl Drop for Owner {
+impl Drop for WriterThread {
     fn drop(&mut self) {
         self.shared.lock().is_closed = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the history's thread has panicked; the next start makes up for what it did not write");
+            tracing::error!("the history's thread has panicked; the next start writes the rows that are missing");
         }
     }
 }
@@ -251,12 +251,12 @@ impl Shared {
         self.done.wait_while(queue, goes_on).expect("nobody panics with the queue in hand")
     }
 
-    /// Sleeps until somebody wants something, or for so long.
+    /// Sleeps until there is work, or for `at_most`.
     fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, at_most: Duration) -> MutexGuard<'a, Queue> {
         self.wake.wait_timeout(queue, at_most).expect("nobody panics with the queue in hand").0
     }
 
-    /// The thread.
+    /// Runs the thread.
     fn serve(&self, mut conn: Connection) {
         let mut queue = self.lock();
         loop {
@@ -267,8 +267,8 @@ impl Shared {
                 queue.synced = Some(synced);
                 self.done.notify_all();
             } else if !queue.rows.is_empty() {
-                if !queue.is_hurried() {
-                    queue = self.sleep(queue, PATIENCE);
+                if !queue.is_flush_due() {
+                    queue = self.sleep(queue, GATHER_TIME);
                 }
                 let (rows, seq) = (std::mem::take(&mut queue.rows), queue.put_seq);
                 drop(queue);
@@ -281,7 +281,7 @@ impl Shared {
                 self.done.notify_all();
             } else if queue.is_closed {
                 return;
-            } else if let Some((retention, now)) = queue.keep.take() {
+            } else if let Some((retention, now)) = queue.prune.take() {
                 drop(queue);
                 let has_more = prune(&mut conn, retention, now).unwrap_or_else(|error| {
                     tracing::warn!("the history was not pruned: {}", chain(&error));
@@ -289,8 +289,8 @@ impl Shared {
                 });
                 queue = self.lock();
                 if has_more && !queue.is_closed {
-                    // Others have their turn before the next step.
-                    queue.keep.get_or_insert((retention, now));
+                    // Other work comes before the next step.
+                    queue.prune.get_or_insert((retention, now));
                     queue = self.sleep(queue, PRUNE_PAUSE);
                 }
             } else {
@@ -299,7 +299,7 @@ impl Shared {
         }
     }
 
-    /// Tries until it succeeds; false if the server ends before. The log still has the facts then.
+    /// Retries until the write succeeds; returns false if the server stops first. The log still has the facts then.
     fn write_until_done(&self, conn: &mut Connection, rows: &[Row], seq: u64) -> bool {
         let mut remind_at = Instant::now();
         loop {
@@ -313,10 +313,10 @@ impl Shared {
             let failure = Failure::of(&error);
             if Instant::now() >= remind_at {
                 tracing::error!("the history cannot be written: {}", failure.reason);
-                remind_at = Instant::now() + REMINDER;
+                remind_at = Instant::now() + LOG_INTERVAL;
             }
             queue.failure = Some(failure);
-            // Who wants it durable must not wait for the disk's recovery.
+            // A caller of `sync` must not wait until the disk recovers.
             if queue.sync.take().is_some() {
                 queue.synced = Some(Err(error));
             }
@@ -336,8 +336,8 @@ fn write(conn: &mut Connection, rows: &[Row], seq: u64) -> Result<(), HistoryErr
     Ok(transaction.commit()?)
 }
 
-/// One commit that waits for the disk brings all before it there: they lie in the same log of changes. No reader is in its
-/// way, as it would be in that of a checkpoint.
+/// Makes all earlier commits durable with one commit that waits for the disk: they are in the same WAL. Readers do not
+/// block it, as they would block a checkpoint.
 fn sync(conn: &mut Connection, until: u64) -> Result<(), HistoryError> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     let synced = advance(conn, until);
@@ -347,7 +347,7 @@ fn sync(conn: &mut Connection, until: u64) -> Result<(), HistoryError> {
 
 fn advance(conn: &mut Connection, until: u64) -> Result<(), HistoryError> {
     let transaction = conn.transaction()?;
-    // A commit that changes nothing would wait for nothing.
+    // A commit without changes would not wait for the disk.
     table::set_last_seq(&transaction, until ^ 1)?;
     table::set_last_seq(&transaction, until)?;
     Ok(transaction.commit()?)

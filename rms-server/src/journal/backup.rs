@@ -1,4 +1,4 @@
-//! Copies a journal while a server writes it, and reads the copy back before it counts.
+//! Copies a journal while a server writes it, and verifies the copy by reading it back.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -15,13 +15,13 @@ use crate::open_error::OpenError;
 /// Copies the journal in `dir` to the new directory `to`.
 ///
 /// # Errors
-/// There is something at `to`, it cannot be written, or the journal is damaged; nothing is left at `to` then.
+/// `to` exists already or cannot be written, or the journal is damaged; nothing is left at `to` then.
 pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
     if to.exists() {
         return Err(OpenError::Exists { path: to.to_owned() });
     }
     let mut copied = copy(dir, to);
-    // A running server may begin a new file, or remove one that a snapshot has replaced, between two looks.
+    // A running server may begin a new file, or remove one that a snapshot has replaced, during the copy.
     for _ in 1..ATTEMPTS {
         match copied {
             Err(OpenError::Read { .. } | OpenError::Damaged { .. }) => {
@@ -42,7 +42,7 @@ const ATTEMPTS: usize = 3;
 fn copy(dir: &Path, to: &Path) -> Result<(), OpenError> {
     let files = Files::find(dir)?;
     DirBuilder::new().mode(0o700).create(to).map_err(|source| OpenError::Create { path: to.to_owned(), source })?;
-    // The history first: the log makes up for what ends meanwhile.
+    // The history first: the log has the jobs that end meanwhile.
     history::copy(dir, to)?;
     let log = files.segments.iter().map(|begin| segment::path_of(dir, *begin));
     let snapshot = (files.snapshot_seq > 0).then(|| snapshot::path_of(dir, files.snapshot_seq));
@@ -53,7 +53,7 @@ fn copy(dir: &Path, to: &Path) -> Result<(), OpenError> {
             _ => OpenError::Write { path: to.join(name), source },
         })?;
     }
-    // Where it lies, and that it is there.
+    // Syncs the names of the files, and the directory itself.
     let of_io = |source| OpenError::Write { path: to.to_owned(), source };
     sync_dir(&to.join("log")).and_then(|()| sync_dir(to)).map_err(of_io)?;
     history::for_each(to, drop)?;

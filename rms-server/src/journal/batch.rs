@@ -1,4 +1,4 @@
-//! The bytes of one append: a header, its facts, and a digest over both that continues the batch before it.
+//! The format of one append: a header, its facts, and a digest that chains it to the batch before.
 //!
 //! All numbers are little-endian. A header is `LMBF`, the bytes of the body, the number of facts, the kind, the number of
 //! the first fact, the last fact that was durable when this was written, the digest of the batch before, and the digest
@@ -7,16 +7,16 @@
 
 use ring::digest::{Context, SHA256};
 
-/// Half of a SHA-256: it guards against accidents of disks, not against somebody who can write the file.
+/// Half of a SHA-256: it detects failures of disks, not changes by somebody who can write the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(pub [u8; Digest::LEN]);
 
 impl Digest {
     pub const LEN: usize = 16;
-    /// Before the first batch.
+    /// The digest before the first batch.
     pub const NONE: Digest = Digest([0; Digest::LEN]);
 
-    /// The digest over the parts, one after the other.
+    /// Returns the digest over the concatenated parts.
     pub fn of(parts: &[&[u8]]) -> Digest {
         let mut context = Context::new(&SHA256);
         parts.iter().for_each(|part| context.update(part));
@@ -26,7 +26,7 @@ impl Digest {
     }
 }
 
-/// What a batch is.
+/// The kind of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Facts,
@@ -34,14 +34,14 @@ pub enum Kind {
     Seal,
 }
 
-/// What stands before the facts of a batch.
+/// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,
     pub n_bytes: u32,
     pub n_facts: u32,
     pub first_seq: u64,
-    /// Whatever damage is found later: all facts up to this one were once on the disk.
+    /// All facts up to this one were on the disk when this was written: if they are missing later, that is damage.
     pub durable_seq: u64,
     pub previous: Digest,
 }
@@ -49,11 +49,11 @@ pub struct Header {
 pub const HEADER_LEN: usize = 64;
 pub const MAGIC: &[u8; 4] = b"LMBF";
 
-/// Where the digest begins in a header.
+/// The length of the header before its digest.
 const DIGESTED_LEN: usize = HEADER_LEN - Digest::LEN;
 
 impl Header {
-    /// The header as it is stored, and the digest of the batch.
+    /// Returns the header as it is stored, and the digest of the batch.
     pub fn encode(&self, body: &[u8]) -> ([u8; HEADER_LEN], Digest) {
         let kind: u32 = match self.kind {
             Kind::Facts => 0,
@@ -72,7 +72,7 @@ impl Header {
         (bytes, digest)
     }
 
-    /// The header in these bytes, if they look like one; the digest says whether they are.
+    /// Parses a header; whether it is intact is checked by [`Header::verify`].
     pub fn parse(bytes: &[u8; HEADER_LEN]) -> Option<Header> {
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|idx| bytes[at + idx]));
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|idx| bytes[at + idx]));
@@ -89,7 +89,7 @@ impl Header {
         Some(Header { kind, n_bytes: word(4), n_facts: word(8), first_seq, durable_seq, previous })
     }
 
-    /// The digest of the batch, if header and body are as they were written.
+    /// Returns the digest of the batch, if header and body match it.
     pub fn verify(bytes: &[u8; HEADER_LEN], body: &[u8]) -> Option<Digest> {
         let digest = Digest::of(&[&bytes[..DIGESTED_LEN], body]);
         (bytes[DIGESTED_LEN..] == digest.0).then_some(digest)
@@ -110,14 +110,14 @@ pub fn push_fact(
     debug_assert_eq!(
         rmp_serde::from_slice(&body[begin + FACT_HEADER_LEN..]).ok().as_ref(),
         Some(fact),
-        "what is written down can be read again"
+        "an encoded fact can be decoded again"
     );
     let n_bytes = u32::try_from(body.len() - begin - FACT_HEADER_LEN).expect("a fact is smaller than a frame");
     body[begin..begin + 4].copy_from_slice(&n_bytes.to_le_bytes());
     Ok(())
 }
 
-/// The fact at `offset` of a body: its bytes, which fact holds its environment, and where the next one begins.
+/// Returns the fact at `offset` of a body: its bytes, which fact holds its environment, and where the next one begins.
 pub fn fact_at(body: &[u8], offset: usize) -> Option<(&[u8], Option<u64>, usize)> {
     let header = body.get(offset..offset + FACT_HEADER_LEN)?;
     let n_bytes = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;

@@ -1,7 +1,7 @@
-//! Each environment is stored once: it is most of a job's bytes, and most jobs of a user share theirs.
+//! Stores each environment once: it is most of a job's bytes, and most jobs of a user have the same.
 //!
-//! The first fact that brings an environment holds it; later ones name that fact. None names a fact that the
-//! next snapshot will replace, because every order for a snapshot begins anew.
+//! The first fact with an environment holds it; later facts refer to that fact. No fact refers to one that the next
+//! snapshot will replace, because every snapshot order clears the table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use rms_core::Fact;
 use rms_model::Environment;
 
-/// The facts that hold environments, for the writer.
+/// The writer's table of the facts that hold environments.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct Writer {
     holders: HashMap<Arc<Environment>, u64>,
-    /// Of the transaction under way: they hold nothing until it is durable.
-    latest: Vec<Arc<Environment>>,
+    /// Environments of the current transaction: their facts hold them only once it is durable.
+    uncommitted: Vec<Arc<Environment>>,
 }
 
-/// How many are remembered; then it begins anew. It bounds memory against a user whose every job differs.
+/// How many environments are remembered before the table is cleared. It bounds memory if every job of a user differs.
 const MAX_REMEMBERED: usize = 1000;
 
-impl Written {
-    /// A shorter form of the fact that will be number `seq`, with the fact that holds its environment.
-    pub fn shorten(&mut self, fact: &Fact, seq: u64) -> Option<(Fact, u64)> {
+impl Writer {
+    /// Returns fact number `seq` without its environment, and the fact that holds it, if there is one.
+    pub fn deduplicate(&mut self, fact: &Fact, seq: u64) -> Option<(Fact, u64)> {
         let Fact::JobSubmitted { job, at, spec, held } = fact else { return None };
         if let Some(holder) = self.holders.get(&spec.execution.environment) {
             let mut spec = Arc::clone(spec);
@@ -30,40 +30,40 @@ impl Written {
             return Some((Fact::JobSubmitted { job: *job, at: *at, spec, held: *held }, *holder));
         }
         if self.holders.len() >= MAX_REMEMBERED {
-            self.forget();
+            self.clear();
         }
         self.holders.insert(Arc::clone(&spec.execution.environment), seq);
-        self.latest.push(Arc::clone(&spec.execution.environment));
+        self.uncommitted.push(Arc::clone(&spec.execution.environment));
         None
     }
 
-    /// The transaction is durable.
-    pub fn keep(&mut self) {
-        self.latest.clear();
+    /// Keeps the environments of a transaction that is durable.
+    pub fn commit(&mut self) {
+        self.uncommitted.clear();
     }
 
-    /// The transaction was rolled back: what it would have held is nowhere.
-    pub fn roll_back(&mut self) {
-        for environment in self.latest.drain(..) {
+    /// Forgets the environments of a transaction that was rolled back.
+    pub fn rollback(&mut self) {
+        for environment in self.uncommitted.drain(..) {
             self.holders.remove(&environment);
         }
     }
 
-    pub fn forget(&mut self) {
+    pub fn clear(&mut self) {
         self.holders.clear();
-        self.latest.clear();
+        self.uncommitted.clear();
     }
 }
 
-/// The environments that were read, by the fact that holds them.
+/// The reader's table of environments, by the fact that holds them.
 #[derive(Debug, Default)]
-pub struct Read {
+pub struct Reader {
     held: HashMap<u64, Arc<Environment>>,
 }
 
-impl Read {
-    /// The fact as it was recorded; `None` if it names one that holds no environment.
-    pub fn complete(&mut self, mut fact: Fact, seq: u64, environment_of: Option<u64>) -> Option<Fact> {
+impl Reader {
+    /// Returns the fact with its environment; `None` if it refers to a fact that holds none.
+    pub fn expand(&mut self, mut fact: Fact, seq: u64, environment_of: Option<u64>) -> Option<Fact> {
         if let Fact::JobSubmitted { spec, .. } = &mut fact {
             match environment_of {
                 None => {

@@ -1,4 +1,4 @@
-//! What can go wrong with an open journal, and what to do about it.
+//! Errors of an open journal, and what to do about them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::open_error::OpenError;
 
-/// Why facts could not be made durable. They are not in the journal, and the same append may be tried again.
+/// Why facts could not be made durable. They are not in the journal, and the append may be retried.
 #[derive(Debug, Error)]
 pub enum AppendError {
     #[error(
@@ -31,17 +31,17 @@ impl AppendError {
     }
 }
 
-/// Why no snapshot was made. The journal is whole without it; it only stays longer.
+/// Why no snapshot was made. The journal is complete without it, only longer.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     #[error(transparent)]
     Replay(#[from] OpenError),
-    #[error("the journal does not replay")]
+    #[error("the journal cannot be replayed")]
     Restore(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot write the snapshot {path}", path = path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("the state cannot be encoded")]
     Encode(#[from] rmp_serde::encode::Error),
-    #[error("the history is not durable")]
+    #[error("the history cannot be made durable")]
     History(#[source] crate::history::HistoryError),
 }

@@ -1,4 +1,4 @@
-//! Reads a journal without touching it, also while a server writes it: what became of all jobs, and the state at the end.
+//! Reads a journal without changing it, even while a server writes it: the records of all jobs, and the last state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,39 +11,39 @@ use super::replay::{Files, replay};
 use crate::history;
 use crate::open_error::OpenError;
 
-/// What a journal tells.
+/// The content of a journal.
 #[derive(Debug)]
 pub struct Past {
-    /// As of its last fact.
+    /// The state after the last fact.
     pub state: State,
     /// Every job that is done, by id.
     pub records: Vec<JobRecord>,
-    /// What was asked for, of the jobs whose facts no snapshot has replaced yet.
+    /// The specifications of jobs whose facts no snapshot has replaced yet.
     pub specs: BTreeMap<JobId, Arc<JobSpec>>,
-    /// Those of them for which an external launcher spoke.
+    /// Those of them that had an external launcher.
     pub launchers: BTreeSet<JobId>,
 }
 
 impl Past {
     /// # Errors
-    /// No journal, a foreign one or a damaged one.
+    /// There is no journal, or it is not ours or damaged.
     pub fn read(dir: &Path) -> Result<Past, OpenError> {
-        again(|| read_once(dir))
+        retry(|| read_once(dir))
     }
 
-    /// The state alone, which needs no memory for jobs that are done.
+    /// Reads only the state, which needs no memory for jobs that are done.
     ///
     /// # Errors
-    /// As [`Past::read`]; the history is not looked at.
+    /// As [`Past::read`]; the history is not read.
     pub fn state(dir: &Path) -> Result<State, OpenError> {
-        again(|| {
+        retry(|| {
             replay_state(dir, &Files::find(dir)?, |snapshot, facts| Rms::restore(Config::default(), snapshot, facts))
         })
     }
 }
 
-/// A running server may replace files between two looks, and be in the middle of a write; the next look finds the new ones.
-fn again<T>(read: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+/// Retries a read: a running server may have replaced files meanwhile, or be in the middle of a write.
+fn retry<T>(read: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let mut attempt = read();
     for _ in 1..ATTEMPTS {
         match attempt {
@@ -68,7 +68,7 @@ fn replay_state(
 
 fn read_once(dir: &Path) -> Result<Past, OpenError> {
     let files = Files::find(dir)?;
-    // The history first: the log then tells also of the jobs that have ended since.
+    // The history first: the log then has the jobs that have ended since.
     let mut records = BTreeMap::new();
     history::for_each(dir, |record| drop(records.insert(record.job, record)))?;
     let mut specs: BTreeMap<JobId, Arc<JobSpec>> = BTreeMap::new();

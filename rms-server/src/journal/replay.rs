@@ -12,21 +12,21 @@ use super::segment::{self, SegmentReader};
 use super::{Tail, Volume, environments, snapshot};
 use crate::open_error::OpenError;
 
-/// Which files of a journal hold its state.
+/// The files of a journal that hold its state.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     dir: PathBuf,
     /// 0 = none.
     pub snapshot_seq: u64,
-    /// Their first facts; the first of them continues the snapshot.
+    /// The segments, by their first facts; the first segment continues the snapshot.
     pub segments: Vec<u64>,
-    /// The last fact that is wanted, which ends a segment; all facts, if absent.
+    /// The last fact to read, which ends a segment; all facts, if absent.
     until: Option<u64>,
 }
 
 impl Files {
     /// # Errors
-    /// No journal there, or a part of it is missing.
+    /// There is no journal, or a part of it is missing.
     pub fn find(dir: &Path) -> Result<Files, OpenError> {
         let of_io = |source| OpenError::Read { path: dir.to_owned(), source };
         if !dir.try_exists().map_err(of_io)? {
@@ -55,7 +55,7 @@ impl Files {
         Ok(Files { dir: dir.to_owned(), snapshot_seq, segments, until: None })
     }
 
-    /// Without the segments that begin after fact `until`, with which one ends.
+    /// Drops the segments that begin after fact `until`, which must end a segment.
     pub fn up_to(mut self, until: u64) -> Files {
         self.segments.retain(|begin| *begin <= until);
         self.until = Some(until);
@@ -63,41 +63,41 @@ impl Files {
     }
 }
 
-/// What came of a replay.
+/// The result of a replay.
 pub(super) struct Replayed<T> {
     pub restored: T,
-    /// The last whole batch.
+    /// The last intact batch.
     pub tail: Tail,
     pub volume: Volume,
     pub snapshot_bytes: u64,
-    /// The segment with the last whole batch, and where that ends.
+    /// The segment with the last intact batch, and where the batch ends.
     pub segment: PathBuf,
     pub end: u64,
-    /// What follows it, if that is damage and not the end.
+    /// The damage after it, if the journal does not simply end there.
     pub failed: Option<OpenError>,
 }
 
-/// Replays the snapshot and the facts after it. No fact is left out: where one is missing or unreadable the whole replay
-/// fails, and what `restore` made of the rest is dropped. `see` is shown each fact with its number.
+/// Replays the snapshot and the facts after it. No fact is skipped: if one is missing or unreadable, the whole replay
+/// fails, and the result of `restore` is dropped. `observe` is called with each fact and its number.
 pub(super) fn replay<S: DeserializeOwned, T>(
     files: &Files,
-    see: &mut dyn FnMut(u64, &Fact),
+    observe: &mut dyn FnMut(u64, &Fact),
     restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
 ) -> Result<Replayed<T>, OpenError> {
-    let mut replayed = read(files, see, restore)?;
+    let mut replayed = read(files, observe, restore)?;
     match replayed.failed.take() {
         Some(error) => Err(error),
         None => Ok(replayed),
     }
 }
 
-/// The same, as far as the facts are whole.
+/// Replays like [`replay`], but stops before the first fact that is not intact.
 pub(super) fn read<S: DeserializeOwned, T>(
     files: &Files,
-    see: &mut dyn FnMut(u64, &Fact),
+    observe: &mut dyn FnMut(u64, &Fact),
     restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
 ) -> Result<Replayed<T>, OpenError> {
-    let mut facts = Facts::begin(files)?;
+    let mut facts = FactReader::begin(files)?;
     let (snapshot, snapshot_bytes) = match files.snapshot_seq {
         0 => (None, 0),
         seq => {
@@ -106,48 +106,48 @@ pub(super) fn read<S: DeserializeOwned, T>(
         }
     };
     let mut numbered = std::iter::from_fn(|| {
-        let fact = facts.next_or_keep_error()?;
-        see(facts.fact_seq, &fact);
+        let fact = facts.next_or_store_error()?;
+        observe(facts.fact_seq, &fact);
         Some(fact)
     });
     let restored = restore(snapshot, &mut numbered);
-    // `restore` may not have looked at the end: what is missing there must be found all the same.
+    // `restore` may not have read to the end: damage there must be found all the same.
     numbered.for_each(drop);
     let (tail, segment, end) = facts.last_whole();
     Ok(Replayed { restored, tail, volume: facts.volume, snapshot_bytes, segment, end, failed: facts.failed })
 }
 
-/// The facts in their order; it ends early when one is unreadable and keeps why.
-struct Facts {
+/// Iterates over the facts in order; at an unreadable one it ends, and stores the error.
+struct FactReader {
     dir: PathBuf,
     until: Option<u64>,
     reader: SegmentReader,
-    /// The segments after it.
+    /// The segments after the reader's.
     segments: VecDeque<u64>,
     body: Vec<u8>,
     /// Where the next fact begins in the body.
     offset: usize,
-    /// The last fact that was given out.
+    /// The last fact that was returned.
     fact_seq: u64,
     /// The last batch with facts that was read, and where it ends.
     tail: Tail,
     end: u64,
-    /// The same of the one before it.
+    /// The batch before it, and where that ends.
     before: (Tail, u64),
     volume: Volume,
-    environments: environments::Read,
+    environments: environments::Reader,
     failed: Option<OpenError>,
 }
 
-impl Facts {
-    fn begin(files: &Files) -> Result<Facts, OpenError> {
+impl FactReader {
+    fn begin(files: &Files) -> Result<FactReader, OpenError> {
         let mut segments: VecDeque<u64> = files.segments.iter().copied().collect();
         let first = segments.pop_front().ok_or_else(|| OpenError::Missing { path: files.dir.clone() })?;
         let reader = open_segment(&files.dir, first)?;
         if first == 1 && reader.previous != Digest::NONE {
             return Err(damaged(reader.path(), "it does not begin a journal".to_owned()));
         }
-        Ok(Facts {
+        Ok(FactReader {
             dir: files.dir.clone(),
             until: files.until,
             fact_seq: first - 1,
@@ -159,18 +159,18 @@ impl Facts {
             body: Vec::new(),
             offset: 0,
             volume: Volume::default(),
-            environments: environments::Read::default(),
+            environments: environments::Reader::default(),
             failed: None,
         })
     }
 
-    /// A batch with a fact that cannot be read does not count.
+    /// Returns the last intact batch. A batch with an unreadable fact does not count.
     fn last_whole(&self) -> (Tail, PathBuf, u64) {
         let (tail, end) = if self.offset < self.body.len() { self.before } else { (self.tail, self.end) };
         (tail, self.reader.path().to_owned(), end)
     }
 
-    fn next_or_keep_error(&mut self) -> Option<Fact> {
+    fn next_or_store_error(&mut self) -> Option<Fact> {
         if self.failed.is_some() {
             return None;
         }
@@ -196,8 +196,8 @@ impl Facts {
         let fact = rmp_serde::from_slice(bytes).map_err(|error| {
             damaged(format!("fact {seq} is unreadable ({error}); was it written by a newer server?"))
         })?;
-        let fact = self.environments.complete(fact, seq, environment_of);
-        let fact = fact.ok_or_else(|| damaged(format!("fact {seq} names an environment that is nowhere")))?;
+        let fact = self.environments.expand(fact, seq, environment_of);
+        let fact = fact.ok_or_else(|| damaged(format!("fact {seq} refers to an environment that is missing")))?;
         self.volume.facts += 1;
         self.volume.bytes += bytes.len() as u64;
         self.offset = next;
@@ -205,7 +205,7 @@ impl Facts {
         Ok(Some(fact))
     }
 
-    /// The next batch with facts in it; false at the end of the journal.
+    /// Reads the next batch with facts; returns false at the end of the journal.
     fn read_batch(&mut self) -> Result<bool, OpenError> {
         loop {
             let of_io = |source| OpenError::Read { path: self.dir.clone(), source };
@@ -214,15 +214,15 @@ impl Facts {
             let Some((header, digest)) = self.reader.next(&mut self.body).map_err(of_io)? else {
                 self.body.clear();
                 self.offset = 0;
-                self.drop_strays()?;
+                self.skip_abandoned()?;
                 let Some(next) = self.segments.pop_front() else { return self.check_end().map(|()| false) };
                 self.begin_segment(next)?;
                 continue;
             };
-            // Until it is known to belong here, it counts as not read.
+            // Until the batch is known to belong here, it counts as not read.
             self.offset = 0;
             if header.kind == Kind::Seal {
-                self.drop_strays()?;
+                self.skip_abandoned()?;
             }
             let expected = self.tail.seq + 1;
             match header.first_seq.cmp(&expected) {
@@ -254,18 +254,19 @@ impl Facts {
                     let problem = format!("log.{expected}, which continues {}, is missing", path.display());
                     return Err(damaged(&self.dir, problem));
                 }
-                // The next segment knows only of the facts.
+                // The next segment continues the facts; it does not refer to the seal.
                 Kind::Seal => {}
             }
         }
     }
 
-    /// Passes over files that were given up while they were made: the one before went on, and nothing is in them.
-    fn drop_strays(&mut self) -> Result<(), OpenError> {
+    /// Skips segments that were abandoned while they were created: the one before went on, and they hold nothing.
+    fn skip_abandoned(&mut self) -> Result<(), OpenError> {
         while let Some(first_seq) = self.segments.front().copied().filter(|first_seq| *first_seq <= self.tail.seq) {
             let next = open_segment(&self.dir, first_seq)?;
-            let durable =
-                next.durable_behind().map_err(|source| OpenError::Read { path: next.path().to_owned(), source })?;
+            let durable = next
+                .durable_after_offset()
+                .map_err(|source| OpenError::Read { path: next.path().to_owned(), source })?;
             if next.mark.seq.max(durable) >= first_seq {
                 return Ok(());
             }
@@ -293,11 +294,11 @@ impl Facts {
         Ok(())
     }
 
-    /// Where no whole batch follows, nothing may follow that was ever durable: then it is only a write that a crash cut
-    /// short, and that nobody was told of.
+    /// Checks that the log may end here: after the last intact batch, nothing may follow that was ever durable. Otherwise it is
+    /// only a write that a crash cut short, and that was never acknowledged.
     fn check_end(&self) -> Result<(), OpenError> {
         let of_io = |source| OpenError::Read { path: self.reader.path().to_owned(), source };
-        let durable = self.reader.mark.seq.max(self.reader.durable_behind().map_err(of_io)?);
+        let durable = self.reader.mark.seq.max(self.reader.durable_after_offset().map_err(of_io)?);
         if durable > self.tail.seq {
             let problem = format!(
                 "facts {} to {durable} do not match their checksum, or are missing (from byte {})",
@@ -306,7 +307,7 @@ impl Facts {
             );
             return Err(damaged(self.reader.path(), problem));
         }
-        if self.reader.is_mark_lost && self.tail.seq <= self.reader.mark.seq {
+        if self.reader.is_mark_damaged && self.tail.seq <= self.reader.mark.seq {
             let problem = format!("one of its marks is unreadable, and facts after {} may be missing", self.tail.seq);
             return Err(damaged(self.reader.path(), problem));
         }

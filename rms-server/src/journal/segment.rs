@@ -1,8 +1,8 @@
-//! One file of the log: a page that names it and marks how far it was durable, then batches, then zeros.
+//! One file of the log: a header page that also marks how far it was durable, then batches, then zeros.
 //!
 //! The page holds the magic and format, the number of the first fact, the digest before it, and a digest of these; then, in
-//! sectors of their own, two places for the mark, written in turn. The mark is written after each sync and becomes durable
-//! with the next: a process that is killed leaves it exact, a loss of power at most one append behind.
+//! sectors of their own, two slots for the mark, written in turn. The mark is written after each sync and becomes durable
+//! with the next: it is exact after a killed process, and at most one append behind after a power failure.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,21 +16,21 @@ use crate::open_error::OpenError;
 /// Raised when an older server could no longer read what this one writes.
 pub const FORMAT: u8 = b'1';
 
-/// The last of its bytes is the format.
+/// The magic; the byte after it is the format.
 const NAME: &[u8; 7] = b"LMBRLOG";
 const PAGE: u64 = 4096;
 const MARK_LEN: usize = 16 + Digest::LEN;
 const MARKS: [u64; 2] = [512, 1024];
 
-/// The file grows by so much at a time: an append then changes no metadata, which would have to be synced, too.
+/// The file grows by this much at a time: most appends then change no metadata, which would have to be synced, too.
 const GROWTH: u64 = 256 * 1024;
 
 static ZEROS: [u8; GROWTH as usize] = [0; GROWTH as usize];
 
-/// So much is taken from the disk ahead: on a full one it is what ends of jobs and orders of admins are written to.
+/// This much space is allocated ahead: on a full disk, ends of jobs and orders of admins are written to it.
 const RESERVE: u64 = 1024 * 1024;
 
-/// How far a segment was durable when it was last marked.
+/// Records how far a segment was durable when it was last marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     pub seq: u64,
@@ -57,17 +57,17 @@ impl Mark {
     }
 }
 
-/// The file of the segment that begins with fact `first_seq`.
+/// The path of the segment that begins with fact `first_seq`.
 pub fn path_of(dir: &Path, first_seq: u64) -> PathBuf {
     dir.join(format!("log.{first_seq}"))
 }
 
-/// The segments of a journal, by their first facts.
+/// Lists the segments of a journal, by their first facts.
 pub fn list(dir: &Path) -> io::Result<Vec<u64>> {
     numbered(dir, "log")
 }
 
-/// The numbers of the files `STEM.NUMBER`, in ascending order.
+/// Lists the numbers of the files `STEM.NUMBER`, in ascending order.
 pub fn numbered(dir: &Path, stem: &str) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -79,7 +79,7 @@ pub fn numbered(dir: &Path, stem: &str) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// A segment that is written.
+/// A segment that is open for writing.
 #[derive(Debug)]
 pub struct Segment {
     file: File,
@@ -90,7 +90,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes an empty one; when this returns, it is durable.
+    /// Creates an empty segment; it is durable when this returns.
     pub fn create(dir: &Path, first_seq: u64, previous: Digest) -> io::Result<Segment> {
         let (path, partial) = (path_of(dir, first_seq), dir.join("log.partial"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
@@ -109,7 +109,7 @@ impl Segment {
         file.sync_all()?;
         fs::rename(&partial, &path)?;
         if let Err(error) = sync_dir(&path) {
-            // The log goes on in the file before it. Should it stay, it is known by having nothing in it.
+            // The log goes on in the file before. If this file stays, readers skip it because it is empty.
             let _ = fs::remove_file(&path);
             return Err(error);
         }
@@ -118,8 +118,8 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Opens one that was read up to `end`, and marks it there; what a crash left behind that is written over. The file
-    /// stays as long as it was: on a full disk, what it has taken would be gone.
+    /// Opens a segment that was read up to `end`, and marks it there; anything that a crash left after that is overwritten.
+    /// The file keeps its length: on a full disk, space that it gave up would be lost.
     pub fn open(path: &Path, end: u64, seq: u64) -> io::Result<Segment> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let n_bytes = file.metadata()?.len().max(end);
@@ -144,7 +144,7 @@ impl Segment {
         self.end
     }
 
-    /// Writes behind the end without waiting for the disk. What was written in part is written over by the next try.
+    /// Appends without waiting for the disk. A partial write is overwritten by the next attempt.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let end = self.end + bytes.len() as u64;
         self.grow(end + RESERVE);
@@ -154,7 +154,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Takes from the disk what is missing of the reserve; false if it has too little.
+    /// Allocates what is missing of the reserve; returns false if the disk has too little space.
     pub fn keep_reserve(&mut self) -> bool {
         self.grow(self.end + RESERVE);
         self.has_reserve()
@@ -164,36 +164,36 @@ impl Segment {
         self.n_bytes >= self.end + RESERVE
     }
 
-    /// As far as there is space.
+    /// Grows the file as far as there is space.
     fn grow(&mut self, wanted: u64) {
         while self.n_bytes < wanted && self.file.write_all_at(&ZEROS, self.n_bytes).is_ok() {
             self.n_bytes += GROWTH;
         }
     }
 
-    /// Takes back what was appended since: the next append begins there.
+    /// Drops everything appended after `end`: the next append begins there.
     pub fn rewind(&mut self, end: u64) {
         self.end = end;
     }
 
-    /// Gives what is taken from the disk behind the end back: nothing follows.
-    pub fn end_here(&mut self) -> io::Result<()> {
+    /// Frees the space after the end of a segment that is complete.
+    pub fn trim_to_end(&mut self) -> io::Result<()> {
         self.file.set_len(self.end)
     }
 
-    /// Waits until the disk has all of it.
+    /// Waits until the disk has everything.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// Notes that all up to the end is durable.
+    /// Marks everything up to the end as durable.
     pub fn mark(&mut self, seq: u64) -> io::Result<()> {
         self.n_marks += 1;
         self.file.write_all_at(&Mark { seq, end: self.end }.encode(), MARKS[self.n_marks % MARKS.len()])
     }
 }
 
-/// A segment that is read.
+/// A segment that is open for reading.
 #[derive(Debug)]
 pub struct SegmentReader {
     file: File,
@@ -201,8 +201,8 @@ pub struct SegmentReader {
     pub first_seq: u64,
     pub previous: Digest,
     pub mark: Mark,
-    /// One of the two is unreadable. If a crash cut it short, what it was to mark is in the file.
-    pub is_mark_lost: bool,
+    /// One of the two marks is unreadable. If a crash cut it short, the facts that it was to mark are in the file.
+    pub is_mark_damaged: bool,
     offset: u64,
 }
 
@@ -224,7 +224,7 @@ impl SegmentReader {
             return Err(damaged("its first page does not match its checksum"));
         }
         let marks = MARKS.map(|place| Mark::parse(&page[place as usize..place as usize + MARK_LEN]));
-        let is_mark_lost = marks.contains(&None);
+        let is_mark_damaged = marks.contains(&None);
         let mark = marks.into_iter().flatten().max().ok_or_else(|| damaged("both of its marks are damaged"))?;
         Ok(SegmentReader {
             file,
@@ -232,7 +232,7 @@ impl SegmentReader {
             first_seq: u64::from_le_bytes(std::array::from_fn(|idx| page[8 + idx])),
             previous: Digest(std::array::from_fn(|idx| page[16 + idx])),
             mark,
-            is_mark_lost,
+            is_mark_damaged,
             offset: PAGE,
         })
     }
@@ -241,12 +241,12 @@ impl SegmentReader {
         &self.path
     }
 
-    /// Where the last batch ended that was read.
+    /// The end of the last batch that was read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next batch, with its body in `body`; `None` where no whole one begins.
+    /// Reads the next batch, with its body into `body`; `None` if no intact batch begins here.
     pub fn next(&mut self, body: &mut Vec<u8>) -> io::Result<Option<(Header, Digest)>> {
         let found = read_batch(&self.file, self.offset, body)?;
         if found.is_some() {
@@ -255,9 +255,9 @@ impl SegmentReader {
         Ok(found)
     }
 
-    /// What the batches behind the present place say of the last fact that once was durable; 0 if there are none. A write
-    /// that a crash cut short can be followed by nothing that knows it as durable.
-    pub fn durable_behind(&self) -> io::Result<u64> {
+    /// Returns the last fact that was durable according to any batch after the current offset; 0 if there is none. After a
+    /// write that a crash cut short, there can be no batch that records it as durable.
+    pub fn durable_after_offset(&self) -> io::Result<u64> {
         let n_bytes = self.file.metadata()?.len();
         let mut rest = vec![0; usize::try_from(n_bytes.saturating_sub(self.offset)).unwrap_or(0)];
         let n_read = read_up_to(&self.file, &mut rest, self.offset)?;
@@ -291,7 +291,7 @@ fn read_batch(file: &File, offset: u64, body: &mut Vec<u8>) -> io::Result<Option
     Ok(Header::verify(&bytes, body).map(|digest| (header, digest)))
 }
 
-/// Fills the buffer as far as the file goes.
+/// Fills the buffer as far as the file reaches.
 fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut n_read = 0;
     while n_read < buffer.len() {
@@ -312,7 +312,7 @@ mod tests {
 
     use super::*;
 
-    /// On a full disk it would not get back what it gives away, however short the time.
+    /// On a full disk, a segment could not get back space that it gave up, even for a moment.
     #[test]
     fn a_segment_that_is_opened_keeps_all_that_it_has() {
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! The file of one snapshot: a header, the state, and a digest over both.
+//! The file format of a snapshot: a header, the state, and a digest over both.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -18,17 +18,17 @@ use crate::open_error::OpenError;
 const MAGIC: &[u8; 8] = b"LMBRSNP1";
 const HEADER_LEN: usize = MAGIC.len() + 8 + Digest::LEN;
 
-/// Where the snapshot of the state after fact `seq` lies.
+/// The path of the snapshot of the state after fact `seq`.
 pub fn path_of(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("snapshot.{seq}"))
 }
 
-/// The snapshots of a journal, the newest last.
+/// Lists the snapshots of a journal, the newest last.
 pub fn list(dir: &Path) -> io::Result<Vec<u64>> {
     numbered(dir, "snapshot")
 }
 
-/// Writes a snapshot whole or not at all, and returns its size.
+/// Writes a snapshot atomically, and returns its size.
 pub fn write<S: Serialize>(dir: &Path, seq: u64, digest: Digest, state: &S) -> Result<u64, SnapshotError> {
     let (path, partial) = (path_of(dir, seq), dir.join("snapshot.partial"));
     let written = write_partial(&partial, seq, digest, state).and_then(|n_bytes| {
@@ -37,7 +37,7 @@ pub fn write<S: Serialize>(dir: &Path, seq: u64, digest: Digest, state: &S) -> R
         Ok(n_bytes)
     });
     if written.is_err() {
-        // Space may be what was missing. That the file cannot be removed either changes nothing.
+        // It frees space, which may be what was missing. A failure to remove the file changes nothing.
         let _ = fs::remove_file(&partial);
     }
     written
@@ -46,18 +46,18 @@ pub fn write<S: Serialize>(dir: &Path, seq: u64, digest: Digest, state: &S) -> R
 fn write_partial<S: Serialize>(partial: &Path, seq: u64, digest: Digest, state: &S) -> Result<u64, SnapshotError> {
     let of_io = |source| SnapshotError::Write { path: partial.to_owned(), source };
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(partial).map_err(of_io)?;
-    let mut writer = BufWriter::with_capacity(64 * 1024, Digesting::new(file));
+    let mut writer = BufWriter::with_capacity(64 * 1024, DigestStream::new(file));
     writer.write_all(MAGIC).map_err(of_io)?;
     writer.write_all(&seq.to_be_bytes()).map_err(of_io)?;
     writer.write_all(&digest.0).map_err(of_io)?;
     rmp_serde::encode::write_named(&mut writer, state)?;
-    let Digesting { mut inner, context } = writer.into_inner().map_err(|error| of_io(error.into_error()))?;
+    let DigestStream { mut inner, context } = writer.into_inner().map_err(|error| of_io(error.into_error()))?;
     inner.write_all(context.finish().as_ref()).map_err(of_io)?;
     inner.sync_all().map_err(of_io)?;
     Ok(inner.metadata().map_err(of_io)?.len())
 }
 
-/// Reads a snapshot back, with its size.
+/// Reads a snapshot, and returns it with its size.
 pub fn read<S: DeserializeOwned>(dir: &Path, seq: u64, digest: Digest) -> Result<(S, u64), OpenError> {
     let path = &path_of(dir, seq);
     let of_io = |source| OpenError::Read { path: path.to_owned(), source };
@@ -68,7 +68,7 @@ pub fn read<S: DeserializeOwned>(dir: &Path, seq: u64, digest: Digest) -> Result
         .checked_sub(SHA256_OUTPUT_LEN as u64)
         .filter(|n_content| *n_content >= HEADER_LEN as u64)
         .ok_or_else(|| damaged("it is too short"))?;
-    let mut reader = BufReader::with_capacity(64 * 1024, Digesting::new(file.take(n_content)));
+    let mut reader = BufReader::with_capacity(64 * 1024, DigestStream::new(file.take(n_content)));
     let mut header = [0; HEADER_LEN];
     reader.read_exact(&mut header).map_err(of_io)?;
     let mut expected = Vec::with_capacity(HEADER_LEN);
@@ -79,9 +79,9 @@ pub fn read<S: DeserializeOwned>(dir: &Path, seq: u64, digest: Digest) -> Result
         return Err(damaged("it does not belong to this journal"));
     }
     let state = rmp_serde::from_read(&mut reader);
-    // The digest is looked at first: it tells damage from an unknown format.
+    // The digest is checked first: it distinguishes damage from an unknown format.
     io::copy(&mut reader, &mut io::sink()).map_err(of_io)?;
-    let Digesting { inner, context } = reader.into_inner();
+    let DigestStream { inner, context } = reader.into_inner();
     let mut stored = [0; SHA256_OUTPUT_LEN];
     inner.into_inner().read_exact(&mut stored).map_err(of_io)?;
     if context.finish().as_ref() != stored {
@@ -92,19 +92,19 @@ pub fn read<S: DeserializeOwned>(dir: &Path, seq: u64, digest: Digest) -> Result
     Ok((state, n_bytes))
 }
 
-/// Digests what passes through.
-struct Digesting<T> {
+/// A reader or writer that digests everything that passes through.
+struct DigestStream<T> {
     inner: T,
     context: Context,
 }
 
-impl<T> Digesting<T> {
-    fn new(inner: T) -> Digesting<T> {
-        Digesting { inner, context: Context::new(&SHA256) }
+impl<T> DigestStream<T> {
+    fn new(inner: T) -> DigestStream<T> {
+        DigestStream { inner, context: Context::new(&SHA256) }
     }
 }
 
-impl<W: Write> Write for Digesting<W> {
+impl<W: Write> Write for DigestStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n_written = self.inner.write(bytes)?;
         self.context.update(&bytes[..n_written]);
@@ -116,7 +116,7 @@ impl<W: Write> Write for Digesting<W> {
     }
 }
 
-impl<R: Read> Read for Digesting<R> {
+impl<R: Read> Read for DigestStream<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let n_read = self.inner.read(bytes)?;
         self.context.update(&bytes[..n_read]);

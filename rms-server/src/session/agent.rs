@@ -1,4 +1,4 @@
-//! An agent's link: its reports go to the driver, the newest desired state goes to it.
+//! Serves an agent's link: passes its reports to the driver, and the newest desired state to the agent.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::inbox::Inbound;
 use crate::outbox::{AgentOrders, AgentOutbox, SignalOrder};
 use crate::shared::Shared;
 
-/// An agent that has come and says nothing is let go after this.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// An agent that connects and sends nothing is disconnected after this time.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Answers that wait to be sent; further ones wait for them, and the agent's next question with them.
+/// Answers that wait to be sent; when it is full, no further frames of the agent are read.
 const MAX_ANSWERS: usize = 4;
 
-/// Until the link ends.
+/// Serves the link until it ends.
 pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), SessionError> {
     let name = link.identity().name.clone();
     let opening = async {
@@ -37,54 +37,54 @@ pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), 
         let report = receive_first_report(&mut receiver).await?;
         Ok::<_, SessionError>((sender, receiver, hello, report))
     };
-    let opened = tokio::time::timeout(PATIENCE, opening).await;
+    let opened = tokio::time::timeout(HELLO_TIMEOUT, opening).await;
     let (sender, mut receiver, hello, report) =
-        opened.map_err(|_| SessionError::Violation("an agent says hello and reports at once"))??;
+        opened.map_err(|_| SessionError::Violation("an agent must send its hello and a report at once"))??;
 
-    let said = Mutex::new(hello.trouble.clone());
-    let rivals = shared.registry.rivals(&name);
-    if let Some(reason) = &rivals {
-        tracing::warn!(reason, "two agents are one node");
+    let own_trouble = Mutex::new(hello.trouble.clone());
+    let duplicates = shared.registry.duplicates(&name);
+    if let Some(reason) = &duplicates {
+        tracing::warn!(reason, "two agents connect as one node");
     }
-    let is_rival = rivals.is_some();
-    let hello = AgentHello { trouble: rivals.or(hello.trouble), ..hello };
+    let is_duplicate = duplicates.is_some();
+    let hello = AgentHello { trouble: duplicates.or(hello.trouble), ..hello };
     let (outbox, orders) = AgentOutbox::new(id);
     shared.inbox.put(Inbound::AgentConnected { name: name.clone(), hello, report, outbox }).await?;
     let (answers, answers_to_send) = mpsc::channel(MAX_ANSWERS);
-    let writing = Writing { link: link.clone(), shared: Arc::clone(shared), sender, answers: answers_to_send };
-    tokio::spawn(writing.run(orders));
+    let write_half = WriteHalf { link: link.clone(), shared: Arc::clone(shared), sender, answers: answers_to_send };
+    tokio::spawn(write_half.run(orders));
     let served = tokio::select! {
-        served = read(&mut receiver, link.identity(), id, (shared, &said), &answers) => served,
-        Err(error) = without_rival(&name, id, (shared, &said)), if is_rival => Err(error),
-        // What nobody reads would only fill our memory.
+        served = read(&mut receiver, link.identity(), id, (shared, &own_trouble), &answers) => served,
+        Err(error) = wait_until_unique(&name, id, (shared, &own_trouble)), if is_duplicate => Err(error),
+        // Further channels that nobody reads would only fill our memory.
         Ok(_) = link.accept() => Err(SessionError::Violation("an agent opens one channel")),
     };
     shared.inbox.put(Inbound::AgentGone { name, link: id }).await?;
     served
 }
 
-/// Waits until no other agent has connected as this node for a while: then what its own agent has said last holds again.
-async fn without_rival(
+/// Waits until no other agent has connected as this node for a while, and then reports the agent's own trouble again.
+async fn wait_until_unique(
     name: &str,
     link: LinkId,
-    (shared, said): (&Arc<Shared>, &Mutex<Option<String>>),
+    (shared, own_trouble): (&Arc<Shared>, &Mutex<Option<String>>),
 ) -> Result<(), SessionError> {
-    while shared.registry.rivals(name).is_some() {
-        tokio::time::sleep(LOOK).await;
+    while shared.registry.duplicates(name).is_some() {
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    let reason = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let reason = own_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
     shared.inbox.put(Inbound::AgentTroubled { name: name.to_owned(), link, reason }).await?;
     Ok(())
 }
 
-/// Between two looks whether there are still two agents.
-const LOOK: Duration = Duration::from_secs(5);
+/// The time between two checks whether there are still two agents.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 async fn read(
     receiver: &mut Receiver,
     who: &Identity,
     id: LinkId,
-    (shared, said): (&Arc<Shared>, &Mutex<Option<String>>),
+    (shared, own_trouble): (&Arc<Shared>, &Mutex<Option<String>>),
     answers: &mpsc::Sender<ToAgent>,
 ) -> Result<(), SessionError> {
     let mut parts = ReportParts::new();
@@ -103,17 +103,17 @@ async fn read(
                     Err(refused) => ToAgent::NotRenewed(refused),
                 };
                 if answers.send(answer).await.is_err() {
-                    // The writer has seen the end of the link first.
+                    // The write half has seen the end of the link first.
                     return Ok(());
                 }
             }
             ToServer::Trouble { reason } => {
                 let reason = reason.as_deref().map(readable);
-                said.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&reason);
-                let reason = shared.registry.rivals(&who.name).or(reason);
+                own_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&reason);
+                let reason = shared.registry.duplicates(&who.name).or(reason);
                 shared.inbox.put(Inbound::AgentTroubled { name: who.name.clone(), link: id, reason }).await?;
             }
-            // A handful, whatever it says.
+            // Bounded, whatever the agent sends.
             ToServer::Serves { mut kinds } => {
                 kinds.truncate(Kind::ALL.len());
                 shared.registry.note_served(id, kinds);
@@ -125,18 +125,18 @@ async fn read(
     Ok(())
 }
 
-/// A node's trouble, as it is shown to people.
+/// Sanitises the reason of a node's trouble, which is shown to people.
 fn readable(reason: &str) -> String {
-    reason.chars().filter(|c| !c.is_control()).take(MOST_REASON).collect()
+    reason.chars().filter(|c| !c.is_control()).take(MAX_REASON_CHARS).collect()
 }
 
-/// Characters of a node's trouble.
-const MOST_REASON: usize = 500;
+/// The most characters of the reason of a node's trouble.
+const MAX_REASON_CHARS: usize = 500;
 
-/// What a newer agent says beside is skipped, but no part of a whole.
+/// Unknown messages of a newer agent are skipped, but not unknown versions of these.
 const NEEDED: [&str; 2] = ["Hello", "Report"];
 
-/// Where an agent must not be silent.
+/// Receives the next message; the end of the channel is an error here.
 async fn next(receiver: &mut Receiver) -> Result<ToServer, LinkError> {
     receiver.recv_known(&NEEDED).await?.ok_or(LinkError::Silent)
 }
@@ -175,23 +175,23 @@ async fn receive_first_report(receiver: &mut Receiver) -> Result<NodeReport, Ses
 }
 
 /// The outgoing half of an agent's control channel.
-struct Writing {
+struct WriteHalf {
     link: Link,
     shared: Arc<Shared>,
     sender: Sender,
     answers: mpsc::Receiver<ToAgent>,
 }
 
-impl Writing {
+impl WriteHalf {
     async fn run(mut self, orders: AgentOrders) {
         let AgentOrders { link: _, mut desired, mut signals, close } = orders;
-        // Apart, because a close must not wait behind a frame that the agent does not read.
+        // A task of its own, because a close must not wait behind a frame that the agent does not read.
         tokio::spawn(close_when_told(self.link.clone(), close));
         let mut revocations = self.shared.registry.revocations();
-        // Whatever was revoked before is news for a new link.
+        // A new link is sent all revocations so far.
         revocations.mark_changed();
         loop {
-            // Nothing is sent within the select: half a frame would stay on the channel.
+            // Nothing is sent within the select: a cancelled send would leave half a frame on the channel.
             let next = tokio::select! {
                 Some(answer) = self.answers.recv() => Next::Send(answer),
                 Some(order) = signals.recv() => Next::Signal(order),
@@ -211,7 +211,7 @@ impl Writing {
                 }
             };
             if sent.is_err() {
-                // The reading half learns why, and ends the session.
+                // The reading task sees the error, too, and ends the session.
                 return;
             }
         }
@@ -225,7 +225,7 @@ impl Writing {
     }
 }
 
-/// What the agent is told next.
+/// The next message to the agent.
 enum Next {
     Send(ToAgent),
     Signal(SignalOrder),

@@ -1,4 +1,4 @@
-//! What an agent asks for a job on its node, beside its reports: another size, or a certificate for its processes.
+//! Handles an agent's requests for a job on its node: another size, or a certificate for its processes.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use super::join::{certify, stopping};
 use crate::inbox::{Answered, Inbound, Stopping};
 use crate::shared::Shared;
 
-/// What one agent waits for at most, because each takes a task: further ones are refused, and asked again by the agent.
+/// The most open requests of one agent, because each takes a task: further ones are refused, and the agent retries.
 const MAX_OPEN: usize = 256;
 
-/// The open ones of one link. Dropped with it, they are given up: what they have begun goes on or not, as the core
-/// decides, and nobody is told.
+/// The open requests of one link. They are dropped with it: the core decides whether their effects go on, but the
+/// answers are not sent.
 pub struct Asks {
     shared: Arc<Shared>,
     name: String,
@@ -35,7 +35,7 @@ impl Asks {
         Asks { shared: Arc::clone(shared), name: name.to_owned(), link, answers, places, open: JoinSet::new() }
     }
 
-    /// Another size for a job: answered once something came of it, which may take long.
+    /// Requests another size for a job: answered once the negotiation has ended, which may take long.
     pub async fn size(&mut self, seq: u64, job: JobId, run: Run, ask: Ask) {
         let refuse = move |refused| ToAgent::NotAsked { seq, refused };
         let answer = move |answered: Result<Answered, Stopping>, _: &Shared| match outcome(answered) {
@@ -45,7 +45,7 @@ impl Asks {
         self.begin(job, run, AgentAsk::Size(Box::new(ask)), answer, refuse).await;
     }
 
-    /// A certificate for the processes of a job.
+    /// Requests a certificate for the processes of a job.
     pub async fn certificate(&mut self, seq: u64, job: JobId, run: Run, csr: Vec<u8>) {
         let refuse = move |refused| ToAgent::NotCertified { seq, refused };
         if !self.shared.certifications.allows() {
@@ -63,7 +63,7 @@ impl Asks {
         self.begin(job, run, what, answer, refuse).await;
     }
 
-    /// Asks the core, and answers from a task of its own: reports must not wait for it.
+    /// Sends the request to the core, and answers from a task of its own: reports must not wait for it.
     async fn begin(
         &mut self,
         job: JobId,
@@ -72,10 +72,10 @@ impl Asks {
         answer: impl FnOnce(Result<Answered, Stopping>, &Shared) -> ToAgent + Send + 'static,
         refuse: impl Fn(Refused) -> ToAgent,
     ) {
-        // Those that are done make room.
+        // Removes the tasks that are done.
         while self.open.try_join_next().is_some() {}
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            let busy = format!("{MAX_OPEN} questions of this agent are open: try again in a moment");
+            let busy = format!("{MAX_OPEN} requests of this agent are open: try again in a moment");
             return self.say(refuse(Refused::new("busy", busy))).await;
         };
         let (reply, answered) = oneshot::channel();
@@ -93,7 +93,7 @@ impl Asks {
     }
 
     async fn say(&self, answer: ToAgent) {
-        // The writer may have seen the end of the link first.
+        // The write half may have seen the end of the link first.
         let _ = self.answers.send(answer).await;
     }
 }

@@ -1,4 +1,4 @@
-//! One call of a client: parsed, answered, done.
+//! Serves one call of a client on a channel of its own.
 
 use rms_api::Refused;
 use rms_api::answer::LauncherReport;
@@ -14,51 +14,46 @@ use rms_wire::parts::answer_parts;
 use rms_wire::tls::draw_serial;
 use rms_wire::{AnswerPart, ClientRequest};
 
-use super::join::{renew, stopping, unread};
+use super::join::{history_refused, renew, stopping};
 use serde::de::IgnoredAny;
 
 use super::{SessionError, follow, job, launcher, masks, negotiator, unparsed_call, watch};
 use crate::history::Page;
 use crate::inbox::Answered;
-use crate::registry::Allotment;
+use crate::registry::Quota;
 use crate::shared::Shared;
 
 /// Reads the call and answers it.
-pub async fn serve(
-    channel: Channel,
-    who: &Identity,
-    allotment: &Allotment,
-    shared: &Arc<Shared>,
-) -> Result<(), SessionError> {
+pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc<Shared>) -> Result<(), SessionError> {
     let (mut sender, mut receiver) = channel.split();
-    // A channel that was opened and given up asks for nothing.
-    let first = tokio::time::timeout(PATIENCE, receiver.recv_or::<ClientRequest, IgnoredAny>());
+    // The client may have given the channel up without a call.
+    let first = tokio::time::timeout(CALL_TIMEOUT, receiver.recv_or::<ClientRequest, IgnoredAny>());
     let Ok(asked) = first.await else { return Ok(()) };
     let Some((request, held)) = asked? else { return Ok(()) };
     let request = match request {
         Ok(request) => request,
-        // More often a user's slip or a newer program than an attack.
+        // More often a user's mistake or a newer program than an attack.
         Err(unparsed) => return refuse(&mut sender, unparsed_call(&unparsed.error)).await,
     };
     if let Err(refused) = job::check(who, &request) {
         return refuse(&mut sender, refused).await;
     }
     let (_ours, _everybodys) = match &request {
-        // Others do not wait for agents that do not answer.
+        // These wait for agents, so they take no place that other users need.
         ClientRequest::Call(Call::Query(Query::Masks(_)) | Call::SetMask { .. }) => {
-            (allotment.queries.acquire().await.ok(), None)
+            (quota.queries.acquire().await.ok(), None)
         }
         ClientRequest::Call(Call::Query(_)) | ClientRequest::History(_) | ClientRequest::Launchers => {
             let everybodys = match who.role {
                 Role::Admin => &shared.queries_of_admins,
                 Role::User | Role::Job | Role::Agent | Role::Server => &shared.queries,
             };
-            (allotment.queries.acquire().await.ok(), everybodys.acquire().await.ok())
+            (quota.queries.acquire().await.ok(), everybodys.acquire().await.ok())
         }
         ClientRequest::Follow(_) | ClientRequest::Watch(_) => {
             drop(held);
-            let Ok(stream) = allotment.streams.try_acquire() else {
-                let refused = too_many_streams(who, allotment.max_streams);
+            let Ok(stream) = quota.streams.try_acquire() else {
+                let refused = too_many_streams(who, quota.max_streams);
                 return refuse(&mut sender, refused).await;
             };
             (Some(stream), None)
@@ -88,16 +83,16 @@ pub async fn serve(
         }
         ClientRequest::Call(call) => answer(&mut sender, who, call, shared).await,
         ClientRequest::History(query) => history(&mut sender, who, query, shared).await,
-        ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, &allotment.held, shared).await,
-        ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, &allotment.held, shared).await,
+        ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, &quota.output, shared).await,
+        ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, &quota.output, shared).await,
         ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
         ClientRequest::Server => whole(&mut sender, Answer::Server(shared.report())).await,
         ClientRequest::Negotiator => {
-            receiver.within(allotment.said.clone());
+            receiver.within(quota.messages.clone());
             negotiator::serve(sender, receiver, who, shared).await
         }
         ClientRequest::Launcher => {
-            receiver.within(allotment.said.clone());
+            receiver.within(quota.messages.clone());
             launcher::serve(sender, receiver, who, shared).await
         }
     }
@@ -121,14 +116,14 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
         }
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
         Ok(Answered::Failing(error)) => error.refused(),
-        // The core orders a signature for a renewal only.
+        // The core orders a signature only for a renewal.
         Ok(Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
     };
     refuse(sender, refused).await
 }
 
-/// What a job has negotiated that has left the system; its owner and admins may read it.
+/// Sends the negotiations of a job that has left the system; its owner and admins may read them.
 async fn past_negotiations(
     sender: &mut Sender,
     who: &Identity,
@@ -147,7 +142,7 @@ async fn past_negotiations(
     }
     let records = match shared.history.negotiations(&who.name, job).await {
         Ok(records) => records,
-        Err(error) => return refuse(sender, unread(&error)).await,
+        Err(error) => return refuse(sender, history_refused(&error)).await,
     };
     let lines = records.into_iter().map(|negotiation| negotiation.line(job, change.run, owner.clone())).collect();
     for part in answer_parts(&Answer::Negotiations { now: record.ended, lines }) {
@@ -157,7 +152,7 @@ async fn past_negotiations(
     Ok(())
 }
 
-/// What the core has counted, and what has gone over the channels.
+/// Sends the core's counters of launchers, with the traffic of their channels.
 async fn launchers(sender: &mut Sender, who: &Identity, shared: &Shared) -> Result<(), SessionError> {
     let refused = match shared.inbox.call(who.clone(), Call::Query(Query::Status)).await {
         Ok(Answered::Done(Answer::Status(status))) => {
@@ -172,7 +167,7 @@ async fn launchers(sender: &mut Sender, who: &Identity, shared: &Shared) -> Resu
     refuse(sender, refused).await
 }
 
-/// Page by page, so that neither the history's thread nor memory waits for a slow client.
+/// Sends the history page by page, so that a slow client holds neither the history's thread nor much memory.
 async fn history(
     sender: &mut Sender,
     who: &Identity,
@@ -187,10 +182,10 @@ async fn history(
     while let Some(wanted) = page {
         let found = match shared.history.ask(&who.name, wanted).await {
             Ok(found) => found,
-            Err(error) => return refuse(sender, unread(&error)).await,
+            Err(error) => return refuse(sender, history_refused(&error)).await,
         };
         let mut records = found.records;
-        // As of jobs in the system, only the owner and admins read everything.
+        // As with jobs in the system, only the owner and admins may read everything.
         for record in records.iter_mut().filter(|record| who.role != Role::Admin && record.owner.0 != who.name) {
             record.labels = record.labels.public();
         }
@@ -204,7 +199,7 @@ async fn history(
     Ok(())
 }
 
-/// Records name clusters by number.
+/// Resolves names of clusters, because records refer to clusters by number.
 async fn clusters_named(who: &Identity, names: &[String], shared: &Shared) -> Result<Vec<ClusterId>, Refused> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -236,8 +231,8 @@ fn too_many_streams(who: &Identity, max: usize) -> Refused {
     Refused::new("too_many", message)
 }
 
-/// A channel on which nothing is asked for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A channel on which no call comes for this long is closed.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn whole(sender: &mut Sender, answer: Answer) -> Result<(), SessionError> {
     last(sender, Ok(answer)).await

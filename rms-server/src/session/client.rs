@@ -1,4 +1,4 @@
-//! A user's or an admin's link: one call a channel, so many of them at once.
+//! Serves a user's or an admin's link: one call per channel, and a limited number of calls at once.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use tokio::sync::Semaphore;
 use tracing::Instrument;
 
 use super::{SessionError, call};
-use crate::registry::Allotment;
+use crate::registry::Quota;
 use crate::shared::Shared;
 
-/// Until the link ends.
-pub async fn serve(link: &Link, allotment: &Arc<Allotment>, shared: &Arc<Shared>) -> Result<(), SessionError> {
-    // All taken: further calls wait in the transport, which lets the client open only so many channels.
+/// Serves the link until it ends.
+pub async fn serve(link: &Link, quota: &Arc<Quota>, shared: &Arc<Shared>) -> Result<(), SessionError> {
+    // When all places are taken, further calls wait in the transport, which limits the client's open channels.
     let places = Arc::new(Semaphore::new(shared.limits.calls_per_link));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
         let Ok(channel) = link.accept().await else { return Ok(()) };
-        let (link, allotment, shared) = (link.clone(), Arc::clone(allotment), Arc::clone(shared));
+        let (link, quota, shared) = (link.clone(), Arc::clone(quota), Arc::clone(shared));
         let serve = async move {
-            if let Err(error) = call::serve(channel, link.identity(), &allotment, &shared).await {
+            if let Err(error) = call::serve(channel, link.identity(), &quota, &shared).await {
                 tracing::debug!(%error, "a call ended early");
             }
             drop(place);

@@ -1,4 +1,4 @@
-//! Streams a job to its user: output of all its nodes, its changes, and input the other way.
+//! Streams a job to its user: the output of all nodes and the job's changes, and input in the other direction.
 
 use rms_api::Refused;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,19 +13,19 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::SessionError;
-use super::join::not_watched;
-use super::pull::{Offsets, Pull, Pulled, hold};
+use super::join::watch_refused;
+use super::pull::{Offsets, Pull, PullEvent, reserve_memory};
 use super::watch::recorded;
 use crate::shared::Shared;
 
-/// Chunks on their way to the follower, over all nodes. When it is full the agents wait: whoever reads slowly
-/// slows his own job's streams down, which lie in files meanwhile.
+/// Chunks on their way to the follower, over all nodes. When it is full, the agents wait: a slow reader slows down only
+/// the streams that it follows, and their output is in files meanwhile.
 const MAX_CHUNKS: usize = 2;
 
-/// Input that the job did not take yet. When it is full, the client waits.
+/// Input that the job has not read yet. When it is full, the client waits.
 const MAX_INPUTS: usize = 1;
 
-/// Until the job is over and all its output was delivered, or the client leaves.
+/// Streams until the job is over and all its output was delivered, or the client leaves.
 pub async fn serve(
     mut sender: Sender,
     receiver: Receiver,
@@ -34,13 +34,13 @@ pub async fn serve(
     held: &Arc<Semaphore>,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let last = match Following::begin(who, order, held, shared).await {
+    let last = match FollowSession::begin(who, order, held, shared).await {
         Err(refused) => Followed::Refused(refused),
-        Ok((following, input)) => {
-            // Apart, because a job that takes no input must not keep its output from flowing.
+        Ok((session, input)) => {
+            // A task of its own, because a job that reads no input must not block its output.
             let (left, has_left) = oneshot::channel();
             let reader = tokio::spawn(forward_input(receiver, input, left));
-            let followed = following.run(&mut sender, has_left).await;
+            let followed = session.run(&mut sender, has_left).await;
             reader.abort();
             match followed? {
                 Some(last) => last,
@@ -69,53 +69,53 @@ async fn forward_input(mut receiver: Receiver, input: mpsc::Sender<Input>, left:
             Err(_) => return,
         }
     }
-    // There is no more input, but the client still listens; its link's end ends everything.
+    // There is no more input, but the client still listens until its link ends.
     left.closed().await;
 }
 
 /// A job that is being followed.
-struct Following {
+struct FollowSession {
     shared: Arc<Shared>,
     who: Identity,
     job: JobId,
-    /// The execution that the client's offsets count in.
+    /// The run to which the client's offsets refer.
     known: Option<Run>,
     from: Vec<Offset>,
-    /// What all that this identity follows may take, and what of it these offsets do.
+    /// The memory for everything that this identity follows, and the part that these offsets take.
     held: Arc<Semaphore>,
     _held_for_offsets: OwnedSemaphorePermit,
-    /// Whether input comes, which goes to node 0.
+    /// Whether the client sends input, which goes to node 0.
     has_input: bool,
     first: JobChange,
     changes: Option<mpsc::Receiver<JobChange>>,
     input: Arc<Mutex<mpsc::Receiver<Input>>>,
     run: Option<Run>,
     pulls: JoinSet<()>,
-    /// The nodes of this execution that were or are pulled from, by their names, as they came; and those of them that it
-    /// has: one that leaves and comes again has new tasks.
+    /// The nodes of this run that were or are pulled from, numbered in the order in which they came; and those that the run
+    /// has now: a node that leaves and comes back has new tasks.
     nodes: BTreeMap<String, u32>,
     present: BTreeSet<String>,
     open: BTreeSet<u32>,
-    /// Those that came again before all was pulled of the time before.
-    again: BTreeSet<u32>,
+    /// Nodes that came back before all of their earlier output was pulled.
+    returned: BTreeSet<u32>,
     is_over: watch::Sender<bool>,
 }
 
 enum Next {
-    Pulled(Option<Pulled>),
+    Pulled(Option<PullEvent>),
     Change(Option<JobChange>),
     Left,
 }
 
-impl Following {
+impl FollowSession {
     async fn begin(
         who: &Identity,
         order: Follow,
         held: &Arc<Semaphore>,
         shared: &Arc<Shared>,
-    ) -> Result<(Following, mpsc::Sender<Input>), Refused> {
-        let held_for_offsets = hold(held, size_of_val(order.from.as_slice()))?;
-        let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(|error| not_watched(&error))?;
+    ) -> Result<(FollowSession, mpsc::Sender<Input>), Refused> {
+        let held_for_offsets = reserve_memory(held, size_of_val(order.from.as_slice()))?;
+        let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(|error| watch_refused(&error))?;
         let (owner, first, changes) = match found.pop() {
             Some(found) => (found.owner, found.change, Some(changes)),
             None => {
@@ -125,7 +125,7 @@ impl Following {
         };
         may_follow(who, order.job, &owner)?;
         let (input, inputs) = mpsc::channel(MAX_INPUTS);
-        let following = Following {
+        let session = FollowSession {
             shared: Arc::clone(shared),
             who: who.clone(),
             job: order.job,
@@ -142,13 +142,13 @@ impl Following {
             nodes: BTreeMap::new(),
             present: BTreeSet::new(),
             open: BTreeSet::new(),
-            again: BTreeSet::new(),
+            returned: BTreeSet::new(),
             is_over: watch::Sender::new(false),
         };
-        Ok((following, input))
+        Ok((session, input))
     }
 
-    /// The last frame to send, or nothing if the client has left.
+    /// Runs the session; returns the last frame to send, or nothing if the client has left.
     async fn run(
         mut self,
         sender: &mut Sender,
@@ -164,17 +164,17 @@ impl Following {
                 _ = &mut has_left => Next::Left,
             };
             match next {
-                Next::Pulled(Some(Pulled::Chunk(chunk, _held))) => sender.send(&Followed::Chunk(chunk)).await?,
-                Next::Pulled(Some(Pulled::Away { node, at_most })) => {
+                Next::Pulled(Some(PullEvent::Chunk(chunk, _held))) => sender.send(&Followed::Chunk(chunk)).await?,
+                Next::Pulled(Some(PullEvent::Away { node, at_most })) => {
                     sender.send(&Followed::Away { node, secs: at_most.as_secs() }).await?;
                 }
-                Next::Pulled(Some(Pulled::End { node_idx, missing })) => {
+                Next::Pulled(Some(PullEvent::End { node_idx, missing })) => {
                     if let Some(missing) = missing {
                         sender.send(&Followed::Missing(missing)).await?;
                     }
                     self.ended(sender, node_idx, &pulled).await?;
                 }
-                // We hold a sender ourselves, so it does not end.
+                // Cannot happen: this function holds a sender itself.
                 Next::Pulled(None) => {}
                 Next::Change(Some(change)) => self.changed(sender, change, &pulled).await?,
                 Next::Change(None) if *self.is_over.borrow() => self.changes = None,
@@ -192,7 +192,7 @@ impl Following {
         &mut self,
         sender: &mut Sender,
         change: JobChange,
-        pulled: &mpsc::Sender<Pulled>,
+        pulled: &mpsc::Sender<PullEvent>,
     ) -> Result<(), SessionError> {
         sender.send(&Followed::Change(change.clone())).await?;
         if !change.nodes.is_empty() {
@@ -204,14 +204,14 @@ impl Following {
         Ok(())
     }
 
-    /// Begins to pull from every node of this execution that is new, and drops what was pulled of an earlier one.
-    fn pull_run(&mut self, change: &JobChange, pulled: &mpsc::Sender<Pulled>) {
+    /// Begins to pull from every new node of this run, and stops pulling from an earlier run.
+    fn pull_run(&mut self, change: &JobChange, pulled: &mpsc::Sender<PullEvent>) {
         if self.run != Some(change.run) {
             self.pulls.abort_all();
             self.open.clear();
             self.nodes.clear();
             self.present.clear();
-            self.again.clear();
+            self.returned.clear();
             self.run = Some(change.run);
         }
         let before = std::mem::replace(&mut self.present, change.nodes.iter().cloned().collect());
@@ -219,16 +219,16 @@ impl Following {
             let n_nodes = self.nodes.len() as u32;
             let node_idx = *self.nodes.entry(node.clone()).or_insert(n_nodes);
             if self.open.contains(&node_idx) {
-                self.again.insert(node_idx);
+                self.returned.insert(node_idx);
             } else {
                 self.pull(change.run, node.clone(), node_idx, pulled);
             }
         }
     }
 
-    fn pull(&mut self, run: Run, node: String, node_idx: u32, pulled: &mpsc::Sender<Pulled>) {
+    fn pull(&mut self, run: Run, node: String, node_idx: u32, pulled: &mpsc::Sender<PullEvent>) {
         let is_known = self.known == Some(run);
-        // Of streams that a node does not know by these, who follows it knows what is new.
+        // The offsets refer to one run: in another run, every stream begins at 0.
         let of_node = |offset: &&Offset| is_known && offset.node_idx == node_idx;
         let offsets: Offsets =
             self.from.iter().filter(of_node).map(|offset| ((offset.task, offset.stream), offset.offset)).collect();
@@ -250,17 +250,17 @@ impl Following {
         self.pulls.spawn(pull.run());
     }
 
-    /// All has come from a node that it had.
+    /// Handles the end of a node's output.
     async fn ended(
         &mut self,
         sender: &mut Sender,
         node_idx: u32,
-        pulled: &mpsc::Sender<Pulled>,
+        pulled: &mpsc::Sender<PullEvent>,
     ) -> Result<(), SessionError> {
         self.open.remove(&node_idx);
         let node = self.nodes.iter().find(|(_, idx)| **idx == node_idx).map(|(node, _)| node.clone());
         match (node, self.run) {
-            (Some(node), Some(run)) if self.again.remove(&node_idx) => self.pull(run, node, node_idx, pulled),
+            (Some(node), Some(run)) if self.returned.remove(&node_idx) => self.pull(run, node, node_idx, pulled),
             (Some(node), _) => sender.send(&Followed::Whole { node }).await?,
             (None, _) => {}
         }
@@ -271,12 +271,12 @@ impl Following {
 async fn next_change(changes: &mut Option<mpsc::Receiver<JobChange>>) -> Option<JobChange> {
     match changes {
         Some(changes) => changes.recv().await,
-        // The job is over already: nothing will change.
+        // The job is over already: there are no more changes.
         None => std::future::pending().await,
     }
 }
 
-/// Streams are secrets: they belong to the job's owner, and to admins.
+/// Checks that the caller may read the job's streams: they are private to its owner and admins.
 fn may_follow(who: &Identity, job: JobId, owner: &Owner) -> Result<(), Refused> {
     let is_allowed = match who.role {
         Role::Admin => true,

@@ -1,4 +1,4 @@
-//! A link of a job's own process: nothing but what concerns this execution of the job, and not for long after it.
+//! Serves a link of a job's own process: only calls about this run of the job, and not for long after its end.
 
 use rms_api::Refused;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use rms_model::{Identity, JobId, Run};
 use rms_wire::{ClientRequest, Link};
 
 use super::{SessionError, client};
-use crate::registry::Allotment;
+use crate::registry::Quota;
 use crate::shared::Shared;
 
-/// Long enough to read how it ended, or that this certificate is of no use any more.
+/// Long enough for the process to read the outcome, or that its certificate is no longer valid.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Until the link or the execution ends.
-pub async fn serve(link: &Link, allotment: &Arc<Allotment>, shared: &Arc<Shared>) -> Result<(), SessionError> {
+/// Serves the link until the link or the run ends.
+pub async fn serve(link: &Link, quota: &Arc<Quota>, shared: &Arc<Shared>) -> Result<(), SessionError> {
     let Some((job, run)) = link.identity().as_job() else {
         return Err(SessionError::Violation("the certificate names no execution of a job"));
     };
     tokio::select! {
-        served = client::serve(link, allotment, shared) => served,
+        served = client::serve(link, quota, shared) => served,
         () = ended(job, run, shared) => {
             link.close(&format!("run {run} of job {job} has ended"));
             Ok(())
@@ -31,10 +31,10 @@ pub async fn serve(link: &Link, allotment: &Arc<Allotment>, shared: &Arc<Shared>
     }
 }
 
-/// Until this execution is no more.
+/// Waits until this run has ended, and a little longer.
 async fn ended(job: JobId, run: Run, shared: &Shared) {
     loop {
-        // A server that is stopping, or whose disk fails, ends no link for it.
+        // If the server is stopping, or its disk fails, the link stays.
         let Ok((found, mut changes)) = shared.inbox.watch(vec![job]).await else {
             return std::future::pending().await;
         };
@@ -50,7 +50,7 @@ async fn ended(job: JobId, run: Run, shared: &Shared) {
     }
 }
 
-/// What a process of a job may ask for.
+/// Checks that a process of a job may make this request.
 pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
     let Some((own, _)) = who.as_job() else { return Ok(()) };
     let is_own = |select: &Select| match select {
@@ -65,9 +65,9 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
         ClientRequest::Call(Call::Query(Query::Job(select) | Query::Explain(select))) => is_own(select),
         ClientRequest::Call(Call::Cancel { select } | Call::Signal { select, .. }) => is_own(select),
         ClientRequest::Call(Call::Query(Query::Masks(MasksOf::Job(job))) | Call::SetMask { job, .. }) => *job == own,
-        // Without a job it means those that who asks may touch.
+        // Without a job, it means all jobs that the caller has access to.
         ClientRequest::Call(Call::Query(Query::Negotiations { job })) => job.is_none_or(|job| job == own),
-        // What every user sees, and what else `rms show` and `rms queue` ask for.
+        // What every user may see, and what `rms show` and `rms queue` need.
         ClientRequest::Call(Call::Query(Query::Queue(_) | Query::Nodes(_) | Query::Clusters)) => true,
         ClientRequest::History(query) => query.jobs.as_slice() == [own],
         ClientRequest::Follow(order) => order.job == own && !order.input,

@@ -1,4 +1,4 @@
-//! Redeems a token: somebody without a certificate gets one, if the core says so.
+//! Redeems a token: signs a certificate for a peer that has none, if the core accepts the token.
 
 use rms_api::Refused;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::inbox::{Answered, Stopping, WatchError};
 use crate::shared::Shared;
 use rms_model::error::chain;
 
-/// Answers one attempt.
+/// Answers one join attempt.
 pub async fn join(joining: Joining, shared: Arc<Shared>) {
     let remote = joining.remote();
     let token = joining.request().token_id.chars().take(64).collect::<String>();
@@ -33,7 +33,7 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
     if !shared.joins.allows() {
         return Err(Refused::new("busy", "too many peers are joining: try again in a moment"));
     }
-    // Else the token would be used up, and the certificate revoked whose place the new one was to take.
+    // Checked first: otherwise the token would be used up, and the certificate to be replaced would be revoked.
     let key = checked(&request.csr)?;
     let call = Call::Join {
         token_id: request.token_id.clone(),
@@ -46,7 +46,7 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
         serial: draw_serial(),
         replaces: request.replaces.clone(),
     };
-    // A joining peer speaks for nobody yet, and the core does not look at this.
+    // A joining peer has no identity yet, and the core ignores this one.
     let nobody = Identity { role: Role::User, name: String::new() };
     let answered = shared.inbox.call(nobody, call).await.map_err(stopping)?;
     let Signing { signed, serial, cluster } = certify(answered, shared)?;
@@ -54,7 +54,7 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
     Ok((signed, cluster))
 }
 
-/// Gives a peer a fresh certificate for what it is already.
+/// Signs a new certificate for the same identity.
 pub async fn renew(who: &Identity, call: Call, shared: &Shared) -> Result<Signed, Refused> {
     if !shared.renewals.allows() {
         return Err(Refused::new("busy", "too many certificates are being renewed: try again in a moment"));
@@ -66,19 +66,19 @@ pub async fn renew(who: &Identity, call: Call, shared: &Shared) -> Result<Signed
     Ok(certify(answered, shared)?.signed)
 }
 
-/// Nothing is written down for a request that cannot be signed.
+/// Checks a request before the core records it: nothing is recorded for one that cannot be signed.
 fn checked(csr: &[u8]) -> Result<[u8; 32], Refused> {
     key_of_request(csr).map_err(|error| Refused::new("malformed", chain(&error)))
 }
 
-/// A certificate that was ordered and made.
+/// A certificate that was ordered and signed.
 pub struct Signing {
     pub signed: Signed,
     pub serial: String,
     pub cluster: Option<String>,
 }
 
-/// Makes the certificate that the core has ordered; anything else is a refusal.
+/// Signs the certificate that the core has ordered; any other result is a refusal.
 pub fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
     match answered {
         Answered::Sign(order) => match sign(&shared.authority, &order) {
@@ -91,15 +91,15 @@ pub fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> 
     }
 }
 
-pub fn not_watched(error: &WatchError) -> Refused {
+pub fn watch_refused(error: &WatchError) -> Refused {
     match error {
         WatchError::Stopping(error) => stopping(*error),
         WatchError::Failing(error) => error.refused(),
     }
 }
 
-/// The history has no answer; maybe it has one later.
-pub fn unread(error: &HistoryError) -> Refused {
+/// Converts an error of the history; the kind says whether a retry may help.
+pub fn history_refused(error: &HistoryError) -> Refused {
     let kind = match error {
         HistoryError::NotWritten(failure) if failure.cause != Cause::Broken => "history_behind",
         _other => "history",

@@ -1,4 +1,4 @@
-//! A launcher's channel: its calls go to the driver, what its application is told goes to it.
+//! Serves a launcher's channel: passes its calls to the driver, and answers and notices to the launcher.
 
 use rms_api::Refused;
 use std::sync::Arc;
@@ -11,46 +11,46 @@ use rms_wire::parts::notice_parts;
 use rms_wire::{LauncherSays, LauncherTold};
 use tokio::sync::Semaphore;
 
-use super::{Numbered, SessionError, unparsed_call};
+use super::{CallNumber, SessionError, unparsed_call};
 use crate::inbox::Inbound;
-use crate::launcher_outbox::{LauncherOrders, LauncherOutbox, Told};
-use crate::mailbox::draw_channel;
+use crate::launcher_outbox::{LauncherOrders, LauncherOutbox, Outgoing};
+use crate::mailbox::new_channel_id;
 use crate::shared::Shared;
 
-/// Calls that are under way at most: the next frame is read once the answer to one of them was written. So a launcher
-/// that floods, or does not read its answers, is slowed down by the flow control of its own channel.
+/// The most calls at once: the next frame is read once the answer to one of them was written. So a launcher that floods,
+/// or does not read its answers, is slowed down by the flow control of its own channel.
 const MAX_CALLS: u32 = 8;
 
-/// Until the application has left, another channel serves it, or the launcher goes.
+/// Serves the channel until the application has left, another channel serves it, or the launcher disconnects.
 pub async fn serve(
     sender: Sender,
     receiver: Receiver,
     who: &Identity,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let channel = draw_channel();
+    let channel = new_channel_id();
     let (outbox, orders) = LauncherOutbox::new(channel);
     let places = Semaphore::new(MAX_CALLS as usize);
     let mut traffic = Traffic::begin(shared, &sender, &receiver);
-    let mut reading = Reading { receiver, who, outbox, places: &places, shared };
-    let mut writing = Writing { sender, orders, places: &places };
-    // Neither is taken up again after the other has ended, so no frame is cut while the channel is in use.
+    let mut read_half = ReadHalf { receiver, who, outbox, places: &places, shared };
+    let mut write_half = WriteHalf { sender, orders, places: &places };
+    // Neither is polled again after the other has ended, so no frame is cut while the channel is in use.
     let served = tokio::select! {
-        served = reading.run() => served,
-        served = writing.run(&mut traffic) => served,
+        served = read_half.run() => served,
+        served = write_half.run(&mut traffic) => served,
     };
-    let job = reading.outbox.job();
+    let job = read_half.outbox.job();
     let (up, down) = (traffic.up.bytes(), traffic.down.bytes());
     drop(traffic);
-    // Before the driver hears of it: whatever it still binds to this channel finds it closed.
-    drop(writing);
+    // Closed before the driver is told: anything that the driver still binds to this channel finds it closed.
+    drop(write_half);
     tracing::debug!(job = job.map(|job| job.0), up, down, "a launcher's channel ends");
     shared.inbox.put(Inbound::LauncherGone { channel }).await?;
     served
 }
 
 /// The incoming half.
-struct Reading<'a> {
+struct ReadHalf<'a> {
     receiver: Receiver,
     who: &'a Identity,
     outbox: LauncherOutbox,
@@ -58,13 +58,13 @@ struct Reading<'a> {
     shared: &'a Shared,
 }
 
-impl Reading<'_> {
+impl ReadHalf<'_> {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             let place = self.places.acquire().await.expect("the semaphore is never closed");
-            // The writer gives it back with the answer.
+            // The write half releases the place with the answer.
             place.forget();
-            let said = self.receiver.recv_or::<LauncherSays, Numbered>().await?;
+            let said = self.receiver.recv_or::<LauncherSays, CallNumber>().await?;
             let Some((said, held)) = said else { return Ok(()) };
             let LauncherSays { seq, call } = match said {
                 Ok(said) => said,
@@ -81,14 +81,14 @@ impl Reading<'_> {
             let (who, outbox) = (self.who.clone(), self.outbox.clone());
             self.shared.inbox.put(Inbound::LauncherCalled { who, call, seq, outbox, held }).await?;
             if opens {
-                // Until this is answered, nobody knows for which application the next call is.
+                // Until this is answered, it is unknown for which application the next call is.
                 drop(self.places.acquire_many(MAX_CALLS).await);
             }
         }
     }
 }
 
-/// The application that a call is for; the first call brings it, or names it to begin with it.
+/// Returns the application that a call is for; the first call creates it, or attaches to it.
 fn subject(call: &LauncherCall) -> Option<JobId> {
     match call {
         LauncherCall::Subscribe(_) | LauncherCall::Attach { job: _ } => None,
@@ -100,13 +100,13 @@ fn subject(call: &LauncherCall) -> Option<JobId> {
     }
 }
 
-/// A channel speaks for one application, and begins with it.
+/// Checks that a call fits its channel: a channel serves one application, which its first call names.
 fn check(own: Option<JobId>, call: &LauncherCall) -> Result<(), Refused> {
     match (own, subject(call)) {
         (None, None) => Ok(()),
         (Some(own), Some(job)) if own == job => Ok(()),
         (Some(own), Some(job)) => {
-            let message = format_args!("this channel serves application {own}, not for {job}");
+            let message = format_args!("this channel serves application {own}, not {job}");
             Err(Refused::new("not_subscribed", message))
         }
         (None, Some(_)) => {
@@ -121,21 +121,21 @@ fn check(own: Option<JobId>, call: &LauncherCall) -> Result<(), Refused> {
 }
 
 /// The outgoing half.
-struct Writing<'a> {
+struct WriteHalf<'a> {
     sender: Sender,
     orders: LauncherOrders,
     places: &'a Semaphore,
 }
 
-impl Writing<'_> {
+impl WriteHalf<'_> {
     async fn run(&mut self, traffic: &mut Traffic<'_>) -> Result<(), SessionError> {
         while let Some(told) = self.orders.next().await {
             match told {
-                Told::Answer { seq, answer } => {
+                Outgoing::Answer { seq, answer } => {
                     self.sender.send(&LauncherTold::Answer { seq, answer }).await?;
                     self.places.add_permits(1);
                 }
-                Told::Notice(notice) => {
+                Outgoing::Notice(notice) => {
                     let parts: Vec<LauncherTold> = notice_parts(&notice);
                     for part in parts {
                         self.sender.send(&part).await?;
@@ -149,7 +149,7 @@ impl Writing<'_> {
     }
 }
 
-/// Adds a channel's bytes to those of all.
+/// Adds a channel's bytes to the counters of all channels.
 struct Traffic<'a> {
     shared: &'a Shared,
     up: ByteCount,
@@ -162,7 +162,7 @@ impl Traffic<'_> {
         shared.launchers.n_open.fetch_add(1, Ordering::Relaxed);
         shared.launchers.n_opened.fetch_add(1, Ordering::Relaxed);
         let (up, down) = (receiver.n_bytes(), sender.n_bytes());
-        // The call that made the channel a launcher's belongs to it.
+        // The call that opened the channel counts, too.
         Traffic { shared, up, down, counted: (0, 0) }
     }
 

@@ -1,4 +1,4 @@
-//! Which CPUs jobs are to use and which they may: the core knows the one, and the agents are asked for the other.
+//! Finds which CPUs jobs should use, which the core knows, and which their processes may use, which the agents tell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use super::join::stopping;
 use crate::inbox::Answered;
 use crate::shared::Shared;
 
-/// An agent that has just come has yet to say what it serves.
-const ARRIVING: Duration = Duration::from_secs(1);
-/// Its answer takes as long as the processes that it asks, at most.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// Over all nodes: so many processes are told of, and some of each node.
-const MOST_PROCESSES: usize = 16_384;
-const LEAST_A_NODE: usize = 4;
-const MOST_A_NODE: usize = 512;
-/// The kernel's own limit is below that.
-const MOST_OF_A_NAME: usize = 32;
+/// How long to wait for an agent that has just connected to announce what it serves.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long an agent's answer may take: it asks the processes of its jobs.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+/// The most processes in an answer over all nodes, and the bounds for each node.
+const MAX_PROCESSES: usize = 16_384;
+const MIN_PER_NODE: usize = 4;
+const MAX_PER_NODE: usize = 512;
+/// The kernel's own limit is lower.
+const MAX_NAME_CHARS: usize = 32;
 
-/// Answers the query or the order, once all agents have answered or have had the time to.
+/// Answers the query or the order, once all agents have answered or the time is up.
 ///
 /// # Errors
-/// What the core refuses, and an order that an agent could not carry out.
+/// The core refuses the call, or an agent could not carry out the order.
 pub async fn find(who: &Identity, call: Call, shared: &Arc<Shared>) -> Result<Answer, Refused> {
     let order = match &call {
         Call::SetMask { job: _, order } => Some(order.clone()),
@@ -41,18 +41,18 @@ pub async fn find(who: &Identity, call: Call, shared: &Arc<Shared>) -> Result<An
         Ok(Answered::Done(_) | Answered::Sign(_)) => return Err(Refused::new("internal", "this was not asked for")),
         Err(error) => return Err(stopping(error)),
     };
-    let most = (MOST_PROCESSES / nodes.len().max(1)).clamp(LEAST_A_NODE, MOST_A_NODE);
-    let deadline = Instant::now() + ARRIVING + PATIENCE;
+    let most = (MAX_PROCESSES / nodes.len().max(1)).clamp(MIN_PER_NODE, MAX_PER_NODE);
+    let deadline = Instant::now() + CONNECT_TIMEOUT + ANSWER_TIMEOUT;
     let (tell, mut told) = mpsc::channel(nodes.len().max(1));
     for (idx, node) in nodes.iter_mut().enumerate().filter(|(_, node)| !node.jobs.is_empty()) {
         node.silent = Some(no_answer(&node.node));
         let jobs = node.jobs.iter().map(|job| job.of.clone()).collect();
         let asked = MasksAsked { jobs, most: most as u32, order: order.clone() };
         let (shared, name, tell) = (Arc::clone(shared), node.node.clone(), tell.clone());
-        // In a task of its own, which is never given up in the middle of a frame.
+        // In a task of its own, so that it is never cancelled in the middle of a frame.
         tokio::spawn(async move {
             let seen = ask(&shared, &name, &asked).await;
-            // There is room for all, and who has asked may have gone.
+            // The channel has room for all, and the caller may have gone.
             let _ = tell.send((idx, seen)).await;
         });
     }
@@ -70,9 +70,9 @@ pub async fn find(who: &Identity, call: Call, shared: &Arc<Shared>) -> Result<An
     }
 }
 
-/// Asks one agent; why there is no answer.
+/// Asks one agent; the error says why there is no answer.
 async fn ask(shared: &Shared, node: &str, asked: &MasksAsked) -> Result<MasksSeen, String> {
-    let Ok(link) = timeout(ARRIVING, shared.registry.agent_serving(node, Kind::MasksAsked)).await else {
+    let Ok(link) = timeout(CONNECT_TIMEOUT, shared.registry.agent_serving(node, Kind::MasksAsked)).await else {
         return Err(match shared.registry.has_agent(node) {
             true => format!("the agent of node {node} is older than 'rms masks': upgrade it"),
             false => format!("no answer from node {node}: its agent is not connected ('rms nodes {node}')"),
@@ -83,10 +83,10 @@ async fn ask(shared: &Shared, node: &str, asked: &MasksAsked) -> Result<MasksSee
         channel.send(asked).await?;
         channel.finish();
         let (_sender, mut receiver) = channel.split();
-        timeout(PATIENCE, receiver.recv_some::<MasksSeen>()).await.unwrap_or(Err(LinkError::Silent))
+        timeout(ANSWER_TIMEOUT, receiver.recv_some::<MasksSeen>()).await.unwrap_or(Err(LinkError::Silent))
     };
     answered.await.map_err(|error| {
-        tracing::debug!(node, %error, "an agent has not told the masks of its jobs");
+        tracing::debug!(node, %error, "an agent has not answered with the masks of its jobs");
         no_answer(node)
     })
 }
@@ -97,7 +97,7 @@ fn no_answer(node: &str) -> String {
     )
 }
 
-/// Puts what an agent has seen beside what is meant. Scripts are secrets, and so is what runs in them.
+/// Adds what an agent has seen to the intended masks. Scripts are private, and so are the programs that they run.
 fn take(who: &Identity, node: &mut NodeMasks, seen: MasksSeen, most: usize) {
     node.silent = None;
     for (job, run, mut seen) in seen.jobs {
@@ -111,7 +111,7 @@ fn take(who: &Identity, node: &mut NodeMasks, seen: MasksSeen, most: usize) {
         };
         seen.processes.truncate(most);
         for process in &mut seen.processes {
-            let n_chars = if may_read { MOST_OF_A_NAME } else { 0 };
+            let n_chars = if may_read { MAX_NAME_CHARS } else { 0 };
             process.program = process.program.chars().filter(|c| !c.is_control()).take(n_chars).collect();
         }
         masks.seen = Some(seen);

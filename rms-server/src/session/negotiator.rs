@@ -1,4 +1,4 @@
-//! The channel of a process that negotiates for its job (002): its calls go to the driver, what it is told goes to it.
+//! Serves the channel of a negotiator (002): passes its calls to the driver, and answers and notices to it.
 
 use rms_api::Refused;
 use std::fmt::Display;
@@ -10,36 +10,36 @@ use rms_wire::link::{Receiver, Sender};
 use rms_wire::{NegotiatorSays, NegotiatorTold};
 use tokio::sync::Semaphore;
 
-use super::{Numbered, SessionError, unparsed_call};
+use super::{CallNumber, SessionError, unparsed_call};
 use crate::inbox::Inbound;
-use crate::mailbox::draw_channel;
-use crate::negotiator_outbox::{Caller, NegotiatorOrders, NegotiatorOutbox, Told};
+use crate::mailbox::new_channel_id;
+use crate::negotiator_outbox::{NegotiatorOrders, NegotiatorOutbox, Outgoing, PendingCall};
 use crate::shared::Shared;
 
-/// Calls that are under way at most: the next frame is read once what came of one of them is durable, and its answer was
-/// written. Who floods, or does not read its answers, is slowed down by the flow control of its own channel.
+/// The most calls at once: the next frame is read once the result of one of them is durable, and its answer was written.
+/// A negotiator that floods, or does not read its answers, is slowed down by the flow control of its own channel.
 const MAX_CALLS: u32 = 8;
 
-/// Until the application has left, another channel serves it, or the process goes.
+/// Serves the channel until the application has left, another channel serves it, or the process disconnects.
 pub async fn serve(
     sender: Sender,
     receiver: Receiver,
     who: &Identity,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let channel = draw_channel();
+    let channel = new_channel_id();
     let (outbox, orders) = NegotiatorOutbox::new(channel);
     let places = Arc::new(Semaphore::new(MAX_CALLS as usize));
-    let mut reading = Reading { receiver, who, outbox, places, shared };
-    let mut writing = Writing { sender, orders, has_warned: false };
-    // Neither is taken up again after the other has ended, so no frame is cut while the channel is in use.
+    let mut read_half = ReadHalf { receiver, who, outbox, places, shared };
+    let mut write_half = WriteHalf { sender, orders, has_warned: false };
+    // Neither is polled again after the other has ended, so no frame is cut while the channel is in use.
     let served = tokio::select! {
-        served = reading.run() => served,
-        served = writing.run() => served,
+        served = read_half.run() => served,
+        served = write_half.run() => served,
     };
-    let speaks_for = reading.outbox.speaks_for();
-    // Before the driver hears of it: whatever it still binds to this channel finds it closed.
-    drop(writing);
+    let speaks_for = read_half.outbox.speaks_for();
+    // Closed before the driver is told: anything that the driver still binds to this channel finds it closed.
+    drop(write_half);
     if let Some((job, run)) = speaks_for {
         tracing::debug!(%job, %run, "a negotiator's channel ends");
     }
@@ -48,7 +48,7 @@ pub async fn serve(
 }
 
 /// The incoming half.
-struct Reading<'a> {
+struct ReadHalf<'a> {
     receiver: Receiver,
     who: &'a Identity,
     outbox: NegotiatorOutbox,
@@ -56,17 +56,17 @@ struct Reading<'a> {
     shared: &'a Shared,
 }
 
-impl Reading<'_> {
+impl ReadHalf<'_> {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
-            let said = self.receiver.recv_or::<NegotiatorSays, Numbered>().await?;
+            let said = self.receiver.recv_or::<NegotiatorSays, CallNumber>().await?;
             let Some((said, held)) = said else { return Ok(()) };
             let (seq, call) = match said {
                 Ok(NegotiatorSays { seq, call }) => (seq, self.check(&call).map(|()| call)),
                 Err(unparsed) => (unparsed.read.seq, Err(unparsed_call(&unparsed.error))),
             };
-            let caller = Caller { seq, outbox: self.outbox.clone(), place };
+            let caller = PendingCall { seq, outbox: self.outbox.clone(), place };
             let call = match call {
                 Ok(call) => call,
                 Err(refused) => {
@@ -77,13 +77,13 @@ impl Reading<'_> {
             let opens = matches!(call, NegotiatorCall::Attach(_));
             self.shared.inbox.put(Inbound::NegotiatorCalled { who: self.who.clone(), call, caller, held }).await?;
             if opens {
-                // Until this is answered, nobody knows whether it may say anything.
+                // Until this is answered, it is unknown whether the negotiator may send anything.
                 drop(self.places.acquire_many(MAX_CALLS).await);
             }
         }
     }
 
-    /// A channel attaches once, and before all else.
+    /// Checks that the channel attaches once, and before anything else.
     fn check(&self, call: &NegotiatorCall) -> Result<(), Refused> {
         match (call, self.outbox.speaks_for()) {
             (NegotiatorCall::Attach(_), None) => Ok(()),
@@ -100,25 +100,25 @@ impl Reading<'_> {
 }
 
 /// The outgoing half.
-struct Writing {
+struct WriteHalf {
     sender: Sender,
     orders: NegotiatorOrders,
-    /// Somebody who refuses nothing but nonsense all day must not fill the log: the first of a channel is a warning.
+    /// A negotiator that sends only invalid messages must not fill the log: only the first refusal of a channel is a warning.
     has_warned: bool,
 }
 
-impl Writing {
+impl WriteHalf {
     async fn run(&mut self) -> Result<(), SessionError> {
         while let Some(told) = self.orders.next().await {
             match told {
-                // The place is free once the answer was written.
-                Told::Answer { seq, answer, place: _place } => {
+                // The place is released once the answer was written.
+                Outgoing::Answer { seq, answer, place: _place } => {
                     if let Err(refused) = &answer {
                         self.log(&refused.kind, &refused.message);
                     }
                     self.sender.send(&NegotiatorTold::Answer { seq, answer }).await?;
                 }
-                Told::Notice(notice) => {
+                Outgoing::Notice(notice) => {
                     if let NegotiatorNotice::Refused { negotiation, reason, .. } = &notice {
                         self.log(negotiation, reason);
                     }
@@ -132,10 +132,10 @@ impl Writing {
 
     fn log(&mut self, what: impl Display, reason: &str) {
         if self.has_warned {
-            tracing::debug!(%what, reason, "refused what a negotiator said");
+            tracing::debug!(%what, reason, "refused a message of a negotiator");
         } else {
             self.has_warned = true;
-            tracing::warn!(%what, reason, "refused what a negotiator said; more of this channel is logged at debug");
+            tracing::warn!(%what, reason, "refused a message of a negotiator; further ones of this channel are logged at debug");
         }
     }
 }

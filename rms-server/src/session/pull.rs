@@ -1,4 +1,4 @@
-//! Pulls the output of one node of a job from its agent, through reconnects, until the agent says it was all.
+//! Pulls the output of one node of a job from its agent, through reconnects, until the agent says that it is complete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::inbox::Answered;
 use crate::shared::Shared;
 
-/// One node's share of a followed job.
+/// The pull from one node of a followed job.
 #[derive(Debug)]
 pub struct Pull {
     pub shared: Arc<Shared>,
@@ -27,114 +27,114 @@ pub struct Pull {
     pub node_idx: u32,
     pub node: String,
     pub offsets: Offsets,
-    /// What the follower gets. When it is full, the agent waits, and in the end the follower is why.
-    pub pulled: mpsc::Sender<Pulled>,
-    /// What all that this identity follows may take here, in KiB, and what of it the offsets take.
+    /// The channel to the follower. When it is full, the agent waits for the follower.
+    pub pulled: mpsc::Sender<PullEvent>,
+    /// The memory for everything that this identity follows, in KiB, and the part that the offsets take.
     pub held: Arc<Semaphore>,
     pub held_for_offsets: Vec<OwnedSemaphorePermit>,
-    /// For node 0, whose task 0 gets it; the receiver passes to the next execution of the job.
+    /// The input, for node 0, whose task 0 gets it; the receiver passes to the next run of the job.
     pub input: Option<Arc<Mutex<mpsc::Receiver<Input>>>>,
     /// Becomes true when the job is over.
     pub is_over: watch::Receiver<bool>,
 }
 
-/// How much of each stream the follower has.
+/// How far each stream was delivered to the follower.
 pub type Offsets = BTreeMap<(u32, Stream), u64>;
 
-/// What comes of pulling.
+/// What a pull sends to its session.
 #[derive(Debug)]
-pub enum Pulled {
-    /// With its part of the memory.
+pub enum PullEvent {
+    /// A chunk, with the memory that it takes.
     Chunk(Chunk, Held),
-    /// The job is over and the node's agent is away; it is waited for, at most so long.
+    /// The job is over and the node's agent is away; the pull waits for it for `at_most`.
     Away { node: String, at_most: Duration },
-    /// Nothing more will come from this node, and this never will.
+    /// Nothing more will come from this node; `missing` is lost.
     End { node_idx: u32, missing: Option<Missing> },
 }
 
 /// How one connection to the agent ended.
-enum Ended {
+enum PullEnd {
     /// The agent has sent everything.
     Whole,
-    /// It has sent all that it has, which is less.
+    /// The agent has sent all that it has, which is not everything.
     Short { reason: String, from: Vec<Offset> },
-    /// The follower does not want more.
+    /// The follower has left.
     Unwanted,
-    /// The follower does not read; what is left comes when it does.
+    /// The follower does not read; the pull goes on when it does.
     Stalled,
-    /// The agent cannot serve it, or not yet: it may not have heard of the job.
+    /// The agent cannot serve it, or not yet: it may not know the job.
     Failed { reason: String },
-    /// Other streams that nobody reads take the memory that there is for them all.
+    /// Other streams that nobody reads take all the memory of this identity.
     NoRoom,
-    /// The link broke; what is left comes from the next one.
+    /// The link broke; the pull goes on over the next one.
     Lost(LinkError),
 }
 
 impl Pull {
     pub async fn run(mut self) {
-        let missing = self.pull_through().await;
+        let missing = self.pull_until_done().await;
         if let Some(Missing { node, reason, from }) = &missing {
             tracing::info!(job = %self.job, node, reason, n_streams = from.len(), "output is missing");
         }
-        // A follower that has left does not care.
-        let _ = self.pulled.send(Pulled::End { node_idx: self.node_idx, missing }).await;
+        // The follower may have left.
+        let _ = self.pulled.send(PullEvent::End { node_idx: self.node_idx, missing }).await;
     }
 
-    /// Until everything has come that can. What cannot is returned.
-    async fn pull_through(&mut self) -> Option<Missing> {
+    /// Pulls until everything that can come has come. Returns what is missing.
+    async fn pull_until_done(&mut self) -> Option<Missing> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         loop {
             let link = tokio::select! {
                 biased;
                 link = self.shared.registry.agent(&self.node) => link,
-                reason = self.stays_away() => return Some(self.missing(reason)),
+                reason = self.agent_lost() => return Some(self.missing(reason)),
             };
             match self.pull_once(&link).await {
-                Ended::Whole | Ended::Unwanted => return None,
-                Ended::Short { reason, from } => return Some(Missing { node: self.node.clone(), reason, from }),
-                Ended::Stalled => match self.pulled.reserve().await {
+                PullEnd::Whole | PullEnd::Unwanted => return None,
+                PullEnd::Short { reason, from } => return Some(Missing { node: self.node.clone(), reason, from }),
+                PullEnd::Stalled => match self.pulled.reserve().await {
                     Ok(_room) => continue,
                     Err(_) => return None,
                 },
-                Ended::NoRoom => {
-                    // The one who follows reads them in the end, or loses their channels.
+                PullEnd::NoRoom => {
+                    // Other streams of the follower are read in the end, or lose their channels.
                     let part = Budget::kib_of(MAX_CHUNK_BYTES, MAX_CHUNK_BYTES);
                     drop(self.held.acquire_many(part).await);
                     continue;
                 }
-                Ended::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
-                // While the job runs, its node may still come to have it.
-                Ended::Failed { reason } if *self.is_over.borrow() => return Some(self.missing(reason)),
-                Ended::Failed { reason } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
+                PullEnd::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
+                // While the job runs, the agent may still learn of it.
+                PullEnd::Failed { reason } if *self.is_over.borrow() => return Some(self.missing(reason)),
+                PullEnd::Failed { reason } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
             }
             tokio::time::sleep(backoff.delay()).await;
         }
     }
 
-    /// Of this node, from where its output ends here.
+    /// Returns this node's output as missing, from the last offsets.
     fn missing(&self, reason: String) -> Missing {
         let from = from(self.node_idx, &self.offsets).into_iter().take(MAX_LINES).collect();
         Missing { node: self.node.clone(), reason, from }
     }
 
-    /// Until the job is over and its agent counts as lost: why nothing more comes.
-    async fn stays_away(&self) -> String {
+    /// Waits until the job is over and its agent counts as lost; returns why nothing more comes.
+    async fn agent_lost(&self) -> String {
         let mut is_over = self.is_over.clone();
-        // A follower that has left drops the sender, and then there is nothing to wait for either.
+        // A follower that has left drops the sender: then there is nothing to wait for, either.
         drop(is_over.wait_for(|is_over| *is_over).await);
         let patience = self.node_lost_after().await;
-        // It may have been away for longer than the job is over.
+        // The agent may have been away since before the job ended.
         let until = self.shared.registry.away_since(&self.node) + patience.to_std();
         let at_most = until.saturating_duration_since(Instant::now());
-        if at_most > UNTOLD {
-            let away = Pulled::Away { node: self.node.clone(), at_most };
+        if at_most > UNREPORTED_ABSENCE {
+            let away = PullEvent::Away { node: self.node.clone(), at_most };
             let _left = self.pulled.send(away).await;
         }
         tokio::time::sleep_until(until).await;
         format!("its agent is away, and has not come back within {patience} (node_lost_after)")
     }
 
-    /// As it is set now.
+    /// Returns the current value of the setting.
     async fn node_lost_after(&self) -> Span {
         let asked = self.shared.inbox.call(self.who.clone(), Call::Query(Query::Settings)).await;
         let Ok(Answered::Done(Answer::Settings(settings))) = asked else { return Settings::default().node_lost_after };
@@ -143,7 +143,7 @@ impl Pull {
         parsed.unwrap_or(Settings::default().node_lost_after)
     }
 
-    async fn pull_once(&mut self, link: &Link) -> Ended {
+    async fn pull_once(&mut self, link: &Link) -> PullEnd {
         let order = FollowOrder { job: self.job, run: self.run, from: from(self.node_idx, &self.offsets) };
         let opened = async {
             let (mut sender, receiver) = link.open().await?.split();
@@ -152,11 +152,11 @@ impl Pull {
         };
         let (mut sender, mut receiver) = match opened.await {
             Ok(halves) => halves,
-            Err(error) => return Ended::Lost(error),
+            Err(error) => return PullEnd::Lost(error),
         };
         let input = self.input.clone();
-        // Input that is under way would be lost with its channel, so that is kept.
-        let patience = self.input.is_none().then_some(NO_ROOM_FOR);
+        // A channel with input is kept, as input on its way would be lost with it.
+        let patience = self.input.is_none().then_some(NO_ROOM_TIMEOUT);
         receiver.within(Budget { kib: Arc::clone(&self.held), most: u32::MAX, patience });
         let reading = async {
             loop {
@@ -166,12 +166,12 @@ impl Pull {
                             return ended;
                         }
                     }
-                    Ok(Some((Spooled::End, _))) => return Ended::Whole,
-                    Ok(Some((Spooled::Failed { reason }, _))) => return Ended::Failed { reason },
-                    Ok(Some((Spooled::Missing { reason, from }, _))) => return Ended::Short { reason, from },
-                    Ok(None) => return Ended::Lost(LinkError::ChannelReset),
-                    Err(LinkError::NoRoom) => return Ended::NoRoom,
-                    Err(error) => return Ended::Lost(error),
+                    Ok(Some((Spooled::End, _))) => return PullEnd::Whole,
+                    Ok(Some((Spooled::Failed { reason }, _))) => return PullEnd::Failed { reason },
+                    Ok(Some((Spooled::Missing { reason, from }, _))) => return PullEnd::Short { reason, from },
+                    Ok(None) => return PullEnd::Lost(LinkError::ChannelReset),
+                    Err(LinkError::NoRoom) => return PullEnd::NoRoom,
+                    Err(error) => return PullEnd::Lost(error),
                 }
             }
         };
@@ -180,34 +180,34 @@ impl Pull {
                 let mut input = input.lock().await;
                 while let Some(input) = input.recv().await {
                     if sender.send(&input).await.is_err() {
-                        // The reading half sees the end too.
+                        // The reading half sees the end, too.
                         break;
                     }
                 }
             }
             std::future::pending::<()>().await;
         };
-        // Both run until the reading ends; neither is taken up again, so no frame is cut.
+        // Both run until the reading ends; neither is polled again, so no frame is cut.
         tokio::select! {
             ended = reading => ended,
-            () = writing => Ended::Unwanted,
+            () = writing => PullEnd::Unwanted,
         }
     }
 
-    /// Passes a chunk on; says so if the follower has left.
-    async fn take(&mut self, chunk: Chunk, held: Held) -> Option<Ended> {
-        // What was read of a channel that nobody reads on is given up, with all that the agent has sent after it. Input
-        // that is under way would be lost with its channel.
+    /// Passes a chunk to the follower; returns why the pull ends, if it cannot.
+    async fn take(&mut self, chunk: Chunk, held: Held) -> Option<PullEnd> {
+        // If the follower stalls, the channel is given up, with all that the agent has sent after this chunk. A channel
+        // with input is kept, as input on its way would be lost with it.
         let room = match self.input {
             Some(_) => Ok(self.pulled.reserve().await),
             None => tokio::time::timeout(STALLED_AFTER, self.pulled.reserve()).await,
         };
         let room = match room {
             Ok(Ok(room)) => room,
-            Ok(Err(_)) => return Some(Ended::Unwanted),
-            Err(_) => return Some(Ended::Stalled),
+            Ok(Err(_)) => return Some(PullEnd::Unwanted),
+            Err(_) => return Some(PullEnd::Stalled),
         };
-        // An agent speaks for its own node alone.
+        // An agent sends output of its own node only.
         let chunk = Chunk { node_idx: self.node_idx, ..chunk };
         let end = chunk.offset.saturating_add(chunk.bytes.len() as u64);
         let n_streams = self.offsets.len();
@@ -218,28 +218,28 @@ impl Pull {
                 Ok(part) if n_streams <= MAX_STREAMS => self.held_for_offsets.push(part),
                 Ok(_) | Err(_) => {
                     let reason = "too many streams are followed at once: follow fewer jobs".to_owned();
-                    return Some(Ended::Short { reason, from: Vec::new() });
+                    return Some(PullEnd::Short { reason, from: Vec::new() });
                 }
             }
         }
-        room.send(Pulled::Chunk(chunk, held));
+        room.send(PullEvent::Chunk(chunk, held));
         None
     }
 }
 
-/// An agent that is restarted is back sooner.
-const UNTOLD: Duration = Duration::from_secs(2);
+/// Shorter absences are not reported: a restarted agent is back sooner.
+const UNREPORTED_ABSENCE: Duration = Duration::from_secs(2);
 
-/// A follower that takes nothing for so long is waited for without a channel to the agent.
+/// After a follower has read nothing for this long, the channel to the agent is closed until it reads again.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
 
-/// The same, for one for which there is no memory, because that is taken by others of the same follower.
-const NO_ROOM_FOR: Duration = Duration::from_millis(500);
+/// The same, if there is no memory because other streams of the same follower take it.
+const NO_ROOM_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// So many streams are counted together; each is an entry of a map.
+/// Memory for the offsets is reserved for this many streams at a time; each is an entry of a map.
 const STREAMS_PER_PART: usize = 512;
 const KIB_OF_STREAMS: u32 = 32;
-/// Two streams for each task of a node; no node has more tasks.
+/// Two streams for each task of a node, with the most tasks of a node.
 const MAX_STREAMS: usize = 65_536;
 
 fn from(node_idx: u32, offsets: &Offsets) -> Vec<Offset> {
@@ -247,8 +247,8 @@ fn from(node_idx: u32, offsets: &Offsets) -> Vec<Offset> {
     offsets.iter().map(offset).collect()
 }
 
-/// A part of what an identity may have us hold for what it follows and watches.
-pub fn hold(held: &Arc<Semaphore>, n_bytes: usize) -> Result<OwnedSemaphorePermit, Refused> {
+/// Reserves memory of an identity's quota for what it follows and watches.
+pub fn reserve_memory(held: &Arc<Semaphore>, n_bytes: usize) -> Result<OwnedSemaphorePermit, Refused> {
     let kib = u32::try_from(n_bytes / 1024 + 1).unwrap_or(u32::MAX);
     let too_much = |_| Refused::new("too_many", "you follow or watch too much at once: end some of that first");
     Arc::clone(held).try_acquire_many_owned(kib).map_err(too_much)

@@ -1,4 +1,4 @@
-//! Tells a client what becomes of some jobs, until all of them have ended.
+//! Sends a client the changes of some jobs, until all of them have ended.
 
 use rms_api::Refused;
 use std::collections::BTreeSet;
@@ -11,17 +11,17 @@ use rms_wire::{Followed, Watch};
 use tokio::sync::Semaphore;
 
 use super::SessionError;
-use super::join::{not_watched, unread};
-use super::pull::hold;
+use super::join::{history_refused, watch_refused};
+use super::pull::reserve_memory;
 use crate::shared::Shared;
 
-/// The driver looks each of them up.
+/// Bounded, because the driver looks each of them up.
 const MAX_JOBS: usize = 10_000;
 
-/// What one of them takes in the tables here and in the driver's.
-const BYTES_A_JOB: usize = 64;
+/// The memory of one watched job in the tables here and in the driver.
+const BYTES_PER_JOB: usize = 64;
 
-/// Sends what the jobs are now, then every change.
+/// Sends the current state of the jobs, then every change.
 pub async fn serve(
     sender: &mut Sender,
     who: &Identity,
@@ -29,9 +29,9 @@ pub async fn serve(
     held: &Arc<Semaphore>,
     shared: &Shared,
 ) -> Result<(), SessionError> {
-    // One that is named twice is told once.
+    // A job that is named twice is reported once.
     let jobs: Vec<JobId> = order.jobs.into_iter().collect::<BTreeSet<JobId>>().into_iter().collect();
-    let last = match hold(held, jobs.len() * BYTES_A_JOB) {
+    let last = match reserve_memory(held, jobs.len() * BYTES_PER_JOB) {
         Ok(_held) => match watch(sender, who, &jobs, shared).await? {
             Ok(()) => Followed::End,
             Err(refused) => Followed::Refused(refused),
@@ -55,7 +55,7 @@ async fn watch(
     }
     let (found, mut changes) = match shared.inbox.watch(jobs.to_vec()).await {
         Ok(watched) => watched,
-        Err(error) => return Ok(Err(not_watched(&error))),
+        Err(error) => return Ok(Err(watch_refused(&error))),
     };
     let mut open: BTreeSet<JobId> = found.iter().map(|found| found.change.job).collect();
     for job in jobs.iter().filter(|job| !open.contains(job)) {
@@ -74,7 +74,7 @@ async fn watch(
         let Some(change) = changes.recv().await else {
             return Ok(Err(Refused::new("too_slow", "you read too slowly: watch again")));
         };
-        // What the first answer told already may come once more.
+        // A change that the first answer included already may come again.
         if !open.contains(&change.job) {
             continue;
         }
@@ -86,7 +86,7 @@ async fn watch(
     Ok(Ok(()))
 }
 
-/// A job that has left the system, as its last change told it.
+/// Returns the last change and the record of a job that has left the system.
 pub async fn recorded(job: JobId, who: &Identity, shared: &Shared) -> Result<(JobChange, JobRecord), Refused> {
     match shared.history.of_job(&who.name, job).await {
         Ok(Some(record)) => {
@@ -94,6 +94,6 @@ pub async fn recorded(job: JobId, who: &Identity, shared: &Shared) -> Result<(Jo
             Ok((JobChange { job, run: record.run, state: JobState::Finished, nodes, outcome }, record))
         }
         Ok(None) => Err(Refused::new("no_such_job", format_args!("there is no job {job}"))),
-        Err(error) => Err(unread(&error)),
+        Err(error) => Err(history_refused(&error)),
     }
 }

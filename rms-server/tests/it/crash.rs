@@ -78,7 +78,7 @@ fn child_appends_for_ever() {
         println!("durable {}", log.last_seq());
         if let Some(order) = log.due_compaction() {
             let made = order.run(restored, |state| state).expect("a snapshot");
-            log.adopt(&made);
+            log.set_snapshot(&made);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rms_core::{Fact, Replay, State};
 use rms_model::{ClusterId, Environment, JobId, Request, Settings, Span, Time};
-use rms_server::journal::{Compaction, FactLog, Loss, SnapshotPolicy, recover};
+use rms_server::journal::{Compaction, FactLog, RecoveryReport, SnapshotPolicy, recover};
 
 use crate::golden::spec;
 use crate::story::{copy_files, facts, reopened, replayed, restored};
@@ -54,7 +54,7 @@ fn a_snapshot_and_the_facts_after_it_are_what_all_facts_would_have_been() {
         let Some(order) = log.due_compaction() else { continue };
         // While it is made aside, the journal goes on.
         let made = order.run(restored, |state| state).expect("a snapshot");
-        log.adopt(&made);
+        log.set_snapshot(&made);
         n_snapshots += 1;
         assert_eq!(replayed(&path).expect("a whole journal"), facts(0..(batch + 1) * 100), "after batch {batch}");
     }
@@ -130,7 +130,7 @@ fn jobs_share_their_environments_on_the_disk_and_in_memory() {
         if let Some(order) = log.due_compaction() {
             // Facts go on while it is made, and must not lean on what it replaces.
             let made = order.run(restored, |state| state).expect("a snapshot");
-            log.adopt(&made);
+            log.set_snapshot(&made);
         }
     }
     drop(log);
@@ -284,7 +284,7 @@ fn random_damage_never_loses_anything_in_silence() {
         if last < 150
             && let Some(order) = log.due_compaction()
         {
-            log.adopt(&order.run(restored, |state| state).expect("a snapshot"));
+            log.set_snapshot(&order.run(restored, |state| state).expect("a snapshot"));
         }
     }
     // A second file that no snapshot has replaced.
@@ -339,7 +339,10 @@ fn a_damaged_journal_is_recovered_up_to_the_damage() {
         log.append(std::slice::from_ref(fact)).expect("space");
     }
     drop(log);
-    assert_eq!(recover(&path, false).expect("a whole journal"), Loss { last_seq: 10, problems: vec![], history: None });
+    assert_eq!(
+        recover(&path, false).expect("a whole journal"),
+        RecoveryReport { last_seq: 10, problems: vec![], history: None }
+    );
     let file = path.join("log.1");
     let mut bytes = fs::read(&file).expect("a file");
     let at = batches(&bytes)[6] + 90;
@@ -370,7 +373,7 @@ fn a_damaged_snapshot_is_named() {
     let mut log = FactLog::create(&path, SnapshotPolicy { facts: 10, bytes: u64::MAX }).expect("a new journal");
     log.append(&facts(0..20)).expect("space");
     let made = log.due_compaction().expect("more than ten facts").run(restored, |state| state).expect("a snapshot");
-    log.adopt(&made);
+    log.set_snapshot(&made);
     drop(log);
     let snapshot = path.join("snapshot.20");
     let whole = fs::read(&snapshot).expect("a snapshot");
@@ -397,7 +400,7 @@ fn a_snapshot_that_failed_is_still_due() {
     let mut log = FactLog::create(&dir.path().join("journal"), policy).expect("a new journal");
     log.append(&facts(0..20)).expect("space");
     assert!(log.due_compaction().is_some() && log.due_compaction().is_none());
-    log.still_needs_snapshot();
+    log.snapshot_failed();
     log.append(&facts(20..21)).expect("space");
     assert!(log.due_compaction().is_some());
 }

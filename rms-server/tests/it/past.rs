@@ -82,7 +82,7 @@ fn a_backup_of_a_running_journal_is_whole() {
     let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
         Rms::restore(Config::default(), snapshot, facts)
     };
-    log.adopt(&order.run(restore, Rms::state).expect("a snapshot"));
+    log.set_snapshot(&order.run(restore, Rms::state).expect("a snapshot"));
     log.append(&facts[6..]).expect("space");
     assert!(Past::read(&to).expect("a copy").records.is_empty());
     assert!(backup(&path, &to).is_err(), "a backup is not written over");
@@ -113,7 +113,7 @@ fn of_a_damaged_history_all_is_kept_that_can_be_read() {
         Rms::restore(Config::default(), snapshot, facts)
     };
     let order = log.due_compaction().expect("more than two facts");
-    log.adopt(&order.run(restore, Rms::state).expect("a snapshot"));
+    log.set_snapshot(&order.run(restore, Rms::state).expect("a snapshot"));
     drop(log);
     let known = |path: &Path| {
         Past::read(path).map(|past| past.records.into_iter().map(|record| record.job.0).collect::<Vec<_>>())

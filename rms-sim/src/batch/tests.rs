@@ -88,7 +88,7 @@ fn core(policy: Policy, load: &Load) -> Vec<i64> {
 }
 
 /// A bare scheduler: at each second, what runs, who waits, and who starts.
-struct Bare {
+struct BareScheduler {
     load: Load,
     now: i64,
     /// Job and start.
@@ -99,11 +99,11 @@ struct Bare {
     reserved: Vec<Option<i64>>,
 }
 
-impl Bare {
-    fn run(load: Load, step: fn(&mut Bare)) -> Vec<i64> {
+impl BareScheduler {
+    fn run(load: Load, step: fn(&mut BareScheduler)) -> Vec<i64> {
         let n_jobs = load.jobs.len();
         let (starts, reserved) = (vec![None; n_jobs], vec![None; n_jobs]);
-        let mut bare = Bare { load, now: 0, running: Vec::new(), waiting: Vec::new(), starts, reserved };
+        let mut bare = BareScheduler { load, now: 0, running: Vec::new(), waiting: Vec::new(), starts, reserved };
         while bare.starts.contains(&None) {
             let now = bare.now;
             let jobs = &bare.load.jobs;
@@ -218,29 +218,29 @@ impl Bare {
     }
 }
 
-fn check(policy: Policy, is_exact: bool, step: fn(&mut Bare)) {
+fn check(policy: Policy, is_exact: bool, step: fn(&mut BareScheduler)) {
     for seed in seeds(200) {
         let load = load(seed, is_exact);
-        let expected = Bare::run(load.clone(), step);
+        let expected = BareScheduler::run(load.clone(), step);
         assert_eq!(core(policy, &load), expected, "{policy}, LIMBER_SEED={seed}: {load:?}");
     }
 }
 
 #[test]
 fn fcfs_is_a_bare_fcfs() {
-    check(Policy::Fcfs, false, Bare::fcfs);
+    check(Policy::Fcfs, false, BareScheduler::fcfs);
 }
 
 #[test]
 fn easy_is_a_bare_easy() {
-    check(Policy::Easy, false, Bare::easy);
-    check(Policy::Easy, true, Bare::easy);
+    check(Policy::Easy, false, BareScheduler::easy);
+    check(Policy::Easy, true, BareScheduler::easy);
 }
 
 #[test]
 fn conservative_is_a_bare_conservative() {
-    check(Policy::Conservative, false, Bare::conservative);
-    check(Policy::Conservative, true, Bare::conservative);
+    check(Policy::Conservative, false, BareScheduler::conservative);
+    check(Policy::Conservative, true, BareScheduler::conservative);
 }
 
 #[test]

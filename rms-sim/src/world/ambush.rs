@@ -1,5 +1,5 @@
-//! Faults that lie in wait for a negotiation and strike when it has come to a phase, or some moments later: what takes
-//! milliseconds is hardly ever hit by chance.
+//! Faults that are injected when a negotiation enters a phase, or a little later: a phase that takes milliseconds is hardly
+//! ever hit by chance.
 
 use negotiation::{NegotiationId, Phase};
 use rms_api::Call;
@@ -15,17 +15,17 @@ use crate::dice::Dice;
 use crate::people::admin;
 use crate::server::CrashPoint;
 
-/// What waits for whom.
+/// A fault to inject, and the phase that triggers it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ambush {
-    at: Moment,
-    /// From that moment until it strikes.
+pub(crate) struct PhaseFault {
+    at: Trigger,
+    /// The delay between the trigger and the fault.
     after: Span,
-    blow: Blow,
+    kind: FaultKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Moment {
+enum Trigger {
     /// Something was proposed, by either side.
     Proposed,
     /// It is agreed; nodes come, or go.
@@ -36,7 +36,7 @@ enum Moment {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Blow {
+pub(crate) enum FaultKind {
     ServerDies(CrashPoint),
     /// Of a node that is about to come, or to go.
     AgentDies,
@@ -52,44 +52,44 @@ pub(crate) enum Blow {
     ChannelBreaks,
 }
 
-impl Ambush {
-    pub(crate) fn draw(dice: &mut Dice) -> Ambush {
-        let moments = [Moment::Proposed, Moment::Agreed, Moment::Agreed, Moment::Over, Moment::Changes];
+impl PhaseFault {
+    pub(crate) fn draw(dice: &mut Dice) -> PhaseFault {
+        let moments = [Trigger::Proposed, Trigger::Agreed, Trigger::Agreed, Trigger::Over, Trigger::Changes];
         let n_out = dice.number(0, 4) as usize;
-        let blows = [
-            Blow::ServerDies(CrashPoint::BeforeCommit),
-            Blow::ServerDies(CrashPoint::AfterCommit),
-            Blow::ServerDies(CrashPoint::AmidEffects(n_out)),
-            Blow::AgentDies,
-            Blow::NodeGoesDown,
-            Blow::NodeIsCutOff,
-            Blow::LinkBreaks,
-            Blow::NodeIsDrained,
-            Blow::NodeIsSetDown,
-            Blow::JobIsCancelled,
-            Blow::Ordered(Order::Withdraw),
-            Blow::Ordered(Order::Force),
-            Blow::ApplicationCrashes,
-            Blow::ChannelBreaks,
+        let kinds = [
+            FaultKind::ServerDies(CrashPoint::BeforeCommit),
+            FaultKind::ServerDies(CrashPoint::AfterCommit),
+            FaultKind::ServerDies(CrashPoint::AmidEffects(n_out)),
+            FaultKind::AgentDies,
+            FaultKind::NodeGoesDown,
+            FaultKind::NodeIsCutOff,
+            FaultKind::LinkBreaks,
+            FaultKind::NodeIsDrained,
+            FaultKind::NodeIsSetDown,
+            FaultKind::JobIsCancelled,
+            FaultKind::Ordered(Order::Withdraw),
+            FaultKind::Ordered(Order::Force),
+            FaultKind::ApplicationCrashes,
+            FaultKind::ChannelBreaks,
         ];
         // In the same instant, on the way of the messages, while processes start, or a while later.
         let longest = *dice.pick(&[0, 2, 40, 3_000]).expect("there are four");
-        Ambush {
+        PhaseFault {
             at: *dice.pick(&moments).expect("there are five"),
             after: dice.span(Span::ZERO, Span::from_millis(longest)),
-            blow: *dice.pick(&blows).expect("there are some"),
+            kind: *dice.pick(&kinds).expect("there are some"),
         }
     }
 
     /// Is this the moment? Then for whom.
     fn is_for(&self, fact: &Fact) -> Option<(JobId, Option<NegotiationId>)> {
         match (self.at, fact) {
-            (Moment::Changes, Fact::StageEntered { job, .. } | Fact::NodesDeparting { job, .. }) => Some((*job, None)),
+            (Trigger::Changes, Fact::StageEntered { job, .. } | Fact::NodesDeparting { job, .. }) => Some((*job, None)),
             (moment, Fact::DialogueChanged { job, dialogue, .. }) => {
                 let has_come = match dialogue.phase() {
-                    Phase::Offered(_) | Phase::Countered(_) => matches!(moment, Moment::Proposed),
-                    Phase::Accepted | Phase::Committing => matches!(moment, Moment::Agreed),
-                    Phase::Applied | Phase::Ended(_) => matches!(moment, Moment::Over),
+                    Phase::Offered(_) | Phase::Countered(_) => matches!(moment, Trigger::Proposed),
+                    Phase::Accepted | Phase::Committing => matches!(moment, Trigger::Agreed),
+                    Phase::Applied | Phase::Ended(_) => matches!(moment, Trigger::Over),
                     Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing => false,
                 };
                 has_come.then_some((*job, Some(dialogue.id())))
@@ -105,58 +105,58 @@ impl World {
         let Some(ambush) = self.ambush else { return };
         if let Some((job, id)) = self.journal.facts()[from..].iter().find_map(|fact| ambush.is_for(fact)) {
             self.ambush = None;
-            self.agenda.push(self.now + ambush.after, Item::Blow { job, id, blow: ambush.blow });
+            self.agenda.push(self.now + ambush.after, Item::Fault { job, id, kind: ambush.kind });
         }
     }
 
-    pub(super) fn strikes(&mut self, job: JobId, id: Option<NegotiationId>, blow: Blow) -> Result<(), Violation> {
+    pub(super) fn strikes(&mut self, job: JobId, id: Option<NegotiationId>, kind: FaultKind) -> Result<(), Violation> {
         let Some(node) = self.node_between(job) else { return Ok(()) };
-        self.trace.note(self.now, format_args!("an ambush for job {job}: {blow:?}"));
+        self.trace.note(self.now, format_args!("an ambush for job {job}: {kind:?}"));
         self.n_ambushes += 1;
         let name = || vec![self.nodes[node].name.clone()];
         let execution = self.executions().into_iter().find(|(of, _)| *of == job);
-        match blow {
-            Blow::ServerDies(point) => {
+        match kind {
+            FaultKind::ServerDies(point) => {
                 self.crash = Some((point, Some(self.dice.span(Span::from_millis(1), Span::from_secs(20)))));
             }
-            Blow::AgentDies => {
+            FaultKind::AgentDies => {
                 self.agent_dies(node);
                 self.repairs(Repair::Agent(node));
             }
-            Blow::NodeGoesDown => {
+            FaultKind::NodeGoesDown => {
                 self.power_off(node);
                 self.repairs(Repair::Node(node));
             }
-            Blow::NodeIsCutOff => {
+            FaultKind::NodeIsCutOff => {
                 self.cut_network(node);
                 self.repairs(Repair::Heal(node));
             }
-            Blow::LinkBreaks => self.break_link(node),
-            Blow::NodeIsDrained => {
+            FaultKind::LinkBreaks => self.break_link(node),
+            FaultKind::NodeIsDrained => {
                 let call = Call::Drain { nodes: name(), reason: "maintenance".to_owned() };
                 self.call(&admin(), call);
             }
-            Blow::NodeIsSetDown => {
+            FaultKind::NodeIsSetDown => {
                 let call = Call::Down { nodes: name(), reason: "broken".to_owned() };
                 self.call(&admin(), call);
             }
-            Blow::JobIsCancelled => {
+            FaultKind::JobIsCancelled => {
                 self.checks.cancel_ordered(job);
                 self.call(&admin(), Call::Cancel { select: Select::Ids(vec![job]) });
             }
-            Blow::Ordered(order) => {
+            FaultKind::Ordered(order) => {
                 if let Some(negotiation) = id {
                     self.call(&admin(), Call::OrderNegotiation { job, negotiation, order });
                 }
             }
-            Blow::ApplicationCrashes => {
+            FaultKind::ApplicationCrashes => {
                 if let Some(execution) = execution {
                     let back_after = self.dice.chance(70).then(|| self.dice.span(Span::ZERO, Span::from_secs(40)));
                     let remembers = self.dice.chance(50);
                     self.application_vanishes(execution, Absence { after: Span::ZERO, back_after, remembers });
                 }
             }
-            Blow::ChannelBreaks => {
+            FaultKind::ChannelBreaks => {
                 if let Some(execution) = execution {
                     self.break_application(execution);
                 }

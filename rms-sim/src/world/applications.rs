@@ -41,12 +41,12 @@ struct Process {
     is_present: bool,
 }
 
-/// What is going to happen to one of them.
+/// A pending event of an application.
 #[derive(Debug)]
-pub(crate) enum Doing {
+pub(crate) enum AppEvent {
     Dials,
     Wakes,
-    /// Its process, or another one, is there again.
+    /// Its process, or a new one, is back.
     Returns {
         remembers: bool,
     },
@@ -77,7 +77,7 @@ impl World {
         let channel = ChannelId(0);
         let process = Process { model, node, epoch: 0, channel, is_up: false, is_present: true };
         self.applications.processes.insert((job, run), process);
-        self.applications_do(Span::ZERO, (job, run), Doing::Dials);
+        self.applications_do(Span::ZERO, (job, run), AppEvent::Dials);
     }
 
     /// The first process of a job is gone, and with it its negotiator.
@@ -96,18 +96,18 @@ impl World {
         self.applications.processes.get(&execution).map(|process| &process.model)
     }
 
-    fn applications_do(&mut self, after: Span, who: Execution, what: Doing) {
+    fn applications_do(&mut self, after: Span, who: Execution, what: AppEvent) {
         self.agenda.push(self.now + after, Item::Application { who, what });
     }
 
-    pub(super) fn application_does(&mut self, who: Execution, what: Doing) -> Result<(), Violation> {
+    pub(super) fn application_does(&mut self, who: Execution, what: AppEvent) -> Result<(), Violation> {
         match what {
-            Doing::Dials => self.application_dials(who),
-            Doing::Wakes => return self.application_wakes(who),
-            Doing::Returns { remembers } => self.application_returns(who, remembers),
-            Doing::Says { epoch, call } => return self.server_hears_application(who, epoch, *call),
-            Doing::Hears { epoch, told } => return self.application_hears(who, epoch, *told),
-            Doing::Clears { nodes } => self.application_clears(who, &nodes),
+            AppEvent::Dials => self.application_dials(who),
+            AppEvent::Wakes => return self.application_wakes(who),
+            AppEvent::Returns { remembers } => self.application_returns(who, remembers),
+            AppEvent::Says { epoch, call } => return self.server_hears_application(who, epoch, *call),
+            AppEvent::Hears { epoch, told } => return self.application_hears(who, epoch, *told),
+            AppEvent::Clears { nodes } => self.application_clears(who, &nodes),
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl World {
 
     fn application_dials_later(&mut self, who: Execution) {
         let backoff = self.dice.span(Span::from_millis(50), Span::from_secs(5));
-        self.applications_do(backoff, who, Doing::Dials);
+        self.applications_do(backoff, who, AppEvent::Dials);
     }
 
     /// Its channel breaks. It notices at once; the server after a while.
@@ -170,7 +170,7 @@ impl World {
         }
         self.trace.note(self.now, format_args!("the negotiator of {}.{} is gone", who.0, who.1));
         if let Some(back_after) = absence.back_after {
-            self.applications_do(back_after, who, Doing::Returns { remembers: absence.remembers });
+            self.applications_do(back_after, who, AppEvent::Returns { remembers: absence.remembers });
         }
     }
 
@@ -192,7 +192,7 @@ impl World {
                 NegotiatorCall::Say(_) => self.ways(weather),
             };
             for delay in delays {
-                self.applications_do(delay, who, Doing::Says { epoch, call: Box::new(call.clone()) });
+                self.applications_do(delay, who, AppEvent::Says { epoch, call: Box::new(call.clone()) });
             }
         }
     }
@@ -242,7 +242,7 @@ impl World {
             Told::Answer(_) | Told::Failing | Told::Notice(_) => vec![USUAL_DELAY],
         };
         for delay in delays {
-            self.applications_do(delay, who, Doing::Hears { epoch, told: Box::new(told.clone()) });
+            self.applications_do(delay, who, AppEvent::Hears { epoch, told: Box::new(told.clone()) });
         }
     }
 
@@ -280,11 +280,11 @@ impl World {
         }
         self.application_says(who, says);
         if let Some(at) = wakes_at {
-            self.agenda.push(at.max(self.now), Item::Application { who, what: Doing::Wakes });
+            self.agenda.push(at.max(self.now), Item::Application { who, what: AppEvent::Wakes });
         }
         let manner = self.applications.processes.get(&who).map(|process| &process.model.manner);
         if let Some(clears_in) = manner.and_then(|manner| manner.clears_in).filter(|_| !clears.is_empty()) {
-            self.applications_do(clears_in, who, Doing::Clears { nodes: clears });
+            self.applications_do(clears_in, who, AppEvent::Clears { nodes: clears });
         }
         if let Some(absence) = vanishes {
             self.application_vanishes(who, absence);

@@ -1,4 +1,4 @@
-//! Who asks for an application instead of it, and hooks that confirm a change of its nodes: users, agents, scripts.
+//! Requests on behalf of an application, by users, agents and scripts, and hooks that confirm a change of its nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use super::{Execution, Item, World};
 use crate::check::{self, Rule, Violation};
 use crate::server::Server;
 
-/// Asks that wait for an answer, and what hooks were told.
+/// Requests that wait for an answer, and what hooks were told.
 #[derive(Debug, Default)]
-pub(crate) struct Askers {
+pub(crate) struct ResizeRequests {
     asks: BTreeMap<Ticket, (JobId, Ask)>,
-    /// What came of them, the latest of each job.
+    /// Their outcomes, the latest of each job.
     outcomes: BTreeMap<JobId, AskOutcome>,
     /// The last generation of its nodes that the first node of each execution was told of.
     told: BTreeMap<Execution, u32>,

@@ -4,7 +4,7 @@ use rms_model::Span;
 
 use super::{Item, Repair, USUAL_DELAY, World};
 use crate::check::Violation;
-use crate::journal::DiskWeather;
+use crate::journal::DiskState;
 use crate::link::Lane;
 use crate::server::Server;
 
@@ -101,7 +101,7 @@ impl World {
                 Ok(())
             }
             Repair::Journal => {
-                self.journal.weather = DiskWeather::Fine;
+                self.journal.weather = DiskState::Fine;
                 Ok(())
             }
             Repair::Pace(node) => {

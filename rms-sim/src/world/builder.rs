@@ -8,7 +8,7 @@ use rms_core::{Config, State};
 use rms_model::{Inventory, Mebibytes, Settings, Time};
 
 use super::World;
-use crate::agenda::Agenda;
+use crate::agenda::EventQueue;
 use crate::check::Checks;
 use crate::dice::Dice;
 use crate::journal::ModelJournal;
@@ -79,7 +79,7 @@ impl WorldBuilder {
         let mut world = World {
             seed: self.seed,
             now: Time::EPOCH,
-            agenda: Agenda::new(),
+            agenda: EventQueue::new(),
             server: Some(Server::new(config.clone())),
             config,
             journal: ModelJournal::new(self.settings.clone()),

@@ -20,7 +20,7 @@ use rms_core::{Config, Fact, State, Ticket};
 use rms_model::token::Issued;
 use rms_model::{Identity, JobId, Span, Time};
 
-use crate::agenda::Agenda;
+use crate::agenda::EventQueue;
 use crate::check::{self, Accepted, Checks, Rule, Violation};
 use crate::dice::Dice;
 use crate::journal::ModelJournal;
@@ -31,7 +31,7 @@ use crate::program::Program;
 use crate::server::{CrashPoint, Server};
 use crate::trace::{Trace, short_fact, short_inbound};
 
-pub(crate) use ambush::Ambush;
+pub(crate) use ambush::PhaseFault;
 pub(crate) use applications::{Applications, Execution};
 pub use builder::WorldBuilder;
 pub(crate) use launchers::Launchers;
@@ -42,7 +42,7 @@ pub struct World {
     /// Of all chance in this world.
     seed: u64,
     pub(crate) now: Time,
-    pub(crate) agenda: Agenda<Item>,
+    pub(crate) agenda: EventQueue<Item>,
     config: Config,
     pub(crate) server: Option<Server>,
     pub(crate) journal: ModelJournal,
@@ -50,14 +50,14 @@ pub struct World {
     pub(crate) links: Vec<Link>,
     pub(crate) launchers: Launchers,
     pub(crate) applications: Applications,
-    askers: askers::Askers,
+    askers: askers::ResizeRequests,
     /// Accepts of what stands that the server's next step takes in.
     accepted: Vec<Accepted>,
     pub(crate) programs: BTreeMap<String, Program>,
     /// Where the server dies at its next step, and after what time it is started again by itself.
     pub(crate) crash: Option<(CrashPoint, Option<Span>)>,
     /// A fault that waits for a negotiation.
-    pub(crate) ambush: Option<Ambush>,
+    pub(crate) ambush: Option<PhaseFault>,
     /// Those that have struck.
     pub(crate) n_ambushes: usize,
     pub(crate) checks: Checks,
@@ -155,13 +155,13 @@ pub(crate) enum Item {
     },
     Application {
         who: Execution,
-        what: applications::Doing,
+        what: applications::AppEvent,
     },
-    /// An ambush strikes.
-    Blow {
+    /// A phase fault is injected.
+    Fault {
         job: JobId,
         id: Option<NegotiationId>,
-        blow: ambush::Blow,
+        kind: ambush::FaultKind,
     },
 }
 
@@ -283,7 +283,7 @@ impl World {
                 Ok(())
             }
             Item::Application { who, what } => self.application_does(who, what),
-            Item::Blow { job, id, blow } => self.strikes(job, id, blow),
+            Item::Fault { job, id, kind } => self.strikes(job, id, kind),
             // Another server has not written anything.
             Item::Written { turn, begun } if turn == self.n_turns => {
                 self.checks.hindered(self.now);

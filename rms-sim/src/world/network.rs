@@ -8,7 +8,7 @@ use rms_model::{Span, Usage};
 use super::{Item, Repair, World};
 use crate::check::{self, Violation};
 use crate::link::{Lane, ToAgent, ToServer};
-use crate::node::Doing;
+use crate::node::NodeAction;
 use crate::supervisor::Supervisor;
 use crate::trace::short_job;
 
@@ -122,28 +122,28 @@ impl World {
         }
     }
 
-    fn does(&mut self, node: usize, doing: Doing) -> Result<(), Violation> {
+    fn does(&mut self, node: usize, doing: NodeAction) -> Result<(), Violation> {
         let model = &mut self.nodes[node];
         match doing {
-            Doing::Hear(inbound) => self.agent_hears(node, inbound)?,
-            Doing::Spawner => model.spawner(self.now),
-            Doing::MakeSeat(seat) => model.make_seat(self.now, seat),
-            Doing::Take { seat, wanted } => self.supervisor_takes(node, seat, &wanted)?,
-            Doing::Tell { execution, what } => {
+            NodeAction::Hear(inbound) => self.agent_hears(node, inbound)?,
+            NodeAction::Spawner => model.spawner(self.now),
+            NodeAction::MakeSeat(seat) => model.make_seat(self.now, seat),
+            NodeAction::Take { seat, wanted } => self.supervisor_takes(node, seat, &wanted)?,
+            NodeAction::Tell { execution, what } => {
                 let removed = model.tell(self.now, execution, &what);
                 self.forgets(node, execution, removed)?;
             }
-            Doing::Examine(execution) => model.examine(self.now, execution),
-            Doing::RemoveEntry(execution) => {
+            NodeAction::Examine(execution) => model.examine(self.now, execution),
+            NodeAction::RemoveEntry(execution) => {
                 let removed = model.remove_entry(self.now, execution);
                 self.forgets(node, execution, removed)?;
             }
-            Doing::EndRest(execution, why) => {
+            NodeAction::EndRest(execution, why) => {
                 if let Some(report) = model.end_rest(self.now, execution, why) {
                     self.look_at_report(node, &report);
                 }
             }
-            Doing::Look => {
+            NodeAction::Look => {
                 let look = model.look();
                 self.agent_hears(node, node_loop::Inbound::Looked(look))?;
             }

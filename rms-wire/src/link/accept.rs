@@ -1,4 +1,4 @@
-//! The gate: takes new connections through the handshake and the hello, each on its own and in bounded time and memory.
+//! Accepts connections: runs each through the handshake and the hello, in a task of its own, in bounded time and memory.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -13,11 +13,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::channel::Channel;
 use super::connection::Connection;
-use super::door::{draw_nonce, hear, say, signed};
+use super::door::{draw_nonce, receive, send, signed};
 use super::error::{CODE_CLOSED, CODE_DENIED, CODE_LEAVING, LinkError};
-use super::lasting::{Caller, Lasting, Listed};
+use super::lasting::{PeerAddress, PeerEntry, PeerList};
 use super::local;
-use super::peering::{Bond, Link, Wire, check_role, peer_of};
+use super::peering::{Link, LinkOrigin, Wire, check_role, peer_of};
 use super::places::{Place, Places, network};
 use super::shares::Shares;
 use super::tuning::Tuning;
@@ -26,22 +26,22 @@ use crate::tls::{ALPN, ALPN_JOIN, Credentials, Peer, Revoked, proven};
 use rms_api::Refused;
 use rms_model::error::chain;
 
-/// Who has come.
+/// An accepted connection.
 #[derive(Debug)]
 pub enum Accepted {
-    /// A peer with a valid certificate and an admitted role; it was welcomed.
+    /// A link to a peer with a valid certificate and an admitted role; it was welcomed.
     Link(Link),
-    /// Somebody without a certificate who shows a token.
+    /// A peer without a certificate that presents a token.
     Join(Box<Joining>),
 }
 
-/// A token that waits to be judged.
+/// A join request that waits for its answer.
 #[derive(Debug)]
 pub struct Joining {
     request: JoinRequest,
     channel: Channel,
     wire: Wire,
-    /// Holds its place among the handshakes until it is answered.
+    /// Holds its place among the joining peers until it is answered.
     _place: oneshot::Sender<()>,
 }
 
@@ -54,7 +54,7 @@ impl Joining {
         self.wire.connection().remote_address()
     }
 
-    /// Hands out the certificate, both texts in PEM. Waits until it has arrived.
+    /// Sends the certificate and the CA, both in PEM. Waits until they have arrived.
     pub async fn grant(self, chain: String, ca: String, cluster: Option<String>) {
         self.answer(&JoinAnswer::Granted { chain, ca, cluster }).await;
     }
@@ -71,166 +71,166 @@ impl Joining {
             self.wire.connection().closed().await;
             Ok::<(), LinkError>(())
         };
-        if let Ok(Err(error)) = tokio::time::timeout(LINGER, told).await {
+        if let Ok(Err(error)) = tokio::time::timeout(ANSWER_TIMEOUT, told).await {
             tracing::info!(reason = chain(&error), "a joining peer has gone before it was answered");
         }
         self.wire.close(CODE_CLOSED, "joined");
     }
 }
 
-/// Who is let in, and how long it may take.
+/// Which peers are accepted, and how long it may take.
 #[derive(Debug)]
 pub struct Admission {
     pub roles: Vec<Role>,
     pub revoked: Revoked,
-    /// Those that handshakes use now.
+    /// The credentials that handshakes use now.
     pub credentials: Arc<RwLock<Credentials>>,
     pub tuning: Tuning,
-    /// Where peers are listed that have links.
-    pub lasting: Option<Lasting>,
+    /// The list of peers that have links.
+    pub peer_list: Option<PeerList>,
 }
 
-/// Lets new connections of one endpoint in. Nobody waits for a place: there are some for each kind of newcomer, and when
-/// they are taken the oldest of whoever has the most is given up. So silence, however much of it, keeps nobody out.
+/// Accepts new connections of one endpoint. No connection waits for a place: each kind has a number of places, and when
+/// all are taken, the oldest of whoever holds the most is evicted. So any number of silent connections blocks nobody.
 #[derive(Debug)]
-pub struct Gate {
+pub struct AcceptLoop {
     quinn: quinn::Endpoint,
-    porter: Arc<Porter>,
+    acceptor: Arc<Acceptor>,
 }
 
-/// What all newcomers share.
+/// The state that all connections in the handshake share.
 #[derive(Debug)]
-pub struct Porter {
+pub struct Acceptor {
     admission: Admission,
-    /// Full: a newcomer that has agreed waits in its place.
+    /// When it is full, a connection that is done waits in its place.
     accepted: mpsc::Sender<Accepted>,
-    /// TLS is not done.
+    /// Connections whose TLS handshake is not done.
     half_open: Places<IpAddr>,
-    /// They have no certificate, and have not said yet what they want.
+    /// Connections without a certificate that have not sent their request yet.
     strangers: Places<IpAddr>,
-    /// They have shown a token, and wait for the answer.
+    /// Connections that have presented a token, and wait for the answer.
     joining: Places<IpAddr>,
-    /// They have a certificate, and have not said hello yet.
+    /// Connections with a certificate that have not sent their hello yet.
     known: Places<Identity>,
-    /// Users who have come over the local socket, and not proven yet who they are.
-    unproven_here: Places<u32>,
-    /// Connections over it beside them: each takes files of ours. Who gets none comes over the network.
-    here: Arc<Semaphore>,
-    /// Why those are to end.
+    /// Users on the local socket who have not proven their identity yet.
+    unproven_local: Places<u32>,
+    /// Slots for proven connections over the local socket: each takes file descriptors. Without one, a client uses the network.
+    local_slots: Arc<Semaphore>,
+    /// Set to the reason when the local connections must end.
     leaving: watch::Sender<Option<String>>,
     shares: Shares,
 }
 
-impl Gate {
-    pub fn new(quinn: quinn::Endpoint, admission: Admission, accepted: mpsc::Sender<Accepted>) -> Gate {
-        let porter = Porter {
+impl AcceptLoop {
+    pub fn new(quinn: quinn::Endpoint, admission: Admission, accepted: mpsc::Sender<Accepted>) -> AcceptLoop {
+        let acceptor = Acceptor {
             admission,
             accepted,
             half_open: Places::new(Tuning::MAX_HALF_OPEN),
             strangers: Places::new(Tuning::MAX_STRANGERS),
             joining: Places::new(Tuning::MAX_STRANGERS),
             known: Places::new(Tuning::MAX_SILENT_KNOWN),
-            unproven_here: Places::new(Tuning::MAX_UNPROVEN_HERE),
-            here: Arc::new(Semaphore::new(Tuning::MAX_HERE)),
+            unproven_local: Places::new(Tuning::MAX_UNPROVEN_LOCAL),
+            local_slots: Arc::new(Semaphore::new(Tuning::MAX_LOCAL)),
             leaving: watch::Sender::new(None),
             shares: Shares::default(),
         };
-        Gate { quinn, porter: Arc::new(porter) }
+        AcceptLoop { quinn, acceptor: Arc::new(acceptor) }
     }
 
-    /// Until the endpoint is closed, or nobody asks any more who has come.
+    /// Runs until the endpoint is closed, or the receiver of accepted connections is dropped.
     pub async fn run(self) {
         loop {
             let next = tokio::select! {
                 next = self.quinn.accept() => next,
-                () = self.porter.accepted.closed() => None,
+                () = self.acceptor.accepted.closed() => None,
             };
             let Some(incoming) = next else {
                 self.quinn.set_server_config(None);
                 return;
             };
-            let porter = &self.porter;
-            let n_unproven = porter.half_open.n_taken() + porter.strangers.n_taken();
+            let acceptor = &self.acceptor;
+            let n_unproven = acceptor.half_open.n_taken() + acceptor.strangers.n_taken();
             if n_unproven >= Tuning::PROVE_ADDRESS_FROM && !incoming.remote_address_validated() {
-                // It may be a forged address; an honest peer comes back with the proof.
+                // The address may be forged; an honest peer comes back with a valid token.
                 if incoming.retry().is_err() {
-                    tracing::debug!("a newcomer cannot be asked to prove its address");
+                    tracing::debug!("cannot ask a connecting peer to prove its address");
                 }
                 continue;
             }
-            // QUIC keeps a connection for a moment after its end.
-            let n_over = self.quinn.open_connections().saturating_sub(porter.shares.n_links());
+            // QUIC keeps the state of a connection for a moment after its end.
+            let n_over = self.quinn.open_connections().saturating_sub(acceptor.shares.n_links());
             if n_over >= Tuning::MAX_UNSETTLED {
-                // It says so again by itself, and by then some of them are forgotten.
+                // The peer sends its packet again, and by then some of them are gone.
                 incoming.ignore();
                 continue;
             }
-            tokio::spawn(admit(incoming, Arc::clone(porter)));
+            tokio::spawn(admit(incoming, Arc::clone(acceptor)));
         }
     }
 
-    pub fn porter(&self) -> Arc<Porter> {
-        Arc::clone(&self.porter)
+    pub fn acceptor(&self) -> Arc<Acceptor> {
+        Arc::clone(&self.acceptor)
     }
 }
 
-async fn admit(incoming: Incoming, porter: Arc<Porter>) {
+async fn admit(incoming: Incoming, acceptor: Arc<Acceptor>) {
     let remote = incoming.remote_address();
-    note(porter.let_in(incoming).await, &remote);
+    log_outcome(acceptor.admit_quic(incoming).await, &remote);
 }
 
-/// Until the endpoint is closed, or nobody asks any more who has come.
-async fn accept_here(listener: UnixListener, porter: Arc<Porter>) {
-    let mut leaving = porter.leaving.subscribe();
+/// Runs until the endpoint is closed, or the receiver of accepted connections is dropped.
+async fn accept_local(listener: UnixListener, acceptor: Arc<Acceptor>) {
+    let mut leaving = acceptor.leaving.subscribe();
     loop {
         let next = tokio::select! {
             next = listener.accept() => next,
-            () = porter.accepted.closed() => return,
+            () = acceptor.accepted.closed() => return,
             _ = leaving.wait_for(Option::is_some) => return,
         };
         match next {
-            Ok((stream, _)) => drop(tokio::spawn(admit_here(stream, Arc::clone(&porter)))),
+            Ok((stream, _)) => drop(tokio::spawn(admit_local(stream, Arc::clone(&acceptor)))),
             Err(error) => {
-                // Too many open files, for example; whoever waits meanwhile comes over the network.
+                // Too many open files, for example; clients use the network meanwhile.
                 tracing::warn!(%error, "cannot accept on the local socket");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-async fn admit_here(stream: UnixStream, porter: Arc<Porter>) {
+async fn admit_local(stream: UnixStream, acceptor: Arc<Acceptor>) {
     let uid = match stream.peer_cred() {
         Ok(found) => found.uid(),
-        Err(error) => return tracing::warn!(%error, "the kernel does not say who connects to the local socket"),
+        Err(error) => return tracing::warn!(%error, "cannot get the peer's credentials on the local socket"),
     };
-    note(porter.let_in_here(stream, uid).await, &format_args!("user {uid} here"));
+    log_outcome(acceptor.admit_local_stream(stream, uid).await, &format_args!("user {uid} over the local socket"));
 }
 
-fn note(agreed: Result<(), LinkError>, remote: &dyn std::fmt::Display) {
+fn log_outcome(agreed: Result<(), LinkError>, remote: &dyn std::fmt::Display) {
     match agreed {
         Ok(()) => {}
-        // A flood of them fills no log.
-        Err(LinkError::Evicted) => tracing::debug!(%remote, "gave up a connection for a newer one"),
-        Err(LinkError::TooSlow { secs }) => tracing::debug!(%remote, secs, "gave up a connection that says nothing"),
+        // A flood of connections must not fill the log.
+        Err(LinkError::Evicted) => tracing::debug!(%remote, "dropped a connection for a newer one"),
+        Err(LinkError::TooSlow { secs }) => tracing::debug!(%remote, secs, "dropped a silent connection"),
         Err(error) => tracing::warn!(%remote, reason = chain(&error), "refused a connection"),
     }
 }
 
-impl Porter {
-    /// Takes connections over the local socket, too.
-    pub fn listen_here(self: &Arc<Porter>, listener: UnixListener) {
-        tokio::spawn(accept_here(listener, Arc::clone(self)));
+impl Acceptor {
+    /// Accepts connections over the local socket, too.
+    pub fn listen_local(self: &Arc<Acceptor>, listener: UnixListener) {
+        tokio::spawn(accept_local(listener, Arc::clone(self)));
     }
 
-    async fn let_in(&self, incoming: Incoming) -> Result<(), LinkError> {
+    async fn admit_quic(&self, incoming: Incoming) -> Result<(), LinkError> {
         let Admission { tuning, .. } = &self.admission;
         let network = network(incoming.remote_address().ip());
         let mut place = self.half_open.take(network);
         let connection = place.hold(tuning.handshake.min(Tuning::HALF_OPEN), incoming.into_future()).await?;
         let quic = connection.map_err(|error| LinkError::closed(&error))?;
         let wire = Wire::new(Connection::Quic(quic.clone()), tuning.entry_window(), tuning.frame);
-        let unfinished = Unfinished { wire: wire.clone(), is_over: false };
+        let close_guard = CloseGuard { wire: wire.clone(), is_over: false };
         let agreed = match protocol(&quic).as_deref() {
             Some(ALPN_JOIN) => {
                 let stranger = self.strangers.take(network);
@@ -243,13 +243,13 @@ impl Porter {
                     drop(place);
                     self.take_link(&wire, &quic, peer, known).await
                 }
-                // Where joining is possible, TLS lets peers without a certificate through: they end here.
+                // Where joining is possible, TLS accepts peers without a certificate: they are refused here.
                 Ok(None) => Err(LinkError::NoCertificate),
                 Err(error) => Err(error),
             },
             Some(_) | None => Err(LinkError::Protocol),
         };
-        unfinished.settle(agreed)
+        close_guard.settle(agreed)
     }
 
     async fn take_join(&self, wire: &Wire, mut stranger: Place<IpAddr>) -> Result<(), LinkError> {
@@ -265,12 +265,12 @@ impl Porter {
         let (place, answered) = oneshot::channel();
         let accepted = Accepted::Join(Box::new(Joining { request, channel, wire: wire.clone(), _place: place }));
         let answering = async {
-            // The receiver is gone only when the endpoint is, and then the peer goes too.
+            // The receiver is dropped only with the endpoint, and then the peer is closed, too.
             let _ = self.accepted.send(accepted).await;
             // Ends when the joining peer has been answered.
             let _ = answered.await;
         };
-        joining.hold(JOINED_WITHIN, answering).await
+        joining.hold(JOIN_TIMEOUT, answering).await
     }
 
     async fn take_link(
@@ -283,22 +283,22 @@ impl Porter {
         let greeted = known.hold(self.admission.tuning.handshake, self.greet(wire, &peer)).await?;
         greeted?;
         let (remote, local) = (quic.remote_address(), quic.local_ip());
-        let listed = self.admission.lasting.as_ref().map(|lasting| lasting.list(Caller { remote, local }));
-        self.hand_over(wire, peer, listed, known).await
+        let entry = self.admission.peer_list.as_ref().map(|peer_list| peer_list.list(PeerAddress { remote, local }));
+        self.hand_over(wire, peer, entry, known).await
     }
 
-    /// A connection over the local socket: the client proves who it is, then it is a link as any other until it ends.
-    async fn let_in_here(&self, mut stream: UnixStream, uid: u32) -> Result<(), LinkError> {
+    /// Serves a connection over the local socket: the client proves its identity, and then it is a link like any other.
+    async fn admit_local_stream(&self, mut stream: UnixStream, uid: u32) -> Result<(), LinkError> {
         let Admission { tuning, .. } = &self.admission;
-        let mut place = self.unproven_here.take(uid);
-        let greeted = place.hold(tuning.handshake.min(Tuning::STRANGER), self.greet_here(&mut stream, uid)).await?;
+        let mut place = self.unproven_local.take(uid);
+        let greeted = place.hold(tuning.handshake.min(Tuning::STRANGER), self.greet_local(&mut stream, uid)).await?;
         let (peer, _held) = greeted?;
         let known = self.known.take(peer.identity.clone());
         drop(place);
-        let connection = Connection::Local(local::Connection::accepted(stream, Tuning::CHANNELS_HERE));
+        let connection = Connection::Local(local::Connection::accepted(stream, Tuning::LOCAL_CHANNELS));
         let wire = Wire::new(connection.clone(), tuning.entry_window(), tuning.frame);
-        let unfinished = Unfinished { wire: wire.clone(), is_over: false };
-        unfinished.settle(self.hand_over(&wire, peer, None, known).await)?;
+        let close_guard = CloseGuard { wire: wire.clone(), is_over: false };
+        close_guard.settle(self.hand_over(&wire, peer, None, known).await)?;
         drop(wire);
         let mut leaving = self.leaving.subscribe();
         tokio::select! {
@@ -310,29 +310,29 @@ impl Porter {
         Ok(())
     }
 
-    /// Says welcome to who proves to be somebody, or why not.
-    async fn greet_here(&self, stream: &mut UnixStream, uid: u32) -> Result<(Peer, OwnedSemaphorePermit), LinkError> {
+    /// Checks the proof of a local client, and answers with a welcome or the reason for the refusal.
+    async fn greet_local(&self, stream: &mut UnixStream, uid: u32) -> Result<(Peer, OwnedSemaphorePermit), LinkError> {
         let nonce = draw_nonce();
         stream.write_all(&nonce).await.map_err(|error| LinkError::Closed { reason: error.to_string() })?;
-        let Hello { software, proof } = hear::<Hello>(stream).await?;
+        let Hello { software, proof } = receive::<Hello>(stream).await?;
         let credentials = self.admission.credentials.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let judge = || {
+        let verify = || {
             let Proof { chain, signature } = proof.ok_or(LinkError::NoCertificate)?;
             let peer = proven(&credentials, &self.admission.revoked, &chain, &signed(&nonce, uid), &signature)?;
-            check_role(&ROLES_HERE, &peer.identity)?;
+            check_role(&LOCAL_ROLES, &peer.identity)?;
             check_role(&self.admission.roles, &peer.identity)?;
-            let held = Arc::clone(&self.here).try_acquire_owned().map_err(|_| LinkError::Evicted)?;
+            let held = Arc::clone(&self.local_slots).try_acquire_owned().map_err(|_| LinkError::Evicted)?;
             Ok::<_, LinkError>((peer, held))
         };
-        match judge() {
+        match verify() {
             Ok((peer, held)) => {
                 let authorities = credentials.authorities();
-                say(stream, &HelloAnswer::Welcome { software: SOFTWARE.to_owned(), authorities }).await?;
+                send(stream, &HelloAnswer::Welcome { software: SOFTWARE.to_owned(), authorities }).await?;
                 tracing::debug!(peer = %peer.identity, software, "welcomed");
                 Ok((peer, held))
             }
             Err(error) => {
-                say(stream, &HelloAnswer::Denied { reason: chain(&error) }).await?;
+                send(stream, &HelloAnswer::Denied { reason: chain(&error) }).await?;
                 Err(error)
             }
         }
@@ -345,29 +345,29 @@ impl Porter {
 
     /// Waits until they have ended.
     pub async fn left(&self) {
-        let _all = self.here.acquire_many(Tuning::MAX_HERE as u32).await;
+        let _all = self.local_slots.acquire_many(Tuning::MAX_LOCAL as u32).await;
     }
 
     async fn hand_over(
         &self,
         wire: &Wire,
         peer: Peer,
-        listed: Option<Listed>,
+        entry: Option<PeerEntry>,
         mut known: Place<Identity>,
     ) -> Result<(), LinkError> {
         let Admission { tuning, .. } = &self.admission;
         let sharing = self.shares.take(&peer.identity, tuning);
         match peer.identity.role {
             Role::User | Role::Admin | Role::Agent | Role::Server => wire.allow(&sharing),
-            // It has what it begins with, until it is known whose job it is.
+            // The link keeps its initial limits until the owner of the job is known.
             Role::Job => {}
         }
-        let bond = Bond::Accepted { _listed: listed, sharing: Arc::new(Mutex::new(sharing)) };
-        let link = Link::new(wire.clone(), peer, Vec::new(), &self.admission.revoked, bond);
+        let origin = LinkOrigin::Accepted { _entry: entry, sharing: Arc::new(Mutex::new(sharing)) };
+        let link = Link::new(wire.clone(), peer, Vec::new(), &self.admission.revoked, origin);
         known.hold(tuning.handshake, self.accepted.send(Accepted::Link(link))).await.map(drop)
     }
 
-    /// Says welcome to a peer that says hello, or why not.
+    /// Receives a peer's hello, and answers with a welcome or the reason for the refusal.
     async fn greet(&self, wire: &Wire, peer: &Peer) -> Result<(), LinkError> {
         let mut channel = first_channel(wire).await?;
         let hello = channel.recv::<Hello>().await?.ok_or(LinkError::Silent)?;
@@ -386,14 +386,14 @@ impl Porter {
     }
 }
 
-/// A connection that is closed unless something came of it.
-struct Unfinished {
+/// Closes the connection on drop, unless its outcome was settled.
+struct CloseGuard {
     wire: Wire,
     is_over: bool,
 }
 
-impl Unfinished {
-    /// Closes it with the reason if nothing was agreed.
+impl CloseGuard {
+    /// Settles the outcome: closes the connection with the reason if it failed.
     fn settle(mut self, agreed: Result<(), LinkError>) -> Result<(), LinkError> {
         if let Err(error) = &agreed {
             self.wire.close(CODE_DENIED, &chain(error));
@@ -403,7 +403,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for CloseGuard {
     fn drop(&mut self) {
         if !self.is_over {
             self.wire.close(CODE_DENIED, "nothing was agreed in time");
@@ -421,13 +421,13 @@ fn protocol(connection: &quinn::Connection) -> Option<Vec<u8>> {
     data.protocol
 }
 
-/// Programs of people: agents are known by their addresses, and processes of jobs are on nodes.
-const ROLES_HERE: [Role; 2] = [Role::User, Role::Admin];
+/// Programs of people only: agents are known by their addresses, and processes of jobs run on nodes.
+const LOCAL_ROLES: [Role; 2] = [Role::User, Role::Admin];
 
-const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 
 /// How long an answer may take to arrive.
-const LINGER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// From a token to the end of the connection: a judgement, and an answer that takes its time to arrive.
-const JOINED_WITHIN: Duration = Duration::from_secs(15);
+/// From the token to the end of the connection: the decision, and the time that the answer takes to arrive.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(15);

@@ -1,11 +1,11 @@
-//! How long to wait before the next attempt: exponentially longer, and never in step with others.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// Delays between attempts. A thousand agents whose server restarts come back spread out.
+/// Delays between attempts. After a restart of the server, a thousand agents come back spread out over time.
 #[derive(Debug)]
 pub struct Backoff {
     first: Duration,
@@ -24,20 +24,20 @@ impl Backoff {
         Backoff { first, longest, next: first, rng: StdRng::seed_from_u64(seed) }
     }
 
-    /// Half of it is certain and half is drawn; the next one is twice as long.
+    /// Returns the next delay: half of it is fixed and half is random; the one after it is twice as long.
     pub fn delay(&mut self) -> Duration {
         let most = self.next;
         self.next = (most * 2).min(self.longest);
         most.mul_f64(self.rng.random_range(0.5..=1.0))
     }
 
-    /// It worked: the next failure starts from the shortest delay.
+    /// Starts again from the shortest delay, after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
 }
 
-/// For those whom somebody waits for: a server that is back finds them there within a second.
+/// Short delays, for programs that somebody waits for: they reconnect within a second after the server is back.
 impl Default for Backoff {
     fn default() -> Backoff {
         Backoff::new(Duration::from_millis(100), Duration::from_secs(1))

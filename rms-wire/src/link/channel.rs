@@ -31,8 +31,8 @@ pub struct Sender {
     n_bytes: ByteCount,
 }
 
-/// How many bytes of frames, headers and all, have gone over one half of a channel; what QUIC adds is not counted.
-/// Clones count the same half.
+/// Counts the bytes of frames, with their headers, over one half of a channel; the overhead of QUIC is not counted.
+/// Clones share the counter.
 #[derive(Clone, Debug, Default)]
 pub struct ByteCount(Arc<AtomicU64>);
 
@@ -46,8 +46,8 @@ impl ByteCount {
     }
 }
 
-/// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call. A peer can make
-/// us hold only so much of large frames: further ones, of any of its channels, wait for those.
+/// The incoming half. Receiving is cancel safe: bytes that were read are kept for the next call. The memory for a peer's
+/// large frames is limited: further ones, on any of its channels, wait for it.
 #[derive(Debug)]
 pub struct Receiver {
     wire: Wire,
@@ -59,29 +59,29 @@ pub struct Receiver {
     /// Held while a large frame is being read, or any within a budget.
     permit: Option<OwnedSemaphorePermit>,
     budget: Option<Budget>,
-    /// When the rest of a frame that has begun must be there.
+    /// The deadline for the rest of a frame that has begun.
     until: Option<Instant>,
 }
 
-/// What frames of some channels may take together, in KiB, and how long one of them waits for its part.
+/// The memory that frames of some channels share, in KiB, and how long a frame waits for its part.
 #[derive(Clone, Debug)]
 pub struct Budget {
     pub kib: Arc<Semaphore>,
-    /// All that there is of it: a frame that takes more than that takes no more.
+    /// The total: a larger frame takes only this much.
     pub most: u32,
-    /// For ever if absent.
+    /// Without limit if absent.
     pub patience: Option<Duration>,
 }
 
 impl Budget {
-    /// What a frame of so many bytes takes with the message in it, which is as long as its kind at most.
+    /// Returns what a frame of `n_bytes` takes with its decoded message, whose kind has at most `max` bytes.
     pub fn kib_of(n_bytes: usize, max: usize) -> u32 {
         let n_bytes = n_bytes + n_bytes.saturating_mul(8).min(max);
         u32::try_from(n_bytes / 1024 + 1).unwrap_or(u32::MAX)
     }
 }
 
-/// The right to hold the memory of one large frame. It is given back on drop.
+/// A reservation of memory for one large frame. It is released on drop.
 #[derive(Debug, Default)]
 pub struct Held {
     _permit: Option<OwnedSemaphorePermit>,
@@ -101,7 +101,7 @@ impl Channel {
         self.sender.send(message).await
     }
 
-    /// The next frame; `None` after the last one. See [`Receiver::recv`].
+    /// Receives the next frame; `None` after the last one. See [`Receiver::recv`].
     ///
     /// # Errors
     /// As [`Receiver::recv`].
@@ -138,7 +138,7 @@ impl Sender {
         if M::MAY_WAIT { self.write(&frame).await } else { self.send_encoded(&frame).await }
     }
 
-    /// Gives the channel up if the peer does not read in time: what it has of our memory is to come back.
+    /// Writes a frame. Resets the channel if the peer does not read in time, so that its memory is freed.
     pub(super) async fn send_encoded(&mut self, frame: &[u8]) -> Result<(), LinkError> {
         let patience = Tuning::frame_patience(self.wire.frame(), frame.len());
         let written = tokio::time::timeout(patience, self.write(frame)).await;
@@ -159,7 +159,7 @@ impl Sender {
         }
     }
 
-    /// What was sent so far.
+    /// The counter of the bytes sent.
     pub fn n_bytes(&self) -> ByteCount {
         self.n_bytes.clone()
     }
@@ -169,7 +169,7 @@ impl Sender {
         self.stream.finish();
     }
 
-    /// Waits until the peer has everything, or does not want it any more.
+    /// Waits until the peer has everything, or has stopped the channel.
     pub async fn delivered(&mut self) {
         self.stream.delivered().await;
     }
@@ -191,18 +191,18 @@ impl Receiver {
         }
     }
 
-    /// From now on, frames of any length are read only as far as they have a part of the budget.
+    /// Sets a budget: from now on, a frame of any length is read only once it has its part of it.
     pub fn within(&mut self, budget: Budget) {
         self.budget = Some(budget);
     }
 
-    /// What was received so far, in whole frames.
+    /// The counter of the bytes received, in whole frames.
     pub fn n_bytes(&self) -> ByteCount {
         self.n_bytes.clone()
     }
 
-    /// The next frame, or `None` when the peer has finished. May be cancelled. A peer that sends anything but a
-    /// whole, well-formed `M` loses its link, and the reason is logged.
+    /// Receives the next frame, or `None` when the peer has finished. Cancel safe. If the peer sends anything but a
+    /// complete, well-formed `M`, its link is closed, and the reason is logged.
     ///
     /// # Errors
     /// The channel or the link has ended, or the frame is not what it should be.
@@ -212,8 +212,8 @@ impl Receiver {
         self.checked(received)
     }
 
-    /// As [`Receiver::recv`], with the right to its memory, which [`Receiver::recv`] gives back at once: for messages
-    /// that are kept while something is done about them.
+    /// As [`Receiver::recv`], but returns the memory reservation, which [`Receiver::recv`] releases at once: for messages
+    /// that are kept while they are processed.
     ///
     /// # Errors
     /// As [`Receiver::recv`].
@@ -225,8 +225,8 @@ impl Receiver {
         self.checked(received)
     }
 
-    /// As [`Receiver::recv_held`], but of an `M` that cannot be parsed, though it is a whole value, only `R` is read: peers of
-    /// other versions and people's slips get an answer.
+    /// As [`Receiver::recv_held`], but reads an `R` if the frame is a complete value but not an `M`: so peers of other
+    /// versions, and mistakes of people, get an answer.
     ///
     /// # Errors
     /// As [`Receiver::recv`].
@@ -241,7 +241,7 @@ impl Receiver {
     }
 
     /// As [`Receiver::recv`], but a variant that cannot be parsed is skipped and logged, because the peer may be newer; not
-    /// those that are `needed`, of which half would be taken for the whole.
+    /// the `needed` ones: without one part, the others would be taken for the whole.
     ///
     /// # Errors
     /// As [`Receiver::recv`].
@@ -262,17 +262,17 @@ impl Receiver {
         }
     }
 
-    /// As [`Receiver::recv`], where the peer must not be silent.
+    /// As [`Receiver::recv`], where a frame must come.
     ///
     /// # Errors
-    /// As [`Receiver::recv`], and an end where a frame should be.
+    /// As [`Receiver::recv`], or the peer has finished.
     pub async fn recv_some<M: Message>(&mut self) -> Result<M, LinkError> {
-        let received = self.recv().await?.ok_or_else(|| self.too_early(LinkError::Silent));
+        let received = self.recv().await?.ok_or_else(|| self.unexpected_end(LinkError::Silent));
         self.checked(received)
     }
 
-    /// An end where more should come: the peer breaks the rules, unless it may have given up the channel.
-    fn too_early(&self, broken: LinkError) -> LinkError {
+    /// Returns the error for an unexpected end: a protocol violation, unless the peer may have reset the channel.
+    fn unexpected_end(&self, broken: LinkError) -> LinkError {
         if self.stream.has_ambiguous_end() { LinkError::ChannelReset } else { broken }
     }
 
@@ -285,7 +285,7 @@ impl Receiver {
         received
     }
 
-    /// The number of the kind of the next frame, which is received after that; `None` after the last one. May be cancelled.
+    /// Returns the kind number of the next frame, and leaves the frame to be received; `None` after the last one. Cancel safe.
     ///
     /// # Errors
     /// As [`Receiver::recv`].
@@ -294,16 +294,16 @@ impl Receiver {
         Ok(self.checked(is_there)?.then(|| Header::from_bytes(self.header).kind))
     }
 
-    /// False: the peer has finished.
+    /// Reads the header; returns false if the peer has finished.
     async fn read_header(&mut self) -> Result<bool, LinkError> {
         while self.n_header < HEADER_BYTES {
             match self.read_some(Part::Header).await? {
                 0 if self.n_header == 0 => return Ok(false),
-                0 => return Err(self.too_early(LinkError::CutShort)),
+                0 => return Err(self.unexpected_end(LinkError::CutShort)),
                 n_read => self.n_header += n_read,
             }
             if self.n_header == HEADER_BYTES {
-                // From here on it depends on the length.
+                // The deadline now depends on the length.
                 self.until = None;
             }
         }
@@ -320,8 +320,8 @@ impl Receiver {
         let length = Header::from_bytes(self.header).expect::<M>()?;
         if self.permit.is_none() {
             match &self.budget {
-                Some(budget) => self.permit = Some(part_of(budget, length, M::SIZE.bytes()).await?),
-                // Chunks of streams are bounded by those who carry them on.
+                Some(budget) => self.permit = Some(acquire(budget, length, M::SIZE.bytes()).await?),
+                // Chunks of streams are bounded by their receivers.
                 None if length > SMALL_FRAME && M::SIZE != Size::Chunk => {
                     self.permit = Some(self.wire.large_frame(length).await);
                 }
@@ -330,10 +330,10 @@ impl Receiver {
             self.until = None;
         }
         while self.payload.len() < length {
-            // Grows with what has come, not with what was announced.
+            // The buffer grows with the bytes that have come, not with the announced length.
             let at_most = (length - self.payload.len()).min(READ_BYTES);
             if self.read_some(Part::Payload { at_most }).await? == 0 {
-                return Err(self.too_early(LinkError::CutShort));
+                return Err(self.unexpected_end(LinkError::CutShort));
             }
         }
         let decoded = decode(&self.payload);
@@ -349,14 +349,14 @@ impl Receiver {
         Ok(Some(decoded?))
     }
 
-    /// One read, which loses nothing if it is cancelled; 0 at the end.
+    /// Reads once; returns 0 at the end. Cancel safe.
     async fn read_some(&mut self, part: Part) -> Result<usize, LinkError> {
         if self.n_header == 0 {
             return self.read_any(part).await;
         }
         let patience = Tuning::frame_patience(self.wire.frame(), self.n_announced());
         let until = *self.until.get_or_insert_with(|| Instant::now() + patience);
-        // Whatever is there already is taken, however late it is.
+        // Bytes that are there already are taken, even after the deadline.
         let read = tokio::time::timeout_at(until, self.read_any(part)).await;
         read.unwrap_or_else(|_| {
             self.stream.stop(GIVEN_UP);
@@ -364,7 +364,7 @@ impl Receiver {
         })
     }
 
-    /// As far as the header has come.
+    /// The length announced in the header, once the header is complete.
     fn n_announced(&self) -> usize {
         if self.n_header < HEADER_BYTES { 0 } else { Header::from_bytes(self.header).length as usize }
     }
@@ -381,7 +381,7 @@ impl Receiver {
     }
 }
 
-async fn part_of(budget: &Budget, n_bytes: usize, max: usize) -> Result<OwnedSemaphorePermit, LinkError> {
+async fn acquire(budget: &Budget, n_bytes: usize, max: usize) -> Result<OwnedSemaphorePermit, LinkError> {
     let part = Arc::clone(&budget.kib).acquire_many_owned(Budget::kib_of(n_bytes, max).min(budget.most));
     let part = match budget.patience {
         None => part.await,
@@ -397,5 +397,5 @@ enum Part {
 
 const READ_BYTES: usize = 64 << 10;
 
-/// What a peer reads on a channel that was given up.
+/// The error code that the peer gets when we reset a channel.
 const GIVEN_UP: VarInt = VarInt::from_u32(1);

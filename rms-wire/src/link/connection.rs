@@ -1,4 +1,4 @@
-//! The connection under a link, and its streams: QUIC, or a socket of this machine, which tells its end in QUIC's words.
+//! The connection under a link, and its streams: QUIC, or a local socket, which reports its end with QUIC's error types.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use super::local;
 use super::tuning::Allowance;
 
-/// Clones are the same connection.
+/// A connection. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) enum Connection {
     Quic(quinn::Connection),
@@ -22,7 +22,7 @@ pub(super) enum SendStream {
     Local(local::SendStream),
 }
 
-/// The incoming half of a stream. It is given up on drop.
+/// The incoming half of a stream. It is stopped on drop.
 #[derive(Debug)]
 pub(super) enum RecvStream {
     Quic(quinn::RecvStream),
@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// Of a peer on this machine, the loopback address without a port.
+    /// The peer's address; over a local socket, the loopback address without a port.
     pub fn remote_address(&self) -> SocketAddr {
         match self {
             Connection::Quic(quic) => quic.remote_address(),
@@ -82,7 +82,7 @@ impl Connection {
         }
     }
 
-    /// What the peer may have of ours from now on. A local one has a few small buffers in the kernel from the beginning.
+    /// Sets the limits of the peer. A local connection only has a few small buffers in the kernel, from the beginning.
     pub fn allow(&self, allowance: &Allowance) {
         match self {
             Connection::Quic(quic) => {
@@ -103,7 +103,7 @@ impl SendStream {
         }
     }
 
-    /// Nothing more comes. The peer may have given up the stream, and then it does not care.
+    /// Finishes the stream; the peer may have stopped it already.
     pub fn finish(&mut self) {
         match self {
             SendStream::Quic(quic) => drop(quic.finish()),
@@ -111,7 +111,7 @@ impl SendStream {
         }
     }
 
-    /// Gives the stream up; it may have ended just now.
+    /// Aborts the stream; it may have just ended.
     pub fn reset(&mut self, code: VarInt) {
         match self {
             SendStream::Quic(quic) => drop(quic.reset(code)),
@@ -119,18 +119,18 @@ impl SendStream {
         }
     }
 
-    /// Waits until the peer has everything, or does not want it any more.
+    /// Waits until the peer has everything, or has stopped the stream.
     pub async fn delivered(&mut self) {
         match self {
             SendStream::Quic(quic) => drop(quic.stopped().await),
-            // The kernel keeps it for the peer.
+            // The kernel keeps the data for the peer.
             SendStream::Local(_) => {}
         }
     }
 }
 
 impl RecvStream {
-    /// Reads some bytes into `into`; 0 at the end. May be cancelled.
+    /// Reads some bytes into `into`; returns 0 at the end. Cancel safe.
     pub async fn read(&mut self, into: &mut [u8]) -> Result<usize, ReadError> {
         match self {
             RecvStream::Quic(quic) => quic.read(into).await.map(|n_read| n_read.unwrap_or(0)),
@@ -138,7 +138,7 @@ impl RecvStream {
         }
     }
 
-    /// Appends at most so many bytes; 0 at the end. May be cancelled.
+    /// Appends at most `at_most` bytes; returns 0 at the end. Cancel safe.
     pub async fn read_more(&mut self, at_most: usize, into: &mut Vec<u8>) -> Result<usize, ReadError> {
         match self {
             RecvStream::Quic(quic) => {
@@ -150,7 +150,7 @@ impl RecvStream {
         }
     }
 
-    /// Gives the stream up; it may have ended just now.
+    /// Aborts the stream; it may have just ended.
     pub fn stop(&mut self, code: VarInt) {
         match self {
             RecvStream::Quic(quic) => drop(quic.stop(code)),
@@ -158,7 +158,7 @@ impl RecvStream {
         }
     }
 
-    /// Whether an end may mean as well that the peer has given the stream up.
+    /// Whether an end may also mean that the peer has reset the stream.
     pub fn has_ambiguous_end(&self) -> bool {
         matches!(self, RecvStream::Local(_))
     }

@@ -1,4 +1,4 @@
-//! The local socket: who may have put it there, what is said first over it, and how a client comes to a link by it.
+//! The local socket: checks who owns it, exchanges the first messages, and connects a client.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -15,52 +15,53 @@ use tokio::net::{UnixListener, UnixStream};
 use super::connection::Connection;
 use super::error::LinkError;
 use super::local;
-use super::peering::{Bond, Link, Wire};
+use super::peering::{Link, LinkOrigin, Wire};
 use super::tuning::Tuning;
 use crate::codec::{self, HEADER_BYTES, Header};
 use crate::hello::{Hello, HelloAnswer, Proof, SOFTWARE};
 use crate::message::Message;
 use crate::tls::{Credentials, Peer, Revoked};
 
-/// The directory of a socket, held open so that what was checked is what is used.
-struct Place {
+/// The directory of a socket, held open so that the directory that was checked is the one that is used.
+struct SocketDir {
     dir: std::os::fd::OwnedFd,
     owner: u32,
     name: PathBuf,
 }
 
-impl Place {
+impl SocketDir {
     /// # Errors
-    /// Others than the directory's owner may put a socket there.
-    fn of(path: &Path) -> io::Result<Place> {
+    /// Users other than the directory's owner can create a socket there.
+    fn of(path: &Path) -> io::Result<SocketDir> {
         let of_path = |words: &str| io::Error::new(io::ErrorKind::InvalidInput, words.to_owned());
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(of_path("it is no path of a socket"));
+            return Err(of_path("not a path of a socket"));
         };
         let dir = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let found = fstat(&dir)?;
         if found.st_mode & 0o022 != 0 {
-            return Err(of_path("others may write to its directory"));
+            return Err(of_path("its directory is writable by other users"));
         }
-        Ok(Place { dir, owner: found.st_uid, name: name.into() })
+        Ok(SocketDir { dir, owner: found.st_uid, name: name.into() })
     }
 
-    /// However long the path is, this one is short enough for an address.
+    /// Returns a path to the socket that is short enough for an address, however long the original is.
     fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.dir.as_raw_fd().to_string()).join(&self.name)
     }
 }
 
-/// Listens at `path`, where a process before may have left a socket. Everybody who can reach the directory may connect.
+/// Listens at `path`, and replaces a socket that an earlier process has left. Every user with access to the directory may
+/// connect.
 ///
 /// # Errors
-/// A directory that is not our own alone, or cannot be written.
+/// The directory belongs to another user, is writable by others, or cannot be written.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
-    let place = Place::of(path)?;
-    if place.owner != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its directory belongs to somebody else"));
+    let socket_dir = SocketDir::of(path)?;
+    if socket_dir.owner != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its directory belongs to another user"));
     }
-    let path = place.path();
+    let path = socket_dir.path();
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -70,31 +71,31 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects to the server whose socket is at `path`, if nobody but whom the directory belongs to can have put it there. Who
-/// we are our certificate says, as over the network, and a signature that counts for our user's processes alone.
+/// Connects to the server whose socket is at `path`, if only the owner of the directory can have created it. We prove our
+/// identity by our certificate, as over the network, and by a signature that is valid for our user's processes alone.
 ///
 /// # Errors
-/// Nobody listens there, or somebody else, or we are not welcome. Over the network it may be otherwise.
+/// Nobody listens there, or another user does, or the server refuses us. A connection over the network may still succeed.
 pub async fn dial_local(path: &Path, credentials: &Credentials) -> Result<Link, LinkError> {
-    let dialled = tokio::time::timeout(PATIENCE, dial(path, credentials)).await;
-    dialled.unwrap_or(Err(LinkError::TooSlow { secs: PATIENCE.as_secs() }))
+    let dialled = tokio::time::timeout(DIAL_TIMEOUT, dial(path, credentials)).await;
+    dialled.unwrap_or(Err(LinkError::TooSlow { secs: DIAL_TIMEOUT.as_secs() }))
 }
 
 async fn dial(path: &Path, credentials: &Credentials) -> Result<Link, LinkError> {
     let of_path = |source| LinkError::Local { path: path.to_owned(), source };
-    let place = Place::of(path).map_err(of_path)?;
-    let mut stream = UnixStream::connect(place.path()).await.map_err(of_path)?;
+    let socket_dir = SocketDir::of(path).map_err(of_path)?;
+    let mut stream = UnixStream::connect(socket_dir.path()).await.map_err(of_path)?;
     let server = stream.peer_cred().map_err(of_path)?.uid();
-    if server != place.owner && server != 0 {
-        return Err(of_path(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else listens there")));
+    if server != socket_dir.owner && server != 0 {
+        return Err(of_path(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there")));
     }
     let mut nonce = [0; NONCE_BYTES];
     stream.read_exact(&mut nonce).await.map_err(of_path)?;
     let signature = credentials.sign(&signed(&nonce, rustix::process::geteuid().as_raw()));
     let chain = credentials.chain().iter().map(|certificate| certificate.to_vec().into()).collect();
     let proof = Proof { chain, signature: signature.ok_or(LinkError::NoCertificate)?.into() };
-    say(&mut stream, &Hello { software: SOFTWARE.to_owned(), proof: Some(proof) }).await?;
-    let authorities = match hear::<HelloAnswer>(&mut stream).await? {
+    send(&mut stream, &Hello { software: SOFTWARE.to_owned(), proof: Some(proof) }).await?;
+    let authorities = match receive::<HelloAnswer>(&mut stream).await? {
         HelloAnswer::Welcome { software: _, authorities } => authorities,
         HelloAnswer::Denied { reason } => return Err(LinkError::Denied { reason }),
     };
@@ -103,7 +104,7 @@ async fn dial(path: &Path, credentials: &Credentials) -> Result<Link, LinkError>
     }
     let tuning = Tuning::default();
     let wire = Wire::new(Connection::Local(local::Connection::dialled(stream)), tuning.window(), tuning.frame);
-    // The server has shown no certificate: that of its user's directory stands for it, as long as our own is good.
+    // The server has shown no certificate: the owner of the directory vouches for it, as long as our own is valid.
     let peer = Peer {
         deployment: credentials.deployment().to_owned(),
         identity: Identity { role: Role::Server, name: "server".to_owned() },
@@ -111,28 +112,28 @@ async fn dial(path: &Path, credentials: &Credentials) -> Result<Link, LinkError>
         issued: credentials.issued(),
         expires: credentials.expires(),
     };
-    Ok(Link::new(wire, peer, authorities, &Revoked::new(), Bond::Dialled(None)))
+    Ok(Link::new(wire, peer, authorities, &Revoked::new(), LinkOrigin::Dialled(None)))
 }
 
-/// What makes a signature good for one connection: it cannot be used again.
+/// Draws a nonce, which makes a signature valid for one connection only.
 pub(super) fn draw_nonce() -> [u8; NONCE_BYTES] {
     let mut nonce = [0; NONCE_BYTES];
     rand::rng().fill_bytes(&mut nonce);
     nonce
 }
 
-/// What a client signs. It is nothing that TLS or a request for a certificate has signed, and good for processes of one user
-/// alone, whom the kernel names: an impostor of another user cannot pass it on.
+/// Returns the bytes that a client signs. They differ from anything that TLS or a certificate request signs, and name the
+/// user, whom the kernel confirms: an impostor under another user cannot relay the signature.
 pub(super) fn signed(nonce: &[u8; NONCE_BYTES], uid: u32) -> Vec<u8> {
     [b"limber local hello 1\0", &nonce[..], &uid.to_le_bytes()].concat()
 }
 
-pub(super) async fn say<M: Message>(stream: &mut UnixStream, message: &M) -> Result<(), LinkError> {
+pub(super) async fn send<M: Message>(stream: &mut UnixStream, message: &M) -> Result<(), LinkError> {
     let frame = codec::encode(message)?;
     stream.write_all(&frame).await.map_err(|error| lost(&error))
 }
 
-pub(super) async fn hear<M: Message>(stream: &mut UnixStream) -> Result<M, LinkError> {
+pub(super) async fn receive<M: Message>(stream: &mut UnixStream) -> Result<M, LinkError> {
     let mut header = [0; HEADER_BYTES];
     stream.read_exact(&mut header).await.map_err(|error| lost(&error))?;
     let length = Header::from_bytes(header).expect::<M>()?;
@@ -147,5 +148,5 @@ fn lost(error: &io::Error) -> LinkError {
 
 pub(super) const NONCE_BYTES: usize = 32;
 
-/// A server that is there answers at once.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A running server answers at once.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(2);

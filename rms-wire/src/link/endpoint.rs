@@ -1,4 +1,4 @@
-//! One UDP port: connects to others, and accepts them if it serves.
+//! One UDP port: connects to peers, and accepts peers if it serves.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -9,20 +9,20 @@ use quinn::{AsyncUdpSocket, ClientConfig, Connection, Runtime as _, ServerConfig
 use rms_model::Role;
 use tokio::sync::{Mutex, mpsc};
 
-use super::accept::{Accepted, Admission, Gate, Porter};
+use super::accept::{AcceptLoop, Accepted, Acceptor, Admission};
 use super::backoff::Backoff;
 use super::channel::Channel;
 use super::connection;
 use super::error::{CODE_CLOSED, CODE_LEAVING, EndpointError, LinkError};
-use super::knock::{Doorway, Expecting, Knocks};
-use super::lasting::{Lasting, reset_key};
-use super::peering::{Bond, Link, Wire, peer_of};
+use super::knock::{KnockReceiver, KnockSocket, KnockTable};
+use super::lasting::{PeerList, reset_key};
+use super::peering::{Link, LinkOrigin, Wire, peer_of};
 use super::tuning::Tuning;
 use super::{Expect, door, socket};
 use crate::hello::{Hello, HelloAnswer, SOFTWARE};
 use crate::tls::{Credentials, Revoked, client_config, server_config};
 
-/// Whom an endpoint accepts.
+/// Which peers an endpoint accepts.
 #[derive(Clone, Debug)]
 pub enum Serve {
     /// It only connects.
@@ -30,14 +30,14 @@ pub enum Serve {
     Peers {
         /// Only these roles get a link.
         roles: Vec<Role>,
-        /// May tokens be redeemed here?
+        /// Whether tokens can be redeemed here.
         join: bool,
         /// Serials that are refused.
         revoked: Revoked,
     },
 }
 
-/// One UDP port with our credentials. When the last clone is dropped, nobody is accepted any more, and the port is
+/// One UDP port with our credentials. When the last clone is dropped, no more peers are accepted, and the port is
 /// free once the links have ended; [`Endpoint::close`] ends them.
 #[derive(Clone, Debug)]
 pub struct Endpoint(Arc<Parts>);
@@ -50,12 +50,12 @@ struct Parts {
     serve: Serve,
     credentials: Arc<RwLock<Credentials>>,
     accepted: Option<Mutex<mpsc::Receiver<Accepted>>>,
-    knocks: Knocks,
-    /// Whom we have dialled last: a knock from there ends a pause.
-    dialled: SyncMutex<Option<Expecting>>,
-    lasting: Option<Lasting>,
-    /// It lives as long as somebody can be accepted.
-    porter: Weak<Porter>,
+    knocks: KnockTable,
+    /// Receives knocks from the address that was dialled last: a knock ends a pause.
+    dialled: SyncMutex<Option<KnockReceiver>>,
+    peer_list: Option<PeerList>,
+    /// Lives as long as peers can be accepted.
+    acceptor: Weak<Acceptor>,
 }
 
 impl Endpoint {
@@ -80,8 +80,8 @@ impl Endpoint {
         Endpoint::bind_on(bind(listen)?, credentials, serve, tuning)
     }
 
-    /// As [`Endpoint::bind`], for an endpoint whose place is taken by another process when this one ends: in `dir` it
-    /// keeps what makes its peers notice that at once.
+    /// As [`Endpoint::bind`], for an endpoint that a later process continues: it keeps in `dir` the state by which its peers
+    /// notice the restart at once.
     ///
     /// # Errors
     /// As [`Endpoint::bind`].
@@ -91,12 +91,12 @@ impl Endpoint {
         serve: Serve,
         dir: &Path,
     ) -> Result<Endpoint, EndpointError> {
-        let kept = reset_key(dir).and_then(|key| Ok((key, Lasting::open(dir)?)));
-        let kept = kept.inspect_err(|error| {
+        let persistent = reset_key(dir).and_then(|key| Ok((key, PeerList::open(dir)?)));
+        let persistent = persistent.inspect_err(|error| {
             let dir = dir.display();
             tracing::warn!(%error, %dir, "cannot keep the list of links here: after a restart, peers will notice later");
         });
-        Endpoint::bind_kept(bind(listen)?, credentials, serve, Tuning::default(), kept.ok())
+        Endpoint::bind_persistent(bind(listen)?, credentials, serve, Tuning::default(), persistent.ok())
     }
 
     /// An endpoint that only connects, to IPv6 and IPv4 alike where the system has both.
@@ -143,21 +143,21 @@ impl Endpoint {
         serve: Serve,
         tuning: Tuning,
     ) -> Result<Endpoint, EndpointError> {
-        Endpoint::bind_kept(socket, credentials, serve, tuning, None)
+        Endpoint::bind_persistent(socket, credentials, serve, tuning, None)
     }
 
-    /// As [`Endpoint::bind_on`], with what a process before has left.
-    fn bind_kept(
+    /// As [`Endpoint::bind_on`], with the state that an earlier process has left.
+    fn bind_persistent(
         socket: Arc<dyn AsyncUdpSocket>,
         credentials: &Credentials,
         serve: Serve,
         tuning: Tuning,
-        kept: Option<([u8; 32], Lasting)>,
+        persistent: Option<([u8; 32], PeerList)>,
     ) -> Result<Endpoint, EndpointError> {
-        let (secret, lasting) = kept.unzip();
-        let knocks = Knocks::default();
-        let doorway = Arc::new(Doorway::new(socket, knocks.clone()));
-        let socket: Arc<dyn AsyncUdpSocket> = Arc::clone(&doorway) as Arc<dyn AsyncUdpSocket>;
+        let (secret, peer_list) = persistent.unzip();
+        let knocks = KnockTable::default();
+        let knock_socket = Arc::new(KnockSocket::new(socket, knocks.clone()));
+        let socket: Arc<dyn AsyncUdpSocket> = Arc::clone(&knock_socket) as Arc<dyn AsyncUdpSocket>;
         let address = socket.local_addr().unwrap_or_else(|_| (Ipv4Addr::UNSPECIFIED, 0).into());
         let server = quic_server(&serve, credentials, &tuning)?;
         let quinn = quinn::Endpoint::new_with_abstract_socket(
@@ -168,31 +168,32 @@ impl Endpoint {
         )
         .map_err(|source| EndpointError::Bind { address, source })?;
         let shared = Arc::new(RwLock::new(credentials.clone()));
-        let (accepted, porter) = match &serve {
+        let (accepted, acceptor) = match &serve {
             Serve::Nobody => (None, Weak::new()),
             Serve::Peers { roles, join: _, revoked } => {
-                // Full: handshakes that are done wait in their places.
+                // When it is full, finished handshakes wait in their places.
                 let (sender, receiver) = mpsc::channel(64);
                 let admission = Admission {
                     roles: roles.clone(),
                     revoked: revoked.clone(),
                     credentials: Arc::clone(&shared),
                     tuning: tuning.clone(),
-                    lasting: lasting.clone(),
+                    peer_list: peer_list.clone(),
                 };
-                let gate = Gate::new(quinn.clone(), admission, sender);
-                let porter = Arc::downgrade(&gate.porter());
-                tokio::spawn(gate.run());
-                (Some(Mutex::new(receiver)), porter)
+                let accept_loop = AcceptLoop::new(quinn.clone(), admission, sender);
+                let acceptor = Arc::downgrade(&accept_loop.acceptor());
+                tokio::spawn(accept_loop.run());
+                (Some(Mutex::new(receiver)), acceptor)
             }
         };
         let transport = tuning.connecting();
-        if let Some(lasting) = &lasting {
-            tokio::spawn(knock_at_former(lasting.clone(), Arc::downgrade(&doorway)));
+        if let Some(peer_list) = &peer_list {
+            tokio::spawn(knock_at_previous(peer_list.clone(), Arc::downgrade(&knock_socket)));
         }
         let dialled = SyncMutex::default();
         let credentials = shared;
-        let parts = Parts { quinn, tuning, transport, serve, credentials, accepted, knocks, dialled, lasting, porter };
+        let parts =
+            Parts { quinn, tuning, transport, serve, credentials, accepted, knocks, dialled, peer_list, acceptor };
         Ok(Endpoint(Arc::new(parts)))
     }
 
@@ -211,13 +212,13 @@ impl Endpoint {
     /// A path whose directory is not ours alone, or cannot be written.
     pub fn listen_here(&self, path: &Path) -> std::io::Result<()> {
         let listener = door::listen(path)?;
-        if let Some(porter) = self.0.porter.upgrade() {
-            porter.listen_here(listener);
+        if let Some(acceptor) = self.0.acceptor.upgrade() {
+            acceptor.listen_local(listener);
         }
         Ok(())
     }
 
-    /// The next peer: its handshake is done and its identity checked. `None` once the endpoint is closed, or if
+    /// Accepts the next peer: its handshake is done and its identity checked. `None` once the endpoint is closed, or if
     /// it serves nobody.
     pub async fn accept(&self) -> Option<Accepted> {
         match &self.0.accepted {
@@ -226,36 +227,37 @@ impl Endpoint {
         }
     }
 
-    /// Connects, checks who answers, and waits for the welcome.
+    /// Connects, checks the peer's identity, and waits for the welcome.
     ///
     /// # Errors
-    /// Nobody answers in time, somebody else answers, or we are not welcome.
+    /// There is no answer in time, another peer answers, or the peer refuses us.
     pub async fn connect(&self, address: SocketAddr, expect: Expect) -> Result<Link, LinkError> {
-        let mut expecting = self.0.knocks.expect(address);
+        let mut knock_receiver = self.0.knocks.expect(address);
         *self.0.dialled.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.0.knocks.expect(address));
-        let agreed = async {
+        let result = async {
             tokio::select! {
-                agreed = self.agree(address, expect.clone()) => return agreed,
-                () = back_since(&mut expecting) => {}
+                result = self.handshake(address, expect.clone()) => return result,
+                () = knock_after_delay(&mut knock_receiver) => {}
             }
-            // What we have said nobody has heard; QUIC would say it again, but not so soon.
-            self.agree(address, expect).await
+            // The first packets are lost; QUIC would retransmit them, but not so soon.
+            self.handshake(address, expect).await
         };
-        let agreed = tokio::time::timeout(self.0.tuning.handshake, agreed).await;
-        agreed.unwrap_or(Err(LinkError::TooSlow { secs: self.0.tuning.handshake.as_secs() }))
+        let result = tokio::time::timeout(self.0.tuning.handshake, result).await;
+        result.unwrap_or(Err(LinkError::TooSlow { secs: self.0.tuning.handshake.as_secs() }))
     }
 
-    /// Waits before the next attempt to connect: so long, or until whom we have dialled last is back and knocks.
+    /// Waits before the next attempt to connect: for `delay`, or until a knock from the address that was dialled last.
     pub async fn pause(&self, delay: Duration) {
-        let address = self.0.dialled.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Expecting::address);
+        let address =
+            self.0.dialled.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(KnockReceiver::address);
         let Some(address) = address else { return tokio::time::sleep(delay).await };
-        let mut expecting = self.0.knocks.expect(address);
-        // Somebody who knocks in time makes the rest of the delay idle.
-        let _ = tokio::time::timeout(delay, expecting.knock()).await;
+        let mut knock_receiver = self.0.knocks.expect(address);
+        // A knock ends the delay early.
+        let _ = tokio::time::timeout(delay, knock_receiver.knock()).await;
     }
 
-    /// Connects to `host:port`, again and again with growing delays, until it works. `failed` is told of each
-    /// failure and of the delay that follows.
+    /// Connects to `host:port`, and retries with growing delays until it succeeds. `failed` is called with each
+    /// failure and the delay that follows.
     pub async fn connect_patiently(
         &self,
         address: &str,
@@ -279,7 +281,7 @@ impl Endpoint {
         }
     }
 
-    async fn agree(&self, address: SocketAddr, expect: Expect) -> Result<Link, LinkError> {
+    async fn handshake(&self, address: SocketAddr, expect: Expect) -> Result<Link, LinkError> {
         let revoked = match &self.0.serve {
             Serve::Nobody => Revoked::new(),
             Serve::Peers { revoked, roles: _, join: _ } => revoked.clone(),
@@ -289,7 +291,7 @@ impl Endpoint {
         let peer = peer_of(&connection)?.ok_or(LinkError::NoCertificate)?;
         let connection = connection::Connection::Quic(connection);
         let wire = Wire::new(connection, self.0.tuning.window(), self.0.tuning.frame);
-        // TLS believes us connected before the other side has looked at our certificate: only a welcome counts.
+        // TLS reports a connection before the other side has checked our certificate: only a welcome counts.
         let streams = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
         let mut channel = Channel::new(wire.clone(), streams);
         let greeted = channel.send(&Hello { software: SOFTWARE.to_owned(), proof: None }).await;
@@ -300,8 +302,8 @@ impl Endpoint {
         };
         match answered? {
             Some(HelloAnswer::Welcome { software: _, authorities }) => {
-                let bond = Bond::Dialled(Some(self.0.knocks.expect(address)));
-                Ok(Link::new(wire, peer, authorities, &revoked, bond))
+                let origin = LinkOrigin::Dialled(Some(self.0.knocks.expect(address)));
+                Ok(Link::new(wire, peer, authorities, &revoked, origin))
             }
             Some(HelloAnswer::Denied { reason }) => {
                 wire.close(CODE_CLOSED, "denied");
@@ -339,45 +341,45 @@ impl Endpoint {
 
     /// Ends every link with this reason and accepts nobody any more.
     pub fn close(&self, reason: &str) {
-        if let Some(lasting) = &self.0.lasting {
-            lasting.close();
+        if let Some(peer_list) = &self.0.peer_list {
+            peer_list.close();
         }
-        if let Some(porter) = self.0.porter.upgrade() {
-            porter.leave(reason);
+        if let Some(acceptor) = self.0.acceptor.upgrade() {
+            acceptor.leave(reason);
         }
         self.0.quinn.close(CODE_LEAVING, reason.as_bytes());
     }
 
-    /// Waits until the peers were told of the end of their links, or do not answer.
+    /// Waits until the peers have received the close of their links, or do not answer.
     pub async fn wait_idle(&self) {
         self.0.quinn.wait_idle().await;
-        if let Some(porter) = self.0.porter.upgrade() {
-            porter.left().await;
+        if let Some(acceptor) = self.0.acceptor.upgrade() {
+            acceptor.left().await;
         }
     }
 }
 
-/// Knocks at those who had links with the process before, some at a time, so that they do not all come at once.
-async fn knock_at_former(lasting: Lasting, doorway: Weak<Doorway>) {
+/// Sends knocks to the peers of the previous process, some at a time, so that they do not all come at once.
+async fn knock_at_previous(peer_list: PeerList, knock_socket: Weak<KnockSocket>) {
     for wait in KNOCK_AFTER {
         tokio::time::sleep(wait).await;
-        for some in lasting.missing().chunks(KNOCKS_AT_ONCE) {
-            let Some(doorway) = doorway.upgrade() else { return };
-            for caller in some {
-                // One that is lost, or that a full socket did not take, comes again.
-                let _ = doorway.knock(caller.remote, caller.local);
+        for some in peer_list.missing().chunks(KNOCKS_AT_ONCE) {
+            let Some(knock_socket) = knock_socket.upgrade() else { return };
+            for peer in some {
+                // A knock that is lost, or that a full socket did not take, is sent again.
+                let _ = knock_socket.knock(peer.remote, peer.local);
             }
             tokio::time::sleep(KNOCK_PAUSE).await;
         }
     }
-    tokio::time::sleep(KNOCK_LAST_WAIT).await;
-    lasting.give_up_missing();
+    tokio::time::sleep(KNOCK_FINAL_WAIT).await;
+    peer_list.clear_missing();
 }
 
-/// Knocks count at once for an attempt that should have been answered by now.
-async fn back_since(expecting: &mut Expecting) {
-    tokio::time::sleep(ANSWERED_BY_NOW).await;
-    expecting.knock().await;
+/// Waits until an answer would be expected, and then for a knock.
+async fn knock_after_delay(knock_receiver: &mut KnockReceiver) {
+    tokio::time::sleep(EXPECTED_ANSWER_TIME).await;
+    knock_receiver.knock().await;
 }
 
 fn bind(listen: SocketAddr) -> Result<Arc<dyn AsyncUdpSocket>, EndpointError> {
@@ -385,7 +387,7 @@ fn bind(listen: SocketAddr) -> Result<Arc<dyn AsyncUdpSocket>, EndpointError> {
     socket.map_err(|source| EndpointError::Bind { address: listen, source })
 }
 
-/// The first address that `host:port` stands for.
+/// Resolves `host:port` to its first address.
 ///
 /// # Errors
 /// An unknown node, or text of another form.
@@ -404,7 +406,7 @@ pub(crate) async fn dial_with(
 ) -> Result<Connection, LinkError> {
     let mut config = ClientConfig::new(Arc::new(tls));
     config.transport_config(Arc::clone(transport));
-    // The name plays no part: the verifier looks at the identity in the certificate.
+    // The name does not matter: the verifier checks the identity in the certificate.
     let connecting = quinn.connect_with(config, address, "limber");
     let connecting = connecting.map_err(|source| LinkError::Connect { address, source })?;
     connecting.await.map_err(|error| LinkError::closed(&error))
@@ -426,11 +428,11 @@ fn quic_server(
     }
 }
 
-/// When knocks go out, each after the one before.
+/// The delays before the rounds of knocks, each after the round before.
 const KNOCK_AFTER: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(150), Duration::from_millis(500), Duration::from_secs(2)];
 const KNOCKS_AT_ONCE: usize = 64;
 const KNOCK_PAUSE: Duration = Duration::from_millis(10);
-/// Who is not back after this has noticed its loss by itself, or is gone.
-const KNOCK_LAST_WAIT: Duration = Duration::from_secs(27);
-const ANSWERED_BY_NOW: Duration = Duration::from_millis(100);
+/// A peer that is not back after this has noticed the loss by itself, or is gone.
+const KNOCK_FINAL_WAIT: Duration = Duration::from_secs(27);
+const EXPECTED_ANSWER_TIME: Duration = Duration::from_millis(100);

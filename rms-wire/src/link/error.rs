@@ -1,4 +1,4 @@
-//! What can go wrong on a link, and how an end of a connection reads as text.
+//! Errors of links, and the text for the end of a connection.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,20 +35,20 @@ pub enum LinkError {
     /// The connection has ended, or never began.
     #[error("{reason}")]
     Closed { reason: String },
-    /// The node is there, and says that nobody listens.
+    /// The node answers that the port is unreachable.
     #[error("nothing listens on this UDP port there (refused): is the server running, and is the port its own?")]
     Refused,
-    /// Not even the node has said anything.
+    /// There was no answer at all.
     #[error(
         "no answer within {secs} s: is this the server's address, and do the networks between pass UDP on this port?"
     )]
     NoAnswer { secs: u64 },
-    /// The other side is well, but does not want us.
+    /// The other side refuses us.
     #[error("denied: {reason}")]
     Denied { reason: String },
     #[error("nothing was agreed within {secs} s")]
     TooSlow { secs: u64 },
-    /// A newcomer who held a place longer than others could wait for it.
+    /// A connection that was not a link yet lost its place to a newer one.
     #[error("others wanted the place: connect again")]
     Evicted,
     /// Only this channel was given up; the link goes on.
@@ -57,7 +57,7 @@ pub enum LinkError {
     /// Only this channel was given up; the link goes on.
     #[error("the peer did not read a frame within {secs} s")]
     Unread { secs: u64 },
-    /// What is under way for other channels takes the memory that this one may have with them.
+    /// Other channels take the memory that they share with this one.
     #[error("there is no room for a frame: others that nobody reads take it")]
     NoRoom,
     #[error("the peer ended the channel in the middle of a frame")]
@@ -86,7 +86,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// A peer that does not take our certificate is well, and will not take it the next time either.
+    /// Converts the end of a connection. A peer that rejects our certificate will reject it the next time, too.
     pub(super) fn closed(error: &ConnectionError) -> LinkError {
         if is_about_our_certificate(error) {
             LinkError::Denied { reason: reason(error) }
@@ -113,7 +113,7 @@ impl LinkError {
         }
     }
 
-    /// Did the peer break the rules, so that its link must be closed?
+    /// Whether the peer violated the protocol, so that its link must be closed.
     pub fn is_violation(&self) -> bool {
         match self {
             LinkError::Decode(_) | LinkError::Malformed(_) | LinkError::CutShort | LinkError::Silent => true,
@@ -146,7 +146,7 @@ impl LinkError {
 pub(super) const CODE_CLOSED: VarInt = VarInt::from_u32(0);
 pub(super) const CODE_DENIED: VarInt = VarInt::from_u32(1);
 pub(super) const CODE_VIOLATION: VarInt = VarInt::from_u32(2);
-/// The whole endpoint goes; another process may take its place.
+/// The whole endpoint is closed; another process may take its place.
 pub(super) const CODE_LEAVING: VarInt = VarInt::from_u32(3);
 
 /// Why a connection has ended, in words.
@@ -154,7 +154,7 @@ pub(super) fn reason(error: &ConnectionError) -> String {
     match error {
         ConnectionError::ApplicationClosed(close) => {
             let words = String::from_utf8_lossy(&close.reason);
-            // A stranger's words go to logs and terminals.
+            // The text of an untrusted peer is sanitised, as it is logged and printed.
             let words: String = words.chars().filter(|c| !c.is_control()).take(MAX_REASON_BYTES).collect();
             if words.is_empty() { "closed by the peer".to_owned() } else { words }
         }
@@ -170,7 +170,7 @@ pub(super) fn reason(error: &ConnectionError) -> String {
         ConnectionError::LocallyClosed => "closed here".to_owned(),
         ConnectionError::VersionMismatch => "the peer speaks another version of QUIC".to_owned(),
         ConnectionError::TransportError(error) => match alert(u64::from(error.code)) {
-            // Found out here: rustls says more than the alert that went out.
+            // The error was found on our side: rustls says more than the alert that was sent.
             Some(_) if !error.reason.is_empty() => format!("the peer was not accepted: {}", plain(&error.reason)),
             Some(words) => format!("the peer was not accepted: {words}"),
             None => format!("the peer broke the rules of QUIC: {error}"),

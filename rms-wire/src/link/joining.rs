@@ -1,4 +1,4 @@
-//! The connecting side of a join: one connection, one question, one answer.
+//! The connecting side of a join: one connection, one request, one answer.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +17,7 @@ use super::tuning::Tuning;
 use crate::hello::{JoinAnswer, JoinRequest};
 use crate::tls::join_config;
 
-/// A connection to a server that has proven the pinned CA.
+/// A connection to a server whose CA matches the pinned fingerprint.
 #[derive(Debug)]
 pub(crate) struct JoinChannel {
     quinn: quinn::Endpoint,
@@ -46,11 +46,11 @@ impl JoinChannel {
             Ok((wire.clone(), Channel::new(wire, streams)))
         };
         let (wire, channel): (Wire, Channel) = tokio::select! {
-            dialled = patiently(&tuning, dial) => dialled.map_err(|error| match error {
+            dialled = with_timeout(&tuning, dial) => dialled.map_err(|error| match error {
                 LinkError::TooSlow { secs } => LinkError::NoAnswer { secs },
                 error => error,
             })?,
-            () = refusal(address) => return Err(LinkError::Refused),
+            () = port_unreachable(address) => return Err(LinkError::Refused),
         };
         Ok(JoinChannel { quinn, wire, channel, tuning })
     }
@@ -61,18 +61,18 @@ impl JoinChannel {
             self.channel.finish();
             self.channel.recv().await?.ok_or(LinkError::Silent)
         };
-        patiently(&self.tuning, asked).await
+        with_timeout(&self.tuning, asked).await
     }
 
-    /// Tells the server that all has arrived.
+    /// Closes the connection, which tells the server that the answer has arrived.
     pub async fn close(self) {
         self.wire.close(CODE_CLOSED, "joined");
         self.quinn.wait_idle().await;
     }
 }
 
-/// Ends when the node says that nobody listens there, which QUIC does not pass on; else never.
-async fn refusal(address: SocketAddr) {
+/// Returns when the node answers that the port is unreachable, which quinn does not report; otherwise never returns.
+async fn port_unreachable(address: SocketAddr) {
     let probe = async {
         let any: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -80,7 +80,7 @@ async fn refusal(address: SocketAddr) {
         };
         let socket = UdpSocket::bind(any).await?;
         socket.connect(address).await?;
-        // No packet of QUIC is so short: whoever listens drops it.
+        // No QUIC packet is this short: a listener drops it.
         socket.send(&[0]).await?;
         socket.recv(&mut [0; 1]).await
     };
@@ -90,7 +90,7 @@ async fn refusal(address: SocketAddr) {
     }
 }
 
-async fn patiently<T>(tuning: &Tuning, work: impl Future<Output = Result<T, LinkError>>) -> Result<T, LinkError> {
+async fn with_timeout<T>(tuning: &Tuning, work: impl Future<Output = Result<T, LinkError>>) -> Result<T, LinkError> {
     let done = tokio::time::timeout(tuning.handshake, work).await;
     done.unwrap_or(Err(LinkError::TooSlow { secs: tuning.handshake.as_secs() }))
 }

@@ -1,8 +1,8 @@
-//! Knocks: an endpoint that was restarted makes those it had links with look at their links at once.
+//! Knocks: a restarted endpoint makes the peers that it had links with check their links at once.
 //!
-//! A knock is one small datagram from the port that the links went to. It proves nothing and orders nothing: who gets
-//! one from an address that it has dialled sends a ping over its own link, and an endpoint that has lost that link
-//! answers with QUIC's stateless reset, which nobody else can make. So a forged knock costs one packet, and not often.
+//! A knock is one small datagram from the port that the links went to. It proves nothing and orders nothing: a peer that
+//! gets one from an address that it has dialled sends a ping over its own link, and an endpoint that has lost that link
+//! answers with QUIC's stateless reset, which nobody else can make. So a forged knock costs one packet, at a limited rate.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,88 +17,89 @@ use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::sync::watch;
 
-/// What was heard on one socket. Clones are the same one.
+/// The addresses from which knocks are expected on one socket. Clones share the table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Knocks(Arc<Mutex<HashMap<SocketAddr, Dialled>>>);
+pub(super) struct KnockTable(Arc<Mutex<HashMap<SocketAddr, KnockSender>>>);
 
-/// An address that somebody here waits for, or has a link with.
+/// The sender for the waiting tasks and links of one address.
 #[derive(Debug)]
-struct Dialled {
-    heard: watch::Sender<u64>,
-    last: Option<Instant>,
+struct KnockSender {
+    count: watch::Sender<u64>,
+    last_at: Option<Instant>,
 }
 
 /// Waits for knocks from one address.
 #[derive(Debug)]
-pub(super) struct Expecting {
-    knocks: Knocks,
+pub(super) struct KnockReceiver {
+    knocks: KnockTable,
     address: SocketAddr,
-    heard: watch::Receiver<u64>,
+    count: watch::Receiver<u64>,
 }
 
-impl Knocks {
-    pub fn expect(&self, address: SocketAddr) -> Expecting {
+impl KnockTable {
+    pub fn expect(&self, address: SocketAddr) -> KnockReceiver {
         let address = canonical(address);
-        let mut dialled = self.dialled();
-        let entry = dialled.entry(address).or_insert_with(|| Dialled { heard: watch::Sender::new(0), last: None });
-        Expecting { knocks: self.clone(), address, heard: entry.heard.subscribe() }
+        let mut senders = self.senders();
+        let entry =
+            senders.entry(address).or_insert_with(|| KnockSender { count: watch::Sender::new(0), last_at: None });
+        KnockReceiver { knocks: self.clone(), address, count: entry.count.subscribe() }
     }
 
-    fn hear(&self, from: SocketAddr) {
-        let mut dialled = self.dialled();
-        let Some(entry) = dialled.get_mut(&canonical(from)) else { return };
+    fn record(&self, from: SocketAddr) {
+        let mut senders = self.senders();
+        let Some(entry) = senders.get_mut(&canonical(from)) else { return };
         let now = Instant::now();
-        if entry.last.is_none_or(|last| now.duration_since(last) >= LEAST_PAUSE) {
-            entry.last = Some(now);
-            entry.heard.send_modify(|n| *n += 1);
+        if entry.last_at.is_none_or(|last_at| now.duration_since(last_at) >= MIN_INTERVAL) {
+            entry.last_at = Some(now);
+            entry.count.send_modify(|n| *n += 1);
         }
     }
 
-    fn dialled(&self) -> MutexGuard<'_, HashMap<SocketAddr, Dialled>> {
+    fn senders(&self) -> MutexGuard<'_, HashMap<SocketAddr, KnockSender>> {
         // No change of it can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Expecting {
+impl KnockReceiver {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next knock after the last one that was told here.
+    /// Waits for the next knock.
     pub async fn knock(&mut self) {
-        if self.heard.changed().await.is_err() {
-            // The sender is in the table as long as this is.
+        if self.count.changed().await.is_err() {
+            // Cannot happen: the sender is in the table as long as this receiver lives.
             std::future::pending::<()>().await;
         }
     }
 }
 
-impl Drop for Expecting {
+impl Drop for KnockReceiver {
     fn drop(&mut self) {
-        let mut dialled = self.knocks.dialled();
-        let is_last = dialled.get(&self.address).is_some_and(|entry| entry.heard.receiver_count() == 1);
+        let mut senders = self.knocks.senders();
+        let is_last = senders.get(&self.address).is_some_and(|entry| entry.count.receiver_count() == 1);
         if is_last {
-            dialled.remove(&self.address);
+            senders.remove(&self.address);
         }
     }
 }
 
-/// A socket that hears knocks among the datagrams for QUIC, which takes no notice of them.
-pub(super) struct Doorway {
+/// A socket that detects knocks among the datagrams for QUIC, which ignores them.
+pub(super) struct KnockSocket {
     socket: Arc<dyn AsyncUdpSocket>,
-    knocks: Knocks,
+    knocks: KnockTable,
 }
 
-impl Doorway {
-    pub fn new(socket: Arc<dyn AsyncUdpSocket>, knocks: Knocks) -> Doorway {
-        Doorway { socket, knocks }
+impl KnockSocket {
+    pub fn new(socket: Arc<dyn AsyncUdpSocket>, knocks: KnockTable) -> KnockSocket {
+        KnockSocket { socket, knocks }
     }
 
-    /// Knocks at `remote`, from `local` if that is known.
+    /// Sends a knock to `remote`, from `local` if that is known.
     ///
     /// # Errors
-    /// As the socket says; a full one takes more in a moment.
+    /// The error of the socket; a full one takes more in a moment.
     pub fn knock(&self, remote: SocketAddr, local: Option<IpAddr>) -> io::Result<()> {
         let is_ipv6 = self.socket.local_addr()?.is_ipv6();
         let destination = match (is_ipv6, remote.ip().to_canonical()) {
@@ -111,13 +112,13 @@ impl Doorway {
     }
 }
 
-impl fmt::Debug for Doorway {
+impl fmt::Debug for KnockSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.socket.fmt(f)
     }
 }
 
-impl AsyncUdpSocket for Doorway {
+impl AsyncUdpSocket for KnockSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Arc::clone(&self.socket).create_io_poller()
     }
@@ -135,10 +136,10 @@ impl AsyncUdpSocket for Doorway {
         let received = self.socket.poll_recv(cx, buffers, metas);
         if let Poll::Ready(Ok(n_received)) = received {
             for (meta, buffer) in metas.iter().zip(buffers.iter()).take(n_received) {
-                // The kernel may hand over several datagrams of one sender as one.
+                // The kernel may return several datagrams of one sender as one.
                 let mut datagrams = buffer[..meta.len].chunks(meta.stride.max(1));
                 if datagrams.any(|datagram| datagram == KNOCK) {
-                    self.knocks.hear(meta.addr);
+                    self.knocks.record(meta.addr);
                 }
             }
         }
@@ -166,11 +167,11 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The bit 0x40 of the first byte is not set, so no endpoint of QUIC takes it for a packet (RFC 9000, §17.2).
+/// The bit 0x40 of the first byte is not set, so no QUIC endpoint takes it for a packet (RFC 9000, §17.2).
 const KNOCK: &[u8] = b"\x06limber knock 1";
 
-/// Knocks from one address count so often at most.
-const LEAST_PAUSE: Duration = Duration::from_millis(50);
+/// Further knocks from one address within this time are ignored.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -182,17 +183,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_knock_counts_from_the_address_that_was_dialled_and_not_too_often() {
-        let knocks = Knocks::default();
-        let mut expecting = knocks.expect(address("[::ffff:10.0.0.1]:7117"));
+        let knocks = KnockTable::default();
+        let mut knock_receiver = knocks.expect(address("[::ffff:10.0.0.1]:7117"));
         for from in ["10.0.0.1:7118", "10.0.0.2:7117"] {
-            knocks.hear(address(from));
+            knocks.record(address(from));
         }
-        assert!(!expecting.heard.has_changed().expect("it is there"));
-        knocks.hear(address("10.0.0.1:7117"));
-        expecting.knock().await;
-        knocks.hear(address("10.0.0.1:7117"));
-        assert!(!expecting.heard.has_changed().expect("it is there"), "at most one in {LEAST_PAUSE:?}");
-        drop(expecting);
-        assert!(knocks.dialled().is_empty(), "nothing is kept for an address that nobody waits for");
+        assert!(!knock_receiver.count.has_changed().expect("it is there"));
+        knocks.record(address("10.0.0.1:7117"));
+        knock_receiver.knock().await;
+        knocks.record(address("10.0.0.1:7117"));
+        assert!(!knock_receiver.count.has_changed().expect("it is there"), "at most one in {MIN_INTERVAL:?}");
+        drop(knock_receiver);
+        assert!(knocks.senders().is_empty(), "nothing is kept for an address that nobody waits for");
     }
 }

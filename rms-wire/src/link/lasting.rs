@@ -1,4 +1,4 @@
-//! What outlives the process of an endpoint: the key of its stateless resets, and the peers that had links with it.
+//! The state of an endpoint that outlives its process: the key of its stateless resets, and the list of its peers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,78 +11,78 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::RngExt as _;
 
-/// A peer's address, and our own one that it speaks with.
+/// A peer's address, and our own address that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Caller {
+pub(super) struct PeerAddress {
     pub remote: SocketAddr,
     pub local: Option<IpAddr>,
 }
 
-/// The files of one endpoint in a directory that is its own. Clones are the same one.
+/// The list of the peers of one endpoint, in a directory of its own. Clones share the list.
 ///
-/// The list of peers is written as they come and go, and never synced: it is to survive the end of the process, not of
-/// the machine. Without it, or with a wrong one, peers notice a restart at their next heartbeat.
+/// The list is written as peers come and go, and never synced: it must survive the end of the process, not of the
+/// machine. Without it, or with a wrong list, peers notice a restart at their next heartbeat.
 #[derive(Clone, Debug)]
-pub(super) struct Lasting(Arc<Mutex<Files>>);
+pub(super) struct PeerList(Arc<Mutex<Files>>);
 
 #[derive(Debug)]
 struct Files {
     path: PathBuf,
     list: File,
     n_lines: usize,
-    present: BTreeMap<Caller, usize>,
-    /// Those of the process before, until they are back or given up.
-    former: BTreeSet<Caller>,
-    /// The endpoint is being closed: who leaves now is to be told when it is back.
+    present: BTreeMap<PeerAddress, usize>,
+    /// Peers of the previous process, until they are back or given up.
+    previous: BTreeSet<PeerAddress>,
+    /// The endpoint is being closed: peers that leave now stay on the list, and get a knock after the restart.
     is_closing: bool,
 }
 
-/// A peer that is on the list as long as this lives.
+/// A peer's entry on the list; it is removed on drop.
 #[derive(Debug)]
-pub(super) struct Listed {
-    lasting: Lasting,
-    caller: Caller,
+pub(super) struct PeerEntry {
+    peer_list: PeerList,
+    peer: PeerAddress,
 }
 
-impl Lasting {
+impl PeerList {
     /// # Errors
     /// The directory cannot be written.
-    pub fn open(dir: &Path) -> io::Result<Lasting> {
+    pub fn open(dir: &Path) -> io::Result<PeerList> {
         let path = dir.join("links");
-        let former = match fs::read_to_string(&path) {
+        let previous = match fs::read_to_string(&path) {
             Ok(text) => parse(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             Err(error) => return Err(error),
         };
-        let list = write_list(&path, former.iter())?;
-        let (n_lines, present) = (former.len(), BTreeMap::new());
-        Ok(Lasting(Arc::new(Mutex::new(Files { path, list, n_lines, present, former, is_closing: false }))))
+        let list = write_list(&path, previous.iter())?;
+        let (n_lines, present) = (previous.len(), BTreeMap::new());
+        Ok(PeerList(Arc::new(Mutex::new(Files { path, list, n_lines, present, previous, is_closing: false }))))
     }
 
-    /// Who had a link with the process before and is not back.
-    pub fn missing(&self) -> Vec<Caller> {
+    /// Returns the peers of the previous process that are not back.
+    pub fn missing(&self) -> Vec<PeerAddress> {
         let files = self.files();
-        files.former.iter().filter(|caller| !files.present.contains_key(caller)).copied().collect()
+        files.previous.iter().filter(|peer| !files.present.contains_key(peer)).copied().collect()
     }
 
-    /// Nobody is waited for any more.
-    pub fn give_up_missing(&self) {
+    /// Gives up the peers that are not back.
+    pub fn clear_missing(&self) {
         let missing = self.missing();
         let mut files = self.files();
-        files.former.clear();
-        for caller in missing {
-            files.note('-', caller);
+        files.previous.clear();
+        for peer in missing {
+            files.note('-', peer);
         }
     }
 
-    pub fn list(&self, caller: Caller) -> Listed {
+    pub fn list(&self, peer: PeerAddress) -> PeerEntry {
         let mut files = self.files();
-        let n_links = files.present.entry(caller).or_insert(0);
+        let n_links = files.present.entry(peer).or_insert(0);
         *n_links += 1;
         if *n_links == 1 {
-            files.note('+', caller);
+            files.note('+', peer);
         }
-        Listed { lasting: self.clone(), caller }
+        PeerEntry { peer_list: self.clone(), peer }
     }
 
     pub fn close(&self) {
@@ -95,32 +95,32 @@ impl Lasting {
     }
 }
 
-impl Drop for Listed {
+impl Drop for PeerEntry {
     fn drop(&mut self) {
-        let mut files = self.lasting.files();
-        let Some(n_links) = files.present.get_mut(&self.caller) else { return };
+        let mut files = self.peer_list.files();
+        let Some(n_links) = files.present.get_mut(&self.peer) else { return };
         *n_links -= 1;
         if *n_links == 0 {
-            files.present.remove(&self.caller);
-            files.former.remove(&self.caller);
+            files.present.remove(&self.peer);
+            files.previous.remove(&self.peer);
             if !files.is_closing {
-                files.note('-', self.caller);
+                files.note('-', self.peer);
             }
         }
     }
 }
 
 impl Files {
-    fn note(&mut self, sign: char, caller: Caller) {
+    fn note(&mut self, sign: char, peer: PeerAddress) {
         self.n_lines += 1;
-        let n_listed = self.present.len() + self.former.len();
+        let n_listed = self.present.len() + self.previous.len();
         let written = if self.n_lines > 2 * n_listed + SPARE_LINES {
-            let listed: BTreeSet<&Caller> = self.present.keys().chain(&self.former).collect();
+            let listed: BTreeSet<&PeerAddress> = self.present.keys().chain(&self.previous).collect();
             self.n_lines = listed.len();
             write_list(&self.path, listed.into_iter()).map(|list| self.list = list)
         } else {
             let mut line = String::new();
-            add_line(&mut line, sign, &caller);
+            add_line(&mut line, sign, &peer);
             self.list.write_all(line.as_bytes())
         };
         if let Err(error) = written {
@@ -129,10 +129,10 @@ impl Files {
     }
 }
 
-/// The key of stateless resets in `dir`, made if there is none: peers of a process that was killed know what it signs.
+/// Reads the key of stateless resets in `dir`, or creates it: peers of a killed process recognise resets made with it.
 ///
 /// # Errors
-/// It can be neither read nor written.
+/// The key can be neither read nor written.
 pub(super) fn reset_key(dir: &Path) -> io::Result<[u8; 32]> {
     let path = dir.join("reset.key");
     match fs::read(&path) {
@@ -140,16 +140,16 @@ pub(super) fn reset_key(dir: &Path) -> io::Result<[u8; 32]> {
             if let Ok(key) = bytes.try_into() {
                 return Ok(key);
             }
-            // Cut short by a full disk: another one does as well.
+            // Cut short by a full disk: a new key serves as well.
             fs::remove_file(&path)?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
     let key: [u8; 32] = rand::rng().random();
-    let aside = dir.join("reset.key.tmp");
-    write_private(&aside, &key)?;
-    fs::rename(&aside, &path)?;
+    let temporary = dir.join("reset.key.tmp");
+    write_private(&temporary, &key)?;
+    fs::rename(&temporary, &path)?;
     Ok(key)
 }
 
@@ -163,40 +163,40 @@ fn write_private(path: &Path, content: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-fn write_list<'a>(path: &Path, callers: impl Iterator<Item = &'a Caller>) -> io::Result<File> {
+fn write_list<'a>(path: &Path, peers: impl Iterator<Item = &'a PeerAddress>) -> io::Result<File> {
     let mut text = String::new();
-    for caller in callers {
-        add_line(&mut text, '+', caller);
+    for peer in peers {
+        add_line(&mut text, '+', peer);
     }
-    let aside = path.with_extension("tmp");
-    let file = write_private(&aside, text.as_bytes())?;
-    fs::rename(&aside, path)?;
+    let temporary = path.with_extension("tmp");
+    let file = write_private(&temporary, text.as_bytes())?;
+    fs::rename(&temporary, path)?;
     Ok(file)
 }
 
-fn add_line(text: &mut String, sign: char, caller: &Caller) {
-    let local = caller.local.map_or_else(|| "-".to_owned(), |ip| ip.to_string());
-    writeln!(text, "{sign} {} {local}", caller.remote).expect("a string takes everything");
+fn add_line(text: &mut String, sign: char, peer: &PeerAddress) {
+    let local = peer.local.map_or_else(|| "-".to_owned(), |ip| ip.to_string());
+    writeln!(text, "{sign} {} {local}", peer.remote).expect("a string takes everything");
 }
 
-/// What the lines leave; one that was cut short by the end of the process counts for nothing.
-fn parse(text: &str) -> BTreeSet<Caller> {
-    let mut callers = BTreeSet::new();
+/// Parses the list; a line that was cut short by the end of the process is ignored.
+fn parse(text: &str) -> BTreeSet<PeerAddress> {
+    let mut peers = BTreeSet::new();
     for line in text.lines() {
         let mut words = line.split(' ');
         let (sign, remote, local) = (words.next(), words.next(), words.next());
         let Some(remote) = remote.and_then(|remote| remote.parse().ok()) else { continue };
-        let caller = Caller { remote, local: local.and_then(|local| local.parse().ok()) };
+        let peer = PeerAddress { remote, local: local.and_then(|local| local.parse().ok()) };
         match sign {
-            Some("+") if callers.len() < MAX_FORMER => drop(callers.insert(caller)),
-            Some("-") => drop(callers.remove(&caller)),
+            Some("+") if peers.len() < MAX_FORMER => drop(peers.insert(peer)),
+            Some("-") => drop(peers.remove(&peer)),
             Some(_) | None => {}
         }
     }
-    callers
+    peers
 }
 
-/// Lines beyond those that count, before the list is written anew.
+/// Outdated lines before the list is rewritten.
 const SPARE_LINES: usize = 4096;
 
 /// No endpoint has more links.
@@ -206,21 +206,24 @@ const MAX_FORMER: usize = 100_000;
 mod tests {
     use super::*;
 
-    fn caller(port: u16) -> Caller {
-        Caller { remote: ([10, 0, 0, 1], port).into(), local: port.is_multiple_of(2).then(|| [10, 0, 0, 9].into()) }
+    fn peer(port: u16) -> PeerAddress {
+        PeerAddress {
+            remote: ([10, 0, 0, 1], port).into(),
+            local: port.is_multiple_of(2).then(|| [10, 0, 0, 9].into()),
+        }
     }
 
     fn missing(dir: &Path) -> Vec<u16> {
-        let lasting = Lasting::open(dir).expect("a directory");
-        lasting.missing().iter().map(|caller| caller.remote.port()).collect()
+        let peer_list = PeerList::open(dir).expect("a directory");
+        peer_list.missing().iter().map(|peer| peer.remote.port()).collect()
     }
 
     #[test]
     fn who_had_a_link_when_the_process_ended_is_missing_and_who_left_before_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
-        let lasting = Lasting::open(dir.path()).expect("a directory");
-        let links: Vec<Listed> = (1..=4).map(|port| lasting.list(caller(port))).collect();
-        let twice = lasting.list(caller(4));
+        let peer_list = PeerList::open(dir.path()).expect("a directory");
+        let links: Vec<PeerEntry> = (1..=4).map(|port| peer_list.list(peer(port))).collect();
+        let twice = peer_list.list(peer(4));
         drop(links);
         assert_eq!(missing(dir.path()), [4]);
         // The next process is killed before anybody was back.
@@ -231,13 +234,13 @@ mod tests {
     #[test]
     fn who_is_back_or_given_up_is_not_missed_any_more() {
         let dir = tempfile::tempdir().expect("a directory");
-        let lasting = Lasting::open(dir.path()).expect("a directory");
-        std::mem::forget((1..=3).map(|port| lasting.list(caller(port))).collect::<Vec<_>>());
-        let next = Lasting::open(dir.path()).expect("a directory");
-        drop(next.list(caller(1)));
-        let stays = next.list(caller(2));
-        assert_eq!(next.missing(), [caller(3)]);
-        next.give_up_missing();
+        let peer_list = PeerList::open(dir.path()).expect("a directory");
+        std::mem::forget((1..=3).map(|port| peer_list.list(peer(port))).collect::<Vec<_>>());
+        let next = PeerList::open(dir.path()).expect("a directory");
+        drop(next.list(peer(1)));
+        let stays = next.list(peer(2));
+        assert_eq!(next.missing(), [peer(3)]);
+        next.clear_missing();
         assert_eq!(missing(dir.path()), [2]);
         drop(stays);
     }
@@ -245,9 +248,9 @@ mod tests {
     #[test]
     fn an_endpoint_that_closes_in_order_misses_its_peers_too() {
         let dir = tempfile::tempdir().expect("a directory");
-        let lasting = Lasting::open(dir.path()).expect("a directory");
-        let link = lasting.list(caller(1));
-        lasting.close();
+        let peer_list = PeerList::open(dir.path()).expect("a directory");
+        let link = peer_list.list(peer(1));
+        peer_list.close();
         drop(link);
         assert_eq!(missing(dir.path()), [1]);
     }
@@ -255,10 +258,10 @@ mod tests {
     #[test]
     fn the_list_does_not_grow_with_those_who_come_and_go() {
         let dir = tempfile::tempdir().expect("a directory");
-        let lasting = Lasting::open(dir.path()).expect("a directory");
-        let stays = lasting.list(caller(9));
+        let peer_list = PeerList::open(dir.path()).expect("a directory");
+        let stays = peer_list.list(peer(9));
         for _ in 0..3 * SPARE_LINES {
-            drop(lasting.list(caller(1)));
+            drop(peer_list.list(peer(1)));
         }
         let n_bytes = fs::metadata(dir.path().join("links")).expect("it is there").len();
         assert!(n_bytes < 30 * 2 * SPARE_LINES as u64, "{n_bytes} bytes");

@@ -1,5 +1,5 @@
-//! A connection over a Unix socket. The socket itself says when it ends; each channel is a pair of sockets more, which the
-//! side that was connected to makes, and of which it hands one over.
+//! A connection over a Unix socket. The socket itself is for control and shows the end of the connection; each channel is a
+//! socket pair, which the accepting side makes, and of which it passes one end to the peer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-/// Clones are the same connection. It ends when it is closed; dropping it does not end it.
+/// A connection. Clones share it. It ends when it is closed; dropping it does not end it.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<Parts>);
 
@@ -31,9 +31,9 @@ struct Parts {
 
 #[derive(Debug)]
 enum Side {
-    /// It opens channels, and waits for these.
+    /// The side that opens channels, with the senders for those that it waits for.
     Dialled(Mutex<VecDeque<oneshot::Sender<StdStream>>>),
-    /// The peer opens channels. Never full: there is room for all that it may have.
+    /// The side whose peer opens channels. The queue is never full: it has room for the peer's limit.
     Accepted(AsyncMutex<mpsc::Receiver<Streams>>),
 }
 
@@ -56,26 +56,26 @@ pub(super) struct RecvStream {
 struct Stream {
     connection: Connection,
     ended: watch::Receiver<Option<ConnectionError>>,
-    /// Of the peer's channels, given back when both halves are dropped.
+    /// The place of a channel of the peer, released when both halves are dropped.
     _place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// What the peer has said on the control socket.
-enum Heard {
-    /// It wants a channel, or here is one.
+/// A message on the control socket.
+enum ControlMessage {
+    /// A request for a channel, or a channel with its file descriptor.
     Channel(Option<OwnedFd>),
     End(ConnectionError),
 }
 
 impl Connection {
-    /// The end that opens channels.
+    /// Makes the side that opens channels.
     pub fn dialled(control: UnixStream) -> Connection {
         let connection = Connection::new(control, Side::Dialled(Mutex::default()));
         tokio::spawn(connection.clone().take_channels());
         connection
     }
 
-    /// The end whose peer may have so many channels open at once; it waits when it wants more.
+    /// Makes the side whose peer opens channels, at most `max_channels` at once; the peer waits for more.
     pub fn accepted(control: UnixStream, max_channels: usize) -> Connection {
         let (sender, opened) = mpsc::channel(max_channels);
         let connection = Connection::new(control, Side::Accepted(AsyncMutex::new(opened)));
@@ -88,14 +88,14 @@ impl Connection {
     }
 
     pub async fn open_bi(&self) -> Result<Streams, ConnectionError> {
-        // Who was connected to opens none.
+        // The accepting side opens no channels.
         let Side::Dialled(waiting) = &self.0.side else { return Err(self.closed().await) };
         let (sender, handed_over) = oneshot::channel();
         {
             let mut waiting = lock(waiting);
             waiting.push_back(sender);
             if send(&self.0.control, &[CHANNEL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err() {
-                self.end(self.end_heard().unwrap_or(ConnectionError::Reset));
+                self.end(self.peek_end().unwrap_or(ConnectionError::Reset));
             }
         }
         tokio::select! {
@@ -106,7 +106,7 @@ impl Connection {
     }
 
     pub async fn accept_bi(&self) -> Result<Streams, ConnectionError> {
-        // Who has connected is asked for none.
+        // The connecting side accepts no channels.
         let Side::Accepted(opened) = &self.0.side else { return Err(self.closed().await) };
         let next = async { opened.lock().await.recv().await };
         tokio::select! {
@@ -119,9 +119,9 @@ impl Connection {
     pub fn close(&self, code: VarInt, reason: &[u8]) {
         if self.end(ConnectionError::LocallyClosed) {
             let code = u8::try_from(code.into_inner()).unwrap_or(u8::MAX);
-            let word = [&[CLOSE, code], reason].concat();
-            // A peer that reads nothing, or is gone, learns of the end without the reason.
-            let _ = send(&self.0.control, &word, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            let message = [&[CLOSE, code], reason].concat();
+            // A peer that does not read, or is gone, sees the end without the reason.
+            let _ = send(&self.0.control, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             let _ = shutdown(&self.0.control, Shutdown::Both);
         }
     }
@@ -134,7 +134,7 @@ impl Connection {
         self.0.ended.borrow().clone()
     }
 
-    /// Whether this is what has ended it.
+    /// Ends the connection; returns whether it was open.
     fn end(&self, why: ConnectionError) -> bool {
         self.0.ended.send_if_modified(|ended| {
             let is_first = ended.is_none();
@@ -145,18 +145,18 @@ impl Connection {
 
     async fn take_channels(self) {
         loop {
-            match self.hear().await {
-                Heard::Channel(fd) => {
+            match self.recv_control().await {
+                ControlMessage::Channel(fd) => {
                     let waiting = match &self.0.side {
                         Side::Dialled(waiting) => lock(waiting).pop_front(),
                         Side::Accepted(_) => None,
                     };
                     if let (Some(waiting), Some(fd)) = (waiting, fd) {
-                        // Who wanted it may have given up; then the channel ends here.
+                        // The caller may have given up; then the channel ends here.
                         let _ = waiting.send(fd.into());
                     }
                 }
-                Heard::End(why) => {
+                ControlMessage::End(why) => {
                     self.end(why);
                     return;
                 }
@@ -168,12 +168,12 @@ impl Connection {
         let mut n_wanted = 0_u64;
         loop {
             let place = tokio::select! {
-                heard = self.hear() => match heard {
-                    Heard::Channel(_) => {
+                message = self.recv_control() => match message {
+                    ControlMessage::Channel(_) => {
                         n_wanted += 1;
                         continue;
                     }
-                    Heard::End(why) => {
+                    ControlMessage::End(why) => {
                         self.end(why);
                         return;
                     }
@@ -185,7 +185,7 @@ impl Connection {
                 // There is room for all places.
                 Ok(streams) => drop(opened.try_send(streams)),
                 Err(error) => {
-                    tracing::warn!(%error, "a channel over the local socket cannot be made");
+                    tracing::warn!(%error, "cannot open a channel over the local socket");
                     return self.close(super::error::CODE_CLOSED, b"the server cannot make a channel");
                 }
             }
@@ -194,7 +194,7 @@ impl Connection {
 
     fn hand_out(&self, place: OwnedSemaphorePermit) -> io::Result<Streams> {
         let (ours, theirs) = StdStream::pair()?;
-        // What is sent and not read is held by the kernel for us.
+        // Limits the data that the kernel holds between send and receive.
         for end in [&ours, &theirs] {
             sockopt::set_socket_send_buffer_size(end, BUFFER_BYTES)?;
         }
@@ -215,34 +215,34 @@ impl Connection {
         Ok((SendStream { half: writing, stream: stream.clone() }, RecvStream { half: reading, stream }))
     }
 
-    /// May be cancelled.
-    async fn hear(&self) -> Heard {
+    /// Receives the next control message. Cancel safe.
+    async fn recv_control(&self) -> ControlMessage {
         let control = &self.0.control;
-        match control.async_io(Interest::READABLE, || self.read_word()).await {
-            Ok((0, _)) | Err(_) => Heard::End(ConnectionError::Reset),
-            Ok((CHANNEL, fd)) => Heard::Channel(fd),
-            Ok((_, _)) => Heard::End(self.end_heard().unwrap_or(ConnectionError::Reset)),
+        match control.async_io(Interest::READABLE, || self.read_control()).await {
+            Ok((0, _)) | Err(_) => ControlMessage::End(ConnectionError::Reset),
+            Ok((CHANNEL, fd)) => ControlMessage::Channel(fd),
+            Ok((_, _)) => ControlMessage::End(self.peek_end().unwrap_or(ConnectionError::Reset)),
         }
     }
 
-    /// One word; 0 at the end. The one that closes is left where it is, to be read with its reason.
-    fn read_word(&self) -> io::Result<(u8, Option<OwnedFd>)> {
+    /// Reads one control byte; 0 at the end. A close is only peeked at, to be read with its reason.
+    fn read_control(&self) -> io::Result<(u8, Option<OwnedFd>)> {
         let control = &self.0.control;
-        let mut word = [0];
+        let mut message = [0];
         let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let (_, n_bytes) = recv(control, &mut word, peek)?;
-        if n_bytes == 0 || word[0] != CHANNEL {
-            return Ok((word[0], None));
+        let (_, n_bytes) = recv(control, &mut message, peek)?;
+        if n_bytes == 0 || message[0] != CHANNEL {
+            return Ok((message[0], None));
         }
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        // Only who connects believes its peer so far as to take what it hands over.
+        // Only the connecting side trusts its peer enough to take file descriptors.
         if let Side::Accepted(_) = self.0.side {
-            recv(control, &mut word, RecvFlags::DONTWAIT)?;
+            recv(control, &mut message, RecvFlags::DONTWAIT)?;
             return Ok((CHANNEL, None));
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        recvmsg(control, &mut [IoSliceMut::new(&mut word)], &mut ancillary, flags)?;
+        recvmsg(control, &mut [IoSliceMut::new(&mut message)], &mut ancillary, flags)?;
         let fd = ancillary.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
@@ -250,14 +250,14 @@ impl Connection {
         Ok((CHANNEL, fd))
     }
 
-    /// The end of the connection, if it is what comes next on the control socket: that of a stream may be its consequence.
-    fn end_heard(&self) -> Option<ConnectionError> {
-        let mut word = [0; 2 + super::error::MAX_REASON_BYTES];
-        match recv(&self.0.control, &mut word, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+    /// Returns the end of the connection, if it is next on the control socket: the end of a stream may be its consequence.
+    fn peek_end(&self) -> Option<ConnectionError> {
+        let mut message = [0; 2 + super::error::MAX_REASON_BYTES];
+        match recv(&self.0.control, &mut message, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Ok((_, 0)) => Some(ConnectionError::Reset),
-            Ok((_, n_bytes)) if n_bytes >= 2 && word[0] == CLOSE => {
-                let reason = word[2..n_bytes].to_vec().into();
-                let error_code = VarInt::from_u32(word[1].into());
+            Ok((_, n_bytes)) if n_bytes >= 2 && message[0] == CLOSE => {
+                let reason = message[2..n_bytes].to_vec().into();
+                let error_code = VarInt::from_u32(message[1].into());
                 Some(ConnectionError::ApplicationClosed(ApplicationClose { error_code, reason }))
             }
             Ok((_, _)) => None,
@@ -268,7 +268,7 @@ impl Connection {
 }
 
 impl Stream {
-    /// Ends with the connection.
+    /// Runs the work until the connection ends.
     async fn work<T>(&mut self, work: impl Future<Output = io::Result<T>>) -> Result<io::Result<T>, ConnectionError> {
         tokio::select! {
             biased;
@@ -277,11 +277,11 @@ impl Stream {
         }
     }
 
-    /// What a read or a write has come to.
+    /// Converts the result of a read.
     fn read(&self, read: Result<io::Result<usize>, ConnectionError>) -> Result<usize, ReadError> {
         match read {
             Ok(Ok(n_read)) if n_read > 0 => Ok(n_read),
-            Ok(ended) => match (self.ended_with_it(), ended) {
+            Ok(ended) => match (self.connection_end(), ended) {
                 (Some(error), _) => Err(ReadError::ConnectionLost(error)),
                 (None, Ok(_)) => Ok(0),
                 (None, Err(_)) => Err(ReadError::Reset(GIVEN_UP)),
@@ -290,8 +290,8 @@ impl Stream {
         }
     }
 
-    fn ended_with_it(&self) -> Option<ConnectionError> {
-        if let Some(error) = self.connection.end_heard() {
+    fn connection_end(&self) -> Option<ConnectionError> {
+        if let Some(error) = self.connection.peek_end() {
             self.connection.end(error);
         }
         self.connection.close_reason()
@@ -303,7 +303,7 @@ impl SendStream {
         let written = self.stream.work(self.half.write_all(bytes)).await;
         match written.map_err(WriteError::ConnectionLost)? {
             Ok(()) => Ok(()),
-            Err(_) => match self.stream.ended_with_it() {
+            Err(_) => match self.stream.connection_end() {
                 Some(error) => Err(WriteError::ConnectionLost(error)),
                 None => Err(WriteError::Stopped(GIVEN_UP)),
             },
@@ -311,7 +311,7 @@ impl SendStream {
     }
 
     pub fn finish(&mut self) {
-        // The peer may have ended it before.
+        // The peer may have closed it before.
         let _ = shutdown(self.half.as_ref(), Shutdown::Write);
     }
 }
@@ -335,7 +335,7 @@ impl RecvStream {
 
 impl Drop for RecvStream {
     fn drop(&mut self) {
-        // Whoever still writes is told so, though the other half may live on.
+        // The peer's writes fail from here on, though the other half may live on.
         self.stop();
     }
 }
@@ -350,13 +350,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A channel is wanted, or handed over.
+/// A channel is requested, or passed.
 const CHANNEL: u8 = 1;
 /// The connection ends: a code and the reason follow.
 const CLOSE: u8 = 2;
 
-/// The kernel doubles it, and counts what it needs itself.
+/// The kernel doubles it, and counts its own overhead.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Why a stream was given up is not told.
+/// A local stream carries no error code.
 const GIVEN_UP: VarInt = VarInt::from_u32(0);

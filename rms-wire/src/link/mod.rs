@@ -1,4 +1,4 @@
-//! Links between programs: one connection each, of QUIC or on one machine, proven on both sides, carrying channels of frames.
+//! Links between programs: mutually authenticated connections, over QUIC or a local socket, that carry channels of frames.
 
 mod accept;
 mod backoff;

@@ -1,4 +1,4 @@
-//! A bounded queue of frames towards one peer, for those who must not wait for it.
+//! A bounded queue of frames to one peer, for senders that must not wait for it.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::codec::{self, EncodeError};
 use crate::message::Message;
 
 /// Takes messages at once and writes them in the background. When the peer reads too slowly and the queue is
-/// full, the link is closed: state goes to a peer whole, so it gets everything again when it returns.
-/// Clones feed the same queue; when the last one is dropped, the rest is written and the channel finished.
+/// full, the link is closed: peers are sent complete state, so the peer gets everything again when it reconnects.
+/// Clones share the queue; when the last one is dropped, the rest is written and the channel finished.
 #[derive(Debug)]
 pub struct Outbox<M> {
     frames: mpsc::Sender<Vec<u8>>,
@@ -38,7 +38,7 @@ pub enum OutboxClosed {
 impl<M: Message> Outbox<M> {
     /// Holds at most `n_frames` frames and 32 MiB.
     pub fn new(sender: Sender, n_frames: usize) -> Outbox<M> {
-        // Full: push closes the link.
+        // When it is full, `push` closes the link.
         let (frames, queue) = mpsc::channel(n_frames);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let wire = sender.wire.clone();
@@ -83,7 +83,7 @@ impl<M> Clone for Outbox<M> {
 async fn write(mut sender: Sender, mut queue: mpsc::Receiver<Vec<u8>>, queued_bytes: Arc<AtomicUsize>) {
     while let Some(frame) = queue.recv().await {
         if sender.send_encoded(&frame).await.is_err() {
-            // The reader of the same channel learns the reason; pushes fail from here on.
+            // The reader of the same channel gets the reason; pushes fail from here on.
             return;
         }
         queued_bytes.fetch_sub(frame.len(), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One link: an agreed connection to a proven peer, on which channels are opened.
+//! One link: an established connection to an authenticated peer, on which channels are opened.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -12,8 +12,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::channel::{Budget, Channel};
 use super::connection::Connection;
 use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, reason};
-use super::knock::Expecting;
-use super::lasting::Listed;
+use super::knock::KnockReceiver;
+use super::lasting::PeerEntry;
 use super::shares::{Sharing, large_frames};
 use crate::message::HELLO_BYTES;
 use crate::tls::{Credentials, Peer, Revoked};
@@ -29,61 +29,62 @@ pub struct Link(Arc<Parts>);
 struct Parts {
     wire: Wire,
     peer: Peer,
-    /// What the peer said when it welcomed us; empty if it has come to us.
+    /// The CAs that the peer named when it welcomed us; empty if the peer has connected to us.
     authorities: Vec<String>,
-    /// Whose share of what we can hold it takes, if we have accepted it; it ends with the connection.
+    /// The share of our memory that an accepted link uses; it ends with the connection.
     sharing: Weak<Mutex<Sharing>>,
 }
 
 /// How a link has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nobody meant it: the peer was killed, or is out of reach.
+    /// Neither side closed it: the peer was killed, or is unreachable.
     Lost,
-    /// The peer goes, and another process may take its place.
+    /// The peer's process ends, and another process may take its place.
     Leaving,
     /// One side has closed this link.
     Closed,
 }
 
-/// What a link has to do with restarts, of this end or of the other one.
+/// Which side has opened a link: it decides how a restart of either side is noticed.
 #[derive(Debug)]
-pub(super) enum Bond {
-    /// The peer is on the list of those who are told of ours, if there is one, and has its part of what we can hold.
-    Accepted { _listed: Option<Listed>, sharing: Arc<Mutex<Sharing>> },
-    /// We are told of the peer's, unless the kernel tells at once.
-    Dialled(Option<Expecting>),
+pub(super) enum LinkOrigin {
+    /// The peer has connected: it is on the list of peers that get a knock after our restart, if there is one, and has a
+    /// share of our memory.
+    Accepted { _entry: Option<PeerEntry>, sharing: Arc<Mutex<Sharing>> },
+    /// We have connected: a knock tells us of the peer's restart; on a local socket the kernel does.
+    Dialled(Option<KnockReceiver>),
 }
 
-/// The part of a link that its channels hold too: the connection lives as long as any of them.
+/// The part of a link that its channels share: the connection lives as long as any of them.
 #[derive(Clone, Debug)]
-pub(super) struct Wire(Arc<Life>);
+pub(super) struct Wire(Arc<WireInner>);
 
 #[derive(Debug)]
-struct Life {
+struct WireInner {
     connection: Connection,
     closed_here: OnceLock<String>,
-    /// Of the connection: what may be sent to us and not read yet.
+    /// The receive window of the connection.
     window: VarInt,
     frame: Duration,
-    /// The right to read large frames; that of all links of the peer if we have accepted it.
+    /// The memory for large frames; shared by all links of the peer if we have accepted it.
     large_frames: Mutex<Budget>,
 }
 
-/// Frames up to so many bytes are read without waiting for each other.
+/// Frames up to this size are read without waiting for each other.
 pub(super) const SMALL_FRAME: usize = 16 << 10;
 
-// What is said before the peer has its part of what we can hold asks for no right to more.
+// A hello, which comes before the peer has its share of our memory, must not count as a large frame.
 const _: () = assert!(HELLO_BYTES <= SMALL_FRAME);
 
 impl Link {
-    pub(super) fn new(wire: Wire, peer: Peer, authorities: Vec<String>, revoked: &Revoked, bond: Bond) -> Link {
-        let sharing = match &bond {
-            Bond::Accepted { sharing, .. } => Arc::downgrade(sharing),
-            Bond::Dialled(_) => Weak::new(),
+    pub(super) fn new(wire: Wire, peer: Peer, authorities: Vec<String>, revoked: &Revoked, origin: LinkOrigin) -> Link {
+        let sharing = match &origin {
+            LinkOrigin::Accepted { sharing, .. } => Arc::downgrade(sharing),
+            LinkOrigin::Dialled(_) => Weak::new(),
         };
         let link = Link(Arc::new(Parts { wire, peer, authorities, sharing }));
-        tokio::spawn(link.0.wire.end_with_certificate(&link.0.peer, revoked.clone(), bond));
+        tokio::spawn(link.0.wire.end_with_certificate(&link.0.peer, revoked.clone(), origin));
         link
     }
 
@@ -97,14 +98,14 @@ impl Link {
         &self.0.peer.serial
     }
 
-    /// Whether the server that has welcomed us trusts other CAs than these credentials, or has them signed by another one:
-    /// then they are to be renewed now.
+    /// Whether these credentials should be renewed now: the server that has welcomed us trusts other CAs, or signs with
+    /// another one.
     pub fn wants_renewal(&self, credentials: &Credentials) -> bool {
         let told = &self.0.authorities;
         self.identity().role == Role::Server && !told.is_empty() && *told != credentials.authorities()
     }
 
-    /// Where the peer is now; it may move. Of one on this machine, over a local socket, the loopback address without a port.
+    /// The peer's current address; it may change. Over a local socket, it is the loopback address without a port.
     pub fn remote(&self) -> SocketAddr {
         let address = self.0.wire.connection().remote_address();
         SocketAddr::new(address.ip().to_canonical(), address.port())
@@ -115,8 +116,8 @@ impl Link {
         self.0.wire.connection().rtt()
     }
 
-    /// Has the link take its part of what `who` may hold, not of what its peer may: a process of a job that of all jobs
-    /// of its owner. Until then a job's link may hold next to nothing.
+    /// Counts the link for `who` instead of its peer: a process of a job uses the share of all jobs of its owner. Until then,
+    /// a job's link may use next to nothing.
     pub fn count_for(&self, who: &Identity) {
         let Some(sharing) = self.0.sharing.upgrade() else { return };
         // No change of it can panic half-way.
@@ -135,7 +136,7 @@ impl Link {
         Ok(Channel::new(wire.clone(), streams))
     }
 
-    /// The next channel that the peer opens.
+    /// Accepts the next channel that the peer opens.
     ///
     /// # Errors
     /// The link has ended.
@@ -150,12 +151,12 @@ impl Link {
         self.0.wire.close(CODE_CLOSED, reason);
     }
 
-    /// Ends the link because the peer broke the rules, and logs why.
+    /// Ends the link because the peer violated the protocol, and logs why.
     pub fn close_for(&self, error: &LinkError) {
         self.0.wire.violated(error);
     }
 
-    /// Waits for the end and says why.
+    /// Waits for the end of the link, and returns the reason.
     pub async fn closed(&self) -> String {
         let error = self.0.wire.connection().closed().await;
         self.0.wire.reason(&error)
@@ -175,24 +176,24 @@ impl Link {
         })
     }
 
-    /// Has the link ended?
+    /// Whether the link has ended.
     pub fn is_closed(&self) -> bool {
         self.0.wire.connection().close_reason().is_some()
     }
 }
 
 impl Wire {
-    /// `window` is what the connection was made with.
+    /// Makes the shared part; `window` is the connection's initial receive window.
     pub fn new(connection: Connection, window: VarInt, frame: Duration) -> Wire {
         let large_frames = Mutex::new(large_frames(Role::Server));
-        Wire(Arc::new(Life { connection, closed_here: OnceLock::new(), window, frame, large_frames }))
+        Wire(Arc::new(WireInner { connection, closed_here: OnceLock::new(), window, frame, large_frames }))
     }
 
     pub fn connection(&self) -> &Connection {
         &self.0.connection
     }
 
-    /// Gives the peer its part of what we can hold, once it is known who it is.
+    /// Gives the peer its share of our memory, once its identity is known.
     pub fn allow(&self, sharing: &Sharing) {
         self.connection().allow(&sharing.allowance());
         // Nothing large was read before: a hello is small.
@@ -203,14 +204,14 @@ impl Wire {
         self.0.large_frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the right to hold a frame over [`SMALL_FRAME`]: a peer cannot make us hold one for each channel.
+    /// Reserves memory for a frame over [`SMALL_FRAME`]: a peer cannot make us hold one for each channel.
     pub async fn large_frame(&self, n_bytes: usize) -> OwnedSemaphorePermit {
         let Budget { kib: semaphore, most, patience: _ } = self.large_frames().clone();
         let kib = u32::try_from(n_bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(most);
         semaphore.acquire_many_owned(kib).await.expect("the semaphore is never closed")
     }
 
-    /// The patience with short frames.
+    /// The timeout of short frames.
     pub fn frame(&self) -> Duration {
         self.0.frame
     }
@@ -222,7 +223,7 @@ impl Wire {
     pub fn violated(&self, error: &LinkError) {
         let reason = chain(error);
         let remote = self.connection().remote_address();
-        tracing::warn!(%remote, reason, "closing the link of a peer that breaks the rules");
+        tracing::warn!(%remote, reason, "closing a link: protocol violation by the peer");
         self.close(CODE_VIOLATION, &reason);
     }
 
@@ -240,23 +241,28 @@ impl Wire {
         }
     }
 
-    /// Handshakes check a certificate only at their time; a link must not outlive what they found.
-    fn end_with_certificate(&self, peer: &Peer, revoked: Revoked, bond: Bond) -> impl Future<Output = ()> + use<> {
+    /// Ends the link when the certificate expires or is revoked: handshakes check it only once. Also answers knocks.
+    fn end_with_certificate(
+        &self,
+        peer: &Peer,
+        revoked: Revoked,
+        origin: LinkOrigin,
+    ) -> impl Future<Output = ()> + use<> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let expires = Duration::from_millis(peer.expires.as_millis().max(0) as u64);
         let end = tokio::time::Instant::now() + expires.saturating_sub(now);
         let (who, serial) = (peer.identity.clone(), peer.serial.clone());
-        // It does not keep the link alive.
-        let (connection, life, window) = (self.connection().clone(), Arc::downgrade(&self.0), self.0.window);
-        let mut bond = bond;
+        // The task must not keep the link alive.
+        let (connection, inner, window) = (self.connection().clone(), Arc::downgrade(&self.0), self.0.window);
+        let mut origin = origin;
         async move {
             let pinging = async {
-                match (&mut bond, &connection) {
-                    (Bond::Dialled(Some(expecting)), Connection::Quic(connection)) => loop {
-                        expecting.knock().await;
+                match (&mut origin, &connection) {
+                    (LinkOrigin::Dialled(Some(knock_receiver)), Connection::Quic(connection)) => loop {
+                        knock_receiver.knock().await;
                         ping(connection, window);
                     },
-                    (Bond::Dialled(_) | Bond::Accepted { .. }, _) => std::future::pending().await,
+                    (LinkOrigin::Dialled(_) | LinkOrigin::Accepted { .. }, _) => std::future::pending().await,
                 }
             };
             let reason = tokio::select! {
@@ -268,37 +274,37 @@ impl Wire {
                     "the certificate is revoked".to_owned()
                 }
             };
-            if let Some(life) = life.upgrade() {
-                life.close(CODE_CLOSED, &reason);
+            if let Some(inner) = inner.upgrade() {
+                inner.close(CODE_CLOSED, &reason);
             }
         }
     }
 }
 
-/// Sends a packet that the peer must answer. QUIC's interface has no word for it, but what is larger by one byte than it
-/// was before is told at once.
+/// Sends a packet that the peer must acknowledge. quinn has no call for it, but it announces a receive window that has
+/// grown by one byte at once.
 fn ping(connection: &quinn::Connection, window: VarInt) {
     connection.set_receive_window(window);
     connection.set_receive_window(VarInt::from_u64(window.into_inner() + 1).unwrap_or(window));
 }
 
-impl Life {
+impl WireInner {
     fn close(&self, code: VarInt, reason: &str) {
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
-        // The first reason is the one that ended it.
+        // The first reason is the one that counts.
         let _ = self.closed_here.set(reason.to_owned());
         self.connection.close(code, reason.as_bytes());
     }
 }
 
-impl Drop for Life {
+impl Drop for WireInner {
     fn drop(&mut self) {
-        // Nobody can use it any more; closing what is closed changes nothing.
+        // No clone or channel is left; closing twice changes nothing.
         self.close(CODE_CLOSED, "the peer has let the link go");
     }
 }
 
-/// The identity of the other side; `None` if it showed no certificate.
+/// Returns the identity of the other side; `None` if it showed no certificate.
 pub(super) fn peer_of(connection: &quinn::Connection) -> Result<Option<Peer>, LinkError> {
     let Some(identity) = connection.peer_identity() else { return Ok(None) };
     let chain = identity.downcast::<Vec<CertificateDer<'static>>>().expect("rustls gives certificates");
@@ -306,7 +312,7 @@ pub(super) fn peer_of(connection: &quinn::Connection) -> Result<Option<Peer>, Li
     Ok(Some(Peer::of(certificate)?))
 }
 
-/// Says whether a role may have a link.
+/// Checks that a role may have a link.
 pub(super) fn check_role(roles: &[Role], identity: &Identity) -> Result<(), LinkError> {
     if roles.contains(&identity.role) {
         return Ok(());

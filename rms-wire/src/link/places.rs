@@ -1,4 +1,4 @@
-//! Places for those who have no link yet: bounded for each kind of them, and never waited for.
+//! Places for connections that are not links yet: bounded for each kind, and never waited for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 
 use super::error::LinkError;
 
-/// The places of one kind, told apart by whose they are. Clones are the same ones.
+/// The places of one kind, by the key of their holder. Clones share them.
 ///
-/// A newcomer always gets one. When there are too many, whoever has the most loses the oldest of them: so who floods
-/// pushes out himself, and somebody else only if he is as slow as a whole round of the flood.
+/// A new connection always gets a place. When there are too many, the holder with the most loses its oldest: so a flood
+/// evicts itself, and others only if they are slower than a whole round of the flood.
 #[derive(Clone, Debug)]
 pub(super) struct Places<K>(Arc<Mutex<Table<K>>>);
 
@@ -22,7 +22,7 @@ struct Table<K> {
     max: usize,
     last: u64,
     n_taken: usize,
-    /// In the order in which they were taken, each with the word that it is lost.
+    /// Places in the order in which they were taken, each with the sender that tells its holder of an eviction.
     taken: HashMap<K, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
@@ -45,11 +45,11 @@ impl<K: Clone + Eq + Hash> Places<K> {
         if table.n_taken >= table.max {
             table.evict();
         }
-        let (word, lost) = oneshot::channel();
+        let (evicted, lost) = oneshot::channel();
         table.last += 1;
         table.n_taken += 1;
         let nth = table.last;
-        table.taken.entry(key.clone()).or_default().insert(nth, word);
+        table.taken.entry(key.clone()).or_default().insert(nth, evicted);
         Place { places: self.clone(), key, nth, lost }
     }
 
@@ -65,33 +65,33 @@ impl<K: Clone + Eq + Hash> Places<K> {
 
 impl<K: Clone + Eq + Hash> Table<K> {
     fn evict(&mut self) {
-        // Of those who have as many, the one who came first.
+        // Among holders with equally many, the one whose place is the oldest.
         let first = |places: &BTreeMap<u64, _>| places.keys().next().copied().unwrap_or(u64::MAX);
         let most = self.taken.iter().max_by_key(|(_, places)| (places.len(), std::cmp::Reverse(first(places))));
         let Some((key, places)) = most else { return };
         let (key, nth) = (key.clone(), first(places));
-        if let Some(word) = self.remove(&key, nth) {
-            // It may be over just now.
-            let _ = word.send(());
+        if let Some(evicted) = self.remove(&key, nth) {
+            // The connection may have just ended.
+            let _ = evicted.send(());
         }
     }
 
     fn remove(&mut self, key: &K, nth: u64) -> Option<oneshot::Sender<()>> {
         let places = self.taken.get_mut(key)?;
-        let word = places.remove(&nth)?;
+        let evicted = places.remove(&nth)?;
         self.n_taken -= 1;
         if places.is_empty() {
             self.taken.remove(key);
         }
-        Some(word)
+        Some(evicted)
     }
 }
 
 impl<K: Clone + Eq + Hash> Place<K> {
-    /// Does the work as long as the place is held, and no longer than `patience`.
+    /// Runs the work as long as the place is held, and no longer than `patience`.
     ///
     /// # Errors
-    /// The work took too long, or the place went to somebody else.
+    /// The work took too long, or the place was given to another connection.
     pub async fn hold<T>(&mut self, patience: Duration, work: impl Future<Output = T>) -> Result<T, LinkError> {
         tokio::select! {
             biased;
@@ -108,8 +108,8 @@ impl<K: Clone + Eq + Hash> Drop for Place<K> {
     }
 }
 
-/// Those who share an address as far as anybody can tell: one node of IPv4, one network of IPv6, of which a node has
-/// all addresses.
+/// Returns the key for an address: the address itself for IPv4, and the /64 network for IPv6, as one node may have all
+/// of its addresses.
 pub(super) fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),

@@ -1,4 +1,4 @@
-//! What one identity may take of an endpoint, over all of its links.
+//! Limits what one identity may use of an endpoint, over all of its links.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use super::channel::Budget;
 use super::tuning::{Allowance, Tuning};
 
-/// Who has how many links, and what they share. Clones are the same table.
+/// The number of links of each identity, and what they share. Clones share the table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares(Arc<Mutex<HashMap<Identity, Share>>>);
 
@@ -19,7 +19,7 @@ struct Share {
     large_frames: Budget,
 }
 
-/// One link in the table; it is taken out on drop.
+/// One link's entry in the table; it is removed on drop.
 #[derive(Debug)]
 pub(super) struct Sharing {
     shares: Shares,
@@ -27,7 +27,7 @@ pub(super) struct Sharing {
     who: Identity,
     /// How many links the identity has with this one.
     n_links: usize,
-    /// The right to hold frames over the small ones, that all links of the identity share.
+    /// The memory for large frames, which all links of the identity share.
     pub large_frames: Budget,
 }
 
@@ -52,7 +52,7 @@ impl Shares {
 }
 
 impl Sharing {
-    /// Counts the link for somebody else.
+    /// Counts the link for another identity.
     pub fn count_for(&mut self, who: &Identity) {
         *self = self.shares.take(who, &self.tuning);
     }
@@ -74,7 +74,7 @@ impl Drop for Sharing {
     }
 }
 
-/// Those of a peer in that role.
+/// Returns the memory for large frames of a peer with this role.
 pub(super) fn large_frames(role: Role) -> Budget {
     let most = Tuning::large_frames_kib(role);
     Budget { kib: Arc::new(Semaphore::new(most as usize)), most, patience: None }

@@ -69,9 +69,9 @@ impl Tuning {
     pub(super) const MAX_UNSETTLED: usize = 2560;
     /// Over the local socket: those who have not proven who they are, links, and channels of each at once. Each is an open
     /// file, of which an ordinary process may have 1024.
-    pub(super) const MAX_UNPROVEN_HERE: usize = 64;
-    pub(super) const MAX_HERE: usize = 64;
-    pub(super) const CHANNELS_HERE: usize = 8;
+    pub(super) const MAX_UNPROVEN_LOCAL: usize = 64;
+    pub(super) const MAX_LOCAL: usize = 64;
+    pub(super) const LOCAL_CHANNELS: usize = 8;
     /// How long a handshake may take, and how long a stranger may think about what it wants.
     pub(super) const HALF_OPEN: Duration = Duration::from_secs(5);
     pub(super) const STRANGER: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! What launchers are told: written by the server, parsed by them; long views in parts.
+//! Converts notices to launchers into frames and back; long views are split into parts.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub fn notice_parts(notice: &Notice) -> Vec<LauncherTold> {
     }
 }
 
-/// Cuts a change where its pairs or clusters would be too many for one frame.
+/// Splits a change where its pairs or clusters would be too many for one frame.
 fn view_parts(change: &ViewChange) -> Vec<ViewPart> {
     let at = change.at;
     let part = || ViewPart { version: change.version, at, clusters: Vec::new(), last: false };
@@ -56,7 +56,7 @@ fn view_parts(change: &ViewChange) -> Vec<ViewPart> {
     parts
 }
 
-/// What is beyond the first `room` pairs.
+/// Splits off everything after the first `room` pairs.
 fn cut_off(whole: &mut Occupied, room: usize) -> Option<Occupied> {
     if whole.pairs.len() <= room {
         return None;
@@ -82,13 +82,13 @@ fn compact(profile: &Profile, at: Time) -> Occupied {
 pub struct ViewParts {
     version: Option<u64>,
     at: Time,
-    clusters: Vec<Gathering>,
+    clusters: Vec<PartialCluster>,
     n_pairs: usize,
 }
 
-/// A cluster's change as far as it has come.
+/// A cluster's change, as far as its parts have come.
 #[derive(Debug)]
-struct Gathering {
+struct PartialCluster {
     cluster: ClusterId,
     shape: u32,
     info: bool,
@@ -104,7 +104,7 @@ impl ViewParts {
     /// Takes the next part; returns the whole with the last one.
     ///
     /// # Errors
-    /// A part that is of another change, or a profile that is none.
+    /// A part belongs to another change, or a profile is invalid.
     pub fn push(&mut self, part: ViewPart) -> Result<Option<ViewChange>, Malformed> {
         match self.version {
             Some(first) if first != part.version => {
@@ -118,17 +118,17 @@ impl ViewParts {
             }
         }
         for (idx, cluster) in part.clusters.into_iter().enumerate() {
-            self.gather(idx == 0, cluster)?;
+            self.add_cluster(idx == 0, cluster)?;
         }
         if !part.last {
             return Ok(None);
         }
         let ViewParts { version: _, at, clusters, n_pairs: _ } = std::mem::take(self);
-        let clusters = clusters.into_iter().map(|gathering| gathering.parse(at)).collect::<Result<Vec<_>, _>>()?;
+        let clusters = clusters.into_iter().map(|partial| partial.parse(at)).collect::<Result<Vec<_>, _>>()?;
         Ok(Some(ViewChange { version: part.version, at, clusters }))
     }
 
-    fn gather(&mut self, is_first: bool, part: ClusterPart) -> Result<(), Malformed> {
+    fn add_cluster(&mut self, is_first: bool, part: ClusterPart) -> Result<(), Malformed> {
         self.n_pairs += part.occupied.as_ref().map_or(0, |occupied| occupied.pairs.len());
         if self.n_pairs > MAX_TOTAL_PAIRS {
             return Err(Malformed::TooMany { field: "a view", n: self.n_pairs, max: MAX_TOTAL_PAIRS });
@@ -146,24 +146,24 @@ impl ViewParts {
             return Err(Malformed::ClusterTwice { field: "a view" });
         }
         let occupied = occupied.map(|occupied| (occupied.after, occupied.pairs));
-        self.clusters.push(Gathering { cluster, shape, info, capacity, occupied });
+        self.clusters.push(PartialCluster { cluster, shape, info, capacity, occupied });
         Ok(())
     }
 }
 
-impl Gathering {
+impl PartialCluster {
     fn place(&self) -> (ClusterId, u32) {
         (self.cluster, self.shape)
     }
 
     fn parse(self, at: Time) -> Result<ClusterChange, Malformed> {
-        let Gathering { cluster, shape, info, capacity, occupied } = self;
+        let PartialCluster { cluster, shape, info, capacity, occupied } = self;
         let occupied = occupied.map(|(after, pairs)| profile(at, after, &pairs)).transpose()?.map(Arc::new);
         Ok(ClusterChange { cluster, shape, info, capacity, occupied })
     }
 }
 
-/// The profile that compact pairs stand for.
+/// Converts compact pairs to a profile.
 fn profile(at: Time, after: i64, pairs: &[NodeSpan]) -> Result<Profile, Malformed> {
     let fail = || Malformed::Profile { field: "the occupation of a cluster" };
     let ends_busy = pairs.first().zip(pairs.last()).is_none_or(|(first, last)| first.nodes != 0 && last.nodes != 0);

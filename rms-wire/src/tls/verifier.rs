@@ -18,11 +18,11 @@ use super::peer::{Peer, fingerprint};
 use super::revoked::Revoked;
 use rms_model::error::chain;
 
-/// Whom a client expects at the other end.
+/// The identity that a client expects of its peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
     pub role: Role,
-    /// Absent: anybody of that role.
+    /// Any peer of that role, if absent.
     pub name: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Display for Expect {
 }
 
 #[derive(Debug, ThisError)]
-enum Unacceptable {
+enum Rejection {
     #[error("the certificate is of deployment {actual}, not of {expected}")]
     Deployment { expected: String, actual: String },
     #[error("{actual} answers where {expected} was expected")]
@@ -61,7 +61,7 @@ enum Unacceptable {
     ChangedCa,
 }
 
-/// What every check of a certificate shares: who belongs to this deployment and is not revoked.
+/// The check that all certificates share: the peer belongs to this deployment and is not revoked.
 #[derive(Clone, Debug)]
 pub struct Membership {
     pub deployment: String,
@@ -70,10 +70,10 @@ pub struct Membership {
 
 impl Membership {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<Peer, Error> {
-        let peer = Peer::of(certificate).map_err(unacceptable)?;
+        let peer = Peer::of(certificate).map_err(rejected)?;
         if peer.deployment != self.deployment {
             let expected = self.deployment.clone();
-            return Err(unacceptable(Unacceptable::Deployment { expected, actual: peer.deployment }));
+            return Err(rejected(Rejection::Deployment { expected, actual: peer.deployment }));
         }
         if self.revoked.contains(&peer.serial) {
             return Err(Error::InvalidCertificate(CertificateError::Revoked));
@@ -82,7 +82,7 @@ impl Membership {
     }
 }
 
-/// Checks who connects: the chain as rustls does, then the membership.
+/// Checks a client's certificate: the chain as rustls does, then the membership.
 #[derive(Debug)]
 pub struct ClientVerifier {
     pub chain: Arc<dyn ClientCertVerifier>,
@@ -136,7 +136,7 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// Checks who answers. Names of nodes play no part: the role and the name in the URI do.
+/// Checks a server's certificate by the role and the name in its URI; DNS names do not matter.
 #[derive(Debug)]
 pub struct ServerVerifier {
     pub trust: Trust,
@@ -144,12 +144,12 @@ pub struct ServerVerifier {
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// What makes an answering certificate trustworthy.
+/// How a server's certificate is trusted.
 #[derive(Debug)]
 pub enum Trust {
-    /// It was signed by our CA.
+    /// By the signature of our CA.
     Ca { roots: RootCertStore, membership: Membership },
-    /// Before we have a CA: it was signed by the CA that a token pins, which the server sends along.
+    /// Before we have a CA: by the signature of the CA that a token pins, which the server sends along.
     Fingerprint(String),
 }
 
@@ -171,22 +171,22 @@ impl ServerCertVerifier for ServerVerifier {
             }
             Trust::Fingerprint(pinned) => {
                 let is_pinned = |ca: &&CertificateDer<'_>| fingerprint(ca) == *pinned;
-                let ca = intermediates.iter().find(is_pinned).ok_or_else(|| unacceptable(Unacceptable::Fingerprint))?;
+                let ca = intermediates.iter().find(is_pinned).ok_or_else(|| rejected(Rejection::Fingerprint))?;
                 let mut roots = RootCertStore::empty();
                 roots.add(ca.clone().into_owned())?;
                 let signed = verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, self.algorithms.all);
                 signed.map_err(|error| match error {
                     Error::InvalidCertificate(CertificateError::BadSignature | CertificateError::UnknownIssuer) => {
-                        unacceptable(Unacceptable::ChangedCa)
+                        rejected(Rejection::ChangedCa)
                     }
                     other => other,
                 })?;
-                Peer::of(certificate).map_err(unacceptable)?
+                Peer::of(certificate).map_err(rejected)?
             }
         };
         if !self.expect.admits(&peer.identity) {
             let expected = self.expect.clone();
-            return Err(unacceptable(Unacceptable::Peer { expected, actual: peer.identity }));
+            return Err(rejected(Rejection::Peer { expected, actual: peer.identity }));
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -214,16 +214,16 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-fn unacceptable(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Spoken(chain(&reason))))))
+fn rejected(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(ReasonText(chain(&reason))))))
 }
 
-/// rustls prints reasons of our own with `Debug`; this one reads well there too.
+/// A reason whose `Debug` is its text, because rustls prints custom errors with `Debug`.
 #[derive(ThisError)]
 #[error("{0}")]
-struct Spoken(String);
+struct ReasonText(String);
 
-impl std::fmt::Debug for Spoken {
+impl std::fmt::Debug for ReasonText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }

@@ -18,15 +18,15 @@ struct Ask {
 
 /// Nodes that are all alike, and their jobs.
 #[derive(Debug)]
-struct Lot {
+struct UniformCluster {
     n_nodes: u32,
     cores: u32,
     memory: u64,
     asks: Vec<Ask>,
 }
 
-impl Lot {
-    fn new(seed: u64) -> Lot {
+impl UniformCluster {
+    fn new(seed: u64) -> UniformCluster {
         let mut dice = Dice::new(seed, 11);
         let (n_nodes, cores) = (dice.number(1, 4), dice.number(1, 6));
         let (memory, gap) = (8, dice.number(0, 8));
@@ -39,10 +39,10 @@ impl Lot {
             let memory = if dice.chance(50) { 0 } else { dice.number(1, 8).into() };
             Ask { small, cores: dice.number(1, cores), memory, exclusive: dice.chance(15) }
         });
-        Lot { n_nodes, cores, memory, asks: asks.collect() }
+        UniformCluster { n_nodes, cores, memory, asks: asks.collect() }
     }
 
-    fn batch(&self, policy: Policy) -> Batch<'_, Lot> {
+    fn batch(&self, policy: Policy) -> Batch<'_, UniformCluster> {
         let settings =
             Settings { policy, queue_depth: Depth::All, allocation: Allocation::Cores, ..Settings::default() };
         let mut nodes = uniform_nodes(self.n_nodes, self.cores);
@@ -87,7 +87,7 @@ struct Runs {
     nodes: Vec<usize>,
 }
 
-impl Workload for Lot {
+impl Workload for UniformCluster {
     fn n_jobs(&self) -> usize {
         self.asks.len()
     }
@@ -114,7 +114,7 @@ impl Workload for Lot {
 }
 
 /// What runs at this moment, and who waits, in the order of submits. All are accepted, so ids count the jobs.
-fn moment(batch: &Batch<'_, Lot>) -> (Vec<Runs>, Vec<usize>) {
+fn moment(batch: &Batch<'_, UniformCluster>) -> (Vec<Runs>, Vec<usize>) {
     let (mut running, mut waiting) = (Vec::new(), Vec::new());
     let state = batch.state();
     for (job, entry) in state.jobs() {
@@ -135,7 +135,7 @@ fn moment(batch: &Batch<'_, Lot>) -> (Vec<Runs>, Vec<usize>) {
 #[test]
 fn shared_nodes_are_never_full_beyond_what_they_have_and_the_head_never_waits_beside_room() {
     for (seed, policy) in seeds(200).flat_map(|seed| Policy::ALL.map(|policy| (seed, policy))) {
-        let lot = Lot::new(seed);
+        let lot = UniformCluster::new(seed);
         let mut batch = lot.batch(policy);
         let mut promised: BTreeMap<usize, i64> = BTreeMap::new();
         let mut starts: BTreeMap<usize, i64> = BTreeMap::new();

@@ -1,17 +1,17 @@
-//! A queue that serves users in turn: one item of each, however many one of them has put.
+//! A queue that serves users in turn: one item of each, however many a user has put.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// The putting end; when the last one goes, the other end is told.
+/// The sending end; dropping it closes the queue.
 #[derive(Debug)]
-pub struct Turns<T> {
+pub struct FairSender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The taking end.
+/// The receiving end.
 #[derive(Debug)]
-pub struct Waiting<T> {
+pub struct FairReceiver<T> {
     shared: Arc<Shared<T>>,
 }
 
@@ -24,22 +24,22 @@ struct Shared<T> {
 #[derive(Debug)]
 struct State<T> {
     by_user: BTreeMap<String, VecDeque<T>>,
-    /// Who was served last: the next one by name is next.
-    served: String,
+    /// The user who was served last: the next user by name is served next.
+    last_user: String,
     is_closed: bool,
 }
 
-impl<T> Turns<T> {
-    pub fn new() -> Turns<T> {
-        let state = State { by_user: BTreeMap::new(), served: String::new(), is_closed: false };
-        Turns { shared: Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new() }) }
+impl<T> FairSender<T> {
+    pub fn new() -> FairSender<T> {
+        let state = State { by_user: BTreeMap::new(), last_user: String::new(), is_closed: false };
+        FairSender { shared: Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new() }) }
     }
 
-    pub fn waiting(&self) -> Waiting<T> {
-        Waiting { shared: Arc::clone(&self.shared) }
+    pub fn receiver(&self) -> FairReceiver<T> {
+        FairReceiver { shared: Arc::clone(&self.shared) }
     }
 
-    /// How many of a user may wait, those bound who let him ask: calls and streams have their limits.
+    /// Puts an item of a user. The queue is bounded by its callers: calls and streams have limits of their own.
     pub fn put(&self, user: &str, item: T) {
         let mut state = self.shared.state.lock().expect("nobody panics with the queue in hand");
         state.by_user.entry(user.to_owned()).or_default().push_back(item);
@@ -47,15 +47,15 @@ impl<T> Turns<T> {
     }
 }
 
-impl<T> Drop for Turns<T> {
+impl<T> Drop for FairSender<T> {
     fn drop(&mut self) {
         self.shared.state.lock().expect("nobody panics with the queue in hand").is_closed = true;
         self.shared.wake.notify_one();
     }
 }
 
-impl<T> Waiting<T> {
-    /// The next item, when there is one; `None` once nobody can put any more.
+impl<T> FairReceiver<T> {
+    /// Waits for the next item; `None` once the sending end is gone.
     pub fn next(&self) -> Option<T> {
         let mut state = self.shared.state.lock().expect("nobody panics with the queue in hand");
         loop {
@@ -73,14 +73,14 @@ impl<T> Waiting<T> {
 impl<T> State<T> {
     fn take(&mut self) -> Option<T> {
         use std::ops::Bound::{Excluded, Unbounded};
-        let after = self.by_user.range::<String, _>((Excluded(&self.served), Unbounded)).next();
+        let after = self.by_user.range::<String, _>((Excluded(&self.last_user), Unbounded)).next();
         let user = after.or_else(|| self.by_user.iter().next()).map(|(user, _)| user.clone())?;
         let items = self.by_user.get_mut(&user)?;
         let item = items.pop_front();
         if items.is_empty() {
             self.by_user.remove(&user);
         }
-        self.served = user;
+        self.last_user = user;
         item
     }
 }
@@ -91,13 +91,13 @@ mod tests {
 
     #[test]
     fn each_user_has_its_turn() {
-        let turns = Turns::new();
+        let fair_queue = FairSender::new();
         for (user, item) in [("ann", 1), ("ann", 2), ("ann", 3), ("bob", 10), ("eve", 20)] {
-            turns.put(user, item);
+            fair_queue.put(user, item);
         }
-        let waiting = turns.waiting();
-        drop(turns);
-        let served: Vec<i32> = std::iter::from_fn(|| waiting.next()).collect();
-        assert_eq!(served, [1, 10, 20, 2, 3]);
+        let receiver = fair_queue.receiver();
+        drop(fair_queue);
+        let last_user: Vec<i32> = std::iter::from_fn(|| receiver.next()).collect();
+        assert_eq!(last_user, [1, 10, 20, 2, 3]);
     }
 }
