@@ -275,6 +275,9 @@ pub enum Reason {
         /// It waits for these, which follow one another.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         neighbours: Vec<String>,
+        /// Of a job that may run on lent cores: why no running job lends to it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lenders: Option<Box<Lenders>>,
     },
     /// Its launcher has subscribed and sent no request; it is expected by then.
     NoRequest {
@@ -309,6 +312,24 @@ pub struct Shortage {
     pub with_memory: u32,
     /// Of those.
     pub with_devices: u32,
+}
+
+/// Running jobs of a cluster that share their nodes, and why none of them lends cores to a job that waits (004, §3.2). Each
+/// is counted under the first reason that holds; the rest could lend, but no permitted number of them has exactly as many
+/// nodes as the job needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lenders {
+    /// Even on as many cores as the sharing factor allows the job would end no earlier than it is planned to.
+    pub ends_no_earlier: bool,
+    pub n_sharing: u32,
+    /// Lend or borrow cores, negotiate, start or end.
+    pub n_busy: u32,
+    /// Their slowdown would exceed the cut-off.
+    pub n_slowed: u32,
+    /// Have more nodes than the job asks for.
+    pub n_larger: u32,
+    /// End before the job would, can spare too few cores, or their nodes lack something that it asks for.
+    pub n_unfit: u32,
 }
 
 /// A licence of which too few are free for a job.

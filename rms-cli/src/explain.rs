@@ -1,7 +1,7 @@
 //! Says in plain sentences why a job is where it is.
 
 use negotiation::Phase;
-use rms_api::answer::{Blocker, JobLine, JobState, LicenceShortage, Reason, Shortage};
+use rms_api::answer::{Blocker, JobLine, JobState, Lenders, LicenceShortage, Reason, Shortage};
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobRecord, Slice, Time, hostlist};
 
@@ -83,7 +83,20 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             stamp::clock(*until, now),
             blockers(by, open, now)
         ),
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence: None, .. } => {
+        Reason::Blocked {
+            cluster,
+            wanted,
+            capacity,
+            busy,
+            from,
+            until,
+            by,
+            total,
+            short,
+            licence: None,
+            lenders,
+            ..
+        } => {
             let from = if *from <= now { "now".to_owned() } else { stamp::clock(*from, now) };
             let free = match (short, capacity.saturating_sub(*busy)) {
                 (Some(short), _) => shortage(short, *wanted),
@@ -97,10 +110,11 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
                 unusable => format!(" ({unusable} more cannot be used now, or lack what it asks for: 'rms nodes')"),
             };
             format!(
-                "it needs {} of cluster {cluster}, but from {from} until {} {free}{unusable}{}",
+                "it needs {} of cluster {cluster}, but from {from} until {} {free}{unusable}{}{}",
                 nodes(*wanted),
                 stamp::clock(*until, now),
-                blockers(by, open, now)
+                blockers(by, open, now),
+                lenders.as_ref().map(|lenders| no_lender(lenders, *wanted)).unwrap_or_default()
             )
         }
     }
@@ -126,6 +140,28 @@ fn shortage(short: &Shortage, wanted: u32) -> String {
     }
     // Others are planned or promised there before it would have ended.
     format!("{} free what it takes, but not for all of its wall time", have(*with_devices))
+}
+
+/// Why it does not start on cores of running jobs.
+fn no_lender(lenders: &Lenders, wanted: u32) -> String {
+    let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit } = *lenders;
+    if ends_no_earlier {
+        return "; on cores lent by running jobs it would end no earlier".to_owned();
+    }
+    if n_sharing == 0 {
+        return "; no running job there shares its cores (--share)".to_owned();
+    }
+    let n_left = n_sharing.saturating_sub(n_busy + n_slowed + n_larger + n_unfit);
+    let counts = [
+        (n_busy, "share cores already, or are starting, ending or negotiating".to_owned()),
+        (n_slowed, "would be slowed down by more than max_slowdown allows".to_owned()),
+        (n_larger, format!("have more than {}", nodes(wanted))),
+        (n_unfit, "would end before it, keep too many cores or lack what it asks for".to_owned()),
+        (n_left, format!("could lend, but not exactly {} together", nodes(wanted))),
+    ];
+    let counts: Vec<String> =
+        counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, why)| format!("{count} {why}")).collect();
+    format!("; no running job lends it cores: of {n_sharing} that share, {}", counts.join(", "))
 }
 
 fn nodes(count: u32) -> String {
@@ -331,6 +367,7 @@ mod tests {
             short: None,
             licence: None,
             neighbours: Vec::new(),
+            lenders: None,
         };
         assert_eq!(
             reason(&blocked, &[], now),
@@ -349,6 +386,21 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_may_run_on_lent_cores_is_told_why_it_does_not() {
+        let none = Lenders::default();
+        let check = |lenders: Lenders, said: &str| assert_eq!(no_lender(&lenders, 2), said);
+        check(none.clone(), "; no running job there shares its cores (--share)");
+        let late = Lenders { ends_no_earlier: true, n_sharing: 3, ..none.clone() };
+        check(late, "; on cores lent by running jobs it would end no earlier");
+        check(
+            Lenders { n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2, ..none },
+            "; no running job lends it cores: of 9 that share, 1 share cores already, or are starting, ending or \
+             negotiating, 2 would be slowed down by more than max_slowdown allows, 3 have more than 2 nodes, 2 would end \
+             before it, keep too many cores or lack what it asks for, 1 could lend, but not exactly 2 nodes together",
+        );
+    }
+
+    #[test]
     fn a_job_that_wants_neighbours_is_told_for_which_it_waits_or_how_many_there_are() {
         let now = Time::from_secs(0);
         let blocked = Reason::Blocked {
@@ -363,6 +415,7 @@ mod tests {
             short: None,
             licence: None,
             neighbours: ["a9", "a10", "a11"].map(str::to_owned).to_vec(),
+            lenders: None,
         };
         assert_eq!(
             reason(&blocked, &[], now),

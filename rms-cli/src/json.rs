@@ -66,10 +66,23 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::Behind { policy, job, until } => {
             json!({"kind": "behind", "policy": policy.to_string(), "job": job_id(*job), "until": time(Some(*until))})
         }
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence, neighbours } => {
+        Reason::Blocked {
+            cluster,
+            wanted,
+            capacity,
+            busy,
+            from,
+            until,
+            by,
+            total,
+            short,
+            licence,
+            neighbours,
+            lenders,
+        } => {
             json!({
                 "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy, "total": total,
-                "licence": licence, "neighbours": neighbours,
+                "licence": licence, "neighbours": neighbours, "lenders": lenders,
                 "from": time(Some(*from)), "until": time(Some(*until)),
                 "short": short.as_ref().map(|short| json!({
                     "each": slice(&short.each), "nodes_with_cores": short.with_cores,

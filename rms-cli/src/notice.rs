@@ -60,39 +60,19 @@ impl Notice {
 }
 
 /// The reason but for what moves with the clock.
-fn without_now(reason: Reason) -> Reason {
-    match reason {
-        Reason::Blocked {
-            mut by,
-            from: _,
-            until: _,
-            cluster,
-            wanted,
-            capacity,
-            busy,
-            total,
-            short,
-            licence,
-            neighbours,
-        } => {
-            for blocker in &mut by {
-                (blocker.from, blocker.until) = (Time::EPOCH, Time::EPOCH);
-            }
-            let (from, until) = (Time::EPOCH, Time::EPOCH);
-            Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total, short, licence, neighbours }
+fn without_now(mut reason: Reason) -> Reason {
+    match &mut reason {
+        Reason::Blocked { by, from, until, lenders, .. } => {
+            let times = by.iter_mut().flat_map(|blocker| [&mut blocker.from, &mut blocker.until]);
+            times.chain([from, until]).for_each(|time| *time = Time::EPOCH);
+            *lenders = None;
         }
-        Reason::NotPlanned { next_pass: _ } => Reason::NotPlanned { next_pass: Time::EPOCH },
-        Reason::Behind { policy, job, until: _ } => Reason::Behind { policy, job, until: Time::EPOCH },
-        Reason::NoRequest { until: _ } => Reason::NoRequest { until: None },
-        Reason::AgentsExpected { cluster, n_nodes, until: _ } => {
-            Reason::AgentsExpected { cluster, n_nodes, until: Time::EPOCH }
-        }
-        Reason::LauncherAway { since, until: _ } => Reason::LauncherAway { since, until: None },
-        reason @ (Reason::Held { .. }
-        | Reason::NotBefore { .. }
-        | Reason::BeyondDepth { .. }
-        | Reason::TooFewNodes { .. }) => reason,
+        Reason::NotPlanned { next_pass: time } | Reason::Behind { until: time, .. } => *time = Time::EPOCH,
+        Reason::AgentsExpected { until, .. } => *until = Time::EPOCH,
+        Reason::NoRequest { until } | Reason::LauncherAway { until, .. } => *until = None,
+        Reason::Held { .. } | Reason::NotBefore { .. } | Reason::BeyondDepth { .. } | Reason::TooFewNodes { .. } => {}
     }
+    reason
 }
 
 fn sentence(job: JobId, line: &JobLine, now: Time) -> String {

@@ -510,6 +510,7 @@ pub fn blocked() -> JobLine {
             short: None,
             licence: None,
             neighbours: Vec::new(),
+            lenders: None,
         }),
         request: Request::on_one(ClusterId(1), 4, Span::from_mins(30)),
         ..line(5, JobState::Waiting)

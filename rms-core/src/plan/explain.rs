@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_api::answer::{Blocker, LicenceShortage, Reason, Shortage};
 use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Span, Time};
 
-use super::{Blocked, Placed, Placement, Plan, ledger, licences};
+use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates};
 use crate::state::job::{Job, Phase};
 use crate::state::{Piece, State, pieces_of};
 
@@ -76,7 +76,14 @@ pub(crate) fn outcome_reason(
 ) -> Option<Reason> {
     let taken =
         |at, request: &Request, blocked: Option<&Blocked>| busy_window(state, plan, placed_idx, at, request, blocked);
-    outcome_reason_by(state, plan, placed_idx, outcome, next_pass, taken)
+    let mut reason = outcome_reason_by(state, plan, placed_idx, outcome, next_pass, taken);
+    if let (Some(Reason::Blocked { lenders, .. }), Placed::Later { request, at, fit: None, .. }) =
+        (&mut reason, outcome)
+    {
+        let waiting = plan.placements.get(placed_idx);
+        *lenders = waiting.and_then(|waiting| mates::lenders(state, plan.now, waiting.job, request, *at)).map(Box::new);
+    }
+    reason
 }
 
 fn outcome_reason_by(
@@ -130,6 +137,7 @@ fn outcome_reason_by(
                 short: shortage(state, plan, placed_idx, request, &cluster).map(Box::new),
                 licence: licence.map(Box::new),
                 neighbours: Vec::new(),
+                lenders: None,
             })
         }
     }
@@ -185,6 +193,7 @@ fn neighbours_blocked(
         short: None,
         licence: None,
         neighbours: state.node_names(&in_order),
+        lenders: None,
     }
 }
 

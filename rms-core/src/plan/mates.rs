@@ -1,6 +1,7 @@
 //! Finds running jobs that lend cores to a job that would otherwise wait (004, §3.2: malleable backfill).
 
 mod candidate;
+mod refusals;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -11,6 +12,7 @@ use rms_model::sharing::asked;
 use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Slice, Span, Time};
 
 use self::candidate::{Candidate, Guest, JobTimes, Offer, Offered, StartingJob, longest_guest, running_candidates};
+pub(crate) use self::refusals::lenders;
 use super::grid::Place;
 use super::grids;
 use super::ledger::meets;
@@ -373,7 +375,7 @@ impl<'a> Mates<'a> {
     fn candidates_for(&self, cluster: ClusterId, guest: Guest<'_>, n_free: u32) -> Vec<&Candidate<'a>> {
         let weight = guest.request.n_nodes();
         let wall = millis(guest.request.wall);
-        let cut_off = self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO));
+        let cut_off = self.cut_off(cluster);
         let may_lend = |candidate: &&Candidate<'_>| {
             candidate.longest >= wall
                 && candidate.lender.n_nodes <= weight
@@ -392,6 +394,11 @@ impl<'a> Mates<'a> {
             candidates.retain(|candidate| sums[n_others][(weight - candidate.lender.n_nodes) as usize]);
         }
         candidates
+    }
+
+    /// Jobs of the cluster whose slowdown reaches it lend nothing; `None`: all lend.
+    fn cut_off(&self, cluster: ClusterId) -> Option<Fraction> {
+        self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO))
     }
 
     /// The shortest time that a guest can need, if no mate lends more than the sharing factor allows.

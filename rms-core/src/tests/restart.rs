@@ -22,7 +22,7 @@ impl World {
         self.joins(&format!("n{idx}"), Inventory::default(), Vec::new());
     }
 
-    fn after(&mut self, span: Span) {
+    pub(super) fn after(&mut self, span: Span) {
         let until = self.now + span;
         while let Some(due) = self.rms.next_timer().filter(|due| *due <= until) {
             self.now = self.now.max(due);

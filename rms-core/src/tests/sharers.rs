@@ -1,8 +1,9 @@
 //! More than two jobs on the same cores: guests that lend, and what becomes of all when one of them ends (004, §3.2.4).
 
-use rms_api::Call;
+use rms_api::answer::{Answer, Lenders, Reason};
 use rms_api::call::Select;
 use rms_api::call::update::{Changes, WallChange};
+use rms_api::{Call, Query};
 use rms_model::{JobId, Span};
 
 use super::World;
@@ -138,4 +139,67 @@ fn who_found_no_mates_is_looked_for_again_once_a_guest_has_begun() {
     let guest = world.asks_to_share(2, 20, true);
     assert!(world.is_started(guest) && world.is_started(inner), "inside the guest and the third");
     assert_eq!(world.lender_of(inner), [owners[2], guest]);
+}
+
+/// Why no running job lends to one that waits, as it is told.
+fn refusals(world: &mut World, job: JobId) -> Lenders {
+    let reason = explained(world, job);
+    let Some(Reason::Blocked { lenders: Some(lenders), .. }) = reason else { panic!("{reason:?}") };
+    *lenders
+}
+
+fn explained(world: &mut World, job: JobId) -> Option<Reason> {
+    let Answer::Detail { mut jobs, .. } = world.ask(Call::Query(Query::Explain(Select::Ids(vec![job])))) else {
+        panic!("no details");
+    };
+    jobs.pop().and_then(|detail| detail.line.reason)
+}
+
+#[test]
+fn a_job_that_nobody_lends_to_is_told_why() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = sharers(allocation, 4, 2);
+        world.asks_to_share(2, 60, false);
+        let alone = world.asks_to_share(3, 10, true);
+        assert_eq!(refusals(&mut world, alone), Lenders::default(), "{allocation}: nobody shares");
+        world.ask(Call::Cancel { select: Select::Ids(vec![alone]) });
+
+        // One takes both of the other nodes. The next one would need 50 minutes on half of its cores.
+        world.asks_to_share(2, 20, true);
+        let long = world.asks_to_share(3, 25, true);
+        let told = Lenders { n_sharing: 1, n_unfit: 1, ..Lenders::default() };
+        assert_eq!(refusals(&mut world, long), told, "{allocation}: it ends too early");
+        let small = world.asks_to_share(1, 5, true);
+        let told = Lenders { n_sharing: 1, n_larger: 1, ..Lenders::default() };
+        assert_eq!(refusals(&mut world, small), told, "{allocation}: it has two nodes");
+        let wide = world.asks_to_share(3, 2, true);
+        let told = Lenders { n_sharing: 1, ..Lenders::default() };
+        assert_eq!(refusals(&mut world, wide), told, "{allocation}: it has two of three");
+        world.set("max_slowdown", "1");
+        let told = Lenders { n_sharing: 1, n_slowed: 1, ..Lenders::default() };
+        assert_eq!(refusals(&mut world, wide), told, "{allocation}: it would be slowed too much");
+        world.set("max_slowdown", "infinite");
+
+        // Half of the cores for twice the time is no earlier than in half a minute.
+        world.after(Span::from_secs(19 * 60 + 30));
+        let late = world.asks_to_share(2, 10, true);
+        assert!(refusals(&mut world, late).ends_no_earlier, "{allocation}");
+        let guest = world.asks_to_share(2, 1, false);
+        let reason = explained(&mut world, guest);
+        assert!(matches!(reason, Some(Reason::Blocked { lenders: None, .. })), "{allocation}: {reason:?}");
+    }
+}
+
+#[test]
+fn one_that_lends_already_is_told_as_such() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = sharers(allocation, 1, 2);
+        let jobs = [60, 20, 5].map(|mins| world.asks_to_share(1, mins, true));
+        assert!(world.is_started(jobs[1]));
+        assert_eq!(
+            refusals(&mut world, jobs[2]),
+            Lenders { n_sharing: 2, n_busy: 2, ..Lenders::default() },
+            "{allocation}"
+        );
+    }
 }

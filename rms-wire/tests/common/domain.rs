@@ -346,6 +346,7 @@ fn reasons() -> Vec<Reason> {
             short: None,
             licence: None,
             neighbours: Vec::new(),
+            lenders: None,
         },
     ]
 }

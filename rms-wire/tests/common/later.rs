@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_api::answer::{
-    JobDetail, JobLine, LicenceShortage, LoanLine, NodeLine, NodeState, Reason, SharingDetail, Shortage, Status,
+    JobDetail, JobLine, Lenders, LicenceShortage, LoanLine, NodeLine, NodeState, Reason, SharingDetail, Shortage,
+    Status,
 };
 use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
@@ -210,6 +211,7 @@ pub fn answers() -> Vec<Answer> {
         short: Some(Box::new(Shortage { each: slice(), with_cores: 3, with_memory: 2, with_devices: 1 })),
         licence: None,
         neighbours: Vec::new(),
+        lenders: None,
     };
     let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 0 };
     let unlicensed = Reason::TooFewNodes {
@@ -240,6 +242,12 @@ pub fn answers() -> Vec<Answer> {
     };
     let shared = vec![JobDetail { sharing: Some(sharing), ..jobs[0].clone() }];
     let nodes = vec![NodeLine { free: Some(slice()), ..domain::node_line(NodeState::Busy) }];
+    let first = jobs[0].clone();
+    let mut unlent = first.line.clone();
+    if let Some(Reason::Blocked { lenders, .. }) = &mut unlent.reason {
+        let told = Lenders { ends_no_earlier: true, n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2 };
+        *lenders = Some(Box::new(told));
+    }
     let now = Time::from_secs(3);
     vec![
         Answer::WouldStart { request, at: None, reason },
@@ -251,6 +259,7 @@ pub fn answers() -> Vec<Answer> {
         Answer::Detail { now, planned: now, jobs: shared },
         Answer::History(vec![JobRecord { loans: Some(CpuLoans { lent: 5, borrowed: 7 }), ..domain::record(0) }]),
         masks(),
+        Answer::Detail { now, planned: now, jobs: vec![JobDetail { line: unlent, ..first }] },
     ]
 }
 

@@ -167,6 +167,7 @@ fn an_explanation_names_the_blocking_step_and_who_holds_it() {
         short: None,
         licence: None,
         neighbours: Vec::new(),
+        lenders: None,
     };
     let holds = |job, state, nodes, from, until| Blocker {
         job,
