@@ -494,7 +494,7 @@ impl Running {
                 self.is_ending = true;
             }
             StepUp::Pmi(up) => {
-                let outs = self.hub.hear(&node_id(&self.layout[idx]), up);
+                let outs = self.hub.receive(&node_id(&self.layout[idx]), up);
                 self.carry(outs).await;
             }
             StepUp::Done => self.done(idx),
@@ -531,13 +531,13 @@ impl Running {
                     }
                 }
                 HubOut::Pause => self.paused_until = Some(Instant::now() + PAUSE),
-                HubOut::Ask(growth) => {
+                HubOut::RequestNodes(growth) => {
                     let reason =
                         "a step has the nodes that it began with: start the program as a job to let it have more";
                     let outs = self.hub.grown(growth.seq, Grown::Refused { reason: reason.to_owned() });
                     Box::pin(self.carry(outs)).await;
                 }
-                HubOut::Tell(reason) => self.answer(&CommandEnd::Told { reason }),
+                HubOut::WriteError(reason) => self.answer(&CommandEnd::Told { reason }),
             }
         }
     }

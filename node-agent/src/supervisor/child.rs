@@ -53,31 +53,31 @@ pub enum ChildError {
 
 /// What a process says before it is executed: nothing if it was, or why it could not be.
 #[derive(Debug)]
-pub enum Word {
+pub enum ExecStatus {
     /// Its user may stop it before it has said anything, so nobody waits for this pipe.
-    Awaited(File),
+    Pending(File),
     /// It had the memory of its parent, which stood still until it was executed or had said this.
-    Said(Option<String>),
+    Known(Option<String>),
 }
 
-impl Word {
-    /// Becomes readable when there is something to [`hear`](Word::hear); none once it was heard.
-    pub fn awaited(&self) -> Option<BorrowedFd<'_>> {
+impl ExecStatus {
+    /// Becomes readable when there is something to [`take_error`](ExecStatus::take_error); none once it was heard.
+    pub fn pending_pipe(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Word::Awaited(pipe) => Some(pipe.as_fd()),
-            Word::Said(_) => None,
+            ExecStatus::Pending(pipe) => Some(pipe.as_fd()),
+            ExecStatus::Known(_) => None,
         }
     }
 
-    pub fn is_awaited(&self) -> bool {
-        self.awaited().is_some()
+    pub fn is_pending(&self) -> bool {
+        self.pending_pipe().is_some()
     }
 
     /// The complaint, if there is one now.
-    pub fn hear(&mut self) -> Option<String> {
+    pub fn take_error(&mut self) -> Option<String> {
         let pipe = match self {
-            Word::Said(complaint) => return complaint.take(),
-            Word::Awaited(pipe) => pipe,
+            ExecStatus::Known(error) => return error.take(),
+            ExecStatus::Pending(pipe) => pipe,
         };
         let mut text = [0; MOST_BYTES];
         let n = match pipe.read(&mut text) {
@@ -85,7 +85,7 @@ impl Word {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return None,
             Err(_) => 0,
         };
-        *self = Word::Said(None);
+        *self = ExecStatus::Known(None);
         (n > 0).then(|| String::from_utf8_lossy(&text[..n]).into_owned())
     }
 }
@@ -98,30 +98,30 @@ impl Program<'_> {
     ///
     /// # Errors
     /// No more processes or files.
-    pub fn start(&self, single: &SingleThreaded) -> Result<(Pid, Word), ChildError> {
+    pub fn start(&self, single: &SingleThreaded) -> Result<(Pid, ExecStatus), ChildError> {
         let mut image = Image::new(self.argv, &self.environment);
-        if !self.account.is_another() {
-            let mut complaint = None;
+        if !self.account.is_other_user() {
+            let mut error = None;
             let pid = single.fork_to_execute(Memory::Borrowed, || match self.execute(&mut image) {
                 Ok(never) => match never {},
                 Err(reason) => {
-                    complaint = Some(reason);
+                    error = Some(reason);
                     127
                 }
             });
-            return Ok((pid.map_err(ChildError::Fork)?, Word::Said(complaint)));
+            return Ok((pid.map_err(ChildError::Fork)?, ExecStatus::Known(error)));
         }
-        let (word, mouth) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(ChildError::Pipe)?;
-        let mut mouth = File::from(mouth);
+        let (reader, status_pipe) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(ChildError::Pipe)?;
+        let mut status_pipe = File::from(status_pipe);
         let pid = single.fork_to_execute(Memory::Copied, || match self.execute(&mut image) {
             Ok(never) => match never {},
             Err(reason) => {
                 let text = reason.as_bytes();
-                let _nobody_listens_any_more = mouth.write(&text[..text.len().min(MOST_BYTES)]);
+                let _nobody_listens_any_more = status_pipe.write(&text[..text.len().min(MOST_BYTES)]);
                 127
             }
         });
-        Ok((pid.map_err(ChildError::Fork)?, Word::Awaited(File::from(word))))
+        Ok((pid.map_err(ChildError::Fork)?, ExecStatus::Pending(File::from(reader))))
     }
 
     /// In the child, which may have the parent's memory: does not return but with the reason, and leaves no allocation
@@ -148,7 +148,7 @@ impl Program<'_> {
                 .map_err(|error| format!("cannot pass a file on: {}", error.desc()))?;
         }
         let who = &self.account.name;
-        self.account.become_for_good().map_err(|error| format!("cannot become user {who}: {}", error.desc()))?;
+        self.account.drop_privileges().map_err(|error| format!("cannot become user {who}: {}", error.desc()))?;
         // As the owner, for whom `/proc/self` is the job.
         match self.stdin {
             Input::Open(file) => dup2_stdin(file).map_err(no_streams)?,

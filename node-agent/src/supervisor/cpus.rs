@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::confine::{ConfineError, Move, OwnMoves, confine};
+use super::confine::{ConfineError, CpuMove, CpuMoves, confine};
 use super::malleable::{Malleable, Outcome};
 use crate::cgroup::Cgroup;
 use crate::order::Order;
@@ -23,7 +23,7 @@ pub struct JobCpus {
     /// The generation of the job's nodes and cores by which they do.
     generation: u32,
     /// Those that they had before, if it was not sure then that all had begun.
-    early: Option<CpuSet>,
+    before_exec: Option<CpuSet>,
     pub malleable: Option<Malleable>,
     change: Option<Change>,
 }
@@ -38,7 +38,7 @@ struct Change {
 
 /// What the processes of a job keep to, as the server hears it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InForce {
+pub struct AppliedCpus {
     pub generation: u32,
     pub is_confined: bool,
 }
@@ -49,7 +49,7 @@ impl JobCpus {
             held: cpus_of(order),
             is_confined: true,
             generation: order.launch.generation,
-            early: None,
+            before_exec: None,
             malleable: None,
             change: None,
         }
@@ -59,8 +59,8 @@ impl JobCpus {
         &self.held
     }
 
-    pub fn in_force(&self) -> InForce {
-        InForce { generation: self.generation, is_confined: self.is_confined }
+    pub fn applied(&self) -> AppliedCpus {
+        AppliedCpus { generation: self.generation, is_confined: self.is_confined }
     }
 
     /// The order is another one. Its processes are moved to the CPUs that it has here now. Where that fails they go back
@@ -76,20 +76,20 @@ impl JobCpus {
             return;
         }
         // Who was not executed yet may still be about to set the old ones.
-        self.early = is_starting.then(|| self.held.clone());
-        self.begin(after, generation, order.shrink_patience(), cgroup);
+        self.before_exec = is_starting.then(|| self.held.clone());
+        self.begin_change(after, generation, order.shrink_patience(), cgroup);
     }
 
     /// Other CPUs are intended for some of the processes than before, of those that the job has.
-    fn share_anew(&mut self, patience: Duration, cgroup: &Cgroup) {
+    fn redistribute(&mut self, patience: Duration, cgroup: &Cgroup) {
         let (after, generation) = match &self.change {
             Some(change) => (change.after.clone(), change.generation),
             None => (self.held.clone(), self.generation),
         };
-        self.begin(after, generation, patience, cgroup);
+        self.begin_change(after, generation, patience, cgroup);
     }
 
-    fn begin(&mut self, after: CpuSet, generation: u32, patience: Duration, cgroup: &Cgroup) {
+    fn begin_change(&mut self, after: CpuSet, generation: u32, patience: Duration, cgroup: &Cgroup) {
         let both: CpuSet = self.held.union(&after).copied().collect();
         let told = self.malleable.as_mut().filter(|malleable| !malleable.is_empty());
         let Some(malleable) = told else {
@@ -115,11 +115,11 @@ impl JobCpus {
         let sooner = self.change.take().filter(|change| change.after == after).map(|change| change.until);
         let until = sooner.map_or(until, |sooner| sooner.min(until));
         self.change = Some(Change { after, generation, until });
-        self.go_on(Instant::now(), cgroup);
+        self.finish_change(Instant::now(), cgroup);
     }
 
-    fn move_to(&mut self, after: &CpuSet, own: OwnMoves, cgroup: &Cgroup) -> Result<(), ConfineError> {
-        let all = Move { before: self.held.clone(), after: after.clone() };
+    fn move_to(&mut self, after: &CpuSet, own: CpuMoves, cgroup: &Cgroup) -> Result<(), ConfineError> {
+        let all = CpuMove { before: self.held.clone(), after: after.clone() };
         confine(cgroup, &all, &own)?;
         self.held.clone_from(after);
         self.malleable.iter_mut().for_each(|malleable| malleable.moved(own.clone()));
@@ -127,7 +127,7 @@ impl JobCpus {
     }
 
     /// Ends the change if nobody has to be waited for any longer.
-    pub fn go_on(&mut self, now: Instant, cgroup: &Cgroup) {
+    pub fn finish_change(&mut self, now: Instant, cgroup: &Cgroup) {
         let Some(malleable) = &mut self.malleable else { return };
         let is_over = |change: &mut Change| malleable.is_acknowledged() || change.until <= now;
         let Some(Change { after, generation, until: _ }) = self.change.take_if(is_over) else { return };
@@ -149,32 +149,32 @@ impl JobCpus {
         let held = self.held.clone();
         self.malleable.iter_mut().for_each(|malleable| malleable.publish(&held));
         let own = self.malleable.as_ref().map(|malleable| malleable.moves(true)).unwrap_or_default();
-        let back = Move { before: after.clone(), after: held };
+        let back = CpuMove { before: after.clone(), after: held };
         let _as_far_as_possible = confine(cgroup, &back, &own);
         self.change = None;
         (self.generation, self.is_confined) = (generation, false);
     }
 
     /// The same for tasks that were executed only after a change.
-    pub fn follow_late(&mut self, is_starting: bool, cgroup: &Cgroup) {
+    pub fn follow_after_exec(&mut self, is_starting: bool, cgroup: &Cgroup) {
         let is_settled = self.is_confined && !is_starting && self.change.is_none();
-        if let Some(before) = self.early.take_if(|_| is_settled) {
+        if let Some(before) = self.before_exec.take_if(|_| is_settled) {
             let own = self.malleable.as_ref().map(|malleable| malleable.moves(false)).unwrap_or_default();
-            self.is_confined = confine(cgroup, &Move { before, after: self.held.clone() }, &own).is_ok();
+            self.is_confined = confine(cgroup, &CpuMove { before, after: self.held.clone() }, &own).is_ok();
         }
     }
 
-    /// When [`go_on`](JobCpus::go_on) is to be called at the latest.
+    /// When [`finish_change`](JobCpus::finish_change) is to be called at the latest.
     pub fn wakes_at(&self) -> Option<Instant> {
         self.change.as_ref().map(|change| change.until)
     }
 
     /// Somebody has joined, asks or answers.
-    pub fn hear(&mut self, source: Option<u64>, patience: Duration, cgroup: &Cgroup) -> Outcome {
+    pub fn receive(&mut self, source: Option<u64>, patience: Duration, cgroup: &Cgroup) -> Outcome {
         let Some(malleable) = &mut self.malleable else { return Outcome::default() };
-        let outcome = malleable.hear(source, cgroup);
+        let outcome = malleable.receive(source, cgroup);
         if outcome.has_changed {
-            self.share_anew(patience, cgroup);
+            self.redistribute(patience, cgroup);
         }
         outcome
     }

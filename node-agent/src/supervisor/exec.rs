@@ -10,7 +10,7 @@ use std::rc::Rc;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, fchown, pipe2};
 
-use super::child::{ChildError, Program, Word};
+use super::child::{ChildError, ExecStatus, Program};
 use super::start::StartError;
 use super::streams::Input;
 use super::user::Account;
@@ -24,9 +24,9 @@ pub struct Exec {
     /// Its input; output is the stream after it, errors the one after that.
     pub stream: u64,
     pub pid: Pid,
-    pub word: Word,
+    pub exec_status: ExecStatus,
     pub end: Option<End>,
-    pub input: Feeder,
+    pub input: InputPipe,
     /// So much of each output is under way at most.
     window: u64,
     outputs: [Option<Output>; 2],
@@ -34,7 +34,7 @@ pub struct Exec {
 
 /// A pipe that a process reads from.
 #[derive(Debug, Default)]
-pub struct Feeder {
+pub struct InputPipe {
     pipe: Option<File>,
     /// Bounded by the sender's window.
     waiting: VecDeque<u8>,
@@ -87,7 +87,7 @@ impl Exec {
         stream: u64,
         window: u64,
         account: &Account,
-        start: impl FnOnce(&Input, &OwnedFd, &OwnedFd) -> Result<(Pid, Word), StartError>,
+        start: impl FnOnce(&Input, &OwnedFd, &OwnedFd) -> Result<(Pid, ExecStatus), StartError>,
     ) -> Result<Exec, StartError> {
         let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| StartError::Child(ChildError::Pipe(error)));
         let (stdin, input) = pipe()?;
@@ -97,9 +97,9 @@ impl Exec {
             // So that it can be opened as `/dev/stdout`. Who is not root has made it as the owner.
             let _only_root_may = fchown(end, Some(account.uid), Some(account.gid));
         }
-        let (pid, word) = start(&Input::Open(Rc::new(stdin)), &stdout, &stderr)?;
+        let (pid, exec_status) = start(&Input::Open(Rc::new(stdin)), &stdout, &stderr)?;
         let outputs = [output, errors].map(|pipe| Some(Output { pipe: unblocked(pipe), n_unconfirmed: 0 }));
-        Ok(Exec { stream, pid, word, end: None, input: Feeder::new(input), window, outputs })
+        Ok(Exec { stream, pid, exec_status, end: None, input: InputPipe::new(input), window, outputs })
     }
 
     /// Pipes that may be read from now on: position and descriptor.
@@ -167,13 +167,13 @@ impl Exec {
     pub fn abandon(&mut self) {
         self.stream = ABANDONED;
         self.outputs = [None, None];
-        self.input = Feeder::default();
+        self.input = InputPipe::default();
     }
 }
 
-impl Feeder {
-    pub fn new(pipe: OwnedFd) -> Feeder {
-        Feeder { pipe: Some(unblocked(pipe)), waiting: VecDeque::new(), is_complete: false }
+impl InputPipe {
+    pub fn new(pipe: OwnedFd) -> InputPipe {
+        InputPipe { pipe: Some(unblocked(pipe)), waiting: VecDeque::new(), is_complete: false }
     }
 
     /// More input; none at all means that this was the last. Returns how much was passed on.

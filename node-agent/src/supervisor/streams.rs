@@ -17,7 +17,7 @@ use rms_model::pattern::{self, Names};
 use thiserror::Error;
 
 use super::pump::Piped;
-use super::user::{Account, Acting};
+use super::user::{Account, IdentityGuard};
 use crate::order::Order;
 use crate::spool;
 
@@ -60,7 +60,7 @@ pub struct AllStreams {
 
 /// For whom streams are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occasion {
+pub enum TaskOrigin {
     Start,
     /// Others write already.
     Spawned,
@@ -103,9 +103,9 @@ pub fn open(
     entry_dir: &Path,
     first: u32,
     n: u32,
-    occasion: Occasion,
+    origin: TaskOrigin,
 ) -> Result<AllStreams, StreamsError> {
-    let mut opener = Opener { order, account, occasion, files: BTreeMap::new() };
+    let mut opener = Opener { order, account, origin, files: BTreeMap::new() };
     let is_input_streamed =
         order.launch.execution.stdio.stream && order.launch.execution.stdio.input.is_none() && first == 0;
     let nothing = Input::nothing()?;
@@ -126,7 +126,7 @@ pub fn open(
             spooled.push((open("out")?, open("err")?));
         }
     }
-    let _acting = opener.act()?;
+    let _acting = opener.impersonate()?;
     opener.check_cwd()?;
     for task in first..first + n {
         let stdin = match &order.launch.execution.stdio.input {
@@ -158,14 +158,14 @@ pub fn open(
 struct Opener<'a> {
     order: &'a Order,
     account: &'a Account,
-    occasion: Occasion,
+    origin: TaskOrigin,
     files: BTreeMap<PathBuf, Rc<OwnedFd>>,
 }
 
 impl Opener<'_> {
-    fn act(&self) -> Result<Acting, StreamsError> {
-        let act = |source| StreamsError::Act { user: self.account.name.clone(), source };
-        self.account.act().map_err(act)
+    fn impersonate(&self) -> Result<IdentityGuard, StreamsError> {
+        let impersonate = |source| StreamsError::Act { user: self.account.name.clone(), source };
+        self.account.impersonate().map_err(impersonate)
     }
 
     fn check_cwd(&self) -> Result<(), StreamsError> {
@@ -195,9 +195,9 @@ impl Opener<'_> {
             return Ok(Rc::clone(open));
         }
         // Nodes that share a file share what is in it: the first one empties it, all append.
-        let is_first = match self.occasion {
-            Occasion::Start => pattern::is_by_node(pattern) || self.order.node_idx == 0,
-            Occasion::Spawned => pattern::is_by_task(pattern),
+        let is_first = match self.origin {
+            TaskOrigin::Start => pattern::is_by_node(pattern) || self.order.node_idx == 0,
+            TaskOrigin::Spawned => pattern::is_by_task(pattern),
         };
         let empties = !self.order.launch.execution.stdio.append && is_first;
         let old = umask(Mode::from_bits_truncate(self.order.launch.execution.umask));

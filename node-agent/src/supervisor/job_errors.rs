@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use super::job::Job;
 
 /// One line for who looks at the job's output. The job goes on, or ends for other reasons.
-pub fn complain(job: &Job, what: &str) {
+pub fn write_error(job: &Job, what: &str) {
     let Some(streams) = &job.streams else { return };
     // What is cut off is some program's own words.
     let text: String = what.chars().take(MOST_CHARS).collect();
