@@ -40,11 +40,11 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 /// in the socket's queue until one has left.
 const MAX_CALLERS: usize = 1024;
 /// Who says nothing gives its place to others.
-const ASK_PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A command and an environment, which the kernel bounds, in JSON.
 const MAX_CALL_BYTES: usize = 16 << 20;
 /// Before another caller is tried when there are no files for one. Nothing tells when some are free again.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves callers for ever.
 pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, setup: Arc<Setup>) {
@@ -60,11 +60,11 @@ pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, setup: 
                         drop(place);
                     });
                 }
-                Err(reason) => turn_away(&stream, reason),
+                Err(reason) => reject(&stream, reason),
             },
             Err(error) => {
                 tracing::warn!(%error, "cannot take a call on the agent's socket");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
@@ -72,7 +72,7 @@ pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, setup: 
 
 /// Anybody on the node may call, so whoever is of no job gets no more than a word: not the time until they ask, which
 /// they may never do, nor a file of ours.
-fn turn_away(stream: &UnixStream, reason: String) {
+fn reject(stream: &UnixStream, reason: String) {
     tracing::debug!(reason, "turned a caller away");
     let _caller_left = stream.try_write(&frame::message(&CommandEnd::Failed { reason }));
 }
@@ -80,11 +80,11 @@ fn turn_away(stream: &UnixStream, reason: String) {
 async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Setup) {
     let (mut read, mut write) = stream.into_split();
     let mut decoder = Decoder::default();
-    let call = tokio::time::timeout(ASK_PATIENCE, first_frame(&mut read, &mut decoder)).await;
+    let call = tokio::time::timeout(REQUEST_TIMEOUT, first_frame(&mut read, &mut decoder)).await;
     let Ok(Ok(Some(call))) = call else { return };
     let request = match call {
         Call::Command(request) => request,
-        Call::Step { step } => match share.place_for_step() {
+        Call::Step { step } => match share.acquire_step_slot() {
             Some(_place) => return step::serve(share, peers, *step, read, decoder, write).await,
             None => {
                 let reason = format!(

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::hostfile::{self, HostFiles};
 use crate::order::Order;
-use crate::spool::{self, EntryRef, ResultRef, Size, Written};
+use crate::spool::{self, EntryRef, OutputManifest, ResultRef, Size};
 
 /// Where a supervisor keeps its socket and what must outlive an agent.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl Folder {
 
     /// # Errors
     /// No space.
-    pub fn write_result(&mut self, report: &JobReport, written: Option<Written>) -> io::Result<()> {
+    pub fn write_result(&mut self, report: &JobReport, written: Option<OutputManifest>) -> io::Result<()> {
         let result = match &mut self.result {
             Some(result) => result,
             None => self.result.insert(Slot::make(&spool::result_path(&self.dir), 0o600)?),

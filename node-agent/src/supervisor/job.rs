@@ -32,7 +32,7 @@ use crate::pmi::RankId;
 use crate::pmi::frames::Placement;
 use crate::pmi::hub::Need;
 use crate::pmi::ranks;
-use crate::spool::{self, Written};
+use crate::spool::{self, OutputManifest};
 use crate::sys::{End, Reaped, SingleThreaded};
 
 /// A share that was started, or failed to.
@@ -574,14 +574,14 @@ impl Job {
     }
 
     /// What it leaves to followers, where it does. Call it when no process is left.
-    pub fn written(&mut self, dir: &Path) -> Option<Written> {
+    pub fn output_manifest(&mut self, dir: &Path) -> Option<OutputManifest> {
         if !self.order.is_streamed() {
             return None;
         }
         self.pump.drain();
         self.look_at_disk(dir);
         self.was_full |= self.pump.has_lost;
-        Some(Written::look(dir, self.spooled.iter().cloned().flatten(), self.was_full))
+        Some(OutputManifest::collect(dir, self.spooled.iter().cloned().flatten(), self.was_full))
     }
 
     /// A signal to every task and what it started in its session's first process group.

@@ -571,7 +571,7 @@ impl Supervisor {
         let unkillable = if self.has_leftovers { job.unkillable_pids() } else { Vec::new() };
         let report = if is_over { job.finish(&self.seat.cgroup, &self.meter) } else { None };
         let dir = self.folder.dir();
-        if let Some((report, written)) = report.map(|report| (report, job.written(dir))) {
+        if let Some((report, written)) = report.map(|report| (report, job.output_manifest(dir))) {
             if !unkillable.is_empty() {
                 self.send(&FromSupervisor::Undead { pids: unkillable });
             }

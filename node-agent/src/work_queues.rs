@@ -7,11 +7,11 @@ use rms_model::{JobId, Run};
 
 /// Chores on threads of the runtime; clones are the same. One that hangs keeps its thread, and what is to follow it.
 #[derive(Clone, Debug, Default)]
-pub struct Chores(Arc<Mutex<BTreeMap<About, Queue>>>);
+pub struct WorkQueues(Arc<Mutex<BTreeMap<WorkKey, Queue>>>);
 
 /// What a chore is about. No two on the same thing run at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum About {
+pub enum WorkKey {
     Execution(JobId, Run),
     Seat(String),
     /// All that there is.
@@ -20,38 +20,38 @@ pub enum About {
 
 /// What follows the one that runs.
 #[derive(Default)]
-struct Queue(VecDeque<Chore>);
+struct Queue(VecDeque<WorkItem>);
 
-type Chore = Box<dyn FnOnce() + Send>;
+type WorkItem = Box<dyn FnOnce() + Send>;
 
-impl Chores {
+impl WorkQueues {
     /// Does it when everything before it on the same thing is done. To be called inside a runtime.
-    pub fn add(&self, about: About, chore: impl FnOnce() + Send + 'static) {
+    pub fn add(&self, key: WorkKey, work: impl FnOnce() + Send + 'static) {
         let mut queues = self.queues();
-        match queues.get_mut(&about) {
-            Some(queue) => queue.0.push_back(Box::new(chore)),
+        match queues.get_mut(&key) {
+            Some(queue) => queue.0.push_back(Box::new(work)),
             None => {
-                queues.insert(about.clone(), Queue::default());
+                queues.insert(key.clone(), Queue::default());
                 drop(queues);
-                let chores = self.clone();
-                tokio::task::spawn_blocking(move || chores.work_off(&about, Box::new(chore)));
+                let work_queues = self.clone();
+                tokio::task::spawn_blocking(move || work_queues.drain(&key, Box::new(work)));
             }
         }
     }
 
-    fn work_off(&self, about: &About, first: Chore) {
+    fn drain(&self, key: &WorkKey, first: WorkItem) {
         let mut next = Some(first);
-        while let Some(chore) = next {
-            chore();
+        while let Some(work) = next {
+            work();
             let mut queues = self.queues();
-            next = queues.get_mut(about).and_then(|queue| queue.0.pop_front());
+            next = queues.get_mut(key).and_then(|queue| queue.0.pop_front());
             if next.is_none() {
-                queues.remove(about);
+                queues.remove(key);
             }
         }
     }
 
-    fn queues(&self) -> MutexGuard<'_, BTreeMap<About, Queue>> {
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<WorkKey, Queue>> {
         // No chore runs while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,15 +71,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_chore_that_hangs_holds_up_only_what_follows_it() {
-        let chores = Chores::default();
+        let work_queues = WorkQueues::default();
         let (done, order) = mpsc::channel();
         let (release, hung) = mpsc::channel::<()>();
-        let add = |about: About, n: u32| {
+        let add = |key: WorkKey, n: u32| {
             let done = done.clone();
-            chores.add(about, move || done.send(n).expect("the test listens"));
+            work_queues.add(key, move || done.send(n).expect("the test listens"));
         };
-        let (one, other) = (About::Execution(JobId(1), Run(1)), About::Execution(JobId(2), Run(1)));
-        chores.add(one.clone(), move || {
+        let (one, other) = (WorkKey::Execution(JobId(1), Run(1)), WorkKey::Execution(JobId(2), Run(1)));
+        work_queues.add(one.clone(), move || {
             let _released = hung.recv();
         });
         add(one.clone(), 1);
