@@ -1,4 +1,4 @@
-//! What the agent holds of one execution: the way to its supervisor, and who listens to what comes back.
+//! The agent's state of one execution: the connection to its supervisor, and the receivers of its streams.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ struct Parts {
     order: Mutex<Arc<Order>>,
     entry_dir: PathBuf,
     state: Mutex<State>,
-    /// Wakes who waits for the end of the streams or for a supervisor.
+    /// Wakes tasks that wait for the end of the streams or for a supervisor.
     changed: Notify,
 }
 
@@ -38,7 +38,8 @@ struct State {
     n_callers: usize,
     next_stream: u64,
     next_step_stream: u64,
-    /// Steps asked for on this node, also before the agent was restarted, and the CPUs that their tasks have on each node of the job.
+    /// Steps requested on this node, also before a restart of the agent, and the CPUs of their tasks on each node of
+    /// the job.
     n_steps: u32,
     step_cpus: BTreeMap<String, u32>,
     routes: BTreeMap<u64, mpsc::Sender<StreamEvent>>,
@@ -70,7 +71,7 @@ const MAX_EVENTS: usize = 256;
 const MAX_STEP_EVENTS: usize = 1 << 22;
 
 impl Share {
-    /// Of which so many steps were asked for here before.
+    /// Creates a share for which `n_steps` steps were requested here before.
     pub fn new(order: Order, entry_dir: PathBuf, n_steps: u32) -> Share {
         let state = State {
             to: None,
@@ -89,7 +90,7 @@ impl Share {
         Share(Arc::new(Parts { job, run, order, entry_dir, state: Mutex::new(state), changed: Notify::new() }))
     }
 
-    /// As it was last.
+    /// Returns the latest order.
     pub fn order(&self) -> Arc<Order> {
         Arc::clone(&self.0.order.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -125,7 +126,7 @@ impl Share {
         self.0.changed.notify_waiters();
     }
 
-    /// Its supervisor is gone or serves another; whoever listened hears the end.
+    /// Its supervisor is gone or serves another job; all receivers end.
     pub fn detach(&self) {
         let mut state = self.state();
         state.to = None;
@@ -162,12 +163,12 @@ impl Share {
         self.0.changed.notified()
     }
 
-    /// The way to its supervisor, if it has one.
+    /// Returns the sender to its supervisor, if it has one.
     pub fn to_supervisor(&self) -> Option<ToSeat> {
         self.state().to.clone()
     }
 
-    /// The same, as soon as it has one; none once the share has ended.
+    /// Waits for a supervisor; none once the share has ended.
     pub async fn wait_for_supervisor(&self) -> Option<ToSeat> {
         loop {
             let changed = self.changed();
@@ -306,12 +307,12 @@ impl Share {
         }
     }
 
-    /// The way to the hub; made by `make` if there is none.
+    /// Returns the sender to the hub; made by `make` if there is none.
     pub fn hub(&self, make: impl FnOnce() -> mpsc::Sender<Up>) -> mpsc::Sender<Up> {
         self.state().hub.get_or_insert_with(make).clone()
     }
 
-    /// A node of the job has made its way here.
+    /// A node of the job has connected to this hub.
     pub fn node_linked(&self, node: JobNode, downs: mpsc::Sender<Down>) {
         self.state().nodes.insert(node, downs);
     }
@@ -409,7 +410,7 @@ impl Shares {
     }
 }
 
-/// Queues a frame; where the queue is full, somebody waits in our stead.
+/// Queues a frame; if the queue is full, a spawned task waits.
 pub fn push(to: &ToSeat, frame: Vec<u8>) {
     match to.try_send(frame) {
         Ok(()) => {}

@@ -1,4 +1,4 @@
-//! The link to the server: says what is, hears what should be, and comes back for ever.
+//! The link to the server: reports the actual state, receives the desired state, and reconnects forever.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub struct Uplink {
 
 /// The server reads faster than a node has news; full: the link is closed, and the next hello tells everything.
 const MAX_REPORTS: usize = 4096;
-/// A link that held for so long was not refused: the next attempt may come soon.
+/// A link that lasted this long was not refused: the next attempt may follow soon.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The first attempt after a link that ended; soon enough that nobody waits for it, and never all agents at once.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -123,7 +123,7 @@ impl Uplink {
         }
     }
 
-    /// Whoever has joined this node again meanwhile has put other credentials there, and the server knows only those.
+    /// A new join of this node has put other credentials there, and the server accepts only those.
     fn reload_credentials(&self) {
         let Ok(found) = Credentials::load(&self.credentials_dir) else { return };
         let own = self.endpoint.credentials();
@@ -133,14 +133,14 @@ impl Uplink {
         }
     }
 
-    /// Says on standard output that the server has taken us in, for whoever has started us and waits.
+    /// Prints on standard output that the server has accepted us, for the program that started us and waits.
     fn announce(&self) {
         // Nobody may be reading it.
         let mut stdout = std::io::stdout().lock();
         let _ = writeln!(stdout, "connected to {}", self.server).and_then(|()| stdout.flush());
     }
 
-    /// Why the link has ended. Notes as soon as the server has taken the agent in.
+    /// Serves the link until it ends, and returns why. Sets `is_accepted` once the server has accepted the agent.
     async fn serve(&self, link: &Link, is_accepted: &mut bool) -> String {
         let Ok(channel) = link.open().await else { return link.closed().await };
         let (sender, mut receiver) = channel.split();

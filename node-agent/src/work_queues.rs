@@ -1,15 +1,16 @@
-//! Work that may take long, on files and cgroups, beside the agent's task: in order for each thing that it is about.
+//! Runs work that may take long, on files and cgroups, off the agent's task: in order for each key.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rms_model::{JobId, Run};
 
-/// Chores on threads of the runtime; clones are the same. One that hangs keeps its thread, and what is to follow it.
+/// Queues of work on blocking threads of the runtime; clones share them. An item that hangs blocks its thread and its
+/// queue.
 #[derive(Clone, Debug, Default)]
 pub struct WorkQueues(Arc<Mutex<BTreeMap<WorkKey, Queue>>>);
 
-/// What a chore is about. No two on the same thing run at a time.
+/// What a work item is about. Items of one key run one at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKey {
     Execution(JobId, Run),
@@ -25,7 +26,7 @@ struct Queue(VecDeque<WorkItem>);
 type WorkItem = Box<dyn FnOnce() + Send>;
 
 impl WorkQueues {
-    /// Does it when everything before it on the same thing is done. To be called inside a runtime.
+    /// Runs the item after all earlier items of the same key. Must be called inside a runtime.
     pub fn add(&self, key: WorkKey, work: impl FnOnce() + Send + 'static) {
         let mut queues = self.queues();
         match queues.get_mut(&key) {
@@ -52,7 +53,7 @@ impl WorkQueues {
     }
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<WorkKey, Queue>> {
-        // No chore runs while it is held.
+        // No work item runs while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

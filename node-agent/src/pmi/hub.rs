@@ -30,7 +30,7 @@ pub enum HubOut {
     WriteError(String),
 }
 
-/// A wish for more nodes. The answer may get lost with an agent, so it is repeated until it comes.
+/// A request for more nodes. The answer may get lost with an agent, so the request is repeated until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     pub seq: u64,
@@ -133,11 +133,11 @@ enum RequestPhase {
     },
 }
 
-/// Whom the hub is there for.
+/// What the hub still waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     Nothing,
-    /// Nodes that have not heard that it is over.
+    /// Nodes that have not acknowledged the end.
     Bye,
     Ranks,
 }
@@ -181,7 +181,7 @@ impl Hub {
         }
     }
 
-    /// Do other nodes still meet here?
+    /// Returns what the hub still waits for.
     pub fn need(&self) -> Need {
         let is_other = |node: &JobNode| *node != self.own && self.heard.contains(node);
         let mut remaining = self.worlds.values().flat_map(|world| &world.remaining);
@@ -447,7 +447,7 @@ impl Hub {
         outs.push(HubOut::Pause);
     }
 
-    /// Those who were about to leave have had their time.
+    /// The pause is over: requests nodes if there is still no room.
     pub fn paused(&mut self) -> Vec<HubOut> {
         let mut outs = Vec::new();
         self.settle(&mut outs);

@@ -1,4 +1,4 @@
-//! Sees to it that a job has what it was given of the node and no more, as far as the kernel does that.
+//! Limits a job to the CPUs, memory and devices that it was given, as far as the kernel enforces them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +11,7 @@ use crate::cgroup::{Cgroup, DeviceNumber};
 use crate::order::Order;
 use crate::topology::cpulist::{self, CpuSet};
 
-/// What the cgroup of a supervisor keeps its job to, which is the next job's, too, until something else is said.
+/// The limits set in the cgroup of a supervisor. They stay for the next job until they are changed.
 #[derive(Debug, Default)]
 pub struct CgroupLimits {
     /// Whether the memory of the job is limited.
@@ -23,7 +23,7 @@ pub struct CgroupLimits {
 }
 
 impl CgroupLimits {
-    /// Before any process of a job is started.
+    /// Sets the limits before any process of the job is started.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -40,7 +40,7 @@ impl CgroupLimits {
         self.limit_memory(&job.order, cgroup)
     }
 
-    /// The nodes of the running job have changed, and maybe what it has of this one. Can the kernel see to that?
+    /// Updates the limits of a running job. Returns whether the kernel enforces them.
     pub fn update(&mut self, job: &Job, cgroup: &Cgroup) -> bool {
         self.cpus = None;
         let closed = self.close_devices(&job.order, cgroup);
@@ -58,7 +58,7 @@ impl CgroupLimits {
         self.is_limited
     }
 
-    /// Opens what the job before had not, and closes what this one has not.
+    /// Opens devices that were closed to the previous job, and closes those that this one does not have.
     fn close_devices(&mut self, order: &Order, cgroup: &Cgroup) -> io::Result<()> {
         let wanted = order.devices.as_ref().map(|devices| devices.closed.clone()).unwrap_or_default();
         if wanted != self.closed {
@@ -77,7 +77,7 @@ impl CgroupLimits {
         }
         cgroup.limit_memory(order.memory()).map_err(|error| {
             let reason = format!("cannot limit its memory to {}: {error}", order.memory());
-            // What we hold for the job counts for it, too: a large script or environment may be more than it may have.
+            // Our own memory counts, too: a large script or environment may exceed the limit.
             StartFailure { reason, is_fault: error.kind() != io::ErrorKind::ResourceBusy }
         })
     }

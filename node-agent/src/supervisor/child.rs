@@ -36,9 +36,9 @@ pub struct Program<'a> {
     pub stdin: &'a Input,
     pub stdout: &'a OwnedFd,
     pub stderr: &'a OwnedFd,
-    /// Of those of the job; `None`: all of them.
+    /// The CPUs of the process, out of the job's; `None`: all of them.
     pub cpus: Option<&'a topology::cpulist::CpuSet>,
-    /// Stays open under its number.
+    /// A descriptor that the program inherits under the same number.
     pub inherited: Option<&'a OwnedFd>,
 }
 
@@ -51,17 +51,19 @@ pub enum ChildError {
     Pipe(nix::Error),
 }
 
-/// What a process says before it is executed: nothing if it was, or why it could not be.
+/// Whether a process has been executed: no error if it has, else why not.
 #[derive(Debug)]
 pub enum ExecStatus {
-    /// Its user may stop it before it has said anything, so nobody waits for this pipe.
+    /// Not known yet. The user may stop the process before it reports, so the supervisor polls this pipe and never
+    /// blocks on it.
     Pending(File),
-    /// It had the memory of its parent, which stood still until it was executed or had said this.
+    /// Known at once: the child shared the memory of its parent, which was suspended until the exec or its failure.
     Known(Option<String>),
 }
 
 impl ExecStatus {
-    /// Becomes readable when there is something to [`take_error`](ExecStatus::take_error); none once it was heard.
+    /// Returns the pipe that becomes readable when [`take_error`](ExecStatus::take_error) has news; none once the
+    /// status is known.
     pub fn pending_pipe(&self) -> Option<BorrowedFd<'_>> {
         match self {
             ExecStatus::Pending(pipe) => Some(pipe.as_fd()),
@@ -73,7 +75,7 @@ impl ExecStatus {
         self.pending_pipe().is_some()
     }
 
-    /// The complaint, if there is one now.
+    /// Takes the error of the exec, if it is known by now.
     pub fn take_error(&mut self) -> Option<String> {
         let pipe = match self {
             ExecStatus::Known(error) => return error.take(),
@@ -90,11 +92,11 @@ impl ExecStatus {
     }
 }
 
-/// A pipe takes so much in one piece.
+/// The most that a pipe takes atomically.
 const MOST_BYTES: usize = 4096;
 
 impl Program<'_> {
-    /// Makes the process. Where it could not be executed it says so, and ends.
+    /// Forks the process. If it cannot be executed, it reports why and exits.
     ///
     /// # Errors
     /// No more processes or files.
@@ -124,8 +126,8 @@ impl Program<'_> {
         Ok((pid.map_err(ChildError::Fork)?, ExecStatus::Pending(File::from(reader))))
     }
 
-    /// In the child, which may have the parent's memory: does not return but with the reason, and leaves no allocation
-    /// behind if it succeeds.
+    /// Runs in the child, which may share the parent's memory: returns only on failure, with the reason, and leaves
+    /// no allocation behind on success.
     fn execute(&self, image: &mut Image<'_>) -> Result<Infallible, String> {
         let order = self.order;
         setsid().map_err(|error| format!("cannot start a session: {}", error.desc()))?;
@@ -194,7 +196,7 @@ impl Program<'_> {
     }
 }
 
-/// The program that is to read this script, and is not there.
+/// Returns the interpreter of this script if it does not exist.
 fn missing_interpreter(script: &CStr) -> Option<String> {
     let mut head = [0; MOST_BYTES];
     let n = File::open(OsStr::from_bytes(script.to_bytes())).and_then(|mut file| file.read(&mut head)).ok()?;
@@ -203,10 +205,10 @@ fn missing_interpreter(script: &CStr) -> Option<String> {
     Some(interpreter).filter(|interpreter| !Path::new(interpreter).exists())
 }
 
-/// Of the processes of jobs; from -1000, never killed, to 1000, killed first.
+/// The OOM score of processes of jobs; from -1000, never killed, to 1000, killed first.
 const OOM_SCORE: &str = "500";
 
-/// Soft limits as they were at submit, as far as this node allows.
+/// Sets the soft limits of the time of submission, as far as this node allows.
 fn set_limits(limits: &Limits) -> Result<(), String> {
     let wanted = [
         (Resource::RLIMIT_NOFILE, limits.open_files),

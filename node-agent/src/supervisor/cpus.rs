@@ -1,8 +1,8 @@
-//! The CPUs that the processes of a job keep to, and the way from those that they have to others.
+//! The CPUs that the processes of a job run on, and how they change to others.
 //!
 //! Processes that have joined are told first. What is taken away is taken once they have answered, or after a while; what
-//! is given is given before they are told. Whoever has not joined is only moved. Whatever ends in the middle of it, the
-//! larger of both sets is held until the smaller one is in force.
+//! is given is given before they are told. Processes that have not joined are only moved. If a change is interrupted,
+//! the union of both sets is held until the smaller one is applied.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::topology::own_cpus;
 pub struct JobCpus {
     /// Those that its processes keep to; during a change those before and those after it.
     held: CpuSet,
-    /// They could be made to, when these changed last.
+    /// Whether the last change could be enforced.
     is_confined: bool,
     /// The generation of the job's nodes and cores by which they do.
     generation: u32,
@@ -28,7 +28,7 @@ pub struct JobCpus {
     change: Option<Change>,
 }
 
-/// On the way to other CPUs: processes have been told.
+/// A change in progress: processes have been told.
 #[derive(Debug)]
 struct Change {
     after: CpuSet,
@@ -36,7 +36,7 @@ struct Change {
     until: Instant,
 }
 
-/// What the processes of a job keep to, as the server hears it.
+/// What is applied to the processes of a job, as reported to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppliedCpus {
     pub generation: u32,
@@ -94,7 +94,7 @@ impl JobCpus {
         let told = self.malleable.as_mut().filter(|malleable| !malleable.is_empty());
         let Some(malleable) = told else {
             if let Some(malleable) = &mut self.malleable {
-                // Who joins from now on is told these.
+                // Processes that join from now on are told these.
                 malleable.publish(&after);
             }
             self.change = None;
@@ -107,11 +107,11 @@ impl JobCpus {
             return self.fail(&after, generation, error, cgroup);
         }
         if both == after {
-            // Nothing is taken away from anybody who could have it meanwhile.
+            // Nothing is taken away, so the change is applied at once.
             (self.generation, self.is_confined) = (generation, true);
         }
         let until = Instant::now() + patience;
-        // Who joins or asks meanwhile, again and again, does not put off what others wait for.
+        // Joins and requests during a change do not postpone its deadline.
         let sooner = self.change.take().filter(|change| change.after == after).map(|change| change.until);
         let until = sooner.map_or(until, |sooner| sooner.min(until));
         self.change = Some(Change { after, generation, until });
@@ -126,7 +126,7 @@ impl JobCpus {
         Ok(())
     }
 
-    /// Ends the change if nobody has to be waited for any longer.
+    /// Ends the change if all processes have answered or the deadline is over.
     pub fn finish_change(&mut self, now: Instant, cgroup: &Cgroup) {
         let Some(malleable) = &mut self.malleable else { return };
         let is_over = |change: &mut Change| malleable.is_acknowledged() || change.until <= now;
@@ -135,7 +135,7 @@ impl JobCpus {
         self.malleable.iter_mut().for_each(Malleable::close_change);
     }
 
-    /// Everything is moved to its last place.
+    /// Moves all processes to their final CPUs.
     fn settle(&mut self, after: CpuSet, generation: u32, cgroup: &Cgroup) {
         let moves = self.malleable.as_ref().map(|malleable| malleable.moves(false)).unwrap_or_default();
         match self.move_to(&after, moves, cgroup) {
@@ -169,7 +169,7 @@ impl JobCpus {
         self.change.as_ref().map(|change| change.until)
     }
 
-    /// Somebody has joined, asks or answers.
+    /// Handles a join, a request or an answer of a process.
     pub fn receive(&mut self, source: Option<u64>, patience: Duration, cgroup: &Cgroup) -> Outcome {
         let Some(malleable) = &mut self.malleable else { return Outcome::default() };
         let outcome = malleable.receive(source, cgroup);

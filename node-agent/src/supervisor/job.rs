@@ -44,18 +44,18 @@ pub struct Job {
     pub account: Option<Account>,
     pub variables: Variables,
     pub tasks: Vec<Task>,
-    /// So many tasks, the first ones, were started with the share.
+    /// The number of tasks, the first ones, that were started with the share.
     n_initial: usize,
-    /// Why one of those could not be executed.
+    /// Why one of the initial tasks could not be executed.
     exec_error: Option<String>,
-    /// Ranks that other ranks have asked for, until all were executed.
+    /// Spawned ranks, until all of them were executed.
     pending_spawns: Vec<PendingSpawn>,
     pub input: InputPipe,
     pub pmi: Option<PmiServer>,
     pub singleton: Option<SingletonCheck>,
     pub execs: Vec<Exec>,
     pub steps: Vec<Step>,
-    /// Of the first task, for what is executed beside it, or told of it; only where something may be.
+    /// The streams of the first task, for hooks and error messages; only where the job may need them.
     pub streams: Option<Streams>,
     pub pending_notices: PendingNotices,
     /// The tasks whose streams are kept in the spool, and whether the disk had no room for them.
@@ -63,21 +63,21 @@ pub struct Job {
     pub pump: Pump,
     was_full: bool,
     pub cpus: JobCpus,
-    /// Does the kernel keep it to the memory and the devices that it has here now?
+    /// Whether the kernel limits the job to its current memory and devices here.
     is_enforced: bool,
-    /// From here its wall time counts.
+    /// Start of the wall time.
     begun: Instant,
     wall_at: Instant,
-    /// How spawned ranks have ended that are no more.
+    /// The worst exit status of spawned ranks that have ended.
     spawned: Option<End>,
-    /// Set once its own tasks have ended while nodes have not heard that it is over.
+    /// Set once its own tasks have ended while other nodes have not been told that the job is over.
     linger_until: Option<Instant>,
-    /// When that it runs is told; none once it was.
+    /// When to report that the job runs; none once reported.
     report_at: Option<Instant>,
     baseline: Baseline,
-    /// Processes of jobs before it that were.
+    /// Out-of-memory kills in the cgroup before this job.
     n_out_of_memory: u64,
-    /// Added up from the children reaped, for where no cgroup counts.
+    /// Usage of reaped children, for nodes without cgroups.
     reaped: Usage,
 }
 
@@ -87,11 +87,11 @@ struct PendingSpawn {
     placement: Placement,
     sockets: Vec<(u32, OwnedFd)>,
     problem: Option<String>,
-    /// Those of which it is not known yet whether they were executed, or that have ended meanwhile.
+    /// The spawned tasks: not known to be executed yet, or ended meanwhile.
     tasks: Vec<u32>,
 }
 
-/// How far it is.
+/// The phase of a share.
 #[derive(Debug)]
 pub enum Phase {
     Running,
@@ -107,14 +107,14 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Ending {
     exit: NodeExit,
-    /// When TERM is sent; none once it was, or if it is not to be.
+    /// When to send TERM; none once sent, or if it is not sent.
     term_at: Option<Instant>,
-    /// The next KILL.
+    /// When to send the next KILL.
     kill_at: Instant,
     n_kills: u32,
-    /// The first one.
+    /// When the first KILL was sent.
     killed_at: Option<Instant>,
-    /// Was it sent TERM before?
+    /// Whether the job was sent TERM before.
     had_grace: bool,
 }
 
@@ -122,15 +122,16 @@ pub struct Ending {
 /// power failure within this time can lose it.
 const SYNC_AFTER: Duration = Duration::from_millis(200);
 
-/// Most jobs that end sooner are told of once, by their end. Whoever waits for a job's streams is told at once.
+/// Most jobs that end sooner are reported only once, at their end. Jobs whose streams are followed are reported at
+/// once.
 const REPORT_DELAY: Duration = Duration::from_millis(5);
 
-/// Ranks on other nodes finalize with those here; a node whose last word was lost is not waited for much longer.
+/// Ranks on other nodes finalize with those here; a node whose last frame was lost is not waited for much longer.
 const FINALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After so many, with pauses between them, who is not dead never read the order.
+/// A process that is alive after this many KILLs, with pauses between them, is treated as unkillable.
 const MIN_KILLS: u32 = 5;
-/// Longer than this nobody waits for processes that do not die.
+/// How long to wait for processes that do not die.
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(60);
 
 impl Job {
@@ -180,7 +181,7 @@ impl Job {
         self.order.run
     }
 
-    /// Its tasks run.
+    /// Records the tasks that were started.
     pub fn started(&mut self, started: Started, actions: &mut Vec<Action>) {
         if self.has_ranks() {
             let pmi = self.pmi.insert(PmiServer::new(&self.order, started.rank_sockets));
@@ -206,7 +207,7 @@ impl Job {
         self.check_exec_statuses(actions);
     }
 
-    /// Tasks that were not executed yet, and what becomes readable when they are.
+    /// Returns the status pipes of tasks that were not executed yet.
     pub fn exec_pipes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.tasks.iter().filter_map(|task| task.exec_status.pending_pipe())
     }
@@ -215,7 +216,7 @@ impl Job {
         self.tasks.iter().any(|task| task.exec_status.is_pending())
     }
 
-    /// Tasks were executed, or could not be.
+    /// Reads the exec statuses of all tasks, and reports spawns that are complete.
     pub fn check_exec_statuses(&mut self, actions: &mut Vec<Action>) {
         for idx in 0..self.tasks.len() {
             self.check_exec_status(idx);
@@ -244,7 +245,7 @@ impl Job {
         };
     }
 
-    /// May there be ranks here, if only later? The tasks of nodes that come later are none.
+    /// Whether there may be ranks here, now or later. Tasks of nodes that join later are no ranks.
     fn has_ranks(&self) -> bool {
         let is_rank_node = |place: &LaunchNode| place.joined == 1 || place.n_tasks == 0;
         match self.order.launch.execution.work {
@@ -253,8 +254,8 @@ impl Job {
         }
     }
 
-    /// The nodes of the job or its wall time have changed: what is started from now on has them in its environment.
-    /// False where that is no news.
+    /// Takes over changed nodes or wall time; processes started from now on see them in their environment. Returns
+    /// false if the order is outdated.
     pub fn update(&mut self, order: Order, files: &HostFiles, actions: &mut Vec<Action>) -> bool {
         let is_outdated = order.launch.generation < self.order.launch.generation;
         if is_outdated || matches!(self.phase, Phase::Ended { .. }) {
@@ -265,7 +266,7 @@ impl Job {
         if let Some(account) = &self.account {
             let before = std::mem::take(&mut self.variables);
             self.variables = environment::of_job(&self.order, account, files);
-            // Who is started on fewer CPUs may have more one day.
+            // A program that starts on fewer CPUs may get more later.
             self.variables.extend(before.get_key_value(THREADS).map(|(name, most)| (name.clone(), most.clone())));
         }
         if let Some(pmi) = &mut self.pmi {
@@ -274,13 +275,13 @@ impl Job {
         true
     }
 
-    /// Its processes are moved to the CPUs that it has here now.
+    /// Moves the processes to the CPUs that the job has here now.
     pub fn follow_cpus(&mut self, cgroup: &Cgroup) {
         let is_starting = self.is_starting();
         self.cpus.follow(&self.order, is_starting, cgroup);
     }
 
-    /// Whether the kernel keeps it to the memory and the devices that it has here now.
+    /// Records whether the kernel limits the job to its current memory and devices here.
     pub fn set_enforced(&mut self, is_enforced: bool) {
         self.is_enforced = is_enforced;
     }
@@ -291,7 +292,7 @@ impl Job {
         self.cpus.follow_after_exec(is_starting, cgroup);
     }
 
-    /// What is to be told of it now, which is then told.
+    /// Returns the current report and marks it as sent.
     pub fn take_report(&mut self) -> JobReport {
         if !self.is_starting() {
             self.report_at = None;
@@ -299,7 +300,7 @@ impl Job {
         self.report()
     }
 
-    /// That it runs, if that is due to be told.
+    /// Returns the report that the job runs, if it is due.
     pub fn running_report(&mut self, now: Instant) -> Option<JobReport> {
         let is_due = self.report_at.is_some_and(|at| at <= now);
         (is_due && !self.is_starting()).then(|| self.take_report())
@@ -320,12 +321,13 @@ impl Job {
         }
     }
 
-    /// TERM to the whole tree; KILL after `grace`. The first reason counts, the shortest grace too.
+    /// TERM to the whole tree; KILL after `grace`. The first reason counts, and the shortest grace.
     pub fn end(&mut self, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
         self.end_after(Span::ZERO, exit, grace, cgroup);
     }
 
-    /// The same, but the processes have a while to end by themselves before TERM. Once none is left it is over.
+    /// The same, but the processes have `patience` to end by themselves before TERM. The share ends once none is
+    /// left.
     pub fn end_after(&mut self, patience: Span, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
         let term_at = Instant::now().checked_add(patience.to_std()).unwrap_or_else(far_future);
         let kill_at = term_at.checked_add(grace.to_std()).unwrap_or_else(far_future);
@@ -353,12 +355,12 @@ impl Job {
         }
     }
 
-    /// Has it tasks here that run?
+    /// Whether tasks run here.
     pub fn waits_for_tasks(&self) -> bool {
         self.tasks.iter().any(|task| task.end.is_none())
     }
 
-    /// When its supervisor is to wake up though nothing happens.
+    /// When its supervisor is to wake up at the latest.
     pub fn wakes_at(&self) -> Instant {
         let of_pmi = self.pmi.as_ref().and_then(PmiServer::wakes_at);
         let of_singleton = self.singleton.as_ref().and_then(SingletonCheck::wakes_at);
@@ -370,12 +372,12 @@ impl Job {
         others.fold(self.deadline(), Instant::min)
     }
 
-    /// Does what is due by now; the result is not made durable here.
+    /// Does what is due by now, except for making the result durable.
     pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
         match &mut self.phase {
             Phase::Running if now >= self.wall_at => {
                 if let Some(pmi) = &mut self.pmi {
-                    // Ranks that TERM ends are no crash; of others this asks nothing.
+                    // Ranks that end by TERM have not crashed; other programs are not affected.
                     pmi.end(ranks::Ending::Ordered, &mut Vec::new());
                 }
                 self.end(NodeExit::WallTime, self.order.launch.grace, cgroup);
@@ -389,12 +391,12 @@ impl Job {
             Phase::Ending(ending) => {
                 ending.term_at = None;
                 if !cgroup.forbid_forks(true) {
-                    // Who is killed while others fork is replaced by them; who is stopped is not.
+                    // While others fork, killed processes are replaced by new ones; stopped processes do not fork.
                     tree::stop_descendants(getpid());
                 }
                 tree::signal_descendants(getpid(), nix::libc::SIGKILL);
-                // Whatever was forked during the walk is found by the next one; it mostly need not come,
-                // because the end of the last child wakes us first.
+                // The next walk finds what was forked during this one; mostly there is no next walk, because the end
+                // of the last child wakes us first.
                 ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));
                 ending.killed_at.get_or_insert(now);
                 ending.n_kills += 1;
@@ -411,7 +413,7 @@ impl Job {
         self.reaped = self.reaped.and(reaped.usage);
         if let Some(local) = self.tasks.iter().position(|task| task.pid == reaped.pid && task.end.is_none()) {
             self.tasks[local].end = Some(reaped.end);
-            // What it had to say before it ended has been said.
+            // It has reported its exec status before it ended.
             self.check_exec_status(local);
             let task = self.tasks[local].task;
             let is_spawning = self.pending_spawns.iter().any(|spawn| spawn.tasks.contains(&task));
@@ -427,12 +429,12 @@ impl Job {
         resize::reaped(self, reaped.pid, reaped.end);
     }
 
-    /// The job ends with its last task, whatever else still runs. Nodes without tasks wait for the order.
+    /// Ends the job with its last task, whatever else still runs. Nodes without tasks wait for the order.
     pub fn settle(&mut self, tree_is_gone: bool, cgroup: &Cgroup) {
         if let Some(reason) = self.exec_error.take() {
             self.end(NodeExit::NotStarted { reason }, Span::ZERO, cgroup);
         }
-        // A node without tasks waits for the order, or for word that no ranks will come.
+        // A node without tasks waits for the order, or for the message that no ranks will come.
         let has_begun = !self.tasks.is_empty() || self.pmi.is_some();
         let is_over = has_begun && self.tasks.iter().all(|task| task.end.is_some());
         match self.pmi.as_ref().map_or(Need::Nothing, PmiServer::need) {
@@ -466,7 +468,7 @@ impl Job {
         }
     }
 
-    /// The highest code, unless a signal killed a task: that tells more.
+    /// The highest exit code, unless a signal killed a task: a signal says more.
     fn tasks_exit(&self) -> NodeExit {
         match worst(self.tasks.iter().filter_map(|task| task.end).chain(self.spawned)) {
             Some(End::Signaled(signal)) => NodeExit::Signaled { signal },
@@ -475,7 +477,7 @@ impl Job {
         }
     }
 
-    /// Ranks that other ranks have asked for. What was started of them is the job's from now on.
+    /// Starts ranks that other ranks have spawned, and adds those that started to the job.
     pub fn spawn(
         &mut self,
         placement: &Placement,
@@ -506,22 +508,22 @@ impl Job {
         self.check_exec_statuses(actions);
     }
 
-    /// Hostfiles that a rank names.
+    /// Reads the hostfiles that a rank names.
     pub fn read_hostfiles(&mut self, from: RankId, paths: &[String], folder: &Folder, actions: &mut Vec<Action>) {
         let (Some(account), Some(pmi)) = (&self.account, &mut self.pmi) else { return };
         let parent = Parent { order: &self.order, account, variables: &self.variables, folder };
         pmi.hostfiles_read(from, spawned::read_hostfiles(&parent, paths), actions);
     }
 
-    /// Tasks that were started in vain.
+    /// Kills tasks of a spawn that failed.
     pub fn kill(&self, tasks: &[u32]) {
         for task in self.tasks.iter().filter(|task| task.end.is_none() && tasks.contains(&task.task)) {
             task.signal(nix::libc::SIGKILL);
         }
     }
 
-    /// Was everything killed, though some of it is still to be seen? A tracer keeps dead processes from their parent for
-    /// as long as it likes, and who waits in the kernel for what never comes does not die.
+    /// Whether KILL was sent to everything and some of it is still there. A tracer can keep dead processes from their
+    /// parent indefinitely, and a process stuck in the kernel does not die.
     pub fn is_unkillable(&self) -> bool {
         let Phase::Ending(Ending { killed_at: Some(killed_at), n_kills: MIN_KILLS.., .. }) = &self.phase else {
             return false;
@@ -529,20 +531,20 @@ impl Job {
         killed_at.elapsed() > UNKILLABLE_AFTER || tree::descendants(getpid()).into_iter().all(tree::is_dead)
     }
 
-    /// Those that KILL has not ended.
+    /// Returns the processes that KILL has not ended.
     pub fn unkillable_pids(&self) -> Vec<i32> {
         let alive = tree::descendants(getpid()).into_iter().filter(|pid| !tree::is_dead(*pid));
         alive.map(Pid::as_raw).collect()
     }
 
-    /// No process is left. Returns the report if that is the end of it.
+    /// Ends the share when no process is left. Returns the report if it has ended.
     pub fn finish(&mut self, cgroup: &Cgroup, meter: &Meter) -> Option<JobReport> {
         let Phase::Ending(ending) = &self.phase else { return None };
         if ending.n_kills > 0 {
             cgroup.forbid_forks(false);
         }
         let exit = match &ending.exit {
-            // It had its time after TERM, and KILL was needed.
+            // The grace time was over, and KILL was needed.
             NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
             NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. }
                 if self.order.memory() > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
@@ -554,7 +556,7 @@ impl Job {
         Some(self.ended(exit, meter))
     }
 
-    /// It ended, or never started.
+    /// Records the end of the share, or that it never started.
     pub fn ended(&mut self, exit: NodeExit, meter: &Meter) -> JobReport {
         self.report_at = None;
         self.streams = None;
@@ -567,13 +569,13 @@ impl Job {
         report
     }
 
-    /// Its streams share a disk with others, and may be cut short by it.
+    /// Checks whether the disk of the spool, which other jobs share, is full: streams may be incomplete.
     pub fn look_at_disk(&mut self, dir: &Path) {
         let is_root = self.account.as_ref().is_some_and(|account| account.uid.is_root());
         self.was_full |= spool::is_out_of_room(dir, is_root);
     }
 
-    /// What it leaves to followers, where it does. Call it when no process is left.
+    /// Returns the sizes of the streams kept for followers, if any. Call it when no process is left.
     pub fn output_manifest(&mut self, dir: &Path) -> Option<OutputManifest> {
         if !self.order.is_streamed() {
             return None;
@@ -584,7 +586,7 @@ impl Job {
         Some(OutputManifest::collect(dir, self.spooled.iter().cloned().flatten(), self.was_full))
     }
 
-    /// A signal to every task and what it started in its session's first process group.
+    /// Sends a signal to every task and what it started in its session's first process group.
     pub fn signal(&self, signal: i32) {
         for task in self.tasks.iter().filter(|task| task.end.is_none()) {
             task.signal(signal);
@@ -592,7 +594,8 @@ impl Job {
     }
 }
 
-/// A task has ended. A program may spawn for as long as it runs: of ranks that are gone, only how they ended is kept.
+/// Records the end of a task. A program may spawn for as long as it runs: of spawned ranks that are gone, only the
+/// worst exit status is kept.
 fn record_exit(
     pmi: &mut PmiServer,
     tasks: &mut Vec<Task>,
@@ -610,13 +613,13 @@ fn record_exit(
     }
 }
 
-/// The wall clock, for reports; deadlines are counted by the steady one.
+/// Returns the wall-clock time, for reports; deadlines use the monotonic clock.
 pub fn now() -> Time {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// A signal tells more than any code, a high code more than a low one.
+/// Returns the worst exit status: a signal is worse than any code, a high code worse than a low one.
 fn worst(ends: impl Iterator<Item = End>) -> Option<End> {
     ends.reduce(|worst, end| match (worst, end) {
         (End::Signaled(_), _) => worst,

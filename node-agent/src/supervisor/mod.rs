@@ -1,7 +1,7 @@
-//! The process that stands over one job on one node: starts it, watches it, ends it, outlives the agent.
+//! The process that supervises one job on one node: starts it, watches it, ends it, outlives the agent.
 //!
-//! Single-threaded, one `poll` at its heart, no timers but deadlines. It is the sub-reaper of everything the
-//! job starts, so "no child left" is "the tree is gone", and it hears of that by SIGCHLD.
+//! Single-threaded, one `poll` loop, deadlines in place of timers. It is the sub-reaper of everything the job starts,
+//! so "no child left" is "the tree is gone", and SIGCHLD tells of it.
 
 mod binding;
 mod cgroup_limits;
@@ -69,7 +69,7 @@ use mpi::{Action, PmiServer};
 use start::StartFailure;
 pub use user::{Account, AccountError};
 
-/// What a supervisor is born with.
+/// What a supervisor is started with.
 #[derive(Debug)]
 pub struct Seat {
     pub name: String,
@@ -84,7 +84,7 @@ pub fn seat_socket(seats_dir: &std::path::Path, name: &str) -> PathBuf {
     spool::socket_path(&seats_dir.join(name))
 }
 
-/// Serves jobs, one after the other, until nobody needs this process any more.
+/// Serves jobs, one after the other, until this process is no longer needed.
 ///
 /// # Errors
 /// The process cannot be set up; there is no job yet.
@@ -96,7 +96,7 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
     crate::sys::reset_signals();
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
-    // Whoever ends the agent's service by signals does not mean the jobs; SIGKILL is still there.
+    // Signals that stop the agent's service must not end the jobs; SIGKILL still does.
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE, Signal::SIGQUIT] {
         mask.add(signal);
     }
@@ -134,7 +134,7 @@ struct Supervisor {
     accounts: user::AccountCache,
     agent: Option<Connection>,
     job: Option<Job>,
-    /// Processes of its job are left that will not go: it takes no other one.
+    /// Processes of its job cannot be killed: it takes no other job.
     has_leftovers: bool,
     cgroup_limits: CgroupLimits,
 }
@@ -146,15 +146,15 @@ enum Source {
     Listener,
     Agent,
     Rank(u32),
-    /// Some task was executed, or could not be.
+    /// A task has reported whether it was executed.
     ExecStatus,
-    /// What a task has written.
+    /// Output of a task.
     Output(usize),
     Input,
     ExecInput(usize),
     ExecOutput(usize, usize),
     Step(usize, step::Source),
-    /// Processes that follow the CPUs of the job: those that wait to join, or one that has.
+    /// Processes that follow the CPUs of the job: the listening socket, or one connected process.
     Malleable(Option<u64>),
 }
 
@@ -247,7 +247,7 @@ impl Supervisor {
                     job.follow_cpus_late(&self.seat.cgroup);
                 }
                 self.run_actions(actions);
-                // Who complained is about to end.
+                // A task that reported an error is about to exit.
                 Ok(Next::Continue)
             }
             Source::Output(idx) => {
@@ -284,7 +284,7 @@ impl Supervisor {
         }
     }
 
-    /// The newest agent counts: an old connection is one that has not been noticed to be dead.
+    /// The newest connection wins: an older one is dead, and that was not noticed yet.
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.seat.listener.accept() {
             let Ok(connection) = Connection::new(stream) else { continue };
@@ -339,7 +339,7 @@ impl Supervisor {
         Next::Exit
     }
 
-    /// Nothing here is worth keeping.
+    /// Removes the folder and exits: nothing here is worth keeping.
     fn exit_without_job(&self) -> Next {
         self.folder.remove();
         Next::Exit
@@ -379,7 +379,7 @@ impl Supervisor {
             }
             ToSupervisor::Pmi { node, frame } => {
                 self.with_pmi(|pmi, actions| pmi.receive(&node, frame, actions));
-                // It may have been the last that other nodes had to say.
+                // It may have been the last frame that was expected of other nodes.
                 return self.reap();
             }
             ToSupervisor::PmiLinked => self.with_pmi(PmiServer::relinked),
@@ -437,7 +437,8 @@ impl Supervisor {
                 };
                 started.map_err(|error| StartFailure { is_fault: is_fault(&error), reason: error.to_string() })
             }),
-            // The agent gives the job to another one. Without its folder this one cannot take any: the spool was deleted.
+            // The agent gives the job to another supervisor. Without its folder (the spool was deleted) this one
+            // cannot take any.
             Err(error) if self.folder.is_free() || error.kind() == io::ErrorKind::NotFound => {
                 return self.exit_without_job();
             }
@@ -489,7 +490,7 @@ impl Supervisor {
         }
         let report = self.job.as_mut().map(Job::take_report);
         report.into_iter().for_each(|report| self.send(&FromSupervisor::Job(report)));
-        // Who is told looks at the files at once.
+        // A job that is notified reads the files at once.
         if let Some(job) = self.job.as_mut().filter(|_| is_news) {
             resize::notify(job, &self.single);
         }
@@ -497,7 +498,7 @@ impl Supervisor {
         self.run_actions(actions);
     }
 
-    /// Says that the job runs, as soon as that is news.
+    /// Reports that the job runs, once that is due.
     fn report_running(&mut self, now: Instant) {
         let report = self.job.as_mut().and_then(|job| job.running_report(now));
         if let Some(report) = report {
@@ -505,7 +506,7 @@ impl Supervisor {
         }
     }
 
-    /// From here on the execution is known to every later agent.
+    /// Claims the spool entry: from here on every later agent knows the execution.
     fn claim(&mut self, order: &Order, entry_dir: &Path) -> io::Result<()> {
         let entry = EntryRef {
             order,
@@ -518,7 +519,7 @@ impl Supervisor {
     }
 
     fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
-        // Only who has left a node of its own accord has time to end by itself.
+        // Only a job that leaves the node of its own accord has time to end by itself.
         let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
         self.with_pmi(|pmi, actions| pmi.end(ending, actions));
         if let Some(job) = &mut self.job {
@@ -526,8 +527,8 @@ impl Supervisor {
         }
     }
 
-    /// The server has the result: away with the entry, and on to the next job if this process can. The agent takes
-    /// that for granted; where it is not so, the end of this process tells it.
+    /// The server has the result: drops the entry and serves the next job if this process can. The agent assumes that
+    /// it can; if not, it notices that this process exits.
     fn forget(&mut self, keep: bool) -> Next {
         let is_ended = self.job.as_ref().is_some_and(|job| matches!(job.phase, Phase::Ended { .. }));
         let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Continue };
@@ -546,7 +547,7 @@ impl Supervisor {
         }
     }
 
-    /// Collects every child that has ended and draws the consequences.
+    /// Reaps every child that has ended and updates the job.
     fn reap(&mut self) -> Next {
         let mut actions = Vec::new();
         let tree_is_gone = loop {
@@ -625,7 +626,7 @@ impl Supervisor {
             Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Continue,
             Phase::Running | Phase::Ending(_) => {
                 job.on_time(now, &self.seat.cgroup);
-                // A share without tasks has no child whose end would wake us; nor has one that stays for others.
+                // No end of a child wakes a share that has no tasks or that stays for others.
                 self.reap()
             }
             Phase::Ended { sync_at, .. } if now >= *sync_at => self.exit_with_result(),

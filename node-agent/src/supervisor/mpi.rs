@@ -28,7 +28,7 @@ pub struct PmiServer {
     hub: Option<Hub>,
     /// By their tasks.
     rank_sockets: BTreeMap<u32, RankSocket>,
-    /// When the hub is told that ranks have had their time to leave.
+    /// When to tell the hub that the pause is over.
     paused_until: Option<Instant>,
 }
 
@@ -66,7 +66,7 @@ pub enum Action {
     WriteError(String),
 }
 
-/// A rank that does not read its answers has lost its mind.
+/// The job of a rank that leaves more than this unread is aborted.
 const MAX_OUTGOING: usize = 1 << 20;
 /// Ranks that have parted from the others finalize and end; nodes are asked for if there is no room even then.
 const SPAWN_RETRY_DELAY: Duration = Duration::from_millis(300);
@@ -163,7 +163,7 @@ impl PmiServer {
         self.run_outs(outs, actions);
     }
 
-    /// Nothing of how this task ends counts.
+    /// Whether the exit status of this task is ignored.
     pub fn is_discarded(&self, task: u32) -> bool {
         self.ranks.is_discarded(task)
     }
@@ -189,7 +189,7 @@ impl PmiServer {
         self.run_outs(outs, actions);
     }
 
-    /// A word of the hub.
+    /// Handles a frame of the hub.
     pub fn receive_from_hub(&mut self, down: Down, actions: &mut Vec<Action>) {
         let outs = self.ranks.receive(down);
         self.run_outs(outs, actions);
@@ -203,12 +203,12 @@ impl PmiServer {
         }
     }
 
-    /// Has a rank here spoken?
+    /// Whether a rank here has used PMI.
     pub fn is_used(&self) -> bool {
         self.ranks.is_used()
     }
 
-    /// Who still needs this share when its own tasks have ended.
+    /// What this share still has to wait for when its own tasks have ended.
     pub fn need(&self) -> Need {
         match &self.hub {
             Some(hub) => hub.need(),
@@ -217,7 +217,7 @@ impl PmiServer {
         }
     }
 
-    /// The way to the hub is there again.
+    /// The connection to the hub was restored: sends again what was not answered.
     pub fn relinked(&mut self, actions: &mut Vec<Action>) {
         for up in self.ranks.relinked() {
             actions.push(Action::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
@@ -266,7 +266,7 @@ impl PmiServer {
                 Out::Hub(up) if self.ranks.is_used() => {
                     actions.push(Action::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
                 }
-                // Nobody waits for a program that is none of MPI.
+                // A program that does not use MPI sends nothing to the hub.
                 Out::Hub(_) => {}
                 Out::Read { from, paths } => actions.push(Action::Read { from, paths }),
                 Out::Start(placement) => actions.push(Action::Start(placement)),

@@ -17,46 +17,47 @@ use super::variables;
 use crate::order::Order;
 use crate::sys::{self, End, SingleThreaded};
 
-/// What a job has not been told yet.
+/// Notifications that a job has not received yet.
 #[derive(Debug, Default)]
 pub struct PendingNotices {
-    /// The command that runs now, and for which generation.
+    /// The hook that runs now, and its generation.
     hook: Option<(Pid, ExecStatus, u32)>,
-    /// The generation for which the command is to be executed next.
+    /// The generation for which the hook runs next.
     next_hook: Option<u32>,
     signal: Option<PendingSignal>,
 }
 
-/// A signal that some of the job's processes have not had: it would end them.
+/// A signal that some of the job's processes have not received: it would end them.
 #[derive(Debug)]
 struct PendingSignal {
     signal: i32,
     try_at: Instant,
     backoff: Duration,
-    /// Who has not had it, and how many times in a row it was at least blocked there.
+    /// Processes that have not received it, and how many checks in a row have found it blocked.
     waiting: Vec<(Pid, u32)>,
 }
 
-/// A process that has just been started sets its handlers first. The kernel tells nobody when it has, so we look again,
-/// each time after twice the pause.
+/// A process that has just been started sets its handlers first. The kernel does not notify of that, so we check
+/// again, with doubling pauses.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-/// A shell blocks all signals for a moment whenever it forks, and one that comes then ends it a moment later. Who waits
-/// for a blocked signal has it blocked each time we look.
+/// A shell blocks all signals for a moment whenever it forks, and one that comes then ends it a moment later. A
+/// process that waits for a blocked signal has it blocked at each check.
 const MIN_BLOCKED_CHECKS: u32 = 3;
-/// One that is still not ready after as long as this never will be.
+/// A process that is still not ready after this pause never will be.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Have the nodes changed that the job may use, or what it has of them? One that leaves, after it had been asked to, is no news.
+/// Whether the usable nodes of the job, or its part of them, have changed. A node that leaves as announced does not
+/// count.
 pub fn has_changed(before: &Order, now: &Order) -> bool {
     let usable = |place: &&LaunchNode| !place.departing;
     let place_of = |place: &LaunchNode| (place.name.clone(), place.joined, place.cpus, place.grant.clone());
     !before.launch.nodes.iter().filter(usable).map(place_of).eq(now.launch.nodes.iter().filter(usable).map(place_of))
 }
 
-/// The hostfiles tell the change already. Called once for each; what cannot be executed is told in the job's output.
+/// Notifies the job of a change, once the hostfiles are up to date. Errors of the hook go to the job's output.
 pub fn notify(job: &mut Job, single: &SingleThreaded) {
     match &job.order.launch.on_resize {
-        // Who negotiates hears it from the server, and workers need not know.
+        // Negotiating jobs are told by the server, and workers need not know.
         None | Some(OnResize::Negotiates | OnResize::Workers) => {}
         Some(OnResize::Signal(signal)) => {
             let living = job.tasks.iter().filter(|task| task.end.is_none());
@@ -70,7 +71,7 @@ pub fn notify(job: &mut Job, single: &SingleThreaded) {
             job.pending_notices.next_hook = Some(job.order.launch.generation);
             run_hook(job, single);
         }
-        // The first node speaks for all.
+        // Only the first node runs the hook.
         Some(OnResize::Hook(_)) => {}
     }
 }
@@ -80,7 +81,7 @@ pub fn wakes_at(job: &Job) -> Option<Instant> {
     job.pending_notices.signal.as_ref().map(|pending| pending.try_at)
 }
 
-/// Sends the signal that is due to those who are ready for it; the others are looked at again later.
+/// Sends a pending signal to the processes that are ready for it; checks the others again later.
 pub fn on_time(job: &mut Job, now: Instant) {
     let Some(pending) = job.pending_notices.signal.take_if(|pending| pending.try_at <= now) else { return };
     let PendingSignal { signal, try_at: _, backoff, mut waiting } = pending;
@@ -91,7 +92,7 @@ pub fn on_time(job: &mut Job, now: Instant) {
         *n_blocked = if readiness == SignalReadiness::Blocked { *n_blocked + 1 } else { 0 };
         let is_ready = readiness == SignalReadiness::Ready || *n_blocked >= MIN_BLOCKED_CHECKS;
         if is_ready {
-            // The process alone: what it has started did not ask to be told, and would die of it.
+            // Not the group: other processes of it may not handle the signal, which would end them.
             let _gone_already = sys::kill(pid.as_raw(), signal);
         }
         !is_ready
@@ -110,9 +111,9 @@ pub fn on_time(job: &mut Job, now: Instant) {
 /// What a signal would do to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignalReadiness {
-    /// It would end it.
+    /// The signal would end the process.
     Fatal,
-    /// It would wait.
+    /// The signal would stay pending.
     Blocked,
     /// It is handled or ignored.
     Ready,
@@ -136,7 +137,7 @@ impl SignalReadiness {
     }
 }
 
-/// A process has ended: if it was the command, the next one may run, for the newest generation alone.
+/// Handles the end of the hook: the next one may run, for the newest generation only.
 pub fn reaped(job: &mut Job, pid: Pid, end: End) {
     let Some((_, mut exec_status, generation)) = job.pending_notices.hook.take_if(|(running, _, _)| *running == pid)
     else {
@@ -151,7 +152,7 @@ pub fn reaped(job: &mut Job, pid: Pid, end: End) {
     write_error(job, &format!("the command for generation {generation} {what}"));
 }
 
-/// Executes the command if it is due and not running.
+/// Runs the hook if it is due and not running.
 pub fn run_hook(job: &mut Job, single: &SingleThreaded) {
     let is_free = job.pending_notices.hook.is_none() && matches!(job.phase, Phase::Running);
     let Some(generation) = job.pending_notices.next_hook.take_if(|_| is_free) else { return };

@@ -12,22 +12,22 @@ use super::{job_errors, tree};
 use crate::order::Order;
 use crate::sys::{self, End, Memory, Reaped, SingleThreaded};
 
-/// Has the processes of a job's first node looked at, ever more seldom.
+/// Checks the processes of a job's first node, at growing intervals.
 #[derive(Debug)]
 pub struct SingletonCheck {
     next: Instant,
     interval: Duration,
     until: Instant,
-    /// The process that looks. Whoever looks at a process may have to wait for it, for ever if a file system does not
-    /// answer: the supervisor must not.
+    /// The process that runs the check. Reading /proc of a process may block, indefinitely if a file system hangs:
+    /// the supervisor must not.
     checker: Option<Pid>,
 }
 
-/// Most jobs that end sooner are none of MPI: Open MPI alone takes longer to begin.
+/// Most jobs that end sooner do not use MPI: Open MPI alone takes longer to start.
 const FIRST_CHECK: Duration = Duration::from_millis(20);
-/// A program that has loaded Open MPI may be over soon after it has begun.
+/// A program that has loaded Open MPI may end soon after MPI_Init.
 const LOADED_INTERVAL: Duration = Duration::from_millis(5);
-/// What has not begun to be a program of MPI by then is interactive, or none.
+/// A program that has not called MPI_Init by then is interactive, or does not use MPI.
 const CHECK_FOR: Duration = Duration::from_secs(60);
 
 const MOST_TASKS: usize = 4;
@@ -39,20 +39,19 @@ impl SingletonCheck {
         SingletonCheck { next: now + FIRST_CHECK, interval: FIRST_CHECK, until: now + CHECK_FOR, checker: None }
     }
 
-    /// Nothing to look for, if no task could miss another one, or on other nodes.
+    /// Returns none for jobs of one task, and on nodes other than the first.
     pub fn of_job(order: &Order) -> Option<SingletonCheck> {
         let has_tasks = matches!(order.launch.execution.work, Work::Tasks { .. });
         (has_tasks && order.launch.n_tasks > 1 && order.node_idx == 0).then(SingletonCheck::begin)
     }
 
-    /// When there is something to look for.
+    /// Returns when the next check is due.
     pub fn wakes_at(&self) -> Option<Instant> {
         self.checker.is_none().then_some(self.next)
     }
 }
 
-/// Begins to look at tasks that run, if that is due. There is nothing more to look for once a rank has spoken or all tasks
-/// have ended.
+/// Starts a check of the running tasks, if one is due. Checks end once a rank has used PMI or all tasks have ended.
 pub fn check_if_due(
     singleton: &mut Option<SingletonCheck>,
     now: Instant,
@@ -73,7 +72,7 @@ pub fn check_if_due(
     }
 }
 
-/// A process has ended: if it was the one that looked, whether it saw a rank that is alone.
+/// Handles the end of a process; returns true if it was the checker and it found a singleton.
 pub fn found_singleton(singleton: &mut Option<SingletonCheck>, reaped: &Reaped) -> bool {
     let Some(check) = singleton.as_mut().filter(|check| check.checker == Some(reaped.pid)) else { return false };
     check.checker = None;
@@ -95,21 +94,21 @@ pub fn found_singleton(singleton: &mut Option<SingletonCheck>, reaped: &Reaped) 
     reaped.end == End::Exited(MpiState::Singleton as i32)
 }
 
-/// In a process of its own, which ends with the answer.
+/// Runs in a process of its own, which exits with the result.
 fn check_tasks(tasks: &[Pid]) -> u8 {
     sys::close_all();
     let processes = tasks.iter().flat_map(|task| std::iter::once(*task).chain(tree::descendants(*task)));
     processes.take(MOST_PROCESSES).map(inspect).max().map_or(0, |seen| seen as u8)
 }
 
-/// Has a job's own tasks looked at.
+/// Checks a job's own tasks, if that is due.
 pub fn on_time(job: &mut Job, now: Instant, single: &SingleThreaded) {
     let has_used_pmi = job.pmi.as_ref().is_some_and(PmiServer::is_used);
     let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
     check_if_due(&mut job.singleton, now, has_used_pmi, tasks, single);
 }
 
-/// Tells a job's owner what was seen.
+/// Tells a job's owner what was found.
 pub fn warn_owner(job: &Job) {
     let (n_tasks, n_nodes) = (job.order.launch.n_tasks, job.order.launch.nodes.len());
     let Work::Tasks { argv } = &job.order.launch.execution.work else { return };
@@ -117,7 +116,7 @@ pub fn warn_owner(job: &Job) {
     job_errors::write_error(job, &format!("{}: {advice}", diagnosis(n_tasks)));
 }
 
-/// What is wrong with a program of so many tasks, up to what to type.
+/// The diagnosis for a program of `n_tasks` tasks, without the command to type.
 pub fn diagnosis(n_tasks: u32) -> String {
     format!(
         "the ranks of this program do not find each other: it uses Open MPI, so each of the {n_tasks} tasks is rank 0 of 1. \
@@ -125,7 +124,7 @@ pub fn diagnosis(n_tasks: u32) -> String {
     )
 }
 
-/// What was to be started, as somebody would type it.
+/// The command as a user would type it.
 pub fn command(argv: &[String]) -> String {
     argv.join(" ").chars().filter(|c| !c.is_control()).take(100).collect()
 }
@@ -133,9 +132,9 @@ pub fn command(argv: &[String]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum MpiState {
     NotMpi = 0,
-    /// It may call MPI, and may not.
+    /// It has loaded Open MPI, and has not called MPI_Init.
     Loaded = 1,
-    /// It has begun to, without anybody who started its ranks together.
+    /// It has called MPI_Init as a singleton, without mpirun.
     Singleton = 2,
 }
 

@@ -48,7 +48,7 @@ pub struct Started {
     pub account: Account,
     pub variables: Variables,
     pub tasks: Vec<Task>,
-    /// The way into task 0's standard input.
+    /// The write end of task 0's standard input.
     pub input: Option<OwnedFd>,
     /// Of the first task.
     pub streams: Option<Streams>,
@@ -57,11 +57,11 @@ pub struct Started {
     pub rank_sockets: Vec<(u32, OwnedFd)>,
 }
 
-/// Why a job did not start, as it is told.
+/// Why a job did not start, as reported.
 #[derive(Debug)]
 pub struct StartFailure {
     pub reason: String,
-    /// The node's, not the job's.
+    /// Whether the fault is the node's, not the job's.
     pub is_fault: bool,
 }
 
@@ -87,12 +87,12 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Was there no memory for one more process?
+    /// Whether the fork failed for lack of memory.
     pub fn is_of_memory(&self) -> bool {
         matches!(self, StartError::Child(ChildError::Fork(nix::errno::Errno::ENOMEM)))
     }
 
-    /// Would any job have failed so?
+    /// Whether the fault is the node's, so that any job would have failed.
     pub fn is_of_node(&self) -> bool {
         match self {
             StartError::Write { .. } | StartError::Child(_) | StartError::Socket(_) | StartError::NoPlace => true,
@@ -184,7 +184,7 @@ impl Starter<'_> {
         Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, rank_sockets: Vec::new() })
     }
 
-    /// Nobody looks at it before it is executed, so nobody sees a part of it.
+    /// It is not read before it is executed, so an incomplete script is never seen.
     fn write_script(&self, path: &Path, script: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o500).open(path)?;
         file.write_all(script.as_bytes())?;
@@ -237,13 +237,13 @@ impl Starter<'_> {
     }
 }
 
-/// Our end, and that of a rank.
+/// Makes a socket pair: our end, and the rank's.
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), StartError> {
     let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
     pair.map_err(StartError::Socket)
 }
 
-/// Where a program of this name may be, in the job's own `PATH`.
+/// Returns the candidate paths of a program, from the job's own `PATH`.
 pub fn candidates(name: &CString, variables: &Variables) -> Vec<CString> {
     let text = name.to_string_lossy();
     if text.contains('/') {

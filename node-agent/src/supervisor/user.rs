@@ -18,13 +18,13 @@ pub struct Account {
     groups: Option<Vec<Gid>>,
 }
 
-/// Whom a supervisor has looked up last. To look somebody up is to read through files, or to ask a directory service.
+/// The account that a supervisor looked up last. A lookup reads files, or asks a directory service.
 #[derive(Debug, Default)]
 pub struct AccountCache {
     last: Option<(Instant, Account)>,
 }
 
-/// Jobs that follow each other are mostly of one owner. What an administrator changes counts after this.
+/// Consecutive jobs are mostly of one owner. Changes by an administrator take effect after this.
 const CACHE_TTL: Duration = Duration::from_secs(1);
 
 impl AccountCache {
@@ -79,7 +79,7 @@ impl Account {
         Ok(Account { name: user.name, uid: user.uid, gid: user.gid, home, shell, groups: Some(groups) })
     }
 
-    /// Is it somebody else than who this process runs as?
+    /// Whether the owner is another user than that of this process.
     pub fn is_other_user(&self) -> bool {
         self.groups.is_some()
     }
@@ -109,7 +109,7 @@ impl Account {
     }
 }
 
-/// While it lives, the process acts as somebody else.
+/// While this guard lives, the process acts as the owner.
 #[derive(Debug)]
 pub struct IdentityGuard(bool);
 

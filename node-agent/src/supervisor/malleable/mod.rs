@@ -38,7 +38,7 @@ pub struct Malleable {
     pages: BTreeMap<i32, Shared>,
     /// Callers who are answered when the change is over.
     waiting: Vec<(u64, Kind)>,
-    /// Somebody was told that no more processes may join.
+    /// Whether a process was refused because the job has too many.
     was_full: bool,
 }
 
@@ -105,11 +105,11 @@ impl Malleable {
         // More wake us again, after others have been heard.
         for mut client in std::iter::from_fn(|| self.listener.accept()).take(MAX_UNJOINED).collect::<Vec<_>>() {
             client.may_join = client.uid.is_root() || is_of_job(client.pid, cgroup);
-            // The agent may ask, too.
+            // The agent may connect, too.
             let is_agents = client.uid == Uid::current();
             let is_ours = client.uid == self.owner || client.uid.is_root() || is_agents;
             let is_allowed_here = is_agents || client.may_join;
-            // Whoever connects without end waits for nobody but itself.
+            // A process that connects endlessly harms only itself.
             let has_room = self.clients.len() < self.pages.len() + MAX_UNJOINED;
             if is_ours && is_allowed_here && has_room {
                 self.clients.insert(self.next_client, client);
@@ -299,7 +299,7 @@ impl Malleable {
         }
     }
 
-    /// Nobody waits any longer for those who have not answered. Callers hear how it went.
+    /// Stops waiting for processes that have not answered, and answers the clients that wait for the change.
     pub fn close_change(&mut self) {
         let is_late = |(pid, shared): &(&i32, &Shared)| !shared.page.is_acknowledged() && !self.is_waiting(**pid);
         let late: Vec<i32> = self.pages.iter().filter(is_late).map(|(pid, _)| *pid).collect();
