@@ -1,4 +1,4 @@
-//! Drives the loop of the node: hears supervisors, spawner and server, and does what the loop decides.
+//! Drives the node loop: feeds it events of supervisors, spawner and server, and carries out what it decides.
 
 pub mod look;
 
@@ -32,15 +32,15 @@ use crate::supervisor::{now, seat_socket};
 use crate::takeover::{self, Recovered};
 use crate::work_queues::{WorkKey, WorkQueues};
 
-/// What the node's one task is told.
+/// Events for the node's task.
 #[derive(Debug)]
 pub enum NodeEvent {
     Inbound(Inbound),
-    /// The server listens.
+    /// The server is connected.
     LinkUp(Box<dyn Reporter>),
     LinkDown,
     SpawnerStarted(io::Result<(UnixStream, Child)>),
-    /// The way to a new supervisor, or why there is none.
+    /// The connection to a new supervisor, or why there is none.
     Connected {
         seat: String,
         connected: Result<(UnixStream, i32), String>,
@@ -53,7 +53,7 @@ pub enum NodeEvent {
     },
 }
 
-/// Whom reports go to.
+/// Sends reports to the server.
 pub trait Reporter: Send + std::fmt::Debug {
     /// All jobs of the node, and why no other can start here, if none can.
     fn hello(&self, report: &NodeReport, trouble: Option<&str>);
@@ -64,7 +64,7 @@ pub trait Reporter: Send + std::fmt::Debug {
     fn ask(&self, seq: u64, question: &Question);
 }
 
-/// Who carries frames to the other nodes of a job.
+/// Sends frames to the other nodes of a job.
 pub trait PeerTransport: Send + Sync + std::fmt::Debug {
     fn send_frame(&self, share: &Share, node: &JobNode, frame: HubFrame);
     /// An execution was taken over from an earlier agent, which had a way to its hub.
@@ -80,7 +80,7 @@ pub struct Node {
     started_at: (Time, Instant),
     shares: Shares,
     seats: BTreeMap<String, Seat>,
-    /// What was found of executions that the loop is about to hear of.
+    /// Executions found in the spool, until the loop has handled them.
     found: BTreeMap<ExecutionId, Recovered>,
     spawner: Option<(ToSeat, Child)>,
     /// Full: supervisors and the uplink wait for this task.
@@ -91,7 +91,7 @@ pub struct Node {
     transport: Arc<dyn PeerTransport>,
 }
 
-/// The way to one supervisor.
+/// The connection to one supervisor.
 #[derive(Debug)]
 struct Seat {
     to: ToSeat,
@@ -173,7 +173,7 @@ impl Node {
         }
     }
 
-    /// The loop's time never goes back.
+    /// Returns the loop's time, which never goes back.
     fn time(&self) -> Time {
         let (time, instant) = self.started_at;
         time + Span::from_millis(i64::try_from(instant.elapsed().as_millis()).unwrap_or(i64::MAX))
@@ -250,7 +250,7 @@ impl Node {
                 self.take(Inbound::Changed(report));
             }
             FromSupervisor::Fault { reason } => {
-                tracing::error!(reason, "a job could not be started, and it was not its own fault");
+                tracing::error!(reason, "cannot start a job, through a fault of this node");
                 self.take(Inbound::Fault { reason });
             }
             FromSupervisor::Undead { pids } => {
@@ -293,7 +293,7 @@ impl Node {
         self.run_orders();
     }
 
-    /// Does what the loop has decided, and what it decides when that is told.
+    /// Carries out what the loop has decided, and what it decides on the results.
     fn run_orders(&mut self) {
         let mut follow_ups = VecDeque::new();
         loop {
@@ -305,7 +305,7 @@ impl Node {
         }
     }
 
-    /// What is known at once to have become of it goes to `follow_ups`.
+    /// Carries out one order; results that are known at once go to `follow_ups`.
     fn run_order(&mut self, order: Outbound, follow_ups: &mut VecDeque<Inbound>) {
         match order {
             Outbound::StartSpawner => self.start_spawner(),
@@ -435,7 +435,7 @@ impl Node {
             made
         });
         if let Err(reason) = &made {
-            tracing::error!(reason, "a job could not be started, and it was not its own fault");
+            tracing::error!(reason, "cannot start a job, through a fault of this node");
         }
         self.take(Inbound::SeatMade { seat, made });
     }
@@ -453,7 +453,7 @@ impl Node {
         });
     }
 
-    /// Beside the start: whoever needs it in the job waits for it.
+    /// Requests the key without delaying the start: processes that need it wait for it.
     fn request_key(&self, order: &Order) {
         if order.negotiates.is_some() {
             self.setup.keys.want(order.job, order.run, &order.launch.owner);
@@ -555,10 +555,10 @@ fn ensure_spool(setup: &Setup, events: &mpsc::Sender<NodeEvent>) {
     let dir = spool.dir().display();
     match spool.make() {
         Ok(()) => {
-            tracing::error!(%dir, "somebody has deleted the spool; it was made anew");
+            tracing::error!(%dir, "the spool was deleted; created it again");
             let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::SpoolMade));
         }
-        Err(error) => tracing::error!(%dir, %error, "the spool is gone and cannot be made anew"),
+        Err(error) => tracing::error!(%dir, %error, "the spool was deleted and cannot be created again"),
     }
 }
 

@@ -89,7 +89,7 @@ async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToComman
     let _gone_with_the_job = supervisor.send(frame::message(&ToSupervisor::ExecAbandon { stream })).await;
 }
 
-/// What a word means to the listener; bytes are confirmed as soon as they are on their way.
+/// Translates an event for the receiver; bytes are confirmed as soon as they are passed on.
 async fn translate(
     event: Option<StreamEvent>,
     stream: u64,
@@ -104,7 +104,7 @@ async fn translate(
             let is_output = from == stream + 1;
             Some(if is_output { FromCommand::Output(bytes) } else { FromCommand::Errors(bytes) })
         }
-        // The end of one stream; the end of the command is said apart.
+        // The end of one stream; the end of the command is a separate event.
         Some(StreamEvent::Bytes { .. }) => None,
         Some(StreamEvent::Taken { stream: _, n_bytes }) => {
             window.n_unconfirmed = window.n_unconfirmed.saturating_sub(n_bytes);

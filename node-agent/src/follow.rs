@@ -1,4 +1,4 @@
-//! Sends the streams of a job's tasks from the spool to whoever follows, and passes on what is typed.
+//! Sends the streams of a job's tasks from the spool to followers, and passes on their input.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use crate::share::{Share, Shares, StreamEvent};
 use crate::spool::{self, OutputManifest, Size};
 use crate::watch::{Watch, Watches};
 
-/// Why following ended early.
+/// Why a follower was not served to the end.
 #[derive(Debug, Error)]
 pub enum FollowError {
     #[error(transparent)]
@@ -102,7 +102,7 @@ fn read_manifest(share: &Share) -> Result<Option<OutputManifest>, FollowError> {
     found.map_err(|source| FollowError::Result { path: spool::result_path(share.entry_dir()), source })
 }
 
-/// What of the streams was not there to be sent.
+/// Returns which parts of the streams were missing.
 fn missing(streams: &[SpoolFile], written: &OutputManifest) -> Option<Spooled> {
     let mut lost: Vec<(Offset, String)> = streams.iter().filter_map(|stream| stream.lost(written)).collect();
     let mut reason = lost.first().map(|(_, reason)| reason.clone());

@@ -30,7 +30,7 @@ struct Parts {
     /// Held while files are written: two who place keys of one execution would leave each other's drafts.
     placing: Mutex<()>,
     state: Mutex<State>,
-    /// Rings when there may be something to ask for.
+    /// Notified when there may be something to request.
     changed: Notify,
 }
 
@@ -226,7 +226,7 @@ impl State {
     fn take_due(&mut self) -> NextRequest {
         let n_asked = self.wanted.values().filter(|wanted| matches!(wanted.stage, Stage::Asked { .. })).count();
         if n_asked >= MAX_ASKED {
-            // An answer rings.
+            // An answer notifies.
             return NextRequest::Wait(None);
         }
         let due = |wanted: &Wanted| match wanted.stage {
@@ -271,7 +271,7 @@ fn until_renewal(credentials: &Credentials) -> Duration {
     renewal.max(Duration::from_secs(1))
 }
 
-/// A server that says no is asked so often at last: the job may have ended for it.
+/// The longest pause between requests to a server that refuses: it may count the job as ended.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

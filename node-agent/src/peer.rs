@@ -24,7 +24,7 @@ use crate::share::{Share, Shares};
 use crate::step_part::{self, Part};
 use access::{AccessError, share_for};
 
-/// The way to the agents of other nodes; clones are the same.
+/// Links to the agents of other nodes; clones share them.
 #[derive(Clone, Debug)]
 pub struct Peers(Arc<Parts>);
 
@@ -185,7 +185,7 @@ impl Peers {
         writer.abort();
     }
 
-    /// Keeps a way to the hub for as long as the share has a supervisor.
+    /// Keeps a channel to the hub open for as long as the share has a supervisor.
     async fn maintain_hub_channel(self, share: Share, mut ups: mpsc::Receiver<Up>) {
         let Some(hub) = share.order().launch.nodes.first().cloned() else { return };
         let (job, run, joined) = (share.job(), share.run(), share.order().joined());
@@ -200,7 +200,7 @@ impl Peers {
             };
             match linked.await {
                 Ok(channel) => {
-                    // What was said while there was no way is said again, all of it.
+                    // Everything unanswered is sent again on the new channel, so queued frames are dropped.
                     while ups.try_recv().is_ok() {}
                     share.send(&ToSupervisor::PmiLinked);
                     if forward_pmi(&share, &hub, channel, &mut ups).await == ChannelEnd::Done {
@@ -208,7 +208,7 @@ impl Peers {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%job, error = %anyhow::Error::from(error), "no way to the first node of a job")
+                    tracing::warn!(%job, error = %anyhow::Error::from(error), "cannot reach the first node of a job; trying again")
                 }
             }
             tokio::time::sleep(backoff.delay()).await;
@@ -282,11 +282,11 @@ impl PeerTransport for Peers {
         match frame {
             HubFrame::Up(up) => {
                 let sender = self.hub_sender(share);
-                // Full or broken: the way is made again, and everything unanswered repeated.
+                // Full or broken: the channel is opened again, and everything unanswered repeated.
                 let _repeated_later = sender.try_send(up);
             }
             HubFrame::Down(down) => {
-                // A node without a way asks again when it has one.
+                // A node without a channel asks again when it has one.
                 let _asked_again = share.node(node).map(|sender| sender.try_send(down));
             }
         }

@@ -301,7 +301,7 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     let mut written = if is_there { Written::read(&file)? } else { Written::default() };
     written.server = Some(token.address().to_owned());
     written.cluster = joined.cluster.or(written.cluster);
-    let text = toml::to_string(&written).context("cannot write the configuration down")?;
+    let text = toml::to_string(&written).context("cannot serialize the configuration")?;
     std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     rms_wire::end_join(&credentials)?;
     // An agent that runs with an older certificate loses it now, and takes up this one.

@@ -38,7 +38,7 @@ pub type Events = mpsc::Sender<SeatEvent>;
 /// Frames that may wait for one supervisor.
 const MAX_QUEUED: usize = 256;
 
-/// Takes over the way to a supervisor; what it says becomes events.
+/// Takes over the connection to a supervisor; its messages become events.
 ///
 /// # Errors
 /// The socket cannot be watched.
@@ -90,7 +90,7 @@ async fn serve(stream: UnixStream, seat: String, mut queue: mpsc::Receiver<Vec<u
     let _agent_ends = events.send(SeatEvent::Closed { seat }).await;
 }
 
-/// Takes over the way to the spawner.
+/// Takes over the connection to the spawner.
 ///
 /// # Errors
 /// The socket cannot be watched.

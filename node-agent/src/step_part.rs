@@ -1,4 +1,4 @@
-//! What a step has on one node: carries words between whoever runs the step and the supervisor of the job there.
+//! The part of a step on one node: forwards messages between the agent that runs the step and the supervisor there.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -62,7 +62,7 @@ async fn run_part(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDo
     }
 }
 
-/// Passes on what the supervisor says until its last word; false if nobody listens any more.
+/// Forwards events of the supervisor until the last one; returns false if the receiver is gone.
 async fn forward_events(
     events: &mut mpsc::Receiver<StreamEvent>,
     supervisor: &ToSeat,
@@ -82,7 +82,7 @@ async fn forward_events(
                 let _gone_is_heard = supervisor.send(frame::message(&confirm)).await;
                 continue;
             }
-            // The end of one stream; the end of the task is said apart.
+            // The end of one stream; the end of the task is a separate event.
             Some(StreamEvent::Bytes { .. }) => continue,
             Some(StreamEvent::Taken { stream, n_bytes }) => match input.credit().taken(task_of(stream), n_bytes) {
                 0 => continue,
@@ -114,7 +114,7 @@ async fn forward_events(
     }
 }
 
-/// Passes on what the step is told, until nobody tells it anything any more.
+/// Forwards orders to the supervisor until the sender is gone.
 async fn forward_orders(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSeat, input: &Input) {
     let stream = input.stream;
     while let Some(down) = downs.recv().await {

@@ -1,4 +1,4 @@
-//! Looks at what executions have left in the spool; what that means, the loop of the node decides.
+//! Examines what executions have left in the spool; the node loop decides what follows.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -15,9 +15,9 @@ use crate::spool::{self, Entry, Spool};
 pub struct Recovered {
     pub remains: Remains,
     pub entry: Option<Box<Entry>>,
-    /// The way to its supervisor.
+    /// The connection to its supervisor.
     pub stream: Option<UnixStream>,
-    /// How many steps of it were asked for here.
+    /// How many steps of it were requested here.
     pub n_steps: u32,
 }
 

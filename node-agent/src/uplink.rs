@@ -129,7 +129,7 @@ impl Uplink {
         let own = self.endpoint.credentials();
         let is_new = found.serial() != own.serial() && found.identity() == own.identity();
         if is_new && self.endpoint.rotate(&found).is_ok() {
-            tracing::info!(serial = found.serial(), "took up the credentials of a new join");
+            tracing::info!(serial = found.serial(), "loaded the credentials of a new join");
         }
     }
 
@@ -146,7 +146,7 @@ impl Uplink {
         let (sender, mut receiver) = channel.split();
         let outbox = Outbox::new(sender, MAX_REPORTS);
         let address = self.advertised.towards(link.remote()).to_string();
-        tracing::info!(address, "this is where peers will find us");
+        tracing::info!(address, "advertising this address to peers");
         let mut inventory = self.inventory.clone();
         let (cluster, own) = (self.cluster.clone(), inventory.borrow_and_update().clone());
         let hello = AgentHello { cluster, address, inventory: own, trouble: None };

@@ -81,7 +81,7 @@ impl Watches {
                     Ok(n) => self.wake(&buffer[..n]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => {
-                        tracing::error!(%error, "cannot read what has changed; who follows now is not woken by files");
+                        tracing::error!(%error, "cannot read file events; current followers are not woken by new output");
                         *self.lock() = None;
                         return;
                     }

@@ -1,4 +1,4 @@
-//! A line to the socket on which the supervisor of a job answers about the CPUs of its processes.
+//! A client of the socket on which the supervisor of a job answers about the CPUs of its processes.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use rms_malleable::{ANSWER_BYTES, Answer, Request};
 
 use crate::spool;
 
-/// Blocks its thread, but never for long.
+/// Blocks its thread, up to a short timeout.
 #[derive(Debug)]
 pub struct SupervisorClient(OwnedFd);
 

@@ -45,10 +45,12 @@ impl Masks {
         Masks { shares, setup, permits: Arc::new(Semaphore::new(MAX_INSPECTIONS)) }
     }
 
-    /// Answers, if that can be done in time: who asks has an end of its own.
+    /// Answers, if that is possible in time: the server has a timeout of its own.
     pub async fn serve(self, asked: MasksAsked, mut channel: Channel) {
         let waited = tokio::time::timeout(TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await;
-        let Ok(Ok(permit)) = waited else { return tracing::warn!("too many ask for the CPUs of processes at a time") };
+        let Ok(Ok(permit)) = waited else {
+            return tracing::warn!("too many requests for the CPUs of processes at a time");
+        };
         let looked = tokio::task::spawn_blocking(move || {
             let seen = self.inspect(&asked);
             drop(permit);
@@ -57,7 +59,7 @@ impl Masks {
         if let Ok(seen) = looked.await
             && let Err(error) = channel.send(&seen).await
         {
-            tracing::debug!(%error, "nobody hears of the CPUs of processes any more");
+            tracing::debug!(%error, "cannot send the CPUs of processes");
         }
         channel.finish();
     }
@@ -89,7 +91,7 @@ impl Masks {
     }
 }
 
-/// At one job.
+/// The inspection of one job.
 struct Inspection<'a> {
     share: &'a Share,
     setup: &'a Setup,

@@ -12,7 +12,7 @@ use crate::share::{Share, Shares};
 pub enum AccessError {
     #[error("job {job} is not on this node")]
     NotHere { job: JobId },
-    #[error("node {peer} is none of job {job}'s")]
+    #[error("node {peer} does not belong to job {job}")]
     NotMember { peer: String, job: JobId },
 }
 

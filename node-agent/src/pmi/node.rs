@@ -1,4 +1,4 @@
-//! All ranks of a job on one node, in whichever worlds: leads each word to its world, and starts and ends worlds.
+//! All ranks of a job on one node: routes each message to its world, and starts and ends worlds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::ranks::{Birth, Ending, Member, Out, Ranks};
 use super::{RankId, VALLEN_MAX, WorldId};
 use crate::sys::End;
 
-/// The key that says which ranks live together.
+/// The key of the process mapping: which ranks share a node.
 pub const MAPPING_KEY: &str = "PMI_process_mapping";
 
 /// The ranks of one node of one job.
@@ -75,7 +75,7 @@ impl NodeRanks {
         is_idle.then_some(Up::Hello)
     }
 
-    /// Is this a program of MPI, as far as can be seen here?
+    /// Whether the program is known to use MPI.
     pub fn is_used(&self) -> bool {
         self.is_used
     }
@@ -85,7 +85,7 @@ impl NodeRanks {
         self.is_used && !self.is_over && !self.is_aborted
     }
 
-    /// Nothing of how this task ends counts: it was started in vain.
+    /// Whether the exit status of this task is ignored, because its spawn failed.
     pub fn is_discarded(&self, task: u32) -> bool {
         let world = self.tasks.get(&task).and_then(|(world, _)| self.worlds.get(world));
         world.is_some_and(|world| world.is_cancelled)
@@ -155,7 +155,7 @@ impl NodeRanks {
         }
     }
 
-    /// The hub has spoken.
+    /// Handles a message of the hub.
     pub fn receive(&mut self, down: Down) -> Vec<Out> {
         let mut outs = Vec::new();
         match down {
@@ -260,7 +260,8 @@ impl NodeRanks {
         outs
     }
 
-    /// The way to the hub was broken and is there again. Who is no program of MPI is not waited for, and says nothing.
+    /// Returns what to send again after the connection to the hub was restored; nothing for a program that does not
+    /// use MPI.
     pub fn relinked(&self) -> Vec<Up> {
         if !self.is_used {
             return Vec::new();

@@ -32,13 +32,13 @@ pub enum Out {
     Start(Placement),
     /// For who looks at the job's output.
     WriteError(String),
-    /// What has been started in vain.
+    /// Tasks of a spawn that failed.
     Kill {
         tasks: Vec<u32>,
     },
 }
 
-/// What the ranks of a world are born with.
+/// The initial state of the ranks of a world.
 #[derive(Clone, Debug)]
 pub struct Birth {
     pub world: WorldId,
@@ -148,12 +148,12 @@ impl Ranks {
         self.ranks.iter().filter(|rank| !rank.has_ended()).count() as u32
     }
 
-    /// Has any of them spoken?
+    /// Whether any of them has used PMI.
     pub fn uses_mpi(&self) -> bool {
         self.ranks.iter().any(|rank| rank.uses_mpi)
     }
 
-    /// Do ranks wait for something that only others can bring?
+    /// Whether ranks wait for a barrier or an answer.
     pub fn has_waiting_ranks(&self) -> bool {
         self.ranks.iter().any(|rank| rank.state == State::InBarrier || rank.asked.is_some())
     }
@@ -188,7 +188,7 @@ impl Ranks {
         }
     }
 
-    /// The job ends: nothing that they say counts any more.
+    /// The job ends: ignores all further messages of the ranks.
     pub fn mute(&mut self) {
         self.is_aborted = true;
     }

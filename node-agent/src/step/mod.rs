@@ -1,7 +1,8 @@
 //! Runs a step of a job for one of its processes: starts its tasks on the job's nodes, carries their streams, and ends them all.
 //!
-//! It needs no decision of the server, so it takes the way of `mpirun`: from the caller to the agent of its node, and from
-//! there to the agents of the other nodes. Where the step's ranks meet is here, too. When this agent ends, the step does.
+//! It needs no decision of the server, so it is started as by `mpirun`: from the caller to the agent of its node, and
+//! from there to the agents of the other nodes. The hub of the step's ranks is here, too. When this agent ends, the
+//! step ends.
 
 pub mod layout;
 
@@ -61,11 +62,11 @@ pub async fn serve(
     let caller = Caller { to: to_caller, from: from_caller };
     run(&share, &peers, request, caller).await;
     reader.abort();
-    // All that was said is on its way; it ends when the caller has read it, or is gone.
+    // The writer ends when the caller has read everything, or is gone.
     let _written = writer.await;
 }
 
-/// Who asked for a step.
+/// The process that requested a step.
 struct Caller {
     to: mpsc::Sender<Vec<u8>>,
     from: mpsc::Receiver<CallerMessage>,
@@ -85,7 +86,7 @@ async fn write_frames(mut frames: mpsc::Receiver<Vec<u8>>, mut write: OwnedWrite
     }
 }
 
-/// Ends, and drops its way to the step, when the caller is gone.
+/// Ends, and drops its sender to the step, when the caller is gone.
 async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Sender<CallerMessage>) {
     let mut piece = vec![0; 16 << 10];
     loop {
@@ -221,7 +222,7 @@ async fn caller_left(from: &mut mpsc::Receiver<CallerMessage>) -> bool {
     }
 }
 
-/// What each node is told.
+/// Builds the order for each node.
 fn orders(
     share: &Share,
     order: &Order,
@@ -296,7 +297,7 @@ fn changes(order: &Order, of_job: &Variables, here: &[(String, String)]) -> (Vec
 /// A step whose tasks run.
 struct RunningStep {
     layout: Vec<NodeTasks>,
-    /// The way to the tasks of those that are not done.
+    /// Senders to the parts that are not done, by position.
     parts: BTreeMap<usize, mpsc::Sender<StepDown>>,
     /// From all of them.
     ups: mpsc::Receiver<(usize, StepUp)>,
@@ -310,7 +311,7 @@ struct RunningStep {
     /// How its tasks have ended so far.
     signal: Option<i32>,
     code: i32,
-    /// What decides instead.
+    /// The exit code that replaces them.
     exit_override: Option<i32>,
     waiting: VecDeque<Vec<u8>>,
     /// Input that was read, and of which the caller has not been told.
@@ -346,7 +347,7 @@ impl RunningStep {
                         return;
                     }
                 }
-                let gone = StepUp::Failed { reason: "nobody tells of its tasks any more".to_owned() };
+                let gone = StepUp::Failed { reason: "the connection to its tasks was lost".to_owned() };
                 let _often_over_already = to.send((idx, gone)).await;
             });
         }
@@ -508,7 +509,7 @@ impl RunningStep {
         self.taken(n_bytes);
     }
 
-    /// Its tasks cannot be spoken of any more; without them the others cannot finish.
+    /// A part was lost: the other tasks cannot finish without it.
     async fn failed(&mut self, idx: usize, reason: String) {
         if self.parts.contains_key(&idx) {
             let node = self.layout[idx].place.name.clone();

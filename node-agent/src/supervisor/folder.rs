@@ -147,7 +147,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Still the name of a job that is forgotten?
+    /// Whether it still has the name of a job that is forgotten.
     pub fn is_free(&self) -> bool {
         self.is_free
     }
@@ -179,7 +179,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Takes it away for good.
+    /// Removes it.
     pub fn remove(&self) {
         let _gone_already = fs::remove_dir_all(&self.dir);
     }

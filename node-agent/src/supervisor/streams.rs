@@ -37,7 +37,7 @@ pub enum Input {
     File(PathBuf),
 }
 
-/// Where nothing is read. Who cannot open it can do nothing else here.
+/// Empty input. If it cannot be opened, no job can start here.
 const NOTHING: &str = "/dev/null";
 
 impl Input {
@@ -52,13 +52,13 @@ impl Input {
 #[derive(Debug)]
 pub struct AllStreams {
     pub tasks: Vec<Streams>,
-    /// The other end of task 0's standard input, where somebody may type.
+    /// The write end of task 0's standard input, for interactive input.
     pub input: Option<OwnedFd>,
     /// Those of streams that go to the spool.
     pub piped: Vec<Piped>,
 }
 
-/// For whom streams are opened.
+/// Which tasks streams are opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskOrigin {
     Start,
@@ -82,7 +82,7 @@ pub enum StreamsError {
 }
 
 impl StreamsError {
-    /// Would any job have failed so?
+    /// Whether the fault is the node's, so that any job would have failed.
     pub fn is_of_node(&self) -> bool {
         match self {
             StreamsError::Act { .. } | StreamsError::Spool { .. } | StreamsError::Pipe(_) => true,
@@ -92,7 +92,7 @@ impl StreamsError {
     }
 }
 
-/// Where a script's output goes if nobody says.
+/// Where a script's output goes by default.
 const DEFAULT_OUTPUT: &str = "rms-%j.out";
 
 /// # Errors
@@ -217,7 +217,7 @@ impl Opener<'_> {
     }
 }
 
-/// What `/proc` and `/dev/stdout` lead to is this process' own, and none of the job's.
+/// Refuses `/proc` and `/dev/stdout`: they lead to files of this process, not of the job.
 fn open_output(path: &Path) -> io::Result<File> {
     // A FIFO without a reader must not hold up the supervisor.
     let flags =
@@ -240,7 +240,7 @@ pub fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
     file.map_err(|source| StreamsError::Open { path: path.to_owned(), what: "input", source })
 }
 
-/// Undoes what kept the open from waiting.
+/// Makes the file blocking again, once the open could not block.
 fn block(file: File) -> io::Result<OwnedFd> {
     fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
     Ok(OwnedFd::from(file))

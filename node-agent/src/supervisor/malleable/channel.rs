@@ -26,11 +26,11 @@ pub struct Listener {
     path: PathBuf,
 }
 
-/// Processes that wait to be taken.
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 impl Listener {
-    /// Open to everybody: who may come is decided for each.
+    /// Opens the socket to all users: each client is checked.
     ///
     /// # Errors
     /// As socket(2) and bind(2).
@@ -49,7 +49,7 @@ impl Listener {
         self.listener.as_fd()
     }
 
-    /// The next one who waits.
+    /// Accepts the next connection.
     pub fn accept(&self) -> Option<Client> {
         loop {
             match self.listener.accept() {
@@ -73,7 +73,7 @@ impl Drop for Listener {
     }
 }
 
-/// Who has connected.
+/// A connected process.
 #[derive(Debug)]
 pub struct Client {
     socket: UnixStream,
@@ -83,12 +83,12 @@ pub struct Client {
     pub may_join: bool,
 }
 
-/// What comes of listening to one.
+/// The result of reading from a client.
 #[derive(Debug)]
 pub enum Received {
     Nothing,
     Request(Request),
-    /// It is gone, or speaks nonsense.
+    /// It is gone, or sent an invalid message.
     Closed,
 }
 

@@ -33,7 +33,7 @@ pub struct Member {
 #[derive(Clone, Debug)]
 struct ExclusiveCpus {
     cpus: CpuSet,
-    /// Whose these were, to whom they go back.
+    /// Processes that these CPUs were taken from, and go back to.
     taken_from: BTreeMap<i32, CpuSet>,
     returns: bool,
 }
@@ -88,7 +88,7 @@ impl Members {
         }
     }
 
-    /// So many it would have if the job had all that it started with.
+    /// Returns how many CPUs it would have if the job had all that it started with.
     pub fn n_initial(&self, pid: i32) -> u32 {
         let pin = self.members.get(&pid).and_then(|member| member.pin.as_ref());
         pin.unwrap_or(&self.initial).len() as u32
@@ -176,7 +176,7 @@ impl Members {
         Ok(())
     }
 
-    /// From whom these CPUs are taken that are to be set aside.
+    /// Takes the CPUs from other processes, and returns which were taken from whom.
     fn take(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<BTreeMap<i32, CpuSet>, Status> {
         if cpus.is_empty() || !cpus.is_subset(&self.current) {
             return Err(Status::NotAllowed);
