@@ -119,7 +119,7 @@ fn named_nodes_must_be_the_jobs_and_are_not_too_small() {
     assert!(job.hears(0).contains("rc=0"));
     assert_eq!(places(&job), placed(&[("b", 3)]));
     job.say(0, &spawn_lines(1, &[("hosts", "z")]));
-    assert_eq!(job.hears(0), format!("{REFUSED}node_z_is_none_of_the_job's"));
+    assert_eq!(job.hears(0), format!("{REFUSED}node_z_does_not_belong_to_the_job"));
     job.say(0, &spawn_lines(1, &[("hostfile", "hosts")]));
     let (from, paths) = job.read.pop().expect("somebody reads it");
     assert_eq!(paths, ["hosts"]);
