@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::Spanned;
 
-use crate::cgroup::{DeviceNumber, Wanted, WantedError};
+use crate::cgroup::{CgroupMode, CgroupModeError, DeviceNumber};
 use crate::devices::DeviceFiles;
 use crate::order::SHRINK_PATIENCE;
-use crate::topology::Wishes;
+use crate::topology::Overrides;
 use crate::topology::cpulist::{self, CpuListError};
 use crate::topology::declared::{Declared, DeclaredError};
 
@@ -150,11 +150,11 @@ pub struct Config {
     pub dir: PathBuf,
     pub name: Option<String>,
     pub cluster: String,
-    pub wishes: Wishes,
+    pub overrides: Overrides,
     pub devices: DeviceFiles,
     pub listen: SocketAddr,
     pub advertise: Option<IpAddr>,
-    pub cgroup: Wanted,
+    pub cgroup: CgroupMode,
     pub cgroup_parent: String,
     pub n_warm: usize,
     pub spool_quota_mib: Option<u64>,
@@ -222,7 +222,7 @@ pub enum ConfigError {
     #[error("advertise = \"{0}\" is no IP address")]
     Advertise(String),
     #[error("cgroup is not usable")]
-    Cgroup(#[from] WantedError),
+    Cgroup(#[from] CgroupModeError),
     #[error("cgroup_parent = \"{0}\" is not usable: write a relative path without '..'")]
     CgroupParent(String),
     #[error("warm_supervisors = {0} is not usable: write 0 to 64")]
@@ -472,7 +472,7 @@ impl Written {
             return Err(ConfigError::Patience(patience_ms));
         }
         let declared = self.topology.as_deref().map(Declared::parse).transpose()?;
-        let cgroup = self.cgroup.map_or(Ok(Wanted::Auto), |kind| kind.parse())?;
+        let cgroup = self.cgroup.map_or(Ok(CgroupMode::Auto), |kind| kind.parse())?;
         let memory = self.memory_mib.map(Mebibytes);
         let scratch = Mebibytes(self.scratch_mib.unwrap_or(0));
         Ok(Config {
@@ -481,7 +481,7 @@ impl Written {
             dir: self.dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DIR)),
             name: self.name,
             cluster,
-            wishes: Wishes { cpus, declared, memory, speed_milli, features, devices: devices.counts(), scratch },
+            overrides: Overrides { cpus, declared, memory, speed_milli, features, devices: devices.counts(), scratch },
             devices,
             listen,
             advertise,

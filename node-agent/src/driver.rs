@@ -1,4 +1,4 @@
-//! Drives the loop of the node: hears supervisors, spawner and server, and does what the loop decides.
+//! Drives the node loop: feeds it events of supervisors, spawner and server, and carries out what it decides.
 
 pub mod look;
 
@@ -17,7 +17,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::cgroup::Cgroup;
-use crate::chores::{About, Chores};
 use crate::frame;
 use crate::leftovers;
 use crate::order::{FromSupervisor, Order, ToSupervisor};
@@ -30,17 +29,18 @@ use crate::slow_teams;
 use crate::spawner::{self, SeatMade, SeatOrder};
 use crate::spool;
 use crate::supervisor::{now, seat_socket};
-use crate::takeover::{self, Evidence};
+use crate::takeover::{self, Recovered};
+use crate::work_queues::{WorkKey, WorkQueues};
 
-/// What the node's one task is told.
+/// Events for the node's task.
 #[derive(Debug)]
 pub enum NodeEvent {
-    Heard(Inbound),
-    /// The server listens.
+    Inbound(Inbound),
+    /// The server is connected.
     LinkUp(Box<dyn Reporter>),
     LinkDown,
     SpawnerStarted(io::Result<(UnixStream, Child)>),
-    /// The way to a new supervisor, or why there is none.
+    /// The connection to a new supervisor, or why there is none.
     Connected {
         seat: String,
         connected: Result<(UnixStream, i32), String>,
@@ -49,11 +49,11 @@ pub enum NodeEvent {
     Examined {
         job: JobId,
         run: Run,
-        evidence: Evidence,
+        recovered: Recovered,
     },
 }
 
-/// Whom reports go to.
+/// Sends reports to the server.
 pub trait Reporter: Send + std::fmt::Debug {
     /// All jobs of the node, and why no other can start here, if none can.
     fn hello(&self, report: &NodeReport, trouble: Option<&str>);
@@ -64,9 +64,9 @@ pub trait Reporter: Send + std::fmt::Debug {
     fn ask(&self, seq: u64, question: &Question);
 }
 
-/// Who carries frames to the other nodes of a job.
-pub trait Carrier: Send + Sync + std::fmt::Debug {
-    fn carry(&self, share: &Share, node: &JobNode, frame: HubFrame);
+/// Sends frames to the other nodes of a job.
+pub trait PeerTransport: Send + Sync + std::fmt::Debug {
+    fn send_frame(&self, share: &Share, node: &JobNode, frame: HubFrame);
     /// An execution was taken over from an earlier agent, which had a way to its hub.
     fn resume(&self, share: &Share);
 }
@@ -77,21 +77,21 @@ pub struct Node {
     setup: Arc<Setup>,
     node_loop: NodeLoop,
     /// When the loop's time began.
-    begun: (Time, Instant),
+    started_at: (Time, Instant),
     shares: Shares,
     seats: BTreeMap<String, Seat>,
-    /// What was found of executions that the loop is about to hear of.
-    found: BTreeMap<ExecutionId, Evidence>,
+    /// Executions found in the spool, until the loop has handled them.
+    found: BTreeMap<ExecutionId, Recovered>,
     spawner: Option<(ToSeat, Child)>,
     /// Full: supervisors and the uplink wait for this task.
     seat_events: Events,
     events: mpsc::Sender<NodeEvent>,
-    chores: Chores,
+    work_queues: WorkQueues,
     reporter: Option<Box<dyn Reporter>>,
-    carrier: Arc<dyn Carrier>,
+    transport: Arc<dyn PeerTransport>,
 }
 
-/// The way to one supervisor.
+/// The connection to one supervisor.
 #[derive(Debug)]
 struct Seat {
     to: ToSeat,
@@ -103,7 +103,7 @@ impl Node {
     pub fn new(
         setup: Arc<Setup>,
         shares: Shares,
-        carrier: Arc<dyn Carrier>,
+        transport: Arc<dyn PeerTransport>,
         seat_events: Events,
         events: mpsc::Sender<NodeEvent>,
     ) -> Node {
@@ -111,7 +111,7 @@ impl Node {
         let spool = setup.spool.dir().display().to_string();
         Node {
             node_loop: NodeLoop::new(seat_prefix, setup.n_warm, spool),
-            begun: (now(), Instant::now()),
+            started_at: (now(), Instant::now()),
             setup,
             shares,
             seats: BTreeMap::new(),
@@ -119,9 +119,9 @@ impl Node {
             spawner: None,
             seat_events,
             events,
-            chores: Chores::default(),
+            work_queues: WorkQueues::default(),
             reporter: None,
-            carrier,
+            transport,
         }
     }
 
@@ -135,7 +135,7 @@ impl Node {
         for (job, run, _) in self.setup.spool.entries()? {
             self.found.insert((job, run), takeover::examine(&self.setup.spool, job, run, &boot));
         }
-        let remains = |(id, evidence): (&ExecutionId, &Evidence)| (*id, evidence.remains.clone());
+        let remains = |(id, recovered): (&ExecutionId, &Recovered)| (*id, recovered.remains.clone());
         let found: Vec<_> = self.found.iter().map(remains).collect();
         let n_found = found.iter().filter(|(_, remains)| is_job(&remains.meaning())).count();
         if n_found > 0 {
@@ -154,7 +154,7 @@ impl Node {
 
     /// Serves until both queues are closed.
     pub async fn run(mut self, mut seat_events: mpsc::Receiver<SeatEvent>, mut events: mpsc::Receiver<NodeEvent>) {
-        let sleep = tokio::time::sleep_until(self.begun.1);
+        let sleep = tokio::time::sleep_until(self.started_at.1);
         tokio::pin!(sleep);
         loop {
             let timer = self.node_loop.next_timer().map(|at| self.instant(at));
@@ -164,7 +164,7 @@ impl Node {
             tokio::select! {
                 () = sleep.as_mut(), if timer.is_some() => {
                     self.node_loop.on_time(self.time());
-                    self.obey();
+                    self.run_orders();
                 }
                 Some(event) = seat_events.recv() => self.seat_event(event),
                 Some(event) = events.recv() => self.event(event),
@@ -173,21 +173,21 @@ impl Node {
         }
     }
 
-    /// The loop's time never goes back.
+    /// Returns the loop's time, which never goes back.
     fn time(&self) -> Time {
-        let (time, instant) = self.begun;
+        let (time, instant) = self.started_at;
         time + Span::from_millis(i64::try_from(instant.elapsed().as_millis()).unwrap_or(i64::MAX))
     }
 
     fn instant(&self, at: Time) -> Instant {
-        let (time, instant) = self.begun;
+        let (time, instant) = self.started_at;
         // The loop counts in milliseconds, and this is never before its time.
         instant + at.since(time).to_std() + Duration::from_millis(1)
     }
 
     fn event(&mut self, event: NodeEvent) {
         match event {
-            NodeEvent::Heard(inbound) => self.take(inbound),
+            NodeEvent::Inbound(inbound) => self.take(inbound),
             NodeEvent::LinkUp(reporter) => {
                 self.reporter = Some(reporter);
                 self.take(Inbound::LinkUp);
@@ -198,9 +198,9 @@ impl Node {
             }
             NodeEvent::SpawnerStarted(started) => self.spawner_started(started),
             NodeEvent::Connected { seat, connected } => self.connected(seat, connected),
-            NodeEvent::Examined { job, run, evidence } => {
-                let remains = evidence.remains.clone();
-                self.found.insert((job, run), evidence);
+            NodeEvent::Examined { job, run, recovered } => {
+                let remains = recovered.remains.clone();
+                self.found.insert((job, run), recovered);
                 self.take(Inbound::Examined { job, run, remains });
                 self.found.clear();
             }
@@ -213,13 +213,13 @@ impl Node {
             SeatEvent::Made(SeatMade { name: seat, made: Err(error) }) => {
                 self.connected(seat, Err(format!("cannot make a supervisor: {error}")));
             }
-            SeatEvent::Said { seat, message } => self.seat_said(seat, message),
+            SeatEvent::Message { seat, message } => self.seat_message(seat, message),
             SeatEvent::Bytes { seat, stream, bytes } => {
                 if let Some(share) = self.share_of(&seat) {
-                    share.bytes(stream, bytes);
+                    share.receive_bytes(stream, bytes);
                 }
             }
-            SeatEvent::Gone { seat } => self.take(Inbound::SeatGone { seat }),
+            SeatEvent::Closed { seat } => self.take(Inbound::SeatGone { seat }),
             SeatEvent::SpawnerGone => {
                 tracing::error!("the spawner has ended; starting another");
                 if let Some((_, mut child)) = self.spawner.take() {
@@ -230,7 +230,7 @@ impl Node {
         }
     }
 
-    fn seat_said(&mut self, seat: String, message: FromSupervisor) {
+    fn seat_message(&mut self, seat: String, message: FromSupervisor) {
         match message {
             FromSupervisor::Idle => self.take(Inbound::SeatIdle { seat }),
             FromSupervisor::Job(report) => {
@@ -241,8 +241,8 @@ impl Node {
                     // Its nodes or cores have changed.
                     JobStatus::Running { generation: 2.., is_confined: true, .. } => {
                         if let Some(share) = self.share_of(&seat) {
-                            let id = About::Execution(report.job, report.run);
-                            self.chores.add(id, move || slow_teams::warn_of(&share));
+                            let id = WorkKey::Execution(report.job, report.run);
+                            self.work_queues.add(id, move || slow_teams::warn_of(&share));
                         }
                     }
                     JobStatus::Running { .. } | JobStatus::Starting => {}
@@ -250,7 +250,7 @@ impl Node {
                 self.take(Inbound::Changed(report));
             }
             FromSupervisor::Fault { reason } => {
-                tracing::error!(reason, "a job could not be started, and it was not its own fault");
+                tracing::error!(reason, "cannot start a job, through a fault of this node");
                 self.take(Inbound::Fault { reason });
             }
             FromSupervisor::Undead { pids } => {
@@ -264,7 +264,7 @@ impl Node {
             }
             FromSupervisor::Pmi { node, frame } => {
                 if let Some(share) = self.share_of(&seat) {
-                    self.carrier.carry(&share, &node, frame);
+                    self.transport.send_frame(&share, &node, frame);
                 }
             }
             about_streams @ (FromSupervisor::ExecStarted { .. }
@@ -277,7 +277,7 @@ impl Node {
             | FromSupervisor::StepDone { .. }
             | FromSupervisor::StepFailed { .. }) => {
                 if let Some(share) = self.share_of(&seat) {
-                    share.heard(about_streams);
+                    share.receive(about_streams);
                 }
             }
         }
@@ -290,30 +290,30 @@ impl Node {
 
     fn take(&mut self, inbound: Inbound) {
         self.node_loop.take(self.time(), inbound);
-        self.obey();
+        self.run_orders();
     }
 
-    /// Does what the loop has decided, and what it decides when that is told.
-    fn obey(&mut self) {
-        let mut heard = VecDeque::new();
+    /// Carries out what the loop has decided, and what it decides on the results.
+    fn run_orders(&mut self) {
+        let mut follow_ups = VecDeque::new();
         loop {
             for order in self.node_loop.orders() {
-                self.perform(order, &mut heard);
+                self.run_order(order, &mut follow_ups);
             }
-            let Some(inbound) = heard.pop_front() else { return };
+            let Some(inbound) = follow_ups.pop_front() else { return };
             self.node_loop.take(self.time(), inbound);
         }
     }
 
-    /// What is known at once to have become of it goes to `heard`.
-    fn perform(&mut self, order: Outbound, heard: &mut VecDeque<Inbound>) {
+    /// Carries out one order; results that are known at once go to `follow_ups`.
+    fn run_order(&mut self, order: Outbound, follow_ups: &mut VecDeque<Inbound>) {
         match order {
             Outbound::StartSpawner => self.start_spawner(),
             Outbound::MakeSeat { seat } => self.make_seat(seat),
             Outbound::EndSeat { seat, with_folder } => self.end_seat(seat, with_folder),
             Outbound::Register(desired) => {
                 let order = self.setup.order(&desired);
-                self.want_key(&order);
+                self.request_key(&order);
                 // It may have been here before.
                 let n_steps = self.shares.get(desired.job, desired.run).map_or(0, |before| before.n_steps());
                 let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
@@ -323,18 +323,18 @@ impl Node {
             Outbound::Order { seat, job, run } => {
                 if let (Some(seat), Some(share)) = (self.seats.get(&seat), self.shares.get(job, run)) {
                     share.attach(seat.to.clone(), seat.pid);
-                    share.tell(&ToSupervisor::Start(Box::new((*share.order()).clone())));
+                    share.send(&ToSupervisor::Start(Box::new((*share.order()).clone())));
                 }
             }
             Outbound::Adopt { seat, job, run } => {
                 if !self.adopt(&seat, job, run) {
-                    heard.push_back(Inbound::SeatGone { seat });
+                    follow_ups.push_back(Inbound::SeatGone { seat });
                 }
             }
             Outbound::Update(desired) => {
                 if let Some(share) = self.shares.get(desired.job, desired.run) {
                     let (before, mut order) = (share.order(), self.setup.order(&desired));
-                    if self.setup.is_outgrown(&before) {
+                    if self.setup.exceeds_node(&before) {
                         // Its numbers mean what others have now.
                         (order.mask, order.packages) = (before.mask.clone(), before.packages.clone());
                         order.devices.clone_from(&before.devices);
@@ -351,14 +351,14 @@ impl Node {
             Outbound::Ended { job, run } => {
                 if self.setup.keys.forget(job, run) {
                     let keys = self.setup.keys.clone();
-                    self.chores.add(About::Execution(job, run), move || keys.remove(job, run));
+                    self.work_queues.add(WorkKey::Execution(job, run), move || keys.remove(job, run));
                 }
                 self.shares.get(job, run).iter().for_each(Share::end);
             }
             Outbound::Drop { job, run } => drop(self.shares.remove(job, run)),
             Outbound::MarkForgotten { job, run } => {
                 let path = spool::forgotten_path(&self.setup.spool.entry_dir(job, run));
-                self.chores.add(About::Execution(job, run), move || {
+                self.work_queues.add(WorkKey::Execution(job, run), move || {
                     let _asked_again_after_a_restart = std::fs::write(path, "");
                 });
             }
@@ -383,7 +383,7 @@ impl Node {
 
     fn start_spawner(&self) {
         let (setup, events) = (Arc::clone(&self.setup), self.events.clone());
-        self.chores.add(About::Node, move || {
+        self.work_queues.add(WorkKey::Node, move || {
             let started = spawner::start(&setup.program, setup.spool.dir());
             let _agent_ends = events.blocking_send(NodeEvent::SpawnerStarted(started));
         });
@@ -403,7 +403,7 @@ impl Node {
     fn make_seat(&self, name: String) {
         let Some((spawner, _)) = &self.spawner else { return };
         let (spawner, setup) = (spawner.clone(), Arc::clone(&self.setup));
-        self.chores.add(About::Seat(name.clone()), move || {
+        self.work_queues.add(WorkKey::Seat(name.clone()), move || {
             let cgroup = setup.cgroups.make(&name).unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot make a cgroup; the next job runs without one");
                 Cgroup::none()
@@ -416,7 +416,7 @@ impl Node {
     fn connect(&self, seat: String, pid: i32) {
         let socket = seat_socket(&self.setup.spool.seats_dir(), &seat);
         let events = self.events.clone();
-        self.chores.add(About::Seat(seat.clone()), move || {
+        self.work_queues.add(WorkKey::Seat(seat.clone()), move || {
             let connected = spool::connect_socket(&socket).map(|stream| (stream, pid));
             let connected = connected.map_err(|error| format!("cannot reach a new supervisor: {error}"));
             let _agent_ends = events.blocking_send(NodeEvent::Connected { seat, connected });
@@ -435,7 +435,7 @@ impl Node {
             made
         });
         if let Err(reason) = &made {
-            tracing::error!(reason, "a job could not be started, and it was not its own fault");
+            tracing::error!(reason, "cannot start a job, through a fault of this node");
         }
         self.take(Inbound::SeatMade { seat, made });
     }
@@ -444,7 +444,7 @@ impl Node {
     fn end_seat(&mut self, name: String, with_folder: bool) {
         let cgroup = self.seats.remove(&name).map_or_else(|| self.setup.cgroups.at(&name), |seat| seat.cgroup);
         let folder = self.setup.spool.seats_dir().join(&name);
-        self.chores.add(About::Seat(name), move || {
+        self.work_queues.add(WorkKey::Seat(name), move || {
             leftovers::clear(&cgroup);
             if with_folder {
                 // Its own end has mostly taken it away.
@@ -453,27 +453,27 @@ impl Node {
         });
     }
 
-    /// Beside the start: whoever needs it in the job waits for it.
-    fn want_key(&self, order: &Order) {
+    /// Requests the key without delaying the start: processes that need it wait for it.
+    fn request_key(&self, order: &Order) {
         if order.negotiates.is_some() {
             self.setup.keys.want(order.job, order.run, &order.launch.owner);
         }
     }
 
     fn restore(&self, id: ExecutionId, has_ended: bool) {
-        let Some(evidence) = self.found.get(&id) else { return };
-        let Some(entry) = &evidence.entry else { return };
-        let share = Share::new(entry.order.clone(), self.setup.spool.entry_dir(id.0, id.1), evidence.n_steps);
+        let Some(recovered) = self.found.get(&id) else { return };
+        let Some(entry) = &recovered.entry else { return };
+        let share = Share::new(entry.order.clone(), self.setup.spool.entry_dir(id.0, id.1), recovered.n_steps);
         match has_ended {
             true => share.end(),
-            false => self.want_key(&entry.order),
+            false => self.request_key(&entry.order),
         }
         self.shares.insert(share);
     }
 
     /// False if the connection cannot be used.
     fn adopt(&mut self, name: &str, job: JobId, run: Run) -> bool {
-        let Some(Evidence { entry: Some(entry), stream: Some(stream), remains: _, n_steps: _ }) =
+        let Some(Recovered { entry: Some(entry), stream: Some(stream), remains: _, n_steps: _ }) =
             self.found.remove(&(job, run))
         else {
             return false;
@@ -482,46 +482,46 @@ impl Node {
         let Ok(to) = seat::attach(stream, name.to_owned(), self.seat_events.clone()) else { return false };
         share.attach(to.clone(), entry.supervisor);
         self.seats.insert(name.to_owned(), Seat { to, pid: entry.supervisor, cgroup: entry.cgroup });
-        self.carrier.resume(&share);
+        self.transport.resume(&share);
         true
     }
 
     fn remove_entry(&self, job: JobId, run: Run) {
         let entry_dir = self.setup.spool.entry_dir(job, run);
         let events = self.events.clone();
-        self.chores.add(About::Execution(job, run), move || {
+        self.work_queues.add(WorkKey::Execution(job, run), move || {
             let removed = std::fs::remove_dir_all(entry_dir);
-            if let Err(error) = removed.or_else(if_there) {
+            if let Err(error) = removed.or_else(ignore_not_found) {
                 tracing::warn!(%job, %error, "cannot remove a spool entry");
             }
-            let _agent_ends = events.blocking_send(NodeEvent::Heard(Inbound::Removed { job, run }));
+            let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::Removed { job, run }));
         });
     }
 
     fn examine(&self, job: JobId, run: Run) {
         let (setup, events) = (Arc::clone(&self.setup), self.events.clone());
-        self.chores.add(About::Execution(job, run), move || {
-            keep_spool(&setup, &events);
-            let evidence = takeover::examine(&setup.spool, job, run, &spool::boot_id());
-            let _agent_ends = events.blocking_send(NodeEvent::Examined { job, run, evidence });
+        self.work_queues.add(WorkKey::Execution(job, run), move || {
+            ensure_spool(&setup, &events);
+            let recovered = takeover::examine(&setup.spool, job, run, &spool::boot_id());
+            let _agent_ends = events.blocking_send(NodeEvent::Examined { job, run, recovered });
         });
     }
 
     fn end_rest(&self, job: JobId, run: Run, why: Unseen) {
         tracing::warn!(%job, %run, reason = why.reason(), "a job has vanished");
         let (setup, events) = (Arc::clone(&self.setup), self.events.clone());
-        self.chores.add(About::Execution(job, run), move || {
+        self.work_queues.add(WorkKey::Execution(job, run), move || {
             let report = leftovers::end_rest(&setup.spool.entry_dir(job, run), job, run, why);
-            let _agent_ends = events.blocking_send(NodeEvent::Heard(Inbound::RestEnded(report)));
+            let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::RestEnded(report)));
         });
     }
 
     fn look(&self, undead: Vec<i32>) {
         let (setup, shares, events) = (Arc::clone(&self.setup), self.shares.clone(), self.events.clone());
-        self.chores.add(About::Node, move || {
-            keep_spool(&setup, &events);
+        self.work_queues.add(WorkKey::Node, move || {
+            ensure_spool(&setup, &events);
             let look = look::look(&setup, &shares, undead);
-            let _agent_ends = events.blocking_send(NodeEvent::Heard(Inbound::Looked(look)));
+            let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::Looked(look)));
         });
     }
 }
@@ -534,7 +534,7 @@ fn is_job(meaning: &Meaning) -> bool {
 }
 
 fn tell(share: &Share, what: JobOrder) {
-    share.tell(&match what {
+    share.send(&match what {
         JobOrder::Update => ToSupervisor::Update(Box::new((*share.order()).clone())),
         JobOrder::Stop { patience, grace } => ToSupervisor::Stop { patience, grace },
         JobOrder::Kill => ToSupervisor::Kill,
@@ -547,7 +547,7 @@ fn tell(share: &Share, what: JobOrder) {
 }
 
 /// A node without a spool would take every job that comes, and start none. What runs goes on, without what it had there.
-fn keep_spool(setup: &Setup, events: &mpsc::Sender<NodeEvent>) {
+fn ensure_spool(setup: &Setup, events: &mpsc::Sender<NodeEvent>) {
     let spool = &setup.spool;
     if spool.is_whole() {
         return;
@@ -555,14 +555,14 @@ fn keep_spool(setup: &Setup, events: &mpsc::Sender<NodeEvent>) {
     let dir = spool.dir().display();
     match spool.make() {
         Ok(()) => {
-            tracing::error!(%dir, "somebody has deleted the spool; it was made anew");
-            let _agent_ends = events.blocking_send(NodeEvent::Heard(Inbound::SpoolMade));
+            tracing::error!(%dir, "the spool was deleted; created it again");
+            let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::SpoolMade));
         }
-        Err(error) => tracing::error!(%dir, %error, "the spool is gone and cannot be made anew"),
+        Err(error) => tracing::error!(%dir, %error, "the spool was deleted and cannot be created again"),
     }
 }
 
-fn if_there(error: io::Error) -> io::Result<()> {
+fn ignore_not_found(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::NotFound => Ok(()),
         _other => Err(error),

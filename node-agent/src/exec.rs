@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 
 use crate::frame;
 use crate::order::{ExecOrder, ToSupervisor, WINDOW};
-use crate::share::{Share, ToSeat, Word};
+use crate::share::{Share, StreamEvent, ToSeat};
 
 /// To a command. Dropping the sender abandons it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToComman
     let stream = share.new_streams();
     // The first node of a job may be faster than this one, and ask before the order to start has been passed on.
     let supervisor = tokio::select! {
-        supervisor = share.supervised() => supervisor,
+        supervisor = share.wait_for_supervisor() => supervisor,
         () = output.closed() => return,
     };
     let Some(supervisor) = supervisor else {
@@ -52,14 +52,14 @@ async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToComman
         let _nobody_waits = output.send(FromCommand::Failed { reason }).await;
         return;
     };
-    let mut words = share.listen(stream);
+    let mut events = share.listen(stream);
     let order = ToSupervisor::Exec(Box::new(ExecOrder { stream, command }));
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
     let mut window = Window::default();
     loop {
         tokio::select! {
-            word = words.recv() => {
-                let Some(heard) = translate(word, stream, &supervisor, &mut window).await else { continue };
+            event = events.recv() => {
+                let Some(heard) = translate(event, stream, &supervisor, &mut window).await else { continue };
                 let is_last = matches!(heard, FromCommand::Ended { .. } | FromCommand::Failed { .. });
                 let is_lost = output.send(heard).await.is_err();
                 if is_lost {
@@ -89,26 +89,33 @@ async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToComman
     let _gone_with_the_job = supervisor.send(frame::message(&ToSupervisor::ExecAbandon { stream })).await;
 }
 
-/// What a word means to the listener; bytes are confirmed as soon as they are on their way.
-async fn translate(word: Option<Word>, stream: u64, supervisor: &ToSeat, window: &mut Window) -> Option<FromCommand> {
-    match word {
-        Some(Word::Bytes { stream: from, bytes }) if !bytes.is_empty() => {
+/// Translates an event for the receiver; bytes are confirmed as soon as they are passed on.
+async fn translate(
+    event: Option<StreamEvent>,
+    stream: u64,
+    supervisor: &ToSeat,
+    window: &mut Window,
+) -> Option<FromCommand> {
+    match event {
+        Some(StreamEvent::Bytes { stream: from, bytes }) if !bytes.is_empty() => {
             let n_bytes = bytes.len() as u64;
             let confirm = ToSupervisor::Taken { stream: from, n_bytes };
             let _gone_is_heard = supervisor.send(frame::message(&confirm)).await;
             let is_output = from == stream + 1;
             Some(if is_output { FromCommand::Output(bytes) } else { FromCommand::Errors(bytes) })
         }
-        // The end of one stream; the end of the command is said apart.
-        Some(Word::Bytes { .. }) => None,
-        Some(Word::Taken { stream: _, n_bytes }) => {
+        // The end of one stream; the end of the command is a separate event.
+        Some(StreamEvent::Bytes { .. }) => None,
+        Some(StreamEvent::Taken { stream: _, n_bytes }) => {
             window.n_unconfirmed = window.n_unconfirmed.saturating_sub(n_bytes);
             None
         }
-        Some(Word::Ended { code }) => Some(FromCommand::Ended { code }),
-        Some(Word::Failed { reason }) => Some(FromCommand::Failed { reason }),
+        Some(StreamEvent::Ended { code }) => Some(FromCommand::Ended { code }),
+        Some(StreamEvent::Failed { reason }) => Some(FromCommand::Failed { reason }),
         // Of steps alone.
-        Some(Word::TaskEnded { .. } | Word::Aborted { .. } | Word::Pmi(_) | Word::Done) => None,
+        Some(StreamEvent::TaskEnded { .. } | StreamEvent::Aborted { .. } | StreamEvent::Pmi(_) | StreamEvent::Done) => {
+            None
+        }
         None => Some(FromCommand::Failed { reason: "the job has ended, or its supervisor is gone".to_owned() }),
     }
 }

@@ -1,4 +1,4 @@
-//! Sends the streams of a job's tasks from the spool to whoever follows, and passes on what is typed.
+//! Sends the streams of a job's tasks from the spool to followers, and passes on their input.
 
 use std::fs::File;
 use std::io;
@@ -13,11 +13,11 @@ use thiserror::Error;
 
 use crate::frame;
 use crate::order::{TASK_INPUT, WINDOW};
-use crate::share::{Share, Shares, Word};
-use crate::spool::{self, Size, Written};
+use crate::share::{Share, Shares, StreamEvent};
+use crate::spool::{self, OutputManifest, Size};
 use crate::watch::{Watch, Watches};
 
-/// Why following ended early.
+/// Why a follower was not served to the end.
 #[derive(Debug, Error)]
 pub enum FollowError {
     #[error(transparent)]
@@ -31,13 +31,13 @@ pub enum FollowError {
 }
 
 /// The order to follow may be faster than the order to start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves one follower until the share has ended and everything is sent, or the follower leaves.
 pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches: &Watches) {
     let (mut sender, receiver) = channel.split();
     let (job, run) = (order.job, order.run);
-    let Ok(share) = tokio::time::timeout(PATIENCE, shares.wait_for(job, run)).await else {
+    let Ok(share) = tokio::time::timeout(TIMEOUT, shares.wait_for(job, run)).await else {
         let reason = format!("job {job} is not on this node, or its output is not kept any more");
         let _follower_left = sender.send(&Spooled::Failed { reason }).await;
         return;
@@ -72,7 +72,7 @@ async fn send_streams(
         changed.as_mut().enable();
         // Asked before the last look at the files: what was written before the end is then seen.
         let has_ended = share.has_ended();
-        let written = has_ended.then(|| read_written(share));
+        let written = has_ended.then(|| read_manifest(share));
         if may_spawn {
             add_spawned(&mut streams, share, order);
         }
@@ -94,16 +94,16 @@ async fn send_streams(
 }
 
 /// What the supervisor has written down at the end, where there are streams.
-fn read_written(share: &Share) -> Result<Option<Written>, FollowError> {
+fn read_manifest(share: &Share) -> Result<Option<OutputManifest>, FollowError> {
     if !share.order().is_streamed() {
         return Ok(None);
     }
-    let found = spool::read_written(share.entry_dir(), share.job(), share.run());
+    let found = spool::read_manifest(share.entry_dir(), share.job(), share.run());
     found.map_err(|source| FollowError::Result { path: spool::result_path(share.entry_dir()), source })
 }
 
-/// What of the streams was not there to be sent.
-fn missing(streams: &[SpoolFile], written: &Written) -> Option<Spooled> {
+/// Returns which parts of the streams were missing.
+fn missing(streams: &[SpoolFile], written: &OutputManifest) -> Option<Spooled> {
     let mut lost: Vec<(Offset, String)> = streams.iter().filter_map(|stream| stream.lost(written)).collect();
     let mut reason = lost.first().map(|(_, reason)| reason.clone());
     if lost.is_empty() && written.was_full {
@@ -206,7 +206,7 @@ impl SpoolFile {
     }
 
     /// From where on something is missing, and why, if everything that is there was sent.
-    fn lost(&self, written: &Written) -> Option<(Offset, String)> {
+    fn lost(&self, written: &OutputManifest) -> Option<(Offset, String)> {
         let written = written.stream(self.next.task, self.next.stream == Stream::Err)?;
         let path = self.path.display();
         let Some(size) = written.size else {
@@ -241,28 +241,28 @@ async fn forward_input(share: Share, mut receiver: Receiver) {
         return;
     }
     let mut n_unconfirmed = 0;
-    let mut words = share.listen(TASK_INPUT);
+    let mut events = share.listen(TASK_INPUT);
     loop {
         while n_unconfirmed >= WINDOW {
-            match words.recv().await {
-                Some(Word::Taken { n_bytes, stream: _ }) => n_unconfirmed -= n_bytes.min(n_unconfirmed),
+            match events.recv().await {
+                Some(StreamEvent::Taken { n_bytes, stream: _ }) => n_unconfirmed -= n_bytes.min(n_unconfirmed),
                 Some(
-                    Word::Bytes { .. }
-                    | Word::Ended { .. }
-                    | Word::Failed { .. }
-                    | Word::TaskEnded { .. }
-                    | Word::Aborted { .. }
-                    | Word::Pmi(_)
-                    | Word::Done,
+                    StreamEvent::Bytes { .. }
+                    | StreamEvent::Ended { .. }
+                    | StreamEvent::Failed { .. }
+                    | StreamEvent::TaskEnded { .. }
+                    | StreamEvent::Aborted { .. }
+                    | StreamEvent::Pmi(_)
+                    | StreamEvent::Done,
                 ) => {}
                 None => return,
             }
         }
-        while let Ok(Word::Taken { n_bytes, stream: _ }) = words.try_recv() {
+        while let Ok(StreamEvent::Taken { n_bytes, stream: _ }) = events.try_recv() {
             n_unconfirmed -= n_bytes.min(n_unconfirmed);
         }
         let Ok(Some(Input { bytes, eof })) = receiver.recv().await else { return };
-        let Some(to) = share.supervised().await else { return };
+        let Some(to) = share.wait_for_supervisor().await else { return };
         n_unconfirmed += bytes.len() as u64;
         if !bytes.is_empty() && to.send(frame::bytes(TASK_INPUT, &bytes)).await.is_err() {
             return;

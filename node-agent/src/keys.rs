@@ -30,7 +30,7 @@ struct Parts {
     /// Held while files are written: two who place keys of one execution would leave each other's drafts.
     placing: Mutex<()>,
     state: Mutex<State>,
-    /// Rings when there may be something to ask for.
+    /// Notified when there may be something to request.
     changed: Notify,
 }
 
@@ -84,7 +84,7 @@ impl Keys {
         let wanted = || Wanted {
             owner: owner.clone(),
             stage: Stage::Due(Instant::now()),
-            backoff: Backoff::new(Duration::from_millis(200), AGAIN_AT_LAST),
+            backoff: Backoff::new(Duration::from_millis(200), MAX_RETRY_DELAY),
         };
         self.state().wanted.entry((job, run)).or_insert_with(wanted);
         self.0.changed.notify_one();
@@ -140,8 +140,8 @@ impl Keys {
             // Asked for first, so that what comes between the look and the wait is not slept through.
             let changed = self.0.changed.notified();
             let due = match self.state().take_due() {
-                Due::Now(request) => return *request,
-                Due::At(due) => due,
+                NextRequest::Ready(request) => return *request,
+                NextRequest::Wait(due) => due,
             };
             match due {
                 None => changed.await,
@@ -216,18 +216,18 @@ impl Keys {
     }
 }
 
-enum Due {
-    Now(Box<Request>),
+enum NextRequest {
+    Ready(Box<Request>),
     /// Nothing before then; `None`: nothing at all.
-    At(Option<Instant>),
+    Wait(Option<Instant>),
 }
 
 impl State {
-    fn take_due(&mut self) -> Due {
+    fn take_due(&mut self) -> NextRequest {
         let n_asked = self.wanted.values().filter(|wanted| matches!(wanted.stage, Stage::Asked { .. })).count();
         if n_asked >= MAX_ASKED {
-            // An answer rings.
-            return Due::At(None);
+            // An answer notifies.
+            return NextRequest::Wait(None);
         }
         let due = |wanted: &Wanted| match wanted.stage {
             Stage::Due(due) => Some(due),
@@ -235,23 +235,23 @@ impl State {
         };
         let first = self.wanted.iter_mut().filter_map(|(id, wanted)| Some((due(wanted)?, *id, wanted)));
         let Some((due, (job, run), wanted)) = first.min_by_key(|(due, id, _)| (*due, *id)) else {
-            return Due::At(None);
+            return NextRequest::Wait(None);
         };
         if due > Instant::now() {
-            return Due::At(Some(due));
+            return NextRequest::Wait(Some(due));
         }
         match NewKey::generate() {
             Ok(key) => {
                 self.last_seq += 1;
                 let (seq, csr) = (self.last_seq, key.csr_der().to_vec());
                 wanted.stage = Stage::Asked { seq, key: Box::new(key) };
-                Due::Now(Box::new(Request { seq, job, run, csr }))
+                NextRequest::Ready(Box::new(Request { seq, job, run, csr }))
             }
             Err(error) => {
                 tracing::error!(%error, "cannot make a key for a job");
-                let again = Instant::now() + AGAIN_AT_LAST;
+                let again = Instant::now() + MAX_RETRY_DELAY;
                 wanted.stage = Stage::Due(again);
-                Due::At(Some(again))
+                NextRequest::Wait(Some(again))
             }
         }
     }
@@ -271,8 +271,8 @@ fn until_renewal(credentials: &Credentials) -> Duration {
     renewal.max(Duration::from_secs(1))
 }
 
-/// A server that says no is asked so often at last: the job may have ended for it.
-const AGAIN_AT_LAST: Duration = Duration::from_secs(60);
+/// The longest pause between requests to a server that refuses: it may count the job as ended.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 #[path = "keys/tests.rs"]

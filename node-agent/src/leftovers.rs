@@ -12,9 +12,9 @@ use crate::cgroup::{Cgroup, Kind, Parent};
 use crate::spool;
 use crate::supervisor::{now, tree};
 
-/// Kills until nobody is left, with growing pauses for the kernel to bury them. Returns how many would not die.
+/// Kills until no process is left, with growing pauses for the kernel to remove them. Returns how many are left.
 fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
-    // Nobody leaves a cgroup; and whoever reads the environment of a process may have to wait for its user.
+    // No process leaves a cgroup; and reading the environment of a process may block.
     let mark = mark.filter(|_| cgroup.kind() == Kind::None);
     let survivors = || {
         let mut pids = cgroup.processes();

@@ -4,7 +4,6 @@
 
 pub mod address;
 pub mod cgroup;
-pub mod chores;
 pub mod config;
 pub mod devices;
 pub mod driver;
@@ -35,3 +34,4 @@ pub mod takeover;
 pub mod topology;
 pub mod uplink;
 pub mod watch;
+pub mod work_queues;

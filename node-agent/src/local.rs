@@ -39,14 +39,14 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 /// Callers that are served at once. They are processes of jobs, for strangers are turned away at once; more of them wait
 /// in the socket's queue until one has left.
 const MAX_CALLERS: usize = 1024;
-/// Who says nothing gives its place to others.
-const ASK_PATIENCE: Duration = Duration::from_secs(10);
+/// A caller that sends no request in this time gives up its place.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A command and an environment, which the kernel bounds, in JSON.
 const MAX_CALL_BYTES: usize = 16 << 20;
 /// Before another caller is tried when there are no files for one. Nothing tells when some are free again.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves callers for ever.
+/// Serves callers until the agent ends.
 pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, setup: Arc<Setup>) {
     let places = Arc::new(Semaphore::new(MAX_CALLERS));
     loop {
@@ -60,31 +60,31 @@ pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, setup: 
                         drop(place);
                     });
                 }
-                Err(reason) => turn_away(&stream, reason),
+                Err(reason) => reject(&stream, reason),
             },
             Err(error) => {
-                tracing::warn!(%error, "cannot take a call on the agent's socket");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(%error, "cannot accept a connection on the agent's socket");
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 }
 
-/// Anybody on the node may call, so whoever is of no job gets no more than a word: not the time until they ask, which
-/// they may never do, nor a file of ours.
-fn turn_away(stream: &UnixStream, reason: String) {
-    tracing::debug!(reason, "turned a caller away");
+/// Any process on the node may connect, so a caller that belongs to no job gets an error at once: neither a wait for
+/// its request nor a descriptor of ours.
+fn reject(stream: &UnixStream, reason: String) {
+    tracing::debug!(reason, "rejected a caller");
     let _caller_left = stream.try_write(&frame::message(&CommandEnd::Failed { reason }));
 }
 
 async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Setup) {
     let (mut read, mut write) = stream.into_split();
     let mut decoder = Decoder::default();
-    let call = tokio::time::timeout(ASK_PATIENCE, first_frame(&mut read, &mut decoder)).await;
+    let call = tokio::time::timeout(REQUEST_TIMEOUT, first_frame(&mut read, &mut decoder)).await;
     let Ok(Ok(Some(call))) = call else { return };
     let request = match call {
         Call::Command(request) => request,
-        Call::Step { step } => match share.place_for_step() {
+        Call::Step { step } => match share.acquire_step_slot() {
             Some(_place) => return step::serve(share, peers, *step, read, decoder, write).await,
             None => {
                 let reason = format!(
@@ -114,7 +114,7 @@ async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Se
 
 /// The share that the caller is a process of. The kernel says who calls, and the process tree what it belongs to.
 fn caller_share(stream: &UnixStream, shares: &Shares) -> Result<Share, String> {
-    let peer = stream.peer_cred().map_err(|error| format!("the kernel does not say who calls: {error}"))?;
+    let peer = stream.peer_cred().map_err(|error| format!("cannot identify the caller: {error}"))?;
     let mut ancestor = peer.pid().map(Pid::from_raw);
     let running = shares.all();
     while let Some(pid) = ancestor.filter(|pid| pid.as_raw() > 1) {

@@ -1,6 +1,6 @@
 //! Links to the other agents of a job: process management for MPI, and commands on other nodes.
 
-mod guest;
+mod access;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use rms_wire::{
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
-use crate::driver::Carrier;
+use crate::driver::PeerTransport;
 use crate::exec::{self, Command, FromCommand, MAX_PIECES, ToCommand};
 use crate::order::ToSupervisor;
 use crate::pmi::JobNode;
 use crate::pmi::frames::{Down, HubFrame, Up};
 use crate::share::{Share, Shares};
 use crate::step_part::{self, Part};
-use guest::{GuestError, share_for};
+use access::{AccessError, share_for};
 
-/// The way to the agents of other nodes; clones are the same.
+/// Links to the agents of other nodes; clones share them.
 #[derive(Clone, Debug)]
 pub struct Peers(Arc<Parts>);
 
@@ -113,7 +113,7 @@ impl Peers {
         let channel = self.channel(place, &open).await?;
         let (to, input) = mpsc::channel(MAX_PIECES);
         let (output, from) = mpsc::channel(MAX_PIECES);
-        tokio::spawn(exec_there(channel, input, output));
+        tokio::spawn(run_remote_command(channel, input, output));
         Ok(Command { to, from })
     }
 
@@ -126,7 +126,7 @@ impl Peers {
                 return;
             }
         };
-        exec_here(channel, command).await;
+        serve_command(channel, command).await;
     }
 
     /// Starts what a step has on another node of a job.
@@ -155,8 +155,8 @@ impl Peers {
             Ok(share) if share.has_ended() => Err(PmiDown::Say(Down::Over)),
             Ok(share) => Ok(share),
             // Whoever waits for a job that is not here any more has missed its end.
-            Err(GuestError::NotHere { .. }) => Err(PmiDown::Say(Down::Over)),
-            Err(refusal @ GuestError::Stranger { .. }) => Err(PmiDown::Refused { reason: refusal.to_string() }),
+            Err(AccessError::NotHere { .. }) => Err(PmiDown::Say(Down::Over)),
+            Err(refusal @ AccessError::NotMember { .. }) => Err(PmiDown::Refused { reason: refusal.to_string() }),
         };
         let share = match refused {
             Ok(share) => share,
@@ -179,14 +179,14 @@ impl Peers {
         });
         while let Ok(Some(up)) = receiver.recv::<PmiUp>().await {
             if let PmiUp::Say(up) = up {
-                share.tell(&ToSupervisor::Pmi { node: node.clone(), frame: HubFrame::Up(up) });
+                share.send(&ToSupervisor::Pmi { node: node.clone(), frame: HubFrame::Up(up) });
             }
         }
         writer.abort();
     }
 
-    /// Keeps a way to the hub for as long as the share has a supervisor.
-    async fn keep_pmi(self, share: Share, mut ups: mpsc::Receiver<Up>) {
+    /// Keeps a channel to the hub open for as long as the share has a supervisor.
+    async fn maintain_hub_channel(self, share: Share, mut ups: mpsc::Receiver<Up>) {
         let Some(hub) = share.order().launch.nodes.first().cloned() else { return };
         let (job, run, joined) = (share.job(), share.run(), share.order().joined());
         let n_local = share.order().place().map_or(0, |place| place.n_tasks);
@@ -200,15 +200,15 @@ impl Peers {
             };
             match linked.await {
                 Ok(channel) => {
-                    // What was said while there was no way is said again, all of it.
+                    // Everything unanswered is sent again on the new channel, so queued frames are dropped.
                     while ups.try_recv().is_ok() {}
-                    share.tell(&ToSupervisor::PmiLinked);
-                    if carry_pmi(&share, &hub, channel, &mut ups).await == Carried::Done {
+                    share.send(&ToSupervisor::PmiLinked);
+                    if forward_pmi(&share, &hub, channel, &mut ups).await == ChannelEnd::Done {
                         return;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%job, error = %anyhow::Error::from(error), "no way to the first node of a job")
+                    tracing::warn!(%job, error = %anyhow::Error::from(error), "cannot reach the first node of a job; trying again")
                 }
             }
             tokio::time::sleep(backoff.delay()).await;
@@ -217,24 +217,24 @@ impl Peers {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Carried {
+enum ChannelEnd {
     /// The supervisor says no more.
     Done,
-    Broken,
+    Lost,
 }
 
-async fn carry_pmi(share: &Share, hub: &LaunchNode, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> Carried {
+async fn forward_pmi(share: &Share, hub: &LaunchNode, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> ChannelEnd {
     let (mut sender, mut receiver) = channel.split();
-    let heard = share.clone();
+    let to_share = share.clone();
     let node = JobNode { node: hub.name.clone(), joined: hub.joined };
     let mut reader = tokio::spawn(async move {
         while let Ok(Some(down)) = receiver.recv::<PmiDown>().await {
             match down {
                 PmiDown::Say(down) => {
-                    heard.tell(&ToSupervisor::Pmi { node: node.clone(), frame: HubFrame::Down(down) })
+                    to_share.send(&ToSupervisor::Pmi { node: node.clone(), frame: HubFrame::Down(down) })
                 }
                 PmiDown::Refused { reason } => {
-                    tracing::warn!(job = %heard.job(), reason, "the first node of a job refuses our ranks");
+                    tracing::warn!(job = %to_share.job(), reason, "the first node of a job refuses our ranks");
                     return;
                 }
             }
@@ -245,56 +245,56 @@ async fn carry_pmi(share: &Share, hub: &LaunchNode, channel: Channel, ups: &mut 
             up = ups.recv() => {
                 let Some(up) = up else {
                     reader.abort();
-                    return Carried::Done;
+                    return ChannelEnd::Done;
                 };
                 if sender.send(&PmiUp::Say(up)).await.is_err() {
                     reader.abort();
-                    return Carried::Broken;
+                    return ChannelEnd::Lost;
                 }
             }
-            _ended = &mut reader => return Carried::Broken,
+            _ended = &mut reader => return ChannelEnd::Lost,
         }
     }
 }
 
 impl Peers {
-    fn way_to_hub(&self, share: &Share) -> mpsc::Sender<Up> {
+    fn hub_sender(&self, share: &Share) -> mpsc::Sender<Up> {
         share.hub(|| {
-            let (way, ups) = mpsc::channel(MAX_FRAMES);
-            tokio::spawn(self.clone().keep_pmi(share.clone(), ups));
-            way
+            let (sender, ups) = mpsc::channel(MAX_FRAMES);
+            tokio::spawn(self.clone().maintain_hub_channel(share.clone(), ups));
+            sender
         })
     }
 }
 
-impl Carrier for Peers {
+impl PeerTransport for Peers {
     fn resume(&self, share: &Share) {
         let order = share.order();
         let has_own_tasks = order.place().is_some_and(|place| place.n_tasks > 0);
         let may_have_ranks =
             matches!(order.launch.execution.work, Work::Tasks { .. }) && (order.joined() == 1 || !has_own_tasks);
         if may_have_ranks && order.node_idx > 0 {
-            self.way_to_hub(share);
+            self.hub_sender(share);
         }
     }
 
-    fn carry(&self, share: &Share, node: &JobNode, frame: HubFrame) {
+    fn send_frame(&self, share: &Share, node: &JobNode, frame: HubFrame) {
         match frame {
             HubFrame::Up(up) => {
-                let way = self.way_to_hub(share);
-                // Full or broken: the way is made again, and everything unanswered repeated.
-                let _repeated_later = way.try_send(up);
+                let sender = self.hub_sender(share);
+                // Full or broken: the channel is opened again, and everything unanswered repeated.
+                let _repeated_later = sender.try_send(up);
             }
             HubFrame::Down(down) => {
-                // A node without a way asks again when it has one.
-                let _asked_again = share.node(node).map(|way| way.try_send(down));
+                // A node without a channel asks again when it has one.
+                let _asked_again = share.node(node).map(|sender| sender.try_send(down));
             }
         }
     }
 }
 
 /// Between a command here and a peer that waits for it.
-async fn exec_here(channel: Channel, command: Command) {
+async fn serve_command(channel: Channel, command: Command) {
     let (mut sender, mut receiver) = channel.split();
     let Command { to, mut from } = command;
     let input = tokio::spawn(async move {
@@ -335,7 +335,7 @@ async fn exec_here(channel: Channel, command: Command) {
 }
 
 /// Between a caller here and a command under another agent.
-async fn exec_there(channel: Channel, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
+async fn run_remote_command(channel: Channel, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
     let (mut sender, mut receiver) = channel.split();
     let writer = tokio::spawn(async move {
         while let Some(piece) = input.recv().await {

@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::address::Advertised;
-use crate::cgroup::{Claim, Keeping, Parent};
+use crate::cgroup::{Claim, EnforcedResources, Parent};
 use crate::config::{Config, FILE, Written};
 use crate::devices::DeviceFiles;
 use crate::driver::{Node, look};
@@ -38,7 +38,7 @@ use crate::{cgroup, leftovers, local, topology};
 const MAX_EVENTS: usize = 256;
 /// Threads beside the agent's one; each is there only while it has something to do, and some seconds more.
 const MAX_THREADS: usize = 64;
-/// How long peers are told of the end at most, and chores are waited for.
+/// How long peers are told of the end at most, and how long to wait for queued work.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Runs an agent. Its jobs go on when it ends.
@@ -52,18 +52,18 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let spool = Spool::create(&config.dir)
         .with_context(|| format!("cannot use the directory {}: choose another with --dir", config.dir.display()))?;
     let _lock = lock(&config.dir)?;
-    let topology = topology::describe(Path::new("/sys"), &config.wishes)?;
+    let topology = topology::describe(Path::new("/sys"), &config.overrides)?;
     let instance = setup::instance(&name, &config.dir);
     let devices = &config.devices;
-    let keeping = Keeping { cpus: Some(&topology.cpus), devices: devices.has_files() };
-    let (cgroups, _claim) = claim_cgroups(&config, &instance, keeping)?;
+    let enforced = EnforcedResources { cpus: Some(&topology.cpus), devices: devices.has_files() };
+    let (cgroups, _claim) = claim_cgroups(&config, &instance, enforced)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut inventory = topology.inventory;
     if cgroups.limits_memory() {
         inventory.features.insert(MEMORY_FEATURE.to_owned());
     }
     inventory.unenforced = unenforced(&cgroups, devices);
-    let too_lax = config.must_enforce.intersection(&inventory.unenforced).cloned().collect();
+    let missing_enforcement = config.must_enforce.intersection(&inventory.unenforced).cloned().collect();
     tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = inventory.cpus, "starting");
     let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
     let key_dirs = KeyDirs::create(&spool.keys_dir()).context("cannot make a directory for keys of jobs")?;
@@ -89,11 +89,11 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         keys: Keys::new(key_dirs),
         n_warm: config.n_warm,
         spool_quota: config.spool_quota_mib.map(|mib| mib << 20),
-        too_lax,
+        missing_enforcement,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // For names of servers, which are looked up in a thread, and for chores: one that hangs keeps its thread.
+        // For names of servers, which are looked up in a thread, and for queued work: an item that hangs keeps its thread.
         .max_blocking_threads(MAX_THREADS)
         .build()
         .context("cannot start the runtime")?;
@@ -104,7 +104,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 
 /// Jobs that began when the node had more are counted with what it had then, until they have ended.
 fn remember(file: &Path, setup: &Setup, shares: &Shares) -> anyhow::Result<()> {
-    if look::outgrowing(setup, shares).is_some()
+    if look::job_exceeding_node(setup, shares).is_some()
         && let Ok(text) = std::fs::read(file)
         && let Ok(before) = serde_json::from_slice(&text)
     {
@@ -138,13 +138,17 @@ fn unenforced(cgroups: &Parent, devices: &DeviceFiles) -> BTreeSet<String> {
 }
 
 /// Makes this agent's cgroups, and removes those of agents that are no more.
-fn claim_cgroups(config: &Config, instance: &str, keeping: Keeping<'_>) -> anyhow::Result<(Parent, Option<Claim>)> {
+fn claim_cgroups(
+    config: &Config,
+    instance: &str,
+    enforced: EnforcedResources<'_>,
+) -> anyhow::Result<(Parent, Option<Claim>)> {
     let name = format!("{}/{instance}", config.cgroup_parent);
     loop {
-        let cgroups = cgroup::probe(config.cgroup, &name, keeping)?;
+        let cgroups = cgroup::probe(config.cgroup, &name, enforced)?;
         match cgroups.claim() {
             Ok(Some(claim)) => {
-                cgroups.bury_dead();
+                cgroups.remove_stale();
                 return Ok((cgroups, Some(claim)));
             }
             // Another agent that starts has removed them before they were claimed.
@@ -168,8 +172,8 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
     let peers = Peers::new(endpoint.clone(), shares.clone());
     let (seat_events, seat_queue) = mpsc::channel(MAX_EVENTS);
     let (events, queue) = mpsc::channel(MAX_EVENTS);
-    let carrier = Arc::new(peers.clone());
-    let mut node = Node::new(Arc::clone(&setup), shares.clone(), carrier, seat_events, events.clone());
+    let transport = Arc::new(peers.clone());
+    let mut node = Node::new(Arc::clone(&setup), shares.clone(), transport, seat_events, events.clone());
     let listener = local::listen(&setup.agent_socket)
         .with_context(|| format!("cannot listen at {}", setup.agent_socket.display()))?;
     node.open().await.context("cannot take over what is in the spool")?;
@@ -297,7 +301,7 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     let mut written = if is_there { Written::read(&file)? } else { Written::default() };
     written.server = Some(token.address().to_owned());
     written.cluster = joined.cluster.or(written.cluster);
-    let text = toml::to_string(&written).context("cannot write the configuration down")?;
+    let text = toml::to_string(&written).context("cannot serialize the configuration")?;
     std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     rms_wire::end_join(&credentials)?;
     // An agent that runs with an older certificate loses it now, and takes up this one.

@@ -16,7 +16,7 @@ use crate::spawner::SeatMade;
 #[derive(Debug)]
 pub enum SeatEvent {
     Made(SeatMade),
-    Said {
+    Message {
         seat: String,
         message: FromSupervisor,
     },
@@ -26,7 +26,7 @@ pub enum SeatEvent {
         bytes: Vec<u8>,
     },
     /// The supervisor has ended.
-    Gone {
+    Closed {
         seat: String,
     },
     SpawnerGone,
@@ -38,7 +38,7 @@ pub type Events = mpsc::Sender<SeatEvent>;
 /// Frames that may wait for one supervisor.
 const MAX_QUEUED: usize = 256;
 
-/// Takes over the way to a supervisor; what it says becomes events.
+/// Takes over the connection to a supervisor; its messages become events.
 ///
 /// # Errors
 /// The socket cannot be watched.
@@ -73,7 +73,7 @@ async fn serve(stream: UnixStream, seat: String, mut queue: mpsc::Receiver<Vec<u
         loop {
             let event = match decoder.take::<FromSupervisor>() {
                 Ok(None) => break,
-                Ok(Some(Frame::Message(message))) => SeatEvent::Said { seat: seat.clone(), message },
+                Ok(Some(Frame::Message(message))) => SeatEvent::Message { seat: seat.clone(), message },
                 Ok(Some(Frame::Bytes { stream, bytes })) => SeatEvent::Bytes { seat: seat.clone(), stream, bytes },
                 Err(error) => {
                     tracing::error!(seat, %error, "cannot parse what a supervisor says");
@@ -87,10 +87,10 @@ async fn serve(stream: UnixStream, seat: String, mut queue: mpsc::Receiver<Vec<u
     }
     writer.abort();
     // Fails only when the agent is ending.
-    let _agent_ends = events.send(SeatEvent::Gone { seat }).await;
+    let _agent_ends = events.send(SeatEvent::Closed { seat }).await;
 }
 
-/// Takes over the way to the spawner.
+/// Takes over the connection to the spawner.
 ///
 /// # Errors
 /// The socket cannot be watched.

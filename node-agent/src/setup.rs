@@ -55,7 +55,7 @@ pub struct Setup {
     /// Bytes that a job may leave in the spool; absent: a tenth of its disk.
     pub spool_quota: Option<u64>,
     /// Of what the kernel does not keep jobs to, what the admin wants it to.
-    pub too_lax: Vec<String>,
+    pub missing_enforcement: Vec<String>,
 }
 
 /// The name of an agent's cgroups and of its marks: the node, and which directory of this machine it is in.
@@ -122,7 +122,7 @@ impl Setup {
 
 impl Setup {
     /// An order whose cores or devices the node has no more, or numbers otherwise now.
-    pub fn is_outgrown(&self, order: &Order) -> bool {
+    pub fn exceeds_node(&self, order: &Order) -> bool {
         let Some((place, grant)) = order.place().and_then(|place| Some((place, place.grant.as_ref()?))) else {
             return false;
         };

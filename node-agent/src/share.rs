@@ -1,4 +1,4 @@
-//! What the agent holds of one execution: the way to its supervisor, and who listens to what comes back.
+//! The agent's state of one execution: the connection to its supervisor, and the receivers of its streams.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ struct Parts {
     order: Mutex<Arc<Order>>,
     entry_dir: PathBuf,
     state: Mutex<State>,
-    /// Wakes who waits for the end of the streams or for a supervisor.
+    /// Wakes tasks that wait for the end of the streams or for a supervisor.
     changed: Notify,
 }
 
@@ -38,10 +38,11 @@ struct State {
     n_callers: usize,
     next_stream: u64,
     next_step_stream: u64,
-    /// Steps asked for on this node, also before the agent was restarted, and the CPUs that their tasks have on each node of the job.
+    /// Steps requested on this node, also before a restart of the agent, and the CPUs of their tasks on each node of
+    /// the job.
     n_steps: u32,
     step_cpus: BTreeMap<String, u32>,
-    routes: BTreeMap<u64, mpsc::Sender<Word>>,
+    routes: BTreeMap<u64, mpsc::Sender<StreamEvent>>,
     /// Towards node 0, from a node that is not.
     hub: Option<mpsc::Sender<Up>>,
     /// On node 0, towards the others.
@@ -53,7 +54,7 @@ pub type ToSeat = mpsc::Sender<Vec<u8>>;
 
 /// What a supervisor says about one stream or command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum StreamEvent {
     Bytes { stream: u64, bytes: Vec<u8> },
     Taken { stream: u64, n_bytes: u64 },
     Ended { code: i32 },
@@ -65,12 +66,12 @@ pub enum Word {
 }
 
 /// Streams are bounded by their windows, which are fewer pieces than this.
-const MAX_WORDS: usize = 256;
+const MAX_EVENTS: usize = 256;
 /// The same for the streams of all tasks of a step: as many as a node can have.
-const MAX_STEP_WORDS: usize = 1 << 22;
+const MAX_STEP_EVENTS: usize = 1 << 22;
 
 impl Share {
-    /// Of which so many steps were asked for here before.
+    /// Creates a share for which `n_steps` steps were requested here before.
     pub fn new(order: Order, entry_dir: PathBuf, n_steps: u32) -> Share {
         let state = State {
             to: None,
@@ -89,7 +90,7 @@ impl Share {
         Share(Arc::new(Parts { job, run, order, entry_dir, state: Mutex::new(state), changed: Notify::new() }))
     }
 
-    /// As it was last.
+    /// Returns the latest order.
     pub fn order(&self) -> Arc<Order> {
         Arc::clone(&self.0.order.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -125,7 +126,7 @@ impl Share {
         self.0.changed.notify_waiters();
     }
 
-    /// Its supervisor is gone or serves another; whoever listened hears the end.
+    /// Its supervisor is gone or serves another job; all receivers end.
     pub fn detach(&self) {
         let mut state = self.state();
         state.to = None;
@@ -162,13 +163,13 @@ impl Share {
         self.0.changed.notified()
     }
 
-    /// The way to its supervisor, if it has one.
+    /// Returns the sender to its supervisor, if it has one.
     pub fn to_supervisor(&self) -> Option<ToSeat> {
         self.state().to.clone()
     }
 
-    /// The same, as soon as it has one; none once the share has ended.
-    pub async fn supervised(&self) -> Option<ToSeat> {
+    /// Waits for a supervisor; none once the share has ended.
+    pub async fn wait_for_supervisor(&self) -> Option<ToSeat> {
         loop {
             let changed = self.changed();
             tokio::pin!(changed);
@@ -184,17 +185,17 @@ impl Share {
     }
 
     /// Sends without waiting for the supervisor to read.
-    pub fn tell(&self, message: &ToSupervisor) {
+    pub fn send(&self, message: &ToSupervisor) {
         if let Some(to) = self.to_supervisor() {
             push(&to, frame::message(message));
         }
     }
 
     /// Listens to one stream, or to the streams of one command.
-    pub fn listen(&self, stream: u64) -> mpsc::Receiver<Word> {
-        let (route, words) = mpsc::channel(MAX_WORDS);
+    pub fn listen(&self, stream: u64) -> mpsc::Receiver<StreamEvent> {
+        let (route, events) = mpsc::channel(MAX_EVENTS);
         self.state().routes.insert(stream, route);
-        words
+        events
     }
 
     /// Streams for one more command.
@@ -206,13 +207,13 @@ impl Share {
     }
 
     /// Listens to all streams of one more step: where they begin.
-    pub fn listen_to_step(&self) -> (u64, mpsc::Receiver<Word>) {
-        let (route, words) = mpsc::channel(MAX_STEP_WORDS);
+    pub fn listen_to_step(&self) -> (u64, mpsc::Receiver<StreamEvent>) {
+        let (route, events) = mpsc::channel(MAX_STEP_EVENTS);
         let mut state = self.state();
         let stream = state.next_step_stream;
         state.next_step_stream += STREAMS_PER_STEP;
         state.routes.insert(stream, route);
-        (stream, words)
+        (stream, events)
     }
 
     /// How many steps of it were asked for here.
@@ -221,11 +222,11 @@ impl Share {
     }
 
     /// A place for one more caller that wants a step; none if the job has as many as it may.
-    pub fn place_for_step(&self) -> Option<StepPlace> {
+    pub fn acquire_step_slot(&self) -> Option<StepSlot> {
         let mut state = self.state();
         let has_room = state.n_callers < MAX_STEPS;
         state.n_callers += usize::from(has_room);
-        has_room.then(|| StepPlace(self.clone()))
+        has_room.then(|| StepSlot(self.clone()))
     }
 
     /// The number of one more step that is asked for here.
@@ -251,7 +252,7 @@ impl Share {
     pub fn take_cpus<T, E>(
         &self,
         decide: impl FnOnce(&BTreeMap<String, u32>) -> Result<(T, BTreeMap<String, u32>), E>,
-    ) -> Result<(T, TakenCpus), E> {
+    ) -> Result<(T, ClaimedCpus), E> {
         let mut state = self.state();
         let (decided, cpus) = decide(&state.step_cpus)?;
         for (node, n_cpus) in &cpus {
@@ -259,7 +260,7 @@ impl Share {
             *taken = taken.saturating_add(*n_cpus);
         }
         drop(state);
-        Ok((decided, TakenCpus { share: self.clone(), cpus }))
+        Ok((decided, ClaimedCpus { share: self.clone(), cpus }))
     }
 
     pub fn forget_stream(&self, stream: u64) {
@@ -267,23 +268,25 @@ impl Share {
     }
 
     /// Bytes that the supervisor sent.
-    pub fn bytes(&self, stream: u64, bytes: Vec<u8>) {
-        self.word(route(stream), Word::Bytes { stream, bytes });
+    pub fn receive_bytes(&self, stream: u64, bytes: Vec<u8>) {
+        self.dispatch(route(stream), StreamEvent::Bytes { stream, bytes });
     }
 
     /// What the supervisor said, unless it was about the job as a whole.
-    pub fn heard(&self, message: FromSupervisor) {
+    pub fn receive(&self, message: FromSupervisor) {
         match message {
-            FromSupervisor::Taken { stream, n_bytes } => self.word(route(stream), Word::Taken { stream, n_bytes }),
-            FromSupervisor::ExecEnded { stream, code } => self.word(stream, Word::Ended { code }),
-            FromSupervisor::ExecFailed { stream, reason } => self.word(stream, Word::Failed { reason }),
-            FromSupervisor::StepTaskEnded { stream, task, code, signal } => {
-                self.word(stream, Word::TaskEnded { task, code, signal });
+            FromSupervisor::Taken { stream, n_bytes } => {
+                self.dispatch(route(stream), StreamEvent::Taken { stream, n_bytes })
             }
-            FromSupervisor::StepAborted { stream, code } => self.word(stream, Word::Aborted { code }),
-            FromSupervisor::StepPmi { stream, frame } => self.word(stream, Word::Pmi(frame)),
-            FromSupervisor::StepDone { stream } => self.word(stream, Word::Done),
-            FromSupervisor::StepFailed { stream, reason } => self.word(stream, Word::Failed { reason }),
+            FromSupervisor::ExecEnded { stream, code } => self.dispatch(stream, StreamEvent::Ended { code }),
+            FromSupervisor::ExecFailed { stream, reason } => self.dispatch(stream, StreamEvent::Failed { reason }),
+            FromSupervisor::StepTaskEnded { stream, task, code, signal } => {
+                self.dispatch(stream, StreamEvent::TaskEnded { task, code, signal });
+            }
+            FromSupervisor::StepAborted { stream, code } => self.dispatch(stream, StreamEvent::Aborted { code }),
+            FromSupervisor::StepPmi { stream, frame } => self.dispatch(stream, StreamEvent::Pmi(frame)),
+            FromSupervisor::StepDone { stream } => self.dispatch(stream, StreamEvent::Done),
+            FromSupervisor::StepFailed { stream, reason } => self.dispatch(stream, StreamEvent::Failed { reason }),
             FromSupervisor::Idle
             | FromSupervisor::Job(_)
             | FromSupervisor::AlreadyThere { .. }
@@ -295,21 +298,21 @@ impl Share {
         }
     }
 
-    fn word(&self, route: u64, word: Word) {
+    fn dispatch(&self, route: u64, event: StreamEvent) {
         let mut state = self.state();
-        let is_lost = state.routes.get(&route).is_some_and(|listener| listener.try_send(word).is_err());
+        let is_lost = state.routes.get(&route).is_some_and(|listener| listener.try_send(event).is_err());
         if is_lost {
             // The listener is gone, or so far behind that its stream is broken: it hears the end.
             state.routes.remove(&route);
         }
     }
 
-    /// The way to the hub; made by `make` if there is none.
+    /// Returns the sender to the hub; made by `make` if there is none.
     pub fn hub(&self, make: impl FnOnce() -> mpsc::Sender<Up>) -> mpsc::Sender<Up> {
         self.state().hub.get_or_insert_with(make).clone()
     }
 
-    /// A node of the job has made its way here.
+    /// A node of the job has connected to this hub.
     pub fn node_linked(&self, node: JobNode, downs: mpsc::Sender<Down>) {
         self.state().nodes.insert(node, downs);
     }
@@ -330,16 +333,16 @@ const STEPS_PER_NODE: u32 = 1 << 16;
 
 /// CPUs that the tasks of a step have.
 #[derive(Debug)]
-pub struct TakenCpus {
+pub struct ClaimedCpus {
     share: Share,
     cpus: BTreeMap<String, u32>,
 }
 
 /// A caller's, until it is dropped.
 #[derive(Debug)]
-pub struct StepPlace(Share);
+pub struct StepSlot(Share);
 
-impl Drop for StepPlace {
+impl Drop for StepSlot {
     fn drop(&mut self) {
         self.0.state().n_callers -= 1;
     }
@@ -349,7 +352,7 @@ impl Drop for StepPlace {
 /// `mpirun` and other jobs are to find one.
 pub const MAX_STEPS: usize = 256;
 
-impl Drop for TakenCpus {
+impl Drop for ClaimedCpus {
     fn drop(&mut self) {
         let mut state = self.share.state();
         for (node, n_cpus) in &self.cpus {
@@ -363,10 +366,10 @@ impl Drop for TakenCpus {
 
 /// All executions that this agent knows; clones are the same register.
 #[derive(Clone, Debug, Default)]
-pub struct Shares(Arc<Register>);
+pub struct Shares(Arc<Registry>);
 
 #[derive(Debug, Default)]
-struct Register {
+struct Registry {
     shares: Mutex<BTreeMap<(JobId, Run), Share>>,
     added: Notify,
 }
@@ -407,7 +410,7 @@ impl Shares {
     }
 }
 
-/// Queues a frame; where the queue is full, somebody waits in our stead.
+/// Queues a frame; if the queue is full, a spawned task waits.
 pub fn push(to: &ToSeat, frame: Vec<u8>) {
     match to.try_send(frame) {
         Ok(()) => {}

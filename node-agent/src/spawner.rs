@@ -94,8 +94,8 @@ fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
             let Frame::Message(order) = frame else { continue };
             let name = order.name.clone();
             match make(order, &single) {
-                Ok(Made::Parent(pid)) => orders.write_all(&frame::message(&SeatMade { name, made: Ok(pid) }))?,
-                Ok(Made::Child(seat)) => {
+                Ok(Forked::Parent(pid)) => orders.write_all(&frame::message(&SeatMade { name, made: Ok(pid) }))?,
+                Ok(Forked::Child(seat)) => {
                     drop(orders);
                     return become_supervisor(*seat, single);
                 }
@@ -107,19 +107,19 @@ fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
     }
 }
 
-enum Made {
+enum Forked {
     Parent(i32),
     Child(Box<Seat>),
 }
 
-fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Made> {
+fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Forked> {
     let SeatOrder { name, cgroup, seats_dir, jobs_dir } = order;
     // Bound before the fork, so that the agent may connect at once.
     Folder::make_dir(&seats_dir, &name)?;
     let listener = spool::bind_socket(&seat_socket(&seats_dir, &name))?;
     let spawner = getpid();
     match single.fork()? {
-        ForkResult::Parent { child } => Ok(Made::Parent(child.as_raw())),
+        ForkResult::Parent { child } => Ok(Forked::Parent(child.as_raw())),
         ForkResult::Child => {
             // While it has no job it ends with the spawner, which ends with the agent.
             prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -127,7 +127,7 @@ fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Made> {
                 // It ended before that: nobody would ever end this process, and nobody knows of it.
                 sys::exit_now(0);
             }
-            Ok(Made::Child(Box::new(Seat { name, seats_dir, jobs_dir, cgroup, listener })))
+            Ok(Forked::Child(Box::new(Seat { name, seats_dir, jobs_dir, cgroup, listener })))
         }
     }
 }

@@ -196,15 +196,15 @@ pub fn result_path(entry_dir: &Path) -> PathBuf {
 
 /// What an execution has left in its streams, as its supervisor saw it when the last process was gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
+pub struct OutputManifest {
     /// The disk had no room while it ran, so what it wrote may not be there.
     pub was_full: bool,
-    pub streams: Vec<WrittenStream>,
+    pub streams: Vec<ManifestEntry>,
 }
 
 /// One of them. Without a size, its file was not there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WrittenStream {
+pub struct ManifestEntry {
     pub task: u32,
     pub is_error: bool,
     pub size: Option<Size>,
@@ -224,19 +224,19 @@ impl Size {
     }
 }
 
-impl Written {
+impl OutputManifest {
     /// Looks at the streams of these tasks.
-    pub fn look(entry_dir: &Path, tasks: impl Iterator<Item = u32>, was_full: bool) -> Written {
+    pub fn collect(entry_dir: &Path, tasks: impl Iterator<Item = u32>, was_full: bool) -> OutputManifest {
         let streams = tasks.flat_map(|task| {
             [("out", false), ("err", true)].map(|(name, is_error)| {
                 let found = fs::metadata(stream_path(entry_dir, name, task)).ok();
-                WrittenStream { task, is_error, size: found.as_ref().map(Size::of) }
+                ManifestEntry { task, is_error, size: found.as_ref().map(Size::of) }
             })
         });
-        Written { was_full, streams: streams.collect() }
+        OutputManifest { was_full, streams: streams.collect() }
     }
 
-    pub fn stream(&self, task: u32, is_error: bool) -> Option<&WrittenStream> {
+    pub fn stream(&self, task: u32, is_error: bool) -> Option<&ManifestEntry> {
         self.streams.iter().find(|stream| (stream.task, stream.is_error) == (task, is_error))
     }
 }
@@ -247,18 +247,18 @@ pub struct ResultRef<'a> {
     #[serde(flatten)]
     pub report: &'a JobReport,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub written: Option<Written>,
+    pub written: Option<OutputManifest>,
 }
 
 /// What an execution that has ended has left in its streams; nothing if nobody saw its end.
 ///
 /// # Errors
 /// As [`read_result`].
-pub fn read_written(entry_dir: &Path, job: JobId, run: Run) -> io::Result<Option<Written>> {
+pub fn read_manifest(entry_dir: &Path, job: JobId, run: Run) -> io::Result<Option<OutputManifest>> {
     #[derive(Deserialize)]
     struct Result {
         #[serde(default)]
-        written: Option<Written>,
+        written: Option<OutputManifest>,
     }
     read_result(entry_dir, job, run)?;
     let result: Result = serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! What a step has on one node: carries words between whoever runs the step and the supervisor of the job there.
+//! The part of a step on one node: forwards messages between the agent that runs the step and the supervisor there.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::exec::MAX_PIECES;
 use crate::frame;
 use crate::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
 use crate::pmi::place::MAX_PER_NODE;
-use crate::share::{Share, ToSeat, Word};
+use crate::share::{Share, StreamEvent, ToSeat};
 
 /// Both ways to the tasks of a step on one node. Dropping `to` ends them; the last from them is `Done` or `Failed`. Full: the
 /// side that produces waits; what goes `to` them is taken at once, for input flows under a window.
@@ -25,14 +25,14 @@ pub struct Part {
 pub fn start(share: &Share, step: StepPart) -> Part {
     let (to, downs) = mpsc::channel(MAX_PIECES);
     let (ups, from) = mpsc::channel(MAX_PIECES);
-    tokio::spawn(carry(share.clone(), step, downs, ups));
+    tokio::spawn(run_part(share.clone(), step, downs, ups));
     Part { to, from }
 }
 
-async fn carry(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
+async fn run_part(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
     // The first node of a job may be faster than this one, and ask before the order to start has been passed on.
     let supervisor = tokio::select! {
-        supervisor = share.supervised() => supervisor,
+        supervisor = share.wait_for_supervisor() => supervisor,
         () = ups.closed() => return,
     };
     if step.n_local > MAX_PER_NODE {
@@ -44,15 +44,15 @@ async fn carry(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>
         let _nobody_waits = ups.send(StepUp::Failed { reason: "the job is not running here".to_owned() }).await;
         return;
     };
-    let (stream, mut words) = share.listen_to_step();
+    let (stream, mut events) = share.listen_to_step();
     let readers = (0..step.n_readers.min(step.n_local)).map(|local| step.first_task.saturating_add(local));
     let input = Input { credit: Mutex::new(Credit::new(readers)), stream };
     let order = ToSupervisor::Step(Box::new(StepOrder { stream, part: step }));
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
     // Two at once, so that tasks whose output nobody reads can be ended.
     let is_over = tokio::select! {
-        is_over = tell(&mut words, &supervisor, &input, &ups) => is_over,
-        () = obey(&mut downs, &supervisor, &input) => false,
+        is_over = forward_events(&mut events, &supervisor, &input, &ups) => is_over,
+        () = forward_orders(&mut downs, &supervisor, &input) => false,
         () = ups.closed() => false,
     };
     share.forget_stream(stream);
@@ -62,16 +62,16 @@ async fn carry(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>
     }
 }
 
-/// Passes on what the supervisor says until its last word; false if nobody listens any more.
-async fn tell(
-    words: &mut mpsc::Receiver<Word>,
+/// Forwards events of the supervisor until the last one; returns false if the receiver is gone.
+async fn forward_events(
+    events: &mut mpsc::Receiver<StreamEvent>,
     supervisor: &ToSeat,
     input: &Input,
     ups: &mpsc::Sender<StepUp>,
 ) -> bool {
     loop {
-        let said = match words.recv().await {
-            Some(Word::Bytes { stream, bytes }) if !bytes.is_empty() => {
+        let said = match events.recv().await {
+            Some(StreamEvent::Bytes { stream, bytes }) if !bytes.is_empty() => {
                 let confirm = ToSupervisor::Taken { stream, n_bytes: bytes.len() as u64 };
                 let task = task_of(stream);
                 let is_output = stream % STREAMS_PER_EXEC == 1;
@@ -82,25 +82,25 @@ async fn tell(
                 let _gone_is_heard = supervisor.send(frame::message(&confirm)).await;
                 continue;
             }
-            // The end of one stream; the end of the task is said apart.
-            Some(Word::Bytes { .. }) => continue,
-            Some(Word::Taken { stream, n_bytes }) => match input.credit().taken(task_of(stream), n_bytes) {
+            // The end of one stream; the end of the task is a separate event.
+            Some(StreamEvent::Bytes { .. }) => continue,
+            Some(StreamEvent::Taken { stream, n_bytes }) => match input.credit().taken(task_of(stream), n_bytes) {
                 0 => continue,
                 n_bytes => StepUp::Taken { n_bytes },
             },
-            Some(Word::TaskEnded { task, code, signal }) => {
-                let n_bytes = input.credit().left(task);
+            Some(StreamEvent::TaskEnded { task, code, signal }) => {
+                let n_bytes = input.credit().remove_reader(task);
                 if n_bytes > 0 && ups.send(StepUp::Taken { n_bytes }).await.is_err() {
                     return false;
                 }
                 StepUp::TaskEnded { task, code, signal }
             }
-            Some(Word::Aborted { code }) => StepUp::Aborted { code },
-            Some(Word::Pmi(up)) => StepUp::Pmi(up),
-            Some(Word::Done) => StepUp::Done,
-            Some(Word::Failed { reason }) => StepUp::Failed { reason },
+            Some(StreamEvent::Aborted { code }) => StepUp::Aborted { code },
+            Some(StreamEvent::Pmi(up)) => StepUp::Pmi(up),
+            Some(StreamEvent::Done) => StepUp::Done,
+            Some(StreamEvent::Failed { reason }) => StepUp::Failed { reason },
             // Of commands alone.
-            Some(Word::Ended { .. }) => continue,
+            Some(StreamEvent::Ended { .. }) => continue,
             None => {
                 let reason = "the job has ended there, or its supervisor is gone".to_owned();
                 StepUp::Failed { reason }
@@ -114,8 +114,8 @@ async fn tell(
     }
 }
 
-/// Passes on what the step is told, until nobody tells it anything any more.
-async fn obey(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSeat, input: &Input) {
+/// Forwards orders to the supervisor until the sender is gone.
+async fn forward_orders(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSeat, input: &Input) {
     let stream = input.stream;
     while let Some(down) = downs.recv().await {
         let frames = match down {
@@ -187,21 +187,21 @@ impl<K: Ord + Copy> Credit<K> {
         if let Some(n_taken) = self.n_taken.get_mut(&reader) {
             *n_taken = n_taken.saturating_add(n_bytes).min(self.n_sent);
         }
-        self.news()
+        self.take_new()
     }
 
     /// One of them reads no more, and is not waited for.
-    pub fn left(&mut self, reader: K) -> u64 {
+    pub fn remove_reader(&mut self, reader: K) -> u64 {
         self.n_taken.remove(&reader);
-        self.news()
+        self.take_new()
     }
 
     /// How much more than was told so far all have read.
-    pub fn news(&mut self) -> u64 {
+    pub fn take_new(&mut self) -> u64 {
         let by_all = self.n_taken.values().copied().min().unwrap_or(self.n_sent);
-        let news = by_all.saturating_sub(self.n_told);
-        self.n_told += news;
-        news
+        let take_new = by_all.saturating_sub(self.n_told);
+        self.n_told += take_new;
+        take_new
     }
 }
 
@@ -270,8 +270,8 @@ mod tests {
         credit.sent(10);
         assert_eq!((credit.taken(1, 10), credit.n_open()), (0, 10));
         assert_eq!((credit.taken(2, 4), credit.n_open()), (4, 6));
-        assert_eq!(credit.left(2), 6);
+        assert_eq!(credit.remove_reader(2), 6);
         credit.sent(5);
-        assert_eq!((credit.left(1), credit.n_open()), (5, 0), "nobody reads");
+        assert_eq!((credit.remove_reader(1), credit.n_open()), (5, 0), "nobody reads");
     }
 }

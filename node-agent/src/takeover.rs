@@ -1,4 +1,4 @@
-//! Looks at what executions have left in the spool; what that means, the loop of the node decides.
+//! Examines what executions have left in the spool; the node loop decides what follows.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -12,17 +12,17 @@ use crate::spool::{self, Entry, Spool};
 
 /// What was found of one execution.
 #[derive(Debug)]
-pub struct Evidence {
+pub struct Recovered {
     pub remains: Remains,
     pub entry: Option<Box<Entry>>,
-    /// The way to its supervisor.
+    /// The connection to its supervisor.
     pub stream: Option<UnixStream>,
-    /// How many steps of it were asked for here.
+    /// How many steps of it were requested here.
     pub n_steps: u32,
 }
 
 /// Looks at one execution, and connects to its supervisor if that may live.
-pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Evidence {
+pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Recovered {
     let dir = spool.entry_dir(job, run);
     // What a power failure has left may be that of the job which the supervisor served before.
     let is_its_own = |entry: &Entry| (entry.order.job, entry.order.run) == (job, run);
@@ -51,7 +51,7 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Evidence {
         is_heard: stream.is_some(),
     });
     let n_steps = if entry.is_some() { spool::read_steps(&dir) } else { 0 };
-    Evidence { remains: Remains { is_there, entry: said, is_forgotten, result }, entry, stream, n_steps }
+    Recovered { remains: Remains { is_there, entry: said, is_forgotten, result }, entry, stream, n_steps }
 }
 
 /// Removes the folders of supervisors that have ended. One that is alive and has no job ends by this.

@@ -1,4 +1,4 @@
-//! The link to the server: says what is, hears what should be, and comes back for ever.
+//! The link to the server: reports the actual state, receives the desired state, and reconnects forever.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -46,13 +46,13 @@ pub struct Uplink {
 
 /// The server reads faster than a node has news; full: the link is closed, and the next hello tells everything.
 const MAX_REPORTS: usize = 4096;
-/// A link that held for so long was not refused: the next attempt may come soon.
-const STEADY: Duration = Duration::from_secs(30);
+/// A link that lasted this long was not refused: the next attempt may follow soon.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The first attempt after a link that ended; soon enough that nobody waits for it, and never all agents at once.
-const AGAIN_AFTER: Duration = Duration::from_millis(20);
-const AGAIN_AT_LAST: Duration = Duration::from_secs(30);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// A renewal that was refused is asked for again after this.
-const RENEW_AGAIN: Duration = Duration::from_secs(600);
+const RENEWAL_RETRY_DELAY: Duration = Duration::from_secs(600);
 
 /// Reports go out on the control channel of one link.
 #[derive(Debug)]
@@ -89,10 +89,10 @@ impl Uplink {
     /// Connects, serves, and connects again, until the node's task is gone.
     pub async fn run(self) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-        let mut refused = Backoff::new(AGAIN_AFTER, AGAIN_AT_LAST);
+        let mut refused = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
         loop {
             let mut n_failures = 0_u32;
-            self.take_up_credentials();
+            self.reload_credentials();
             let link = self
                 .endpoint
                 .connect_patiently(&self.server, &Expect::server(), &mut backoff, |error, delay| {
@@ -102,51 +102,51 @@ impl Uplink {
                         tracing::warn!(server = self.server, error, ?delay, "cannot reach the server; trying again");
                     }
                     n_failures += 1;
-                    self.take_up_credentials();
+                    self.reload_credentials();
                 })
                 .await;
             tracing::info!(server = self.server, "connected");
             let since = Instant::now();
-            let mut is_taken_in = false;
-            let reason = self.serve(&link, &mut is_taken_in).await;
+            let mut is_accepted = false;
+            let reason = self.serve(&link, &mut is_accepted).await;
             if self.events.send(NodeEvent::LinkDown).await.is_err() {
                 return;
             }
             tracing::warn!(server = self.server, reason, "the link to the server has ended; jobs go on");
             // A server that was killed or stopped refuses nobody. One that closes links may do so again: it does to two
             // agents of one name, each time the other one comes.
-            let has_gone = matches!(link.end(), Some(End::Lost | End::Leaving));
-            if (is_taken_in && has_gone) || since.elapsed() > STEADY {
+            let is_server_gone = matches!(link.end(), Some(End::Lost | End::Leaving));
+            if (is_accepted && is_server_gone) || since.elapsed() > STABLE_AFTER {
                 refused.reset();
             }
             self.endpoint.pause(refused.delay()).await;
         }
     }
 
-    /// Whoever has joined this node again meanwhile has put other credentials there, and the server knows only those.
-    fn take_up_credentials(&self) {
+    /// A new join of this node has put other credentials there, and the server accepts only those.
+    fn reload_credentials(&self) {
         let Ok(found) = Credentials::load(&self.credentials_dir) else { return };
         let own = self.endpoint.credentials();
         let is_new = found.serial() != own.serial() && found.identity() == own.identity();
         if is_new && self.endpoint.rotate(&found).is_ok() {
-            tracing::info!(serial = found.serial(), "took up the credentials of a new join");
+            tracing::info!(serial = found.serial(), "loaded the credentials of a new join");
         }
     }
 
-    /// Says on standard output that the server has taken us in, for whoever has started us and waits.
+    /// Prints on standard output that the server has accepted us, for the program that started us and waits.
     fn announce(&self) {
         // Nobody may be reading it.
         let mut stdout = std::io::stdout().lock();
         let _ = writeln!(stdout, "connected to {}", self.server).and_then(|()| stdout.flush());
     }
 
-    /// Why the link has ended. Notes as soon as the server has taken the agent in.
-    async fn serve(&self, link: &Link, is_taken_in: &mut bool) -> String {
+    /// Serves the link until it ends, and returns why. Sets `is_accepted` once the server has accepted the agent.
+    async fn serve(&self, link: &Link, is_accepted: &mut bool) -> String {
         let Ok(channel) = link.open().await else { return link.closed().await };
         let (sender, mut receiver) = channel.split();
         let outbox = Outbox::new(sender, MAX_REPORTS);
         let address = self.advertised.towards(link.remote()).to_string();
-        tracing::info!(address, "this is where peers will find us");
+        tracing::info!(address, "advertising this address to peers");
         let mut inventory = self.inventory.clone();
         let (cluster, own) = (self.cluster.clone(), inventory.borrow_and_update().clone());
         let hello = AgentHello { cluster, address, inventory: own, trouble: None };
@@ -166,12 +166,12 @@ impl Uplink {
                 message = receiver.recv_known::<ToAgent>(&["Desire", "Revoked"]) => match message {
                     Ok(Some(ToAgent::Desire(part))) => match desired.push(part) {
                         Ok(Some(desired)) => {
-                            if !std::mem::replace(is_taken_in, true) {
+                            if !std::mem::replace(is_accepted, true) {
                                 self.announce();
                                 let kinds = vec![Kind::MasksAsked.number()];
                                 let _heard_by_the_receiver = outbox.push(&ToServer::Serves { kinds });
                             }
-                            self.tell(Inbound::Desired(desired)).await;
+                            self.send_event(Inbound::Desired(desired)).await;
                         }
                         Ok(None) => {}
                         Err(error) => {
@@ -180,7 +180,7 @@ impl Uplink {
                         }
                     },
                     Ok(Some(ToAgent::Signal { job, run, signal })) => {
-                        self.tell(Inbound::Signal { job, run, signal }).await;
+                        self.send_event(Inbound::Signal { job, run, signal }).await;
                     }
                     Ok(Some(ToAgent::Renewed { chain, ca })) => {
                         if let Some(key) = next_key.take() {
@@ -190,7 +190,7 @@ impl Uplink {
                     }
                     Ok(Some(ToAgent::NotRenewed(refused))) => {
                         tracing::error!(%refused, "the server does not renew our certificate");
-                        renew_at = Instant::now() + RENEW_AGAIN;
+                        renew_at = Instant::now() + RENEWAL_RETRY_DELAY;
                     }
                     Ok(Some(ToAgent::Revoked { serials, last })) => {
                         revoked.extend(serials);
@@ -199,11 +199,11 @@ impl Uplink {
                         }
                     }
                     Ok(Some(ToAgent::Asked { seq, outcome })) => {
-                        self.tell(Inbound::Grown { seq, result: growth(outcome) }).await;
+                        self.send_event(Inbound::Grown { seq, result: growth(outcome) }).await;
                     }
                     Ok(Some(ToAgent::NotAsked { seq, refused })) => {
                         let result = Growth::Refused { reason: refused.to_string() };
-                        self.tell(Inbound::Grown { seq, result }).await;
+                        self.send_event(Inbound::Grown { seq, result }).await;
                     }
                     Ok(Some(ToAgent::Certified { seq, chain, ca })) => self.keys.certified(seq, &chain, &ca),
                     Ok(Some(ToAgent::NotCertified { seq, refused })) => self.keys.not_certified(seq, &refused),
@@ -225,11 +225,11 @@ impl Uplink {
                     Err(_) => return link.closed().await,
                 },
                 // An agent says hello and reports before all else: once the server has said what it desires, it has.
-                request = self.keys.next_request(), if *is_taken_in => {
+                request = self.keys.next_request(), if *is_accepted => {
                     let _heard_by_the_receiver = outbox.push(&request.into());
                 }
-                () = tokio::time::sleep_until(renew_at), if *is_taken_in => {
-                    renew_at = Instant::now() + RENEW_AGAIN;
+                () = tokio::time::sleep_until(renew_at), if *is_accepted => {
+                    renew_at = Instant::now() + RENEWAL_RETRY_DELAY;
                     match NewKey::generate() {
                         Ok(key) => {
                             let _heard_by_the_receiver = outbox.push(&ToServer::Renew { csr: key.csr_der().to_vec() });
@@ -242,9 +242,9 @@ impl Uplink {
         }
     }
 
-    async fn tell(&self, inbound: Inbound) {
+    async fn send_event(&self, inbound: Inbound) {
         // Fails only when the agent is ending, and then the link does too.
-        let _agent_ends = self.events.send(NodeEvent::Heard(inbound)).await;
+        let _agent_ends = self.events.send(NodeEvent::Inbound(inbound)).await;
     }
 
     /// A third of the certificate's life is left for a server that is away.

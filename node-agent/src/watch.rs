@@ -42,7 +42,7 @@ pub struct Watch {
 
 /// A user has 128 instances by default, and there may be many agents on a machine for trials: one that nobody follows
 /// any more gives its own back.
-const LINGER: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Watches {
     /// Watches a directory from now on.
@@ -81,13 +81,13 @@ impl Watches {
                     Ok(n) => self.wake(&buffer[..n]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => {
-                        tracing::error!(%error, "cannot read what has changed; who follows now is not woken by files");
+                        tracing::error!(%error, "cannot read file events; current followers are not woken by new output");
                         *self.lock() = None;
                         return;
                     }
                 },
                 () = self.0.changed.notified() => {}
-                () = tokio::time::sleep(LINGER), if is_idle => {
+                () = tokio::time::sleep(IDLE_TIMEOUT), if is_idle => {
                     let unused = self.lock().take_if(|open| open.followers.is_empty());
                     if let Some(Open { inotify, followers: _ }) = unused {
                         let files = (OwnedFd::from(inotify), events);
@@ -182,7 +182,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let watches = Watches::default();
         drop(watches.watch(dir.path()).expect("watched"));
-        tokio::time::sleep(2 * LINGER).await;
+        tokio::time::sleep(2 * IDLE_TIMEOUT).await;
         assert!(watches.lock().is_none(), "it is still open");
         let watch = watches.watch(dir.path()).expect("watched again");
         fs::write(dir.path().join("out.0"), "hello").expect("written");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{World, script};
 use nix::unistd::Pid;
-use node_agent::cgroup::Wanted;
+use node_agent::cgroup::CgroupMode;
 use node_agent::supervisor::tree::descendants;
 use node_agent::topology::cpulist::CpuSet;
 use node_agent::topology::{cpus_of, own_cpus};
@@ -49,7 +49,7 @@ fn keeps_to(root: Pid, cpus: &CpuSet) {
     }
 }
 
-async fn threads_follow(wanted: Wanted, has_list: bool) {
+async fn threads_follow(wanted: CgroupMode, has_list: bool) {
     let all = own_cpus().expect("an affinity");
     let one: CpuSet = all.iter().copied().take(1).collect();
     let mut world = World::new(wanted).await;
@@ -80,24 +80,24 @@ async fn threads_follow(wanted: Wanted, has_list: bool) {
 
 #[tokio::test]
 async fn all_threads_of_a_running_job_follow_its_cpus() {
-    threads_follow(Wanted::None, false).await;
+    threads_follow(CgroupMode::None, false).await;
 }
 
 #[tokio::test]
 async fn all_threads_of_a_running_job_follow_its_cpus_in_a_cgroup() {
-    threads_follow(Wanted::Auto, false).await;
+    threads_follow(CgroupMode::Auto, false).await;
 }
 
 #[tokio::test]
 async fn all_threads_of_a_running_job_follow_its_cpus_in_a_cpuset() {
-    threads_follow(Wanted::Auto, true).await;
+    threads_follow(CgroupMode::Auto, true).await;
 }
 
 /// A supervisor serves many jobs.
 #[tokio::test]
 async fn the_next_job_has_all_cpus_again() {
     let all = own_cpus().expect("an affinity");
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     world.kill_agent().await;
     world.mask = Some(all.clone());
     world.start_agent().await;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{World, me, tasks};
 use nix::sys::resource::{UsageWho, getrusage};
-use node_agent::cgroup::Wanted;
+use node_agent::cgroup::CgroupMode;
 use node_agent::supervisor::tree;
 use rms_model::Owner;
 
@@ -47,7 +47,7 @@ async fn a_job_beside_fork_and_exec() {
     // Processes of another user have memory of their own until they are executed.
     let is_root = nix::unistd::geteuid().is_root();
     let owners = [me()].into_iter().chain(is_root.then(|| "games".to_owned()));
-    for (owner, wanted) in owners.flat_map(|owner| [(owner.clone(), Wanted::Auto), (owner, Wanted::None)]) {
+    for (owner, wanted) in owners.flat_map(|owner| [(owner.clone(), CgroupMode::Auto), (owner, CgroupMode::None)]) {
         let mut world = World::new(wanted).await;
         std::fs::set_permissions(world.cwd(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
         let true_of = |world: &World| {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{PATIENCE, World, gone, is_alive, script};
-use node_agent::cgroup::Wanted;
+use node_agent::cgroup::CgroupMode;
 use node_agent::spool;
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Run, Span};
@@ -17,7 +17,7 @@ fn go(world: &World) {
 
 #[tokio::test]
 async fn a_job_outlives_its_agent_and_is_taken_over() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, WAITS);
     world.submit(1, launch).await;
     let pid = world.line_in("pid").await.parse().expect("a pid");
@@ -33,7 +33,7 @@ async fn a_job_outlives_its_agent_and_is_taken_over() {
 
 #[tokio::test]
 async fn a_job_that_ends_while_the_agent_is_away_is_reported_with_its_real_code() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, WAITS);
     world.submit(1, launch).await;
     let pid = world.line_in("pid").await.parse().expect("a pid");
@@ -51,7 +51,7 @@ async fn a_job_that_ends_while_the_agent_is_away_is_reported_with_its_real_code(
 
 #[tokio::test]
 async fn wall_time_holds_while_the_agent_is_away() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let mut launch = script(&world, WAITS);
     launch.wall = Span::from_millis(400);
     launch.grace = Span::from_millis(100);
@@ -64,7 +64,7 @@ async fn wall_time_holds_while_the_agent_is_away() {
     world.close().await;
 }
 
-async fn a_killed_supervisor_is_noticed(wanted: Wanted) {
+async fn a_killed_supervisor_is_noticed(wanted: CgroupMode) {
     let mut world = World::new(wanted).await;
     let text = format!("setsid sh -c 'echo $$ > child; while :; do sleep 1; done' & {WAITS}");
     let launch = script(&world, &text);
@@ -83,17 +83,17 @@ async fn a_killed_supervisor_is_noticed(wanted: Wanted) {
 
 #[tokio::test]
 async fn a_killed_supervisor_is_noticed_with_cgroups() {
-    a_killed_supervisor_is_noticed(Wanted::Auto).await;
+    a_killed_supervisor_is_noticed(CgroupMode::Auto).await;
 }
 
 #[tokio::test]
 async fn a_killed_supervisor_is_noticed_without_cgroups() {
-    a_killed_supervisor_is_noticed(Wanted::None).await;
+    a_killed_supervisor_is_noticed(CgroupMode::None).await;
 }
 
 #[tokio::test]
 async fn a_supervisor_killed_while_the_agent_is_away_is_noticed_too() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, WAITS);
     world.submit(1, launch).await;
     let pid: i32 = world.line_in("pid").await.parse().expect("a pid");
@@ -109,7 +109,7 @@ async fn a_supervisor_killed_while_the_agent_is_away_is_noticed_too() {
 
 #[tokio::test]
 async fn after_a_reboot_what_ran_has_vanished() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     world.kill_agent().await;
     let dir = world.spool().entry_dir(JobId(1), Run(1));
     std::fs::create_dir(&dir).expect("an entry");
@@ -139,7 +139,7 @@ async fn after_a_reboot_what_ran_has_vanished() {
 
 #[tokio::test]
 async fn a_killed_spawner_is_replaced() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, WAITS);
     world.submit(1, launch).await;
     world.line_in("pid").await;
@@ -184,7 +184,7 @@ async fn a_supervisor_goes_on_to_the_next_job_with_nothing_of_the_last() {
     let mut goes_on = false;
     // On a busy machine it may have written the result down and ended before it hears of the next job.
     for _ in 0..10 {
-        let mut world = World::new(Wanted::None).await;
+        let mut world = World::new(CgroupMode::None).await;
         let supervisor = first_supervisor(&mut world).await;
         second_instead(&mut world).await;
         let second = spool::read_entry(&world.spool().entry_dir(JobId(2), Run(1))).expect("an entry");
@@ -204,7 +204,7 @@ async fn a_supervisor_goes_on_to_the_next_job_with_nothing_of_the_last() {
 
 #[tokio::test]
 async fn a_job_given_to_a_supervisor_that_dies_before_it_begins_is_given_to_another() {
-    let mut world = World::new(Wanted::None).await;
+    let mut world = World::new(CgroupMode::None).await;
     let supervisor = first_supervisor(&mut world).await;
     // It cannot hear what it is told, and then nothing any more; unless it has ended by itself, which is as good.
     let _ended_already = node_agent::sys::kill(supervisor, nix::libc::SIGSTOP);
@@ -222,7 +222,7 @@ async fn a_job_given_to_a_supervisor_that_dies_before_it_begins_is_given_to_anot
 #[tokio::test]
 async fn nothing_runs_twice_when_the_agent_dies_with_the_order() {
     for _ in 0..10 {
-        let mut world = World::new(Wanted::None).await;
+        let mut world = World::new(CgroupMode::None).await;
         let launch = script(&world, "echo once >> runs; while [ ! -e go ]; do sleep 0.01; done");
         world.submit(1, launch).await;
         // At any moment: before the order has left, while it is obeyed, after.

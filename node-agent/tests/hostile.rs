@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, World, script, tasks};
 use nix::unistd::User;
-use node_agent::cgroup::{Keeping, Wanted, probe};
+use node_agent::cgroup::{CgroupMode, EnforcedResources, probe};
 use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Owner, Span};
 
@@ -24,7 +24,7 @@ struct Villain {
 
 impl Villain {
     /// `None`, and says why, where this cannot be tried.
-    async fn new(name: &str, wanted: Wanted) -> Option<Villain> {
+    async fn new(name: &str, wanted: CgroupMode) -> Option<Villain> {
         let user = User::from_name(name).ok().flatten();
         let (Some(user), true) = (user, nix::unistd::geteuid().is_root()) else {
             eprintln!("skipped: this needs root, and a user called {name}");
@@ -82,7 +82,7 @@ const GRACE: Span = Span::from_millis(200);
 
 #[tokio::test]
 async fn long_a_process_that_is_stopped_before_it_is_executed_holds_up_nothing() {
-    let Some(mut villain) = Villain::new("games", Wanted::Auto).await else { return };
+    let Some(mut villain) = Villain::new("games", CgroupMode::Auto).await else { return };
     let _stopper = villain.outside(&["stop", "60"]);
     // Searching a long PATH, though none too long to be executed with, gives the stopper time; it has become the user by then.
     let path = "/nowhere:".repeat(14_000) + "/usr/bin:/bin";
@@ -110,7 +110,7 @@ async fn long_a_process_that_is_stopped_before_it_is_executed_holds_up_nothing()
 
 #[tokio::test]
 async fn long_a_job_whose_processes_are_traced_ends() {
-    let Some(mut villain) = Villain::new("lp", Wanted::Auto).await else { return };
+    let Some(mut villain) = Villain::new("lp", CgroupMode::Auto).await else { return };
     let mut launch = villain.script("#!/bin/sh\necho $$ > pid; sleep 1000\n");
     launch.grace = GRACE;
     villain.world.submit(1, launch).await;
@@ -132,7 +132,7 @@ async fn long_a_job_whose_processes_are_traced_ends() {
 
 #[tokio::test]
 async fn long_who_forks_hides_and_ignores_is_ended() {
-    for (job, (name, wanted)) in (1..).zip([("news", Wanted::Auto), ("uucp", Wanted::None)]) {
+    for (job, (name, wanted)) in (1..).zip([("news", CgroupMode::Auto), ("uucp", CgroupMode::None)]) {
         let Some(mut villain) = Villain::new(name, wanted).await else { return };
         let program = villain.program.display().to_string();
         for (step, mode) in (0..).zip(["storm 300", "hide", "hide & exec sleep 1000"]) {
@@ -156,7 +156,7 @@ async fn long_who_forks_hides_and_ignores_is_ended() {
 
 #[tokio::test]
 async fn a_job_is_killed_before_its_supervisor_when_memory_runs_out() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, "cat /proc/self/oom_score_adj > own; cat /proc/$PPID/oom_score_adj > supervisor\n");
     world.submit(1, launch).await;
     assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 0 });
@@ -172,7 +172,7 @@ async fn a_job_is_killed_before_its_supervisor_when_memory_runs_out() {
 
 #[tokio::test]
 async fn an_input_is_opened_by_the_job_itself() {
-    let Some(mut villain) = Villain::new("man", Wanted::Auto).await else { return };
+    let Some(mut villain) = Villain::new("man", CgroupMode::Auto).await else { return };
     let mut launch = villain.script("#!/bin/sh\nhead -c 1000 > read\n");
     launch.execution.stdio.input = Some("/proc/self/status".to_owned());
     villain.world.submit(1, launch).await;
@@ -200,7 +200,7 @@ async fn an_input_is_opened_by_the_job_itself() {
 
 #[tokio::test]
 async fn a_job_may_open_its_standard_streams_by_name() {
-    let Some(mut villain) = Villain::new("mail", Wanted::Auto).await else { return };
+    let Some(mut villain) = Villain::new("mail", CgroupMode::Auto).await else { return };
     let mut launch =
         villain.script("#!/bin/sh\necho one >> /dev/stdout; echo two >> /dev/stderr; echo three > /dev/fd/2\n");
     launch.execution.stdio.stream = true;
@@ -211,8 +211,9 @@ async fn a_job_may_open_its_standard_streams_by_name() {
 
 #[tokio::test]
 async fn what_an_agent_locks_no_user_can_lock() {
-    let Some(villain) = Villain::new("proxy", Wanted::Auto).await else { return };
-    let cgroups = probe(Wanted::Auto, "limber-lock-test/n1-00000001", Keeping::default()).expect("some or none");
+    let Some(villain) = Villain::new("proxy", CgroupMode::Auto).await else { return };
+    let cgroups =
+        probe(CgroupMode::Auto, "limber-lock-test/n1-00000001", EnforcedResources::default()).expect("some or none");
     let claim = cgroups.claim().expect("it is ours");
     drop(claim);
     for dir in cgroups.dirs() {

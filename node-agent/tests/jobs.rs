@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{World, gone, is_alive, launch, script, tasks};
-use node_agent::cgroup::Wanted;
+use node_agent::cgroup::CgroupMode;
 use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Environment, Limits, Owner, Span, Work};
 
@@ -24,7 +24,7 @@ async fn reason_of(world: &mut World, job: u64, launch: Launch) -> String {
 
 #[tokio::test]
 async fn a_script_runs_and_its_exit_code_and_output_are_there() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let text = "#!/bin/sh\necho hello from $RMS_JOB_ID on $RMS_NODELIST\nexit 3\n";
     let launch = script(&world, text);
     world.submit(1, launch).await;
@@ -35,7 +35,7 @@ async fn a_script_runs_and_its_exit_code_and_output_are_there() {
 
 #[tokio::test]
 async fn exits_are_told_as_they_were() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let signaled = script(&world, "kill -SEGV $$");
     assert_eq!(exit_of(&mut world, 1, signaled).await, NodeExit::Signaled { signal: 11 });
     let highest = tasks(&world, 3, &["sh", "-c", "exit $((RMS_TASK_ID * 4))"]);
@@ -48,7 +48,7 @@ async fn exits_are_told_as_they_were() {
 
 #[tokio::test]
 async fn what_cannot_start_says_why() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let mut no_cwd = script(&world, "true");
     no_cwd.execution.cwd = "/nowhere/at/all".to_owned();
     let reason = reason_of(&mut world, 1, no_cwd).await;
@@ -75,7 +75,7 @@ async fn what_cannot_start_says_why() {
 
 #[tokio::test]
 async fn streams_go_where_the_patterns_say() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     std::fs::write(world.cwd().join("in"), "read me\n").expect("a file");
     let mut patterned = tasks(&world, 2, &["sh", "-c", "cat; echo out $RMS_TASK_ID; echo err >&2"]);
     patterned.execution.stdio.input = Some("in".to_owned());
@@ -95,7 +95,7 @@ async fn streams_go_where_the_patterns_say() {
 
 #[tokio::test]
 async fn limits_umask_and_environment_are_the_submitters() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let text = "echo $(ulimit -n) $(umask) ${SLURM_JOB_ID-none} ${PMI_RANK-none} $MINE $RMS_NTASKS $RMS_CPUS_ON_NODE\n\
                 readlink /proc/$$/fd/0; ls -C -w 0 /proc/$$/fd; true";
     let mut launch = script(&world, text);
@@ -117,7 +117,7 @@ async fn limits_umask_and_environment_are_the_submitters() {
 
 #[tokio::test]
 async fn a_job_without_end_meets_its_wall_time() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let mut launch = script(&world, "trap '' TERM; echo $$ > pid; while :; do sleep 1; done");
     launch.wall = Span::from_millis(300);
     launch.grace = Span::from_millis(200);
@@ -135,7 +135,7 @@ async fn a_job_without_end_meets_its_wall_time() {
 const RUNAWAY: &str = "setsid sh -c 'trap \"\" TERM HUP INT; (echo $$ > runaway; while :; do sleep 1; done) & wait' &\n\
                        while [ ! -s runaway ]; do sleep 0.01; done\n";
 
-async fn nobody_escapes(wanted: Wanted) {
+async fn nobody_escapes(wanted: CgroupMode) {
     let mut world = World::new(wanted).await;
     let leaves = script(&world, &format!("{RUNAWAY} exit 0"));
     assert_eq!(exit_of(&mut world, 1, leaves).await, NodeExit::Exited { code: 0 });
@@ -153,17 +153,17 @@ async fn nobody_escapes(wanted: Wanted) {
 
 #[tokio::test]
 async fn nobody_escapes_from_a_cgroup() {
-    nobody_escapes(Wanted::Auto).await;
+    nobody_escapes(CgroupMode::Auto).await;
 }
 
 #[tokio::test]
 async fn nobody_escapes_without_a_cgroup() {
-    nobody_escapes(Wanted::None).await;
+    nobody_escapes(CgroupMode::None).await;
 }
 
 #[tokio::test]
 async fn a_signal_reaches_the_tasks() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let argv = ["sh", "-c", "trap 'exit 6' USR1; echo up > up.$RMS_TASK_ID; while :; do sleep 0.05; done"];
     let launch = tasks(&world, 2, &argv);
     world.submit(1, launch).await;
@@ -174,7 +174,7 @@ async fn a_signal_reaches_the_tasks() {
     world.close().await;
 }
 
-async fn usage_is_counted(wanted: Wanted) {
+async fn usage_is_counted(wanted: CgroupMode) {
     let mut world = World::new(wanted).await;
     // The work is done by grandchildren; two of them, so that the tree is more than its largest process.
     let text = "sh -c 'dd if=/dev/zero of=/dev/null bs=64M count=8 2>/dev/null; \
@@ -194,17 +194,17 @@ async fn usage_is_counted(wanted: Wanted) {
 
 #[tokio::test]
 async fn usage_is_counted_by_the_cgroup() {
-    usage_is_counted(Wanted::Auto).await;
+    usage_is_counted(CgroupMode::Auto).await;
 }
 
 #[tokio::test]
 async fn usage_is_counted_without_a_cgroup() {
-    usage_is_counted(Wanted::None).await;
+    usage_is_counted(CgroupMode::None).await;
 }
 
 #[tokio::test]
 async fn a_hundred_and_twenty_eight_tasks_run_on_one_node() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let mut launch = tasks(&world, 128, &["sh", "-c", "echo $RMS_TASK_ID/$RMS_LOCAL_ID of $PMI_SIZE"]);
     launch.execution.stdio.output = Some("all".to_owned());
     assert_eq!(exit_of(&mut world, 1, launch).await, NodeExit::Exited { code: 0 });
@@ -218,7 +218,7 @@ async fn a_hundred_and_twenty_eight_tasks_run_on_one_node() {
 
 #[tokio::test]
 async fn what_the_server_has_is_forgotten() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, "true");
     exit_of(&mut world, 1, launch).await;
     assert_eq!(world.spool().entries().expect("readable").len(), 1);
@@ -232,7 +232,7 @@ async fn what_the_server_has_is_forgotten() {
 
 #[tokio::test]
 async fn what_is_not_desired_is_killed_at_once() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, "trap '' TERM; echo $$ > pid; while :; do sleep 1; done");
     world.submit(1, launch).await;
     let pid = world.line_in("pid").await.parse().expect("a pid");
@@ -241,7 +241,7 @@ async fn what_is_not_desired_is_killed_at_once() {
     world.close().await;
 }
 
-async fn jobs_keep_to_the_mask(wanted: Wanted) {
+async fn jobs_keep_to_the_mask(wanted: CgroupMode) {
     let mut world = World::new(wanted).await;
     world.kill_agent().await;
     world.mask = Some([0].into());
@@ -258,12 +258,12 @@ async fn jobs_keep_to_the_mask(wanted: Wanted) {
 
 #[tokio::test]
 async fn jobs_keep_to_the_mask_in_a_cpuset() {
-    jobs_keep_to_the_mask(Wanted::Auto).await;
+    jobs_keep_to_the_mask(CgroupMode::Auto).await;
 }
 
 #[tokio::test]
 async fn jobs_keep_to_the_mask_without_cgroups() {
-    jobs_keep_to_the_mask(Wanted::None).await;
+    jobs_keep_to_the_mask(CgroupMode::None).await;
 }
 
 /// Only root can run jobs of others.
@@ -276,7 +276,7 @@ async fn a_job_runs_as_its_owner_and_with_no_more_rights() {
         eprintln!("skipped: the tests do not run as root");
         return;
     };
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let open = |name: &str, mode| {
         let dir = world.cwd().join(name);
         std::fs::create_dir_all(&dir).expect("a directory");

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{World, launch, script};
-use node_agent::cgroup::Wanted;
+use node_agent::cgroup::CgroupMode;
 use rms_api::desired::NodeExit;
 use rms_model::{Span, Work};
 
@@ -23,7 +23,7 @@ impl World {
 
 #[tokio::test]
 async fn who_ends_by_itself_is_not_told_to_and_the_node_is_free_at_once() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, FINALIZES);
     world.submit(1, launch).await;
     world.running(1).await;
@@ -40,7 +40,7 @@ async fn who_ends_by_itself_is_not_told_to_and_the_node_is_free_at_once() {
 
 #[tokio::test]
 async fn who_stays_is_told_once_the_while_is_over_and_killed_after_the_grace() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let polite = script(&world, FINALIZES);
     world.submit(1, polite).await;
     world.line_in("up").await;
@@ -57,7 +57,7 @@ async fn who_stays_is_told_once_the_while_is_over_and_killed_after_the_grace() {
 
 #[tokio::test]
 async fn a_job_that_is_ended_while_it_leaves_is_waited_for_no_longer() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, FINALIZES);
     world.submit(1, launch).await;
     world.line_in("up").await;
@@ -70,7 +70,7 @@ async fn a_job_that_is_ended_while_it_leaves_is_waited_for_no_longer() {
 
 #[tokio::test]
 async fn a_node_where_nothing_runs_is_free_without_any_wait() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = launch(&world.cwd(), Work::Nodes, 1);
     world.submit(1, launch).await;
     world.running(1).await;

@@ -6,20 +6,20 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{World, script, tasks};
-use node_agent::cgroup::{Keeping, Kind, Wanted, probe};
+use node_agent::cgroup::{CgroupMode, EnforcedResources, Kind, probe};
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Mebibytes, Run, Span};
 
 /// A node whose cgroups limit memory, and the program that eats some; `None`, and says why, where that cannot be.
 async fn world_with_limits() -> Option<(World, String)> {
-    let cgroups = probe(Wanted::Auto, "limber-memory-test", Keeping::default()).expect("some or none");
+    let cgroups = probe(CgroupMode::Auto, "limber-memory-test", EnforcedResources::default()).expect("some or none");
     let can = cgroups.limits_memory();
     cgroups.remove();
     if !can {
         eprintln!("skipped: no memory cgroup that this user may make");
         return None;
     }
-    let world = World::new(Wanted::Auto).await;
+    let world = World::new(CgroupMode::Auto).await;
     let program = world.cwd().join("hostile");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile.c");
     let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status();
@@ -67,9 +67,9 @@ async fn a_job_gets_the_memory_that_it_asked_for_and_no_more() {
 
 #[tokio::test]
 async fn without_a_memory_cgroup_nothing_is_limited_and_nothing_fails() {
-    let cgroups = probe(Wanted::None, "limber-no-memory-test", Keeping::default()).expect("none");
+    let cgroups = probe(CgroupMode::None, "limber-no-memory-test", EnforcedResources::default()).expect("none");
     assert!(cgroups.kind() == Kind::None && !cgroups.limits_memory());
-    let mut world = World::new(Wanted::None).await;
+    let mut world = World::new(CgroupMode::None).await;
     let mut launch = script(&world, "exit 0\n");
     launch.memory = Mebibytes(64);
     world.submit(1, launch).await;
@@ -79,7 +79,7 @@ async fn without_a_memory_cgroup_nothing_is_limited_and_nothing_fails() {
 
 #[tokio::test]
 async fn output_beyond_the_quota_of_the_spool_ends_its_job() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     world.kill_agent().await;
     world.spool_quota = Some(1 << 20);
     world.start_agent().await;
@@ -98,7 +98,7 @@ async fn output_beyond_the_quota_of_the_spool_ends_its_job() {
 
 #[tokio::test]
 async fn a_job_whose_supervisor_is_killed_says_so() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = script(&world, "echo $PPID > supervisor; sleep 1000\n");
     world.submit(1, launch).await;
     let pid = world.line_in("supervisor").await.parse().expect("a pid");
@@ -111,7 +111,7 @@ async fn a_job_whose_supervisor_is_killed_says_so() {
 
 #[tokio::test]
 async fn a_start_that_fails_says_whose_fault_it_was() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = tasks(&world, 1, &["/nowhere/at/all"]);
     world.submit(1, launch).await;
     let (exit, _) = world.ended(1).await;

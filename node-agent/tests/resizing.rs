@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{World, script, tasks};
-use node_agent::cgroup::Wanted;
+use node_agent::cgroup::CgroupMode;
 use rms_api::desired::{Launch, LaunchNode, NodeExit};
 use rms_model::{NodeId, OnResize};
 
@@ -50,7 +50,7 @@ const LOOK: &str = "echo $(cat $RMS_GENERATION_FILE): $(grep -v '^#' $RMS_HOSTFI
 
 #[tokio::test]
 async fn a_script_hears_by_a_signal_of_nodes_that_come_and_of_those_that_it_is_to_leave() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     // Its handler comes late; until then the signal would end it. What it has started is not told.
     let text = format!(
         "sleep 0.3; look() {{ {LOOK}; }}; trap look USR1; echo up > up; while :; do sleep 100 & echo $! >> sleepers; wait $!; done"
@@ -73,7 +73,7 @@ async fn a_script_hears_by_a_signal_of_nodes_that_come_and_of_those_that_it_is_t
 
 #[tokio::test]
 async fn who_does_not_handle_the_signal_is_not_ended_by_it() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = Launch {
         on_resize: Some(OnResize::Signal(nix::libc::SIGUSR1)),
         ..script(&world, "echo up > up; while [ ! -e go ]; do sleep 0.05; done; exit 5")
@@ -88,7 +88,7 @@ async fn who_does_not_handle_the_signal_is_not_ended_by_it() {
 
 #[tokio::test]
 async fn each_task_hears_by_the_signal() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let argv = [
         "sh",
         "-c",
@@ -105,7 +105,7 @@ async fn each_task_hears_by_the_signal() {
 
 #[tokio::test]
 async fn a_command_hears_of_the_newest_change_and_never_runs_twice_at_once() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     // The first one takes its time; two more changes come meanwhile.
     let hook = format!(
         "mkdir busy || echo twice >> seen; {LOOK}; echo for $RMS_RESIZE_GENERATION of $RMS_JOB_ID on $RMS_NODELIST of $RMS_MALLEABLE_LEAST to $RMS_MALLEABLE_MOST; \
@@ -131,7 +131,7 @@ async fn a_command_hears_of_the_newest_change_and_never_runs_twice_at_once() {
 
 #[tokio::test]
 async fn a_command_that_fails_or_hangs_does_not_touch_the_job() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let hook = "[ $RMS_RESIZE_GENERATION = 2 ] && exit 7; echo $$ > hangs; trap '' TERM; while :; do sleep 1; done";
     let launch = Launch {
         on_resize: Some(OnResize::Hook(hook.to_owned())),
@@ -152,7 +152,7 @@ async fn a_command_that_fails_or_hangs_does_not_touch_the_job() {
 
 #[tokio::test]
 async fn an_agent_that_is_killed_tells_of_a_change_once_it_is_back() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let text = format!("look() {{ {LOOK}; }}; trap look USR1; echo up > up; while :; do sleep 0.05; done");
     let launch = Launch { on_resize: Some(OnResize::Signal(nix::libc::SIGUSR1)), ..script(&world, &text) };
     world.submit(1, launch.clone()).await;
@@ -169,7 +169,7 @@ async fn an_agent_that_is_killed_tells_of_a_change_once_it_is_back() {
 
 #[tokio::test]
 async fn a_node_that_is_to_be_left_runs_on_until_it_is_ended() {
-    let mut world = World::new(Wanted::Auto).await;
+    let mut world = World::new(CgroupMode::Auto).await;
     let launch = Launch {
         on_resize: Some(OnResize::Workers),
         ..tasks(

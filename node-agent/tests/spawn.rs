@@ -223,7 +223,7 @@ async fn a_node_whose_ranks_have_left_is_taken_away_without_a_sound() {
     assert_eq!(cluster.agent("n1").ended(1).await.0, OK, "{}", cluster.read("rms-1.out"));
     let output = cluster.read("rms-1.out");
     assert_eq!(output.matches("rc=0 errcodes=0").count(), 2, "{output}");
-    assert!(output.contains("rc=-1 msg=node_n2_is_none_of_the_job's"), "{output}");
+    assert!(output.contains("rc=-1 msg=node_n2_does_not_belong_to_the_job"), "{output}");
     cluster.close().await;
 }
 

@@ -174,5 +174,5 @@ fn a_node_whose_spool_was_deleted_makes_a_new_one_and_runs_jobs() {
     let after = deployment.rms(&["run", "echo", "here"]);
     assert_eq!((after.code, after.stdout.as_str()), (0, "here\n"), "{}", after.stderr);
     let log = deployment.log_text("a1");
-    assert!(log.contains("somebody has deleted the spool"), "{log}");
+    assert!(log.contains("the spool was deleted; created it again"), "{log}");
 }

@@ -28,7 +28,7 @@ pub(super) fn claim<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> io::Resu
 
 /// Removes what is empty of the directories beside `own` that agents have made and none holds. The job of a dead
 /// agent keeps its own: a cgroup with a process in it is not removed.
-pub(super) fn bury_dead_beside(own: &Path) {
+pub(super) fn remove_stale_beside(own: &Path) {
     let siblings = own.parent().map(fs::read_dir);
     for entry in siblings.into_iter().flatten().flatten().flatten() {
         let path = entry.path();
@@ -37,12 +37,12 @@ pub(super) fn bury_dead_beside(own: &Path) {
         }
         // Held until all of it is gone, so that an agent that starts now waits, and then makes its own anew.
         if let Ok(Some(_lock)) = lock(&path, FlockArg::LockExclusiveNonblock) {
-            bury(&path);
+            remove_dirs(&path);
         }
     }
 }
 
-fn bury(dir: &Path) {
+fn remove_dirs(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let _busy = fs::remove_dir(entry.path());
@@ -94,13 +94,13 @@ mod tests {
         fs::write(busy.join("seat/busy"), "").expect("a file");
         let claim_of_another = claim([&living]).expect("it can be locked").expect("it is there");
 
-        bury_dead_beside(&own);
+        remove_stale_beside(&own);
         assert!(!dead.exists(), "a dead agent's is gone");
         for kept in [&own, &living, &busy, &stranger] {
             assert!(kept.join("seat").exists(), "{}", kept.display());
         }
         drop(claim_of_another);
-        bury_dead_beside(&own);
+        remove_stale_beside(&own);
         assert!(!living.exists(), "it is dead now");
         assert!(claim([&living]).expect("no error").is_none(), "it must be made anew");
     }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::topology::cpulist::{self, CpuSet};
 pub use claim::Claim;
 pub use meter::{Baseline, Meter};
-pub use probe::{Keeping, Parent, ProbeError, Wanted, WantedError, probe};
+pub use probe::{CgroupMode, CgroupModeError, EnforcedResources, Parent, ProbeError, probe};
 
 /// What a supervisor needs for itself at most.
 const OWN_MIB: u64 = 4;

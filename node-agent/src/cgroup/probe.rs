@@ -14,7 +14,7 @@ use crate::topology::cpulist::{self, CpuSet};
 
 /// What the configuration wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum CgroupMode {
     /// v2 if it can be used, else v1, else none.
     #[default]
     Auto,
@@ -26,18 +26,18 @@ pub enum Wanted {
 /// Why a text is no choice of cgroups.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no kind of cgroup: write auto, v1, v2 or none")]
-pub struct WantedError(String);
+pub struct CgroupModeError(String);
 
-impl FromStr for Wanted {
-    type Err = WantedError;
+impl FromStr for CgroupMode {
+    type Err = CgroupModeError;
 
-    fn from_str(text: &str) -> Result<Wanted, WantedError> {
+    fn from_str(text: &str) -> Result<CgroupMode, CgroupModeError> {
         match text {
-            "auto" => Ok(Wanted::Auto),
-            "v1" => Ok(Wanted::V1),
-            "v2" => Ok(Wanted::V2),
-            "none" => Ok(Wanted::None),
-            other => Err(WantedError(other.to_owned())),
+            "auto" => Ok(CgroupMode::Auto),
+            "v1" => Ok(CgroupMode::V1),
+            "v2" => Ok(CgroupMode::V2),
+            "none" => Ok(CgroupMode::None),
+            other => Err(CgroupModeError(other.to_owned())),
         }
     }
 }
@@ -64,7 +64,7 @@ pub struct Parent {
 
 /// What the cgroups are to keep jobs to, beside their memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Keeping<'a> {
+pub struct EnforcedResources<'a> {
     /// All CPUs of the node that jobs may have; `None`: no cpusets.
     pub cpus: Option<&'a CpuSet>,
     /// There are device files that not every job may open.
@@ -78,16 +78,16 @@ const V1_CONTROLLERS: [&str; 5] = ["cpuacct", "memory", "pids", "cpuset", "devic
 ///
 /// # Errors
 /// Only where one kind is wanted and cannot be had.
-pub fn probe(wanted: Wanted, name: &str, keeping: Keeping<'_>) -> Result<Parent, ProbeError> {
+pub fn probe(wanted: CgroupMode, name: &str, enforced: EnforcedResources<'_>) -> Result<Parent, ProbeError> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let none = || Parent::new(Kind::None, BTreeMap::new());
     match wanted {
-        Wanted::None => Ok(none()),
-        Wanted::V1 => probe_v1(&mounts, name, keeping),
-        Wanted::V2 => probe_v2(&mounts, &own, name, keeping),
-        Wanted::Auto => {
-            let v2 = probe_v2(&mounts, &own, name, keeping);
+        CgroupMode::None => Ok(none()),
+        CgroupMode::V1 => probe_v1(&mounts, name, enforced),
+        CgroupMode::V2 => probe_v2(&mounts, &own, name, enforced),
+        CgroupMode::Auto => {
+            let v2 = probe_v2(&mounts, &own, name, enforced);
             let v2 = v2.ok().filter(|v2| {
                 let is_usable = v2.counts_memory();
                 if !is_usable {
@@ -95,18 +95,18 @@ pub fn probe(wanted: Wanted, name: &str, keeping: Keeping<'_>) -> Result<Parent,
                 }
                 is_usable
             });
-            Ok(v2.or_else(|| probe_v1(&mounts, name, keeping).ok()).unwrap_or_else(none))
+            Ok(v2.or_else(|| probe_v1(&mounts, name, enforced).ok()).unwrap_or_else(none))
         }
     }
 }
 
-fn probe_v1(mounts: &str, name: &str, keeping: Keeping<'_>) -> Result<Parent, ProbeError> {
+fn probe_v1(mounts: &str, name: &str, enforced: EnforcedResources<'_>) -> Result<Parent, ProbeError> {
     let mut dirs = BTreeMap::new();
     for controller in V1_CONTROLLERS {
         let is_needed = controller == "cpuacct" || controller == "memory";
         let is_wanted = match controller {
-            "cpuset" => keeping.cpus.is_some(),
-            "devices" => keeping.devices,
+            "cpuset" => enforced.cpus.is_some(),
+            "devices" => enforced.devices,
             _ => true,
         };
         let Some(mount) = find_mount(mounts, "cgroup", Some(controller)).filter(|_| is_wanted) else {
@@ -126,7 +126,7 @@ fn probe_v1(mounts: &str, name: &str, keeping: Keeping<'_>) -> Result<Parent, Pr
     let set_cpus = |(dir, cpus): (&PathBuf, &CpuSet)| {
         widen(dir, cpus).and_then(|()| fs::write(dir.join("cgroup.clone_children"), "1")).is_ok()
     };
-    let has_cpuset = dirs.get("cpuset").zip(keeping.cpus).is_some_and(set_cpus);
+    let has_cpuset = dirs.get("cpuset").zip(enforced.cpus).is_some_and(set_cpus);
     if !has_cpuset && let Some(dir) = dirs.remove("cpuset") {
         let _jobs_are_inside = fs::remove_dir(dir);
     }
@@ -164,7 +164,7 @@ fn make(path: &Path, cpuset_root: Option<&Path>) -> io::Result<()> {
     Ok(())
 }
 
-fn probe_v2(mounts: &str, own: &str, name: &str, keeping: Keeping<'_>) -> Result<Parent, ProbeError> {
+fn probe_v2(mounts: &str, own: &str, name: &str, enforced: EnforcedResources<'_>) -> Result<Parent, ProbeError> {
     let mount = find_mount(mounts, "cgroup2", None).ok_or(ProbeError::NotMounted("cgroup v2"))?;
     let own_path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
     let base = mount.join(own_path);
@@ -182,10 +182,10 @@ fn probe_v2(mounts: &str, own: &str, name: &str, keeping: Keeping<'_>) -> Result
         enable_controllers(&level);
     }
     let set_cpus = |cpus: &CpuSet| fs::write(path.join("cpuset.cpus"), cpulist::print(cpus)).is_ok();
-    let has_cpuset = keeping.cpus.is_some_and(set_cpus);
+    let has_cpuset = enforced.cpus.is_some_and(set_cpus);
     let has_cpuset = has_cpuset && passes_on(&path, "cpuset");
     let refused = |error| format!("the kernel refuses the program that would close them: {error}");
-    let devices = match keeping.devices {
+    let devices = match enforced.devices {
         true => device_program::probe(&path).map_err(refused),
         false => Err("there are no files to close".to_owned()),
     };
@@ -303,8 +303,8 @@ impl Parent {
     }
 
     /// Removes the empty cgroups that killed agents have left beside this one.
-    pub fn bury_dead(&self) {
-        self.dirs.values().for_each(|dir| claim::bury_dead_beside(dir));
+    pub fn remove_stale(&self) {
+        self.dirs.values().for_each(|dir| claim::remove_stale_beside(dir));
     }
 
     /// Removes the parent itself; whoever still lives inside keeps it.
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn without_hierarchies_one_kind_is_refused_and_auto_does_without() {
-        assert!(matches!(probe_v1("", "x", Keeping::default()), Err(ProbeError::NotMounted(_))));
-        assert!(matches!(probe_v2("", "", "x", Keeping::default()), Err(ProbeError::NotMounted(_))));
+        assert!(matches!(probe_v1("", "x", EnforcedResources::default()), Err(ProbeError::NotMounted(_))));
+        assert!(matches!(probe_v2("", "", "x", EnforcedResources::default()), Err(ProbeError::NotMounted(_))));
     }
 }

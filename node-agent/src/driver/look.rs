@@ -20,7 +20,7 @@ pub fn look(setup: &Setup, shares: &Shares, mut undead: Vec<i32>) -> Look {
         let keys = setup.spool.keys_dir().join(spool::entry_name(share.job(), share.run()));
         let n_bytes = spool::bytes_in(share.entry_dir()).saturating_add(spool::bytes_in(&keys));
         if n_bytes > most {
-            violations.push(((share.job(), share.run()), complaint(n_bytes, most)));
+            violations.push(((share.job(), share.run()), quota_message(n_bytes, most)));
         }
     }
     Look { disk: disk(setup), undead, violations, problem: problem(setup, shares) }
@@ -28,14 +28,14 @@ pub fn look(setup: &Setup, shares: &Shares, mut undead: Vec<i32>) -> Look {
 
 /// What else keeps this node from starting jobs, and what to do.
 fn problem(setup: &Setup, shares: &Shares) -> Option<String> {
-    if !setup.too_lax.is_empty() {
-        let what = setup.too_lax.join(" and ");
+    if !setup.missing_enforcement.is_empty() {
+        let what = setup.missing_enforcement.join(" and ");
         return Some(format!(
             "its kernel does not enforce {what}, which must_enforce in agent.toml demands; its log says why: mend that, or \
              demand less, and restart the agent"
         ));
     }
-    if let Some(job) = outgrowing(setup, shares) {
+    if let Some(job) = job_exceeding_node(setup, shares) {
         return Some(format!(
             "job {job} began when this node had more cores, memory or devices, or numbered them otherwise; when such jobs have \
              ended it resumes by itself with what it has now: mend it, or wait for them"
@@ -57,13 +57,13 @@ fn problem(setup: &Setup, shares: &Shares) -> Option<String> {
 }
 
 /// A job that runs with what the node has no more.
-pub fn outgrowing(setup: &Setup, shares: &Shares) -> Option<JobId> {
+pub fn job_exceeding_node(setup: &Setup, shares: &Shares) -> Option<JobId> {
     let mut memory = 0_u64;
     shares.all().iter().filter(|share| !share.has_ended()).map(Share::order).find_map(|order| {
         let granted = order.place().and_then(|place| place.grant.as_ref()).map_or(0, |grant| grant.memory.0);
         memory = memory.saturating_add(granted);
-        let is_outgrown = (granted > 0 && memory > setup.inventory.memory.0) || setup.is_outgrown(&order);
-        is_outgrown.then_some(order.job)
+        let exceeds_node = (granted > 0 && memory > setup.inventory.memory.0) || setup.exceeds_node(&order);
+        exceeds_node.then_some(order.job)
     })
 }
 
@@ -80,7 +80,7 @@ fn disk(setup: &Setup) -> Option<Disk> {
     })
 }
 
-fn complaint(n_bytes: u64, most: u64) -> String {
+fn quota_message(n_bytes: u64, most: u64) -> String {
     let most = most >> 20;
     match n_bytes {
         u64::MAX => {

@@ -56,7 +56,8 @@ impl KeyDirs {
         credentials: &Credentials,
     ) -> Result<(), PlaceError> {
         let account = Account::resolve(&owner.0)?;
-        let (draft, place, before) = (self.aside("new", job, run), self.dir(job, run), self.aside("old", job, run));
+        let (draft, place, before) =
+            (self.temp_path("new", job, run), self.dir(job, run), self.temp_path("old", job, run));
         let write = |path: &Path| {
             let path = path.to_owned();
             move |source| PlaceError::Write { path, source }
@@ -98,7 +99,7 @@ impl KeyDirs {
     }
 
     /// A name that is no execution's, for files on their way in or out.
-    fn aside(&self, word: &str, job: JobId, run: Run) -> PathBuf {
+    fn temp_path(&self, word: &str, job: JobId, run: Run) -> PathBuf {
         self.dir.join(format!(".{word}-{}", entry_name(job, run)))
     }
 }

@@ -1,6 +1,6 @@
 //! Tells the server on which CPUs the processes of jobs may run, and sets the mask of one: beside the agent's task.
 
-mod line;
+mod client;
 mod set;
 
 use std::collections::BTreeMap;
@@ -23,46 +23,48 @@ use crate::supervisor::malleable::socket_path;
 use crate::supervisor::tree;
 use crate::topology::cpulist::CpuSet;
 use crate::topology::{cpus_of, own_cpus};
-use line::Line;
+use client::SupervisorClient;
 
 /// What is looked at for it; clones are the same.
 #[derive(Clone, Debug)]
 pub struct Masks {
     shares: Shares,
     setup: Arc<Setup>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// Looks at processes at a time: a file of a process that hangs in the kernel may hang its reader.
-const MAX_LOOKS: usize = 4;
+const MAX_INSPECTIONS: usize = 4;
 /// The server does not wait much longer for the whole answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Of a process, for what it may run on: others are not looked at.
 const MOST_THREADS: usize = 4096;
 
 impl Masks {
     pub fn new(shares: Shares, setup: Arc<Setup>) -> Masks {
-        Masks { shares, setup, places: Arc::new(Semaphore::new(MAX_LOOKS)) }
+        Masks { shares, setup, permits: Arc::new(Semaphore::new(MAX_INSPECTIONS)) }
     }
 
-    /// Answers, if that can be done in time: who asks has an end of its own.
+    /// Answers, if that is possible in time: the server has a timeout of its own.
     pub async fn serve(self, asked: MasksAsked, mut channel: Channel) {
-        let waited = tokio::time::timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
-        let Ok(Ok(place)) = waited else { return tracing::warn!("too many ask for the CPUs of processes at a time") };
+        let waited = tokio::time::timeout(TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await;
+        let Ok(Ok(permit)) = waited else {
+            return tracing::warn!("too many requests for the CPUs of processes at a time");
+        };
         let looked = tokio::task::spawn_blocking(move || {
-            let seen = self.look(&asked);
-            drop(place);
+            let seen = self.inspect(&asked);
+            drop(permit);
             seen
         });
         if let Ok(seen) = looked.await
             && let Err(error) = channel.send(&seen).await
         {
-            tracing::debug!(%error, "nobody hears of the CPUs of processes any more");
+            tracing::debug!(%error, "cannot send the CPUs of processes");
         }
         channel.finish();
     }
 
-    fn look(&self, asked: &MasksAsked) -> MasksSeen {
+    fn inspect(&self, asked: &MasksAsked) -> MasksSeen {
         let mut left = asked.most as usize;
         let mut seen = MasksSeen::default();
         for job in &asked.jobs {
@@ -70,31 +72,34 @@ impl Masks {
             let Some((share, supervisor)) = share.and_then(|share| Some((share.clone(), share.supervisor()?))) else {
                 continue;
             };
-            let look =
-                Look { share: &share, setup: &self.setup, processes: tree::descendants(Pid::from_raw(supervisor)) };
+            let inspection = Inspection {
+                share: &share,
+                setup: &self.setup,
+                processes: tree::descendants(Pid::from_raw(supervisor)),
+            };
             if let Some(order) = &asked.order
-                && let Err(refused) = look.set(order)
+                && let Err(refused) = inspection.set(order)
             {
                 return MasksSeen { refused: Some(refused), ..MasksSeen::default() };
             }
-            seen.jobs.push((job.job, job.run, look.seen(job, asked.order.as_ref(), &mut left)));
+            seen.jobs.push((job.job, job.run, inspection.seen(job, asked.order.as_ref(), &mut left)));
         }
         if seen.jobs.is_empty() && asked.order.is_some() {
-            seen.refused = Some(set::not_there(&self.setup.name));
+            seen.refused = Some(set::unknown_job(&self.setup.name));
         }
         seen
     }
 }
 
-/// At one job.
-struct Look<'a> {
+/// The inspection of one job.
+struct Inspection<'a> {
     share: &'a Share,
     setup: &'a Setup,
     /// Parents before children.
     processes: Vec<Pid>,
 }
 
-impl Look<'_> {
+impl Inspection<'_> {
     fn seen(&self, job: &MaskedJob, order: Option<&MaskOrder>, left: &mut usize) -> SeenMasks {
         let joined = self.joined();
         let listed = &self.processes[..self.processes.len().min(*left)];
@@ -128,10 +133,10 @@ impl Look<'_> {
 
     /// The processes that follow the CPUs of the job, with what they were told.
     fn joined(&self) -> BTreeMap<i32, Answer> {
-        let Some(line) = self.line() else { return BTreeMap::new() };
-        let pids = line.ask(&Request::List).map(|answer| answer.pids).unwrap_or_default();
+        let Some(client) = self.client() else { return BTreeMap::new() };
+        let pids = client.ask(&Request::List).map(|answer| answer.pids).unwrap_or_default();
         let told = |pid: i32| {
-            let answer = line.ask(&Request::Get { pid, flags: Flags::default() }).ok()?;
+            let answer = client.ask(&Request::Get { pid, flags: Flags::default() }).ok()?;
             (answer.status == Status::Done).then_some((pid, answer))
         };
         // A supervisor that does not answer once is not asked for each.
@@ -139,8 +144,8 @@ impl Look<'_> {
     }
 
     /// To the supervisor; none of a job whose processes do not follow.
-    fn line(&self) -> Option<Line> {
-        Line::to(&socket_path(self.share.entry_dir())).ok()
+    fn client(&self) -> Option<SupervisorClient> {
+        SupervisorClient::to(&socket_path(self.share.entry_dir())).ok()
     }
 
     /// `None`: it has ended.

@@ -10,12 +10,12 @@ use rms_api::masks::{MaskOrder, ProcessOf};
 use rms_malleable::{Flags, Request, Status};
 use rms_model::Indices;
 
-use super::{Look, Variables};
+use super::{Inspection, Variables};
 use crate::supervisor::tree;
 use crate::topology::cpulist::{CpuSet, print};
 use crate::topology::{own_cpus, set_cpus_of};
 
-impl Look<'_> {
+impl Inspection<'_> {
     /// # Errors
     /// There is no such process, or the CPUs are not the job's, or others have set them aside.
     pub(super) fn set(&self, order: &MaskOrder) -> Result<(), Refused> {
@@ -82,7 +82,7 @@ impl Look<'_> {
             true => Request::PostFinalize { pid, flags },
             false => Request::Set { pid, cpus: cpus.iter().collect(), flags },
         };
-        let answered = match self.line().map(|line| line.ask(&request)) {
+        let answered = match self.client().map(|client| client.ask(&request)) {
             Some(Ok(answer)) => answer.status,
             // It is done, and the process takes its time: who reads sees that it is behind.
             Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => Status::Done,
@@ -153,6 +153,6 @@ fn move_threads(pid: Pid, cpus: &CpuSet) -> Result<(), Errno> {
 const MOST_WALKS: u32 = 32;
 
 /// The job has no processes here.
-pub(super) fn not_there(node: &str) -> Refused {
+pub(super) fn unknown_job(node: &str) -> Refused {
     Refused::new("no_such_process", format_args!("the job has no processes on node {node} now: try again once it has"))
 }

@@ -25,12 +25,12 @@ pub enum HubOut {
     /// Ranks that were let go may be about to leave: [`Hub::paused`] is to be called when they have had some time.
     Pause,
     /// More nodes from the server; [`Hub::grown`] is to be called with the answer.
-    Ask(Growth),
+    RequestNodes(Growth),
     /// Why all ranks are to end, or why a spawn has failed, for who looks at the job's output.
-    Tell(String),
+    WriteError(String),
 }
 
-/// A wish for more nodes. The answer may get lost with an agent, so it is repeated until it comes.
+/// A request for more nodes. The answer may get lost with an agent, so the request is repeated until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     pub seq: u64,
@@ -61,7 +61,7 @@ pub struct Hub {
     generation: u32,
     members: Vec<Member>,
     /// What a node that is yet to come will have room for.
-    newcomer: u32,
+    new_node_capacity: u32,
     worlds: BTreeMap<WorldId, World>,
     next_world: u32,
     next_task: u32,
@@ -70,8 +70,8 @@ pub struct Hub {
     questions: BTreeMap<RankId, (u64, Option<HubAnswer>)>,
     /// Spawns for which there is no room yet.
     waiting: VecDeque<PendingSpawn>,
-    asked: Option<Asked>,
-    n_asked: u64,
+    request: Option<NodeRequest>,
+    n_requests: u64,
     /// Nodes that have said anything: those of a program that is none of MPI are silent.
     heard: BTreeSet<JobNode>,
     bye: BTreeSet<JobNode>,
@@ -90,7 +90,7 @@ struct World {
 enum Phase {
     /// These nodes have not said that they have started theirs.
     Placing {
-        asker: Asker,
+        requester: Requester,
         n_ranks: u32,
         orders: BTreeMap<JobNode, Placement>,
     },
@@ -100,7 +100,7 @@ enum Phase {
 
 /// Who is to be told what came of a spawn.
 #[derive(Clone, Debug)]
-struct Asker {
+struct Requester {
     node: JobNode,
     rank: RankId,
     id: u64,
@@ -108,22 +108,22 @@ struct Asker {
 
 #[derive(Debug)]
 struct PendingSpawn {
-    asker: Asker,
+    requester: Requester,
     commands: Vec<Command>,
     pairs: Vec<Pair>,
     /// How often more nodes were asked for on its behalf.
-    n_asks: u32,
+    n_tries: u32,
 }
 
 /// The one question for more nodes that is open, on behalf of the first spawn that waits.
 #[derive(Debug)]
-struct Asked {
+struct NodeRequest {
     rank: RankId,
-    phase: Asking,
+    phase: RequestPhase,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Asking {
+enum RequestPhase {
     /// It is not asked yet: there may be room in a moment.
     Pausing,
     Open(Growth),
@@ -133,12 +133,12 @@ enum Asking {
     },
 }
 
-/// Whom the hub is there for.
+/// What the hub still waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    Nobody,
-    /// Nodes that have not heard that it is over.
-    Farewell,
+    Nothing,
+    /// Nodes that have not acknowledged the end.
+    Bye,
     Ranks,
 }
 
@@ -147,11 +147,11 @@ const MAX_PUBLISHED: usize = 4096;
 /// Spawns that wait for room at a time; one more is refused.
 const MAX_WAITING: usize = 64;
 /// A grant may turn out too small, because nodes differ: how often to ask for one spawn.
-const MAX_ASKS: u32 = 2;
+const MAX_TRIES: u32 = 2;
 
 impl Hub {
     /// `n_ranks` of the first world are on each node, in the order of `members`, of which the first is the hub's own.
-    pub fn new(kvsname: String, members: Vec<Member>, n_ranks: &[u32], newcomer: u32, next_task: u32) -> Hub {
+    pub fn new(kvsname: String, members: Vec<Member>, n_ranks: &[u32], new_node_capacity: u32, next_task: u32) -> Hub {
         let ranks: BTreeMap<JobNode, u32> = members
             .iter()
             .zip(n_ranks)
@@ -166,22 +166,22 @@ impl Hub {
             own: members.first().map_or(nowhere, |member| member.node.clone()),
             generation: members.iter().map(|member| member.node.joined).max().unwrap_or(1),
             members,
-            newcomer: newcomer.max(1),
+            new_node_capacity: new_node_capacity.max(1),
             worlds: BTreeMap::from([(WorldId::FIRST, first)]),
             next_world: 1,
             next_task,
             published: BTreeMap::new(),
             questions: BTreeMap::new(),
             waiting: VecDeque::new(),
-            asked: None,
-            n_asked: 0,
+            request: None,
+            n_requests: 0,
             heard: BTreeSet::new(),
             bye: BTreeSet::new(),
             aborted: None,
         }
     }
 
-    /// Do other nodes still meet here?
+    /// Returns what the hub still waits for.
     pub fn need(&self) -> Need {
         let is_other = |node: &JobNode| *node != self.own && self.heard.contains(node);
         let mut remaining = self.worlds.values().flat_map(|world| &world.remaining);
@@ -190,7 +190,7 @@ impl Hub {
             return Need::Ranks;
         }
         let is_missing = |member: &Member| is_other(&member.node) && !self.bye.contains(&member.node);
-        if self.members.iter().any(is_missing) { Need::Farewell } else { Need::Nobody }
+        if self.members.iter().any(is_missing) { Need::Bye } else { Need::Nothing }
     }
 
     /// No rank is left that anybody has heard of. A node that was taken from the job may be gone with its last word.
@@ -216,7 +216,7 @@ impl Hub {
         };
         self.members = members.into_iter().map(as_known).collect();
         let lost: Vec<WorldId> =
-            self.worlds.iter().filter(|(_, world)| self.waits_for_a_leaver(world)).map(|(id, _)| *id).collect();
+            self.worlds.iter().filter(|(_, world)| self.waits_for_removed_node(world)).map(|(id, _)| *id).collect();
         for world in lost {
             self.cancel(world, "a node was taken from the job", &mut outs);
         }
@@ -234,7 +234,7 @@ impl Hub {
         self.members.iter().any(|member| member.node == *node)
     }
 
-    fn waits_for_a_leaver(&self, world: &World) -> bool {
+    fn waits_for_removed_node(&self, world: &World) -> bool {
         match &world.phase {
             Phase::Placing { orders, .. } => orders.keys().any(|node| !self.is_member(node)),
             Phase::Alive | Phase::Cancelled => false,
@@ -242,7 +242,7 @@ impl Hub {
     }
 
     /// What the nodes are to be told now. A node that there is not, is not listened to.
-    pub fn hear(&mut self, node: &JobNode, up: Up) -> Vec<HubOut> {
+    pub fn receive(&mut self, node: &JobNode, up: Up) -> Vec<HubOut> {
         let mut outs = Vec::new();
         let has_ranks = self.worlds.values().any(|world| world.remaining.contains_key(node));
         if !self.is_member(node) && !has_ranks {
@@ -251,7 +251,7 @@ impl Hub {
         let is_new = self.heard.insert(node.clone());
         let is_hello = up == Up::Hello;
         match up {
-            Up::Hello => self.welcome(node, &mut outs),
+            Up::Hello => self.resend(node, &mut outs),
             Up::Fence { world, seq, pairs } => {
                 if let Some(world) = self.worlds.get_mut(&world) {
                     let downs = world.fence.enter(node, seq, pairs);
@@ -262,13 +262,13 @@ impl Hub {
                 // What goes wrong after that goes wrong because of it.
                 if self.aborted.is_none() {
                     self.aborted = Some(code);
-                    outs.push(HubOut::Tell(message));
+                    outs.push(HubOut::WriteError(message));
                 }
                 let others = self.members.iter().filter(|other| other.node != *node);
                 outs.extend(others.map(|other| HubOut::Down(other.node.clone(), Down::Aborted { code })));
             }
             Up::Ask { from, id, question } => {
-                self.ask(Asker { node: node.clone(), rank: from, id }, question, &mut outs)
+                self.ask(Requester { node: node.clone(), rank: from, id }, question, &mut outs)
             }
             Up::Placed { world, problem: None } => self.placed(node, world, &mut outs),
             Up::Placed { world, problem: Some(problem) } => self.cancel(world, &problem, &mut outs),
@@ -286,7 +286,7 @@ impl Hub {
     }
 
     /// Says again what the node may have missed; for its questions it asks itself.
-    fn welcome(&self, node: &JobNode, outs: &mut Vec<HubOut>) {
+    fn resend(&self, node: &JobNode, outs: &mut Vec<HubOut>) {
         if let Some(code) = self.aborted {
             outs.push(HubOut::Down(node.clone(), Down::Aborted { code }));
         }
@@ -331,22 +331,22 @@ impl Hub {
         }
     }
 
-    fn ask(&mut self, asker: Asker, question: Question, outs: &mut Vec<HubOut>) {
-        if !self.worlds.contains_key(&asker.rank.world) {
+    fn ask(&mut self, requester: Requester, question: Question, outs: &mut Vec<HubOut>) {
+        if !self.worlds.contains_key(&requester.rank.world) {
             return;
         }
-        if let Some((id, answer)) = self.questions.get(&asker.rank) {
-            if *id == asker.id {
+        if let Some((id, answer)) = self.questions.get(&requester.rank) {
+            if *id == requester.id {
                 // Asked again: the answer got lost, or is yet to come.
-                let again = answer.clone().map(|answer| Down::Answer { to: asker.rank, id: asker.id, answer });
-                outs.extend(again.map(|again| HubOut::Down(asker.node, again)));
+                let again = answer.clone().map(|answer| Down::Answer { to: requester.rank, id: requester.id, answer });
+                outs.extend(again.map(|again| HubOut::Down(requester.node, again)));
                 return;
             }
-            if *id > asker.id {
+            if *id > requester.id {
                 return;
             }
         }
-        self.questions.insert(asker.rank, (asker.id, None));
+        self.questions.insert(requester.rank, (requester.id, None));
         match question {
             Question::Publish { service, port } => {
                 let is_free = self.published.get(&service).is_none_or(|known| *known == port);
@@ -354,29 +354,31 @@ impl Hub {
                 if ok {
                     self.published.insert(service, port);
                 }
-                self.answer(&asker, HubAnswer::Published { ok }, outs);
+                self.answer(&requester, HubAnswer::Published { ok }, outs);
             }
             Question::Unpublish { service } => {
                 let ok = self.published.remove(&service).is_some();
-                self.answer(&asker, HubAnswer::Unpublished { ok }, outs);
+                self.answer(&requester, HubAnswer::Unpublished { ok }, outs);
             }
             Question::Lookup { service } => {
                 let port = self.published.get(&service).cloned();
-                self.answer(&asker, HubAnswer::Found { port }, outs);
+                self.answer(&requester, HubAnswer::Found { port }, outs);
             }
-            Question::Spawn { commands, pairs } => self.spawn(PendingSpawn { asker, commands, pairs, n_asks: 0 }, outs),
+            Question::Spawn { commands, pairs } => {
+                self.spawn(PendingSpawn { requester, commands, pairs, n_tries: 0 }, outs)
+            }
         }
     }
 
-    fn answer(&mut self, asker: &Asker, answer: HubAnswer, outs: &mut Vec<HubOut>) {
-        self.questions.insert(asker.rank, (asker.id, Some(answer.clone())));
-        let answer = Down::Answer { to: asker.rank, id: asker.id, answer };
-        outs.push(HubOut::Down(asker.node.clone(), answer));
+    fn answer(&mut self, requester: &Requester, answer: HubAnswer, outs: &mut Vec<HubOut>) {
+        self.questions.insert(requester.rank, (requester.id, Some(answer.clone())));
+        let answer = Down::Answer { to: requester.rank, id: requester.id, answer };
+        outs.push(HubOut::Down(requester.node.clone(), answer));
     }
 
-    fn refuse(&mut self, asker: &Asker, reason: String, outs: &mut Vec<HubOut>) {
-        outs.push(HubOut::Tell(format!("a spawn by {} has failed: {reason}", asker.rank)));
-        self.answer(asker, HubAnswer::NotSpawned { reason }, outs);
+    fn refuse(&mut self, requester: &Requester, reason: String, outs: &mut Vec<HubOut>) {
+        outs.push(HubOut::WriteError(format!("a spawn by {} has failed: {reason}", requester.rank)));
+        self.answer(requester, HubAnswer::NotSpawned { reason }, outs);
     }
 
     /// How many ranks each node has room for.
@@ -388,100 +390,104 @@ impl Hub {
         self.members.iter().filter(|member| !member.is_departing).map(room).collect()
     }
 
-    fn spawn(&mut self, wish: PendingSpawn, outs: &mut Vec<HubOut>) {
+    fn spawn(&mut self, pending: PendingSpawn, outs: &mut Vec<HubOut>) {
         let rooms = self.rooms();
-        match place(&wish.commands, &rooms) {
-            Ok(blocks) => self.begin(wish, &blocks, &rooms, outs),
+        match place(&pending.commands, &rooms) {
+            Ok(blocks) => self.begin(pending, &blocks, &rooms, outs),
             Err(PlaceError::Full { .. }) if self.waiting.len() < MAX_WAITING => {
-                self.waiting.push_back(wish);
+                self.waiting.push_back(pending);
                 self.settle(outs);
             }
-            Err(error) => self.refuse(&wish.asker, error.to_string(), outs),
+            Err(error) => self.refuse(&pending.requester, error.to_string(), outs),
         }
     }
 
     /// Room or nodes have changed: places what fits now, and asks for nodes for the first that does not.
     fn settle(&mut self, outs: &mut Vec<HubOut>) {
-        let is_here = match self.asked.as_ref().map(|asked| asked.phase) {
-            Some(Asking::Granted { generation }) => generation <= self.generation,
-            Some(Asking::Pausing | Asking::Open(_)) | None => false,
+        let is_complete = match self.request.as_ref().map(|request| request.phase) {
+            Some(RequestPhase::Granted { generation }) => generation <= self.generation,
+            Some(RequestPhase::Pausing | RequestPhase::Open(_)) | None => false,
         };
-        if is_here {
-            self.asked = None;
+        if is_complete {
+            self.request = None;
         }
-        for wish in std::mem::take(&mut self.waiting) {
-            let of_it = self.asked.as_ref().filter(|asked| asked.rank == wish.asker.rank).map(|asked| asked.phase);
+        for pending in std::mem::take(&mut self.waiting) {
+            let own_phase = self
+                .request
+                .as_ref()
+                .filter(|request| request.rank == pending.requester.rank)
+                .map(|request| request.phase);
             let rooms = self.rooms();
-            match (place(&wish.commands, &rooms), of_it) {
+            match (place(&pending.commands, &rooms), own_phase) {
                 // What was asked for on its behalf is on the way.
-                (_, Some(Asking::Open(_) | Asking::Granted { .. })) => self.waiting.push_back(wish),
+                (_, Some(RequestPhase::Open(_) | RequestPhase::Granted { .. })) => self.waiting.push_back(pending),
                 (Ok(blocks), pausing) => {
                     if pausing.is_some() {
-                        self.asked = None;
+                        self.request = None;
                     }
-                    self.begin(wish, &blocks, &rooms, outs);
+                    self.begin(pending, &blocks, &rooms, outs);
                 }
-                (Err(PlaceError::Full { n_missing }), _) => self.wait(wish, n_missing, outs),
-                (Err(error), _) => self.refuse(&wish.asker, error.to_string(), outs),
+                (Err(PlaceError::Full { n_missing }), _) => self.wait(pending, n_missing, outs),
+                (Err(error), _) => self.refuse(&pending.requester, error.to_string(), outs),
             }
         }
     }
 
-    fn wait(&mut self, mut wish: PendingSpawn, n_missing: u32, outs: &mut Vec<HubOut>) {
-        if self.asked.is_some() {
-            return self.waiting.push_back(wish);
+    fn wait(&mut self, mut pending: PendingSpawn, n_missing: u32, outs: &mut Vec<HubOut>) {
+        if self.request.is_some() {
+            return self.waiting.push_back(pending);
         }
-        if wish.n_asks >= MAX_ASKS {
+        if pending.n_tries >= MAX_TRIES {
             let reason = PlaceError::Full { n_missing }.to_string();
-            return self.refuse(&wish.asker, reason, outs);
+            return self.refuse(&pending.requester, reason, outs);
         }
-        wish.n_asks += 1;
-        self.asked = Some(Asked { rank: wish.asker.rank, phase: Asking::Pausing });
-        self.waiting.push_back(wish);
+        pending.n_tries += 1;
+        self.request = Some(NodeRequest { rank: pending.requester.rank, phase: RequestPhase::Pausing });
+        self.waiting.push_back(pending);
         outs.push(HubOut::Pause);
     }
 
-    /// Those who were about to leave have had their time.
+    /// The pause is over: requests nodes if there is still no room.
     pub fn paused(&mut self) -> Vec<HubOut> {
         let mut outs = Vec::new();
         self.settle(&mut outs);
-        let Some(Asked { rank, phase: Asking::Pausing }) = &self.asked else { return outs };
-        let wish = self.waiting.iter().find(|wish| wish.asker.rank == *rank);
-        let placed = wish.map(|wish| place(&wish.commands, &self.rooms()));
-        if let (Some(Err(PlaceError::Full { n_missing })), Some(asked)) = (placed, &mut self.asked) {
-            self.n_asked += 1;
-            let nodes = n_missing.div_ceil(self.newcomer);
+        let Some(NodeRequest { rank, phase: RequestPhase::Pausing }) = &self.request else { return outs };
+        let pending = self.waiting.iter().find(|pending| pending.requester.rank == *rank);
+        let placed = pending.map(|pending| place(&pending.commands, &self.rooms()));
+        if let (Some(Err(PlaceError::Full { n_missing })), Some(request)) = (placed, &mut self.request) {
+            self.n_requests += 1;
+            let nodes = n_missing.div_ceil(self.new_node_capacity);
             // All ranks or none: fewer nodes would not do.
-            let growth = Growth { seq: self.n_asked, nodes, least: nodes };
-            asked.phase = Asking::Open(growth);
-            outs.push(HubOut::Ask(growth));
+            let growth = Growth { seq: self.n_requests, nodes, least: nodes };
+            request.phase = RequestPhase::Open(growth);
+            outs.push(HubOut::RequestNodes(growth));
         }
         outs
     }
 
     /// The question for nodes that has no answer yet.
     pub fn unanswered(&self) -> Option<Growth> {
-        match self.asked.as_ref()?.phase {
-            Asking::Open(growth) => Some(growth),
-            Asking::Pausing | Asking::Granted { .. } => None,
+        match self.request.as_ref()?.phase {
+            RequestPhase::Open(growth) => Some(growth),
+            RequestPhase::Pausing | RequestPhase::Granted { .. } => None,
         }
     }
 
-    /// The server has answered a [`HubOut::Ask`].
+    /// The server has answered a [`HubOut::RequestNodes`].
     pub fn grown(&mut self, seq: u64, grown: Grown) -> Vec<HubOut> {
         let mut outs = Vec::new();
         let is_open = self.unanswered().is_some_and(|growth| growth.seq == seq);
-        let n_asked = self.unanswered().map_or(0, |growth| growth.nodes);
-        let Some(asked) = self.asked.as_mut().filter(|_| is_open) else { return outs };
+        let n_nodes = self.unanswered().map_or(0, |growth| growth.nodes);
+        let Some(request) = self.request.as_mut().filter(|_| is_open) else { return outs };
         match grown {
-            Grown::Granted { generation } => asked.phase = Asking::Granted { generation },
+            Grown::Granted { generation } => request.phase = RequestPhase::Granted { generation },
             Grown::Refused { reason } => {
-                let rank = asked.rank;
-                self.asked = None;
-                let position = self.waiting.iter().position(|wish| wish.asker.rank == rank);
-                if let Some(wish) = position.and_then(|position| self.waiting.remove(position)) {
-                    let nodes = if n_asked == 1 { "node" } else { "nodes" };
-                    self.refuse(&wish.asker, format!("asked for {n_asked} {nodes}, {reason}"), &mut outs);
+                let rank = request.rank;
+                self.request = None;
+                let position = self.waiting.iter().position(|pending| pending.requester.rank == rank);
+                if let Some(pending) = position.and_then(|position| self.waiting.remove(position)) {
+                    let nodes = if n_nodes == 1 { "node" } else { "nodes" };
+                    self.refuse(&pending.requester, format!("asked for {n_nodes} {nodes}, {reason}"), &mut outs);
                 }
             }
         }
@@ -490,17 +496,17 @@ impl Hub {
     }
 
     /// There is room: the ranks become a world.
-    fn begin(&mut self, wish: PendingSpawn, blocks: &[Block], rooms: &[Room], outs: &mut Vec<HubOut>) {
+    fn begin(&mut self, pending: PendingSpawn, blocks: &[Block], rooms: &[Room], outs: &mut Vec<HubOut>) {
         let world = WorldId(self.next_world);
         self.next_world += 1;
         let universe = self.members.iter().map(|member| member.capacity).sum();
         let n_ranks = blocks.iter().map(|block| block.n_ranks).sum();
         let mapping = process_mapping(blocks.iter().map(|block| (block.room, block.n_ranks)));
-        let pairs: Vec<Pair> = mapping_pair(mapping).into_iter().chain(wish.pairs).collect();
+        let pairs: Vec<Pair> = mapping_pair(mapping).into_iter().chain(pending.pairs).collect();
         let mut orders: BTreeMap<JobNode, Placement> = BTreeMap::new();
         let mut first_rank = 0;
         for block in blocks {
-            let command = &wish.commands[block.command];
+            let command = &pending.commands[block.command];
             let order = orders.entry(rooms[block.room].node.clone()).or_insert_with(|| Placement {
                 world,
                 kvsname: format!("{}_{world}", self.kvsname),
@@ -531,22 +537,22 @@ impl Hub {
         let downs = orders.iter().map(|(node, order)| HubOut::Down(node.clone(), Down::Place(order.clone())));
         outs.extend(downs);
         let fence = Fence::new(world, orders.keys().cloned());
-        let phase = Phase::Placing { asker: wish.asker, n_ranks, orders };
+        let phase = Phase::Placing { requester: pending.requester, n_ranks, orders };
         self.worlds.insert(world, World { fence, remaining, phase });
     }
 
     fn placed(&mut self, node: &JobNode, id: WorldId, outs: &mut Vec<HubOut>) {
         let Some(world) = self.worlds.get_mut(&id) else { return };
-        let Phase::Placing { asker, n_ranks, orders } = &mut world.phase else { return };
+        let Phase::Placing { requester, n_ranks, orders } = &mut world.phase else { return };
         orders.remove(node);
         if orders.is_empty() {
-            let (asker, n_ranks) = (asker.clone(), *n_ranks);
+            let (requester, n_ranks) = (requester.clone(), *n_ranks);
             world.phase = Phase::Alive;
             for (node, _) in world.remaining.iter().filter(|(_, n_ranks)| **n_ranks == 0) {
                 let downs = world.fence.finalize(node);
                 outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
             }
-            self.answer(&asker, HubAnswer::Spawned { n_ranks }, outs);
+            self.answer(&requester, HubAnswer::Spawned { n_ranks }, outs);
             self.remove_if_gone(id);
         }
     }
@@ -554,8 +560,8 @@ impl Hub {
     /// A world does not come about: nothing of it is to be left.
     fn cancel(&mut self, id: WorldId, problem: &str, outs: &mut Vec<HubOut>) {
         let Some(world) = self.worlds.get_mut(&id) else { return };
-        let Phase::Placing { asker, .. } = &world.phase else { return };
-        let asker = asker.clone();
+        let Phase::Placing { requester, .. } = &world.phase else { return };
+        let requester = requester.clone();
         world.phase = Phase::Cancelled;
         for (node, n_ranks) in &mut world.remaining {
             // Who is not of the job any more kills its ranks without being told.
@@ -565,7 +571,7 @@ impl Hub {
                 false => *n_ranks = 0,
             }
         }
-        self.refuse(&asker, problem.to_owned(), outs);
+        self.refuse(&requester, problem.to_owned(), outs);
         self.remove_if_gone(id);
     }
 

@@ -1,4 +1,4 @@
-//! All ranks of a job on one node, in whichever worlds: leads each word to its world, and starts and ends worlds.
+//! All ranks of a job on one node: routes each message to its world, and starts and ends worlds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::ranks::{Birth, Ending, Member, Out, Ranks};
 use super::{RankId, VALLEN_MAX, WorldId};
 use crate::sys::End;
 
-/// The key that says which ranks live together.
+/// The key of the process mapping: which ranks share a node.
 pub const MAPPING_KEY: &str = "PMI_process_mapping";
 
 /// The ranks of one node of one job.
@@ -22,7 +22,7 @@ pub struct NodeRanks {
     /// Those that were given up elsewhere before they had started here.
     cancelled: BTreeSet<WorldId>,
     /// How many ranks still take part, as the hub was told and has not noted.
-    unnoted: BTreeMap<WorldId, u32>,
+    unacknowledged: BTreeMap<WorldId, u32>,
     /// Has anything here ever had to do with MPI? A node without ranks of its own is there for those to come.
     is_used: bool,
     is_aborted: bool,
@@ -35,7 +35,7 @@ pub struct NodeRanks {
 struct World {
     ranks: Ranks,
     /// How many ranks still take part, as the hub knows.
-    n_told: u32,
+    n_reported: u32,
     /// Its ranks are being killed because others of the same spawn could not be started.
     is_cancelled: bool,
 }
@@ -49,7 +49,7 @@ impl NodeRanks {
             ordered: BTreeSet::from([own.world]),
             failed: BTreeMap::new(),
             cancelled: BTreeSet::new(),
-            unnoted: BTreeMap::new(),
+            unacknowledged: BTreeMap::new(),
             is_used: own.members.is_empty(),
             is_aborted: false,
             is_over: false,
@@ -65,8 +65,8 @@ impl NodeRanks {
         for (local, member) in birth.members.iter().enumerate() {
             self.tasks.insert(member.task, (birth.world, local));
         }
-        let (id, n_told) = (birth.world, birth.members.len() as u32);
-        self.worlds.insert(id, World { ranks: Ranks::new(birth), n_told, is_cancelled: false });
+        let (id, n_reported) = (birth.world, birth.members.len() as u32);
+        self.worlds.insert(id, World { ranks: Ranks::new(birth), n_reported, is_cancelled: false });
     }
 
     /// What a node says that has no ranks yet, so that it can be given some.
@@ -75,7 +75,7 @@ impl NodeRanks {
         is_idle.then_some(Up::Hello)
     }
 
-    /// Is this a program of MPI, as far as can be seen here?
+    /// Whether the program is known to use MPI.
     pub fn is_used(&self) -> bool {
         self.is_used
     }
@@ -85,8 +85,8 @@ impl NodeRanks {
         self.is_used && !self.is_over && !self.is_aborted
     }
 
-    /// Nothing of how this task ends counts: it was started in vain.
-    pub fn is_in_vain(&self, task: u32) -> bool {
+    /// Whether the exit status of this task is ignored, because its spawn failed.
+    pub fn is_discarded(&self, task: u32) -> bool {
         let world = self.tasks.get(&task).and_then(|(world, _)| self.worlds.get(world));
         world.is_some_and(|world| world.is_cancelled)
     }
@@ -97,10 +97,10 @@ impl NodeRanks {
         let Some((id, local)) = self.tasks.get(&task).copied() else { return outs };
         let Some(world) = self.worlds.get_mut(&id).filter(|world| !world.is_cancelled) else { return outs };
         world.ranks.bytes(local, bytes, &mut outs);
-        self.is_used |= world.ranks.is_of_mpi();
+        self.is_used |= world.ranks.uses_mpi();
         // Of ranks that finalize one by one, the hub hears as their processes end: mostly they are all of them.
         if world.ranks.n_remaining() == 0 {
-            self.tell_remaining(id, &mut outs);
+            self.report_remaining(id, &mut outs);
         }
         self.note_abort(&outs);
         outs
@@ -115,34 +115,34 @@ impl NodeRanks {
     }
 
     /// The process of a task has ended.
-    pub fn left(&mut self, task: u32, end: End) -> Vec<Out> {
+    pub fn task_ended(&mut self, task: u32, end: End) -> Vec<Out> {
         let mut outs = Vec::new();
         let Some((id, local)) = self.tasks.remove(&task) else { return outs };
         let Some(world) = self.worlds.get_mut(&id) else { return outs };
-        world.ranks.left(local, end, &mut outs);
-        let is_of_mpi = world.ranks.is_of_mpi() || id != WorldId::FIRST;
-        let are_gone = world.ranks.are_gone();
-        if is_of_mpi || are_gone {
-            self.tell_remaining(id, &mut outs);
+        world.ranks.task_ended(local, end, &mut outs);
+        let uses_mpi = world.ranks.uses_mpi() || id != WorldId::FIRST;
+        let have_ended = world.ranks.have_ended();
+        if uses_mpi || have_ended {
+            self.report_remaining(id, &mut outs);
         }
-        if are_gone {
+        if have_ended {
             self.worlds.remove(&id);
         }
         self.note_abort(&outs);
         outs
     }
 
-    fn tell_remaining(&mut self, id: WorldId, outs: &mut Vec<Out>) {
+    fn report_remaining(&mut self, id: WorldId, outs: &mut Vec<Out>) {
         let Some(world) = self.worlds.get_mut(&id) else { return };
         let n_ranks = world.ranks.n_remaining();
-        if n_ranks < world.n_told {
-            world.n_told = n_ranks;
+        if n_ranks < world.n_reported {
+            world.n_reported = n_ranks;
             self.remaining(id, n_ranks, outs);
         }
     }
 
     fn remaining(&mut self, world: WorldId, n_ranks: u32, outs: &mut Vec<Out>) {
-        self.unnoted.insert(world, n_ranks);
+        self.unacknowledged.insert(world, n_ranks);
         outs.push(Out::Hub(Up::Remaining { world, n_ranks }));
     }
 
@@ -151,12 +151,12 @@ impl NodeRanks {
         let aborts = outs.iter().any(|out| matches!(out, Out::Abort { .. }));
         if aborts && !self.is_aborted {
             self.is_aborted = true;
-            self.worlds.values_mut().for_each(|world| world.ranks.fall_silent());
+            self.worlds.values_mut().for_each(|world| world.ranks.mute());
         }
     }
 
-    /// The hub has spoken.
-    pub fn hear(&mut self, down: Down) -> Vec<Out> {
+    /// Handles a message of the hub.
+    pub fn receive(&mut self, down: Down) -> Vec<Out> {
         let mut outs = Vec::new();
         match down {
             Down::FenceDone { world, seq, pairs } => {
@@ -172,15 +172,15 @@ impl NodeRanks {
             Down::Place(placement) => self.place(placement, &mut outs),
             Down::Cancel { world } => self.cancel(world, &mut outs),
             Down::Noted { world, n_ranks } => {
-                if self.unnoted.get(&world) == Some(&n_ranks) {
-                    self.unnoted.remove(&world);
+                if self.unacknowledged.get(&world) == Some(&n_ranks) {
+                    self.unacknowledged.remove(&world);
                 }
             }
             Down::Aborted { code } => self.abort(code, "the ranks on another node aborted", &mut outs),
             Down::Over => {
                 self.is_over = true;
-                let is_left_alone = self.worlds.values().any(|world| world.ranks.somebody_waits());
-                if is_left_alone && self.ending.is_none() {
+                let is_stuck = self.worlds.values().any(|world| world.ranks.has_waiting_ranks());
+                if is_stuck && self.ending.is_none() {
                     self.abort(1, "the first node of the job has left", &mut outs);
                 }
                 outs.push(Out::Hub(Up::Bye));
@@ -247,7 +247,7 @@ impl NodeRanks {
     fn kill(&mut self, world: WorldId, outs: &mut Vec<Out>) {
         if let Some(world) = self.worlds.get_mut(&world) {
             world.is_cancelled = true;
-            world.ranks.fall_silent();
+            world.ranks.mute();
             outs.push(Out::Kill { tasks: world.ranks.tasks().collect() });
         }
     }
@@ -260,12 +260,14 @@ impl NodeRanks {
         outs
     }
 
-    /// The way to the hub was broken and is there again. Who is no program of MPI is not waited for, and says nothing.
+    /// Returns what to send again after the connection to the hub was restored; nothing for a program that does not
+    /// use MPI.
     pub fn relinked(&self) -> Vec<Up> {
         if !self.is_used {
             return Vec::new();
         }
-        let remaining = self.unnoted.iter().map(|(world, n_ranks)| Up::Remaining { world: *world, n_ranks: *n_ranks });
+        let remaining =
+            self.unacknowledged.iter().map(|(world, n_ranks)| Up::Remaining { world: *world, n_ranks: *n_ranks });
         let unanswered = self.worlds.values().flat_map(|world| world.ranks.unanswered());
         let bye = self.is_over.then_some(Up::Bye);
         std::iter::once(Up::Hello).chain(unanswered).chain(remaining).chain(bye).collect()

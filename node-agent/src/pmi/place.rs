@@ -27,7 +27,7 @@ pub struct Block {
 /// Why the ranks cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlaceError {
-    #[error("node {0} is none of the job's")]
+    #[error("node {0} does not belong to the job")]
     NotHeld(String),
     #[error("there is no room for {n_missing} of the ranks")]
     Full { n_missing: u32 },

@@ -31,14 +31,14 @@ pub enum Out {
     /// Ranks of a new world; [`NodeRanks::started`](super::node::NodeRanks::started) is to be called then.
     Start(Placement),
     /// For who looks at the job's output.
-    Tell(String),
-    /// What has been started in vain.
+    WriteError(String),
+    /// Tasks of a spawn that failed.
     Kill {
         tasks: Vec<u32>,
     },
 }
 
-/// What the ranks of a world are born with.
+/// The initial state of the ranks of a world.
 #[derive(Clone, Debug)]
 pub struct Birth {
     pub world: WorldId,
@@ -99,7 +99,7 @@ struct Rank {
     n_asked: u64,
     asked: Option<Question>,
     /// It said `init` at some time.
-    is_of_mpi: bool,
+    uses_mpi: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Ranks {
             spawn: None,
             n_asked: 0,
             asked: None,
-            is_of_mpi: false,
+            uses_mpi: false,
         };
         Ranks {
             world: birth.world,
@@ -148,18 +148,18 @@ impl Ranks {
         self.ranks.iter().filter(|rank| !rank.has_ended()).count() as u32
     }
 
-    /// Has any of them spoken?
-    pub fn is_of_mpi(&self) -> bool {
-        self.ranks.iter().any(|rank| rank.is_of_mpi)
+    /// Whether any of them has used PMI.
+    pub fn uses_mpi(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.uses_mpi)
     }
 
-    /// Do ranks wait for something that only others can bring?
-    pub fn somebody_waits(&self) -> bool {
+    /// Whether ranks wait for a barrier or an answer.
+    pub fn has_waiting_ranks(&self) -> bool {
         self.ranks.iter().any(|rank| rank.state == State::InBarrier || rank.asked.is_some())
     }
 
     /// Have all their processes ended?
-    pub fn are_gone(&self) -> bool {
+    pub fn have_ended(&self) -> bool {
         self.ranks.iter().all(|rank| rank.state == State::Gone)
     }
 
@@ -170,26 +170,26 @@ impl Ranks {
     /// They are ended by order: what became of them then is no crash.
     pub fn end(&mut self, ending: Ending, outs: &mut Vec<Out>) {
         self.ending = self.ending.max(Some(ending));
-        self.open_barrier_of_leavers(outs);
+        self.release_leaving_ranks(outs);
     }
 
     /// A fence of `MPI_Finalize` opens when the last rank of the world comes, which may be long after these are gone.
-    fn open_barrier_of_leavers(&mut self, outs: &mut Vec<Out>) {
+    fn release_leaving_ranks(&mut self, outs: &mut Vec<Out>) {
         if self.ending == Some(Ending::Leaving) {
             self.asked_fence = None;
-            self.let_through(outs);
+            self.release_barrier(outs);
         }
     }
 
-    fn let_through(&mut self, outs: &mut Vec<Out>) {
+    fn release_barrier(&mut self, outs: &mut Vec<Out>) {
         for rank in self.ranks.iter_mut().filter(|rank| rank.state == State::InBarrier) {
             rank.state = State::Active;
             outs.push(Out::Line { task: rank.member.task, line: "cmd=barrier_out\n".to_owned() });
         }
     }
 
-    /// The job ends: nothing that they say counts any more.
-    pub fn fall_silent(&mut self) {
+    /// The job ends: ignores all further messages of the ranks.
+    pub fn mute(&mut self) {
         self.is_aborted = true;
     }
 
@@ -228,7 +228,7 @@ impl Ranks {
 
     /// The process that was started as this rank has ended. What it had sent before was given to
     /// [`bytes`](Ranks::bytes).
-    pub fn left(&mut self, local: usize, end: End, outs: &mut Vec<Out>) {
+    pub fn task_ended(&mut self, local: usize, end: End, outs: &mut Vec<Out>) {
         let Some(rank) = self.ranks.get_mut(local) else { return };
         let state = std::mem::replace(&mut rank.state, State::Gone);
         match state {
@@ -237,7 +237,7 @@ impl Ranks {
             State::Silent if self.world != WorldId::FIRST && !self.is_aborted => {
                 self.abort(local, code_of(end), format!("{} without MPI_Init", how(end)), outs);
             }
-            State::Silent => self.check_nobody_waits_for_the_gone(outs),
+            State::Silent => self.abort_if_barrier_misses_rank(outs),
             State::Active | State::InBarrier => {
                 self.abort(local, code_of(end), format!("{} without finalizing", how(end)), outs);
             }
@@ -254,7 +254,7 @@ impl Ranks {
         self.asked_fence = None;
         self.seq += 1;
         self.kvs.extend(pairs.into_iter().map(|pair| (pair.key, pair.value)));
-        self.let_through(outs);
+        self.release_barrier(outs);
     }
 
     /// The hub answers a question of this rank.
@@ -290,7 +290,7 @@ impl Ranks {
         let from = self.name(&self.ranks[local]);
         let rank = &mut self.ranks[local];
         if rank.asked.is_some() {
-            return Err(RankError::Impatient);
+            return Err(RankError::RequestPending);
         }
         rank.n_asked += 1;
         rank.asked = Some(question.clone());
@@ -328,7 +328,7 @@ impl Ranks {
                 let version = line.need("pmi_version", 8)?;
                 let rc = if version == "1" { 0 } else { -1 };
                 self.ranks[local].state = State::Active;
-                self.ranks[local].is_of_mpi = true;
+                self.ranks[local].uses_mpi = true;
                 self.reply(local, outs, format_args!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}"));
             }
             _ if !is_active => return Err(RankError::OutOfTurn(command.to_owned())),
@@ -352,9 +352,9 @@ impl Ranks {
             "getbyidx" => self.get_by_idx(local, &line, outs)?,
             "barrier_in" => {
                 self.ranks[local].state = State::InBarrier;
-                self.check_nobody_waits_for_the_gone(outs);
+                self.abort_if_barrier_misses_rank(outs);
                 self.check_fence(outs);
-                self.open_barrier_of_leavers(outs);
+                self.release_leaving_ranks(outs);
             }
             "finalize" => {
                 self.ranks[local].state = State::Finalized;
@@ -451,16 +451,16 @@ impl Ranks {
         };
         if let Err(reason) = asked {
             let task = self.ranks[local].member.task;
-            outs.push(Out::Tell(format!("a spawn by {} has failed: {reason}", self.name(&self.ranks[local]))));
+            outs.push(Out::WriteError(format!("a spawn by {} has failed: {reason}", self.name(&self.ranks[local]))));
             outs.push(Out::Line { task, line: answer_line(HubAnswer::NotSpawned { reason }) });
         }
     }
 
     /// A fence in which a rank is missing for ever would hang until the wall time.
-    fn check_nobody_waits_for_the_gone(&mut self, outs: &mut Vec<Out>) {
-        let somebody_waits = self.ending.is_none() && self.ranks.iter().any(|rank| rank.state == State::InBarrier);
-        let gone = self.ranks.iter().position(|rank| rank.state == State::Gone && !rank.is_of_mpi);
-        if let Some(local) = gone.filter(|_| somebody_waits) {
+    fn abort_if_barrier_misses_rank(&mut self, outs: &mut Vec<Out>) {
+        let has_waiting_ranks = self.ending.is_none() && self.ranks.iter().any(|rank| rank.state == State::InBarrier);
+        let gone = self.ranks.iter().position(|rank| rank.state == State::Gone && !rank.uses_mpi);
+        if let Some(local) = gone.filter(|_| has_waiting_ranks) {
             self.abort(local, 1, "ended without MPI_Init while others wait for it".to_owned(), outs);
         }
     }
@@ -495,7 +495,7 @@ enum RankError {
     #[error("broke the PMI protocol: '{0}' out of turn")]
     OutOfTurn(String),
     #[error("broke the PMI protocol: it asked again before it was answered")]
-    Impatient,
+    RequestPending,
     #[error("broke the PMI protocol: an index that is no number")]
     Index,
     #[error("sent more to its process manager than any program has reason to")]

@@ -92,14 +92,14 @@ impl Job {
         self.take(&node, outs);
     }
 
-    fn left(&mut self, task: u32, end: End) {
+    fn task_ended(&mut self, task: u32, end: End) {
         self.leave(task, end);
         self.carry_all();
     }
 
     fn leave(&mut self, task: u32, end: End) {
         let node = self.tasks[&task].clone();
-        let outs = self.node(&node).left(task, end);
+        let outs = self.node(&node).task_ended(task, end);
         self.take(&node, outs);
     }
 
@@ -117,7 +117,7 @@ impl Job {
                 Out::Abort { code, reason } => self.aborted = self.aborted.take().or(Some((code, reason))),
                 Out::Hub(up) => self.ups.push_back((node.clone(), up)),
                 Out::Read { from, paths } => self.read.push((from, paths)),
-                Out::Tell(reason) => self.told.push(reason),
+                Out::WriteError(reason) => self.told.push(reason),
                 Out::Start(placement) => self.start(node, placement),
                 Out::Kill { tasks } => {
                     self.killed.extend(&tasks);
@@ -146,8 +146,8 @@ impl Job {
             match out {
                 HubOut::Down(to, down) => self.downs.push_back((to, down)),
                 HubOut::Pause => self.n_pauses += 1,
-                HubOut::Ask(growth) => self.asked.push(growth),
-                HubOut::Tell(reason) => self.told.push(reason),
+                HubOut::RequestNodes(growth) => self.asked.push(growth),
+                HubOut::WriteError(reason) => self.told.push(reason),
             }
         }
     }
@@ -160,13 +160,13 @@ impl Job {
     }
 
     fn carry_up(&mut self, from: &JobNode, up: Up) {
-        let outs = self.hub.hear(from, up);
+        let outs = self.hub.receive(from, up);
         self.hub_wants(outs);
     }
 
     fn carry_down(&mut self, to: &JobNode, down: Down) {
         // A node that has left hears nothing any more.
-        let outs = self.nodes.get_mut(to).map(|node| node.hear(down)).unwrap_or_default();
+        let outs = self.nodes.get_mut(to).map(|node| node.receive(down)).unwrap_or_default();
         self.take(to, outs);
     }
 
@@ -201,7 +201,7 @@ impl Job {
     fn finish(&mut self, task: u32) {
         self.say(task, "cmd=finalize");
         assert_eq!(self.hears(task), "cmd=finalize_ack rc=0");
-        self.left(task, End::Exited(0));
+        self.task_ended(task, End::Exited(0));
     }
 
     /// The code and the reason of an abort that must have happened.

@@ -1,7 +1,8 @@
 //! Runs a step of a job for one of its processes: starts its tasks on the job's nodes, carries their streams, and ends them all.
 //!
-//! It needs no decision of the server, so it takes the way of `mpirun`: from the caller to the agent of its node, and from
-//! there to the agents of the other nodes. Where the step's ranks meet is here, too. When this agent ends, the step does.
+//! It needs no decision of the server, so it is started as by `mpirun`: from the caller to the agent of its node, and
+//! from there to the agents of the other nodes. The hub of the step's ranks is here, too. When this agent ends, the
+//! step ends.
 
 pub mod layout;
 
@@ -28,7 +29,7 @@ use crate::pmi::JobNode;
 use crate::pmi::hub::{Grown, Hub, HubOut, Member};
 use crate::pmi::place::process_mapping;
 use crate::rsh::{CommandEnd, EXIT_LOST, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest, task_stream};
-use crate::share::{Share, TakenCpus};
+use crate::share::{ClaimedCpus, Share};
 use crate::step_part::{self, Credit, Part};
 use crate::supervisor::environment;
 use crate::supervisor::hostfile::HostFiles;
@@ -41,7 +42,7 @@ const MAX_WAITING: usize = 32;
 /// A caller that sends more than its window allows is not `rms`.
 const SLACK: u64 = 64 << 10;
 /// An agent that is upgraded is back sooner.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Before it is tried again. Ranks of a step that finalize make room for others.
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -56,22 +57,22 @@ pub async fn serve(
 ) {
     let (to_caller, frames) = mpsc::channel(MAX_PIECES);
     let writer = tokio::spawn(write_frames(frames, write));
-    let (heard, from_caller) = mpsc::channel(MAX_PIECES);
-    let reader = tokio::spawn(read_frames(read, decoder, heard));
+    let (to_step, from_caller) = mpsc::channel(MAX_PIECES);
+    let reader = tokio::spawn(read_frames(read, decoder, to_step));
     let caller = Caller { to: to_caller, from: from_caller };
     run(&share, &peers, request, caller).await;
     reader.abort();
-    // All that was said is on its way; it ends when the caller has read it, or is gone.
+    // The writer ends when the caller has read everything, or is gone.
     let _written = writer.await;
 }
 
-/// Who asked for a step.
+/// The process that requested a step.
 struct Caller {
     to: mpsc::Sender<Vec<u8>>,
-    from: mpsc::Receiver<Heard>,
+    from: mpsc::Receiver<CallerMessage>,
 }
 
-enum Heard {
+enum CallerMessage {
     Input(Vec<u8>),
     InputEnds,
     Say(Say),
@@ -85,18 +86,18 @@ async fn write_frames(mut frames: mpsc::Receiver<Vec<u8>>, mut write: OwnedWrite
     }
 }
 
-/// Ends, and drops its way to the step, when the caller is gone.
-async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Sender<Heard>) {
+/// Ends, and drops its sender to the step, when the caller is gone.
+async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Sender<CallerMessage>) {
     let mut piece = vec![0; 16 << 10];
     loop {
         while let Ok(Some(frame)) = decoder.take::<Say>() {
-            let heard = match frame {
-                Frame::Bytes { stream: STDIN, bytes } if bytes.is_empty() => Heard::InputEnds,
-                Frame::Bytes { stream: STDIN, bytes } => Heard::Input(bytes),
+            let message = match frame {
+                Frame::Bytes { stream: STDIN, bytes } if bytes.is_empty() => CallerMessage::InputEnds,
+                Frame::Bytes { stream: STDIN, bytes } => CallerMessage::Input(bytes),
                 Frame::Bytes { .. } => return,
-                Frame::Message(say) => Heard::Say(say),
+                Frame::Message(say) => CallerMessage::Say(say),
             };
-            if to.send(heard).await.is_err() {
+            if to.send(message).await.is_err() {
                 return;
             }
         }
@@ -140,7 +141,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
         let opened = tokio::select! {
             opened = opening.join_next() => opened,
             // Nobody waits for it any more. What is said before the step runs is said in vain.
-            is_gone = has_left(&mut caller.from) => match is_gone {
+            is_gone = caller_left(&mut caller.from) => match is_gone {
                 true => return,
                 false => continue,
             },
@@ -160,7 +161,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
     if caller.to.send(frame::message(&started)).await.is_err() {
         return;
     }
-    Running::new(share, &request, layout, steps, parts, cpus).run(caller).await;
+    RunningStep::new(share, &request, layout, steps, parts, cpus).run(caller).await;
 }
 
 /// The agent there may be restarting.
@@ -169,7 +170,7 @@ async fn open_there(peers: &Peers, place: &LaunchNode, step: &StepPart) -> Resul
     loop {
         match peers.step(place, step.clone()).await {
             Ok(part) => return Ok(part),
-            Err(PeerError::Link { .. }) if begun.elapsed() < PATIENCE => tokio::time::sleep(PAUSE).await,
+            Err(PeerError::Link { .. }) if begun.elapsed() < TIMEOUT => tokio::time::sleep(PAUSE).await,
             Err(error) => return Err(format!("{:#}", anyhow::Error::from(error))),
         }
     }
@@ -180,7 +181,7 @@ async fn find_room(
     share: &Share,
     request: &StepRequest,
     caller: &mut Caller,
-) -> Result<Option<(Vec<NodeTasks>, TakenCpus)>, LayoutError> {
+) -> Result<Option<(Vec<NodeTasks>, ClaimedCpus)>, LayoutError> {
     let mut has_told = false;
     loop {
         let changed = share.changed();
@@ -205,7 +206,7 @@ async fn find_room(
         has_told = true;
         tokio::select! {
             () = changed => {}
-            has_left = has_left(&mut caller.from) => if has_left {
+            caller_left = caller_left(&mut caller.from) => if caller_left {
                 return Ok(None);
             },
         }
@@ -213,15 +214,15 @@ async fn find_room(
 }
 
 /// Does nobody want the step any more, before it runs? Input does not come then.
-async fn has_left(from: &mut mpsc::Receiver<Heard>) -> bool {
+async fn caller_left(from: &mut mpsc::Receiver<CallerMessage>) -> bool {
     match from.recv().await {
-        Some(Heard::Say(Say::End)) | None => true,
+        Some(CallerMessage::Say(Say::End)) | None => true,
         // A signal is for tasks, and there are none yet.
-        Some(Heard::Say(Say::Signal { .. }) | Heard::Input(_) | Heard::InputEnds) => false,
+        Some(CallerMessage::Say(Say::Signal { .. }) | CallerMessage::Input(_) | CallerMessage::InputEnds) => false,
     }
 }
 
-/// What each node is told.
+/// Builds the order for each node.
 fn orders(
     share: &Share,
     order: &Order,
@@ -294,14 +295,14 @@ fn changes(order: &Order, of_job: &Variables, here: &[(String, String)]) -> (Vec
 }
 
 /// A step whose tasks run.
-struct Running {
+struct RunningStep {
     layout: Vec<NodeTasks>,
-    /// The way to the tasks of those that are not done.
+    /// Senders to the parts that are not done, by position.
     parts: BTreeMap<usize, mpsc::Sender<StepDown>>,
     /// From all of them.
     ups: mpsc::Receiver<(usize, StepUp)>,
     /// Ends with the step.
-    carriers: JoinSet<()>,
+    forwarders: JoinSet<()>,
     hub: Hub,
     paused_until: Option<Instant>,
     credit: Credit<usize>,
@@ -310,23 +311,23 @@ struct Running {
     /// How its tasks have ended so far.
     signal: Option<i32>,
     code: i32,
-    /// What decides instead.
-    verdict: Option<i32>,
+    /// The exit code that replaces them.
+    exit_override: Option<i32>,
     waiting: VecDeque<Vec<u8>>,
     /// Input that was read, and of which the caller has not been told.
     n_taken: u64,
-    _cpus: TakenCpus,
+    _cpus: ClaimedCpus,
 }
 
-impl Running {
+impl RunningStep {
     fn new(
         share: &Share,
         request: &StepRequest,
         layout: Vec<NodeTasks>,
         steps: Vec<StepPart>,
         parts: BTreeMap<usize, Part>,
-        cpus: TakenCpus,
-    ) -> Running {
+        cpus: ClaimedCpus,
+    ) -> RunningStep {
         let order = share.order();
         let member = |node: &NodeTasks| Member { node: node_id(node), capacity: capacity(node), is_departing: false };
         let n_ranks: Vec<u32> = layout.iter().map(|node| node.n_tasks).collect();
@@ -335,26 +336,26 @@ impl Running {
         let hub = Hub::new(kvsname, layout.iter().map(member).collect(), &n_ranks, order.launch.cpus_per_task, n_tasks);
         let reads = steps.iter().enumerate().filter(|(_, step)| step.n_readers > 0).map(|(idx, _)| idx);
         let (to, ups) = mpsc::channel(MAX_PIECES);
-        let mut carriers = JoinSet::new();
-        let mut ways = BTreeMap::new();
-        for (idx, Part { to: way, mut from }) in parts {
-            ways.insert(idx, way);
+        let mut forwarders = JoinSet::new();
+        let mut senders = BTreeMap::new();
+        for (idx, Part { to: sender, mut from }) in parts {
+            senders.insert(idx, sender);
             let to = to.clone();
-            carriers.spawn(async move {
+            forwarders.spawn(async move {
                 while let Some(up) = from.recv().await {
                     if to.send((idx, up)).await.is_err() {
                         return;
                     }
                 }
-                let gone = StepUp::Failed { reason: "nobody tells of its tasks any more".to_owned() };
+                let gone = StepUp::Failed { reason: "the connection to its tasks was lost".to_owned() };
                 let _often_over_already = to.send((idx, gone)).await;
             });
         }
-        Running {
+        RunningStep {
             layout,
-            parts: ways,
+            parts: senders,
             ups,
-            carriers,
+            forwarders,
             hub,
             paused_until: None,
             credit: Credit::new(reads),
@@ -362,7 +363,7 @@ impl Running {
             is_ending: false,
             signal: None,
             code: 0,
-            verdict: None,
+            exit_override: None,
             waiting: VecDeque::new(),
             n_taken: 0,
             _cpus: cpus,
@@ -377,12 +378,12 @@ impl Running {
             }
             let paused_until = self.paused_until.unwrap_or_else(Instant::now);
             tokio::select! {
-                heard = from.recv() => {
-                    let is_fine = match heard {
-                        Some(heard) => self.hear(heard).await,
+                message = from.recv() => {
+                    let is_valid = match message {
+                        Some(message) => self.handle_message(message).await,
                         None => false,
                     };
-                    if !is_fine {
+                    if !is_valid {
                         // Without its caller a step has no use: the ways to its tasks are dropped, and they end.
                         return;
                     }
@@ -395,62 +396,62 @@ impl Running {
                     (Err(_), _) => return,
                     (Ok(_), None) => {}
                 },
-                Some((idx, up)) = self.ups.recv(), if self.waiting.len() < MAX_WAITING => self.up(idx, up).await,
+                Some((idx, up)) = self.ups.recv(), if self.waiting.len() < MAX_WAITING => self.handle_up(idx, up).await,
                 () = tokio::time::sleep_until(paused_until), if self.paused_until.is_some() => {
                     self.paused_until = None;
                     let outs = self.hub.paused();
-                    self.carry(outs).await;
+                    self.run_hub_outs(outs).await;
                 }
             }
         }
-        self.carriers.abort_all();
-        let code = self.verdict.or(self.signal.map(|signal| 128 + signal)).unwrap_or(self.code);
+        self.forwarders.abort_all();
+        let code = self.exit_override.or(self.signal.map(|signal| 128 + signal)).unwrap_or(self.code);
         let _caller_left = to.send(frame::message(&CommandEnd::Ended { code })).await;
     }
 
     /// False if the caller is none.
-    async fn hear(&mut self, heard: Heard) -> bool {
-        match heard {
-            Heard::Input(bytes) => {
+    async fn handle_message(&mut self, message: CallerMessage) -> bool {
+        match message {
+            CallerMessage::Input(bytes) => {
                 self.credit.sent(bytes.len() as u64);
                 if self.credit.n_open() > INPUT_WINDOW + SLACK {
                     return false;
                 }
                 let readers: Vec<usize> = self.credit.readers().collect();
                 if readers.is_empty() {
-                    let n_bytes = self.credit.news();
+                    let n_bytes = self.credit.take_new();
                     self.taken(n_bytes);
                 }
                 for idx in readers {
-                    self.tell(idx, StepDown::Stdin { bytes: bytes.clone() }).await;
+                    self.send(idx, StepDown::Stdin { bytes: bytes.clone() }).await;
                 }
             }
-            Heard::InputEnds => {
+            CallerMessage::InputEnds => {
                 for idx in self.credit.readers().collect::<Vec<_>>() {
-                    self.tell(idx, StepDown::StdinEof).await;
+                    self.send(idx, StepDown::StdinEof).await;
                 }
             }
-            Heard::Say(Say::Signal { signal }) => self.tell_all(&StepDown::Signal { signal }).await,
-            Heard::Say(Say::End) => self.end().await,
+            CallerMessage::Say(Say::Signal { signal }) => self.send_all(&StepDown::Signal { signal }).await,
+            CallerMessage::Say(Say::End) => self.end().await,
         }
         true
     }
 
     async fn end(&mut self) {
         self.is_ending = true;
-        self.tell_all(&StepDown::End).await;
+        self.send_all(&StepDown::End).await;
     }
 
-    async fn tell_all(&mut self, down: &StepDown) {
+    async fn send_all(&mut self, down: &StepDown) {
         for idx in self.parts.keys().copied().collect::<Vec<_>>() {
-            self.tell(idx, down.clone()).await;
+            self.send(idx, down.clone()).await;
         }
     }
 
-    async fn tell(&mut self, idx: usize, down: StepDown) {
-        if let Some(way) = self.parts.get(&idx) {
+    async fn send(&mut self, idx: usize, down: StepDown) {
+        if let Some(sender) = self.parts.get(&idx) {
             // Should it be gone, that is heard from the other side.
-            let _heard_apart = way.send(down).await;
+            let _heard_apart = sender.send(down).await;
         }
     }
 
@@ -467,7 +468,7 @@ impl Running {
         }
     }
 
-    async fn up(&mut self, idx: usize, up: StepUp) {
+    async fn handle_up(&mut self, idx: usize, up: StepUp) {
         match up {
             StepUp::Stdout { task, bytes } => {
                 self.waiting.push_back(frame::bytes(task_stream(task, STDOUT), &bytes));
@@ -490,12 +491,12 @@ impl Running {
                 }
             }
             StepUp::Aborted { code } => {
-                self.verdict = self.verdict.or(Some(exit_code(code)));
+                self.exit_override = self.exit_override.or(Some(exit_code(code)));
                 self.is_ending = true;
             }
             StepUp::Pmi(up) => {
-                let outs = self.hub.hear(&node_id(&self.layout[idx]), up);
-                self.carry(outs).await;
+                let outs = self.hub.receive(&node_id(&self.layout[idx]), up);
+                self.run_hub_outs(outs).await;
             }
             StepUp::Done => self.done(idx),
             StepUp::Failed { reason } => self.failed(idx, reason).await,
@@ -504,40 +505,40 @@ impl Running {
 
     fn done(&mut self, idx: usize) {
         self.parts.remove(&idx);
-        let n_bytes = self.credit.left(idx);
+        let n_bytes = self.credit.remove_reader(idx);
         self.taken(n_bytes);
     }
 
-    /// Its tasks cannot be spoken of any more; without them the others cannot finish.
+    /// A part was lost: the other tasks cannot finish without it.
     async fn failed(&mut self, idx: usize, reason: String) {
         if self.parts.contains_key(&idx) {
             let node = self.layout[idx].place.name.clone();
             // What goes wrong after that goes wrong because of it, or likewise.
-            if self.verdict.is_none() {
+            if self.exit_override.is_none() {
                 self.answer(&CommandEnd::Told { reason: format!("node {node}: {reason}") });
             }
             self.done(idx);
-            self.verdict = self.verdict.or(Some(EXIT_LOST));
+            self.exit_override = self.exit_override.or(Some(EXIT_LOST));
             self.end().await;
         }
     }
 
-    async fn carry(&mut self, outs: Vec<HubOut>) {
+    async fn run_hub_outs(&mut self, outs: Vec<HubOut>) {
         for out in outs {
             match out {
                 HubOut::Down(node, down) => {
                     if let Some(idx) = self.layout.iter().position(|part| node_id(part) == node) {
-                        self.tell(idx, StepDown::Pmi(down)).await;
+                        self.send(idx, StepDown::Pmi(down)).await;
                     }
                 }
                 HubOut::Pause => self.paused_until = Some(Instant::now() + PAUSE),
-                HubOut::Ask(growth) => {
+                HubOut::RequestNodes(growth) => {
                     let reason =
                         "a step has the nodes that it began with: start the program as a job to let it have more";
                     let outs = self.hub.grown(growth.seq, Grown::Refused { reason: reason.to_owned() });
-                    Box::pin(self.carry(outs)).await;
+                    Box::pin(self.run_hub_outs(outs)).await;
                 }
-                HubOut::Tell(reason) => self.answer(&CommandEnd::Told { reason }),
+                HubOut::WriteError(reason) => self.answer(&CommandEnd::Told { reason }),
             }
         }
     }

@@ -36,9 +36,9 @@ pub struct Program<'a> {
     pub stdin: &'a Input,
     pub stdout: &'a OwnedFd,
     pub stderr: &'a OwnedFd,
-    /// Of those of the job; `None`: all of them.
+    /// The CPUs of the process, out of the job's; `None`: all of them.
     pub cpus: Option<&'a topology::cpulist::CpuSet>,
-    /// Stays open under its number.
+    /// A descriptor that the program inherits under the same number.
     pub inherited: Option<&'a OwnedFd>,
 }
 
@@ -51,33 +51,35 @@ pub enum ChildError {
     Pipe(nix::Error),
 }
 
-/// What a process says before it is executed: nothing if it was, or why it could not be.
+/// Whether a process has been executed: no error if it has, else why not.
 #[derive(Debug)]
-pub enum Word {
-    /// Its user may stop it before it has said anything, so nobody waits for this pipe.
-    Awaited(File),
-    /// It had the memory of its parent, which stood still until it was executed or had said this.
-    Said(Option<String>),
+pub enum ExecStatus {
+    /// Not known yet. The user may stop the process before it reports, so the supervisor polls this pipe and never
+    /// blocks on it.
+    Pending(File),
+    /// Known at once: the child shared the memory of its parent, which was suspended until the exec or its failure.
+    Known(Option<String>),
 }
 
-impl Word {
-    /// Becomes readable when there is something to [`hear`](Word::hear); none once it was heard.
-    pub fn awaited(&self) -> Option<BorrowedFd<'_>> {
+impl ExecStatus {
+    /// Returns the pipe that becomes readable when [`take_error`](ExecStatus::take_error) has news; none once the
+    /// status is known.
+    pub fn pending_pipe(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Word::Awaited(pipe) => Some(pipe.as_fd()),
-            Word::Said(_) => None,
+            ExecStatus::Pending(pipe) => Some(pipe.as_fd()),
+            ExecStatus::Known(_) => None,
         }
     }
 
-    pub fn is_awaited(&self) -> bool {
-        self.awaited().is_some()
+    pub fn is_pending(&self) -> bool {
+        self.pending_pipe().is_some()
     }
 
-    /// The complaint, if there is one now.
-    pub fn hear(&mut self) -> Option<String> {
+    /// Takes the error of the exec, if it is known by now.
+    pub fn take_error(&mut self) -> Option<String> {
         let pipe = match self {
-            Word::Said(complaint) => return complaint.take(),
-            Word::Awaited(pipe) => pipe,
+            ExecStatus::Known(error) => return error.take(),
+            ExecStatus::Pending(pipe) => pipe,
         };
         let mut text = [0; MOST_BYTES];
         let n = match pipe.read(&mut text) {
@@ -85,47 +87,47 @@ impl Word {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return None,
             Err(_) => 0,
         };
-        *self = Word::Said(None);
+        *self = ExecStatus::Known(None);
         (n > 0).then(|| String::from_utf8_lossy(&text[..n]).into_owned())
     }
 }
 
-/// A pipe takes so much in one piece.
+/// The most that a pipe takes atomically.
 const MOST_BYTES: usize = 4096;
 
 impl Program<'_> {
-    /// Makes the process. Where it could not be executed it says so, and ends.
+    /// Forks the process. If it cannot be executed, it reports why and exits.
     ///
     /// # Errors
     /// No more processes or files.
-    pub fn start(&self, single: &SingleThreaded) -> Result<(Pid, Word), ChildError> {
+    pub fn start(&self, single: &SingleThreaded) -> Result<(Pid, ExecStatus), ChildError> {
         let mut image = Image::new(self.argv, &self.environment);
-        if !self.account.is_another() {
-            let mut complaint = None;
+        if !self.account.is_other_user() {
+            let mut error = None;
             let pid = single.fork_to_execute(Memory::Borrowed, || match self.execute(&mut image) {
                 Ok(never) => match never {},
                 Err(reason) => {
-                    complaint = Some(reason);
+                    error = Some(reason);
                     127
                 }
             });
-            return Ok((pid.map_err(ChildError::Fork)?, Word::Said(complaint)));
+            return Ok((pid.map_err(ChildError::Fork)?, ExecStatus::Known(error)));
         }
-        let (word, mouth) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(ChildError::Pipe)?;
-        let mut mouth = File::from(mouth);
+        let (reader, status_pipe) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(ChildError::Pipe)?;
+        let mut status_pipe = File::from(status_pipe);
         let pid = single.fork_to_execute(Memory::Copied, || match self.execute(&mut image) {
             Ok(never) => match never {},
             Err(reason) => {
                 let text = reason.as_bytes();
-                let _nobody_listens_any_more = mouth.write(&text[..text.len().min(MOST_BYTES)]);
+                let _nobody_listens_any_more = status_pipe.write(&text[..text.len().min(MOST_BYTES)]);
                 127
             }
         });
-        Ok((pid.map_err(ChildError::Fork)?, Word::Awaited(File::from(word))))
+        Ok((pid.map_err(ChildError::Fork)?, ExecStatus::Pending(File::from(reader))))
     }
 
-    /// In the child, which may have the parent's memory: does not return but with the reason, and leaves no allocation
-    /// behind if it succeeds.
+    /// Runs in the child, which may share the parent's memory: returns only on failure, with the reason, and leaves
+    /// no allocation behind on success.
     fn execute(&self, image: &mut Image<'_>) -> Result<Infallible, String> {
         let order = self.order;
         setsid().map_err(|error| format!("cannot start a session: {}", error.desc()))?;
@@ -148,7 +150,7 @@ impl Program<'_> {
                 .map_err(|error| format!("cannot pass a file on: {}", error.desc()))?;
         }
         let who = &self.account.name;
-        self.account.become_for_good().map_err(|error| format!("cannot become user {who}: {}", error.desc()))?;
+        self.account.drop_privileges().map_err(|error| format!("cannot become user {who}: {}", error.desc()))?;
         // As the owner, for whom `/proc/self` is the job.
         match self.stdin {
             Input::Open(file) => dup2_stdin(file).map_err(no_streams)?,
@@ -194,7 +196,7 @@ impl Program<'_> {
     }
 }
 
-/// The program that is to read this script, and is not there.
+/// Returns the interpreter of this script if it does not exist.
 fn missing_interpreter(script: &CStr) -> Option<String> {
     let mut head = [0; MOST_BYTES];
     let n = File::open(OsStr::from_bytes(script.to_bytes())).and_then(|mut file| file.read(&mut head)).ok()?;
@@ -203,10 +205,10 @@ fn missing_interpreter(script: &CStr) -> Option<String> {
     Some(interpreter).filter(|interpreter| !Path::new(interpreter).exists())
 }
 
-/// Of the processes of jobs; from -1000, never killed, to 1000, killed first.
+/// The OOM score of processes of jobs; from -1000, never killed, to 1000, killed first.
 const OOM_SCORE: &str = "500";
 
-/// Soft limits as they were at submit, as far as this node allows.
+/// Sets the soft limits of the time of submission, as far as this node allows.
 fn set_limits(limits: &Limits) -> Result<(), String> {
     let wanted = [
         (Resource::RLIMIT_NOFILE, limits.open_files),

@@ -26,54 +26,54 @@ pub enum ConfineError {
     #[error("thread {thread} runs on other CPUs than it was given")]
     Escapes { thread: Pid },
     #[error("its threads change faster than their CPUs can be set")]
-    Restless,
+    Unstable,
 }
 
 /// From which CPUs threads are moved to which.
 #[derive(Clone, Debug)]
-pub struct Move {
+pub struct CpuMove {
     pub before: CpuSet,
     pub after: CpuSet,
 }
 
 /// Processes that go another way than the others of the job.
-pub type OwnMoves = BTreeMap<i32, Move>;
+pub type CpuMoves = BTreeMap<i32, CpuMove>;
 
 /// Puts every descendant of this process, and whoever else is in its cgroup, from the CPUs `before` on those `after`.
 ///
 /// # Errors
 /// Some threads may have been moved, and others not.
-pub fn confine(cgroup: &Cgroup, all: &Move, own: &OwnMoves) -> Result<(), ConfineError> {
+pub fn confine(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<(), ConfineError> {
     let after = &all.after;
     let set = cgroup.set_cpus(after);
     set.map_err(|source| ConfineError::Cpuset { cpus: cpulist::print(after), source })?;
-    let mut n_still = 0;
+    let mut n_quiet = 0;
     for _ in 0..MOST_WALKS {
         let n_moved = walk(cgroup, all, own)?;
-        n_still = if n_moved == 0 { n_still + 1 } else { 0 };
-        if n_still == ENOUGH_STILL {
+        n_quiet = if n_moved == 0 { n_quiet + 1 } else { 0 };
+        if n_quiet == QUIET_WALKS {
             return Ok(());
         }
     }
-    Err(ConfineError::Restless)
+    Err(ConfineError::Unstable)
 }
 
 /// A thread is copied with its mask a moment before it is seen; it is, when we look once more.
-const ENOUGH_STILL: u32 = 2;
+const QUIET_WALKS: u32 = 2;
 /// Mostly two or three do. Who forks or sets masks without end is not waited for: nothing else happens meanwhile.
 const MOST_WALKS: u32 = 256;
 
 /// How many threads had to be moved.
-fn walk(cgroup: &Cgroup, all: &Move, own: &OwnMoves) -> Result<usize, ConfineError> {
+fn walk(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<usize, ConfineError> {
     let mut processes = tree::descendants(getpid());
     processes.extend(cgroup.processes());
     processes.sort_unstable();
     processes.dedup();
     let mut n_moved = 0;
     for process in processes.into_iter().filter(|process| *process != getpid()) {
-        let Move { before, after } = own.get(&process.as_raw()).unwrap_or(all);
+        let CpuMove { before, after } = own.get(&process.as_raw()).unwrap_or(all);
         for thread in tree::threads(process) {
-            match shift(thread, before, after) {
+            match move_thread(thread, before, after) {
                 Ok(is_moved) => n_moved += usize::from(is_moved),
                 Err(ConfineError::Thread { source: Errno::ESRCH, .. }) => {}
                 Err(error) => return Err(error),
@@ -84,7 +84,7 @@ fn walk(cgroup: &Cgroup, all: &Move, own: &OwnMoves) -> Result<usize, ConfineErr
 }
 
 /// Was it moved?
-fn shift(thread: Pid, before: &CpuSet, after: &CpuSet) -> Result<bool, ConfineError> {
+fn move_thread(thread: Pid, before: &CpuSet, after: &CpuSet) -> Result<bool, ConfineError> {
     let fail = |source| ConfineError::Thread { thread, source };
     let has = cpus_of(thread).map_err(fail)?;
     let wanted = wanted(&has, before, after);

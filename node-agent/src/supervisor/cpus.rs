@@ -1,12 +1,12 @@
-//! The CPUs that the processes of a job keep to, and the way from those that they have to others.
+//! The CPUs that the processes of a job run on, and how they change to others.
 //!
 //! Processes that have joined are told first. What is taken away is taken once they have answered, or after a while; what
-//! is given is given before they are told. Whoever has not joined is only moved. Whatever ends in the middle of it, the
-//! larger of both sets is held until the smaller one is in force.
+//! is given is given before they are told. Processes that have not joined are only moved. If a change is interrupted,
+//! the union of both sets is held until the smaller one is applied.
 
 use std::time::{Duration, Instant};
 
-use super::confine::{ConfineError, Move, OwnMoves, confine};
+use super::confine::{ConfineError, CpuMove, CpuMoves, confine};
 use super::malleable::{Malleable, Outcome};
 use crate::cgroup::Cgroup;
 use crate::order::Order;
@@ -18,17 +18,17 @@ use crate::topology::own_cpus;
 pub struct JobCpus {
     /// Those that its processes keep to; during a change those before and those after it.
     held: CpuSet,
-    /// They could be made to, when these changed last.
+    /// Whether the last change could be enforced.
     is_confined: bool,
     /// The generation of the job's nodes and cores by which they do.
     generation: u32,
     /// Those that they had before, if it was not sure then that all had begun.
-    early: Option<CpuSet>,
+    before_exec: Option<CpuSet>,
     pub malleable: Option<Malleable>,
     change: Option<Change>,
 }
 
-/// On the way to other CPUs: processes have been told.
+/// A change in progress: processes have been told.
 #[derive(Debug)]
 struct Change {
     after: CpuSet,
@@ -36,9 +36,9 @@ struct Change {
     until: Instant,
 }
 
-/// What the processes of a job keep to, as the server hears it.
+/// What is applied to the processes of a job, as reported to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InForce {
+pub struct AppliedCpus {
     pub generation: u32,
     pub is_confined: bool,
 }
@@ -49,7 +49,7 @@ impl JobCpus {
             held: cpus_of(order),
             is_confined: true,
             generation: order.launch.generation,
-            early: None,
+            before_exec: None,
             malleable: None,
             change: None,
         }
@@ -59,8 +59,8 @@ impl JobCpus {
         &self.held
     }
 
-    pub fn in_force(&self) -> InForce {
-        InForce { generation: self.generation, is_confined: self.is_confined }
+    pub fn applied(&self) -> AppliedCpus {
+        AppliedCpus { generation: self.generation, is_confined: self.is_confined }
     }
 
     /// The order is another one. Its processes are moved to the CPUs that it has here now. Where that fails they go back
@@ -76,25 +76,25 @@ impl JobCpus {
             return;
         }
         // Who was not executed yet may still be about to set the old ones.
-        self.early = is_starting.then(|| self.held.clone());
-        self.begin(after, generation, order.shrink_patience(), cgroup);
+        self.before_exec = is_starting.then(|| self.held.clone());
+        self.begin_change(after, generation, order.shrink_patience(), cgroup);
     }
 
     /// Other CPUs are intended for some of the processes than before, of those that the job has.
-    fn share_anew(&mut self, patience: Duration, cgroup: &Cgroup) {
+    fn redistribute(&mut self, patience: Duration, cgroup: &Cgroup) {
         let (after, generation) = match &self.change {
             Some(change) => (change.after.clone(), change.generation),
             None => (self.held.clone(), self.generation),
         };
-        self.begin(after, generation, patience, cgroup);
+        self.begin_change(after, generation, patience, cgroup);
     }
 
-    fn begin(&mut self, after: CpuSet, generation: u32, patience: Duration, cgroup: &Cgroup) {
+    fn begin_change(&mut self, after: CpuSet, generation: u32, patience: Duration, cgroup: &Cgroup) {
         let both: CpuSet = self.held.union(&after).copied().collect();
         let told = self.malleable.as_mut().filter(|malleable| !malleable.is_empty());
         let Some(malleable) = told else {
             if let Some(malleable) = &mut self.malleable {
-                // Who joins from now on is told these.
+                // Processes that join from now on are told these.
                 malleable.publish(&after);
             }
             self.change = None;
@@ -107,27 +107,27 @@ impl JobCpus {
             return self.fail(&after, generation, error, cgroup);
         }
         if both == after {
-            // Nothing is taken away from anybody who could have it meanwhile.
+            // Nothing is taken away, so the change is applied at once.
             (self.generation, self.is_confined) = (generation, true);
         }
         let until = Instant::now() + patience;
-        // Who joins or asks meanwhile, again and again, does not put off what others wait for.
+        // Joins and requests during a change do not postpone its deadline.
         let sooner = self.change.take().filter(|change| change.after == after).map(|change| change.until);
         let until = sooner.map_or(until, |sooner| sooner.min(until));
         self.change = Some(Change { after, generation, until });
-        self.go_on(Instant::now(), cgroup);
+        self.finish_change(Instant::now(), cgroup);
     }
 
-    fn move_to(&mut self, after: &CpuSet, own: OwnMoves, cgroup: &Cgroup) -> Result<(), ConfineError> {
-        let all = Move { before: self.held.clone(), after: after.clone() };
+    fn move_to(&mut self, after: &CpuSet, own: CpuMoves, cgroup: &Cgroup) -> Result<(), ConfineError> {
+        let all = CpuMove { before: self.held.clone(), after: after.clone() };
         confine(cgroup, &all, &own)?;
         self.held.clone_from(after);
         self.malleable.iter_mut().for_each(|malleable| malleable.moved(own.clone()));
         Ok(())
     }
 
-    /// Ends the change if nobody has to be waited for any longer.
-    pub fn go_on(&mut self, now: Instant, cgroup: &Cgroup) {
+    /// Ends the change if all processes have answered or the deadline is over.
+    pub fn finish_change(&mut self, now: Instant, cgroup: &Cgroup) {
         let Some(malleable) = &mut self.malleable else { return };
         let is_over = |change: &mut Change| malleable.is_acknowledged() || change.until <= now;
         let Some(Change { after, generation, until: _ }) = self.change.take_if(is_over) else { return };
@@ -135,7 +135,7 @@ impl JobCpus {
         self.malleable.iter_mut().for_each(Malleable::close_change);
     }
 
-    /// Everything is moved to its last place.
+    /// Moves all processes to their final CPUs.
     fn settle(&mut self, after: CpuSet, generation: u32, cgroup: &Cgroup) {
         let moves = self.malleable.as_ref().map(|malleable| malleable.moves(false)).unwrap_or_default();
         match self.move_to(&after, moves, cgroup) {
@@ -149,32 +149,32 @@ impl JobCpus {
         let held = self.held.clone();
         self.malleable.iter_mut().for_each(|malleable| malleable.publish(&held));
         let own = self.malleable.as_ref().map(|malleable| malleable.moves(true)).unwrap_or_default();
-        let back = Move { before: after.clone(), after: held };
+        let back = CpuMove { before: after.clone(), after: held };
         let _as_far_as_possible = confine(cgroup, &back, &own);
         self.change = None;
         (self.generation, self.is_confined) = (generation, false);
     }
 
     /// The same for tasks that were executed only after a change.
-    pub fn follow_late(&mut self, is_starting: bool, cgroup: &Cgroup) {
+    pub fn follow_after_exec(&mut self, is_starting: bool, cgroup: &Cgroup) {
         let is_settled = self.is_confined && !is_starting && self.change.is_none();
-        if let Some(before) = self.early.take_if(|_| is_settled) {
+        if let Some(before) = self.before_exec.take_if(|_| is_settled) {
             let own = self.malleable.as_ref().map(|malleable| malleable.moves(false)).unwrap_or_default();
-            self.is_confined = confine(cgroup, &Move { before, after: self.held.clone() }, &own).is_ok();
+            self.is_confined = confine(cgroup, &CpuMove { before, after: self.held.clone() }, &own).is_ok();
         }
     }
 
-    /// When [`go_on`](JobCpus::go_on) is to be called at the latest.
+    /// When [`finish_change`](JobCpus::finish_change) is to be called at the latest.
     pub fn wakes_at(&self) -> Option<Instant> {
         self.change.as_ref().map(|change| change.until)
     }
 
-    /// Somebody has joined, asks or answers.
-    pub fn hear(&mut self, source: Option<u64>, patience: Duration, cgroup: &Cgroup) -> Outcome {
+    /// Handles a join, a request or an answer of a process.
+    pub fn receive(&mut self, source: Option<u64>, patience: Duration, cgroup: &Cgroup) -> Outcome {
         let Some(malleable) = &mut self.malleable else { return Outcome::default() };
-        let outcome = malleable.hear(source, cgroup);
+        let outcome = malleable.receive(source, cgroup);
         if outcome.has_changed {
-            self.share_anew(patience, cgroup);
+            self.redistribute(patience, cgroup);
         }
         outcome
     }

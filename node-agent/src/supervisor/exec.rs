@@ -10,7 +10,7 @@ use std::rc::Rc;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, fchown, pipe2};
 
-use super::child::{ChildError, Program, Word};
+use super::child::{ChildError, ExecStatus, Program};
 use super::start::StartError;
 use super::streams::Input;
 use super::user::Account;
@@ -24,17 +24,17 @@ pub struct Exec {
     /// Its input; output is the stream after it, errors the one after that.
     pub stream: u64,
     pub pid: Pid,
-    pub word: Word,
+    pub exec_status: ExecStatus,
     pub end: Option<End>,
-    pub input: Feeder,
-    /// So much of each output is under way at most.
+    pub input: InputPipe,
+    /// The most unconfirmed bytes of each output.
     window: u64,
     outputs: [Option<Output>; 2],
 }
 
 /// A pipe that a process reads from.
 #[derive(Debug, Default)]
-pub struct Feeder {
+pub struct InputPipe {
     pipe: Option<File>,
     /// Bounded by the sender's window.
     waiting: VecDeque<u8>,
@@ -44,7 +44,7 @@ pub struct Feeder {
 #[derive(Debug)]
 struct Output {
     pipe: File,
-    /// Sent and not yet passed on; no more is read when the window is full.
+    /// Bytes sent to the agent and not yet confirmed; nothing more is read while the window is full.
     n_unconfirmed: u64,
 }
 
@@ -79,7 +79,7 @@ impl Exec {
         })
     }
 
-    /// What `start` starts, on three pipes.
+    /// Runs `start` with three pipes as standard streams.
     ///
     /// # Errors
     /// As `start`, and if there are no more files.
@@ -87,28 +87,28 @@ impl Exec {
         stream: u64,
         window: u64,
         account: &Account,
-        start: impl FnOnce(&Input, &OwnedFd, &OwnedFd) -> Result<(Pid, Word), StartError>,
+        start: impl FnOnce(&Input, &OwnedFd, &OwnedFd) -> Result<(Pid, ExecStatus), StartError>,
     ) -> Result<Exec, StartError> {
         let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| StartError::Child(ChildError::Pipe(error)));
         let (stdin, input) = pipe()?;
         let (output, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
         for end in [&stdin, &stdout, &stderr] {
-            // So that it can be opened as `/dev/stdout`. Who is not root has made it as the owner.
+            // So that it can be opened as `/dev/stdout`. An agent that is not root already made it as the owner.
             let _only_root_may = fchown(end, Some(account.uid), Some(account.gid));
         }
-        let (pid, word) = start(&Input::Open(Rc::new(stdin)), &stdout, &stderr)?;
+        let (pid, exec_status) = start(&Input::Open(Rc::new(stdin)), &stdout, &stderr)?;
         let outputs = [output, errors].map(|pipe| Some(Output { pipe: unblocked(pipe), n_unconfirmed: 0 }));
-        Ok(Exec { stream, pid, word, end: None, input: Feeder::new(input), window, outputs })
+        Ok(Exec { stream, pid, exec_status, end: None, input: InputPipe::new(input), window, outputs })
     }
 
-    /// Pipes that may be read from now on: position and descriptor.
+    /// Returns the pipes that may be read now: position and descriptor.
     pub fn readable(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         let open = self.outputs.iter().enumerate().filter_map(|(idx, output)| Some((idx, output.as_ref()?)));
         open.filter(|(_, output)| output.n_unconfirmed < self.window).map(|(idx, output)| (idx, output.pipe.as_fd()))
     }
 
-    /// Reads a piece; the stream it belongs to, or nothing if there is none now. An empty piece is the end.
+    /// Reads a piece and returns it with its stream; `None` if nothing is there now. An empty piece is the end.
     pub fn read(&mut self, idx: usize) -> Option<(u64, Vec<u8>)> {
         let stream = self.stream + 1 + idx as u64;
         let output = self.outputs.get_mut(idx)?.as_mut()?;
@@ -130,10 +130,11 @@ impl Exec {
         }
     }
 
-    /// What is in its pipes now that it has ended, by stream; the rest of a stream that ends is followed by an empty piece.
+    /// Returns what is left in the pipes of a command that has ended, by stream; an empty piece follows if the stream
+    /// ends.
     ///
-    /// A process in the background may hold the pipes for ever, and write as fast as they are read: what it writes from
-    /// now on does not count.
+    /// A background process may hold the pipes open indefinitely and write as fast as they are read: what it writes
+    /// from now on is dropped.
     pub fn drain(&mut self) -> Vec<(u64, Vec<u8>)> {
         let mut pieces = Vec::new();
         for idx in 0..self.outputs.len() {
@@ -154,7 +155,7 @@ impl Exec {
         pieces
     }
 
-    /// The agent passed on so much of one of our streams.
+    /// The agent has passed on `n_bytes` of a stream.
     pub fn confirmed(&mut self, stream: u64, n_bytes: u64) {
         let idx = stream.wrapping_sub(self.stream + 1) as usize;
         if let Some(Some(output)) = self.outputs.get_mut(idx) {
@@ -162,21 +163,21 @@ impl Exec {
         }
     }
 
-    /// Nobody listens any more: the process will notice when it writes. Another agent may give the number of its stream
-    /// to another command.
+    /// Closes the pipes, as no client reads any more; the process gets an error when it writes. Gives up the stream
+    /// number, which another agent may reuse.
     pub fn abandon(&mut self) {
         self.stream = ABANDONED;
         self.outputs = [None, None];
-        self.input = Feeder::default();
+        self.input = InputPipe::default();
     }
 }
 
-impl Feeder {
-    pub fn new(pipe: OwnedFd) -> Feeder {
-        Feeder { pipe: Some(unblocked(pipe)), waiting: VecDeque::new(), is_complete: false }
+impl InputPipe {
+    pub fn new(pipe: OwnedFd) -> InputPipe {
+        InputPipe { pipe: Some(unblocked(pipe)), waiting: VecDeque::new(), is_complete: false }
     }
 
-    /// More input; none at all means that this was the last. Returns how much was passed on.
+    /// Queues more input; no bytes mean the end of input. Returns how many bytes were consumed.
     pub fn feed(&mut self, bytes: &[u8]) -> u64 {
         if bytes.is_empty() {
             self.is_complete = true;
@@ -186,12 +187,13 @@ impl Feeder {
         self.flush()
     }
 
-    /// The pipe, if something waits for it.
+    /// Returns the pipe if input waits for it.
     pub fn writable(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().filter(|_| !self.waiting.is_empty()).map(AsFd::as_fd)
     }
 
-    /// Writes what the pipe takes, and returns how much that was. What nobody reads any more counts as taken.
+    /// Writes what the pipe takes, and returns how much that was. Input that no process reads any more counts as
+    /// taken.
     pub fn flush(&mut self) -> u64 {
         let mut n_taken = 0;
         while let (Some(pipe), false) = (&mut self.pipe, self.waiting.is_empty()) {
@@ -216,9 +218,9 @@ impl Feeder {
     }
 }
 
-/// Of a piece.
+/// The most bytes of a piece.
 const MOST_BYTES: usize = 32 << 10;
-/// No stream: the end of such a command is nobody's news.
+/// A stream number that no agent uses: the end of an abandoned command is not reported.
 const ABANDONED: u64 = u64::MAX - STREAMS_PER_EXEC;
 
 fn unblocked(pipe: OwnedFd) -> File {

@@ -24,9 +24,9 @@ impl Supervisor {
         match exec {
             Ok(exec) => {
                 job.execs.push(exec);
-                self.tell(&FromSupervisor::ExecStarted { stream });
+                self.send(&FromSupervisor::ExecStarted { stream });
             }
-            Err(reason) => self.tell(&FromSupervisor::ExecFailed { stream, reason }),
+            Err(reason) => self.send(&FromSupervisor::ExecFailed { stream, reason }),
         }
     }
 
@@ -46,7 +46,7 @@ impl Supervisor {
 
     pub(super) fn confirm(&mut self, stream: u64, n_bytes: u64) {
         if n_bytes > 0 {
-            self.tell(&FromSupervisor::Taken { stream, n_bytes });
+            self.send(&FromSupervisor::Taken { stream, n_bytes });
         }
     }
 
@@ -57,14 +57,14 @@ impl Supervisor {
             let Some(idx) = job.execs.iter().position(|exec| exec.end.is_some()) else { return };
             let mut exec = job.execs.swap_remove(idx);
             for (stream, bytes) in exec.drain() {
-                self.tell_bytes(stream, &bytes);
+                self.send_bytes(stream, &bytes);
             }
             let stream = exec.stream;
-            let ended = match exec.word.hear() {
+            let ended = match exec.exec_status.take_error() {
                 Some(reason) => FromSupervisor::ExecFailed { stream, reason },
                 None => FromSupervisor::ExecEnded { stream, code: exec.end.map_or(255, End::shell_code) },
             };
-            self.tell(&ended);
+            self.send(&ended);
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::hostfile::{self, HostFiles};
 use crate::order::Order;
-use crate::spool::{self, EntryRef, ResultRef, Size, Written};
+use crate::spool::{self, EntryRef, OutputManifest, ResultRef, Size};
 
 /// Where a supervisor keeps its socket and what must outlive an agent.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl Folder {
 
     /// # Errors
     /// No space.
-    pub fn write_result(&mut self, report: &JobReport, written: Option<Written>) -> io::Result<()> {
+    pub fn write_result(&mut self, report: &JobReport, written: Option<OutputManifest>) -> io::Result<()> {
         let result = match &mut self.result {
             Some(result) => result,
             None => self.result.insert(Slot::make(&spool::result_path(&self.dir), 0o600)?),
@@ -128,7 +128,7 @@ impl Folder {
         result.write_json(&ResultRef { report, written })
     }
 
-    /// Takes away what belonged to the job alone. [`go_back`](Folder::go_back) is to follow, unless a job does: it then
+    /// Takes away what belonged to the job alone. [`return_to_seat`](Folder::return_to_seat) is to follow, unless a job does: it then
     /// moves from name to name at once.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Still the name of a job that is forgotten?
+    /// Whether it still has the name of a job that is forgotten.
     pub fn is_free(&self) -> bool {
         self.is_free
     }
@@ -156,7 +156,7 @@ impl Folder {
     ///
     /// # Errors
     /// The folder cannot be used again.
-    pub fn go_back(&mut self) -> io::Result<()> {
+    pub fn return_to_seat(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.is_free) {
             fs::rename(&self.dir, &self.seat)?;
             self.dir.clone_from(&self.seat);
@@ -168,7 +168,7 @@ impl Folder {
     ///
     /// # Errors
     /// No space, no permission.
-    pub fn leave_behind(&mut self) -> io::Result<()> {
+    pub fn start_anew(&mut self) -> io::Result<()> {
         let (Some(seats_dir), Some(name)) = (self.seat.parent(), self.seat.file_name().and_then(|name| name.to_str()))
         else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -179,7 +179,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Takes it away for good.
+    /// Removes it.
     pub fn remove(&self) {
         let _gone_already = fs::remove_dir_all(&self.dir);
     }
@@ -290,9 +290,9 @@ mod tests {
             claim(&mut folder, &spool, job).expect("nobody else has it");
             assert_eq!((jobs(), is_at_home(), folder.is_free()), (vec![job], false, true));
         }
-        folder.go_back().expect("home");
+        folder.return_to_seat().expect("home");
         assert_eq!((jobs(), is_at_home(), folder.is_free()), (vec![], true, false));
-        folder.go_back().expect("it is there");
+        folder.return_to_seat().expect("it is there");
 
         // Somebody else has the third, and is at work on it.
         std::fs::create_dir(spool.jobs_dir().join("3.1")).expect("made");
@@ -300,7 +300,7 @@ mod tests {
         claim(&mut folder, &spool, 4).expect("nobody else has it");
         let refused = claim(&mut folder, &spool, 3).expect_err("it is another's");
         assert_eq!((refused.kind(), folder.is_free()), (io::ErrorKind::AlreadyExists, true));
-        folder.go_back().expect("home");
+        folder.return_to_seat().expect("home");
         assert_eq!((jobs(), is_at_home()), (vec![3], true));
     }
 

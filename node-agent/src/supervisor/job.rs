@@ -9,16 +9,16 @@ use nix::unistd::{Pid, getpid};
 use rms_api::desired::{JobReport, JobStatus, LaunchNode, NodeExit};
 use rms_model::{JobId, Mebibytes, OnResize, Run, Span, Time, Usage, Work};
 
-use super::cpus::{InForce, JobCpus};
+use super::cpus::{AppliedCpus, JobCpus};
 use super::environment;
-use super::exec::{Exec, Feeder};
+use super::exec::{Exec, InputPipe};
 use super::folder::Folder;
 use super::hostfile::HostFiles;
-use super::lone::{self, Lone};
-use super::mpi::{Errand, PmiServer};
+use super::mpi::{Action, PmiServer};
 use super::openmp::THREADS;
 use super::pump::Pump;
-use super::resize::{self, Untold};
+use super::resize::{self, PendingNotices};
+use super::singleton::{self, SingletonCheck};
 use super::spawned::{self, Parent, Spawned};
 use super::start::{StartError, Started, Task};
 use super::step::Step;
@@ -32,7 +32,7 @@ use crate::pmi::RankId;
 use crate::pmi::frames::Placement;
 use crate::pmi::hub::Need;
 use crate::pmi::ranks;
-use crate::spool::{self, Written};
+use crate::spool::{self, OutputManifest};
 use crate::sys::{End, Reaped, SingleThreaded};
 
 /// A share that was started, or failed to.
@@ -44,54 +44,54 @@ pub struct Job {
     pub account: Option<Account>,
     pub variables: Variables,
     pub tasks: Vec<Task>,
-    /// So many tasks, the first ones, were started with the share.
-    n_own: usize,
-    /// Why one of those could not be executed.
-    complaint: Option<String>,
-    /// Ranks that other ranks have asked for, until all were executed.
-    births: Vec<Birth>,
-    pub input: Feeder,
+    /// The number of tasks, the first ones, that were started with the share.
+    n_initial: usize,
+    /// Why one of the initial tasks could not be executed.
+    exec_error: Option<String>,
+    /// Spawned ranks, until all of them were executed.
+    pending_spawns: Vec<PendingSpawn>,
+    pub input: InputPipe,
     pub pmi: Option<PmiServer>,
-    pub lone: Option<Lone>,
+    pub singleton: Option<SingletonCheck>,
     pub execs: Vec<Exec>,
     pub steps: Vec<Step>,
-    /// Of the first task, for what is executed beside it, or told of it; only where something may be.
+    /// The streams of the first task, for hooks and error messages; only where the job may need them.
     pub streams: Option<Streams>,
-    pub untold: Untold,
+    pub pending_notices: PendingNotices,
     /// The tasks whose streams are kept in the spool, and whether the disk had no room for them.
     spooled: Vec<Range<u32>>,
     pub pump: Pump,
     was_full: bool,
     pub cpus: JobCpus,
-    /// Does the kernel keep it to the memory and the devices that it has here now?
-    is_kept: bool,
-    /// From here its wall time counts.
+    /// Whether the kernel limits the job to its current memory and devices here.
+    is_enforced: bool,
+    /// Start of the wall time.
     begun: Instant,
     wall_at: Instant,
-    /// How spawned ranks have ended that are no more.
+    /// The worst exit status of spawned ranks that have ended.
     spawned: Option<End>,
-    /// Set once its own tasks have ended while nodes have not heard that it is over.
-    stays_until: Option<Instant>,
-    /// When that it runs is told; none once it was.
-    tell_at: Option<Instant>,
+    /// Set once its own tasks have ended while other nodes have not been told that the job is over.
+    linger_until: Option<Instant>,
+    /// When to report that the job runs; none once reported.
+    report_at: Option<Instant>,
     baseline: Baseline,
-    /// Processes of jobs before it that were.
+    /// Out-of-memory kills in the cgroup before this job.
     n_out_of_memory: u64,
-    /// Added up from the children reaped, for where no cgroup counts.
+    /// Usage of reaped children, for nodes without cgroups.
     reaped: Usage,
 }
 
 /// Ranks that are being started together.
 #[derive(Debug)]
-struct Birth {
+struct PendingSpawn {
     placement: Placement,
     sockets: Vec<(u32, OwnedFd)>,
     problem: Option<String>,
-    /// Those of which it is not known yet whether they were executed, or that have ended meanwhile.
+    /// The spawned tasks: not known to be executed yet, or ended meanwhile.
     tasks: Vec<u32>,
 }
 
-/// How far it is.
+/// The phase of a share.
 #[derive(Debug)]
 pub enum Phase {
     Running,
@@ -107,14 +107,14 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Ending {
     exit: NodeExit,
-    /// When TERM is sent; none once it was, or if it is not to be.
+    /// When to send TERM; none once sent, or if it is not sent.
     term_at: Option<Instant>,
-    /// The next KILL.
+    /// When to send the next KILL.
     kill_at: Instant,
     n_kills: u32,
-    /// The first one.
+    /// When the first KILL was sent.
     killed_at: Option<Instant>,
-    /// Was it sent TERM before?
+    /// Whether the job was sent TERM before.
     had_grace: bool,
 }
 
@@ -122,49 +122,50 @@ pub struct Ending {
 /// power failure within this time can lose it.
 const SYNC_AFTER: Duration = Duration::from_millis(200);
 
-/// Most jobs that end sooner are told of once, by their end. Whoever waits for a job's streams is told at once.
-const TELL_AFTER: Duration = Duration::from_millis(5);
+/// Most jobs that end sooner are reported only once, at their end. Jobs whose streams are followed are reported at
+/// once.
+const REPORT_DELAY: Duration = Duration::from_millis(5);
 
-/// Ranks on other nodes finalize with those here; a node whose last word was lost is not waited for much longer.
-const STAY: Duration = Duration::from_secs(30);
+/// Ranks on other nodes finalize with those here; a node whose last frame was lost is not waited for much longer.
+const FINALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After so many, with pauses between them, who is not dead never read the order.
-const SURELY_KILLED: u32 = 5;
-/// Longer than this nobody waits for processes that do not die.
-const UNKILLABLE: Duration = Duration::from_secs(60);
+/// A process that is alive after this many KILLs, with pauses between them, is treated as unkillable.
+const MIN_KILLS: u32 = 5;
+/// How long to wait for processes that do not die.
+const UNKILLABLE_AFTER: Duration = Duration::from_secs(60);
 
 impl Job {
     pub fn new(order: Order, baseline: Baseline, cgroup: &Cgroup) -> Job {
         let n_out_of_memory = if order.memory() > Mebibytes(0) { cgroup.n_out_of_memory() } else { 0 };
         // A wall time that no clock can hold never comes.
         let begun = Instant::now();
-        let wall_at = begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_away);
+        let wall_at = begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_future);
         Job {
             phase: Phase::Running,
             since: now(),
             account: None,
             variables: Variables::new(),
             tasks: Vec::new(),
-            n_own: 0,
-            complaint: None,
-            births: Vec::new(),
+            n_initial: 0,
+            exec_error: None,
+            pending_spawns: Vec::new(),
             spawned: None,
-            input: Feeder::default(),
+            input: InputPipe::default(),
             pmi: None,
-            lone: None,
+            singleton: None,
             execs: Vec::new(),
             steps: Vec::new(),
             streams: None,
-            untold: Untold::default(),
+            pending_notices: PendingNotices::default(),
             spooled: Vec::new(),
             pump: Pump::default(),
             was_full: false,
             cpus: JobCpus::of(&order),
-            is_kept: true,
+            is_enforced: true,
             begun,
             wall_at,
-            stays_until: None,
-            tell_at: None,
+            linger_until: None,
+            report_at: None,
             baseline,
             n_out_of_memory,
             reaped: Usage::default(),
@@ -180,17 +181,17 @@ impl Job {
         self.order.run
     }
 
-    /// Its tasks run.
-    pub fn started(&mut self, started: Started, errands: &mut Vec<Errand>) {
+    /// Records the tasks that were started.
+    pub fn started(&mut self, started: Started, actions: &mut Vec<Action>) {
         if self.has_ranks() {
             let pmi = self.pmi.insert(PmiServer::new(&self.order, started.rank_sockets));
-            pmi.open(errands);
-            self.lone = Lone::of_job(&self.order);
+            pmi.open(actions);
+            self.singleton = SingletonCheck::of_job(&self.order);
         }
         self.account = Some(started.account);
         self.variables = started.variables;
-        self.n_own = started.tasks.len();
-        self.spooled.extend(started.tasks.first().map(|first| first.task..first.task + self.n_own as u32));
+        self.n_initial = started.tasks.len();
+        self.spooled.extend(started.tasks.first().map(|first| first.task..first.task + self.n_initial as u32));
         self.tasks = started.tasks;
         self.pump.add(started.piped);
         self.streams = started.streams.filter(|_| match &self.order.launch.on_resize {
@@ -199,51 +200,52 @@ impl Job {
                 self.pmi.is_some() || self.cpus.malleable.is_some()
             }
         });
-        self.input = started.input.map(Feeder::new).unwrap_or_default();
+        self.input = started.input.map(InputPipe::new).unwrap_or_default();
         self.since = now();
-        let delay = if self.order.is_streamed() { Duration::ZERO } else { TELL_AFTER };
-        self.tell_at = Some(Instant::now() + delay);
-        self.hear_words(errands);
+        let delay = if self.order.is_streamed() { Duration::ZERO } else { REPORT_DELAY };
+        self.report_at = Some(Instant::now() + delay);
+        self.check_exec_statuses(actions);
     }
 
-    /// Tasks that were not executed yet, and what becomes readable when they are.
-    pub fn words(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.tasks.iter().filter_map(|task| task.word.awaited())
+    /// Returns the status pipes of tasks that were not executed yet.
+    pub fn exec_pipes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.tasks.iter().filter_map(|task| task.exec_status.pending_pipe())
     }
 
     fn is_starting(&self) -> bool {
-        self.tasks.iter().any(|task| task.word.is_awaited())
+        self.tasks.iter().any(|task| task.exec_status.is_pending())
     }
 
-    /// Tasks were executed, or could not be.
-    pub fn hear_words(&mut self, errands: &mut Vec<Errand>) {
+    /// Reads the exec statuses of all tasks, and reports spawns that are complete.
+    pub fn check_exec_statuses(&mut self, actions: &mut Vec<Action>) {
         for idx in 0..self.tasks.len() {
-            self.hear_word(idx);
+            self.check_exec_status(idx);
         }
         let Some(pmi) = &mut self.pmi else { return };
-        let is_awaited = |id: &u32| self.tasks.iter().any(|task| task.task == *id && task.word.is_awaited());
-        for birth in self.births.extract_if(.., |birth| !birth.tasks.iter().any(is_awaited)).collect::<Vec<_>>() {
-            pmi.started(&birth.placement, birth.sockets, birth.problem, errands);
+        let is_pending = |id: &u32| self.tasks.iter().any(|task| task.task == *id && task.exec_status.is_pending());
+        for spawn in self.pending_spawns.extract_if(.., |spawn| !spawn.tasks.iter().any(is_pending)).collect::<Vec<_>>()
+        {
+            pmi.started(&spawn.placement, spawn.sockets, spawn.problem, actions);
             // Some may be gone already, which the PMI server could not know before.
-            for id in birth.tasks {
+            for id in spawn.tasks {
                 let gone = self.tasks.iter().position(|task| task.task == id && task.end.is_some());
                 if let Some(idx) = gone {
-                    bury(pmi, &mut self.tasks, idx, self.n_own, &mut self.spawned, errands);
+                    record_exit(pmi, &mut self.tasks, idx, self.n_initial, &mut self.spawned, actions);
                 }
             }
         }
     }
 
-    fn hear_word(&mut self, idx: usize) {
-        let Some(complaint) = self.tasks[idx].word.hear() else { return };
+    fn check_exec_status(&mut self, idx: usize) {
+        let Some(exec_error) = self.tasks[idx].exec_status.take_error() else { return };
         let task = self.tasks[idx].task;
-        match self.births.iter_mut().find(|birth| birth.tasks.contains(&task)) {
-            Some(birth) => birth.problem.get_or_insert(complaint),
-            None => self.complaint.get_or_insert(complaint),
+        match self.pending_spawns.iter_mut().find(|spawn| spawn.tasks.contains(&task)) {
+            Some(spawn) => spawn.problem.get_or_insert(exec_error),
+            None => self.exec_error.get_or_insert(exec_error),
         };
     }
 
-    /// May there be ranks here, if only later? The tasks of nodes that come later are none.
+    /// Whether there may be ranks here, now or later. Tasks of nodes that join later are no ranks.
     fn has_ranks(&self) -> bool {
         let is_rank_node = |place: &LaunchNode| place.joined == 1 || place.n_tasks == 0;
         match self.order.launch.execution.work {
@@ -252,56 +254,56 @@ impl Job {
         }
     }
 
-    /// The nodes of the job or its wall time have changed: what is started from now on has them in its environment.
-    /// False where that is no news.
-    pub fn update(&mut self, order: Order, files: &HostFiles, errands: &mut Vec<Errand>) -> bool {
+    /// Takes over changed nodes or wall time; processes started from now on see them in their environment. Returns
+    /// false if the order is outdated.
+    pub fn update(&mut self, order: Order, files: &HostFiles, actions: &mut Vec<Action>) -> bool {
         let is_outdated = order.launch.generation < self.order.launch.generation;
         if is_outdated || matches!(self.phase, Phase::Ended { .. }) {
             return false;
         }
-        self.wall_at = self.begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_away);
+        self.wall_at = self.begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_future);
         self.order = order;
         if let Some(account) = &self.account {
             let before = std::mem::take(&mut self.variables);
             self.variables = environment::of_job(&self.order, account, files);
-            // Who is started on fewer CPUs may have more one day.
+            // A program that starts on fewer CPUs may get more later.
             self.variables.extend(before.get_key_value(THREADS).map(|(name, most)| (name.clone(), most.clone())));
         }
         if let Some(pmi) = &mut self.pmi {
-            pmi.update(&self.order, errands);
+            pmi.update(&self.order, actions);
         }
         true
     }
 
-    /// Its processes are moved to the CPUs that it has here now.
+    /// Moves the processes to the CPUs that the job has here now.
     pub fn follow_cpus(&mut self, cgroup: &Cgroup) {
         let is_starting = self.is_starting();
         self.cpus.follow(&self.order, is_starting, cgroup);
     }
 
-    /// Whether the kernel keeps it to the memory and the devices that it has here now.
-    pub fn kept(&mut self, is_kept: bool) {
-        self.is_kept = is_kept;
+    /// Records whether the kernel limits the job to its current memory and devices here.
+    pub fn set_enforced(&mut self, is_enforced: bool) {
+        self.is_enforced = is_enforced;
     }
 
     /// The same for tasks that were executed only after a change.
     pub fn follow_cpus_late(&mut self, cgroup: &Cgroup) {
         let is_starting = self.is_starting();
-        self.cpus.follow_late(is_starting, cgroup);
+        self.cpus.follow_after_exec(is_starting, cgroup);
     }
 
-    /// What is to be told of it now, which is then told.
-    pub fn tell(&mut self) -> JobReport {
+    /// Returns the current report and marks it as sent.
+    pub fn take_report(&mut self) -> JobReport {
         if !self.is_starting() {
-            self.tell_at = None;
+            self.report_at = None;
         }
         self.report()
     }
 
-    /// That it runs, if that is due to be told.
+    /// Returns the report that the job runs, if it is due.
     pub fn running_report(&mut self, now: Instant) -> Option<JobReport> {
-        let is_due = self.tell_at.is_some_and(|at| at <= now);
-        (is_due && !self.is_starting()).then(|| self.tell())
+        let is_due = self.report_at.is_some_and(|at| at <= now);
+        (is_due && !self.is_starting()).then(|| self.take_report())
     }
 
     fn report(&self) -> JobReport {
@@ -310,8 +312,8 @@ impl Job {
                 JobReport { job: self.job(), run: self.run(), status: JobStatus::Starting }
             }
             Phase::Running | Phase::Ending(_) => {
-                let InForce { generation, is_confined } = self.cpus.in_force();
-                let is_confined = is_confined && self.is_kept;
+                let AppliedCpus { generation, is_confined } = self.cpus.applied();
+                let is_confined = is_confined && self.is_enforced;
                 let status = JobStatus::Running { since: self.since, generation, is_confined };
                 JobReport { job: self.job(), run: self.run(), status }
             }
@@ -319,15 +321,16 @@ impl Job {
         }
     }
 
-    /// TERM to the whole tree; KILL after `grace`. The first reason counts, the shortest grace too.
+    /// TERM to the whole tree; KILL after `grace`. The first reason counts, and the shortest grace.
     pub fn end(&mut self, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
         self.end_after(Span::ZERO, exit, grace, cgroup);
     }
 
-    /// The same, but the processes have a while to end by themselves before TERM. Once none is left it is over.
+    /// The same, but the processes have `patience` to end by themselves before TERM. The share ends once none is
+    /// left.
     pub fn end_after(&mut self, patience: Span, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
-        let term_at = Instant::now().checked_add(patience.to_std()).unwrap_or_else(far_away);
-        let kill_at = term_at.checked_add(grace.to_std()).unwrap_or_else(far_away);
+        let term_at = Instant::now().checked_add(patience.to_std()).unwrap_or_else(far_future);
+        let kill_at = term_at.checked_add(grace.to_std()).unwrap_or_else(far_future);
         match &mut self.phase {
             Phase::Running => {
                 let had_grace = !grace.is_zero();
@@ -346,34 +349,35 @@ impl Job {
     /// When [`on_time`](Job::on_time) is to be called next.
     pub fn deadline(&self) -> Instant {
         match &self.phase {
-            Phase::Running => self.stays_until.map_or(self.wall_at, |until| until.min(self.wall_at)),
+            Phase::Running => self.linger_until.map_or(self.wall_at, |until| until.min(self.wall_at)),
             Phase::Ending(ending) => ending.term_at.map_or(ending.kill_at, |at| at.min(ending.kill_at)),
             Phase::Ended { sync_at, .. } => *sync_at,
         }
     }
 
-    /// Has it tasks here that run?
+    /// Whether tasks run here.
     pub fn waits_for_tasks(&self) -> bool {
         self.tasks.iter().any(|task| task.end.is_none())
     }
 
-    /// When its supervisor is to wake up though nothing happens.
+    /// When its supervisor is to wake up at the latest.
     pub fn wakes_at(&self) -> Instant {
         let of_pmi = self.pmi.as_ref().and_then(PmiServer::wakes_at);
-        let of_lone = self.lone.as_ref().and_then(Lone::wakes_at);
+        let of_singleton = self.singleton.as_ref().and_then(SingletonCheck::wakes_at);
         let of_steps = self.steps.iter().filter_map(Step::wakes_at).min();
-        let tell_at = self.tell_at.filter(|_| !self.is_starting());
-        let others =
-            [tell_at, resize::wakes_at(self), of_pmi, of_lone, of_steps, self.cpus.wakes_at()].into_iter().flatten();
+        let report_at = self.report_at.filter(|_| !self.is_starting());
+        let others = [report_at, resize::wakes_at(self), of_pmi, of_singleton, of_steps, self.cpus.wakes_at()]
+            .into_iter()
+            .flatten();
         others.fold(self.deadline(), Instant::min)
     }
 
-    /// Does what is due by now; the result is not made durable here.
+    /// Does what is due by now, except for making the result durable.
     pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
         match &mut self.phase {
             Phase::Running if now >= self.wall_at => {
                 if let Some(pmi) = &mut self.pmi {
-                    // Ranks that TERM ends are no crash; of others this asks nothing.
+                    // Ranks that end by TERM have not crashed; other programs are not affected.
                     pmi.end(ranks::Ending::Ordered, &mut Vec::new());
                 }
                 self.end(NodeExit::WallTime, self.order.launch.grace, cgroup);
@@ -387,12 +391,12 @@ impl Job {
             Phase::Ending(ending) => {
                 ending.term_at = None;
                 if !cgroup.forbid_forks(true) {
-                    // Who is killed while others fork is replaced by them; who is stopped is not.
+                    // While others fork, killed processes are replaced by new ones; stopped processes do not fork.
                     tree::stop_descendants(getpid());
                 }
                 tree::signal_descendants(getpid(), nix::libc::SIGKILL);
-                // Whatever was forked during the walk is found by the next one; it mostly need not come,
-                // because the end of the last child wakes us first.
+                // The next walk finds what was forked during this one; mostly there is no next walk, because the end
+                // of the last child wakes us first.
                 ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));
                 ending.killed_at.get_or_insert(now);
                 ending.n_kills += 1;
@@ -402,20 +406,20 @@ impl Job {
     }
 
     /// A child has ended: a task, a command, or an orphan that we inherited.
-    pub fn reaped(&mut self, reaped: Reaped, errands: &mut Vec<Errand>) {
-        if lone::has_seen_one(&mut self.lone, &reaped) {
-            lone::tell(self);
+    pub fn reaped(&mut self, reaped: Reaped, actions: &mut Vec<Action>) {
+        if singleton::found_singleton(&mut self.singleton, &reaped) {
+            singleton::warn_owner(self);
         }
         self.reaped = self.reaped.and(reaped.usage);
         if let Some(local) = self.tasks.iter().position(|task| task.pid == reaped.pid && task.end.is_none()) {
             self.tasks[local].end = Some(reaped.end);
-            // What it had to say before it ended has been said.
-            self.hear_word(local);
+            // It has reported its exec status before it ended.
+            self.check_exec_status(local);
             let task = self.tasks[local].task;
-            let is_being_born = self.births.iter().any(|birth| birth.tasks.contains(&task));
+            let is_spawning = self.pending_spawns.iter().any(|spawn| spawn.tasks.contains(&task));
             match &mut self.pmi {
-                Some(_) if is_being_born => self.hear_words(errands),
-                Some(pmi) => bury(pmi, &mut self.tasks, local, self.n_own, &mut self.spawned, errands),
+                Some(_) if is_spawning => self.check_exec_statuses(actions),
+                Some(pmi) => record_exit(pmi, &mut self.tasks, local, self.n_initial, &mut self.spawned, actions),
                 None => {}
             }
         }
@@ -425,26 +429,26 @@ impl Job {
         resize::reaped(self, reaped.pid, reaped.end);
     }
 
-    /// The job ends with its last task, whatever else still runs. Nodes without tasks wait for the order.
+    /// Ends the job with its last task, whatever else still runs. Nodes without tasks wait for the order.
     pub fn settle(&mut self, tree_is_gone: bool, cgroup: &Cgroup) {
-        if let Some(reason) = self.complaint.take() {
+        if let Some(reason) = self.exec_error.take() {
             self.end(NodeExit::NotStarted { reason }, Span::ZERO, cgroup);
         }
-        // A node without tasks waits for the order, or for word that no ranks will come.
+        // A node without tasks waits for the order, or for the message that no ranks will come.
         let has_begun = !self.tasks.is_empty() || self.pmi.is_some();
         let is_over = has_begun && self.tasks.iter().all(|task| task.end.is_some());
-        match self.pmi.as_ref().map_or(Need::Nobody, PmiServer::need) {
+        match self.pmi.as_ref().map_or(Need::Nothing, PmiServer::need) {
             Need::Ranks if is_over => {
-                self.stays_until = None;
+                self.linger_until = None;
                 return;
             }
-            Need::Farewell if is_over => {
-                let until = *self.stays_until.get_or_insert_with(|| Instant::now() + STAY);
+            Need::Bye if is_over => {
+                let until = *self.linger_until.get_or_insert_with(|| Instant::now() + FINALIZE_TIMEOUT);
                 if Instant::now() < until {
                     return;
                 }
             }
-            Need::Nobody | Need::Farewell | Need::Ranks => {}
+            Need::Nothing | Need::Bye | Need::Ranks => {}
         }
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
@@ -464,7 +468,7 @@ impl Job {
         }
     }
 
-    /// The highest code, unless a signal killed a task: that tells more.
+    /// The highest exit code, unless a signal killed a task: a signal says more.
     fn tasks_exit(&self) -> NodeExit {
         match worst(self.tasks.iter().filter_map(|task| task.end).chain(self.spawned)) {
             Some(End::Signaled(signal)) => NodeExit::Signaled { signal },
@@ -473,13 +477,13 @@ impl Job {
         }
     }
 
-    /// Ranks that other ranks have asked for. What was started of them is the job's from now on.
+    /// Starts ranks that other ranks have spawned, and adds those that started to the job.
     pub fn spawn(
         &mut self,
         placement: &Placement,
         folder: &Folder,
         single: &SingleThreaded,
-        errands: &mut Vec<Errand>,
+        actions: &mut Vec<Action>,
     ) {
         let spawned = match (&self.account, &self.phase) {
             (Some(account), Phase::Running) => {
@@ -495,47 +499,52 @@ impl Job {
         self.tasks.extend(spawned.tasks);
         self.pump.add(spawned.piped);
         let problem = spawned.problem.map(|problem| problem.to_string());
-        self.births.push(Birth { placement: placement.clone(), sockets: spawned.sockets, problem, tasks });
-        self.hear_words(errands);
+        self.pending_spawns.push(PendingSpawn {
+            placement: placement.clone(),
+            sockets: spawned.sockets,
+            problem,
+            tasks,
+        });
+        self.check_exec_statuses(actions);
     }
 
-    /// Hostfiles that a rank names.
-    pub fn read_hostfiles(&mut self, from: RankId, paths: &[String], folder: &Folder, errands: &mut Vec<Errand>) {
+    /// Reads the hostfiles that a rank names.
+    pub fn read_hostfiles(&mut self, from: RankId, paths: &[String], folder: &Folder, actions: &mut Vec<Action>) {
         let (Some(account), Some(pmi)) = (&self.account, &mut self.pmi) else { return };
         let parent = Parent { order: &self.order, account, variables: &self.variables, folder };
-        pmi.hostfiles_read(from, spawned::read_hostfiles(&parent, paths), errands);
+        pmi.hostfiles_read(from, spawned::read_hostfiles(&parent, paths), actions);
     }
 
-    /// Tasks that were started in vain.
+    /// Kills tasks of a spawn that failed.
     pub fn kill(&self, tasks: &[u32]) {
         for task in self.tasks.iter().filter(|task| task.end.is_none() && tasks.contains(&task.task)) {
             task.signal(nix::libc::SIGKILL);
         }
     }
 
-    /// Was everything killed, though some of it is still to be seen? A tracer keeps dead processes from their parent for
-    /// as long as it likes, and who waits in the kernel for what never comes does not die.
-    pub fn is_beyond_killing(&self) -> bool {
-        let Phase::Ending(Ending { killed_at: Some(killed_at), n_kills: SURELY_KILLED.., .. }) = &self.phase else {
+    /// Whether KILL was sent to everything and some of it is still there. A tracer can keep dead processes from their
+    /// parent indefinitely, and a process stuck in the kernel does not die.
+    pub fn is_unkillable(&self) -> bool {
+        let Phase::Ending(Ending { killed_at: Some(killed_at), n_kills: MIN_KILLS.., .. }) = &self.phase else {
             return false;
         };
-        killed_at.elapsed() > UNKILLABLE || tree::descendants(getpid()).into_iter().all(tree::is_dead)
+        killed_at.elapsed() > UNKILLABLE_AFTER || tree::descendants(getpid()).into_iter().all(tree::is_dead)
     }
 
-    /// Those that KILL has not ended.
-    pub fn undead(&self) -> Vec<i32> {
+    /// Returns the processes that KILL has not ended.
+    pub fn unkillable_pids(&self) -> Vec<i32> {
         let alive = tree::descendants(getpid()).into_iter().filter(|pid| !tree::is_dead(*pid));
         alive.map(Pid::as_raw).collect()
     }
 
-    /// No process is left. Returns the report if that is the end of it.
-    pub fn all_gone(&mut self, cgroup: &Cgroup, meter: &Meter) -> Option<JobReport> {
+    /// Ends the share when no process is left. Returns the report if it has ended.
+    pub fn finish(&mut self, cgroup: &Cgroup, meter: &Meter) -> Option<JobReport> {
         let Phase::Ending(ending) = &self.phase else { return None };
         if ending.n_kills > 0 {
             cgroup.forbid_forks(false);
         }
         let exit = match &ending.exit {
-            // It had its time after TERM, and KILL was needed.
+            // The grace time was over, and KILL was needed.
             NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
             NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. }
                 if self.order.memory() > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
@@ -547,12 +556,12 @@ impl Job {
         Some(self.ended(exit, meter))
     }
 
-    /// It ended, or never started.
+    /// Records the end of the share, or that it never started.
     pub fn ended(&mut self, exit: NodeExit, meter: &Meter) -> JobReport {
-        self.tell_at = None;
+        self.report_at = None;
         self.streams = None;
-        self.lone = None;
-        self.untold = Untold::default();
+        self.singleton = None;
+        self.pending_notices = PendingNotices::default();
         let usage = meter.usage(self.baseline).unwrap_or(self.reaped);
         let status = JobStatus::Ended { at: now(), exit, usage };
         let report = JobReport { job: self.job(), run: self.run(), status };
@@ -560,24 +569,24 @@ impl Job {
         report
     }
 
-    /// Its streams share a disk with others, and may be cut short by it.
+    /// Checks whether the disk of the spool, which other jobs share, is full: streams may be incomplete.
     pub fn look_at_disk(&mut self, dir: &Path) {
         let is_root = self.account.as_ref().is_some_and(|account| account.uid.is_root());
         self.was_full |= spool::is_out_of_room(dir, is_root);
     }
 
-    /// What it leaves to followers, where it does. Call it when no process is left.
-    pub fn written(&mut self, dir: &Path) -> Option<Written> {
+    /// Returns the sizes of the streams kept for followers, if any. Call it when no process is left.
+    pub fn output_manifest(&mut self, dir: &Path) -> Option<OutputManifest> {
         if !self.order.is_streamed() {
             return None;
         }
         self.pump.drain();
         self.look_at_disk(dir);
         self.was_full |= self.pump.has_lost;
-        Some(Written::look(dir, self.spooled.iter().cloned().flatten(), self.was_full))
+        Some(OutputManifest::collect(dir, self.spooled.iter().cloned().flatten(), self.was_full))
     }
 
-    /// A signal to every task and what it started in its session's first process group.
+    /// Sends a signal to every task and what it started in its session's first process group.
     pub fn signal(&self, signal: i32) {
         for task in self.tasks.iter().filter(|task| task.end.is_none()) {
             task.signal(signal);
@@ -585,31 +594,32 @@ impl Job {
     }
 }
 
-/// A task has ended. A program may spawn for as long as it runs: of ranks that are gone, only how they ended is kept.
-fn bury(
+/// Records the end of a task. A program may spawn for as long as it runs: of spawned ranks that are gone, only the
+/// worst exit status is kept.
+fn record_exit(
     pmi: &mut PmiServer,
     tasks: &mut Vec<Task>,
     idx: usize,
-    n_own: usize,
+    n_initial: usize,
     spawned: &mut Option<End>,
-    errands: &mut Vec<Errand>,
+    actions: &mut Vec<Action>,
 ) {
     let Task { task, end: Some(end), .. } = tasks[idx] else { return };
-    let is_in_vain = pmi.is_in_vain(task);
-    pmi.left(task, end, errands);
-    if idx >= n_own {
+    let is_discarded = pmi.is_discarded(task);
+    pmi.task_ended(task, end, actions);
+    if idx >= n_initial {
         tasks.swap_remove(idx);
-        *spawned = worst(spawned.take().into_iter().chain((!is_in_vain).then_some(end)));
+        *spawned = worst(spawned.take().into_iter().chain((!is_discarded).then_some(end)));
     }
 }
 
-/// The wall clock, for reports; deadlines are counted by the steady one.
+/// Returns the wall-clock time, for reports; deadlines use the monotonic clock.
 pub fn now() -> Time {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// A signal tells more than any code, a high code more than a low one.
+/// Returns the worst exit status: a signal is worse than any code, a high code worse than a low one.
 fn worst(ends: impl Iterator<Item = End>) -> Option<End> {
     ends.reduce(|worst, end| match (worst, end) {
         (End::Signaled(_), _) => worst,
@@ -618,7 +628,7 @@ fn worst(ends: impl Iterator<Item = End>) -> Option<End> {
     })
 }
 
-fn far_away() -> Instant {
+fn far_future() -> Instant {
     const CENTURY: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
     Instant::now() + CENTURY
 }

@@ -1,11 +1,11 @@
-//! The process that stands over one job on one node: starts it, watches it, ends it, outlives the agent.
+//! The process that supervises one job on one node: starts it, watches it, ends it, outlives the agent.
 //!
-//! Single-threaded, one `poll` at its heart, no timers but deadlines. It is the sub-reaper of everything the
-//! job starts, so "no child left" is "the tree is gone", and it hears of that by SIGCHLD.
+//! Single-threaded, one `poll` loop, deadlines in place of timers. It is the sub-reaper of everything the job starts,
+//! so "no child left" is "the tree is gone", and SIGCHLD tells of it.
 
 mod binding;
+mod cgroup_limits;
 mod child;
-mod complaint;
 mod confine;
 mod connection;
 mod cpus;
@@ -17,13 +17,13 @@ mod folder;
 mod follow_cpus;
 pub mod hostfile;
 mod job;
-mod keeper;
-mod lone;
+mod job_errors;
 pub mod malleable;
 mod mpi;
 mod openmp;
 mod pump;
 mod resize;
+mod singleton;
 pub mod slurm;
 mod spawned;
 mod start;
@@ -59,17 +59,17 @@ use crate::order::{FromSupervisor, Order, TASK_INPUT, ToSupervisor};
 use crate::pmi::hub::{self, Grown};
 use crate::pmi::ranks::Ending;
 use crate::spool::{self, EntryRef};
-use crate::sys::{Harvest, SingleThreaded, reap};
+use crate::sys::{SingleThreaded, WaitResult, reap};
+use cgroup_limits::CgroupLimits;
 pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
-use keeper::Keeper;
 use malleable::Malleable;
-use mpi::{Errand, PmiServer};
-use start::Unstarted;
+use mpi::{Action, PmiServer};
+use start::StartFailure;
 pub use user::{Account, AccountError};
 
-/// What a supervisor is born with.
+/// What a supervisor is started with.
 #[derive(Debug)]
 pub struct Seat {
     pub name: String,
@@ -84,7 +84,7 @@ pub fn seat_socket(seats_dir: &std::path::Path, name: &str) -> PathBuf {
     spool::socket_path(&seats_dir.join(name))
 }
 
-/// Serves jobs, one after the other, until nobody needs this process any more.
+/// Serves jobs, one after the other, until this process is no longer needed.
 ///
 /// # Errors
 /// The process cannot be set up; there is no job yet.
@@ -96,7 +96,7 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
     crate::sys::reset_signals();
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
-    // Whoever ends the agent's service by signals does not mean the jobs; SIGKILL is still there.
+    // Signals that stop the agent's service must not end the jobs; SIGKILL still does.
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE, Signal::SIGQUIT] {
         mask.add(signal);
     }
@@ -115,11 +115,11 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
         folder,
         meter,
         boot,
-        known: user::Known::default(),
+        accounts: user::AccountCache::default(),
         agent: None,
         job: None,
-        is_haunted: false,
-        keeper: Keeper::default(),
+        has_leftovers: false,
+        cgroup_limits: CgroupLimits::default(),
     }
     .serve()
 }
@@ -131,12 +131,12 @@ struct Supervisor {
     folder: Folder,
     meter: Meter,
     boot: String,
-    known: user::Known,
+    accounts: user::AccountCache,
     agent: Option<Connection>,
     job: Option<Job>,
-    /// Processes of its job are left that will not go: it takes no other one.
-    is_haunted: bool,
-    keeper: Keeper,
+    /// Processes of its job cannot be killed: it takes no other job.
+    has_leftovers: bool,
+    cgroup_limits: CgroupLimits,
 }
 
 /// What one descriptor in the poll set stands for.
@@ -146,33 +146,33 @@ enum Source {
     Listener,
     Agent,
     Rank(u32),
-    /// Some task was executed, or could not be.
-    Word,
-    /// What a task has written.
+    /// A task has reported whether it was executed.
+    ExecStatus,
+    /// Output of a task.
     Output(usize),
     Input,
     ExecInput(usize),
     ExecOutput(usize, usize),
     Step(usize, step::Source),
-    /// Processes that follow the CPUs of the job: those that wait to join, or one that has.
+    /// Processes that follow the CPUs of the job: the listening socket, or one connected process.
     Malleable(Option<u64>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    Stay,
-    Leave,
+    Continue,
+    Exit,
 }
 
 impl Supervisor {
     fn serve(mut self) -> io::Result<()> {
         loop {
             for source in self.wait()? {
-                if self.ready(source)? == Next::Leave {
+                if self.ready(source)? == Next::Exit {
                     return Ok(());
                 }
             }
-            if self.on_time() == Next::Leave {
+            if self.on_time() == Next::Exit {
                 return Ok(());
             }
         }
@@ -193,7 +193,7 @@ impl Supervisor {
             if let Some(pmi) = &job.pmi {
                 fds.extend(pmi.sockets().map(|(task, fd, out)| (Source::Rank(task), fd, flags(out))));
             }
-            fds.extend(job.words().map(|fd| (Source::Word, fd, PollFlags::POLLIN)));
+            fds.extend(job.exec_pipes().map(|fd| (Source::ExecStatus, fd, PollFlags::POLLIN)));
             fds.extend(job.pump.sources().map(|(idx, fd)| (Source::Output(idx), fd, PollFlags::POLLIN)));
             fds.extend(job.input.writable().map(|fd| (Source::Input, fd, PollFlags::POLLOUT)));
             for (idx, exec) in job.execs.iter().enumerate() {
@@ -201,7 +201,7 @@ impl Supervisor {
                 fds.extend(exec.readable().map(|(out, fd)| (Source::ExecOutput(idx, out), fd, PollFlags::POLLIN)));
             }
             let malleable = job.cpus.malleable.iter().flat_map(Malleable::sources);
-            fds.extend(malleable.map(|(caller, fd)| (Source::Malleable(caller), fd, PollFlags::POLLIN)));
+            fds.extend(malleable.map(|(client, fd)| (Source::Malleable(client), fd, PollFlags::POLLIN)));
             for (idx, step) in job.steps.iter().enumerate() {
                 fds.extend(step.sources().map(|(source, fd, flags)| (Source::Step(idx, source), fd, flags)));
             }
@@ -233,118 +233,119 @@ impl Supervisor {
             }
             Source::Listener => {
                 self.accept();
-                Ok(Next::Stay)
+                Ok(Next::Continue)
             }
-            Source::Agent => Ok(self.hear_agent()),
+            Source::Agent => Ok(self.read_agent()),
             Source::Rank(task) => {
-                self.with_pmi(|pmi, errands| pmi.ready(task, errands));
-                Ok(Next::Stay)
+                self.with_pmi(|pmi, actions| pmi.ready(task, actions));
+                Ok(Next::Continue)
             }
-            Source::Word => {
-                let mut errands = Vec::new();
+            Source::ExecStatus => {
+                let mut actions = Vec::new();
                 if let Some(job) = &mut self.job {
-                    job.hear_words(&mut errands);
+                    job.check_exec_statuses(&mut actions);
                     job.follow_cpus_late(&self.seat.cgroup);
                 }
-                self.run_errands(errands);
-                // Who complained is about to end.
-                Ok(Next::Stay)
+                self.run_actions(actions);
+                // A task that reported an error is about to exit.
+                Ok(Next::Continue)
             }
             Source::Output(idx) => {
                 self.job.as_mut().map(|job| job.pump.copy(idx));
-                Ok(Next::Stay)
+                Ok(Next::Continue)
             }
             Source::Input => {
                 let n_taken = self.job.as_mut().map_or(0, |job| job.input.flush());
                 self.confirm(TASK_INPUT, n_taken);
-                Ok(Next::Stay)
+                Ok(Next::Continue)
             }
             Source::ExecInput(idx) => {
                 let exec = self.job.as_mut().and_then(|job| job.execs.get_mut(idx));
                 let (stream, n_taken) = exec.map_or((0, 0), |exec| (exec.stream, exec.input.flush()));
                 self.confirm(stream, n_taken);
-                Ok(Next::Stay)
+                Ok(Next::Continue)
             }
             Source::ExecOutput(idx, out) => {
                 let exec = self.job.as_mut().and_then(|job| job.execs.get_mut(idx));
                 if let Some((stream, bytes)) = exec.and_then(|exec| exec.read(out)) {
-                    self.tell_bytes(stream, &bytes);
+                    self.send_bytes(stream, &bytes);
                 }
                 self.finish_execs();
-                Ok(Next::Stay)
+                Ok(Next::Continue)
             }
             Source::Step(idx, source) => {
                 self.step_ready(idx, source);
-                Ok(Next::Stay)
+                Ok(Next::Continue)
             }
-            Source::Malleable(caller) => {
-                self.malleable_ready(caller);
-                Ok(Next::Stay)
+            Source::Malleable(client) => {
+                self.malleable_ready(client);
+                Ok(Next::Continue)
             }
         }
     }
 
-    /// The newest agent counts: an old connection is one that has not been noticed to be dead.
+    /// The newest connection wins: an older one is dead, and that was not noticed yet.
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.seat.listener.accept() {
             let Ok(connection) = Connection::new(stream) else { continue };
             self.abandon_steps();
             self.agent = Some(connection);
-            let situation = self.job.as_mut().map_or(FromSupervisor::Idle, |job| FromSupervisor::Job(job.tell()));
-            self.tell(&situation);
+            let situation =
+                self.job.as_mut().map_or(FromSupervisor::Idle, |job| FromSupervisor::Job(job.take_report()));
+            self.send(&situation);
             let growth = self.job.as_ref().and_then(|job| job.pmi.as_ref()).and_then(PmiServer::unanswered);
-            self.run_errands(growth.map(Errand::Ask).into_iter().collect());
+            self.run_actions(growth.map(Action::RequestNodes).into_iter().collect());
         }
     }
 
-    fn hear_agent(&mut self) -> Next {
+    fn read_agent(&mut self) -> Next {
         let mut frames = Vec::new();
-        let Some(agent) = &mut self.agent else { return Next::Stay };
+        let Some(agent) = &mut self.agent else { return Next::Continue };
         let alive = agent.receive(&mut frames).and_then(|()| agent.flush());
         for frame in frames {
             let next = match frame {
-                Frame::Message(message) => self.obey(message),
+                Frame::Message(message) => self.handle_message(message),
                 Frame::Bytes { stream, bytes } => {
                     self.input(stream, &bytes);
-                    Next::Stay
+                    Next::Continue
                 }
             };
-            if next == Next::Leave {
-                return Next::Leave;
+            if next == Next::Exit {
+                return Next::Exit;
             }
         }
-        if self.folder.go_back().is_err() {
-            return self.leave_empty();
+        if self.folder.return_to_seat().is_err() {
+            return self.exit_without_job();
         }
-        if alive.is_err() { self.agent_lost() } else { Next::Stay }
+        if alive.is_err() { self.agent_lost() } else { Next::Continue }
     }
 
     fn agent_lost(&mut self) -> Next {
         self.agent = None;
         self.abandon_steps();
-        let Some(job) = &mut self.job else { return self.leave_empty() };
+        let Some(job) = &mut self.job else { return self.exit_without_job() };
         for exec in &mut job.execs {
             exec.abandon();
         }
         match job.phase {
-            Phase::Running | Phase::Ending(_) => Next::Stay,
-            Phase::Ended { .. } => self.leave_result(),
+            Phase::Running | Phase::Ending(_) => Next::Continue,
+            Phase::Ended { .. } => self.exit_with_result(),
         }
     }
 
     /// The result stays on disk for the next agent; this process is not needed for that.
-    fn leave_result(&mut self) -> Next {
+    fn exit_with_result(&mut self) -> Next {
         let _without_power_loss_it_holds = spool::sync(&spool::result_path(self.folder.dir()));
-        Next::Leave
+        Next::Exit
     }
 
-    /// Nothing here is worth keeping.
-    fn leave_empty(&self) -> Next {
+    /// Removes the folder and exits: nothing here is worth keeping.
+    fn exit_without_job(&self) -> Next {
         self.folder.remove();
-        Next::Leave
+        Next::Exit
     }
 
-    fn obey(&mut self, message: ToSupervisor) -> Next {
+    fn handle_message(&mut self, message: ToSupervisor) -> Next {
         match message {
             ToSupervisor::Start(order) => return self.start(*order),
             ToSupervisor::Forget { keep } => return self.forget(keep),
@@ -358,7 +359,7 @@ impl Supervisor {
             }
             ToSupervisor::Exec(order) => self.exec(order.stream, order.command),
             ToSupervisor::Violated { reason } => {
-                self.job.iter().for_each(|job| complaint::complain(job, &reason));
+                self.job.iter().for_each(|job| job_errors::write_error(job, &reason));
                 let grace = self.job.as_ref().map_or(Span::ZERO, |job| job.order.launch.grace);
                 self.end(Span::ZERO, NodeExit::Violated { reason }, grace);
             }
@@ -377,8 +378,8 @@ impl Supervisor {
                 self.step_confirmed(stream, n_bytes);
             }
             ToSupervisor::Pmi { node, frame } => {
-                self.with_pmi(|pmi, errands| pmi.hear(&node, frame, errands));
-                // It may have been the last that other nodes had to say.
+                self.with_pmi(|pmi, actions| pmi.receive(&node, frame, actions));
+                // It may have been the last frame that was expected of other nodes.
                 return self.reap();
             }
             ToSupervisor::PmiLinked => self.with_pmi(PmiServer::relinked),
@@ -387,26 +388,26 @@ impl Supervisor {
                     Growth::Granted { generation } => Grown::Granted { generation },
                     Growth::Refused { reason } => Grown::Refused { reason },
                 };
-                self.with_pmi(|pmi, errands| pmi.grown(seq, grown, errands));
+                self.with_pmi(|pmi, actions| pmi.grown(seq, grown, actions));
             }
             ToSupervisor::Step(order) => self.begin_step(*order),
             ToSupervisor::StepSignal { stream, signal } => self.step_signal(stream, signal),
             ToSupervisor::StepEnd { stream, silent } => self.end_step(stream, silent),
-            ToSupervisor::StepPmi { stream, frame } => self.step_hears(stream, frame),
+            ToSupervisor::StepPmi { stream, frame } => self.step_receive(stream, frame),
             ToSupervisor::SpoolFull => {
                 let dir = self.folder.dir();
                 self.job.iter_mut().for_each(|job| job.look_at_disk(dir));
             }
         }
-        Next::Stay
+        Next::Continue
     }
 
-    fn with_pmi(&mut self, act: impl FnOnce(&mut PmiServer, &mut Vec<Errand>)) {
-        let mut errands = Vec::new();
+    fn with_pmi(&mut self, act: impl FnOnce(&mut PmiServer, &mut Vec<Action>)) {
+        let mut actions = Vec::new();
         if let Some(pmi) = self.job.as_mut().and_then(|job| job.pmi.as_mut()) {
-            act(pmi, &mut errands);
+            act(pmi, &mut actions);
         }
-        self.run_errands(errands);
+        self.run_actions(actions);
     }
 
     fn start(&mut self, order: Order) -> Next {
@@ -416,48 +417,49 @@ impl Supervisor {
         if self.job.is_some() {
             let reason = "its supervisor has a job already".to_owned();
             let report = new.ended(NodeExit::NotStarted { reason }, &self.meter);
-            self.tell(&FromSupervisor::Job(report));
-            return Next::Stay;
+            self.send(&FromSupervisor::Job(report));
+            return Next::Continue;
         }
         // From here on this process must not end with the agent.
         let cleared = prctl::set_pdeathsig(None);
         let claimed = cleared.map_err(io::Error::from).and_then(|()| self.claim(&new.order, &entry_dir));
         let started = match claimed {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.tell(&FromSupervisor::AlreadyThere { job, run });
+                self.send(&FromSupervisor::AlreadyThere { job, run });
                 let is_bound_again = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
-                return if is_bound_again { Next::Stay } else { self.leave_empty() };
+                return if is_bound_again { Next::Continue } else { self.exit_without_job() };
             }
-            Ok(()) => self.keeper.keep(&new, &self.seat.cgroup).and_then(|()| {
+            Ok(()) => self.cgroup_limits.apply(&new, &self.seat.cgroup).and_then(|()| {
                 self.open_malleable(&mut new)?;
-                let started = start::start(&new.order, &self.folder, &mut self.known, &self.single);
+                let started = start::start(&new.order, &self.folder, &mut self.accounts, &self.single);
                 let is_fault = |error: &start::StartError| {
-                    error.is_of_node() && !(self.keeper.limits_memory() && error.is_of_memory())
+                    error.is_of_node() && !(self.cgroup_limits.limits_memory() && error.is_of_memory())
                 };
-                started.map_err(|error| Unstarted { is_fault: is_fault(&error), reason: error.to_string() })
+                started.map_err(|error| StartFailure { is_fault: is_fault(&error), reason: error.to_string() })
             }),
-            // The agent gives the job to another one. Without its folder this one cannot take any: the spool was deleted.
+            // The agent gives the job to another supervisor. Without its folder (the spool was deleted) this one
+            // cannot take any.
             Err(error) if self.folder.is_free() || error.kind() == io::ErrorKind::NotFound => {
-                return self.leave_empty();
+                return self.exit_without_job();
             }
             Err(error) => {
-                Err(Unstarted { reason: format!("cannot make {}: {error}", entry_dir.display()), is_fault: true })
+                Err(StartFailure { reason: format!("cannot make {}: {error}", entry_dir.display()), is_fault: true })
             }
         };
-        let mut errands = Vec::new();
+        let mut actions = Vec::new();
         match started {
-            Ok(started) => new.started(started, &mut errands),
-            Err(Unstarted { reason, is_fault }) => {
+            Ok(started) => new.started(started, &mut actions),
+            Err(StartFailure { reason, is_fault }) => {
                 if is_fault {
-                    self.tell(&FromSupervisor::Fault { reason: reason.clone() });
+                    self.send(&FromSupervisor::Fault { reason: reason.clone() });
                 }
                 let reason = if is_fault { at_fault(&reason) } else { reason };
                 new.end(NodeExit::NotStarted { reason }, Span::ZERO, &self.seat.cgroup);
             }
         }
         self.job = Some(new);
-        self.tell_running(Instant::now());
-        self.run_errands(errands);
+        self.report_running(Instant::now());
+        self.run_actions(actions);
         // A task may have ended before it was listed.
         self.reap()
     }
@@ -467,14 +469,14 @@ impl Supervisor {
         let Some(job) = self.job.as_mut().filter(|job| (order.job, order.run) == (job.job(), job.run())) else {
             return;
         };
-        let is_news = resize::is_news(&job.order, &order);
-        let mut errands = Vec::new();
-        if !job.update(order, &files, &mut errands) {
+        let is_news = resize::has_changed(&job.order, &order);
+        let mut actions = Vec::new();
+        if !job.update(order, &files, &mut actions) {
             return;
         }
         job.follow_cpus(&self.seat.cgroup);
-        let is_kept = self.keeper.changed(job, &self.seat.cgroup);
-        job.kept(is_kept);
+        let is_kept = self.cgroup_limits.update(job, &self.seat.cgroup);
+        job.set_enforced(is_kept);
         let entry = EntryRef {
             order: &job.order,
             boot: &self.boot,
@@ -486,25 +488,25 @@ impl Supervisor {
             // The processes go on with what they know; the next change is written again.
             eprintln!("cannot write to {}: {error}", self.folder.dir().display());
         }
-        let report = self.job.as_mut().map(Job::tell);
-        report.into_iter().for_each(|report| self.tell(&FromSupervisor::Job(report)));
-        // Who is told looks at the files at once.
+        let report = self.job.as_mut().map(Job::take_report);
+        report.into_iter().for_each(|report| self.send(&FromSupervisor::Job(report)));
+        // A job that is notified reads the files at once.
         if let Some(job) = self.job.as_mut().filter(|_| is_news) {
-            resize::tell(job, &self.single);
+            resize::notify(job, &self.single);
         }
         // Ranks that start there now read what was just written.
-        self.run_errands(errands);
+        self.run_actions(actions);
     }
 
-    /// Says that the job runs, as soon as that is news.
-    fn tell_running(&mut self, now: Instant) {
+    /// Reports that the job runs, once that is due.
+    fn report_running(&mut self, now: Instant) {
         let report = self.job.as_mut().and_then(|job| job.running_report(now));
         if let Some(report) = report {
-            self.tell(&FromSupervisor::Job(report));
+            self.send(&FromSupervisor::Job(report));
         }
     }
 
-    /// From here on the execution is known to every later agent.
+    /// Claims the spool entry: from here on every later agent knows the execution.
     fn claim(&mut self, order: &Order, entry_dir: &Path) -> io::Result<()> {
         let entry = EntryRef {
             order,
@@ -517,127 +519,127 @@ impl Supervisor {
     }
 
     fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
-        // Only who has left a node of its own accord has time to end by itself.
+        // Only a job that leaves the node of its own accord has time to end by itself.
         let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
-        self.with_pmi(|pmi, errands| pmi.end(ending, errands));
+        self.with_pmi(|pmi, actions| pmi.end(ending, actions));
         if let Some(job) = &mut self.job {
             job.end_after(patience, exit, grace, &self.seat.cgroup);
         }
     }
 
-    /// The server has the result: away with the entry, and on to the next job if this process can. The agent takes
-    /// that for granted; where it is not so, the end of this process tells it.
+    /// The server has the result: drops the entry and serves the next job if this process can. The agent assumes that
+    /// it can; if not, it notices that this process exits.
     fn forget(&mut self, keep: bool) -> Next {
         let is_ended = self.job.as_ref().is_some_and(|job| matches!(job.phase, Phase::Ended { .. }));
-        let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Stay };
+        let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Continue };
         let is_fit = self.seat.cgroup.can_start_over() && !self.seat.cgroup.has_left_over(self.meter.peak_bytes());
-        let can_start_over = is_fit && self.agent.is_some() && !self.is_haunted;
+        let can_start_over = is_fit && self.agent.is_some() && !self.has_leftovers;
         let is_bound = can_start_over && prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
         let can_go_on = is_bound
             && match keep {
-                true => self.folder.leave_behind().is_ok(),
+                true => self.folder.start_anew().is_ok(),
                 false => self.folder.free(&job.order).is_ok(),
             };
         match (can_go_on, keep) {
-            (true, _) => Next::Stay,
-            (false, true) => Next::Leave,
-            (false, false) => self.leave_empty(),
+            (true, _) => Next::Continue,
+            (false, true) => Next::Exit,
+            (false, false) => self.exit_without_job(),
         }
     }
 
-    /// Collects every child that has ended and draws the consequences.
+    /// Reaps every child that has ended and updates the job.
     fn reap(&mut self) -> Next {
-        let mut errands = Vec::new();
+        let mut actions = Vec::new();
         let tree_is_gone = loop {
             match reap() {
-                Harvest::Reaped(reaped) => {
+                WaitResult::Reaped(reaped) => {
                     self.step_reaped(&reaped);
                     if let Some(job) = &mut self.job {
-                        job.reaped(reaped, &mut errands);
+                        job.reaped(reaped, &mut actions);
                     }
                 }
-                Harvest::AllAlive => break false,
-                Harvest::NoChildren => break true,
+                WaitResult::StillAlive => break false,
+                WaitResult::NoChildren => break true,
             }
         };
-        self.run_errands(errands);
+        self.run_actions(actions);
         self.finish_execs();
-        let Some(job) = &mut self.job else { return Next::Stay };
+        let Some(job) = &mut self.job else { return Next::Continue };
         job.settle(tree_is_gone, &self.seat.cgroup);
-        resize::go_on(job, &self.single);
-        self.is_haunted |= !tree_is_gone && job.is_beyond_killing();
-        let is_over = tree_is_gone || self.is_haunted;
-        let undead = if self.is_haunted { job.undead() } else { Vec::new() };
-        let report = if is_over { job.all_gone(&self.seat.cgroup, &self.meter) } else { None };
+        resize::run_hook(job, &self.single);
+        self.has_leftovers |= !tree_is_gone && job.is_unkillable();
+        let is_over = tree_is_gone || self.has_leftovers;
+        let unkillable = if self.has_leftovers { job.unkillable_pids() } else { Vec::new() };
+        let report = if is_over { job.finish(&self.seat.cgroup, &self.meter) } else { None };
         let dir = self.folder.dir();
-        if let Some((report, written)) = report.map(|report| (report, job.written(dir))) {
-            if !undead.is_empty() {
-                self.tell(&FromSupervisor::Undead { pids: undead });
+        if let Some((report, written)) = report.map(|report| (report, job.output_manifest(dir))) {
+            if !unkillable.is_empty() {
+                self.send(&FromSupervisor::Undead { pids: unkillable });
             }
             let _told_all_the_same = self.folder.write_result(&report, written);
-            self.tell(&FromSupervisor::Job(report));
+            self.send(&FromSupervisor::Job(report));
             if self.agent.is_none() {
-                return self.leave_result();
+                return self.exit_with_result();
             }
         }
-        Next::Stay
+        Next::Continue
     }
 
-    fn run_errands(&mut self, errands: Vec<Errand>) {
-        let mut errands = VecDeque::from(errands);
-        while let Some(errand) = errands.pop_front() {
+    fn run_actions(&mut self, actions: Vec<Action>) {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
             let mut more = Vec::new();
-            match errand {
-                Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { node: to, frame }),
-                Errand::Abort { code } => self.end(Span::ZERO, NodeExit::Aborted { code }, Span::ZERO),
-                Errand::Tell(reason) => self.job.iter().for_each(|job| complaint::complain(job, &reason)),
-                Errand::Start(placement) => {
+            match action {
+                Action::Send { to, frame } => self.send(&FromSupervisor::Pmi { node: to, frame }),
+                Action::Abort { code } => self.end(Span::ZERO, NodeExit::Aborted { code }, Span::ZERO),
+                Action::WriteError(reason) => self.job.iter().for_each(|job| job_errors::write_error(job, &reason)),
+                Action::Start(placement) => {
                     if let Some(job) = &mut self.job {
                         job.spawn(&placement, &self.folder, &self.single, &mut more);
                     }
                 }
-                Errand::Kill { tasks } => self.job.iter().for_each(|job| job.kill(&tasks)),
-                Errand::Read { from, paths } => {
+                Action::Kill { tasks } => self.job.iter().for_each(|job| job.kill(&tasks)),
+                Action::Read { from, paths } => {
                     if let Some(job) = &mut self.job {
                         job.read_hostfiles(from, &paths, &self.folder, &mut more);
                     }
                 }
-                Errand::Ask(hub::Growth { seq, nodes, least }) => {
-                    self.tell(&FromSupervisor::AskGrowth { seq, nodes, least });
+                Action::RequestNodes(hub::Growth { seq, nodes, least }) => {
+                    self.send(&FromSupervisor::AskGrowth { seq, nodes, least });
                 }
             }
-            errands.extend(more);
+            actions.extend(more);
         }
     }
 
     fn on_time(&mut self) -> Next {
         let now = Instant::now();
-        self.tell_running(now);
-        self.with_pmi(|pmi, errands| pmi.on_time(now, errands));
+        self.report_running(now);
+        self.with_pmi(|pmi, actions| pmi.on_time(now, actions));
         self.steps_on_time(now);
         self.cpus_on_time(now);
-        let Some(job) = &mut self.job else { return Next::Stay };
+        let Some(job) = &mut self.job else { return Next::Continue };
         resize::on_time(job, now);
-        lone::on_time(job, now, &self.single);
+        singleton::on_time(job, now, &self.single);
         match &job.phase {
             // The end of a task wakes us by itself.
-            Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Stay,
+            Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Continue,
             Phase::Running | Phase::Ending(_) => {
                 job.on_time(now, &self.seat.cgroup);
-                // A share without tasks has no child whose end would wake us; nor has one that stays for others.
+                // No end of a child wakes a share that has no tasks or that stays for others.
                 self.reap()
             }
-            Phase::Ended { sync_at, .. } if now >= *sync_at => self.leave_result(),
-            Phase::Ended { .. } => Next::Stay,
+            Phase::Ended { sync_at, .. } if now >= *sync_at => self.exit_with_result(),
+            Phase::Ended { .. } => Next::Continue,
         }
     }
 
-    fn tell(&mut self, message: &FromSupervisor) {
+    fn send(&mut self, message: &FromSupervisor) {
         // A failing connection is noticed, with all its consequences, by the next poll.
         let _noticed_later = self.agent.as_mut().map(|agent| agent.send(message));
     }
 
-    fn tell_bytes(&mut self, stream: u64, bytes: &[u8]) {
+    fn send_bytes(&mut self, stream: u64, bytes: &[u8]) {
         let _noticed_later = self.agent.as_mut().map(|agent| agent.send_bytes(stream, bytes));
     }
 }

@@ -27,13 +27,13 @@ pub struct PmiServer {
     /// On node 0 only.
     hub: Option<Hub>,
     /// By their tasks.
-    lines: BTreeMap<u32, RankLine>,
-    /// When the hub is told that ranks have had their time to leave.
+    rank_sockets: BTreeMap<u32, RankSocket>,
+    /// When to tell the hub that the pause is over.
     paused_until: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct RankLine {
+struct RankSocket {
     socket: UnixStream,
     /// A rank gets one line for each line it sends, so this grows only if it does not read.
     outgoing: VecDeque<u8>,
@@ -41,7 +41,7 @@ struct RankLine {
 
 /// What the supervisor is to do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum Action {
     Send {
         to: JobNode,
         frame: HubFrame,
@@ -61,15 +61,15 @@ pub enum Errand {
         paths: Vec<String>,
     },
     /// Asks for more nodes.
-    Ask(Growth),
+    RequestNodes(Growth),
     /// Writes into the job's output why it ends, or why a spawn has failed.
-    Tell(String),
+    WriteError(String),
 }
 
-/// A rank that does not read its answers has lost its mind.
+/// The job of a rank that leaves more than this unread is aborted.
 const MAX_OUTGOING: usize = 1 << 20;
 /// Ranks that have parted from the others finalize and end; nodes are asked for if there is no room even then.
-const PAUSE: Duration = Duration::from_millis(300);
+const SPAWN_RETRY_DELAY: Duration = Duration::from_millis(300);
 
 impl PmiServer {
     /// The ranks that the job begins with, by their tasks and with their sockets.
@@ -84,11 +84,12 @@ impl PmiServer {
         let next_task =
             order.launch.nodes.iter().map(|node| node.first_task.saturating_add(node.n_tasks)).max().unwrap_or(0);
         let mut pmi = PmiServer {
-            own: order.place().map_or_else(nowhere, node_id),
-            first: order.launch.nodes.first().map_or_else(nowhere, node_id),
+            own: order.place().map_or_else(no_node, node_id),
+            first: order.launch.nodes.first().map_or_else(no_node, node_id),
             ranks: NodeRanks::new(own),
-            hub: (order.node_idx == 0).then(|| Hub::new(kvsname, members, &n_ranks, newcomer(order), next_task)),
-            lines: BTreeMap::new(),
+            hub: (order.node_idx == 0)
+                .then(|| Hub::new(kvsname, members, &n_ranks, new_node_capacity(order), next_task)),
+            rank_sockets: BTreeMap::new(),
             paused_until: None,
         };
         for (task, socket) in sockets {
@@ -100,11 +101,11 @@ impl PmiServer {
     /// Those of a step, whose hub is where it was asked for: [`listen`](PmiServer::listen) is to be called for each task.
     pub fn of_step(birth: Birth) -> PmiServer {
         PmiServer {
-            own: nowhere(),
-            first: nowhere(),
+            own: no_node(),
+            first: no_node(),
             ranks: NodeRanks::new(birth),
             hub: None,
-            lines: BTreeMap::new(),
+            rank_sockets: BTreeMap::new(),
             paused_until: None,
         }
     }
@@ -112,33 +113,33 @@ impl PmiServer {
     pub fn listen(&mut self, task: u32, socket: OwnedFd) {
         let socket = UnixStream::from(socket);
         if socket.set_nonblocking(true).is_ok() {
-            self.lines.insert(task, RankLine { socket, outgoing: VecDeque::new() });
+            self.rank_sockets.insert(task, RankSocket { socket, outgoing: VecDeque::new() });
         }
     }
 
     /// What is to be said before any rank speaks.
-    pub fn open(&mut self, errands: &mut Vec<Errand>) {
+    pub fn open(&mut self, actions: &mut Vec<Action>) {
         let opening = self.ranks.opening().map(Out::Hub);
-        self.carry(opening.into_iter().collect(), errands);
+        self.run_outs(opening.into_iter().collect(), actions);
     }
 
     /// The sockets to be watched: which task, and whether something waits to be written.
     pub fn sockets(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>, bool)> {
-        self.lines.iter().map(|(task, line)| (*task, line.socket.as_fd(), !line.outgoing.is_empty()))
+        self.rank_sockets.iter().map(|(task, line)| (*task, line.socket.as_fd(), !line.outgoing.is_empty()))
     }
 
     /// A rank's socket is ready.
-    pub fn ready(&mut self, task: u32, errands: &mut Vec<Errand>) {
+    pub fn ready(&mut self, task: u32, actions: &mut Vec<Action>) {
         self.flush(task);
         let mut bytes = [0; 8 << 10];
         // Bounded, so that a rank that never stops sending does not keep the supervisor from its clock.
         for _ in 0..8 {
-            let Some(line) = self.lines.get_mut(&task) else { return };
+            let Some(line) = self.rank_sockets.get_mut(&task) else { return };
             match line.socket.read(&mut bytes) {
                 Ok(0) => return self.close(task),
                 Ok(n) => {
                     let outs = self.ranks.bytes(task, &bytes[..n]);
-                    self.carry(outs, errands);
+                    self.run_outs(outs, actions);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -148,91 +149,91 @@ impl PmiServer {
     }
 
     /// The process of a task has ended.
-    pub fn left(&mut self, task: u32, end: End, errands: &mut Vec<Errand>) {
+    pub fn task_ended(&mut self, task: u32, end: End, actions: &mut Vec<Action>) {
         // Its last words may still be in the socket, `finalize` among them.
-        self.ready(task, errands);
-        let outs = self.ranks.left(task, end);
-        self.carry(outs, errands);
+        self.ready(task, actions);
+        let outs = self.ranks.task_ended(task, end);
+        self.run_outs(outs, actions);
         self.close(task);
     }
 
     /// All tasks here are ended by order.
-    pub fn end(&mut self, ending: Ending, errands: &mut Vec<Errand>) {
+    pub fn end(&mut self, ending: Ending, actions: &mut Vec<Action>) {
         let outs = self.ranks.end(ending);
-        self.carry(outs, errands);
+        self.run_outs(outs, actions);
     }
 
-    /// Nothing of how this task ends counts.
-    pub fn is_in_vain(&self, task: u32) -> bool {
-        self.ranks.is_in_vain(task)
+    /// Whether the exit status of this task is ignored.
+    pub fn is_discarded(&self, task: u32) -> bool {
+        self.ranks.is_discarded(task)
     }
 
-    /// An [`Errand::Start`] was carried out; with a problem, perhaps in part.
+    /// An [`Action::Start`] was carried out; with a problem, perhaps in part.
     pub fn started(
         &mut self,
         placement: &Placement,
         sockets: Vec<(u32, OwnedFd)>,
         problem: Option<String>,
-        errands: &mut Vec<Errand>,
+        actions: &mut Vec<Action>,
     ) {
         let outs = self.ranks.started(placement, problem, sockets.len());
         for (task, socket) in sockets {
             self.listen(task, socket);
         }
-        self.carry(outs, errands);
+        self.run_outs(outs, actions);
     }
 
-    /// An [`Errand::Read`] was carried out.
-    pub fn hostfiles_read(&mut self, from: RankId, contents: Vec<Result<String, String>>, errands: &mut Vec<Errand>) {
+    /// An [`Action::Read`] was carried out.
+    pub fn hostfiles_read(&mut self, from: RankId, contents: Vec<Result<String, String>>, actions: &mut Vec<Action>) {
         let outs = self.ranks.hostfiles_read(from, contents);
-        self.carry(outs, errands);
+        self.run_outs(outs, actions);
     }
 
-    /// A word of the hub.
-    pub fn hear_hub(&mut self, down: Down, errands: &mut Vec<Errand>) {
-        let outs = self.ranks.hear(down);
-        self.carry(outs, errands);
+    /// Handles a frame of the hub.
+    pub fn receive_from_hub(&mut self, down: Down, actions: &mut Vec<Action>) {
+        let outs = self.ranks.receive(down);
+        self.run_outs(outs, actions);
     }
 
     /// A frame from another node.
-    pub fn hear(&mut self, node: &JobNode, frame: HubFrame, errands: &mut Vec<Errand>) {
+    pub fn receive(&mut self, node: &JobNode, frame: HubFrame, actions: &mut Vec<Action>) {
         match frame {
-            HubFrame::Up(up) => self.hub_hears(node, up, errands),
-            HubFrame::Down(down) => self.hear_hub(down, errands),
+            HubFrame::Up(up) => self.deliver_to_hub(node, up, actions),
+            HubFrame::Down(down) => self.receive_from_hub(down, actions),
         }
     }
 
-    /// Has a rank here spoken?
+    /// Whether a rank here has used PMI.
     pub fn is_used(&self) -> bool {
         self.ranks.is_used()
     }
 
-    /// Who still needs this share when its own tasks have ended.
+    /// What this share still has to wait for when its own tasks have ended.
     pub fn need(&self) -> Need {
         match &self.hub {
             Some(hub) => hub.need(),
             None if self.ranks.is_kept() => Need::Ranks,
-            None => Need::Nobody,
+            None => Need::Nothing,
         }
     }
 
-    /// The way to the hub is there again.
-    pub fn relinked(&mut self, errands: &mut Vec<Errand>) {
+    /// The connection to the hub was restored: sends again what was not answered.
+    pub fn relinked(&mut self, actions: &mut Vec<Action>) {
         for up in self.ranks.relinked() {
-            errands.push(Errand::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
+            actions.push(Action::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
         }
     }
 
     /// The nodes of the job have changed.
-    pub fn update(&mut self, order: &Order, errands: &mut Vec<Errand>) {
+    pub fn update(&mut self, order: &Order, actions: &mut Vec<Action>) {
         let outs = self.hub.as_mut().map(|hub| hub.update(members(order), order.launch.generation)).unwrap_or_default();
-        self.carry_hub(outs, errands);
+        self.run_hub_outs(outs, actions);
     }
 
-    /// What the server said to an [`Errand::Ask`].
-    pub fn grown(&mut self, seq: u64, grown: Grown, errands: &mut Vec<Errand>) {
+    /// What the server said to an [`Action::RequestNodes`].
+    pub fn grown(&mut self, seq: u64, grown: Grown, actions: &mut Vec<Action>) {
         let outs = self.hub.as_mut().map(|hub| hub.grown(seq, grown)).unwrap_or_default();
-        self.carry_hub(outs, errands);
+        self.run_hub_outs(outs, actions);
     }
 
     /// When [`on_time`](PmiServer::on_time) is to be called.
@@ -240,11 +241,11 @@ impl PmiServer {
         self.paused_until
     }
 
-    pub fn on_time(&mut self, now: Instant, errands: &mut Vec<Errand>) {
+    pub fn on_time(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let is_due = self.paused_until.take_if(|until| *until <= now).is_some();
         if is_due {
             let outs = self.hub.as_mut().map(Hub::paused).unwrap_or_default();
-            self.carry_hub(outs, errands);
+            self.run_hub_outs(outs, actions);
         }
     }
 
@@ -253,62 +254,62 @@ impl PmiServer {
         self.hub.as_ref().and_then(Hub::unanswered)
     }
 
-    fn carry(&mut self, outs: Vec<Out>, errands: &mut Vec<Errand>) {
+    fn run_outs(&mut self, outs: Vec<Out>, actions: &mut Vec<Action>) {
         for out in outs {
             match out {
-                Out::Line { task, line } => self.say(task, &line, errands),
-                Out::Abort { code, reason: _ } => errands.push(Errand::Abort { code }),
+                Out::Line { task, line } => self.send_line(task, &line, actions),
+                Out::Abort { code, reason: _ } => actions.push(Action::Abort { code }),
                 Out::Hub(up) if self.hub.is_some() => {
                     let own = self.own.clone();
-                    self.hub_hears(&own, up, errands);
+                    self.deliver_to_hub(&own, up, actions);
                 }
                 Out::Hub(up) if self.ranks.is_used() => {
-                    errands.push(Errand::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
+                    actions.push(Action::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
                 }
-                // Nobody waits for a program that is none of MPI.
+                // A program that does not use MPI sends nothing to the hub.
                 Out::Hub(_) => {}
-                Out::Read { from, paths } => errands.push(Errand::Read { from, paths }),
-                Out::Start(placement) => errands.push(Errand::Start(placement)),
-                Out::Kill { tasks } => errands.push(Errand::Kill { tasks }),
-                Out::Tell(reason) => errands.push(Errand::Tell(reason)),
+                Out::Read { from, paths } => actions.push(Action::Read { from, paths }),
+                Out::Start(placement) => actions.push(Action::Start(placement)),
+                Out::Kill { tasks } => actions.push(Action::Kill { tasks }),
+                Out::WriteError(reason) => actions.push(Action::WriteError(reason)),
             }
         }
     }
 
-    fn hub_hears(&mut self, node: &JobNode, up: Up, errands: &mut Vec<Errand>) {
-        let outs = self.hub.as_mut().map(|hub| hub.hear(node, up)).unwrap_or_default();
-        self.carry_hub(outs, errands);
+    fn deliver_to_hub(&mut self, node: &JobNode, up: Up, actions: &mut Vec<Action>) {
+        let outs = self.hub.as_mut().map(|hub| hub.receive(node, up)).unwrap_or_default();
+        self.run_hub_outs(outs, actions);
     }
 
-    fn carry_hub(&mut self, outs: Vec<HubOut>, errands: &mut Vec<Errand>) {
+    fn run_hub_outs(&mut self, outs: Vec<HubOut>, actions: &mut Vec<Action>) {
         for out in outs {
             match out {
                 HubOut::Down(to, down) if to == self.own => {
-                    let outs = self.ranks.hear(down);
-                    self.carry(outs, errands);
+                    let outs = self.ranks.receive(down);
+                    self.run_outs(outs, actions);
                 }
-                HubOut::Down(to, down) => errands.push(Errand::Send { to, frame: HubFrame::Down(down) }),
-                HubOut::Pause => self.paused_until = Some(Instant::now() + PAUSE),
-                HubOut::Ask(growth) => errands.push(Errand::Ask(growth)),
-                HubOut::Tell(reason) => errands.push(Errand::Tell(reason)),
+                HubOut::Down(to, down) => actions.push(Action::Send { to, frame: HubFrame::Down(down) }),
+                HubOut::Pause => self.paused_until = Some(Instant::now() + SPAWN_RETRY_DELAY),
+                HubOut::RequestNodes(growth) => actions.push(Action::RequestNodes(growth)),
+                HubOut::WriteError(reason) => actions.push(Action::WriteError(reason)),
             }
         }
     }
 
-    fn say(&mut self, task: u32, text: &str, errands: &mut Vec<Errand>) {
-        let Some(line) = self.lines.get_mut(&task) else { return };
+    fn send_line(&mut self, task: u32, text: &str, actions: &mut Vec<Action>) {
+        let Some(line) = self.rank_sockets.get_mut(&task) else { return };
         line.outgoing.extend(text.as_bytes());
         if line.outgoing.len() > MAX_OUTGOING {
             self.close(task);
-            errands.push(Errand::Tell("a rank does not read from its process manager".to_owned()));
-            errands.push(Errand::Abort { code: 1 });
+            actions.push(Action::WriteError("a rank does not read from its process manager".to_owned()));
+            actions.push(Action::Abort { code: 1 });
             return;
         }
         self.flush(task);
     }
 
     fn flush(&mut self, task: u32) {
-        let Some(line) = self.lines.get_mut(&task) else { return };
+        let Some(line) = self.rank_sockets.get_mut(&task) else { return };
         while !line.outgoing.is_empty() {
             match line.socket.write(line.outgoing.as_slices().0) {
                 Ok(n) => drop(line.outgoing.drain(..n)),
@@ -320,7 +321,7 @@ impl PmiServer {
     }
 
     fn close(&mut self, task: u32) {
-        self.lines.remove(&task);
+        self.rank_sockets.remove(&task);
     }
 }
 
@@ -336,7 +337,7 @@ fn kvsname(order: &Order) -> String {
     format!("kvs_{}_{}_{:08x}", order.job, order.run, fnv1a(cluster.as_bytes()))
 }
 
-fn nowhere() -> JobNode {
+fn no_node() -> JobNode {
     JobNode { node: String::new(), joined: 0 }
 }
 
@@ -362,6 +363,6 @@ fn ranks_of_cpus(cpus: u32, order: &Order) -> u32 {
 }
 
 /// What a node is taken to have room for before it is known which one it will be.
-fn newcomer(order: &Order) -> u32 {
+fn new_node_capacity(order: &Order) -> u32 {
     order.launch.nodes.first().map_or(1, |place| ranks_of_cpus(place.cpus, order))
 }

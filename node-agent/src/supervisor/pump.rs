@@ -40,7 +40,7 @@ impl Piped {
 #[derive(Debug, Default)]
 pub struct Pump {
     streams: Vec<Piped>,
-    /// The disk did not take something.
+    /// Whether the disk refused a write.
     pub has_lost: bool,
 }
 
@@ -58,7 +58,7 @@ impl Pump {
         self.streams.get(1).map(|stream| &stream.file)
     }
 
-    /// Copies a piece of what a stream has now; how much that was.
+    /// Copies a piece of a stream; returns its length.
     pub fn copy(&mut self, idx: usize) -> usize {
         let Some(stream) = self.streams.get_mut(idx) else { return 0 };
         let Some(pipe) = &mut stream.pipe else { return 0 };
@@ -76,7 +76,7 @@ impl Pump {
         0
     }
 
-    /// Copies what is there now that no process is left. One that cannot be killed may write on: no pipe is read for longer
+    /// Copies the rest when no process is left. One that cannot be killed may write on: no pipe is read for longer
     /// than what it holds.
     pub fn drain(&mut self) {
         for idx in 0..self.streams.len() {

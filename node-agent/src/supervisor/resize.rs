@@ -7,90 +7,92 @@ use nix::unistd::Pid;
 use rms_api::desired::LaunchNode;
 use rms_model::OnResize;
 
-use super::child::{ChildError, Program, Word};
-use super::complaint::complain;
+use super::child::{ChildError, ExecStatus, Program};
 use super::environment;
 use super::job::{Job, Phase};
+use super::job_errors::write_error;
 use super::start::{StartError, c_string};
 use super::streams::{Input, Streams};
 use super::variables;
 use crate::order::Order;
 use crate::sys::{self, End, SingleThreaded};
 
-/// What a job has not been told yet.
+/// Notifications that a job has not received yet.
 #[derive(Debug, Default)]
-pub struct Untold {
-    /// The command that runs now, and for which generation.
-    hook: Option<(Pid, Word, u32)>,
-    /// The generation for which the command is to be executed next.
-    due: Option<u32>,
-    signal: Option<Pending>,
+pub struct PendingNotices {
+    /// The hook that runs now, and its generation.
+    hook: Option<(Pid, ExecStatus, u32)>,
+    /// The generation for which the hook runs next.
+    next_hook: Option<u32>,
+    signal: Option<PendingSignal>,
 }
 
-/// A signal that some of the job's processes have not had: it would end them.
+/// A signal that some of the job's processes have not received: it would end them.
 #[derive(Debug)]
-struct Pending {
+struct PendingSignal {
     signal: i32,
     try_at: Instant,
-    pause: Duration,
-    /// Who has not had it, and how many times in a row it was at least blocked there.
+    backoff: Duration,
+    /// Processes that have not received it, and how many checks in a row have found it blocked.
     waiting: Vec<(Pid, u32)>,
 }
 
-/// A process that has just been started sets its handlers first. The kernel tells nobody when it has, so we look again,
-/// each time after twice the pause.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// A shell blocks all signals for a moment whenever it forks, and one that comes then ends it a moment later. Who waits
-/// for a blocked signal has it blocked each time we look.
-const SURELY_BLOCKED: u32 = 3;
-/// One that is still not ready after as long as this never will be.
-const LAST_PAUSE: Duration = Duration::from_secs(10);
+/// A process that has just been started sets its handlers first. The kernel does not notify of that, so we check
+/// again, with doubling pauses.
+const FIRST_BACKOFF: Duration = Duration::from_millis(20);
+/// A shell blocks all signals for a moment whenever it forks, and one that comes then ends it a moment later. A
+/// process that waits for a blocked signal has it blocked at each check.
+const MIN_BLOCKED_CHECKS: u32 = 3;
+/// A process that is still not ready after this pause never will be.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Have the nodes changed that the job may use, or what it has of them? One that leaves, after it had been asked to, is no news.
-pub fn is_news(before: &Order, now: &Order) -> bool {
+/// Whether the usable nodes of the job, or its part of them, have changed. A node that leaves as announced does not
+/// count.
+pub fn has_changed(before: &Order, now: &Order) -> bool {
     let usable = |place: &&LaunchNode| !place.departing;
     let place_of = |place: &LaunchNode| (place.name.clone(), place.joined, place.cpus, place.grant.clone());
     !before.launch.nodes.iter().filter(usable).map(place_of).eq(now.launch.nodes.iter().filter(usable).map(place_of))
 }
 
-/// The hostfiles tell the change already. Called once for each; what cannot be executed is told in the job's output.
-pub fn tell(job: &mut Job, single: &SingleThreaded) {
+/// Notifies the job of a change, once the hostfiles are up to date. Errors of the hook go to the job's output.
+pub fn notify(job: &mut Job, single: &SingleThreaded) {
     match &job.order.launch.on_resize {
-        // Who negotiates hears it from the server, and workers need not know.
+        // Negotiating jobs are told by the server, and workers need not know.
         None | Some(OnResize::Negotiates | OnResize::Workers) => {}
         Some(OnResize::Signal(signal)) => {
             let living = job.tasks.iter().filter(|task| task.end.is_none());
             let waiting = living.map(|task| (task.pid, 0)).collect();
             let now = Instant::now();
-            job.untold.signal = Some(Pending { signal: *signal, try_at: now, pause: FIRST_PAUSE, waiting });
+            job.pending_notices.signal =
+                Some(PendingSignal { signal: *signal, try_at: now, backoff: FIRST_BACKOFF, waiting });
             on_time(job, now);
         }
         Some(OnResize::Hook(_)) if job.order.node_idx == 0 => {
-            job.untold.due = Some(job.order.launch.generation);
-            go_on(job, single);
+            job.pending_notices.next_hook = Some(job.order.launch.generation);
+            run_hook(job, single);
         }
-        // The first node speaks for all.
+        // Only the first node runs the hook.
         Some(OnResize::Hook(_)) => {}
     }
 }
 
 /// When [`on_time`] is to be called next.
 pub fn wakes_at(job: &Job) -> Option<Instant> {
-    job.untold.signal.as_ref().map(|pending| pending.try_at)
+    job.pending_notices.signal.as_ref().map(|pending| pending.try_at)
 }
 
-/// Sends the signal that is due to those who are ready for it; the others are looked at again later.
+/// Sends a pending signal to the processes that are ready for it; checks the others again later.
 pub fn on_time(job: &mut Job, now: Instant) {
-    let Some(pending) = job.untold.signal.take_if(|pending| pending.try_at <= now) else { return };
-    let Pending { signal, try_at: _, pause, mut waiting } = pending;
+    let Some(pending) = job.pending_notices.signal.take_if(|pending| pending.try_at <= now) else { return };
+    let PendingSignal { signal, try_at: _, backoff, mut waiting } = pending;
     let is_running = matches!(job.phase, Phase::Running);
     waiting.retain_mut(|(pid, n_blocked)| {
         let lives = job.tasks.iter().any(|task| task.pid == *pid && task.end.is_none());
-        let readiness = if is_running && lives { Readiness::of(*pid, signal) } else { return false };
-        *n_blocked = if readiness == Readiness::Blocked { *n_blocked + 1 } else { 0 };
-        let is_ready = readiness == Readiness::Ready || *n_blocked >= SURELY_BLOCKED;
+        let readiness = if is_running && lives { SignalReadiness::of(*pid, signal) } else { return false };
+        *n_blocked = if readiness == SignalReadiness::Blocked { *n_blocked + 1 } else { 0 };
+        let is_ready = readiness == SignalReadiness::Ready || *n_blocked >= MIN_BLOCKED_CHECKS;
         if is_ready {
-            // The process alone: what it has started did not ask to be told, and would die of it.
+            // Not the group: other processes of it may not handle the signal, which would end them.
             let _gone_already = sys::kill(pid.as_raw(), signal);
         }
         !is_ready
@@ -98,65 +100,69 @@ pub fn on_time(job: &mut Job, now: Instant) {
     if waiting.is_empty() {
         return;
     }
-    if pause <= LAST_PAUSE {
-        job.untold.signal = Some(Pending { signal, try_at: now + pause, pause: pause * 2, waiting });
+    if backoff <= MAX_BACKOFF {
+        job.pending_notices.signal =
+            Some(PendingSignal { signal, try_at: now + backoff, backoff: backoff * 2, waiting });
     } else {
-        complain(job, &format!("was not told by signal {signal}, which would end it: it does not handle it"));
+        write_error(job, &format!("was not told by signal {signal}, which would end it: it does not handle it"));
     }
 }
 
 /// What a signal would do to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Readiness {
-    /// It would end it.
-    Deadly,
-    /// It would wait.
+enum SignalReadiness {
+    /// The signal would end the process.
+    Fatal,
+    /// The signal would stay pending.
     Blocked,
     /// It is handled or ignored.
     Ready,
 }
 
-impl Readiness {
-    fn of(pid: Pid, signal: i32) -> Readiness {
-        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return Readiness::Ready };
+impl SignalReadiness {
+    fn of(pid: Pid, signal: i32) -> SignalReadiness {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return SignalReadiness::Ready };
         let has = |name: &str| {
             let mask = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
             let mask = u64::from_str_radix(mask.trim(), 16).unwrap_or(0);
             mask >> (signal - 1).clamp(0, 63) & 1 == 1
         };
         if has("SigCgt:") || has("SigIgn:") {
-            Readiness::Ready
+            SignalReadiness::Ready
         } else if has("SigBlk:") {
-            Readiness::Blocked
+            SignalReadiness::Blocked
         } else {
-            Readiness::Deadly
+            SignalReadiness::Fatal
         }
     }
 }
 
-/// A process has ended: if it was the command, the next one may run, for the newest generation alone.
+/// Handles the end of the hook: the next one may run, for the newest generation only.
 pub fn reaped(job: &mut Job, pid: Pid, end: End) {
-    let Some((_, mut word, generation)) = job.untold.hook.take_if(|(running, _, _)| *running == pid) else { return };
-    let what = match (word.hear(), end) {
-        (Some(complaint), _) => format!("cannot be executed: {complaint}"),
+    let Some((_, mut exec_status, generation)) = job.pending_notices.hook.take_if(|(running, _, _)| *running == pid)
+    else {
+        return;
+    };
+    let what = match (exec_status.take_error(), end) {
+        (Some(error), _) => format!("cannot be executed: {error}"),
         (None, End::Exited(0)) => return,
         (None, End::Exited(code)) => format!("has ended with code {code}"),
         (None, End::Signaled(signal)) => format!("was ended by signal {signal}"),
     };
-    complain(job, &format!("the command for generation {generation} {what}"));
+    write_error(job, &format!("the command for generation {generation} {what}"));
 }
 
-/// Executes the command if it is due and not running.
-pub fn go_on(job: &mut Job, single: &SingleThreaded) {
-    let is_free = job.untold.hook.is_none() && matches!(job.phase, Phase::Running);
-    let Some(generation) = job.untold.due.take_if(|_| is_free) else { return };
-    match execute(job, single) {
-        Ok(started) => job.untold.hook = started.map(|(pid, word)| (pid, word, generation)),
-        Err(error) => complain(job, &format!("the command for generation {generation} cannot be executed: {error}")),
+/// Runs the hook if it is due and not running.
+pub fn run_hook(job: &mut Job, single: &SingleThreaded) {
+    let is_free = job.pending_notices.hook.is_none() && matches!(job.phase, Phase::Running);
+    let Some(generation) = job.pending_notices.next_hook.take_if(|_| is_free) else { return };
+    match start_hook(job, single) {
+        Ok(started) => job.pending_notices.hook = started.map(|(pid, exec_status)| (pid, exec_status, generation)),
+        Err(error) => write_error(job, &format!("the command for generation {generation} cannot be executed: {error}")),
     }
 }
 
-fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, StartError> {
+fn start_hook(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, ExecStatus)>, StartError> {
     let (Some(OnResize::Hook(command)), Some(account)) = (&job.order.launch.on_resize, &job.account) else {
         return Ok(None);
     };
@@ -203,10 +209,10 @@ mod tests {
         let leaving = order(&[("a1", 1, false), ("a2", 1, true)]);
         let one = order(&[("a1", 1, false)]);
         let again = order(&[("a1", 1, false), ("a2", 3, false)]);
-        assert!(!is_news(&two, &two.clone()));
-        assert!(is_news(&two, &leaving), "it is to leave a2");
-        assert!(!is_news(&leaving, &one), "it has left, as it knows");
-        assert!(is_news(&two, &one), "a2 was lost or freed at once");
-        assert!(is_news(&one, &two) && is_news(&two, &again), "they come, or come anew");
+        assert!(!has_changed(&two, &two.clone()));
+        assert!(has_changed(&two, &leaving), "it is to leave a2");
+        assert!(!has_changed(&leaving, &one), "it has left, as it knows");
+        assert!(has_changed(&two, &one), "a2 was lost or freed at once");
+        assert!(has_changed(&one, &two) && has_changed(&two, &again), "they come, or come anew");
     }
 }

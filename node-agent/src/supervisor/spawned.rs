@@ -13,7 +13,7 @@ use super::environment;
 use super::folder::Folder;
 use super::pump::Piped;
 use super::start::{self, StartError, Task, socket_pair};
-use super::streams::{self, Occasion};
+use super::streams::{self, TaskOrigin};
 use super::user::Account;
 use super::variables::{self, Variables};
 use crate::order::Order;
@@ -56,7 +56,7 @@ fn start_into(
 ) -> Result<(), StartError> {
     let n_local = placement.parts.iter().map(|part| part.n_ranks).sum();
     let (order, account) = (parent.order, parent.account);
-    let all = streams::open(order, account, parent.folder.dir(), placement.first_task, n_local, Occasion::Spawned)?;
+    let all = streams::open(order, account, parent.folder.dir(), placement.first_task, n_local, TaskOrigin::Spawned)?;
     let mut variables = parent.variables.clone();
     variables.insert("PMI_SPAWNED".to_owned(), "1".to_owned());
     let mut streams = (0_u32..).zip(&all.tasks);
@@ -88,8 +88,8 @@ fn start_into(
                 cpus: None,
                 inherited: Some(&theirs),
             };
-            let (pid, word) = program.start(single)?;
-            spawned.tasks.push(Task { task, pid, word, end: None });
+            let (pid, exec_status) = program.start(single)?;
+            spawned.tasks.push(Task { task, pid, exec_status, end: None });
             spawned.sockets.push((task, ours));
         }
     }
@@ -114,7 +114,7 @@ pub fn read_hostfiles(parent: &Parent<'_>, paths: &[String]) -> Vec<Result<Strin
 }
 
 fn read_hostfile(parent: &Parent<'_>, path: &str) -> Result<String, String> {
-    let _acting = parent.account.act().map_err(|error| error.to_string())?;
+    let _acting = parent.account.impersonate().map_err(|error| error.to_string())?;
     let path = Path::new(&parent.order.launch.execution.cwd).join(path);
     // A FIFO without a writer must not hold up the supervisor.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);

@@ -14,12 +14,12 @@ use rms_model::Work;
 use thiserror::Error;
 
 use super::binding;
-use super::child::{ChildError, Program, Word};
+use super::child::{ChildError, ExecStatus, Program};
 use super::environment;
 use super::folder::Folder;
 use super::pump::Piped;
-use super::streams::{self, Occasion, Streams, StreamsError};
-use super::user::{Account, AccountError, Known};
+use super::streams::{self, Streams, StreamsError, TaskOrigin};
+use super::user::{Account, AccountCache, AccountError};
 use super::variables::{self, Variables};
 use crate::order::Order;
 use crate::spool;
@@ -31,7 +31,7 @@ pub struct Task {
     /// Its number in the job.
     pub task: u32,
     pub pid: Pid,
-    pub word: Word,
+    pub exec_status: ExecStatus,
     pub end: Option<End>,
 }
 
@@ -48,7 +48,7 @@ pub struct Started {
     pub account: Account,
     pub variables: Variables,
     pub tasks: Vec<Task>,
-    /// The way into task 0's standard input.
+    /// The write end of task 0's standard input.
     pub input: Option<OwnedFd>,
     /// Of the first task.
     pub streams: Option<Streams>,
@@ -57,11 +57,11 @@ pub struct Started {
     pub rank_sockets: Vec<(u32, OwnedFd)>,
 }
 
-/// Why a job did not start, as it is told.
+/// Why a job did not start, as reported.
 #[derive(Debug)]
-pub struct Unstarted {
+pub struct StartFailure {
     pub reason: String,
-    /// The node's, not the job's.
+    /// Whether the fault is the node's, not the job's.
     pub is_fault: bool,
 }
 
@@ -87,12 +87,12 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Was there no memory for one more process?
+    /// Whether the fork failed for lack of memory.
     pub fn is_of_memory(&self) -> bool {
         matches!(self, StartError::Child(ChildError::Fork(nix::errno::Errno::ENOMEM)))
     }
 
-    /// Would any job have failed so?
+    /// Whether the fault is the node's, so that any job would have failed.
     pub fn is_of_node(&self) -> bool {
         match self {
             StartError::Write { .. } | StartError::Child(_) | StartError::Socket(_) | StartError::NoPlace => true,
@@ -107,19 +107,19 @@ impl StartError {
 pub fn start(
     order: &Order,
     folder: &Folder,
-    known: &mut Known,
+    accounts: &mut AccountCache,
     single: &SingleThreaded,
 ) -> Result<Started, StartError> {
-    let account = known.resolve(&order.launch.owner.0)?;
+    let account = accounts.resolve(&order.launch.owner.0)?;
     let place = order.place().ok_or(StartError::NoPlace)?;
     let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
-    let Begun { tasks, input, streams, piped, rank_sockets } = match &order.launch.execution.work {
+    let StartedTasks { tasks, input, streams, piped, rank_sockets } = match &order.launch.execution.work {
         Work::Script { script, args } if order.node_idx == 0 => starter.script(script, args)?,
         // The other nodes of a script, and nodes alone, wait for what is started on them.
         Work::Script { .. } | Work::Nodes => {
             starter.check_cwd()?;
-            Begun::default()
+            StartedTasks::default()
         }
         Work::Tasks { argv } => starter.tasks(argv)?,
     };
@@ -137,7 +137,7 @@ struct Starter<'a> {
 
 /// As in [`Started`].
 #[derive(Default)]
-struct Begun {
+struct StartedTasks {
     tasks: Vec<Task>,
     input: Option<OwnedFd>,
     streams: Option<Streams>,
@@ -147,14 +147,14 @@ struct Begun {
 
 impl Starter<'_> {
     fn check_cwd(&self) -> Result<(), StartError> {
-        streams::open(self.order, self.account, self.entry_dir, 0, 0, Occasion::Start)?;
+        streams::open(self.order, self.account, self.entry_dir, 0, 0, TaskOrigin::Start)?;
         Ok(())
     }
 
-    fn script(&self, script: &str, args: &[String]) -> Result<Begun, StartError> {
+    fn script(&self, script: &str, args: &[String]) -> Result<StartedTasks, StartError> {
         let path = spool::script_path(self.entry_dir);
         self.write_script(&path, script).map_err(|source| StartError::Write { path: path.clone(), source })?;
-        let all = streams::open(self.order, self.account, self.entry_dir, 0, 1, Occasion::Start)?;
+        let all = streams::open(self.order, self.account, self.entry_dir, 0, 1, TaskOrigin::Start)?;
         let mut variables = self.variables.clone();
         environment::of_script(&mut variables, self.order, script);
         let name = c_string(path.display().to_string())?;
@@ -177,29 +177,29 @@ impl Starter<'_> {
                 cpus: None,
                 inherited: None,
             };
-            let (pid, word) = program.start(self.single)?;
-            tasks.push(Task { task: 0, pid, word, end: None });
+            let (pid, exec_status) = program.start(self.single)?;
+            tasks.push(Task { task: 0, pid, exec_status, end: None });
         }
         let streams = all.tasks.into_iter().next();
-        Ok(Begun { tasks, input: all.input, streams, piped: all.piped, rank_sockets: Vec::new() })
+        Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, rank_sockets: Vec::new() })
     }
 
-    /// Nobody looks at it before it is executed, so nobody sees a part of it.
+    /// It is not read before it is executed, so an incomplete script is never seen.
     fn write_script(&self, path: &Path, script: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o500).open(path)?;
         file.write_all(script.as_bytes())?;
         // As root, or it is the owner's already.
-        match self.account.is_another() {
+        match self.account.is_other_user() {
             true => fchown(&file, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())),
             false => Ok(()),
         }
     }
 
-    fn tasks(&self, argv: &[String]) -> Result<Begun, StartError> {
+    fn tasks(&self, argv: &[String]) -> Result<StartedTasks, StartError> {
         let LaunchNode { first_task, n_tasks: n_local, joined, .. } = *self.place;
         // The ranks of an MPI program are those that it begins with: nodes that come later bring tasks, no ranks.
         let has_ranks = joined == 1;
-        let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local, Occasion::Start)?;
+        let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local, TaskOrigin::Start)?;
         let argv = argv.iter().cloned().map(c_string).collect::<Result<Vec<CString>, StartError>>()?;
         let candidates = candidates(argv.first().ok_or(StartError::ZeroByte)?, self.variables);
         let mut variables = self.variables.clone();
@@ -228,22 +228,22 @@ impl Starter<'_> {
                 cpus: cpus.get(local as usize),
                 inherited: theirs.as_ref(),
             };
-            let (pid, word) = program.start(self.single)?;
-            tasks.push(Task { task: rank, pid, word, end: None });
+            let (pid, exec_status) = program.start(self.single)?;
+            tasks.push(Task { task: rank, pid, exec_status, end: None });
             rank_sockets.extend(ours.map(|ours| (rank, ours)));
         }
         let streams = all.tasks.into_iter().next();
-        Ok(Begun { tasks, input: all.input, streams, piped: all.piped, rank_sockets })
+        Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, rank_sockets })
     }
 }
 
-/// Our end, and that of a rank.
+/// Makes a socket pair: our end, and the rank's.
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), StartError> {
     let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
     pair.map_err(StartError::Socket)
 }
 
-/// Where a program of this name may be, in the job's own `PATH`.
+/// Returns the candidate paths of a program, from the job's own `PATH`.
 pub fn candidates(name: &CString, variables: &Variables) -> Vec<CString> {
     let text = name.to_string_lossy();
     if text.contains('/') {

@@ -13,8 +13,8 @@ use super::binding;
 use super::child::Program;
 use super::environment;
 use super::exec::Exec;
-use super::lone::{self, Lone};
-use super::mpi::{Errand, PmiServer};
+use super::mpi::{Action, PmiServer};
+use super::singleton::{self, SingletonCheck};
 use super::spawned::{self, Parent};
 use super::start::{self, StartError};
 use super::tree;
@@ -39,7 +39,7 @@ pub struct Step {
     /// Those whose end has not been told.
     tasks: Vec<Exec>,
     pmi: PmiServer,
-    lone: Option<Lone>,
+    singleton: Option<SingletonCheck>,
     /// Every task began a session: whatever of it is still there when the tasks have ended goes, too.
     sessions: Vec<Pid>,
     /// The next KILL, once it is to end.
@@ -61,7 +61,7 @@ pub enum Source {
 
 /// What a step says, in order.
 #[derive(Debug)]
-pub enum Word {
+pub enum StepFrame {
     Message(FromSupervisor),
     Bytes { stream: u64, bytes: Vec<u8> },
 }
@@ -97,7 +97,7 @@ impl Step {
             variables,
             tasks: Vec::new(),
             pmi: PmiServer::of_step(birth),
-            lone: (order.first_task == 0 && order.n_tasks > 1).then(Lone::begin),
+            singleton: (order.first_task == 0 && order.n_tasks > 1).then(SingletonCheck::begin),
             sessions: Vec::new(),
             kill_at: None,
             n_kills: 0,
@@ -198,10 +198,10 @@ impl Step {
     }
 
     /// What its ranks have to say before any of them speaks.
-    pub fn open(&mut self, words: &mut Vec<Word>) {
-        let mut errands = Vec::new();
-        self.pmi.open(&mut errands);
-        self.report(errands, words);
+    pub fn open(&mut self, frames: &mut Vec<StepFrame>) {
+        let mut actions = Vec::new();
+        self.pmi.open(&mut actions);
+        self.report(actions, frames);
     }
 
     /// What is to be polled, and for what.
@@ -217,33 +217,33 @@ impl Step {
         ranks.chain(pipes)
     }
 
-    pub fn ready(&mut self, source: Source, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
+    pub fn ready(&mut self, source: Source, parent: &Parent<'_>, single: &SingleThreaded, frames: &mut Vec<StepFrame>) {
         match source {
             Source::Rank(task) => {
-                let mut errands = Vec::new();
-                self.pmi.ready(task, &mut errands);
-                self.run(errands, parent, single, words);
+                let mut actions = Vec::new();
+                self.pmi.ready(task, &mut actions);
+                self.run(actions, parent, single, frames);
             }
             Source::Input(idx) => {
                 if let Some(task) = self.tasks.get_mut(idx) {
                     let (stream, n_bytes) = (task.stream, task.input.flush());
-                    taken(stream, n_bytes, words);
+                    taken(stream, n_bytes, frames);
                 }
             }
             Source::Output(idx, out) => {
                 if let Some((stream, bytes)) = self.tasks.get_mut(idx).and_then(|task| task.read(out)) {
-                    words.push(Word::Bytes { stream, bytes });
+                    frames.push(StepFrame::Bytes { stream, bytes });
                 }
             }
         }
     }
 
     /// Bytes for the input of a task; none at all mean its end.
-    pub fn input(&mut self, stream: u64, bytes: &[u8], words: &mut Vec<Word>) {
+    pub fn input(&mut self, stream: u64, bytes: &[u8], frames: &mut Vec<StepFrame>) {
         match self.tasks.iter_mut().find(|task| task.stream == stream) {
-            Some(task) => taken(stream, task.input.feed(bytes), words),
+            Some(task) => taken(stream, task.input.feed(bytes), frames),
             // It has ended and reads no more.
-            None => taken(stream, bytes.len() as u64, words),
+            None => taken(stream, bytes.len() as u64, frames),
         }
     }
 
@@ -253,11 +253,11 @@ impl Step {
         }
     }
 
-    pub fn hear(&mut self, down: Down, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
-        let mut errands = Vec::new();
+    pub fn hear(&mut self, down: Down, parent: &Parent<'_>, single: &SingleThreaded, frames: &mut Vec<StepFrame>) {
+        let mut actions = Vec::new();
         // The PMI server of a step has one hub, so it does not matter which node is said to have spoken.
-        self.pmi.hear_hub(down, &mut errands);
-        self.run(errands, parent, single, words);
+        self.pmi.receive_from_hub(down, &mut actions);
+        self.run(actions, parent, single, frames);
     }
 
     /// To the process group that each task began.
@@ -268,11 +268,11 @@ impl Step {
     }
 
     /// TERM to all of it now, KILL after its grace time.
-    pub fn end(&mut self, is_silent: bool, words: &mut Vec<Word>) {
-        let mut errands = Vec::new();
+    pub fn end(&mut self, is_silent: bool, frames: &mut Vec<StepFrame>) {
+        let mut actions = Vec::new();
         // That ranks end without finalizing is no crash now.
-        self.pmi.end(Ending::Ordered, &mut errands);
-        self.report(errands, words);
+        self.pmi.end(Ending::Ordered, &mut actions);
+        self.report(actions, frames);
         if is_silent {
             self.is_silent = true;
             self.tasks.iter_mut().for_each(Exec::abandon);
@@ -298,13 +298,13 @@ impl Step {
 
     /// When [`on_time`](Step::on_time) is to be called next.
     pub fn wakes_at(&self) -> Option<Instant> {
-        let of_lone = self.lone.as_ref().and_then(Lone::wakes_at);
-        self.kill_at.into_iter().chain(of_lone).min()
+        let of_singleton = self.singleton.as_ref().and_then(SingletonCheck::wakes_at);
+        self.kill_at.into_iter().chain(of_singleton).min()
     }
 
     pub fn on_time(&mut self, now: Instant, single: &SingleThreaded) {
         let tasks = self.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
-        lone::look_if_due(&mut self.lone, now, self.pmi.is_used(), tasks, single);
+        singleton::check_if_due(&mut self.singleton, now, self.pmi.is_used(), tasks, single);
         if self.kill_at.is_some_and(|at| at <= now) {
             self.signal_all(nix::libc::SIGKILL);
             // Whatever was forked during the walk is found by the next one.
@@ -314,35 +314,41 @@ impl Step {
     }
 
     /// A child of the supervisor has ended.
-    pub fn reaped(&mut self, reaped: &Reaped, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
-        let is_one_alone = lone::has_seen_one(&mut self.lone, reaped);
-        if let (true, Some(task), false) = (is_one_alone, self.tasks.first(), self.is_silent) {
+    pub fn reaped(
+        &mut self,
+        reaped: &Reaped,
+        parent: &Parent<'_>,
+        single: &SingleThreaded,
+        frames: &mut Vec<StepFrame>,
+    ) {
+        let is_singleton = singleton::found_singleton(&mut self.singleton, reaped);
+        if let (true, Some(task), false) = (is_singleton, self.tasks.first(), self.is_silent) {
             // Among the errors of its first task; the few bytes beside the window are of no matter.
             let stream = task.stream + 2;
-            let (said, command) = (lone::said(self.order.n_tasks), lone::command(&self.order.argv));
-            let text = format!("rms: {said} in place of srun or rms run: mpirun {command}\n");
-            words.push(Word::Bytes { stream, bytes: text.into_bytes() });
+            let (diagnosis, command) = (singleton::diagnosis(self.order.n_tasks), singleton::command(&self.order.argv));
+            let text = format!("rms: {diagnosis} in place of srun or rms run: mpirun {command}\n");
+            frames.push(StepFrame::Bytes { stream, bytes: text.into_bytes() });
         }
         let Some(ended) = self.tasks.iter_mut().find(|task| task.pid == reaped.pid && task.end.is_none()) else {
             return;
         };
         ended.end = Some(reaped.end);
-        let mut errands = Vec::new();
+        let mut actions = Vec::new();
         // Of an abandoned one nobody asks which task it was.
         if !self.is_silent {
             let task = task_of(ended.stream);
-            self.pmi.left(task, reaped.end, &mut errands);
+            self.pmi.task_ended(task, reaped.end, &mut actions);
         }
-        self.run(errands, parent, single, words);
+        self.run(actions, parent, single, frames);
     }
 
     /// Tells of the tasks that have ended, and whether all have.
-    pub fn settle(&mut self, words: &mut Vec<Word>) -> bool {
+    pub fn settle(&mut self, frames: &mut Vec<StepFrame>) -> bool {
         while let Some(idx) = self.tasks.iter().position(|task| task.end.is_some()) {
             let mut task = self.tasks.swap_remove(idx);
-            words.extend(task.drain().into_iter().map(|(stream, bytes)| Word::Bytes { stream, bytes }));
-            if let Some(complaint) = task.word.hear() {
-                self.problem.get_or_insert(complaint);
+            frames.extend(task.drain().into_iter().map(|(stream, bytes)| StepFrame::Bytes { stream, bytes }));
+            if let Some(error) = task.exec_status.take_error() {
+                self.problem.get_or_insert(error);
                 self.kill();
                 continue;
             }
@@ -353,7 +359,7 @@ impl Step {
             };
             let stream = self.stream;
             let ended = FromSupervisor::StepTaskEnded { stream, task: task_of(task.stream), code, signal };
-            words.push(Word::Message(ended));
+            frames.push(StepFrame::Message(ended));
         }
         if !self.tasks.is_empty() {
             return false;
@@ -361,7 +367,7 @@ impl Step {
         // What its tasks have left behind in the background ends with them, as with a job's.
         self.signal_all(nix::libc::SIGKILL);
         let stream = self.stream;
-        words.push(Word::Message(match self.problem.take() {
+        frames.push(StepFrame::Message(match self.problem.take() {
             Some(reason) => FromSupervisor::StepFailed { stream, reason },
             None => FromSupervisor::StepDone { stream },
         }));
@@ -385,51 +391,51 @@ impl Step {
         }
     }
 
-    fn run(&mut self, errands: Vec<Errand>, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
-        let mut errands = VecDeque::from(errands);
-        while let Some(errand) = errands.pop_front() {
+    fn run(&mut self, actions: Vec<Action>, parent: &Parent<'_>, single: &SingleThreaded, frames: &mut Vec<StepFrame>) {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
             let mut more = Vec::new();
-            match errand {
-                Errand::Start(placement) => {
+            match action {
+                Action::Start(placement) => {
                     let (sockets, problem) = self.spawn(parent, &placement, single);
                     self.pmi.started(&placement, sockets, problem.map(|problem| problem.to_string()), &mut more);
                 }
-                Errand::Read { from, paths } => {
+                Action::Read { from, paths } => {
                     self.pmi.hostfiles_read(from, spawned::read_hostfiles(parent, &paths), &mut more);
                 }
-                told => self.report(vec![told], words),
+                told => self.report(vec![told], frames),
             }
-            errands.extend(more);
+            actions.extend(more);
         }
     }
 
     /// Errands that only have to be told.
-    fn report(&mut self, errands: Vec<Errand>, words: &mut Vec<Word>) {
+    fn report(&mut self, actions: Vec<Action>, frames: &mut Vec<StepFrame>) {
         let stream = self.stream;
-        for errand in errands {
-            match errand {
-                Errand::Send { to: _, frame: HubFrame::Up(frame) } => {
-                    words.push(Word::Message(FromSupervisor::StepPmi { stream, frame }));
+        for action in actions {
+            match action {
+                Action::Send { to: _, frame: HubFrame::Up(frame) } => {
+                    frames.push(StepFrame::Message(FromSupervisor::StepPmi { stream, frame }));
                 }
-                Errand::Abort { code } => {
-                    words.push(Word::Message(FromSupervisor::StepAborted { stream, code }));
+                Action::Abort { code } => {
+                    frames.push(StepFrame::Message(FromSupervisor::StepAborted { stream, code }));
                     self.kill();
                 }
-                Errand::Tell(message) => {
+                Action::WriteError(message) => {
                     let frame = Up::Abort { code: 1, message };
-                    words.push(Word::Message(FromSupervisor::StepPmi { stream, frame }));
+                    frames.push(StepFrame::Message(FromSupervisor::StepPmi { stream, frame }));
                 }
-                Errand::Kill { tasks } => {
+                Action::Kill { tasks } => {
                     let is_named = |task: &&Exec| task.end.is_none() && tasks.contains(&task_of(task.stream));
                     for task in self.tasks.iter().filter(is_named) {
                         sys::kill_group(task.pid, nix::libc::SIGKILL);
                     }
                 }
                 // These are a hub's, which is in the agent, or were carried out above.
-                Errand::Send { to: _, frame: HubFrame::Down(_) }
-                | Errand::Ask(_)
-                | Errand::Start(_)
-                | Errand::Read { .. } => {}
+                Action::Send { to: _, frame: HubFrame::Down(_) }
+                | Action::RequestNodes(_)
+                | Action::Start(_)
+                | Action::Read { .. } => {}
             }
         }
     }
@@ -498,9 +504,9 @@ fn window(n_local: u32) -> u64 {
 const OUTPUT_OF_A_STEP: u64 = 8 << 20;
 const LEAST_WINDOW: u64 = 4 << 10;
 
-fn taken(stream: u64, n_bytes: u64, words: &mut Vec<Word>) {
+fn taken(stream: u64, n_bytes: u64, frames: &mut Vec<StepFrame>) {
     if n_bytes > 0 {
-        words.push(Word::Message(FromSupervisor::Taken { stream, n_bytes }));
+        frames.push(StepFrame::Message(FromSupervisor::Taken { stream, n_bytes }));
     }
 }
 

@@ -4,13 +4,13 @@ use super::Supervisor;
 use super::job::{Job, Phase};
 use super::spawned::Parent;
 use super::start::StartError;
-use super::step::{Source, Step, Word, block};
+use super::step::{Source, Step, StepFrame, block};
 use crate::order::{FromSupervisor, StepOrder};
 use crate::pmi::frames::Down;
 use crate::sys::{Reaped, SingleThreaded};
 
 /// What a step may need to start tasks.
-pub struct Means<'a> {
+pub struct StartContext<'a> {
     parent: Parent<'a>,
     single: &'a SingleThreaded,
 }
@@ -30,52 +30,52 @@ impl Supervisor {
                 // The kernel may give the number of a session that is gone to a new one.
                 job.steps.iter_mut().for_each(|other| other.forget_sessions(step.sessions()));
                 job.steps.push(step);
-                self.with_steps(|steps, _, words| {
+                self.with_steps(|steps, _, frames| {
                     if let Some(step) = steps.last_mut() {
-                        step.open(words);
+                        step.open(frames);
                     }
                 });
             }
             (Ok(_), None) => {}
-            (Err(error), _) => self.tell(&FromSupervisor::StepFailed { stream, reason: error.to_string() }),
+            (Err(error), _) => self.send(&FromSupervisor::StepFailed { stream, reason: error.to_string() }),
         }
     }
 
-    fn with_steps(&mut self, act: impl FnOnce(&mut [Step], &Means<'_>, &mut Vec<Word>)) {
+    fn with_steps(&mut self, act: impl FnOnce(&mut [Step], &StartContext<'_>, &mut Vec<StepFrame>)) {
         let Supervisor { job: Some(job), folder, single, .. } = self else { return };
         let Job { steps, account: Some(account), order, variables, .. } = job else { return };
         if steps.is_empty() {
             return;
         }
-        let mut words = Vec::new();
-        act(steps, &Means { parent: Parent { order, account, variables, folder }, single }, &mut words);
-        steps.retain_mut(|step| !step.settle(&mut words));
-        for word in words {
+        let mut frames = Vec::new();
+        act(steps, &StartContext { parent: Parent { order, account, variables, folder }, single }, &mut frames);
+        steps.retain_mut(|step| !step.settle(&mut frames));
+        for word in frames {
             match word {
-                Word::Message(message) => self.tell(&message),
-                Word::Bytes { stream, bytes } => self.tell_bytes(stream, &bytes),
+                StepFrame::Message(message) => self.send(&message),
+                StepFrame::Bytes { stream, bytes } => self.send_bytes(stream, &bytes),
             }
         }
     }
 
-    fn with_step(&mut self, stream: u64, act: impl FnOnce(&mut Step, &Means<'_>, &mut Vec<Word>)) {
-        self.with_steps(|steps, means, words| {
+    fn with_step(&mut self, stream: u64, act: impl FnOnce(&mut Step, &StartContext<'_>, &mut Vec<StepFrame>)) {
+        self.with_steps(|steps, context, frames| {
             if let Some(step) = steps.iter_mut().find(|step| Some(step.stream()) == block(stream)) {
-                act(step, means, words);
+                act(step, context, frames);
             }
         });
     }
 
     pub(super) fn step_ready(&mut self, idx: usize, source: Source) {
-        self.with_steps(|steps, means, words| {
+        self.with_steps(|steps, context, frames| {
             if let Some(step) = steps.get_mut(idx) {
-                step.ready(source, &means.parent, means.single, words);
+                step.ready(source, &context.parent, context.single, frames);
             }
         });
     }
 
     pub(super) fn step_input(&mut self, stream: u64, bytes: &[u8]) {
-        self.with_step(stream, |step, _, words| step.input(stream, bytes, words));
+        self.with_step(stream, |step, _, frames| step.input(stream, bytes, frames));
     }
 
     pub(super) fn step_confirmed(&mut self, stream: u64, n_bytes: u64) {
@@ -87,11 +87,11 @@ impl Supervisor {
     }
 
     pub(super) fn end_step(&mut self, stream: u64, is_silent: bool) {
-        self.with_step(stream, |step, _, words| step.end(is_silent, words));
+        self.with_step(stream, |step, _, frames| step.end(is_silent, frames));
     }
 
-    pub(super) fn step_hears(&mut self, stream: u64, frame: Down) {
-        self.with_step(stream, |step, means, words| step.hear(frame, &means.parent, means.single, words));
+    pub(super) fn step_receive(&mut self, stream: u64, frame: Down) {
+        self.with_step(stream, |step, context, frames| step.hear(frame, &context.parent, context.single, frames));
     }
 
     /// The agent that steps were asked of is gone: they end, and the job goes on.
@@ -100,13 +100,13 @@ impl Supervisor {
     }
 
     pub(super) fn steps_on_time(&mut self, now: std::time::Instant) {
-        self.with_steps(|steps, means, _| steps.iter_mut().for_each(|step| step.on_time(now, means.single)));
+        self.with_steps(|steps, context, _| steps.iter_mut().for_each(|step| step.on_time(now, context.single)));
     }
 
     pub(super) fn step_reaped(&mut self, reaped: &Reaped) {
-        self.with_steps(|steps, means, words| {
+        self.with_steps(|steps, context, frames| {
             for step in steps {
-                step.reaped(reaped, &means.parent, means.single, words);
+                step.reaped(reaped, &context.parent, context.single, frames);
             }
         });
     }

@@ -17,7 +17,7 @@ use rms_model::pattern::{self, Names};
 use thiserror::Error;
 
 use super::pump::Piped;
-use super::user::{Account, Acting};
+use super::user::{Account, IdentityGuard};
 use crate::order::Order;
 use crate::spool;
 
@@ -37,7 +37,7 @@ pub enum Input {
     File(PathBuf),
 }
 
-/// Where nothing is read. Who cannot open it can do nothing else here.
+/// Empty input. If it cannot be opened, no job can start here.
 const NOTHING: &str = "/dev/null";
 
 impl Input {
@@ -52,15 +52,15 @@ impl Input {
 #[derive(Debug)]
 pub struct AllStreams {
     pub tasks: Vec<Streams>,
-    /// The other end of task 0's standard input, where somebody may type.
+    /// The write end of task 0's standard input, for interactive input.
     pub input: Option<OwnedFd>,
     /// Those of streams that go to the spool.
     pub piped: Vec<Piped>,
 }
 
-/// For whom streams are opened.
+/// Which tasks streams are opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occasion {
+pub enum TaskOrigin {
     Start,
     /// Others write already.
     Spawned,
@@ -82,7 +82,7 @@ pub enum StreamsError {
 }
 
 impl StreamsError {
-    /// Would any job have failed so?
+    /// Whether the fault is the node's, so that any job would have failed.
     pub fn is_of_node(&self) -> bool {
         match self {
             StreamsError::Act { .. } | StreamsError::Spool { .. } | StreamsError::Pipe(_) => true,
@@ -92,7 +92,7 @@ impl StreamsError {
     }
 }
 
-/// Where a script's output goes if nobody says.
+/// Where a script's output goes by default.
 const DEFAULT_OUTPUT: &str = "rms-%j.out";
 
 /// # Errors
@@ -103,9 +103,9 @@ pub fn open(
     entry_dir: &Path,
     first: u32,
     n: u32,
-    occasion: Occasion,
+    origin: TaskOrigin,
 ) -> Result<AllStreams, StreamsError> {
-    let mut opener = Opener { order, account, occasion, files: BTreeMap::new() };
+    let mut opener = Opener { order, account, origin, files: BTreeMap::new() };
     let is_input_streamed =
         order.launch.execution.stdio.stream && order.launch.execution.stdio.input.is_none() && first == 0;
     let nothing = Input::nothing()?;
@@ -126,7 +126,7 @@ pub fn open(
             spooled.push((open("out")?, open("err")?));
         }
     }
-    let _acting = opener.act()?;
+    let _acting = opener.impersonate()?;
     opener.check_cwd()?;
     for task in first..first + n {
         let stdin = match &order.launch.execution.stdio.input {
@@ -158,14 +158,14 @@ pub fn open(
 struct Opener<'a> {
     order: &'a Order,
     account: &'a Account,
-    occasion: Occasion,
+    origin: TaskOrigin,
     files: BTreeMap<PathBuf, Rc<OwnedFd>>,
 }
 
 impl Opener<'_> {
-    fn act(&self) -> Result<Acting, StreamsError> {
-        let act = |source| StreamsError::Act { user: self.account.name.clone(), source };
-        self.account.act().map_err(act)
+    fn impersonate(&self) -> Result<IdentityGuard, StreamsError> {
+        let impersonate = |source| StreamsError::Act { user: self.account.name.clone(), source };
+        self.account.impersonate().map_err(impersonate)
     }
 
     fn check_cwd(&self) -> Result<(), StreamsError> {
@@ -195,9 +195,9 @@ impl Opener<'_> {
             return Ok(Rc::clone(open));
         }
         // Nodes that share a file share what is in it: the first one empties it, all append.
-        let is_first = match self.occasion {
-            Occasion::Start => pattern::is_by_node(pattern) || self.order.node_idx == 0,
-            Occasion::Spawned => pattern::is_by_task(pattern),
+        let is_first = match self.origin {
+            TaskOrigin::Start => pattern::is_by_node(pattern) || self.order.node_idx == 0,
+            TaskOrigin::Spawned => pattern::is_by_task(pattern),
         };
         let empties = !self.order.launch.execution.stdio.append && is_first;
         let old = umask(Mode::from_bits_truncate(self.order.launch.execution.umask));
@@ -217,7 +217,7 @@ impl Opener<'_> {
     }
 }
 
-/// What `/proc` and `/dev/stdout` lead to is this process' own, and none of the job's.
+/// Refuses `/proc` and `/dev/stdout`: they lead to files of this process, not of the job.
 fn open_output(path: &Path) -> io::Result<File> {
     // A FIFO without a reader must not hold up the supervisor.
     let flags =
@@ -240,7 +240,7 @@ pub fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
     file.map_err(|source| StreamsError::Open { path: path.to_owned(), what: "input", source })
 }
 
-/// Undoes what kept the open from waiting.
+/// Makes the file blocking again, once the open could not block.
 fn block(file: File) -> io::Result<OwnedFd> {
     fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
     Ok(OwnedFd::from(file))

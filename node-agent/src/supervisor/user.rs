@@ -18,21 +18,21 @@ pub struct Account {
     groups: Option<Vec<Gid>>,
 }
 
-/// Whom a supervisor has looked up last. To look somebody up is to read through files, or to ask a directory service.
+/// The account that a supervisor looked up last. A lookup reads files, or asks a directory service.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct AccountCache {
     last: Option<(Instant, Account)>,
 }
 
-/// Jobs that follow each other are mostly of one owner. What an administrator changes counts after this.
-const KNOWN_FOR: Duration = Duration::from_secs(1);
+/// Consecutive jobs are mostly of one owner. Changes by an administrator take effect after this.
+const CACHE_TTL: Duration = Duration::from_secs(1);
 
-impl Known {
+impl AccountCache {
     /// # Errors
     /// As [`Account::resolve`].
     pub fn resolve(&mut self, owner: &str) -> Result<Account, AccountError> {
-        let is_known = |(since, account): &&(Instant, Account)| account.name == owner && since.elapsed() < KNOWN_FOR;
-        if let Some((_, account)) = self.last.as_ref().filter(is_known) {
+        let is_fresh = |(since, account): &&(Instant, Account)| account.name == owner && since.elapsed() < CACHE_TTL;
+        if let Some((_, account)) = self.last.as_ref().filter(is_fresh) {
             return Ok(account.clone());
         }
         let account = Account::resolve(owner)?;
@@ -79,8 +79,8 @@ impl Account {
         Ok(Account { name: user.name, uid: user.uid, gid: user.gid, home, shell, groups: Some(groups) })
     }
 
-    /// Is it somebody else than who this process runs as?
-    pub fn is_another(&self) -> bool {
+    /// Whether the owner is another user than that of this process.
+    pub fn is_other_user(&self) -> bool {
         self.groups.is_some()
     }
 
@@ -88,7 +88,7 @@ impl Account {
     ///
     /// # Errors
     /// The kernel refuses, for example because of a limit on the owner's processes.
-    pub fn become_for_good(&self) -> nix::Result<()> {
+    pub fn drop_privileges(&self) -> nix::Result<()> {
         let Some(groups) = &self.groups else { return Ok(()) };
         setgroups(groups)?;
         setresgid(self.gid, self.gid, self.gid)?;
@@ -99,21 +99,21 @@ impl Account {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn act(&self) -> nix::Result<Acting> {
-        let Some(groups) = &self.groups else { return Ok(Acting(false)) };
-        let acting = Acting(true);
+    pub fn impersonate(&self) -> nix::Result<IdentityGuard> {
+        let Some(groups) = &self.groups else { return Ok(IdentityGuard(false)) };
+        let guard = IdentityGuard(true);
         setgroups(groups)?;
         setegid(self.gid)?;
         seteuid(self.uid)?;
-        Ok(acting)
+        Ok(guard)
     }
 }
 
-/// While it lives, the process acts as somebody else.
+/// While this guard lives, the process acts as the owner.
 #[derive(Debug)]
-pub struct Acting(bool);
+pub struct IdentityGuard(bool);
 
-impl Drop for Acting {
+impl Drop for IdentityGuard {
     fn drop(&mut self) {
         if self.0 {
             let root = seteuid(Uid::from_raw(0)).and_then(|()| setegid(Gid::from_raw(0))).and_then(|()| setgroups(&[]));
@@ -138,19 +138,19 @@ mod tests {
     #[test]
     fn who_was_looked_up_a_moment_ago_is_known_and_nobody_else() {
         let own = User::from_uid(geteuid()).expect("asked").expect("there is one").name;
-        let mut known = Known::default();
-        let home = known.resolve(&own).expect("ourselves").home;
-        let changed = |known: &mut Known, since| {
-            let (_, account) = known.last.as_ref().expect("it was just looked up");
-            known.last = Some((since, Account { home: "/changed".to_owned(), ..account.clone() }));
+        let mut accounts = AccountCache::default();
+        let home = accounts.resolve(&own).expect("ourselves").home;
+        let changed = |accounts: &mut AccountCache, since| {
+            let (_, account) = accounts.last.as_ref().expect("it was just looked up");
+            accounts.last = Some((since, Account { home: "/changed".to_owned(), ..account.clone() }));
         };
-        changed(&mut known, Instant::now());
-        assert_eq!(known.resolve(&own).expect("ourselves").home, "/changed", "it is not looked up again");
+        changed(&mut accounts, Instant::now());
+        assert_eq!(accounts.resolve(&own).expect("ourselves").home, "/changed", "it is not looked up again");
         assert!(matches!(
-            known.resolve("nobody of this name"),
+            accounts.resolve("nobody of this name"),
             Err(AccountError::Unknown(_) | AccountError::NotOurs { .. })
         ));
-        changed(&mut known, Instant::now() - KNOWN_FOR);
-        assert_eq!(known.resolve(&own).expect("ourselves").home, home, "it was too long ago");
+        changed(&mut accounts, Instant::now() - CACHE_TTL);
+        assert_eq!(accounts.resolve(&own).expect("ourselves").home, home, "it was too long ago");
     }
 }

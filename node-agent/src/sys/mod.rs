@@ -107,15 +107,15 @@ impl End {
 
 /// What [`reap`] found.
 #[derive(Clone, Copy, Debug)]
-pub enum Harvest {
+pub enum WaitResult {
     Reaped(Reaped),
     /// Children live, none has ended.
-    AllAlive,
+    StillAlive,
     NoChildren,
 }
 
 /// One child that has ended, without waiting.
-pub fn reap() -> Harvest {
+pub fn reap() -> WaitResult {
     loop {
         let mut status = 0;
         // SAFETY: an all-zero `rusage` is a valid value of that plain C struct.
@@ -123,12 +123,12 @@ pub fn reap() -> Harvest {
         // SAFETY: both pointers are to live locals of the right types.
         let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage) };
         if pid == 0 {
-            return Harvest::AllAlive;
+            return WaitResult::StillAlive;
         }
         if pid < 0 {
             match Errno::last() {
                 Errno::EINTR => continue,
-                _no_children => return Harvest::NoChildren,
+                _no_children => return WaitResult::NoChildren,
             }
         }
         let pid = Pid::from_raw(pid);
@@ -143,7 +143,7 @@ pub fn reap() -> Harvest {
         let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
         let cpu = Span::from_millis((micros(usage.ru_utime) + micros(usage.ru_stime)) / 1000);
         let peak_memory_kib = u64::try_from(usage.ru_maxrss).unwrap_or(0);
-        return Harvest::Reaped(Reaped { pid, end, usage: Usage { cpu, peak_memory_kib } });
+        return WaitResult::Reaped(Reaped { pid, end, usage: Usage { cpu, peak_memory_kib } });
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Topology {
 
 /// What the configuration says of the node.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct Overrides {
     pub cpus: Option<CpuSet>,
     pub declared: Option<Declared>,
     pub memory: Option<Mebibytes>,
@@ -45,31 +45,31 @@ pub struct Wishes {
 
 /// # Errors
 /// The machine cannot be read, or none of the wished CPUs exists.
-pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
+pub fn describe(sys: &Path, overrides: &Overrides) -> Result<Topology, SysfsError> {
     let own = own_cpus();
-    let allowed = match (&wishes.cpus, &own) {
+    let allowed = match (&overrides.cpus, &own) {
         (Some(wished), Some(own)) => Some(wished.intersection(own).copied().collect()),
         (Some(wished), None) => Some(wished.clone()),
         (None, own) => own.clone(),
     };
-    if let (Some(wished), Some(own), Some(allowed)) = (&wishes.cpus, &own, &allowed)
+    if let (Some(wished), Some(own), Some(allowed)) = (&overrides.cpus, &own, &allowed)
         && allowed.is_empty()
     {
         return Err(SysfsError::NoCpus { wanted: cpulist::print(wished), there: cpulist::print(own) });
     }
-    Ok(of_machine(sysfs::read(sys, allowed.as_ref())?, wishes))
+    Ok(of_machine(sysfs::read(sys, allowed.as_ref())?, overrides))
 }
 
-fn of_machine(machine: Machine, wishes: &Wishes) -> Topology {
-    let memory = wishes.memory.unwrap_or_else(machine_memory);
-    let (sockets, numa_nodes, cores, cpus) = match wishes.declared {
+fn of_machine(machine: Machine, overrides: &Overrides) -> Topology {
+    let memory = overrides.memory.unwrap_or_else(machine_memory);
+    let (sockets, numa_nodes, cores, cpus) = match overrides.declared {
         // CPUs that the machine does not have are accounted, not applied.
         Some(declared) => (declared.packs, declared.numa_nodes(), declared.cores(), declared.cpus()),
         None => (machine.sockets, machine.numa_nodes, machine.cores.len() as u32, machine.cpus.len() as u32),
     };
-    let speed_milli = wishes.speed_milli.unwrap_or(1000);
-    let features = wishes.features.clone();
-    let devices = wishes.devices.clone();
+    let speed_milli = overrides.speed_milli.unwrap_or(1000);
+    let features = overrides.features.clone();
+    let devices = overrides.devices.clone();
     let inventory = Inventory {
         sockets,
         numa_nodes,
@@ -79,23 +79,23 @@ fn of_machine(machine: Machine, wishes: &Wishes) -> Topology {
         speed_milli,
         features,
         devices,
-        scratch: wishes.scratch,
+        scratch: overrides.scratch,
         ..Inventory::default()
     };
-    let inventory = match wishes.declared {
+    let inventory = match overrides.declared {
         Some(_) => inventory,
         None => inventory.with_parts(machine.package_cores, machine.domain_cores),
     };
     let threads = inventory.threads_per_core();
     let real = Cores::new(machine.cores, threads, cpus);
-    let cores = match wishes.declared {
+    let cores = match overrides.declared {
         Some(Declared { packs, .. }) => {
             let cores_each = (cores / packs).max(1);
             real.declared(cores, threads).in_packages((0..cores).map(|core| core / cores_each).collect())
         }
         None => real.in_packages(machine.packages),
     };
-    Topology { inventory, cpus: machine.cpus, is_masked: wishes.cpus.is_some(), cores }
+    Topology { inventory, cpus: machine.cpus, is_masked: overrides.cpus.is_some(), cores }
 }
 
 /// The CPUs that this process may run on; jobs inherit no more.
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_declared_topology_is_accounted_but_not_applied() {
         let declared = Declared::parse("pack:2 core:24 pu:1").ok();
-        let topology = describe(Path::new("/sys"), &Wishes { declared, ..Wishes::default() }).expect("readable");
+        let topology = describe(Path::new("/sys"), &Overrides { declared, ..Overrides::default() }).expect("readable");
         assert_eq!((topology.inventory.sockets, topology.inventory.cpus), (2, 48));
         assert!(!topology.is_masked);
         assert!(topology.inventory.memory > Mebibytes(16), "{topology:?}");
@@ -153,7 +153,7 @@ mod tests {
         let tree = sysfs::tests::fixture();
         std::fs::write(tree.path().join("devices/system/cpu/online"), "0-1,4-7\n").expect("ours");
         let machine = sysfs::read(tree.path(), None).expect("readable");
-        let topology = of_machine(machine.clone(), &Wishes::default());
+        let topology = of_machine(machine.clone(), &Overrides::default());
         let inventory = &topology.inventory;
         assert_eq!(inventory.packages().collect::<Vec<_>>(), [0..1, 1..3]);
         assert_eq!(inventory.domains().collect::<Vec<_>>(), [0..1, 1..3]);
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(packages.collect::<Vec<_>>(), [[vec![0, 1]], [vec![4, 5, 6, 7]]]);
 
         let declared = Declared::parse("pack:2 core:3").ok();
-        let declared = of_machine(machine, &Wishes { declared, ..Wishes::default() });
+        let declared = of_machine(machine, &Overrides { declared, ..Overrides::default() });
         assert_eq!(declared.inventory.packages().collect::<Vec<_>>(), [0..3, 3..6]);
     }
 
@@ -173,7 +173,7 @@ mod tests {
     fn a_list_of_cpus_becomes_the_mask() {
         let first = own_cpus().expect("an affinity").first().copied().expect("a CPU");
         let cpus = Some(CpuSet::from([first, 8000]));
-        let topology = describe(Path::new("/sys"), &Wishes { cpus, ..Wishes::default() }).expect("readable");
+        let topology = describe(Path::new("/sys"), &Overrides { cpus, ..Overrides::default() }).expect("readable");
         assert_eq!((topology.inventory.cpus, topology.cpus, topology.is_masked), (1, CpuSet::from([first]), true));
     }
 }

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use node_agent::cgroup::{Keeping, Wanted, probe};
+use node_agent::cgroup::{CgroupMode, EnforcedResources, probe};
 use node_agent::devices::DeviceFiles;
-use node_agent::driver::{Carrier, Node, NodeEvent, Reporter};
+use node_agent::driver::{Node, NodeEvent, PeerTransport, Reporter};
 use node_agent::keys::{KeyDirs, Keys};
 use node_agent::pmi::JobNode;
 use node_agent::pmi::frames::HubFrame;
@@ -36,7 +36,7 @@ pub struct World {
     pub agent: Option<Running>,
     guard: Guard,
     pub dir: Arc<tempfile::TempDir>,
-    pub wanted: Wanted,
+    pub wanted: CgroupMode,
     pub mask: Option<node_agent::topology::cpulist::CpuSet>,
     pub reports: mpsc::UnboundedReceiver<NodeReport>,
     reports_in: mpsc::UnboundedSender<NodeReport>,
@@ -101,14 +101,14 @@ impl Reporter for Listener {
 #[derive(Debug)]
 struct NoPeers;
 
-impl Carrier for NoPeers {
-    fn carry(&self, _share: &Share, _node: &JobNode, _frame: HubFrame) {}
+impl PeerTransport for NoPeers {
+    fn send_frame(&self, _share: &Share, _node: &JobNode, _frame: HubFrame) {}
 
     fn resume(&self, _share: &Share) {}
 }
 
 impl World {
-    pub async fn new(wanted: Wanted) -> World {
+    pub async fn new(wanted: CgroupMode) -> World {
         let (reports_in, reports) = mpsc::unbounded_channel();
         let dir = Arc::new(tempfile::tempdir().expect("a directory"));
         let mut world = World {
@@ -143,13 +143,13 @@ impl World {
         format!("{}/{}", self.guard.cgroup_parent(), self.instance())
     }
 
-    fn keeping(&self) -> Keeping<'_> {
-        Keeping { cpus: self.mask.as_ref(), devices: false }
+    fn enforced(&self) -> EnforcedResources<'_> {
+        EnforcedResources { cpus: self.mask.as_ref(), devices: false }
     }
 
     pub fn setup(&self) -> Setup {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_node-agent"));
-        let cgroups = probe(self.wanted, &self.cgroup_name(), self.keeping());
+        let cgroups = probe(self.wanted, &self.cgroup_name(), self.enforced());
         let cgroups = cgroups.expect("this kind of cgroup");
         let cpus = self.mask.clone().or_else(node_agent::topology::own_cpus).expect("an affinity");
         Setup {
@@ -161,7 +161,7 @@ impl World {
             devices: DeviceFiles::default(),
             announced: tokio::sync::watch::Sender::default(),
             inventory: rms_model::Inventory::default(),
-            too_lax: Vec::new(),
+            missing_enforcement: Vec::new(),
             cores: Cores::new(cpus.into_iter().map(|cpu| vec![cpu]).collect(), 1, 2),
             rsh: setup::rsh_beside(&program),
             malleable_library: setup::library_near(&program),
@@ -202,7 +202,7 @@ impl World {
 
     pub async fn desire(&mut self) {
         self.desired.generation = self.desired.generation.next();
-        let event = NodeEvent::Heard(Inbound::Desired(self.desired.clone()));
+        let event = NodeEvent::Inbound(Inbound::Desired(self.desired.clone()));
         self.agent.as_ref().expect("it runs").events.send(event).await.expect("it runs");
     }
 
@@ -230,7 +230,7 @@ impl World {
     }
 
     pub async fn signal(&self, job: u64, signal: i32) {
-        let event = NodeEvent::Heard(Inbound::Signal { job: JobId(job), run: Run(1), signal });
+        let event = NodeEvent::Inbound(Inbound::Signal { job: JobId(job), run: Run(1), signal });
         self.agent.as_ref().expect("it runs").events.send(event).await.expect("it runs");
     }
 
@@ -296,7 +296,7 @@ impl World {
             }
             self.kill_agent().await;
         }
-        let parent = probe(self.wanted, &self.cgroup_name(), self.keeping()).expect("this kind of cgroup");
+        let parent = probe(self.wanted, &self.cgroup_name(), self.enforced()).expect("this kind of cgroup");
         node_agent::leftovers::clear_all(&parent, &[]);
         parent.remove();
     }

@@ -48,7 +48,7 @@ fn ranks_of_the_start_that_leave_come_out_of_the_barrier_of_finalize() {
     (0..4).for_each(|task| job.say(task, "cmd=barrier_in"));
     (0..4).for_each(|task| job.is_let_through(task));
     (0..4).for_each(|task| job.finish(task));
-    assert_eq!((job.hub.need(), job.aborted), (Need::Nobody, None));
+    assert_eq!((job.hub.need(), job.aborted), (Need::Nothing, None));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn ranks_of_a_spawned_group_leave_while_others_of_it_stay() {
     (1..3).for_each(|task| job.say(task, "cmd=barrier_in"));
     (1..3).for_each(|task| job.is_let_through(task));
     (0..3).for_each(|task| job.finish(task));
-    assert_eq!((job.hub.need(), job.aborted), (Need::Nobody, None));
+    assert_eq!((job.hub.need(), job.aborted), (Need::Nothing, None));
 }
 
 #[test]
@@ -77,8 +77,8 @@ fn what_the_order_to_leave_ends_is_no_crash() {
         let mut job = three_nodes();
         job.say(4, "cmd=barrier_in");
         job.end(2, ending);
-        job.left(4, end);
-        job.left(5, end);
+        job.task_ended(4, end);
+        job.task_ended(5, end);
         job.keep(&[0, 1], 2);
         assert_eq!((job.aborted.clone(), job.told.len()), (None, 0), "{ending:?}");
         (0..4).for_each(|task| job.say(task, "cmd=barrier_in"));
@@ -90,7 +90,7 @@ fn what_the_order_to_leave_ends_is_no_crash() {
 fn a_crash_on_a_node_that_stays_is_one_though_another_node_leaves() {
     let mut job = three_nodes();
     job.end(2, Ending::Leaving);
-    job.left(0, End::Signaled(11));
+    job.task_ended(0, End::Signaled(11));
     assert_eq!(job.aborted().0, 139);
 }
 
@@ -104,7 +104,7 @@ fn nobody_waits_for_ranks_of_a_node_that_is_lost() {
     job.keep(&[0, 1], 2);
     (0..4).for_each(|task| job.is_let_through(task));
     (0..4).for_each(|task| job.finish(task));
-    assert_eq!((job.hub.need(), job.aborted.clone()), (Need::Nobody, None), "its last word is not waited for");
+    assert_eq!((job.hub.need(), job.aborted.clone()), (Need::Nothing, None), "its last word is not waited for");
     assert!(!job.node(&node(1)).is_kept(), "the other node has heard that it is over");
 }
 
@@ -122,7 +122,7 @@ fn who_is_told_later_than_the_hub_is_let_through_by_the_hub() {
 fn the_first_node_may_be_gone_before_those_that_leave() {
     let mut job = three_nodes();
     job.end(2, Ending::Leaving);
-    let outs = job.node(&node(2)).hear(Down::Over);
+    let outs = job.node(&node(2)).receive(Down::Over);
     job.take(&node(2), outs);
     assert_eq!(job.aborted, None);
 }

@@ -75,7 +75,7 @@ impl Story {
                 }
             }
         }
-        self.hear();
+        self.receive();
         true
     }
 
@@ -146,7 +146,7 @@ impl Story {
         }
     }
 
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         // Who was killed in vain says no more; who was started begins to speak.
         let killed: Vec<u32> = self.job.killed.drain(..).collect();
         let started: Vec<(JobNode, Placement)> = self.job.started.drain(..).collect();
@@ -190,7 +190,7 @@ fn tell(dice: Dice) -> (usize, usize) {
     }
     assert_eq!(story.job.aborted, None);
     assert!(story.actors.is_empty(), "ranks hang: {:?}", story.actors.keys());
-    assert_eq!(story.job.hub.need(), Need::Nobody);
+    assert_eq!(story.job.hub.need(), Need::Nothing);
     assert!((1..3).all(|idx| !story.job.node(&node(idx)).is_kept()), "every node knows that it is over");
     (story.n_actors, story.n_refused)
 }

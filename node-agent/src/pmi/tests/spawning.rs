@@ -67,7 +67,7 @@ fn who_spawned_may_leave_while_the_others_go_on() {
     job.finish(2);
     assert_eq!(job.hears(1), "cmd=barrier_out", "one that has left is not waited for");
     job.finish(1);
-    assert_eq!((job.hub.need(), job.aborted.clone()), (Need::Nobody, None));
+    assert_eq!((job.hub.need(), job.aborted.clone()), (Need::Nothing, None));
     assert!(!job.node(&node(1)).is_kept(), "it has heard that it is over");
 }
 
@@ -119,7 +119,7 @@ fn named_nodes_must_be_the_jobs_and_are_not_too_small() {
     assert!(job.hears(0).contains("rc=0"));
     assert_eq!(places(&job), placed(&[("b", 3)]));
     job.say(0, &spawn_lines(1, &[("hosts", "z")]));
-    assert_eq!(job.hears(0), format!("{REFUSED}node_z_is_none_of_the_job's"));
+    assert_eq!(job.hears(0), format!("{REFUSED}node_z_does_not_belong_to_the_job"));
     job.say(0, &spawn_lines(1, &[("hostfile", "hosts")]));
     let (from, paths) = job.read.pop().expect("somebody reads it");
     assert_eq!(paths, ["hosts"]);
@@ -184,7 +184,7 @@ fn without_room_more_nodes_are_asked_for_and_waited_for() {
     job.say(0, "cmd=barrier_in");
     assert_eq!(job.hears(0), "cmd=barrier_out");
     job.finish(0);
-    assert_eq!((job.hub.need(), job.aborted), (Need::Nobody, None));
+    assert_eq!((job.hub.need(), job.aborted), (Need::Nothing, None));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_child_that_never_becomes_one_ends_the_job() {
     let mut job = Job::with_room("k", &[1], &[2]);
     job.init(0);
     job.say(0, &spawn_lines(1, &[]));
-    job.left(1, End::Exited(3));
+    job.task_ended(1, End::Exited(3));
     assert_eq!(job.aborted(), (3, "rank 0 of world 1 exited with code 3 without MPI_Init"));
 }
 
@@ -259,7 +259,7 @@ fn a_child_that_dies_ends_the_ranks_of_every_world() {
     job.say(0, &spawn_lines(1, &[]));
     job.init(2);
     job.ups.clear();
-    let outs = job.node(&node(1)).left(2, End::Signaled(11));
+    let outs = job.node(&node(1)).task_ended(2, End::Signaled(11));
     assert!(outs.iter().any(|out| matches!(out, Out::Abort { code: 139, .. })), "{outs:?}");
     job.take(&node(1), outs);
     job.aborted = None;
@@ -283,7 +283,7 @@ fn a_node_that_is_taken_away_before_its_ranks_run_refuses_the_spawn() {
     job.carry_all();
     assert!(job.hears(0).starts_with(REFUSED));
     job.finish(0);
-    assert_eq!(job.hub.need(), Need::Nobody);
+    assert_eq!(job.hub.need(), Need::Nothing);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn an_order_that_comes_after_its_cancellation_starts_nothing() {
     let mut job = Job::with_room("k", &[1, 0], &[1, 1]);
     let b = node(1);
     let world = WorldId(7);
-    let outs = job.node(&b).hear(Down::Cancel { world });
+    let outs = job.node(&b).receive(Down::Cancel { world });
     assert_eq!(outs, [Out::Hub(Up::Remaining { world, n_ranks: 0 })]);
     let placement = Placement {
         world,
@@ -302,6 +302,6 @@ fn an_order_that_comes_after_its_cancellation_starts_nothing() {
         parts: Vec::new(),
         pairs: Vec::new(),
     };
-    let outs = job.node(&b).hear(Down::Place(placement));
+    let outs = job.node(&b).receive(Down::Place(placement));
     assert_eq!(outs, [Out::Hub(Up::Placed { world, problem: None })]);
 }

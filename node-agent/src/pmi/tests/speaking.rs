@@ -32,8 +32,8 @@ fn two_nodes_of_mpich_4_hear_what_they_heard_then() {
     // The same mapping, in fewer words.
     let same = |text: &str| text.replace("(vector,(0,1,1),(1,1,1))", "(vector,(0,2,1))");
     let mut job = replay(transcript, Job::new("kvs_8184_0", &[1, 1]), task, same);
-    job.left(0, End::Exited(0));
-    job.left(1, End::Exited(0));
+    job.task_ended(0, End::Exited(0));
+    job.task_ended(1, End::Exited(0));
     assert_eq!(job.aborted, None);
 }
 
@@ -46,8 +46,8 @@ fn a_spawn_of_mpich_5_is_served_as_it_was_then() {
     let mut job = replay(&renamed, Job::with_room("kvs_8124", &[1, 0], &[1, 1]), task, str::to_owned);
     let (node, placement) = &job.started[0];
     assert_eq!((node.node.as_str(), placement.parts[0].argv.join(" ")), ("b", "out/md.m5 2 1".to_owned()));
-    job.left(1, End::Exited(0));
-    job.left(0, End::Exited(0));
+    job.task_ended(1, End::Exited(0));
+    job.task_ended(0, End::Exited(0));
     assert_eq!(job.aborted, None);
 }
 
@@ -103,8 +103,8 @@ fn a_question_whose_answer_got_lost_is_asked_again() {
     let [Out::Hub(fence)] = outs.as_slice() else { panic!("{outs:?}") };
     assert_eq!(rank.relinked(), [Up::Hello, fence.clone()]);
     let done = Down::FenceDone { world: WorldId::FIRST, seq: 1, pairs: Vec::new() };
-    assert_eq!(rank.hear(done.clone()).len(), 1, "the rank is let go");
-    assert_eq!(rank.hear(done), [], "once");
+    assert_eq!(rank.receive(done.clone()).len(), 1, "the rank is let go");
+    assert_eq!(rank.receive(done), [], "once");
     assert_eq!(rank.relinked(), [Up::Hello]);
 }
 
@@ -124,7 +124,7 @@ fn a_rank_that_dies_takes_the_job_along() {
     ] {
         let mut job = Job::new("k", &[1, 1]);
         (0..2).for_each(|rank| job.init(rank));
-        job.left(1, end);
+        job.task_ended(1, end);
         assert_eq!(job.aborted().0, code);
         assert!(job.aborted().1.contains(how), "{:?}", job.aborted);
     }
@@ -133,8 +133,8 @@ fn a_rank_that_dies_takes_the_job_along() {
 #[test]
 fn a_program_that_is_none_of_mpi_may_just_end() {
     let mut job = Job::new("k", &[2]);
-    job.left(0, End::Exited(3));
-    job.left(1, End::Signaled(9));
+    job.task_ended(0, End::Exited(3));
+    job.task_ended(1, End::Signaled(9));
     assert_eq!(job.aborted, None);
 }
 
@@ -143,7 +143,7 @@ fn nobody_waits_for_a_rank_that_never_came() {
     let mut job = Job::new("k", &[2]);
     job.init(0);
     job.say(0, "cmd=barrier_in");
-    job.left(1, End::Exited(0));
+    job.task_ended(1, End::Exited(0));
     assert!(job.aborted().1.contains("rank 1 ended without MPI_Init"));
 }
 
@@ -170,7 +170,7 @@ fn why_the_job_ends_is_told_once() {
     let mut job = Job::new("k", &[1, 1]);
     (0..2).for_each(|rank| job.init(rank));
     job.say(1, "cmd=abort exitcode=42");
-    job.left(0, End::Signaled(9));
+    job.task_ended(0, End::Signaled(9));
     assert_eq!(job.told, ["rank 1 called abort with code 42"], "what comes after it comes of it");
 }
 

@@ -20,21 +20,21 @@ use crate::spool;
 
 /// Where processes join.
 #[derive(Debug)]
-pub struct Door {
+pub struct Listener {
     /// Of messages, though its type has a name for streams.
     listener: UnixListener,
     path: PathBuf,
 }
 
-/// Processes that wait to be taken.
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-impl Door {
-    /// Open to everybody: who may come is decided for each.
+impl Listener {
+    /// Opens the socket to all users: each client is checked.
     ///
     /// # Errors
     /// As socket(2) and bind(2).
-    pub fn open(path: &Path) -> io::Result<Door> {
+    pub fn open(path: &Path) -> io::Result<Listener> {
         let _left_over = fs::remove_file(path);
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
@@ -42,22 +42,22 @@ impl Door {
         bind(listener.as_raw_fd(), &UnixAddr::new(&short)?)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
         listen(&listener, Backlog::new(BACKLOG)?)?;
-        Ok(Door { listener: listener.into(), path: path.to_owned() })
+        Ok(Listener { listener: listener.into(), path: path.to_owned() })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// The next one who waits.
-    pub fn accept(&self) -> Option<Caller> {
+    /// Accepts the next connection.
+    pub fn accept(&self) -> Option<Client> {
         loop {
             match self.listener.accept() {
                 Ok((socket, _)) => {
                     // One that is gone already says nothing.
                     if let Ok(peer) = getsockopt(&socket, PeerCredentials) {
                         let (pid, uid) = (Pid::from_raw(peer.pid()), Uid::from_raw(peer.uid()));
-                        return Some(Caller { socket, pid, uid, may_join: false });
+                        return Some(Client { socket, pid, uid, may_join: false });
                     }
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
@@ -67,15 +67,15 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
         let _gone_already = fs::remove_file(&self.path);
     }
 }
 
-/// Who has connected.
+/// A connected process.
 #[derive(Debug)]
-pub struct Caller {
+pub struct Client {
     socket: UnixStream,
     pub pid: Pid,
     pub uid: Uid,
@@ -83,33 +83,33 @@ pub struct Caller {
     pub may_join: bool,
 }
 
-/// What comes of listening to one.
+/// The result of reading from a client.
 #[derive(Debug)]
-pub enum Heard {
+pub enum Received {
     Nothing,
-    Asked(Request),
-    /// It is gone, or speaks nonsense.
-    Lost,
+    Request(Request),
+    /// It is gone, or sent an invalid message.
+    Closed,
 }
 
-impl Caller {
+impl Client {
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// The next message, if there is one.
-    pub fn hear(&self) -> Heard {
+    pub fn receive(&self) -> Received {
         let mut bytes = [0; REQUEST_BYTES];
         match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => Heard::Lost,
-            Ok(n) => Request::parse(&bytes[..n]).map_or(Heard::Lost, Heard::Asked),
-            Err(Errno::EAGAIN | Errno::EINTR) => Heard::Nothing,
-            Err(_) => Heard::Lost,
+            Ok(0) => Received::Closed,
+            Ok(n) => Request::parse(&bytes[..n]).map_or(Received::Closed, Received::Request),
+            Err(Errno::EAGAIN | Errno::EINTR) => Received::Nothing,
+            Err(_) => Received::Closed,
         }
     }
 
     /// One who does not read misses it: the page says the same, and who has asked waits for its own deadline.
-    pub fn tell(&self, answer: &Answer, file: Option<BorrowedFd<'_>>) {
+    pub fn send(&self, answer: &Answer, file: Option<BorrowedFd<'_>>) {
         let bytes = answer.to_bytes();
         let fds = file.map(|file| [file.as_raw_fd()]);
         let control = fds.as_ref().map(|fds| [ControlMessage::ScmRights(fds)]);

@@ -10,12 +10,12 @@ use crate::topology::cpulist::CpuSet;
 #[derive(Debug)]
 pub struct Members {
     /// What the job had when it started.
-    whole: CpuSet,
+    initial: CpuSet,
     /// What it is to have now.
-    now: CpuSet,
+    current: CpuSet,
     members: BTreeMap<i32, Member>,
     /// Set aside for processes that have not joined yet.
-    awaited: BTreeMap<i32, Aside>,
+    pre_registered: BTreeMap<i32, ExclusiveCpus>,
 }
 
 /// One process.
@@ -24,27 +24,27 @@ pub struct Member {
     rank: Option<Rank>,
     /// The CPUs that it came with, if it was started on some of the job's only.
     pin: Option<CpuSet>,
-    aside: Option<Aside>,
+    exclusive: Option<ExclusiveCpus>,
     /// Its threads have these.
     pub held: CpuSet,
 }
 
 /// CPUs for one process alone.
 #[derive(Clone, Debug)]
-struct Aside {
+struct ExclusiveCpus {
     cpus: CpuSet,
-    /// Whose these were, to whom they go back.
-    stolen_from: BTreeMap<i32, CpuSet>,
+    /// Processes that these CPUs were taken from, and go back to.
+    taken_from: BTreeMap<i32, CpuSet>,
     returns: bool,
 }
 
 impl Members {
-    pub fn new(whole: CpuSet) -> Members {
-        Members { now: whole.clone(), whole, members: BTreeMap::new(), awaited: BTreeMap::new() }
+    pub fn new(initial: CpuSet) -> Members {
+        Members { current: initial.clone(), initial, members: BTreeMap::new(), pre_registered: BTreeMap::new() }
     }
 
-    pub fn now(&self) -> &CpuSet {
-        &self.now
+    pub fn current(&self) -> &CpuSet {
+        &self.current
     }
 
     pub fn pids(&self) -> impl Iterator<Item = i32> {
@@ -60,51 +60,53 @@ impl Members {
     }
 
     /// The job has other CPUs from now on.
-    pub fn set_now(&mut self, now: CpuSet) {
-        self.now = now;
+    pub fn set_current(&mut self, current: CpuSet) {
+        self.current = current;
     }
 
     /// A process that runs on the CPUs `first`. One of the same number has executed another program, or has ended.
     pub fn join(&mut self, pid: i32, rank: Option<Rank>, first: CpuSet, set_aside_for: Option<i32>) {
-        let aside = self.awaited.remove(&set_aside_for.unwrap_or(pid)).or_else(|| self.awaited.remove(&pid));
+        let exclusive =
+            self.pre_registered.remove(&set_aside_for.unwrap_or(pid)).or_else(|| self.pre_registered.remove(&pid));
         let rank = rank.filter(|rank| rank.n_ranks > 1);
-        let pin = (!self.now.is_subset(&first)).then(|| first.clone());
-        self.members.insert(pid, Member { rank, held: first, pin, aside });
+        let pin = (!self.current.is_subset(&first)).then(|| first.clone());
+        self.members.insert(pid, Member { rank, held: first, pin, exclusive });
     }
 
     /// It has ended. Stolen CPUs go back to those who still want them.
     pub fn leave(&mut self, pid: i32) {
-        let aside = self.members.remove(&pid).and_then(|member| member.aside);
-        if let Some(aside) = aside {
-            self.give_back(aside);
+        let exclusive = self.members.remove(&pid).and_then(|member| member.exclusive);
+        if let Some(exclusive) = exclusive {
+            self.give_back(exclusive);
         }
     }
 
-    fn give_back(&mut self, aside: Aside) {
-        for (owner, cpus) in aside.stolen_from.into_iter().filter(|_| aside.returns) {
-            let own = self.members.get_mut(&owner).and_then(|member| member.aside.as_mut());
+    fn give_back(&mut self, exclusive: ExclusiveCpus) {
+        for (owner, cpus) in exclusive.taken_from.into_iter().filter(|_| exclusive.returns) {
+            let own = self.members.get_mut(&owner).and_then(|member| member.exclusive.as_mut());
             own.into_iter().for_each(|own| own.cpus.extend(&cpus));
         }
     }
 
-    /// So many it would have if the job had all that it started with.
-    pub fn most(&self, pid: i32) -> u32 {
+    /// Returns how many CPUs it would have if the job had all that it started with.
+    pub fn n_initial(&self, pid: i32) -> u32 {
         let pin = self.members.get(&pid).and_then(|member| member.pin.as_ref());
-        pin.unwrap_or(&self.whole).len() as u32
+        pin.unwrap_or(&self.initial).len() as u32
     }
 
     /// The CPUs that it is to use.
     pub fn intended(&self, pid: i32) -> CpuSet {
-        let Some(member) = self.members.get(&pid) else { return self.now.clone() };
-        let of_now = |cpus: &CpuSet| cpus.intersection(&self.now).copied().collect::<CpuSet>();
-        let aside = member.aside.as_ref().map(|aside| of_now(&aside.cpus)).filter(|cpus| !cpus.is_empty());
-        if let Some(aside) = aside {
-            return aside;
+        let Some(member) = self.members.get(&pid) else { return self.current.clone() };
+        let of_now = |cpus: &CpuSet| cpus.intersection(&self.current).copied().collect::<CpuSet>();
+        let exclusive =
+            member.exclusive.as_ref().map(|exclusive| of_now(&exclusive.cpus)).filter(|cpus| !cpus.is_empty());
+        if let Some(exclusive) = exclusive {
+            return exclusive;
         }
         let of_others = self.set_aside(pid);
-        let common: CpuSet = self.now.difference(&of_others).copied().collect();
-        let common = if common.is_empty() { self.now.clone() } else { common };
-        let is_whole = self.whole.is_subset(&self.now) && of_others.is_empty();
+        let common: CpuSet = self.current.difference(&of_others).copied().collect();
+        let common = if common.is_empty() { self.current.clone() } else { common };
+        let is_whole = self.initial.is_subset(&self.current) && of_others.is_empty();
         let pin = member.pin.as_ref().map(|pin| pin.intersection(&common).copied().collect::<CpuSet>());
         match (member.rank, pin.filter(|pin| !pin.is_empty())) {
             // As it was started, however ranks were placed then.
@@ -119,13 +121,14 @@ impl Members {
     /// What is set aside of the job's CPUs, but for this process.
     fn set_aside(&self, pid: i32) -> CpuSet {
         let others = self.members.iter().filter(|(other, _)| **other != pid);
-        let of_members = others.filter_map(|(_, member)| member.aside.as_ref());
-        let of_awaited = self.awaited.iter().filter(|(other, _)| **other != pid).map(|(_, aside)| aside);
+        let of_members = others.filter_map(|(_, member)| member.exclusive.as_ref());
+        let of_pre_registered =
+            self.pre_registered.iter().filter(|(other, _)| **other != pid).map(|(_, exclusive)| exclusive);
         of_members
-            .chain(of_awaited)
-            .flat_map(|aside| &aside.cpus)
+            .chain(of_pre_registered)
+            .flat_map(|exclusive| &exclusive.cpus)
             .copied()
-            .filter(|cpu| self.now.contains(cpu))
+            .filter(|cpu| self.current.contains(cpu))
             .collect()
     }
 
@@ -137,10 +140,10 @@ impl Members {
         if !self.members.contains_key(&pid) {
             return Err(Status::NoProcess);
         }
-        let stolen_from = self.take(pid, cpus, flags)?;
-        let aside = Aside { cpus: cpus.clone(), stolen_from, returns: flags.returns };
+        let taken_from = self.take(pid, cpus, flags)?;
+        let exclusive = ExclusiveCpus { cpus: cpus.clone(), taken_from, returns: flags.returns };
         if let Some(member) = self.members.get_mut(&pid) {
-            member.aside = Some(aside);
+            member.exclusive = Some(exclusive);
         }
         Ok(())
     }
@@ -150,14 +153,14 @@ impl Members {
     /// # Errors
     /// As above, or it has joined.
     pub fn pre_init(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<(), Status> {
-        if self.members.contains_key(&pid) || self.awaited.contains_key(&pid) {
+        if self.members.contains_key(&pid) || self.pre_registered.contains_key(&pid) {
             return Err(Status::Already);
         }
-        if self.awaited.len() >= rms_malleable::MOST_PROCESSES {
+        if self.pre_registered.len() >= rms_malleable::MOST_PROCESSES {
             return Err(Status::TooMany);
         }
-        let stolen_from = self.take(pid, cpus, flags)?;
-        self.awaited.insert(pid, Aside { cpus: cpus.clone(), stolen_from, returns: flags.returns });
+        let taken_from = self.take(pid, cpus, flags)?;
+        self.pre_registered.insert(pid, ExclusiveCpus { cpus: cpus.clone(), taken_from, returns: flags.returns });
         Ok(())
     }
 
@@ -166,37 +169,38 @@ impl Members {
     /// # Errors
     /// Nothing was.
     pub fn post_finalize(&mut self, pid: i32, flags: Flags) -> Result<(), Status> {
-        let of_member = self.members.get_mut(&pid).and_then(|member| member.aside.take());
-        let mut aside = self.awaited.remove(&pid).or(of_member).ok_or(Status::NoProcess)?;
-        aside.returns |= flags.returns;
-        self.give_back(aside);
+        let of_member = self.members.get_mut(&pid).and_then(|member| member.exclusive.take());
+        let mut exclusive = self.pre_registered.remove(&pid).or(of_member).ok_or(Status::NoProcess)?;
+        exclusive.returns |= flags.returns;
+        self.give_back(exclusive);
         Ok(())
     }
 
-    /// From whom these CPUs are taken that are to be set aside.
+    /// Takes the CPUs from other processes, and returns which were taken from whom.
     fn take(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<BTreeMap<i32, CpuSet>, Status> {
-        if cpus.is_empty() || !cpus.is_subset(&self.now) {
+        if cpus.is_empty() || !cpus.is_subset(&self.current) {
             return Err(Status::NotAllowed);
         }
-        let wanted_of = |aside: &Aside| aside.cpus.intersection(cpus).copied().collect::<CpuSet>();
+        let wanted_of = |exclusive: &ExclusiveCpus| exclusive.cpus.intersection(cpus).copied().collect::<CpuSet>();
         let others = self.members.iter().filter(|(other, _)| **other != pid);
         let mut taken: BTreeMap<i32, CpuSet> =
-            others.filter_map(|(other, member)| Some((*other, wanted_of(member.aside.as_ref()?)))).collect();
-        let awaited = self.awaited.iter().filter(|(other, _)| **other != pid);
-        taken.extend(awaited.map(|(other, aside)| (*other, wanted_of(aside))));
+            others.filter_map(|(other, member)| Some((*other, wanted_of(member.exclusive.as_ref()?)))).collect();
+        let pre_registered = self.pre_registered.iter().filter(|(other, _)| **other != pid);
+        taken.extend(pre_registered.map(|(other, exclusive)| (*other, wanted_of(exclusive))));
         taken.retain(|_, cpus| !cpus.is_empty());
         let keeps_one = |(other, taken): (&i32, &CpuSet)| {
-            let aside = self.members.get(other).and_then(|member| member.aside.as_ref()).or(self.awaited.get(other));
-            aside.is_none_or(|aside| aside.cpus.len() > taken.len())
+            let exclusive =
+                self.members.get(other).and_then(|member| member.exclusive.as_ref()).or(self.pre_registered.get(other));
+            exclusive.is_none_or(|exclusive| exclusive.cpus.len() > taken.len())
         };
         let may_take = taken.is_empty() || (flags.steals && taken.iter().all(keeps_one));
         if !may_take {
             return Err(Status::NotAllowed);
         }
         for (other, taken) in &taken {
-            let of_member = self.members.get_mut(other).and_then(|member| member.aside.as_mut());
-            let aside = of_member.or_else(|| self.awaited.get_mut(other));
-            aside.into_iter().for_each(|aside| aside.cpus.retain(|cpu| !taken.contains(cpu)));
+            let of_member = self.members.get_mut(other).and_then(|member| member.exclusive.as_mut());
+            let exclusive = of_member.or_else(|| self.pre_registered.get_mut(other));
+            exclusive.into_iter().for_each(|exclusive| exclusive.cpus.retain(|cpu| !taken.contains(cpu)));
         }
         Ok(taken)
     }
@@ -234,15 +238,15 @@ mod tests {
     fn a_process_alone_has_what_the_job_has() {
         let mut members = members(4);
         members.join(1, None, cpus(&[0, 1, 2, 3]), None);
-        for now in [&[0, 1, 2, 3][..], &[0, 1], &[2], &[0, 1, 2, 3, 4]] {
-            members.set_now(cpus(now));
-            assert_eq!((members.intended(1), members.most(1)), (cpus(now), 4));
+        for current in [&[0, 1, 2, 3][..], &[0, 1], &[2], &[0, 1, 2, 3, 4]] {
+            members.set_current(cpus(current));
+            assert_eq!((members.intended(1), members.n_initial(1)), (cpus(current), 4));
         }
         // One that is started later, with fewer CPUs, has as many to look forward to.
-        members.set_now(cpus(&[0]));
+        members.set_current(cpus(&[0]));
         members.join(2, None, cpus(&[0]), None);
-        assert_eq!((members.intended(2), members.most(2)), (cpus(&[0]), 4));
-        members.set_now(cpus(&[0, 1, 2, 3]));
+        assert_eq!((members.intended(2), members.n_initial(2)), (cpus(&[0]), 4));
+        members.set_current(cpus(&[0, 1, 2, 3]));
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1, 2, 3]), cpus(&[0, 1, 2, 3])));
     }
 
@@ -258,11 +262,11 @@ mod tests {
             assert_eq!(intended, expected.map(cpus));
         };
         check(&members, [&[0, 1, 2, 3, 4, 5, 6, 7]; 4]);
-        members.set_now((0..6).collect());
+        members.set_current((0..6).collect());
         check(&members, [&[0], &[1, 2], &[3], &[4, 5]]);
-        members.set_now((4..8).collect());
+        members.set_current((4..8).collect());
         check(&members, [&[4], &[5], &[6], &[7]]);
-        members.set_now(cpus(&[0, 1]));
+        members.set_current(cpus(&[0, 1]));
         check(&members, [&[0], &[1], &[0], &[1]]);
     }
 
@@ -272,10 +276,10 @@ mod tests {
         for (rank, first) in [(0, [0, 1]), (1, [2, 3])] {
             members.join(rank as i32 + 1, Some(Rank { rank, n_ranks: 2 }), cpus(&first), None);
         }
-        members.set_now(cpus(&[0, 1]));
+        members.set_current(cpus(&[0, 1]));
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0]), cpus(&[1])));
-        assert_eq!(members.most(1), 2);
-        members.set_now(cpus(&[0, 1, 2, 3]));
+        assert_eq!(members.n_initial(1), 2);
+        members.set_current(cpus(&[0, 1, 2, 3]));
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1]), cpus(&[2, 3])));
     }
 
@@ -296,11 +300,11 @@ mod tests {
         members.leave(2);
         assert_eq!(members.intended(1), cpus(&[0, 1, 2]), "it comes back");
         // A job that has less keeps to what it has, and finds what was set aside when it has it again.
-        members.set_now(cpus(&[2, 3]));
+        members.set_current(cpus(&[2, 3]));
         assert_eq!(members.intended(1), cpus(&[2]));
-        members.set_now(cpus(&[3]));
+        members.set_current(cpus(&[3]));
         assert_eq!(members.intended(1), cpus(&[3]));
-        members.set_now((0..4).collect());
+        members.set_current((0..4).collect());
         assert_eq!(members.intended(1), cpus(&[0, 1, 2]));
         members.post_finalize(1, PLAIN).expect("it was set aside");
         assert_eq!(members.intended(1), (0..4).collect());

@@ -9,12 +9,12 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use channel::{Caller, Door, Heard};
+use channel::{Client, Listener, Received};
 use members::Members;
 use nix::unistd::{Pid, Uid, getpid};
 use rms_malleable::{Answer, Kind, MOST_PROCESSES, Rank, Request, Status};
 
-use super::confine::{Move, OwnMoves};
+use super::confine::{CpuMove, CpuMoves};
 use super::tree;
 use crate::cgroup::Cgroup;
 use crate::sys::Page;
@@ -29,16 +29,16 @@ pub fn socket_path(dir: &Path) -> PathBuf {
 /// What is shared with the processes of one job.
 #[derive(Debug)]
 pub struct Malleable {
-    door: Door,
+    listener: Listener,
     owner: Uid,
     /// By numbers that are never used twice.
-    callers: BTreeMap<u64, Caller>,
-    next_caller: u64,
+    clients: BTreeMap<u64, Client>,
+    next_client: u64,
     members: Members,
     pages: BTreeMap<i32, Shared>,
     /// Callers who are answered when the change is over.
     waiting: Vec<(u64, Kind)>,
-    /// Somebody was told that no more processes may join.
+    /// Whether a process was refused because the job has too many.
     was_full: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Malleable {
 #[derive(Debug)]
 struct Shared {
     page: Page,
-    caller: u64,
+    client: u64,
     cpus: CpuSet,
     /// When it was published.
     since: SystemTime,
@@ -60,11 +60,11 @@ pub struct Outcome {
     /// Other CPUs are intended for some of them.
     pub has_changed: bool,
     /// What the owner is to be told.
-    pub complaint: Option<String>,
+    pub warning: Option<String>,
 }
 
 /// Callers that ask something and have not joined.
-const MOST_ASKING: usize = 64;
+const MAX_UNJOINED: usize = 64;
 
 impl Malleable {
     /// Before any process of the job is started, which has these CPUs.
@@ -73,10 +73,10 @@ impl Malleable {
     /// The socket cannot be made.
     pub fn open(dir: &Path, owner: Uid, cpus: CpuSet) -> io::Result<Malleable> {
         Ok(Malleable {
-            door: Door::open(&socket_path(dir))?,
+            listener: Listener::open(&socket_path(dir))?,
             owner,
-            callers: BTreeMap::new(),
-            next_caller: 0,
+            clients: BTreeMap::new(),
+            next_client: 0,
             members: Members::new(cpus),
             pages: BTreeMap::new(),
             waiting: Vec::new(),
@@ -84,58 +84,58 @@ impl Malleable {
         })
     }
 
-    /// What becomes readable when there is something to [`hear`](Malleable::hear), of whom.
+    /// What becomes readable when there is something to [`receive`](Malleable::receive), of whom.
     pub fn sources(&self) -> impl Iterator<Item = (Option<u64>, BorrowedFd<'_>)> {
-        let door = std::iter::once((None, self.door.as_fd()));
-        door.chain(self.callers.iter().map(|(id, caller)| (Some(*id), caller.as_fd())))
+        let listener = std::iter::once((None, self.listener.as_fd()));
+        listener.chain(self.clients.iter().map(|(id, client)| (Some(*id), client.as_fd())))
     }
 
     /// Takes those who wait, or hears one of those who were taken.
-    pub fn hear(&mut self, source: Option<u64>, cgroup: &Cgroup) -> Outcome {
+    pub fn receive(&mut self, source: Option<u64>, cgroup: &Cgroup) -> Outcome {
         match source {
             None => {
                 self.accept(cgroup);
                 Outcome::default()
             }
-            Some(id) => self.hear_caller(id),
+            Some(id) => self.receive_from(id),
         }
     }
 
     fn accept(&mut self, cgroup: &Cgroup) {
         // More wake us again, after others have been heard.
-        for mut caller in std::iter::from_fn(|| self.door.accept()).take(MOST_ASKING).collect::<Vec<_>>() {
-            caller.may_join = caller.uid.is_root() || is_of_job(caller.pid, cgroup);
-            // The agent may ask, too.
-            let is_agents = caller.uid == Uid::current();
-            let is_ours = caller.uid == self.owner || caller.uid.is_root() || is_agents;
-            let is_at_home = is_agents || caller.may_join;
-            // Whoever connects without end waits for nobody but itself.
-            let has_room = self.callers.len() < self.pages.len() + MOST_ASKING;
-            if is_ours && is_at_home && has_room {
-                self.callers.insert(self.next_caller, caller);
-                self.next_caller += 1;
+        for mut client in std::iter::from_fn(|| self.listener.accept()).take(MAX_UNJOINED).collect::<Vec<_>>() {
+            client.may_join = client.uid.is_root() || is_of_job(client.pid, cgroup);
+            // The agent may connect, too.
+            let is_agents = client.uid == Uid::current();
+            let is_ours = client.uid == self.owner || client.uid.is_root() || is_agents;
+            let is_allowed_here = is_agents || client.may_join;
+            // A process that connects endlessly harms only itself.
+            let has_room = self.clients.len() < self.pages.len() + MAX_UNJOINED;
+            if is_ours && is_allowed_here && has_room {
+                self.clients.insert(self.next_client, client);
+                self.next_client += 1;
             }
         }
     }
 
-    fn hear_caller(&mut self, id: u64) -> Outcome {
-        let Some(caller) = self.callers.get(&id) else { return Outcome::default() };
-        match caller.hear() {
-            Heard::Nothing => Outcome::default(),
-            Heard::Asked(request) => self.answer(id, request),
-            Heard::Lost => self.lost(id),
+    fn receive_from(&mut self, id: u64) -> Outcome {
+        let Some(client) = self.clients.get(&id) else { return Outcome::default() };
+        match client.receive() {
+            Received::Nothing => Outcome::default(),
+            Received::Request(request) => self.answer(id, request),
+            Received::Closed => self.disconnected(id),
         }
     }
 
     /// A process that has joined has ended, or has executed another program.
-    fn lost(&mut self, id: u64) -> Outcome {
-        self.callers.remove(&id);
+    fn disconnected(&mut self, id: u64) -> Outcome {
+        self.clients.remove(&id);
         self.waiting.retain(|(waiting, _)| *waiting != id);
-        let pid = self.pages.iter().find(|(_, shared)| shared.caller == id).map(|(pid, _)| *pid);
+        let pid = self.pages.iter().find(|(_, shared)| shared.client == id).map(|(pid, _)| *pid);
         let Some(pid) = pid else { return Outcome::default() };
         self.pages.remove(&pid);
         self.members.leave(pid);
-        Outcome { has_changed: self.differs(), complaint: None }
+        Outcome { has_changed: self.differs(), warning: None }
     }
 
     fn answer(&mut self, id: u64, request: Request) -> Outcome {
@@ -145,12 +145,12 @@ impl Malleable {
             Request::Acknowledged => return Outcome::default(),
             Request::List => {
                 let pids = self.members.pids().collect();
-                let cpus = self.members.now().clone();
-                self.tell(id, &Answer { cpus, pids, ..Answer::new(Kind::List, Status::Done) });
+                let cpus = self.members.current().clone();
+                self.send(id, &Answer { cpus, pids, ..Answer::new(Kind::List, Status::Done) });
                 return Outcome::default();
             }
             Request::Get { pid, flags: _ } => {
-                self.tell(id, &self.describe(pid));
+                self.send(id, &self.describe(pid));
                 return Outcome::default();
             }
             Request::Set { pid, cpus, flags } => {
@@ -168,16 +168,16 @@ impl Malleable {
         if status == Status::Done && waits {
             self.waiting.push((id, kind));
         } else {
-            self.tell(id, &Answer::new(kind, status));
+            self.send(id, &Answer::new(kind, status));
         }
-        Outcome { has_changed: status == Status::Done, complaint: None }
+        Outcome { has_changed: status == Status::Done, warning: None }
     }
 
     fn join(&mut self, id: u64, rank: Option<Rank>, set_aside_for: Option<i32>) -> Outcome {
-        let Some(caller) = self.callers.get(&id) else { return Outcome::default() };
-        let pid = caller.pid;
+        let Some(client) = self.clients.get(&id) else { return Outcome::default() };
+        let pid = client.pid;
         let joined = match cpus_of(pid) {
-            _ if !caller.may_join => Err(Status::NotAllowed),
+            _ if !client.may_join => Err(Status::NotAllowed),
             Err(_gone) => Err(Status::NoProcess),
             Ok(_) if self.pages.len() >= MOST_PROCESSES && !self.pages.contains_key(&pid.as_raw()) => {
                 Err(Status::TooMany)
@@ -187,30 +187,30 @@ impl Malleable {
         let (page, first) = match joined {
             Ok(joined) => joined,
             Err(status) => {
-                self.tell(id, &Answer::new(Kind::Join, status));
+                self.send(id, &Answer::new(Kind::Join, status));
                 let is_news = status == Status::TooMany && !std::mem::replace(&mut self.was_full, true);
-                let complaint = is_news.then(|| {
+                let warning = is_news.then(|| {
                     format!(
                         "more than {MOST_PROCESSES} processes on this node would follow its CPUs: the others are only moved"
                     )
                 });
-                return Outcome { has_changed: false, complaint };
+                return Outcome { has_changed: false, warning };
             }
         };
         let pid = pid.as_raw();
         self.members.join(pid, rank, first, set_aside_for);
-        let shared = Shared { page, caller: id, cpus: CpuSet::new(), since: SystemTime::now(), is_late: false };
+        let shared = Shared { page, client: id, cpus: CpuSet::new(), since: SystemTime::now(), is_late: false };
         // Another program of the same process.
-        if let Some(before) = self.pages.insert(pid, shared).filter(|before| before.caller != id) {
-            self.callers.remove(&before.caller);
+        if let Some(before) = self.pages.insert(pid, shared).filter(|before| before.client != id) {
+            self.clients.remove(&before.client);
         }
         // Told what holds before anybody can have changed it: it begins with that.
         self.publish_to(pid);
-        if let (Some(shared), Some(caller)) = (self.pages.get(&pid), self.callers.get(&id)) {
-            caller.tell(&Answer::new(Kind::Join, Status::Done), Some(shared.page.file()));
+        if let (Some(shared), Some(client)) = (self.pages.get(&pid), self.clients.get(&id)) {
+            client.send(&Answer::new(Kind::Join, Status::Done), Some(shared.page.file()));
         }
         let is_moved = self.members.get(pid).is_some_and(|member| member.held != self.members.intended(pid));
-        Outcome { has_changed: is_moved || self.differs(), complaint: None }
+        Outcome { has_changed: is_moved || self.differs(), warning: None }
     }
 
     fn describe(&self, pid: i32) -> Answer {
@@ -224,8 +224,8 @@ impl Malleable {
         }
     }
 
-    fn tell(&self, id: u64, answer: &Answer) {
-        self.callers.get(&id).into_iter().for_each(|caller| caller.tell(answer, None));
+    fn send(&self, id: u64, answer: &Answer) {
+        self.clients.get(&id).into_iter().for_each(|client| client.send(answer, None));
     }
 
     /// Is any process told other CPUs than are intended for it?
@@ -235,9 +235,9 @@ impl Malleable {
 
     /// False: it has been told the same before.
     fn publish_to(&mut self, pid: i32) -> bool {
-        let (cpus, most) = (self.members.intended(pid), self.members.most(pid));
+        let (cpus, n_initial) = (self.members.intended(pid), self.members.n_initial(pid));
         let Some(shared) = self.pages.get_mut(&pid).filter(|shared| shared.cpus != cpus) else { return false };
-        shared.page.publish(&cpus, most);
+        shared.page.publish(&cpus, n_initial);
         (shared.cpus, shared.is_late) = (cpus, false);
         shared.since = SystemTime::now();
         true
@@ -245,13 +245,13 @@ impl Malleable {
 
     /// Wakes a process that waits for a change. One whose first page is on its way has not got it yet.
     fn wake(&self, pid: i32) {
-        let caller = self.pages.get(&pid).map(|shared| shared.caller);
-        caller.into_iter().for_each(|caller| self.tell(caller, &Answer::new(Kind::Changed, Status::Done)));
+        let client = self.pages.get(&pid).map(|shared| shared.client);
+        client.into_iter().for_each(|client| self.send(client, &Answer::new(Kind::Changed, Status::Done)));
     }
 
     /// Tells each process what it is to use now that the job is to have these CPUs.
     pub fn publish(&mut self, cpus: &CpuSet) {
-        self.members.set_now(cpus.clone());
+        self.members.set_current(cpus.clone());
         let pids: Vec<i32> = self.pages.keys().copied().collect();
         for pid in pids {
             let is_news = self.publish_to(pid);
@@ -269,8 +269,8 @@ impl Malleable {
     /// Whether a process waits for the change that it has asked for: it may have no thread that could take up its own part
     /// meanwhile.
     fn is_waiting(&self, pid: i32) -> bool {
-        let mut callers = self.waiting.iter().filter_map(|(id, _)| self.callers.get(id));
-        callers.any(|caller| caller.pid.as_raw() == pid)
+        let mut clients = self.waiting.iter().filter_map(|(id, _)| self.clients.get(id));
+        clients.any(|client| client.pid.as_raw() == pid)
     }
 
     /// Whether anybody has to be asked at all.
@@ -280,26 +280,26 @@ impl Malleable {
 
     /// From where to where the threads of each process go that has joined; to more than it is to have, `and_before`: as
     /// long as it has not taken up what it was told.
-    pub fn moves(&self, and_before: bool) -> OwnMoves {
+    pub fn moves(&self, and_before: bool) -> CpuMoves {
         let of_pid = |pid: i32| {
             let before = self.members.get(pid)?.held.clone();
             let mut after = self.members.intended(pid);
             if and_before {
                 after.extend(&before);
             }
-            Some((pid, Move { before, after }))
+            Some((pid, CpuMove { before, after }))
         };
         self.pages.keys().filter_map(|pid| of_pid(*pid)).collect()
     }
 
     /// They have been moved so.
-    pub fn moved(&mut self, moves: OwnMoves) {
-        for (pid, Move { before: _, after }) in moves {
+    pub fn moved(&mut self, moves: CpuMoves) {
+        for (pid, CpuMove { before: _, after }) in moves {
             self.members.get_mut(pid).into_iter().for_each(|member| member.held.clone_from(&after));
         }
     }
 
-    /// Nobody waits any longer for those who have not answered. Callers hear how it went.
+    /// Stops waiting for processes that have not answered, and answers the clients that wait for the change.
     pub fn close_change(&mut self) {
         let is_late = |(pid, shared): &(&i32, &Shared)| !shared.page.is_acknowledged() && !self.is_waiting(**pid);
         let late: Vec<i32> = self.pages.iter().filter(is_late).map(|(pid, _)| *pid).collect();
@@ -309,7 +309,7 @@ impl Malleable {
         }
         let status = if n_late == 0 { Status::Done } else { Status::Timeout };
         for (id, kind) in std::mem::take(&mut self.waiting) {
-            self.tell(id, &Answer::new(kind, status));
+            self.send(id, &Answer::new(kind, status));
         }
     }
 

@@ -1,4 +1,4 @@
-//! A line to the socket on which the supervisor of a job answers about the CPUs of its processes.
+//! A client of the socket on which the supervisor of a job answers about the CPUs of its processes.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,24 +13,24 @@ use rms_malleable::{ANSWER_BYTES, Answer, Request};
 
 use crate::spool;
 
-/// Blocks its thread, but never for long.
+/// Blocks its thread, up to a short timeout.
 #[derive(Debug)]
-pub struct Line(OwnedFd);
+pub struct SupervisorClient(OwnedFd);
 
 /// A supervisor that is just moving threads answers a little later.
-const PATIENCE_MS: i64 = 1500;
+const TIMEOUT_MS: i64 = 1500;
 
-impl Line {
+impl SupervisorClient {
     /// # Errors
     /// There is no such socket: no process of the job follows its CPUs. Or as socket(2) and connect(2).
-    pub fn to(path: &Path) -> io::Result<Line> {
+    pub fn to(path: &Path) -> io::Result<SupervisorClient> {
         let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-        let patience = TimeVal::milliseconds(PATIENCE_MS);
+        let patience = TimeVal::milliseconds(TIMEOUT_MS);
         setsockopt(&fd, ReceiveTimeout, &patience)?;
         setsockopt(&fd, SendTimeout, &patience)?;
         let (_dir, short) = spool::short_path(path)?;
         connect(fd.as_raw_fd(), &UnixAddr::new(&short)?)?;
-        Ok(Line(fd))
+        Ok(SupervisorClient(fd))
     }
 
     /// # Errors

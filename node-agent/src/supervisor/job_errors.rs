@@ -1,4 +1,4 @@
-//! Writes what went wrong with a job into its own output, where its owner looks first.
+//! Writes errors of a job into its own output, where its owner looks first.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 
 use super::job::Job;
 
-/// One line for who looks at the job's output. The job goes on, or ends for other reasons.
-pub fn complain(job: &Job, what: &str) {
+/// Writes one line into the job's output. Does not end the job.
+pub fn write_error(job: &Job, what: &str) {
     let Some(streams) = &job.streams else { return };
-    // What is cut off is some program's own words.
+    // Only text that comes from other programs is cut off.
     let text: String = what.chars().take(MOST_CHARS).collect();
     let line = format!("rms: job {}: {text}\n", job.job());
     let _nobody_else_to_tell = match job.pump.errors() {
@@ -20,7 +20,7 @@ pub fn complain(job: &Job, what: &str) {
 
 const MOST_CHARS: usize = 400;
 
-/// What is no file may be full, and this process must not wait.
+/// Writes to regular files only: anything else may be full, and the supervisor must not block.
 fn write(to: &OwnedFd, text: &str) -> io::Result<()> {
     let mut file = File::from(to.try_clone()?);
     if file.metadata()?.is_file() { file.write_all(text.as_bytes()) } else { Ok(()) }

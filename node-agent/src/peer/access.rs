@@ -9,21 +9,21 @@ use crate::share::{Share, Shares};
 
 /// Why an agent is not served.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum GuestError {
+pub enum AccessError {
     #[error("job {job} is not on this node")]
     NotHere { job: JobId },
-    #[error("node {peer} is none of job {job}'s")]
-    Stranger { peer: String, job: JobId },
+    #[error("node {peer} does not belong to job {job}")]
+    NotMember { peer: String, job: JobId },
 }
 
 /// Another node's frame may come before this node's order to start, or before word that it is a node of the job at all.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The share that a peer speaks of, if its node is one of the job's, or becomes one: a node that has just come may be
 /// faster than word of it.
-pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Result<Share, GuestError> {
-    let share = tokio::time::timeout(PATIENCE, shares.wait_for(job, run)).await;
-    let share = share.map_err(|_| GuestError::NotHere { job })?;
+pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Result<Share, AccessError> {
+    let share = tokio::time::timeout(TIMEOUT, shares.wait_for(job, run)).await;
+    let share = share.map_err(|_| AccessError::NotHere { job })?;
     let joined = async {
         loop {
             let changed = share.changed();
@@ -35,8 +35,8 @@ pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Res
             changed.await;
         }
     };
-    let joined = tokio::time::timeout(PATIENCE, joined).await;
-    joined.map_err(|_| GuestError::Stranger { peer: peer.to_owned(), job })?;
+    let joined = tokio::time::timeout(TIMEOUT, joined).await;
+    joined.map_err(|_| AccessError::NotMember { peer: peer.to_owned(), job })?;
     Ok(share)
 }
 
@@ -56,7 +56,7 @@ mod tests {
         order(names.iter().map(|name| node(name)))
     }
 
-    async fn ask(shares: &Shares, peer: &str) -> Result<JobId, GuestError> {
+    async fn ask(shares: &Shares, peer: &str) -> Result<JobId, AccessError> {
         share_for(shares, peer, JOB.0, JOB.1).await.map(|share| share.job())
     }
 
@@ -67,9 +67,9 @@ mod tests {
         let began = Instant::now();
         assert_eq!(ask(&shares, "a2").await, Ok(JOB.0));
         assert_eq!(began.elapsed(), Duration::ZERO);
-        let stranger = GuestError::Stranger { peer: "a9".to_owned(), job: JOB.0 };
+        let stranger = AccessError::NotMember { peer: "a9".to_owned(), job: JOB.0 };
         assert_eq!(ask(&shares, "a9").await, Err(stranger));
-        assert_eq!(began.elapsed(), PATIENCE);
+        assert_eq!(began.elapsed(), TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -87,6 +87,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_job_that_never_comes_is_not_here() {
-        assert_eq!(ask(&Shares::default(), "a1").await, Err(GuestError::NotHere { job: JOB.0 }));
+        assert_eq!(ask(&Shares::default(), "a1").await, Err(AccessError::NotHere { job: JOB.0 }));
     }
 }

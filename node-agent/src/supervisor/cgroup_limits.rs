@@ -1,4 +1,4 @@
-//! Sees to it that a job has what it was given of the node and no more, as far as the kernel does that.
+//! Limits a job to the CPUs, memory and devices that it was given, as far as the kernel enforces them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,14 +6,14 @@ use std::io;
 use rms_model::Mebibytes;
 
 use super::job::Job;
-use super::start::Unstarted;
+use super::start::StartFailure;
 use crate::cgroup::{Cgroup, DeviceNumber};
 use crate::order::Order;
 use crate::topology::cpulist::{self, CpuSet};
 
-/// What the cgroup of a supervisor keeps its job to, which is the next job's, too, until something else is said.
+/// The limits set in the cgroup of a supervisor. They stay for the next job until they are changed.
 #[derive(Debug, Default)]
-pub struct Keeper {
+pub struct CgroupLimits {
     /// Whether the memory of the job is limited.
     is_limited: bool,
     /// Unknown before the first job, and after the CPUs of one have changed.
@@ -22,13 +22,13 @@ pub struct Keeper {
     closed: BTreeSet<DeviceNumber>,
 }
 
-impl Keeper {
-    /// Before any process of a job is started.
+impl CgroupLimits {
+    /// Sets the limits before any process of the job is started.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn keep(&mut self, job: &Job, cgroup: &Cgroup) -> Result<(), Unstarted> {
-        let fault = |reason| Unstarted { reason, is_fault: true };
+    pub fn apply(&mut self, job: &Job, cgroup: &Cgroup) -> Result<(), StartFailure> {
+        let fault = |reason| StartFailure { reason, is_fault: true };
         if self.cpus.as_ref() != Some(job.cpus.held()) {
             let cpus = cpulist::print(job.cpus.held());
             let set = cgroup.set_cpus(job.cpus.held());
@@ -40,8 +40,8 @@ impl Keeper {
         self.limit_memory(&job.order, cgroup)
     }
 
-    /// The nodes of the running job have changed, and maybe what it has of this one. Can the kernel see to that?
-    pub fn changed(&mut self, job: &Job, cgroup: &Cgroup) -> bool {
+    /// Updates the limits of a running job. Returns whether the kernel enforces them.
+    pub fn update(&mut self, job: &Job, cgroup: &Cgroup) -> bool {
         self.cpus = None;
         let closed = self.close_devices(&job.order, cgroup);
         if let Err(error) = &closed {
@@ -58,7 +58,7 @@ impl Keeper {
         self.is_limited
     }
 
-    /// Opens what the job before had not, and closes what this one has not.
+    /// Opens devices that were closed to the previous job, and closes those that this one does not have.
     fn close_devices(&mut self, order: &Order, cgroup: &Cgroup) -> io::Result<()> {
         let wanted = order.devices.as_ref().map(|devices| devices.closed.clone()).unwrap_or_default();
         if wanted != self.closed {
@@ -69,7 +69,7 @@ impl Keeper {
     }
 
     /// Writes nothing for a job without a limit, unless the one before it had one.
-    fn limit_memory(&mut self, order: &Order, cgroup: &Cgroup) -> Result<(), Unstarted> {
+    fn limit_memory(&mut self, order: &Order, cgroup: &Cgroup) -> Result<(), StartFailure> {
         let is_limited = order.memory() > Mebibytes(0);
         let was_limited = std::mem::replace(&mut self.is_limited, is_limited && cgroup.limits_memory());
         if !self.is_limited && !was_limited {
@@ -77,8 +77,8 @@ impl Keeper {
         }
         cgroup.limit_memory(order.memory()).map_err(|error| {
             let reason = format!("cannot limit its memory to {}: {error}", order.memory());
-            // What we hold for the job counts for it, too: a large script or environment may be more than it may have.
-            Unstarted { reason, is_fault: error.kind() != io::ErrorKind::ResourceBusy }
+            // Our own memory counts, too: a large script or environment may exceed the limit.
+            StartFailure { reason, is_fault: error.kind() != io::ErrorKind::ResourceBusy }
         })
     }
 }
