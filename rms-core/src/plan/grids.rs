@@ -83,13 +83,15 @@ impl<'a> Grids<'a> {
     /// Takes places, or gives them back; answers with what that changes for whole nodes.
     pub(super) fn take(&mut self, places: &[Place], (from, until): (Time, Time), sign: i64) -> Vec<(Place, Block)> {
         let mut blocks = Vec::new();
-        for place in places {
-            let Some(grid) = self.by_cluster.get_mut(&place.cluster) else { continue };
-            let mut show = |from, until| blocks.push((place.clone(), Block { from, until, nodes: sign }));
-            let changed: Option<&mut dyn FnMut(Time, Time)> =
-                if self.blocks.is_some() { Some(&mut show) } else { None };
-            grid.take(place, (from, until), sign, changed);
-            if sign > 0 {
+        let is_counted = self.blocks.is_some();
+        for places in places.chunk_by(|one, next| one.cluster == next.cluster) {
+            let Some(grid) = self.by_cluster.get_mut(&places[0].cluster) else { continue };
+            let mut show = |place: &Place, from, until| {
+                blocks.push((place.clone(), Block { from, until, nodes: sign }));
+            };
+            let changed: Option<&mut dyn FnMut(&Place, Time, Time)> = if is_counted { Some(&mut show) } else { None };
+            grid.take(places, (from, until), sign, changed);
+            for place in places.iter().filter(|_| sign > 0) {
                 let first = self.next_use.entry(place.node).or_insert(from);
                 *first = from.min(*first);
             }

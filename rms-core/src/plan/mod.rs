@@ -4,6 +4,7 @@
 //! view*; then each queued application in order gets that view, its launcher's request is placed in the first
 //! hole, and added to the view for the next one.
 
+mod alike;
 mod around;
 mod arrivals;
 pub mod compact;
