@@ -2,9 +2,11 @@
 //! looks at each timeline once, on however many nodes it is.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use rms_model::NodeId;
+use rms_model::{NodeId, Time};
 
+use super::outline::{Outline, Scale};
 use super::timeline::Timeline;
 use crate::state::Line;
 
@@ -12,6 +14,7 @@ use crate::state::Line;
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) timeline: Timeline,
+    pub(super) outline: Outline,
     pub(super) n_nodes: u32,
     pub(super) kind: usize,
     pub(super) is_usable: bool,
@@ -30,15 +33,18 @@ impl Group {
         self.digest == other.digest && are_one(self, other) && self.timeline == other.timeline
     }
 
-    fn settle(&mut self) {
+    /// Its timeline has changed.
+    fn settle(&mut self, scale: &Scale) {
+        self.outline = Outline::of(&self.timeline, scale);
         let look = (self.kind as u64) << 2 | u64::from(self.is_usable) << 1 | u64::from(self.is_open);
         self.digest = self.timeline.digest().wrapping_add(look);
     }
 }
 
 /// The timelines of the nodes of a cluster, by their place among all of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Timelines {
+    pub(super) scale: Scale,
     /// Into the groups; nodes that nobody has asked about are in none.
     group_of: Vec<Option<u32>>,
     are_all_drawn: bool,
@@ -55,6 +61,22 @@ pub(super) struct Timelines {
 }
 
 impl Timelines {
+    /// Nobody looks before that time.
+    pub(super) fn new(now: Time, most_cores: u32) -> Timelines {
+        Timelines {
+            scale: Scale::new(now, most_cores),
+            group_of: Vec::new(),
+            are_all_drawn: false,
+            groups: Vec::new(),
+            vacant: Vec::new(),
+            emptied: Vec::new(),
+            by_digest: BTreeMap::new(),
+            drawn: BTreeMap::new(),
+            planned: Vec::new(),
+            is_planned: Vec::new(),
+        }
+    }
+
     #[inline]
     pub(super) fn get(&self, idx: usize) -> Option<&Timeline> {
         self.group_idx(idx).map(|group| &self.groups[group].timeline)
@@ -92,14 +114,22 @@ impl Timelines {
         let group = match known {
             Some((_, group)) => *group,
             None => {
-                let (kind, is_usable, is_open) = (line.kind, line.is_usable, line.is_open);
-                let (n_nodes, is_drawn, is_vacant) = (0, false, false);
                 let timeline = draw(line);
-                let mut group = Group { timeline, n_nodes, kind, is_usable, is_open, digest: 0, is_drawn, is_vacant };
-                group.settle();
+                let mut group = Group {
+                    outline: Outline::of(&timeline, &self.scale),
+                    timeline,
+                    n_nodes: 0,
+                    kind: line.kind,
+                    is_usable: line.is_usable,
+                    is_open: line.is_open,
+                    digest: 0,
+                    is_drawn: false,
+                    is_vacant: false,
+                };
+                group.settle(&self.scale);
                 let group = self.insert(group);
-                if self.drawn.get(&digest).is_none() {
-                    self.drawn.insert(digest, (idx, group));
+                if let Entry::Vacant(entry) = self.drawn.entry(digest) {
+                    entry.insert((idx, group));
                     self.groups[group as usize].is_drawn = true;
                 }
                 group
@@ -129,19 +159,28 @@ impl Timelines {
         }
     }
 
+    /// Somebody is planned who starts then.
+    pub(super) fn reach(&mut self, at: Time) {
+        if self.scale.reach(at) {
+            for group in &mut self.groups {
+                group.outline = Outline::of(&group.timeline, &self.scale);
+            }
+        }
+    }
+
     /// The group of those nodes of a group to which this happens. If it has one node alone, it may become that.
     pub(super) fn edited(&mut self, before: usize, edit: impl FnOnce(&mut Timeline)) -> usize {
         let group = &self.groups[before];
         if group.n_nodes > 1 || group.is_drawn {
             let mut edited = Group { timeline: group.timeline.clone(), n_nodes: 0, is_drawn: false, ..*group };
             edit(&mut edited.timeline);
-            edited.settle();
+            edited.settle(&self.scale);
             return self.insert(edited) as usize;
         }
         self.forget(before);
         let group = &mut self.groups[before];
         edit(&mut group.timeline);
-        group.settle();
+        group.settle(&self.scale);
         let known = *self.by_digest.entry(group.digest).or_insert(before as u32) as usize;
         if self.groups[known].is_like(&self.groups[before]) { known } else { before }
     }
@@ -202,7 +241,7 @@ impl Timelines {
 
 #[cfg(test)]
 mod tests {
-    use rms_model::{Inventory, Mebibytes, Slice, Time};
+    use rms_model::{Inventory, Mebibytes, Slice};
     use test_kit::for_seeds;
 
     use super::*;
@@ -220,7 +259,7 @@ mod tests {
             let now = Time::from_secs(100);
             let draw = |_: &Line| Timeline::of_free(&Slice::whole(&inventory), now);
             let mut plain: Vec<Timeline> = lines.iter().map(|(_, line)| draw(line)).collect();
-            let mut timelines = Timelines::default();
+            let mut timelines = Timelines::new(now, 4);
             let mut taken: Vec<(Vec<usize>, Piece, (Time, Time))> = Vec::new();
             for _ in 0..60 {
                 let gives_back = !taken.is_empty() && dice.number(0, 2) == 0;

@@ -30,6 +30,9 @@ pub(super) struct Row {
     pub(super) occupied: Profile,
 }
 
+/// Is told of times at which a place makes the difference between a node that nobody has and one that somebody has.
+pub(super) type Changed<'c> = dyn FnMut(&Place, Time, Time) + 'c;
+
 #[derive(Debug)]
 pub(super) struct Grid<'a> {
     cluster: ClusterId,
@@ -45,12 +48,16 @@ pub(super) struct Grid<'a> {
     /// Is anything planned that begins later than now, or a node taken for free that is not? If not, room that a node has
     /// stays, and none has more than the state says.
     has_plans: bool,
+    /// By their place among all nodes, when the first of those who wait gets something of them.
+    next_use: Vec<Time>,
+    /// What was searched last and when it starts, and the groups of nodes that have room then; until something is taken.
+    found: Option<(Wanted, Time, Vec<usize>)>,
     /// What was found from now on; nothing is known any more once somebody has given something back.
     frontier: Option<RefCell<SliceFrontier>>,
 }
 
 /// What somebody wants of the nodes of a cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) n_nodes: u32,
     wall: Span,
@@ -92,6 +99,7 @@ impl<'a> Grid<'a> {
         now: Time,
         overdue: Time,
     ) -> Grid<'a> {
+        let most_cores = shared.kinds().iter().map(|kind| kind.cores).max().unwrap_or(0);
         Grid {
             cluster,
             all,
@@ -99,8 +107,10 @@ impl<'a> Grid<'a> {
             in_order,
             now,
             overdue,
-            timelines: Timelines::default(),
+            timelines: Timelines::new(now, most_cores),
             has_plans: false,
+            next_use: Vec::new(),
+            found: None,
             frontier: Some(RefCell::default()),
         }
     }
@@ -136,8 +146,11 @@ impl<'a> Grid<'a> {
 
     fn eligible<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (usize, &'w Line)> + 'w {
         let lines = self.shared.lines().iter().enumerate().map(|(idx, (_, line))| (idx, line));
-        let is_other = |idx: &usize| !wanted.except.contains(idx);
-        lines.filter(move |(idx, line)| line.is_usable && !wanted.pieces[line.kind].is_empty() && is_other(idx))
+        lines.filter(move |(idx, line)| self.is_eligible(*idx, line, wanted))
+    }
+
+    fn is_eligible(&self, idx: usize, line: &Line, wanted: &Wanted) -> bool {
+        line.is_usable && !wanted.pieces[line.kind].is_empty() && !wanted.except.contains(&idx)
     }
 
     pub(super) fn line_idx(&self, node: NodeId) -> Option<usize> {
@@ -169,15 +182,20 @@ impl<'a> Grid<'a> {
         self.draw_all();
         let groups = self.groups_for(wanted);
         let n_alike: Vec<usize> = groups.iter().map(|(_, n_nodes)| *n_nodes).collect();
-        let next_hole = |place: usize, times: (Time, Time)| self.next_hole_in(groups[place].0, wanted, times);
+        let in_order = self.timelines.groups();
+        let next_hole =
+            |place: usize, times: (Time, Time)| self.next_hole_in(&in_order[groups[place].0], wanted, times);
         let frontier = self.frontier.as_ref().filter(|_| from == self.now);
         let known = frontier.and_then(|frontier| Some((frontier, wanted.want()?)));
         let bound = known.and_then(|(frontier, want)| frontier.borrow().bound(&want)).filter(|bound| *bound > from);
-        let Start { at, n_now, groups: _ } = first_start(&n_alike, n_wanted, bound.unwrap_or(from), next_hole)?;
+        let found = first_start(&n_alike, n_wanted, bound.unwrap_or(from), next_hole)?;
+        let Start { at, n_now, groups: with_room } = found;
+        let with_room = with_room.into_iter().map(|place| groups[place].0).collect();
         if let Some((frontier, want)) = known {
             frontier.borrow_mut().record(want, at);
         }
         let n_now = if bound.is_some() { self.fit_now(wanted).count() } else { n_now };
+        self.found = Some((wanted.clone(), at, with_room));
         Some((at, n_now))
     }
 
@@ -193,7 +211,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Groups whose nodes are large enough, each with how many of its nodes are, once all are drawn.
-    fn groups_for(&self, wanted: &Wanted) -> Vec<(&Group, usize)> {
+    fn groups_for(&self, wanted: &Wanted) -> Vec<(usize, usize)> {
         let mut n_except: BTreeMap<usize, usize> = BTreeMap::new();
         for group in wanted.except.iter().filter_map(|idx| self.timelines.group_idx(*idx)) {
             *n_except.entry(group).or_default() += 1;
@@ -201,7 +219,7 @@ impl<'a> Grid<'a> {
         let groups = self.timelines.groups().iter().enumerate().filter_map(|(idx, group)| {
             let n_nodes = group.n_nodes as usize - n_except.get(&idx).copied().unwrap_or(0);
             let is_eligible = n_nodes > 0 && group.is_usable && !wanted.pieces[group.kind].is_empty();
-            is_eligible.then_some((group, n_nodes))
+            is_eligible.then_some((idx, n_nodes))
         });
         groups.collect()
     }
@@ -209,9 +227,15 @@ impl<'a> Grid<'a> {
     /// The first times at which a node of a group has room for one of the pieces: as [`Timeline::first_hole_by`].
     fn next_hole_in(&self, group: &Group, wanted: &Wanted, (from, latest): (Time, Time)) -> Option<Hole> {
         let from = self.opens(group.is_open, from);
-        let times = (from, latest.max(from));
-        let holes = wanted.pieces[group.kind].iter();
-        holes.filter_map(|piece| group.timeline.first_hole_by(piece, wanted.wall, times)).min_by_key(|hole| hole.first)
+        let latest = latest.max(from);
+        let hole = |piece: &Piece| {
+            let from = group.outline.not_before(piece, wanted.wall, from, &self.timelines.scale)?;
+            match from <= latest {
+                true => group.timeline.first_hole_by(piece, wanted.wall, (from, latest)),
+                false => Some(Hole::not_before(from)),
+            }
+        };
+        wanted.pieces[group.kind].iter().filter_map(hole).min_by_key(|hole| hole.first)
     }
 
     /// Does room that a node has from some time on stay, and does everybody leave when he should?
@@ -370,16 +394,24 @@ impl<'a> Grid<'a> {
         }
         // Of each group whether its nodes have room, once one was asked about: which piece, and how many cores are free.
         let mut by_group: Vec<Option<Option<(&Piece, i64)>>> = vec![None; self.timelines.groups().len()];
-        let fitting = self.eligible(wanted).filter_map(|(idx, line)| {
-            let is_planned = self.timelines.is_planned(idx);
+        if let Some((_, _, with_room)) = self.found.as_ref().filter(|(known, time, _)| *time == at && known == wanted) {
+            by_group.fill(Some(None));
+            with_room.iter().for_each(|group| by_group[*group] = None);
+        }
+        let fitting = self.shared.lines().iter().enumerate().filter_map(|(idx, (_, line))| {
+            let group = self.timelines.group_idx(idx);
+            if group.is_some_and(|group| by_group[group] == Some(None)) || !self.is_eligible(idx, line, wanted) {
+                return None;
+            }
             let room = |idx: usize| {
                 let free = self.timelines.get(idx).map_or(line.room.cores, |timeline| timeline.at(at).cores);
                 Some((self.piece_at(idx, wanted, at)?, free))
             };
-            let (piece, free) = match self.timelines.group_idx(idx) {
+            let (piece, free) = match group {
                 Some(group) => *by_group[group].get_or_insert_with(|| room(idx)),
                 None => room(idx),
             }?;
+            let is_planned = self.timelines.is_planned(idx);
             Some((idx, line, piece, if is_planned { free } else { line.room.cores }))
         });
         let mut ranked: Vec<_> = fitting
@@ -525,10 +557,13 @@ impl<'a> Grid<'a> {
         places: &[Place],
         (from, until): (Time, Time),
         sign: i64,
-        mut changed: Option<&mut dyn FnMut(&Place, Time, Time)>,
+        mut changed: Option<&mut Changed<'_>>,
     ) {
         // What becomes of the nodes of a group that have given such a piece.
         let mut known: Vec<(usize, &Piece, usize)> = Vec::new();
+        self.found = None;
+        self.next_use.resize(self.shared.lines().len(), Time::NEVER);
+        self.timelines.reach(from);
         for place in places {
             let Ok(idx) = self.shared.line_idx(place.node) else { continue };
             self.has_plans |= from > self.now;
@@ -547,12 +582,21 @@ impl<'a> Grid<'a> {
                 after
             });
             self.timelines.put(idx, after);
+            if sign > 0 {
+                self.next_use[idx] = from.min(self.next_use[idx]);
+            }
             if let Some(changed) = &mut changed {
                 let clear = if sign > 0 { clear_before } else { clear(&self.timelines, after) };
                 clear.into_iter().for_each(|(from, until)| changed(place, from, until));
             }
         }
         self.timelines.vacate();
+    }
+
+    /// When the first of those who wait gets something of a node.
+    pub(super) fn next_use(&self) -> impl Iterator<Item = (NodeId, Time)> + '_ {
+        let used = std::iter::zip(self.shared.lines(), &self.next_use).filter(|(_, at)| **at < Time::NEVER);
+        used.map(|((node, _), at)| (*node, *at))
     }
 
     /// A job is about to be taken for one that does not hold this node: what it has of it, and until when.

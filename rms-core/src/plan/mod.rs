@@ -21,6 +21,7 @@ mod ledger;
 mod licences;
 mod mates;
 pub mod notify;
+mod outline;
 pub(crate) mod parts;
 mod pass;
 pub mod place;

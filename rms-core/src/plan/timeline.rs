@@ -53,6 +53,12 @@ impl Timeline {
         }
     }
 
+    /// From when until when how much is free, in order.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (Time, Time, &NodeRoom)> + '_ {
+        let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
+        self.steps.iter().zip(ends).map(|((begin, room), end)| (*begin, end, room))
+    }
+
     /// One number for all that are equal, and seldom for others.
     pub(super) fn digest(&self) -> u64 {
         let add = |digest: u64, (begin, room): &Step| {
@@ -204,7 +210,7 @@ impl Hole {
     }
 
     /// Nobody knows when, but it is not before that time: at no time is it known that he may.
-    fn not_before(first: Time) -> Hole {
+    pub(super) fn not_before(first: Time) -> Hole {
         Hole { first, last: first - Span::from_millis(1) }
     }
 }
