@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
+use super::alike::{Group, Timelines};
 use super::frontier::{SliceFrontier, SliceWant};
-use super::timeline::{Hole, Start, Timeline, Timelines, first_start};
+use super::timeline::{Hole, Start, Timeline, first_start};
 use crate::state::job::Job;
 use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of, pieces_to_grow};
 
@@ -29,6 +30,9 @@ pub(super) struct Row {
     pub(super) occupied: Profile,
 }
 
+/// Is told of times at which a place makes the difference between a node that nobody has and one that somebody has.
+pub(super) type Changed<'c> = dyn FnMut(&Place, Time, Time) + 'c;
+
 #[derive(Debug)]
 pub(super) struct Grid<'a> {
     cluster: ClusterId,
@@ -39,17 +43,21 @@ pub(super) struct Grid<'a> {
     now: Time,
     /// Until when those stay who should have left.
     overdue: Time,
-    /// Of nodes that look otherwise than the state says, by their place among all of them.
+    /// Of nodes that were asked about, by their place among all of them.
     timelines: Timelines,
     /// Is anything planned that begins later than now, or a node taken for free that is not? If not, room that a node has
     /// stays, and none has more than the state says.
     has_plans: bool,
+    /// By their place among all nodes, when the first of those who wait gets something of them.
+    next_use: Vec<Time>,
+    /// What was searched last and when it starts, and the groups of nodes that have room then; until something is taken.
+    found: Option<(Wanted, Time, Vec<usize>)>,
     /// What was found from now on; nothing is known any more once somebody has given something back.
     frontier: Option<RefCell<SliceFrontier>>,
 }
 
 /// What somebody wants of the nodes of a cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) n_nodes: u32,
     wall: Span,
@@ -91,6 +99,7 @@ impl<'a> Grid<'a> {
         now: Time,
         overdue: Time,
     ) -> Grid<'a> {
+        let most_cores = shared.kinds().iter().map(|kind| kind.cores).max().unwrap_or(0);
         Grid {
             cluster,
             all,
@@ -98,8 +107,10 @@ impl<'a> Grid<'a> {
             in_order,
             now,
             overdue,
-            timelines: Timelines::default(),
+            timelines: Timelines::new(now, most_cores),
             has_plans: false,
+            next_use: Vec::new(),
+            found: None,
             frontier: Some(RefCell::default()),
         }
     }
@@ -135,8 +146,11 @@ impl<'a> Grid<'a> {
 
     fn eligible<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (usize, &'w Line)> + 'w {
         let lines = self.shared.lines().iter().enumerate().map(|(idx, (_, line))| (idx, line));
-        let is_other = |idx: &usize| !wanted.except.contains(idx);
-        lines.filter(move |(idx, line)| line.is_usable && !wanted.pieces[line.kind].is_empty() && is_other(idx))
+        lines.filter(move |(idx, line)| self.is_eligible(*idx, line, wanted))
+    }
+
+    fn is_eligible(&self, idx: usize, line: &Line, wanted: &Wanted) -> bool {
+        line.is_usable && !wanted.pieces[line.kind].is_empty() && !wanted.except.contains(&idx)
     }
 
     pub(super) fn line_idx(&self, node: NodeId) -> Option<usize> {
@@ -149,7 +163,7 @@ impl<'a> Grid<'a> {
 
     /// The earliest time from `from` on at which so many nodes have room, and how many have at `from`; `None` if there
     /// are too few of them.
-    pub(super) fn first_start(&self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
+    pub(super) fn first_start(&mut self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
         let n_wanted = wanted.n_nodes as usize;
         if (self.n_eligible(wanted) as usize) < n_wanted {
             return None;
@@ -165,20 +179,63 @@ impl<'a> Grid<'a> {
             let at = self.fit_later(wanted).nth(n_wanted - n_now - 1).map(|(at, _)| at);
             return at.map(|at| (at, n_now));
         }
-        let lines: Vec<(usize, &Line)> = self.eligible(wanted).collect();
-        let next_hole = |place: usize, from: Time| {
-            let (idx, line) = lines[place];
-            self.next_hole(idx, line, wanted, from)
-        };
+        self.draw_all();
+        let groups = self.groups_for(wanted);
+        let n_alike: Vec<usize> = groups.iter().map(|(_, n_nodes)| *n_nodes).collect();
+        let in_order = self.timelines.groups();
+        let next_hole =
+            |place: usize, times: (Time, Time)| self.next_hole_in(&in_order[groups[place].0], wanted, times);
         let frontier = self.frontier.as_ref().filter(|_| from == self.now);
         let known = frontier.and_then(|frontier| Some((frontier, wanted.want()?)));
         let bound = known.and_then(|(frontier, want)| frontier.borrow().bound(&want)).filter(|bound| *bound > from);
-        let Start { at, n_now, lines: _ } = first_start(lines.len(), n_wanted, bound.unwrap_or(from), next_hole)?;
+        let found = first_start(&n_alike, n_wanted, bound.unwrap_or(from), next_hole)?;
+        let Start { at, n_now, groups: with_room } = found;
+        let with_room = with_room.into_iter().map(|place| groups[place].0).collect();
         if let Some((frontier, want)) = known {
             frontier.borrow_mut().record(want, at);
         }
         let n_now = if bound.is_some() { self.fit_now(wanted).count() } else { n_now };
+        self.found = Some((wanted.clone(), at, with_room));
         Some((at, n_now))
+    }
+
+    fn draw_all(&mut self) {
+        let (shared, now, overdue) = (self.shared, self.now, self.overdue);
+        self.timelines.draw_all(shared.lines(), |line| Timeline::of(line, &shared.kinds()[line.kind], now, overdue));
+    }
+
+    fn draw(&mut self, idx: usize) -> usize {
+        let (shared, now, overdue) = (self.shared, self.now, self.overdue);
+        let draw = |line: &Line| Timeline::of(line, &shared.kinds()[line.kind], now, overdue);
+        self.timelines.draw(idx, shared.lines(), draw)
+    }
+
+    /// Groups whose nodes are large enough, each with how many of its nodes are, once all are drawn.
+    fn groups_for(&self, wanted: &Wanted) -> Vec<(usize, usize)> {
+        let mut n_except: BTreeMap<usize, usize> = BTreeMap::new();
+        for group in wanted.except.iter().filter_map(|idx| self.timelines.group_idx(*idx)) {
+            *n_except.entry(group).or_default() += 1;
+        }
+        let groups = self.timelines.groups().iter().enumerate().filter_map(|(idx, group)| {
+            let n_nodes = group.n_nodes as usize - n_except.get(&idx).copied().unwrap_or(0);
+            let is_eligible = n_nodes > 0 && group.is_usable && !wanted.pieces[group.kind].is_empty();
+            is_eligible.then_some((idx, n_nodes))
+        });
+        groups.collect()
+    }
+
+    /// The first times at which a node of a group has room for one of the pieces: as [`Timeline::first_hole_by`].
+    fn next_hole_in(&self, group: &Group, wanted: &Wanted, (from, latest): (Time, Time)) -> Option<Hole> {
+        let from = self.opens(group.is_open, from);
+        let latest = latest.max(from);
+        let hole = |piece: &Piece| {
+            let from = group.outline.not_before(piece, wanted.wall, from, &self.timelines.scale)?;
+            match from <= latest {
+                true => group.timeline.first_hole_by(piece, wanted.wall, (from, latest)),
+                false => Some(Hole::not_before(from)),
+            }
+        };
+        wanted.pieces[group.kind].iter().filter_map(hole).min_by_key(|hole| hole.first)
     }
 
     /// Does room that a node has from some time on stay, and does everybody leave when he should?
@@ -195,7 +252,7 @@ impl<'a> Grid<'a> {
 
     /// Nodes that have no room now, by when they will; only while [`Grid::is_simple`].
     fn fit_later<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (Time, usize)> + 'w {
-        let planned = self.timelines.known().iter().filter_map(|idx| {
+        let planned = self.timelines.planned().iter().filter_map(|idx| {
             let fit = self.next_fit(*idx, self.line(*idx), wanted)?;
             (fit > self.now).then_some((fit, *idx))
         });
@@ -205,7 +262,7 @@ impl<'a> Grid<'a> {
         let others = self.all.ends(self.cluster).flat_map(move |(until, nodes)| {
             let is_new = move |idx: &usize| {
                 let line = self.line(*idx);
-                let is_other = line.is_usable && self.timelines.get(*idx).is_none();
+                let is_other = line.is_usable && !self.timelines.is_planned(*idx);
                 is_other && self.next_fit(*idx, line, wanted) == Some(until)
             };
             nodes.filter(is_new).map(move |idx| (until, idx))
@@ -251,14 +308,20 @@ impl<'a> Grid<'a> {
     ) -> bool {
         let mut by_cluster = own.chunk_by(|one, next| one.cluster == next.cluster);
         let own = by_cluster.find(|places| places[0].cluster == self.cluster).unwrap_or_default();
+        // Groups of which a node that he has, or one that he has not, may not be had in time.
+        let mut seen: BTreeSet<(usize, bool)> = BTreeSet::new();
         nodes.iter().any(|node| {
             let Ok(idx) = self.shared.line_idx(*node) else { return false };
+            let is_own = own.binary_search_by_key(node, |place| place.node).is_ok();
+            if self.timelines.group_idx(idx).is_some_and(|group| !seen.insert((group, is_own))) {
+                return false;
+            }
             let line = self.line(idx);
-            let opens = if line.is_open { self.now } else { self.now + Span::from_millis(1) };
+            let opens = self.opens(line.is_open, self.now);
             let mut pieces = wanted.pieces[line.kind].iter().filter(|_| line.is_usable);
-            let hole = |piece: &Piece| match own.binary_search_by_key(node, |place| place.node) {
-                Ok(_) => self.drawn(idx).first_hole_beside((from, until), piece, wanted.wall, opens),
-                Err(_) => self.next_hole_of(idx, line, piece, wanted.wall, self.now),
+            let hole = |piece: &Piece| match is_own {
+                true => self.drawn(idx).first_hole_beside((from, until), piece, wanted.wall, opens),
+                false => self.next_hole_of(idx, line, piece, wanted.wall, self.now),
             };
             pieces.any(|piece| hole(piece).is_some_and(|hole| hole.first < latest))
         })
@@ -272,7 +335,7 @@ impl<'a> Grid<'a> {
 
     /// The same for this piece.
     fn next_hole_of(&self, idx: usize, line: &Line, piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
-        let from = self.opens(line, from);
+        let from = self.opens(line.is_open, from);
         match self.timelines.get(idx) {
             Some(timeline) => timeline.first_hole(piece, wall, from),
             None => self.fit_for_good(line, piece).map(|fit| Hole::for_good(fit.max(from))),
@@ -280,8 +343,8 @@ impl<'a> Grid<'a> {
     }
 
     /// The first time from `from` on at which something may start there: nothing does now where no agent is.
-    fn opens(&self, line: &Line, from: Time) -> Time {
-        if line.is_open { from } else { from.max(self.now + Span::from_millis(1)) }
+    fn opens(&self, is_open: bool, from: Time) -> Time {
+        if is_open { from } else { from.max(self.now + Span::from_millis(1)) }
     }
 
     /// From when on a node has room for one of the pieces.
@@ -291,7 +354,7 @@ impl<'a> Grid<'a> {
 
     /// Has a node room for the piece then?
     fn fits_at(&self, idx: usize, line: &Line, piece: &Piece, wall: Span, at: Time) -> bool {
-        self.opens(line, at) == at
+        self.opens(line.is_open, at) == at
             && match self.timelines.get(idx) {
                 Some(timeline) => timeline.fits_at(piece, wall, at),
                 None => self.fit_for_good(line, piece).is_some_and(|fit| fit <= at),
@@ -329,14 +392,31 @@ impl<'a> Grid<'a> {
                 false => self.choose_later(wanted, at),
             };
         }
-        let fitting = self.eligible(wanted).filter_map(|(idx, line)| {
-            let piece = self.piece_at(idx, wanted, at)?;
-            Some((idx, line, piece))
+        // Of each group whether its nodes have room, once one was asked about: which piece, and how many cores are free.
+        let mut by_group: Vec<Option<Option<(&Piece, i64)>>> = vec![None; self.timelines.groups().len()];
+        if let Some((_, _, with_room)) = self.found.as_ref().filter(|(known, time, _)| *time == at && known == wanted) {
+            by_group.fill(Some(None));
+            with_room.iter().for_each(|group| by_group[*group] = None);
+        }
+        let fitting = self.shared.lines().iter().enumerate().filter_map(|(idx, (_, line))| {
+            let group = self.timelines.group_idx(idx);
+            if group.is_some_and(|group| by_group[group] == Some(None)) || !self.is_eligible(idx, line, wanted) {
+                return None;
+            }
+            let room = |idx: usize| {
+                let free = self.timelines.get(idx).map_or(line.room.cores, |timeline| timeline.at(at).cores);
+                Some((self.piece_at(idx, wanted, at)?, free))
+            };
+            let (piece, free) = match group {
+                Some(group) => *by_group[group].get_or_insert_with(|| room(idx)),
+                None => room(idx),
+            }?;
+            let is_planned = self.timelines.is_planned(idx);
+            Some((idx, line, piece, if is_planned { free } else { line.room.cores }))
         });
         let mut ranked: Vec<_> = fitting
-            .map(|(idx, line, piece)| {
+            .map(|(idx, line, piece, free)| {
                 let kind = &self.shared.kinds()[line.kind];
-                let free = self.timelines.get(idx).map_or(line.room.cores, |timeline| timeline.at(at).cores);
                 let n_spare_devices = kind.devices.iter().count() - piece.slice.devices.iter().count();
                 let order = if wanted.packing == Packing::Pack { free } else { -free };
                 ((kind.features.len(), n_spare_devices, order, idx), piece)
@@ -377,19 +457,20 @@ impl<'a> Grid<'a> {
         let ranked_at = |idx: usize| {
             let piece = self.piece_at(idx, wanted, self.now)?;
             let room = &self.line(idx).room;
-            let free = self.timelines.get(idx).map_or(room.cores, |timeline| timeline.at(self.now).cores);
+            let timeline = self.timelines.get(idx).filter(|_| self.timelines.is_planned(idx));
+            let free = timeline.map_or(room.cores, |timeline| timeline.at(self.now).cores);
             Some((sign * free, idx, piece))
         };
         // What was planned on in this pass has less free than its place among the others says.
         let mut ranked: Vec<(i64, usize, &Piece)> =
-            self.timelines.known().iter().filter_map(|idx| ranked_at(*idx)).collect();
+            self.timelines.planned().iter().filter_map(|idx| ranked_at(*idx)).collect();
         let buckets = self.shared.with_free(wanted.least_cores());
         let buckets: Vec<_> = match wanted.packing {
             Packing::Pack => buckets.collect(),
             Packing::Spread => buckets.rev().collect(),
         };
         let others = buckets.into_iter().flat_map(|(_, nodes)| nodes);
-        let others = others.filter(|idx| self.timelines.get(*idx).is_none());
+        let others = others.filter(|idx| !self.timelines.is_planned(*idx));
         ranked.extend(others.filter_map(ranked_at).take(n_wanted));
         ranked.sort_unstable_by_key(|(rank, idx, _)| (*rank, *idx));
         ranked.truncate(n_wanted);
@@ -416,7 +497,7 @@ impl<'a> Grid<'a> {
             // A node that is held stays, also when it says that it has less now.
             let kind = &self.shared.kinds()[line.kind];
             let piece = wanted.pieces[line.kind].first().cloned().unwrap_or_else(|| Piece::whole(kind));
-            let opens = if line.is_open { self.now } else { self.now + Span::from_millis(1) };
+            let opens = self.opens(line.is_open, self.now);
             // A node that is held and not planned with serves until it is given back.
             let lacking = if line.is_usable { self.drawn(idx).lacking(&piece, opens) } else { Vec::new() };
             let for_good = lacking.last().map_or(self.now, |(_, until)| *until);
@@ -455,40 +536,67 @@ impl<'a> Grid<'a> {
     /// The same nodes again, if they still have room then for a job of this size.
     pub(super) fn keep(&self, wanted: &Wanted, nodes: &[NodeId], at: Time) -> Option<Vec<Place>> {
         let mut places = Vec::with_capacity(wanted.n_nodes as usize);
+        // Most of them are like the one before.
+        let mut last: Option<(usize, &Piece)> = None;
         for node in nodes {
             let Ok(idx) = self.shared.line_idx(*node) else { continue };
-            let line = &self.shared.lines()[idx].1;
-            let mut pieces = wanted.pieces[line.kind].iter().filter(|_| line.is_usable);
-            let piece = pieces.find(|piece| self.fits_at(idx, line, piece, wanted.wall, at))?;
+            let group = self.timelines.group_idx(idx);
+            let known = last.filter(|(known, _)| group == Some(*known)).map(|(_, piece)| piece);
+            let is_usable = self.line(idx).is_usable;
+            let piece = known.or_else(|| self.piece_at(idx, wanted, at).filter(|_| is_usable))?;
+            last = group.map(|group| (group, piece));
             places.push(Place { cluster: self.cluster, node: *node, piece: piece.clone() });
         }
         (places.len() == wanted.n_nodes as usize && self.are_together(wanted, &places)).then_some(places)
     }
 
-    /// Somebody takes his place from then until then, or with a `sign` of -1 gives it back. For each time at which that
+    /// Somebody takes his places from then until then, or with a `sign` of -1 gives them back. For each time at which that
     /// makes the difference between a node that nobody has and one that somebody has, `changed` is told if anybody asks.
     pub(super) fn take(
         &mut self,
-        place: &Place,
+        places: &[Place],
         (from, until): (Time, Time),
         sign: i64,
-        changed: Option<&mut dyn FnMut(Time, Time)>,
+        mut changed: Option<&mut Changed<'_>>,
     ) {
-        let Ok(idx) = self.shared.line_idx(place.node) else { return };
-        let line = &self.shared.lines()[idx].1;
-        self.has_plans |= from > self.now;
-        let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
-        let timeline = self.timelines.get_or_draw(idx, self.shared.lines().len(), draw);
-        if sign < 0 {
-            self.frontier = None;
-            timeline.take(from, until, &place.piece, sign);
+        // What becomes of the nodes of a group that have given such a piece.
+        let mut known: Vec<(usize, &Piece, usize)> = Vec::new();
+        self.found = None;
+        self.next_use.resize(self.shared.lines().len(), Time::NEVER);
+        self.timelines.reach(from);
+        for place in places {
+            let Ok(idx) = self.shared.line_idx(place.node) else { continue };
+            self.has_plans |= from > self.now;
+            if sign < 0 {
+                self.frontier = None;
+            }
+            let before = self.draw(idx);
+            self.timelines.plan_on(idx);
+            let is_known = |(group, piece, _): &&(usize, &Piece, usize)| *group == before && **piece == place.piece;
+            let after = known.iter().rev().find(is_known).map(|(.., after)| *after);
+            let clear = |timelines: &Timelines, group: usize| timelines.groups()[group].timeline.clear(from, until);
+            let clear_before = if sign > 0 && changed.is_some() { clear(&self.timelines, before) } else { Vec::new() };
+            let after = after.unwrap_or_else(|| {
+                let after = self.timelines.edited(before, |timeline| timeline.take(from, until, &place.piece, sign));
+                known.push((before, &place.piece, after));
+                after
+            });
+            self.timelines.put(idx, after);
+            if sign > 0 {
+                self.next_use[idx] = from.min(self.next_use[idx]);
+            }
+            if let Some(changed) = &mut changed {
+                let clear = if sign > 0 { clear_before } else { clear(&self.timelines, after) };
+                clear.into_iter().for_each(|(from, until)| changed(place, from, until));
+            }
         }
-        if let Some(changed) = changed {
-            timeline.clear(from, until).into_iter().for_each(|(from, until)| changed(from, until));
-        }
-        if sign > 0 {
-            timeline.take(from, until, &place.piece, sign);
-        }
+        self.timelines.vacate();
+    }
+
+    /// When the first of those who wait gets something of a node.
+    pub(super) fn next_use(&self) -> impl Iterator<Item = (NodeId, Time)> + '_ {
+        let used = std::iter::zip(self.shared.lines(), &self.next_use).filter(|(_, at)| **at < Time::NEVER);
+        used.map(|((node, _), at)| (*node, *at))
     }
 
     /// A job is about to be taken for one that does not hold this node: what it has of it, and until when.

@@ -6,7 +6,7 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Slice, Span, Time};
 
 use super::SharedNodes;
-use super::grid::{Grid, Place, Row, Wanted};
+use super::grid::{Changed, Grid, Place, Row, Wanted};
 use crate::state::job::Job;
 use crate::state::{SharedCluster, State};
 
@@ -16,8 +16,6 @@ pub(super) struct Grids<'a> {
     pub(super) by_cluster: BTreeMap<ClusterId, Grid<'a>>,
     /// From when until when somebody has something of a node, once whole nodes are counted.
     pub(super) blocks: Option<Vec<(Place, Block)>>,
-    /// When the first of those who wait gets something of a node.
-    next_use: BTreeMap<NodeId, Time>,
 }
 
 /// What a job wants of clusters that are shared by cores, by cluster.
@@ -50,14 +48,12 @@ impl<'a> Grids<'a> {
 
     /// Nodes for somebody who starts then; `None` if too few of them have room.
     pub(super) fn choose(&self, wanted: &WantedBy, at: Time) -> Option<Vec<Place>> {
-        let places = wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].choose(wanted, at));
-        Some(places.collect::<Option<Vec<_>>>()?.concat())
+        together(wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].choose(wanted, at)))
     }
 
     /// The same nodes again; `None` if they have no room then.
     pub(super) fn keep(&self, wanted: &WantedBy, nodes: &[NodeId], at: Time) -> Option<Vec<Place>> {
-        let places = wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].keep(wanted, nodes, at));
-        Some(places.collect::<Option<Vec<_>>>()?.concat())
+        together(wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].keep(wanted, nodes, at)))
     }
 
     pub(super) fn n_cpus(&self, places: &[Place]) -> usize {
@@ -83,16 +79,14 @@ impl<'a> Grids<'a> {
     /// Takes places, or gives them back; answers with what that changes for whole nodes.
     pub(super) fn take(&mut self, places: &[Place], (from, until): (Time, Time), sign: i64) -> Vec<(Place, Block)> {
         let mut blocks = Vec::new();
-        for place in places {
-            let Some(grid) = self.by_cluster.get_mut(&place.cluster) else { continue };
-            let mut show = |from, until| blocks.push((place.clone(), Block { from, until, nodes: sign }));
-            let changed: Option<&mut dyn FnMut(Time, Time)> =
-                if self.blocks.is_some() { Some(&mut show) } else { None };
-            grid.take(place, (from, until), sign, changed);
-            if sign > 0 {
-                let first = self.next_use.entry(place.node).or_insert(from);
-                *first = from.min(*first);
-            }
+        let is_counted = self.blocks.is_some();
+        for places in places.chunk_by(|one, next| one.cluster == next.cluster) {
+            let Some(grid) = self.by_cluster.get_mut(&places[0].cluster) else { continue };
+            let mut show = |place: &Place, from, until| {
+                blocks.push((place.clone(), Block { from, until, nodes: sign }));
+            };
+            let changed: Option<&mut Changed<'_>> = if is_counted { Some(&mut show) } else { None };
+            grid.take(places, (from, until), sign, changed);
         }
         blocks
     }
@@ -100,8 +94,14 @@ impl<'a> Grids<'a> {
     /// What is left of whole nodes.
     pub(super) fn left(&self) -> SharedNodes {
         let clear = |(cluster, grid): (&ClusterId, &Grid<'a>)| (*cluster, grid.clear_until().collect());
-        SharedNodes { clear_until: self.by_cluster.iter().map(clear).collect(), next_use: self.next_use.clone() }
+        let next_use = self.by_cluster.values().flat_map(Grid::next_use).collect();
+        SharedNodes { clear_until: self.by_cluster.iter().map(clear).collect(), next_use }
     }
+}
+
+/// Places on all clusters, mostly one; `None` if one of them has none.
+fn together(by_cluster: impl Iterator<Item = Option<Vec<Place>>>) -> Option<Vec<Place>> {
+    by_cluster.reduce(|places, more| Some([places?, more?].concat())).unwrap_or_else(|| Some(Vec::new()))
 }
 
 /// What is taken of nodes that are shared, by node.

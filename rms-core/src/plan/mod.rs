@@ -4,6 +4,7 @@
 //! view*; then each queued application in order gets that view, its launcher's request is placed in the first
 //! hole, and added to the view for the next one.
 
+mod alike;
 mod around;
 mod arrivals;
 pub mod compact;
@@ -20,6 +21,7 @@ mod ledger;
 mod licences;
 mod mates;
 pub mod notify;
+mod outline;
 pub(crate) mod parts;
 mod pass;
 pub mod place;

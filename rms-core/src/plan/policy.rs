@@ -518,7 +518,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 }
                 continue;
             }
-            let held = self.lay_down(job, &held);
+            let held = self.lay_down(job, held);
             let latest = held.as_ref().map(|held| held.at);
             let slot = match (self.pass.find_until(self.spec(job), self.now, latest), held, before) {
                 // Of the rows for its stages that are tried, none is as good as the one that it has.
@@ -588,7 +588,7 @@ impl<'a, 'l> Walk<'a, 'l> {
 
     /// What an application sees is what it does not hold itself.
     fn view_without(&mut self, job: JobId, held: &Held) -> View {
-        let held = self.lay_down(job, held);
+        let held = self.lay_down(job, held.clone());
         let view = self.pass.view(self.state, self.now);
         self.take_up(held);
         view
@@ -598,17 +598,17 @@ impl<'a, 'l> Walk<'a, 'l> {
         if self.look.is_none() {
             return;
         }
-        let held = self.lay_down(job, held);
+        let held = self.lay_down(job, held.clone());
         self.look(Moment::Before(job));
         self.take_up(held);
     }
 
     /// Gives back what an application holds, for a moment.
-    fn lay_down(&mut self, job: JobId, held: &Held) -> Option<Taken> {
+    fn lay_down(&mut self, job: JobId, held: Held) -> Option<Taken> {
         let held = match held {
             Held::Nothing => None,
             Held::AsPromised(_) => self.pass.promised(self.spec(job), self.state.jobs()[&job].promised.as_ref()),
-            Held::Taken(taken) => Some(Taken::clone(taken)),
+            Held::Taken(taken) => Some(*taken),
         };
         if let Some(held) = &held {
             self.pass.give_back(held);

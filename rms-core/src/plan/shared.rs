@@ -160,11 +160,13 @@ impl Pass<'_> {
                 }
             }
             for (cluster, wanted) in wanted {
-                let grid = &self.grids.by_cluster[cluster];
+                let grid =
+                    self.grids.by_cluster.get_mut(cluster).expect("what is wanted is of a cluster that is shared");
                 let usable = grid.n_eligible(wanted);
-                let shortage =
-                    || Shortage { cluster: *cluster, wanted: wanted.n_nodes, usable: grid.most_together(wanted) };
-                let (until, n_now) = grid.first_start(wanted, start).ok_or_else(shortage)?;
+                let Some((until, n_now)) = grid.first_start(wanted, start) else {
+                    let usable = grid.most_together(wanted);
+                    return Err(Shortage { cluster: *cluster, wanted: wanted.n_nodes, usable });
+                };
                 if until > start {
                     let step = Step { from: start, nodes: i64::from(usable) - n_now as i64 };
                     let (wanted, capacity) = (wanted.n_nodes, usable.into());

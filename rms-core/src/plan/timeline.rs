@@ -1,13 +1,18 @@
 //! What is free of one node over time, and where a piece of it fits.
 
+use std::collections::BinaryHeap;
+
 use rms_model::{Inventory, Slice, Span, Time};
 
 use crate::state::{Line, NodeRoom, Piece};
 
+type Step = (Time, NodeRoom);
+
 /// What is free from each of these times on until the next one; from the last one on for ever.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    steps: Vec<(Time, NodeRoom)>,
+    /// No two that follow one another are equal: timelines are equal if the same is free at each time.
+    steps: Vec<Step>,
 }
 
 impl Timeline {
@@ -37,6 +42,29 @@ impl Timeline {
         let Some(first) = self.cut(from) else { return };
         let end = self.cut(until).unwrap_or(self.steps.len());
         self.steps[first..end].iter_mut().for_each(|(_, room)| room.take(piece, sign));
+        self.join(end);
+        self.join(first);
+    }
+
+    /// The step that begins there is no step if nothing changes with it.
+    fn join(&mut self, idx: usize) {
+        if (1..self.steps.len()).contains(&idx) && self.steps[idx - 1].1 == self.steps[idx].1 {
+            self.steps.remove(idx);
+        }
+    }
+
+    /// From when until when how much is free, in order.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (Time, Time, &NodeRoom)> + '_ {
+        let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
+        self.steps.iter().zip(ends).map(|((begin, room), end)| (*begin, end, room))
+    }
+
+    /// One number for all that are equal, and seldom for others.
+    pub(super) fn digest(&self) -> u64 {
+        let add = |digest: u64, (begin, room): &Step| {
+            (digest ^ (begin.as_millis() as u64) ^ room.digest()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        };
+        self.steps.iter().fold(0, add)
     }
 
     /// The step that begins then; one is made where there is none. What was before the first step is nothing.
@@ -57,23 +85,43 @@ impl Timeline {
 
     /// The first times from `from` on at which somebody may start who wants the piece for so long.
     pub fn first_hole(&self, piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
-        self.first_hole_beside((Time::NEVER, Time::NEVER), piece, wall, from)
+        self.first_hole_by(piece, wall, (from, Time::NEVER))
     }
 
-    /// The same if there is room for it in the time that is given, whatever is taken then.
+    /// The same, but nobody wants to know of any after `latest`, which is not before `from`.
+    pub fn first_hole_by(&self, piece: &Piece, wall: Span, times: (Time, Time)) -> Option<Hole> {
+        self.first_hole_where(|(_, room)| room.holds(piece), wall, times)
+    }
+
+    /// As [`Timeline::first_hole`] if there is room for it in the time that is given, whatever is taken then.
     pub(super) fn first_hole_beside(&self, given: (Time, Time), piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
-        let steps = &self.steps[self.idx_at(from)..];
-        let has_room = |(begin, room): &(Time, NodeRoom)| (given.0 <= *begin && *begin < given.1) || room.holds(piece);
-        let mut n_seen = 0;
+        let mut timeline = self.clone();
+        timeline.cut(given.0);
+        timeline.cut(given.1);
+        let has_room = |(begin, room): &Step| (given.0 <= *begin && *begin < given.1) || room.holds(piece);
+        timeline.first_hole_where(has_room, wall, (from, Time::NEVER))
+    }
+
+    fn first_hole_where(
+        &self,
+        has_room: impl Fn(&Step) -> bool,
+        wall: Span,
+        (from, latest): (Time, Time),
+    ) -> Option<Hole> {
+        let mut steps = self.steps[self.idx_at(from)..].iter();
         loop {
-            n_seen += steps[n_seen..].iter().position(has_room)?;
-            let first = steps[n_seen].0.max(from);
-            let n_more = steps[n_seen..].iter().position(|step| !has_room(step));
-            let Some(n_more) = n_more else { return Some(Hole::for_good(first)) };
-            n_seen += n_more;
-            let end = steps[n_seen].0;
-            if first + wall <= end {
-                return Some(Hole { first, last: end - wall });
+            let step = steps.find(|step| step.0 > latest || has_room(step))?;
+            if step.0 > latest {
+                return Some(Hole::not_before(step.0));
+            }
+            let first = from.max(step.0);
+            // What comes after that does not matter to who starts by `latest`.
+            let enough = latest + wall;
+            let Some((end, _)) = steps.find(|step| step.0 >= enough || !has_room(step)) else {
+                return Some(Hole::for_good(first));
+            };
+            if first + wall <= *end {
+                return Some(Hole { first, last: *end - wall });
             }
         }
     }
@@ -145,34 +193,6 @@ impl Timeline {
     }
 }
 
-/// Of some nodes of a cluster, by their place among all of them.
-#[derive(Debug, Default)]
-pub(super) struct Timelines {
-    all: Vec<Option<Timeline>>,
-    known: Vec<usize>,
-}
-
-impl Timelines {
-    #[inline]
-    pub(super) fn get(&self, idx: usize) -> Option<&Timeline> {
-        self.all.get(idx)?.as_ref()
-    }
-
-    /// Nodes that have one, in no order.
-    pub(super) fn known(&self) -> &[usize] {
-        &self.known
-    }
-
-    /// The one of this node, of `n_nodes`.
-    pub(super) fn get_or_draw(&mut self, idx: usize, n_nodes: usize, draw: impl FnOnce() -> Timeline) -> &mut Timeline {
-        self.all.resize_with(n_nodes.max(self.all.len()), || None);
-        self.all[idx].get_or_insert_with(|| {
-            self.known.push(idx);
-            draw()
-        })
-    }
-}
-
 /// Times at which somebody may start on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
@@ -188,6 +208,11 @@ impl Hole {
     pub(super) const fn for_good(first: Time) -> Hole {
         Hole { first, last: Time::NEVER }
     }
+
+    /// Nobody knows when, but it is not before that time: at no time is it known that he may.
+    pub(super) fn not_before(first: Time) -> Hole {
+        Hole { first, last: first - Span::from_millis(1) }
+    }
 }
 
 /// Where a request for pieces of several nodes fits.
@@ -196,42 +221,190 @@ pub struct Start {
     pub at: Time,
     /// How many nodes had room at the time from which it was searched.
     pub n_now: usize,
-    /// Which nodes have room at the start; at least as many as are wanted.
-    pub lines: Vec<usize>,
+    /// Nodes of which groups have room at the start; at least as many as are wanted.
+    pub groups: Vec<usize>,
 }
 
-/// The earliest time at which so many of `n_lines` nodes have room at once, and which they are (RESOURCES: the same nodes
-/// must have room throughout, so that a count over all of them is not enough). `next_hole` tells the first times at which
-/// a node has room, none of them before a time.
+/// The soonest of some times at each of which so many nodes have room, as far as they are wanted.
+struct Soonest {
+    n_wanted: usize,
+    /// The last one first.
+    times: BinaryHeap<(Time, usize)>,
+    n_nodes: usize,
+}
+
+impl Soonest {
+    fn add(&mut self, at: Time, n_nodes: usize) {
+        if at < self.last() {
+            self.times.push((at, n_nodes));
+            self.n_nodes += n_nodes;
+            while let Some((_, n_last)) = self.times.peek()
+                && self.n_nodes - n_last >= self.n_wanted
+            {
+                self.n_nodes -= n_last;
+                self.times.pop();
+            }
+        }
+    }
+
+    /// By then as many as are wanted have room; never if they do not.
+    fn last(&self) -> Time {
+        let last = self.times.peek().filter(|_| self.n_nodes >= self.n_wanted);
+        last.map_or(Time::NEVER, |(at, _)| *at)
+    }
+
+    fn clear(&mut self) {
+        self.times.clear();
+        self.n_nodes = 0;
+    }
+}
+
+/// The earliest time at which so many nodes have room at once, and which they are (RESOURCES: the same nodes must have room
+/// throughout, so that a count over all of them is not enough). Of nodes that are alike only their number matters:
+/// `n_alike` says of how many each group is. `next_hole` tells the first times at which nodes of a group have room, none of
+/// them before a time; if they are all after another one, it need not be exact.
 pub fn first_start(
-    n_lines: usize,
+    n_alike: &[usize],
     n_wanted: usize,
     from: Time,
-    next_hole: impl Fn(usize, Time) -> Option<Hole>,
+    next_hole: impl Fn(usize, (Time, Time)) -> Option<Hole>,
 ) -> Option<Start> {
-    let mut holes: Vec<Hole> = (0..n_lines).map(|line| next_hole(line, from).unwrap_or(Hole::NONE)).collect();
-    let n_now = holes.iter().filter(|hole| hole.first <= from).count();
-    let Some(last_idx) = n_wanted.checked_sub(1) else { return Some(Start { at: from, n_now, lines: Vec::new() }) };
-    let mut ordered: Vec<Time> = Vec::with_capacity(n_lines);
+    let mut holes = vec![Hole::not_before(from); n_alike.len()];
+    let mut soonest = Soonest { n_wanted: n_wanted.max(1), times: BinaryHeap::new(), n_nodes: 0 };
+    let mut start = from;
+    let mut n_now = None;
     loop {
-        ordered.clear();
-        ordered.extend(holes.iter().map(|hole| hole.first));
-        if last_idx >= ordered.len() {
-            return None;
+        soonest.clear();
+        for (group, hole) in holes.iter_mut().enumerate() {
+            if hole.last < start {
+                // Who has room later than enough others does not matter yet.
+                *hole = next_hole(group, (start, soonest.last())).unwrap_or(Hole::NONE);
+            }
+            soonest.add(hole.first, n_alike[group]);
         }
+        let with_room = holes.iter().enumerate().filter(|(_, hole)| hole.first <= start).map(|(group, _)| group);
+        let n_now = *n_now.get_or_insert_with(|| with_room.clone().map(|group| n_alike[group]).sum());
         // No earlier, for none of them has room before its time.
-        let start = *ordered.select_nth_unstable(last_idx).1;
-        if start == Time::NEVER {
+        let next = if n_wanted == 0 { start } else { soonest.last() };
+        if next == start {
+            return Some(Start { at: start, n_now, groups: with_room.collect() });
+        }
+        if next == Time::NEVER {
             return None;
         }
-        let mut has_moved = false;
-        for (line, hole) in holes.iter_mut().enumerate().filter(|(_, hole)| hole.last < start) {
-            *hole = next_hole(line, start).unwrap_or(Hole::NONE);
-            has_moved |= hole.first > start;
+        start = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Mebibytes;
+    use test_kit::{Dice, for_seeds};
+
+    use super::*;
+
+    const CORES: u32 = 4;
+    /// From then on everything is free.
+    const LAST: usize = 60;
+
+    /// A node, and how many cores are free in each second.
+    struct Node {
+        timeline: Timeline,
+        free: Vec<u32>,
+    }
+
+    fn secs(secs: usize) -> Time {
+        Time::from_secs(secs as i64)
+    }
+
+    fn piece(cores: u32) -> Piece {
+        Piece { slice: Slice { cores, memory: Mebibytes(0), ..Slice::default() }, is_whole: false }
+    }
+
+    fn node(dice: &mut Dice) -> Node {
+        let all = Slice { cores: CORES, ..Slice::default() };
+        let mut node = Node { timeline: Timeline::of_free(&all, secs(0)), free: vec![CORES; 2 * LAST] };
+        let mut taken = Vec::new();
+        for _ in 0..dice.number(0, 12) {
+            let from = dice.below(LAST as u64 - 1) as usize;
+            let until = from + dice.below((LAST - from) as u64) as usize;
+            let most = node.free[from..until].iter().copied().min().unwrap_or(0);
+            let cores = dice.number(0, most);
+            node.timeline.take(secs(from), secs(until), &piece(cores), 1);
+            node.free[from..until].iter_mut().for_each(|free| *free -= cores);
+            taken.push((from, until, cores));
         }
-        if !has_moved {
-            let lines = holes.iter().enumerate().filter(|(_, hole)| hole.first <= start).map(|(line, _)| line);
-            return Some(Start { at: start, n_now, lines: lines.collect() });
+        taken.truncate(dice.number(0, 3) as usize);
+        for (from, until, cores) in taken {
+            node.timeline.take(secs(from), secs(until), &piece(cores), -1);
+            node.free[from..until].iter_mut().for_each(|free| *free += cores);
         }
+        node
+    }
+
+    impl Node {
+        fn may_start(&self, cores: u32, wall: usize, at: usize) -> bool {
+            self.free[at..at + wall].iter().all(|free| *free >= cores)
+        }
+
+        fn first_start(&self, cores: u32, wall: usize, from: usize) -> Time {
+            secs((from..=LAST).find(|at| self.may_start(cores, wall, *at)).expect("all leave"))
+        }
+    }
+
+    #[test]
+    fn a_hole_is_where_somebody_may_start() {
+        for_seeds("a_hole_is_where_somebody_may_start", 500, |dice| {
+            let node = node(dice);
+            for two in node.timeline.steps.windows(2) {
+                assert!(two[0].0 < two[1].0 && two[0].1 != two[1].1, "{:?}", node.timeline);
+            }
+            let (cores, wall, from) = (dice.number(1, CORES), dice.number(1, 15) as usize, dice.below(45) as usize);
+            let (piece, wall_span) = (piece(cores), Span::from_secs(wall as i64));
+            let first = node.first_start(cores, wall, from);
+            let hole = node.timeline.first_hole(&piece, wall_span, secs(from)).expect("all leave");
+            assert_eq!(hole.first, first, "{:?}", node.timeline);
+            let latest = from + dice.below(20) as usize;
+            let by = node.timeline.first_hole_by(&piece, wall_span, (secs(from), secs(latest))).expect("all leave");
+            if first <= secs(latest) {
+                assert_eq!(by.first, first, "{:?}", node.timeline);
+                for at in (from..LAST).filter(|at| by.first <= secs(*at) && secs(*at) <= by.last) {
+                    assert!(node.may_start(cores, wall, at), "at {at} of {by:?}: {:?}", node.timeline);
+                }
+            } else {
+                assert!(secs(latest) < by.first && by.first <= first && by.last < by.first, "{by:?}: {first:?}");
+            }
+            let given = (from + dice.below(10) as usize, from + dice.below(20) as usize);
+            let mut other = node;
+            other.free.iter_mut().enumerate().for_each(|(at, free)| {
+                *free = if (given.0..given.1).contains(&at) { CORES } else { *free };
+            });
+            let times = (secs(given.0), secs(given.1));
+            let beside = other.timeline.first_hole_beside(times, &piece, wall_span, secs(from)).expect("all leave");
+            assert_eq!(beside.first, other.first_start(cores, wall, from), "beside {given:?}: {:?}", other.timeline);
+        });
+    }
+
+    #[test]
+    fn the_first_start_is_the_first_time_at_which_nodes_enough_have_room() {
+        for_seeds("the_first_start_is_the_first_time_at_which_nodes_enough_have_room", 500, |dice| {
+            let groups: Vec<(Node, usize)> =
+                (0..dice.number(1, 6)).map(|_| (node(dice), dice.number(1, 4) as usize)).collect();
+            let n_alike: Vec<usize> = groups.iter().map(|(_, n_alike)| *n_alike).collect();
+            let n_nodes: usize = n_alike.iter().sum();
+            let (cores, wall, from) = (dice.number(1, CORES), dice.number(1, 15) as usize, dice.below(45) as usize);
+            let n_wanted = 1 + dice.below(n_nodes as u64 + 1) as usize;
+            let wall_span = Span::from_secs(wall as i64);
+            let next_hole =
+                |group: usize, times| groups[group].0.timeline.first_hole_by(&piece(cores), wall_span, times);
+            let found = first_start(&n_alike, n_wanted, secs(from), next_hole);
+            let fitting = |at: usize| -> Vec<usize> {
+                (0..groups.len()).filter(|group| groups[*group].0.may_start(cores, wall, at)).collect()
+            };
+            let n_fitting = |at: usize| fitting(at).into_iter().map(|group| n_alike[group]).sum::<usize>();
+            let at = (from..=LAST).find(|at| n_fitting(*at) >= n_wanted);
+            let expected = at.map(|at| Start { at: secs(at), n_now: n_fitting(from), groups: fitting(at) });
+            assert_eq!(found, expected);
+        });
     }
 }

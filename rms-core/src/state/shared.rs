@@ -120,6 +120,13 @@ impl Room {
         }
     }
 
+    /// One number for all that are equal, and seldom for others.
+    pub(crate) fn digest(&self) -> u64 {
+        let holders = u64::from(self.n_holders).rotate_left(40);
+        let amounts = (self.cores as u64).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (self.memory as u64).rotate_left(20);
+        self.devices.iter().fold(amounts ^ holders, |digest, (_, left)| digest.rotate_left(7) ^ (*left as u64))
+    }
+
     fn n_devices(&self, name: &str) -> i64 {
         self.devices.iter().find(|(known, _)| known == name).map_or(0, |(_, left)| *left)
     }
@@ -176,9 +183,40 @@ impl Line {
         }
     }
 
+    /// Is the same free of both at each time, whoever has the rest?
+    pub(crate) fn is_like(&self, other: &Line) -> bool {
+        let are_alike = |(one, other): (&Hold, &Hold)| {
+            one.until == other.until && (Arc::ptr_eq(&one.piece, &other.piece) || one.piece == other.piece)
+        };
+        (self.kind, self.is_usable, self.is_open, self.ghost)
+            == (other.kind, other.is_usable, other.is_open, other.ghost)
+            && self.room == other.room
+            && self.holds.len() == other.holds.len()
+            && std::iter::zip(&self.holds, &other.holds).all(are_alike)
+    }
+
+    /// One number for all that are alike, and seldom for others.
+    pub(crate) fn digest(&self) -> u64 {
+        let look = (self.kind as u64) << 2 | u64::from(self.is_usable) << 1 | u64::from(self.is_open);
+        let ghost = self.ghost.map_or(0, |ghost| ghost.as_millis() as u64);
+        let add = |digest: u64, hold: &Hold| {
+            let Slice { cores, memory, devices: _ } = hold.piece.slice;
+            let amounts = u64::from(cores).rotate_left(48) ^ memory.0.rotate_left(16);
+            (digest ^ (hold.until.as_millis() as u64) ^ amounts).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        };
+        self.holds.iter().fold(self.room.digest() ^ look.rotate_left(60) ^ ghost, add)
+    }
+
     /// The hold of a job on this node.
     pub(crate) fn hold_of(&self, job: JobId) -> Option<&Hold> {
         self.holds.iter().find(|hold| hold.job == job)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_nobody(inventory: &Inventory, is_open: bool) -> Line {
+        let room = Room::of(&Slice::whole(inventory));
+        let (holds, cores, devices) = (Vec::new(), Indices::default(), BTreeMap::new());
+        Line { room, holds, cores, devices, is_usable: true, is_open, ghost: None, kind: 0 }
     }
 
     /// The holder that leaves the node last, and when; `None` if the node is not usable.

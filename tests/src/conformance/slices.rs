@@ -79,13 +79,13 @@ pub fn check(line: &str) -> Result<(), String> {
     let eligible: Vec<usize> = (0..nodes.len()).filter(|idx| is_eligible(&nodes[*idx])).collect();
     let piece = Piece { slice: request.amounts.slice(), is_whole: request.exclusive };
     let wall = Span::from_secs(request.wall);
-    let next_hole = |place: usize, from: Time| timelines[eligible[place]].first_hole(&piece, wall, from);
-    let found = first_start(eligible.len(), request.nodes, at(now), next_hole);
+    let next_hole = |place: usize, times: (Time, Time)| timelines[eligible[place]].first_hole_by(&piece, wall, times);
+    let found = first_start(&vec![1; eligible.len()], request.nodes, at(now), next_hole);
     let found_start = found.as_ref().map(|found| found.at.as_secs() + now);
     if found_start != start {
         return Err(format!("start {found_start:?}, expected {start:?}"));
     }
-    let found_nodes = found.map(|found| found.lines.into_iter().map(|place| eligible[place]).collect::<Vec<_>>());
+    let found_nodes = found.map(|found| found.groups.into_iter().map(|place| eligible[place]).collect::<Vec<_>>());
     match nodes_that_fit.filter(|nodes| !nodes.is_empty()) {
         Some(expected) if found_nodes.as_ref() != Some(&expected) => {
             Err(format!("nodes {found_nodes:?}, expected {expected:?}"))

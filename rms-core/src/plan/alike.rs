@@ -1,0 +1,313 @@
+//! What is free over time of the nodes of one cluster: nodes of which the same is free share one timeline, so that a search
+//! looks at each timeline once, on however many nodes it is.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use rms_model::{NodeId, Time};
+
+use super::outline::{Outline, Scale};
+use super::timeline::Timeline;
+use crate::state::Line;
+
+/// Nodes that are alike: of all of them the same is free at each time.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) timeline: Timeline,
+    pub(super) outline: Outline,
+    pub(super) n_nodes: u32,
+    pub(super) kind: usize,
+    pub(super) is_usable: bool,
+    pub(super) is_open: bool,
+    digest: u64,
+    /// The state says that nodes are so: others may turn out to be so, too.
+    is_drawn: bool,
+    is_vacant: bool,
+}
+
+impl Group {
+    fn is_like(&self, other: &Group) -> bool {
+        let are_one = |one: &Group, other: &Group| {
+            one.kind == other.kind && one.is_usable == other.is_usable && one.is_open == other.is_open
+        };
+        self.digest == other.digest && are_one(self, other) && self.timeline == other.timeline
+    }
+
+    /// Its timeline has changed.
+    fn settle(&mut self, scale: &Scale) {
+        self.outline = Outline::of(&self.timeline, scale);
+        let look = (self.kind as u64) << 2 | u64::from(self.is_usable) << 1 | u64::from(self.is_open);
+        self.digest = self.timeline.digest().wrapping_add(look);
+    }
+}
+
+/// The timelines of the nodes of a cluster, by their place among all of them.
+#[derive(Debug)]
+pub(super) struct Timelines {
+    pub(super) scale: Scale,
+    /// Into the groups; nodes that nobody has asked about are in none.
+    group_of: Vec<Option<u32>>,
+    are_all_drawn: bool,
+    groups: Vec<Group>,
+    vacant: Vec<u32>,
+    /// Groups from which the last node has gone, until they are vacated.
+    emptied: Vec<u32>,
+    by_digest: BTreeMap<u64, u32>,
+    /// By what the state says of a node, one for which it does, and the group in which that began.
+    drawn: BTreeMap<u64, (usize, u32)>,
+    /// Nodes on which something was planned, in no order.
+    planned: Vec<usize>,
+    is_planned: Vec<bool>,
+}
+
+impl Timelines {
+    /// Nobody looks before that time.
+    pub(super) fn new(now: Time, most_cores: u32) -> Timelines {
+        Timelines {
+            scale: Scale::new(now, most_cores),
+            group_of: Vec::new(),
+            are_all_drawn: false,
+            groups: Vec::new(),
+            vacant: Vec::new(),
+            emptied: Vec::new(),
+            by_digest: BTreeMap::new(),
+            drawn: BTreeMap::new(),
+            planned: Vec::new(),
+            is_planned: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, idx: usize) -> Option<&Timeline> {
+        self.group_idx(idx).map(|group| &self.groups[group].timeline)
+    }
+
+    #[inline]
+    pub(super) fn group_idx(&self, idx: usize) -> Option<usize> {
+        self.group_of.get(idx).copied().flatten().map(|group| group as usize)
+    }
+
+    /// Some of them have no nodes any more.
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Nodes on which something was planned, in no order.
+    pub(super) fn planned(&self) -> &[usize] {
+        &self.planned
+    }
+
+    #[inline]
+    pub(super) fn is_planned(&self, idx: usize) -> bool {
+        self.is_planned.get(idx).copied().unwrap_or(false)
+    }
+
+    /// The group of a node.
+    pub(super) fn draw(&mut self, idx: usize, lines: &[(NodeId, Line)], draw: impl FnOnce(&Line) -> Timeline) -> usize {
+        self.group_of.resize(lines.len().max(self.group_of.len()), None);
+        if let Some(known) = self.group_of[idx] {
+            return known as usize;
+        }
+        let line = &lines[idx].1;
+        let digest = line.digest();
+        let known = self.drawn.get(&digest).filter(|(other, _)| lines[*other].1.is_like(line));
+        let group = match known {
+            Some((_, group)) => *group,
+            None => {
+                let timeline = draw(line);
+                let mut group = Group {
+                    outline: Outline::of(&timeline, &self.scale),
+                    timeline,
+                    n_nodes: 0,
+                    kind: line.kind,
+                    is_usable: line.is_usable,
+                    is_open: line.is_open,
+                    digest: 0,
+                    is_drawn: false,
+                    is_vacant: false,
+                };
+                group.settle(&self.scale);
+                let group = self.insert(group);
+                if let Entry::Vacant(entry) = self.drawn.entry(digest) {
+                    entry.insert((idx, group));
+                    self.groups[group as usize].is_drawn = true;
+                }
+                group
+            }
+        };
+        self.group_of[idx] = Some(group);
+        self.groups[group as usize].n_nodes += 1;
+        group as usize
+    }
+
+    /// From now on each node is in a group.
+    pub(super) fn draw_all(&mut self, lines: &[(NodeId, Line)], draw: impl Fn(&Line) -> Timeline) {
+        if !self.are_all_drawn {
+            self.are_all_drawn = true;
+            (0..lines.len()).for_each(|idx| {
+                self.draw(idx, lines, &draw);
+            });
+        }
+    }
+
+    /// Something is planned on this node, which is in a group.
+    pub(super) fn plan_on(&mut self, idx: usize) {
+        self.is_planned.resize(self.group_of.len(), false);
+        if !self.is_planned[idx] {
+            self.is_planned[idx] = true;
+            self.planned.push(idx);
+        }
+    }
+
+    /// Somebody is planned who starts then.
+    pub(super) fn reach(&mut self, at: Time) {
+        if self.scale.reach(at) {
+            for group in &mut self.groups {
+                group.outline = Outline::of(&group.timeline, &self.scale);
+            }
+        }
+    }
+
+    /// The group of those nodes of a group to which this happens. If it has one node alone, it may become that.
+    pub(super) fn edited(&mut self, before: usize, edit: impl FnOnce(&mut Timeline)) -> usize {
+        let group = &self.groups[before];
+        if group.n_nodes > 1 || group.is_drawn {
+            let mut edited = Group { timeline: group.timeline.clone(), n_nodes: 0, is_drawn: false, ..*group };
+            edit(&mut edited.timeline);
+            edited.settle(&self.scale);
+            return self.insert(edited) as usize;
+        }
+        self.forget(before);
+        let group = &mut self.groups[before];
+        edit(&mut group.timeline);
+        group.settle(&self.scale);
+        let known = *self.by_digest.entry(group.digest).or_insert(before as u32) as usize;
+        if self.groups[known].is_like(&self.groups[before]) { known } else { before }
+    }
+
+    /// The node is in this group from now on.
+    pub(super) fn put(&mut self, idx: usize, group: usize) {
+        if let Some(before) = self.group_of[idx].replace(group as u32) {
+            let n_left = &mut self.groups[before as usize].n_nodes;
+            *n_left -= 1;
+            if *n_left == 0 {
+                self.emptied.push(before);
+            }
+        }
+        self.groups[group].n_nodes += 1;
+    }
+
+    /// Groups without nodes make room for others. Until then those that have none keep their numbers.
+    pub(super) fn vacate(&mut self) {
+        while let Some(group_idx) = self.emptied.pop() {
+            let group = &mut self.groups[group_idx as usize];
+            if group.n_nodes == 0 && !group.is_drawn && !group.is_vacant {
+                group.is_vacant = true;
+                self.forget(group_idx as usize);
+                self.vacant.push(group_idx);
+            }
+        }
+    }
+
+    fn forget(&mut self, group_idx: usize) {
+        let digest = self.groups[group_idx].digest;
+        if self.by_digest.get(&digest) == Some(&(group_idx as u32)) {
+            self.by_digest.remove(&digest);
+        }
+    }
+
+    /// The one that is like it, or else this one.
+    fn insert(&mut self, group: Group) -> u32 {
+        let known = self.by_digest.get(&group.digest).copied();
+        if let Some(known) = known.filter(|known| self.groups[*known as usize].is_like(&group)) {
+            return known;
+        }
+        let digest = group.digest;
+        let group_idx = match self.vacant.pop() {
+            Some(vacant) => {
+                self.groups[vacant as usize] = group;
+                vacant
+            }
+            None => {
+                self.groups.push(group);
+                self.groups.len() as u32 - 1
+            }
+        };
+        // Of two that have one digest and are not alike, the second is not found by it.
+        self.by_digest.entry(digest).or_insert(group_idx);
+        group_idx
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{Inventory, Mebibytes, Slice};
+    use test_kit::for_seeds;
+
+    use super::*;
+    use crate::state::Piece;
+
+    /// Against one timeline for each node.
+    #[test]
+    fn nodes_are_in_one_group_if_and_only_if_they_are_alike() {
+        for_seeds("nodes_are_in_one_group_if_and_only_if_they_are_alike", 200, |dice| {
+            let inventory = Inventory { cores: 4, cpus: 4, memory: Mebibytes(40), ..Inventory::default() };
+            let n_nodes = dice.number(1, 8);
+            let line = |is_open| Line::of_nobody(&inventory, is_open);
+            let lines: Vec<(NodeId, Line)> =
+                (0..n_nodes).map(|node| (NodeId(node), line(dice.number(0, 4) > 0))).collect();
+            let now = Time::from_secs(100);
+            let draw = |_: &Line| Timeline::of_free(&Slice::whole(&inventory), now);
+            let mut plain: Vec<Timeline> = lines.iter().map(|(_, line)| draw(line)).collect();
+            let mut timelines = Timelines::new(now, 4);
+            let mut taken: Vec<(Vec<usize>, Piece, (Time, Time))> = Vec::new();
+            for _ in 0..60 {
+                let gives_back = !taken.is_empty() && dice.number(0, 2) == 0;
+                let ((nodes, piece, times), sign) = if gives_back {
+                    (taken.swap_remove(dice.below(taken.len() as u64) as usize), -1)
+                } else {
+                    let nodes: Vec<usize> = (0..n_nodes as usize).filter(|_| dice.number(0, 1) == 0).collect();
+                    let slice = Slice { cores: dice.number(1, 2), memory: Mebibytes(10), ..Slice::default() };
+                    let from = i64::from(dice.number(90, 110));
+                    let until = from + i64::from(dice.number(0, 6));
+                    let piece = Piece { slice, is_whole: dice.number(0, 3) == 0 };
+                    ((nodes, piece, (Time::from_secs(from), Time::from_secs(until))), 1)
+                };
+                let mut moved: Vec<(usize, usize)> = Vec::new();
+                for idx in &nodes {
+                    let before = timelines.draw(*idx, &lines, draw);
+                    timelines.plan_on(*idx);
+                    let known = moved.iter().find(|(from, _)| *from == before).map(|(_, to)| *to);
+                    let take = |timeline: &mut Timeline| timeline.take(times.0, times.1, &piece, sign);
+                    let after = known.unwrap_or_else(|| timelines.edited(before, take));
+                    moved.push((before, after));
+                    timelines.put(*idx, after);
+                    take(&mut plain[*idx]);
+                }
+                timelines.vacate();
+                if sign > 0 {
+                    taken.push((nodes, piece, times));
+                }
+                if dice.number(0, 9) == 0 {
+                    timelines.draw_all(&lines, draw);
+                }
+                check(&timelines, &lines, &plain);
+            }
+        });
+    }
+
+    fn check(timelines: &Timelines, lines: &[(NodeId, Line)], plain: &[Timeline]) {
+        for (idx, expected) in plain.iter().enumerate() {
+            assert!(timelines.get(idx).is_none_or(|timeline| timeline == expected), "node {idx}");
+            let Some(group) = timelines.group_idx(idx) else { continue };
+            for other in (0..plain.len()).filter(|other| timelines.group_idx(*other).is_some()) {
+                let are_alike = *expected == plain[other] && lines[idx].1.is_open == lines[other].1.is_open;
+                assert_eq!(timelines.group_idx(other) == Some(group), are_alike, "nodes {idx} and {other}");
+            }
+        }
+        for (group_idx, group) in timelines.groups().iter().enumerate() {
+            let n_nodes = (0..plain.len()).filter(|idx| timelines.group_idx(*idx) == Some(group_idx)).count();
+            assert_eq!(group.n_nodes as usize, n_nodes, "group {group_idx}");
+        }
+    }
+}

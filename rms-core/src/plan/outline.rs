@@ -1,0 +1,150 @@
+//! A timeline in outline: in which stretches of time about so many cores are free once, or throughout; it says where
+//! nobody need look for room.
+
+use rms_model::{Span, Time};
+
+use super::timeline::Timeline;
+use crate::state::Piece;
+
+const N_STRETCHES: usize = 32;
+const N_LEVELS: usize = 16;
+
+/// Stretches of one width, of which the last one has no end; and levels, which are numbers of cores, rounded down.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    origin: Time,
+    /// Of the milliseconds of a stretch.
+    log_width: u32,
+    /// Nobody has more.
+    most_cores: i64,
+}
+
+/// A bit for each stretch, the first one lowest.
+type Stretches = u32;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outline {
+    /// By level, in which stretches as many cores are free at some time.
+    once: [Stretches; N_LEVELS],
+    /// In which they are at each time.
+    throughout: [Stretches; N_LEVELS],
+}
+
+impl Scale {
+    pub(super) fn new(origin: Time, most_cores: u32) -> Scale {
+        // A quarter of an hour.
+        Scale { origin, log_width: 20, most_cores: i64::from(most_cores.max(1)) }
+    }
+
+    /// From now on stretches are wide enough to tell times up to this one apart. Were they too narrow for that?
+    pub(super) fn reach(&mut self, at: Time) -> bool {
+        let before = self.log_width;
+        while self.begin(N_STRETCHES - 1) <= at && self.log_width < 50 {
+            self.log_width += 1;
+        }
+        before < self.log_width
+    }
+
+    fn stretch(&self, at: Time) -> usize {
+        self.n_within(at.since(self.origin)).min(N_STRETCHES - 1)
+    }
+
+    fn begin(&self, stretch: usize) -> Time {
+        self.origin + Span::from_millis((stretch as i64) << self.log_width)
+    }
+
+    fn n_within(&self, span: Span) -> usize {
+        (span.as_millis() >> self.log_width) as usize
+    }
+
+    fn level(&self, cores: i64) -> usize {
+        (cores.clamp(0, self.most_cores) * N_LEVELS as i64 / self.most_cores).min(N_LEVELS as i64 - 1) as usize
+    }
+}
+
+impl Outline {
+    pub(super) fn of(timeline: &Timeline, scale: &Scale) -> Outline {
+        let mut outline = Outline { once: [0; N_LEVELS], throughout: [Stretches::MAX; N_LEVELS] };
+        for (begin, end, room) in timeline.steps() {
+            let (first, last) = (scale.stretch(begin), scale.stretch(end - Span::from_millis(1)));
+            let stretches = Stretches::MAX << first & Stretches::MAX >> (N_STRETCHES - 1 - last);
+            let level = scale.level(room.cores);
+            outline.once[..=level].iter_mut().for_each(|once| *once |= stretches);
+            outline.throughout[level + 1..].iter_mut().for_each(|throughout| *throughout &= !stretches);
+        }
+        outline
+    }
+
+    /// Nobody who wants the piece for so long may start between `from` and this time; `None` if he never may.
+    pub(super) fn not_before(&self, piece: &Piece, wall: Span, from: Time, scale: &Scale) -> Option<Time> {
+        // Of a node that nobody has it is not said how much is free.
+        let level = if piece.is_whole { 0 } else { scale.level(piece.slice.cores.into()) };
+        let mut starts = self.once[level] & Stretches::MAX << scale.stretch(from);
+        // Who starts in a stretch has all of the next ones that are over before he may leave; the last one never is.
+        let throughout = self.throughout[level] | 1 << (N_STRETCHES - 1);
+        for n_later in 1..scale.n_within(wall).min(N_STRETCHES) {
+            starts &= throughout >> n_later | !(Stretches::MAX >> n_later);
+        }
+        (starts != 0).then(|| from.max(scale.begin(starts.trailing_zeros() as usize)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{Mebibytes, Slice};
+    use test_kit::for_seeds;
+
+    use super::*;
+
+    #[test]
+    fn nobody_may_start_before_the_outline_says() {
+        for_seeds("nobody_may_start_before_the_outline_says", 500, |dice| {
+            let now = Time::from_secs(1000);
+            let cores = dice.number(1, 8);
+            let mut timeline = Timeline::of_free(&Slice { cores, ..Slice::default() }, now);
+            let mut scale = Scale::new(now, dice.number(1, 20));
+            for _ in 0..dice.number(0, 30) {
+                let from = now + Span::from_mins(i64::from(dice.number(0, 1500)) - 10);
+                let until = from + Span::from_mins(dice.number(0, 600).into());
+                let slice = Slice { cores: dice.number(1, 4), memory: Mebibytes(0), ..Slice::default() };
+                timeline.take(from, until, &Piece { slice, is_whole: false }, 1);
+                if dice.number(0, 1) == 0 {
+                    scale.reach(from);
+                }
+            }
+            let outline = Outline::of(&timeline, &scale);
+            for _ in 0..20 {
+                let slice = Slice { cores: dice.number(1, cores + 1), ..Slice::default() };
+                let piece = Piece { slice, is_whole: dice.number(0, 9) == 0 };
+                let wall = Span::from_mins(dice.number(1, 800).into());
+                let from = now + Span::from_mins(dice.number(0, 2000).into());
+                let hole = timeline.first_hole(&piece, wall, from);
+                let bound = outline.not_before(&piece, wall, from, &scale);
+                match (hole, bound) {
+                    (Some(hole), Some(bound)) => {
+                        assert!(from <= bound && bound <= hole.first, "{bound:?} {hole:?} {timeline:?} {scale:?}");
+                    }
+                    (Some(_), None) => panic!("there is room: {hole:?} {timeline:?} {scale:?}"),
+                    (None, _) => {}
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn short_gaps_are_nothing_to_who_stays_long() {
+        let now = Time::from_secs(1000);
+        let at = |mins| now + Span::from_mins(mins);
+        let piece = |cores| Piece { slice: Slice { cores, ..Slice::default() }, is_whole: false };
+        let mut timeline = Timeline::of_free(&piece(8).slice, now);
+        timeline.take(at(0), at(60), &piece(6), 1);
+        timeline.take(at(120), at(180), &piece(6), 1);
+        let scale = Scale::new(now, 8);
+        let outline = Outline::of(&timeline, &scale);
+        let told = |cores, mins| outline.not_before(&piece(cores), Span::from_mins(mins), now, &scale);
+        assert_eq!(told(2, 600), Some(now));
+        assert_eq!(told(3, 10), Some(now + Span::from_millis(3 << 20)));
+        assert_eq!(told(3, 90), Some(now + Span::from_millis(10 << 20)));
+        assert_eq!(told(9, 1), Some(now + Span::from_millis(3 << 20)));
+    }
+}
