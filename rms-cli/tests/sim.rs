@@ -116,9 +116,32 @@ fn a_bad_trace_is_told_with_file_line_and_what_was_expected() {
     };
     check(b"; fine\n1 2 3\n", "line 2 has 3 columns: a record has 18 numbers");
     check(b"1 0 -1 ten 4 -1 -1 4 60 -1 1 3 1 -1 1 10 -1 -1\n", "line 1, column 4 (run time): 'ten' is not a number");
+    let record = "1 0 -1 10 4 -1 -1 4 60 -1 1 3 1 -1 1 10 -1 -1";
+    check(format!("{record}\r{record}\r").as_bytes(), "line 1 has 36 columns, which is more than one record");
+    check(record.replacen('0', "1e15", 1).as_bytes(), "'1e15' is not a number of at most 15 digits");
     check(&[0x1f, 0x8b, 8, 0, 1, 2, 3], "line 1 can not be read");
     let output = rms(&["sim", "swf", "/nowhere.swf", "--nodes", "4"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere.swf: No such file"));
+}
+
+#[test]
+fn what_is_written_goes_over_nothing_that_is_read_or_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("a plain name").to_owned();
+    let (trace, both, text) = (path("t.swf"), path("both.svg"), path("heat.txt"));
+    std::fs::copy(TRACE, &trace).expect("it is copied");
+    let check = |options: &[&str], expected: &str| {
+        let output = rms(&[&["sim", "swf", &trace, "--nodes", "40", "--cores-per-node", "8"], options].concat());
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(expected), "'{expected}' is not in: {message}");
+    };
+    check(&["--schedule", &trace], "is the trace");
+    check(&["--heat", &both, "--schedule", &both], "both write to");
+    check(&["--heat", &both, "--schedule", &both, "--policy", "easy,fcfs"], "both write to");
+    check(&["--heat", &text], "is neither");
+    let read = |file: &str| std::fs::read(file).expect("it is there");
+    assert_eq!(read(&trace), read(TRACE));
 }
 
 #[test]

@@ -31,8 +31,15 @@ pub(super) struct RunAnswer {
 
 /// Writes the heat map as a picture, or as JSON where the file is called so.
 pub(super) fn write_heat(answer: &RunAnswer, file: &Path, context: &Context) -> Result<(), Failure> {
+    let is_json = match file.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => true,
+        Some("svg") => false,
+        Some(_) | None => {
+            let file = file.display();
+            return Err(Failure::usage(format!("--heat writes a picture (.svg) or .json, and {file} is neither")));
+        }
+    };
     let map = answer.heat(HEAT_COLUMNS);
-    let is_json = file.extension().is_some_and(|extension| extension == "json");
     let text = if is_json { format!("{}\n", json!(map)) } else { heat::svg(&map, &answer.title) };
     let written = std::fs::write(file, text);
     written.map_err(|error| Failure::io(format!("{} cannot be written", file.display()), error))?;

@@ -1,5 +1,6 @@
 //! `rms sim swf`: a trace through the server's own scheduler, in virtual time.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -82,6 +83,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     if let Some(policy) = twice(&args.policy) {
         return Err(Failure::usage(format!("--policy names {policy} twice: write each policy once")));
     }
+    check_outputs(args)?;
     let begun = Instant::now();
     let cost = Cost::now();
     let cleaned = args.trace.read()?;
@@ -126,6 +128,30 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     }
     context.output.show(&ComparedAnswer { runs })?;
     Ok(Exit::OK)
+}
+
+/// # Errors
+/// A file that would be written twice, or over the trace.
+fn check_outputs(args: &Args) -> Result<(), Failure> {
+    let trace = std::fs::canonicalize(&args.trace.trace).ok();
+    let mut outputs = BTreeSet::new();
+    for file in args.heat.iter().chain(&args.schedule) {
+        let files: Vec<PathBuf> = match &args.policy[..] {
+            [_] => vec![file.clone()],
+            policies => policies.iter().map(|policy| named(file, *policy)).collect(),
+        };
+        for file in files {
+            let path = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
+            if trace.as_ref() == Some(&path) {
+                return Err(Failure::usage(format!("{} is the trace: write to another file", file.display())));
+            }
+            if !outputs.insert(path) {
+                let both = format!("--heat and --schedule both write to {}", file.display());
+                return Err(Failure::usage(both).hint("name a file for each"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn simulate(

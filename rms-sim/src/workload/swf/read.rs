@@ -16,6 +16,11 @@ pub enum SwfError {
     TooLong { line: usize },
     #[error("line {line} has {found} columns: a record has {N_FIELDS} numbers")]
     Columns { line: usize, found: usize },
+    #[error(
+        "line {line} has {found} columns, which is more than one record of {N_FIELDS} numbers: write each record on a line \
+         that ends with a line feed"
+    )]
+    Joined { line: usize, found: usize },
     #[error("line {line}, column {column} ({name}): '{text}' is not {expected}")]
     Number { line: usize, column: usize, name: &'static str, text: String, expected: &'static str },
 }
@@ -128,7 +133,7 @@ fn plain_numbers(line: &[u8]) -> Option<[f64; N_FIELDS]> {
         let magnitude = if has_decimals { digits as f64 / POWERS[n_decimals] } else { digits as f64 };
         *number = if is_negative && digits > 0 { -magnitude } else { magnitude };
     }
-    Some(numbers)
+    bytes.all(u8::is_ascii_whitespace).then_some(numbers)
 }
 
 /// Such a number, and the power of ten by which it is divided, are floats exactly: the quotient is rounded once, as the
@@ -137,18 +142,24 @@ const MOST_DIGITS: usize = 14;
 const POWERS: [f64; MOST_DIGITS] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13];
 
 fn numbers(line: usize, text: &str) -> Result<[f64; N_FIELDS], SwfError> {
-    // Some traces have a column more, which nobody documents.
     let mut numbers = [0.0; N_FIELDS];
     let mut found = 0;
-    for word in text.split_ascii_whitespace().take(N_FIELDS) {
-        numbers[found] = number(word).map_or_else(|| wrong(line, text, found, word), Ok)?;
+    for word in text.split_ascii_whitespace() {
+        // Some traces have a column more, which nobody documents.
+        if found < N_FIELDS {
+            numbers[found] = number(word).map_or_else(|| wrong(line, text, found, word), Ok)?;
+        }
         found += 1;
     }
-    if found < N_FIELDS {
-        return Err(SwfError::Columns { line, found });
+    match found {
+        0..N_FIELDS => Err(SwfError::Columns { line, found }),
+        TWO_RECORDS.. => Err(SwfError::Joined { line, found }),
+        _ => Ok(numbers),
     }
-    Ok(numbers)
 }
+
+/// A line with so many columns holds more than one record.
+const TWO_RECORDS: usize = 2 * N_FIELDS;
 
 fn record(numbers: &[f64; N_FIELDS]) -> Record {
     // Floats occur in times only by intention; a count that is none is cut.
@@ -188,8 +199,10 @@ fn wrong(line: usize, text: &str, idx: usize, word: &str) -> Result<f64, SwfErro
     if found < N_FIELDS {
         return Err(SwfError::Columns { line, found });
     }
+    let expected =
+        if word.parse::<f64>().is_ok_and(f64::is_finite) { "a number of at most 15 digits" } else { "a number" };
     let text = word.chars().take(40).collect();
-    Err(SwfError::Number { line, column: idx + 1, name: NAMES[idx], text, expected: "a number" })
+    Err(SwfError::Number { line, column: idx + 1, name: NAMES[idx], text, expected })
 }
 
 #[cfg(test)]
