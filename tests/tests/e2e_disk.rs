@@ -20,7 +20,7 @@ fn run_server(deployment: &Deployment) -> Output {
 fn a_full_disk_is_said_and_what_was_promised_is_kept() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
     let mut deployment = Deployment::builder().cluster("a", 1).server_dir(&disk.path().join("server")).start();
-    let running = deployment.submit(&["--wrap", "sleep 3; exit 9"]);
+    let running = deployment.submit(&["--wrap", "sleep 5; exit 9"]);
     deployment.wait_for_state(running, "started");
     // Scripts large enough that no slack in the journal takes them.
     let script = deployment.script("big.sh", &format!("#!/bin/sh\n#RMS --hold\n#{}\ntrue\n", "x".repeat(200_000)));
@@ -39,7 +39,9 @@ fn a_full_disk_is_said_and_what_was_promised_is_kept() {
     // It goes on saying so, at once, and the running job does not care.
     let again = deployment.rms(&["submit", &script]).fails(1);
     assert!(again.stderr.contains("journal"), "{again:?}");
-    std::thread::sleep(Duration::from_secs(3));
+    // Who waits for it needs no history.
+    deployment.rms(&["wait", &running.to_string(), "--timeout", "500ms"]).fails(124);
+    std::thread::sleep(Duration::from_secs(5));
 
     fs::remove_file(filler).expect("ours");
     wait_until("the server to take jobs again", SOON, || {

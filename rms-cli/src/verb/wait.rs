@@ -82,8 +82,6 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
             Err(failure) => return Err(failure),
         },
     };
-    let records = look_up::ended(client, &open).await?;
-    settle(&mut outcomes, &mut open, records);
     while !open.is_empty() {
         let mut watch = client.watch(open.clone());
         let refused = loop {
@@ -99,7 +97,7 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
                 Err(error) => return Err(error.into()),
             }
         };
-        // A job may have ended between the two questions; else it is nowhere.
+        // Jobs that have ended are in the history, which may not be readable while jobs that run can be watched.
         let n_open = open.len();
         let records = look_up::ended(client, &open).await?;
         settle(&mut outcomes, &mut open, records);
