@@ -128,8 +128,11 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Init { dir, name, config, listen, admin } => {
             let dir = DataDir::new(&dir);
+            let run = run_command(&dir, config.as_deref(), listen);
             let config = read_config(&dir, config.as_deref())?;
-            make(dir, name, listen.unwrap_or(config.listen), &config, admin)
+            make(dir, name, listen.unwrap_or(config.listen), &config, admin)?;
+            println!("run it with: {run}");
+            Ok(())
         }
         Verb::Run { dir, config, listen } => {
             allocator::apply_settings();
@@ -146,6 +149,13 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
         Verb::Recover { dir, yes } => recover_journal(&DataDir::new(&dir), yes),
         Verb::PrintConfig => Ok(io::stdout().write_all(DEFAULTS.as_bytes())?),
     }
+}
+
+/// The command that runs a new deployment as it was set up: with the same configuration and address.
+fn run_command(dir: &DataDir, config: Option<&Path>, listen: Option<SocketAddr>) -> String {
+    let config = config.map(|config| format!(" --config {}", config.display())).unwrap_or_default();
+    let listen = listen.map(|listen| format!(" --listen {listen}")).unwrap_or_default();
+    format!("rms-server run --dir {}{config}{listen}", dir.root().display())
 }
 
 fn make(
@@ -170,7 +180,6 @@ fn make(
     let Deployment { dir, name, reached, admin, .. } = &deployment;
     println!("made deployment {name} in {}", dir.root().display());
     println!("others reach it at {reached} (advertise in the configuration says otherwise)");
-    println!("run it with: rms-server run --dir {}", dir.root().display());
     println!("{admin} is its admin: rms --dir {}", dir.admin().display());
     Ok(())
 }

@@ -36,6 +36,23 @@ fn nothing_is_made_over_what_is_there() {
 }
 
 #[test]
+fn a_new_deployment_is_told_how_to_run_it_as_it_was_set_up() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let config = dir.path().join("rms-server.toml");
+    fs::write(&config, "").expect("a file");
+    let init = |name: &str, options: &[&str]| {
+        let output = command(&["init", "--dir"]).arg(dir.path().join(name)).args(options).output().expect("a process");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let config = config.to_str().expect("a plain name");
+    let whole = init("a", &["--config", config, "--listen", "127.0.0.1:7300"]);
+    let root = dir.path().display();
+    assert!(whole.contains(&format!("run --dir {root}/a --config {config} --listen 127.0.0.1:7300\n")), "{whole}");
+    let plain = init("b", &[]);
+    assert!(plain.contains(&format!("run --dir {root}/b\n")), "{plain}");
+}
+
+#[test]
 fn a_journal_of_another_format_is_refused_and_not_touched() {
     let mut server = Server::start();
     server.kill();
