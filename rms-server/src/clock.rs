@@ -10,16 +10,29 @@ use rms_model::Time;
 pub struct Clock {
     last: Time,
     read_at: Instant,
+    /// The wall clock is behind, which was logged.
+    is_ahead: bool,
 }
 
 impl Clock {
     pub fn start() -> Clock {
-        Clock { last: wall(SystemTime::now()), read_at: Instant::now() }
+        Clock { last: wall(SystemTime::now()), read_at: Instant::now(), is_ahead: false }
     }
 
     /// Returns the current time; never earlier than a time returned before.
     pub fn now(&mut self) -> Time {
-        self.advance(wall(SystemTime::now()), Instant::now())
+        let wall = wall(SystemTime::now());
+        let now = self.advance(wall, Instant::now());
+        let is_ahead = now.since(wall) > LOGGED_FROM;
+        if is_ahead && !self.is_ahead {
+            tracing::warn!(
+                ahead = %now.since(wall),
+                "the clock of this machine was set back; the server's time runs at half speed until the clock has caught up, \
+                 or until the server is restarted"
+            );
+        }
+        self.is_ahead = is_ahead;
+        now
     }
 
     fn advance(&mut self, wall: Time, at: Instant) -> Time {
@@ -37,6 +50,9 @@ impl Clock {
     }
 }
 
+/// Smaller corrections of the wall clock are not worth a word.
+const LOGGED_FROM: rms_model::Span = rms_model::Span::from_secs(5);
+
 fn wall(now: SystemTime) -> Time {
     // A clock before 1970 is not set: the epoch serves as well.
     let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -52,7 +68,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_goes_on_slowly_until_caught_up() {
         let start = Instant::now();
-        let mut clock = Clock { last: Time::from_secs(100), read_at: start };
+        let mut clock = Clock { last: Time::from_secs(100), read_at: start, is_ahead: false };
         let mut check = |wall_secs, elapsed_secs, expected_secs| {
             let at = start + Duration::from_secs(elapsed_secs);
             assert_eq!(clock.advance(Time::from_secs(wall_secs), at), Time::from_secs(expected_secs));
