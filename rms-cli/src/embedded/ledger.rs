@@ -88,12 +88,13 @@ impl UpDir {
         self.root.join("up.lock")
     }
 
-    /// Makes the directory for its owner only.
+    /// Makes the directory for its owner only. What root starts runs jobs of other users, who must reach their scripts.
     ///
     /// # Errors
     /// It cannot be made.
     pub fn make(&self) -> Result<(), Failure> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.root);
+        let mode = if nix::unistd::geteuid().is_root() { 0o711 } else { 0o700 };
+        let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&self.root);
         made.map_err(|error| Failure::io(format!("{} cannot be made", self.root.display()), error))
     }
 
