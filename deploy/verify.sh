@@ -29,7 +29,7 @@ check() {
 visible() {
     local dir
     dir=$(dirname "$root$1")
-    if [ -x "$dir" ] || { [ ! -e "$dir" ] && [ -x "$(dirname "$dir")" ]; }; then return 0; fi
+    if [ "$(id -u)" = 0 ] || [ -x "$dir" ] || { [ ! -e "$dir" ] && [ -x "$(dirname "$dir")" ]; }; then return 0; fi
     note "$1 cannot be looked at as $(id -un): run this as root"
     return 1
 }
@@ -116,6 +116,7 @@ verify_server() {
             bad "net.core.$name is only $size" "install deploy/60-limber.conf in /etc/sysctl.d and run sysctl --system"
         fi
     done
+    if [ ! -d "$root$dir" ]; then bad "$dir exists" "see docs/admin-guide.md"; return; fi
     local free
     free=$(df --output=avail -m "$root$dir" 2>/dev/null | tail -n 1 | tr -d ' ')
     if [ "${free:-0}" -ge 1024 ]; then good "$dir has $free MiB free"; else bad "$dir has ${free:-no} MiB free" "make space"; fi
