@@ -15,10 +15,15 @@ pub fn exit(exit: Exit) -> Exit {
 }
 
 pub fn tell(job: JobId, missing: &[Missing]) {
+    tell_lost(job, missing);
+    output::warn(&format!("     'rms logs {job}' shows what its nodes still have"));
+}
+
+/// Without a hint at `rms logs`.
+pub fn tell_lost(job: JobId, missing: &[Missing]) {
     for one in missing {
         output::warn(&format!("rms: output of job {job} is missing: {}", words(one)));
     }
-    output::warn(&format!("     'rms logs {job}' shows what its nodes still have"));
 }
 
 pub fn tell_away(job: JobId, node: &str, at_most: Duration, form: Form) {
@@ -32,7 +37,7 @@ pub fn tell_away(job: JobId, node: &str, at_most: Duration, form: Form) {
 }
 
 fn words(missing: &Missing) -> String {
-    let Missing { node, reason, from } = missing;
+    let Missing { node, reason, from, is_unknown: _ } = missing;
     let mut places: Vec<String> =
         from.iter().take(MAX_TOLD).map(|from| place(from.task, from.stream, from.offset)).collect();
     if from.len() > MAX_TOLD {
@@ -75,7 +80,8 @@ mod tests {
     #[test]
     fn missing_output_is_named_by_node_stream_and_byte() {
         let from = vec![Offset { node_idx: 0, task: 3, stream: Stream::Out, offset: 4096 }];
-        let mut missing = Missing { node: "a1".to_owned(), reason: "its disk was full".to_owned(), from };
+        let mut missing =
+            Missing { node: "a1".to_owned(), reason: "its disk was full".to_owned(), from, is_unknown: false };
         assert_eq!(words(&missing), "node a1: its disk was full; missing is: stdout of task 3 from byte 4096 on");
         let expected = json!([{"node": "a1", "reason": "its disk was full",
             "streams": [{"task": 3, "stream": "stdout", "from": 4096}]}]);

@@ -1,5 +1,7 @@
 //! Streams of a running job: output from the nodes to whoever follows, input the other way.
 
+use std::ops::Not;
+
 use rms_api::Refused;
 use rms_api::answer::JobChange;
 use rms_model::{JobId, Run};
@@ -64,6 +66,9 @@ pub enum Spooled {
     End,
     Failed {
         reason: String,
+        /// The node keeps no output of the job: it has written none there, or it was removed.
+        #[serde(default, skip_serializing_if = "Not::not")]
+        is_unknown: bool,
     },
     /// The job's share here has ended and what is left of its streams was sent, but from these offsets on something is
     /// missing: at most [`MAX_LINES`](crate::message::MAX_LINES) of them are named.
@@ -81,6 +86,9 @@ pub struct Missing {
     /// How much of the streams has come; at most [`MAX_LINES`](crate::message::MAX_LINES) are named. Of others, and if
     /// there are none, nothing may have come.
     pub from: Vec<Offset>,
+    /// The node keeps no output of the job: it has written none there, or it was removed.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub is_unknown: bool,
 }
 
 /// What the server sends to a client that follows or watches.

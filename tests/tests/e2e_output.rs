@@ -191,3 +191,14 @@ fn output_for_which_the_disk_of_its_node_had_no_room_is_no_success() {
     assert!(output.stderr.contains("node a1") && output.stderr.contains("full"), "{}", output.stderr);
     drop(deployment);
 }
+
+#[test]
+fn a_batch_job_whose_output_is_in_its_file_has_lost_none() {
+    let deployment = Deployment::of_nodes(1);
+    let job = deployment.submit(&["-o", "named.out", "--wrap", "echo hi"]);
+    deployment.wait_for_end(job);
+    let logs = deployment.rms(&["logs", &job.to_string()]).ok();
+    assert!(logs.stderr.contains("to the file that its -o flag named") && !logs.stderr.contains("missing"), "{logs:?}");
+    let json = deployment.rms(&["logs", "--json", &job.to_string()]).ok().json();
+    assert_eq!((&json["output"], &json["missing"]), (&"".into(), &serde_json::json!([])));
+}

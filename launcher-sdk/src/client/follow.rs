@@ -173,7 +173,7 @@ impl Place {
     /// What nobody has told of, though all was told.
     fn unheard_of(&mut self) -> Vec<Missing> {
         let reason = "it had left the job when the server was restarted";
-        let missing = |node| Missing { node, reason: reason.to_owned(), from: Vec::new() };
+        let missing = |node| Missing { node, reason: reason.to_owned(), from: Vec::new(), is_unknown: false };
         std::mem::take(&mut self.open).into_iter().map(missing).collect()
     }
 }
@@ -333,7 +333,12 @@ mod tests {
     #[test]
     fn what_a_node_had_that_left_is_missing_unless_all_of_it_came() {
         let mut place = Place::new(JobId(1));
-        let missing = |node: &str| Missing { node: node.to_owned(), reason: "gone".to_owned(), from: Vec::new() };
+        let missing = |node: &str| Missing {
+            node: node.to_owned(),
+            reason: "gone".to_owned(),
+            from: Vec::new(),
+            is_unknown: false,
+        };
         place.see(&on(1, &["a1", "a2", "a3"]));
         place.see(&on(1, &["a1"]));
         place.open.remove("a2");

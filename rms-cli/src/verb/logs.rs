@@ -64,8 +64,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
                     "rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"
                 ));
             }
-            let found = from_nodes(&client, job, &sink).await?;
-            Ok(found.exit(job))
+            from_nodes(&client, job, &sink).await?.finish(job, &sink)
         }
         None => of_ended(&client, job, &sink).await,
     }
@@ -80,15 +79,17 @@ struct Sink {
 impl Sink {
     fn write(&self, job: JobId, bytes: &[u8]) -> Result<Exit, Failure> {
         if self.form == Form::Json {
-            self.write_json(job, &String::from_utf8_lossy(bytes))?;
+            self.write_json(job, bytes, &[])?;
         } else {
             output::write_out(bytes)?;
         }
         Ok(Exit::OK)
     }
 
-    fn write_json(&self, job: JobId, text: &str) -> Result<(), Failure> {
-        output::write_out(format!("{}\n", serde_json::json!({"job": job.0, "output": text})).as_bytes())
+    fn write_json(&self, job: JobId, bytes: &[u8], missing: &[Missing]) -> Result<(), Failure> {
+        let text = String::from_utf8_lossy(bytes);
+        let answer = serde_json::json!({"job": job.0, "output": text, "missing": missing::to_json(missing)});
+        output::write_out(format!("{answer}\n").as_bytes())
     }
 }
 
@@ -96,16 +97,22 @@ impl Sink {
 #[derive(Default)]
 struct Found {
     is_something: bool,
+    /// The output, where it is printed as one JSON value.
+    whole: Vec<u8>,
     missing: Vec<Missing>,
 }
 
 impl Found {
-    fn exit(&self, job: JobId) -> Exit {
-        if self.missing.is_empty() {
-            return Exit::OK;
+    /// Prints what is not printed yet, and says what is missing.
+    fn finish(&self, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
+        if sink.form == Form::Json {
+            sink.write_json(job, &self.whole, &self.missing)?;
         }
-        missing::tell(job, &self.missing);
-        Exit::OUTPUT_MISSING
+        if self.missing.is_empty() {
+            return Ok(Exit::OK);
+        }
+        missing::tell_lost(job, &self.missing);
+        Ok(Exit::OUTPUT_MISSING)
     }
 }
 
@@ -113,7 +120,6 @@ impl Found {
 async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, Failure> {
     let mut follow = client.follow(job, false);
     let mut streams = Streams::new(sink.label);
-    let mut whole = Vec::new();
     let mut found = Found::default();
     while let Some(event) = follow.next().await? {
         let (task, stream, bytes) = match event {
@@ -130,23 +136,22 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, F
         };
         found.is_something = true;
         if sink.form == Form::Json {
-            whole.extend(bytes);
+            found.whole.extend(bytes);
         } else {
             streams.write(task, stream, &bytes)?;
         }
     }
     streams.finish()?;
-    if sink.form == Form::Json && found.is_something {
-        sink.write_json(job, &String::from_utf8_lossy(&whole))?;
-    }
     Ok(found)
 }
 
 /// A job whose description is gone: the nodes may still have its streams, or its file may lie where such files lie.
 async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
     let found = from_nodes(client, job, sink).await?;
-    if found.is_something {
-        return Ok(found.exit(job));
+    // Nodes that know nothing of the job have lost nothing of it: a batch job writes to its file.
+    let is_lost = found.is_something || found.missing.iter().any(|missing| !missing.is_unknown);
+    if is_lost {
+        return found.finish(job, sink);
     }
     let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
     match std::fs::read(&path) {
@@ -155,11 +160,10 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
             // Whether it wrote nothing or to a file of another name, nobody knows any more.
             output::warn(&format!(
                 "rms: the nodes keep no output of job {job}: it wrote none, or to the file that its -o flag named \
-                 (without one, to {} where it was submitted)",
+                 (without one, to {} where it was submitted), or it is not kept any more",
                 path.display()
             ));
-            sink.write(job, b"")?;
-            Ok(found.exit(job))
+            sink.write(job, b"")
         }
     }
 }

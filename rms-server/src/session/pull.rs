@@ -63,7 +63,7 @@ enum PullEnd {
     /// The follower does not read; the pull goes on when it does.
     Stalled,
     /// The agent cannot serve it, or not yet: it may not know the job.
-    Failed { reason: String },
+    Failed { reason: String, is_unknown: bool },
     /// Other streams that nobody reads take all the memory of this identity.
     NoRoom,
     /// The link broke; the pull goes on over the next one.
@@ -73,7 +73,7 @@ enum PullEnd {
 impl Pull {
     pub async fn run(mut self) {
         let missing = self.pull_until_done().await;
-        if let Some(Missing { node, reason, from }) = &missing {
+        if let Some(Missing { node, reason, from, .. }) = &missing {
             tracing::info!(job = %self.job, node, reason, n_streams = from.len(), "output is missing");
         }
         // The follower may have left.
@@ -91,7 +91,7 @@ impl Pull {
             };
             match self.pull_once(&link).await {
                 PullEnd::Whole | PullEnd::Unwanted => return None,
-                PullEnd::Short { reason, from } => return Some(Missing { node: self.node.clone(), reason, from }),
+                PullEnd::Short { reason, from } => return Some(Missing { from, ..self.missing(reason) }),
                 PullEnd::Stalled => match self.pulled.reserve().await {
                     Ok(_room) => continue,
                     Err(_) => return None,
@@ -104,8 +104,10 @@ impl Pull {
                 }
                 PullEnd::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
                 // While the job runs, the agent may still learn of it.
-                PullEnd::Failed { reason } if *self.is_over.borrow() => return Some(self.missing(reason)),
-                PullEnd::Failed { reason } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
+                PullEnd::Failed { reason, is_unknown } if *self.is_over.borrow() => {
+                    return Some(Missing { is_unknown, ..self.missing(reason) });
+                }
+                PullEnd::Failed { reason, .. } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
             }
             tokio::time::sleep(backoff.delay()).await;
         }
@@ -114,7 +116,7 @@ impl Pull {
     /// Returns this node's output as missing, from the last offsets.
     fn missing(&self, reason: String) -> Missing {
         let from = from(self.node_idx, &self.offsets).into_iter().take(MAX_LINES).collect();
-        Missing { node: self.node.clone(), reason, from }
+        Missing { node: self.node.clone(), reason, from, is_unknown: false }
     }
 
     /// Waits until the job is over and its agent counts as lost; returns why nothing more comes.
@@ -167,7 +169,9 @@ impl Pull {
                         }
                     }
                     Ok(Some((Spooled::End, _))) => return PullEnd::Whole,
-                    Ok(Some((Spooled::Failed { reason }, _))) => return PullEnd::Failed { reason },
+                    Ok(Some((Spooled::Failed { reason, is_unknown }, _))) => {
+                        return PullEnd::Failed { reason, is_unknown };
+                    }
                     Ok(Some((Spooled::Missing { reason, from }, _))) => return PullEnd::Short { reason, from },
                     Ok(None) => return PullEnd::Lost(LinkError::ChannelReset),
                     Err(LinkError::NoRoom) => return PullEnd::NoRoom,

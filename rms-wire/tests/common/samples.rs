@@ -225,17 +225,21 @@ fn of_streams() -> Vec<Sample> {
     samples.extend(plain([
         ("spooled_chunk", Spooled::Chunk(chunk.clone())),
         ("spooled_end", Spooled::End),
-        ("spooled_failed", Spooled::Failed { reason: "no such job".to_owned() }),
+        ("spooled_failed", Spooled::Failed { reason: "no such job".to_owned(), is_unknown: false }),
         ("spooled_missing", Spooled::Missing { reason: "the disk was full".to_owned(), from: from.clone() }),
+        ("spooled_unknown", Spooled::Failed { reason: "no such job".to_owned(), is_unknown: true }),
     ]));
+    let reason = "the disk was full".to_owned();
+    let missing = Missing { node: "a1".to_owned(), reason, from, is_unknown: false };
     let followed = [
         Followed::Chunk(chunk),
         Followed::Change(domain::change()),
         Followed::End,
         Followed::Refused(Refused::new("no_such_job", "no")),
-        Followed::Missing(Missing { node: "a1".to_owned(), reason: "the disk was full".to_owned(), from }),
+        Followed::Missing(missing.clone()),
         Followed::Away { node: "a1".to_owned(), secs: 60 },
         Followed::Whole { node: "a2".to_owned() },
+        Followed::Missing(Missing { is_unknown: true, ..missing }),
     ];
     samples.extend(plain_numbered("followed", followed));
     samples.extend(plain([("input", Input { bytes: b"yes\n".to_vec(), eof: true })]));
