@@ -20,7 +20,7 @@ pub(super) struct Channel {
     last_seq: u64,
     /// The server does not read any more. What it has said before is worth to be read: it may be that another process
     /// speaks for the application, and then we must not come back.
-    is_mute: bool,
+    send_failed: bool,
 }
 
 /// Why nobody speaks for the application over this connection.
@@ -67,7 +67,7 @@ impl Channel {
         let mut channel = link.open().await?;
         channel.send(&ClientRequest::Negotiator).await?;
         let (sender, receiver) = channel.split();
-        let mut channel = Channel { _link: link, sender, receiver, last_seq: 0, is_mute: false };
+        let mut channel = Channel { _link: link, sender, receiver, last_seq: 0, send_failed: false };
         let seq = channel
             .call(NegotiatorCall::Attach(Manner {
                 keeps: environment.keeps.clone(),
@@ -103,11 +103,11 @@ impl Channel {
         self.last_seq += 1;
         let says = NegotiatorSays { seq: self.last_seq, call };
         // Never cancelled but by its end: half a frame would stay on the channel, which is given up then.
-        if !self.is_mute {
+        if !self.send_failed {
             let sent = tokio::time::timeout(SEND_WITHIN, self.sender.send(&says)).await;
             let sent = sent.map_err(|_| LinkError::TooSlow { secs: SEND_WITHIN.as_secs() })?;
             // Of a channel or link that has ended, receiving says why.
-            self.is_mute = sent.is_err();
+            self.send_failed = sent.is_err();
         }
         Ok(self.last_seq)
     }

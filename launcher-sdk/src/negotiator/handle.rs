@@ -72,25 +72,25 @@ impl Negotiator {
 
     /// Whether there is a connection to the server just now.
     pub fn is_connected(&self) -> bool {
-        self.shared.standing.borrow().is_connected
+        self.shared.snapshot.borrow().is_connected
     }
 
     /// What the application holds, as far as we were told. Nodes that come are there from the agreement on, and marked as
     /// [coming](HeldNode::is_coming) until they are ready.
     pub fn holding(&self) -> Holding {
-        self.shared.standing.borrow().holding.clone()
+        self.shared.snapshot.borrow().holding.clone()
     }
 
     /// The nodes that the application can use: those that it holds, are [ready](HeldNode::is_coming), and that it was not asked
     /// to leave. The first is where it began, and stays.
     pub fn nodes(&self) -> Vec<HeldNode> {
-        hostfile::staying(&self.shared.standing.borrow().holding).cloned().collect()
+        hostfile::staying(&self.shared.snapshot.borrow().holding).cloned().collect()
     }
 
     /// The number of a cluster, as the items of a [`Want::template`] have it; none if the server has told of no such
     /// cluster. It tells of all that there are with each new connection.
     pub fn cluster(&self, name: &str) -> Option<ClusterId> {
-        want::cluster(&self.shared.standing.borrow().clusters, name)
+        want::cluster(&self.shared.snapshot.borrow().clusters, name)
     }
 
     /// Writes [`Negotiator::nodes`] to a file, whole or not at all.
@@ -99,7 +99,7 @@ impl Negotiator {
     /// [`NegotiatorError::Hostfile`].
     pub fn write_hostfile(&self, path: impl AsRef<Path>, style: HostfileStyle) -> Result<(), NegotiatorError> {
         let path = path.as_ref();
-        let written = hostfile::write(&self.shared.standing.borrow().holding, path, style);
+        let written = hostfile::write(&self.shared.snapshot.borrow().holding, path, style);
         written.map_err(|source| NegotiatorError::Hostfile { path: path.to_owned(), source })
     }
 
@@ -201,7 +201,7 @@ impl Negotiation {
 
     /// Where it stands, as far as the application knows; `None` once it is over and forgotten.
     pub fn phase(&self) -> Option<Phase> {
-        self.negotiator.shared.standing.borrow().phases.get(&self.id).copied()
+        self.negotiator.shared.snapshot.borrow().phases.get(&self.id).copied()
     }
 
     /// Agrees to what the server has proposed last. What comes of it is an event.
@@ -269,11 +269,11 @@ impl Negotiation {
     /// # Errors
     /// The application has ended, or it has another negotiator.
     pub async fn settled(&self) -> Result<Settled, NegotiatorError> {
-        let mut standing = self.negotiator.shared.standing.clone();
-        let found = standing
-            .wait_for(|standing| {
-                let is_known = standing.phases.contains_key(&self.id);
-                standing.last.is_some() || standing.settled.contains_key(&self.id) || !is_known
+        let mut snapshot = self.negotiator.shared.snapshot.clone();
+        let found = snapshot
+            .wait_for(|snapshot| {
+                let is_known = snapshot.phases.contains_key(&self.id);
+                snapshot.last.is_some() || snapshot.settled.contains_key(&self.id) || !is_known
             })
             .await
             .map_err(|_| NegotiatorError::Stopped)?;

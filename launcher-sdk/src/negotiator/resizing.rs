@@ -83,7 +83,7 @@ impl Resizing {
         while self.waiting.is_empty()
             && let Some(event) = self.negotiator.poll_event()
         {
-            self.hear(event)?;
+            self.handle(event)?;
         }
         Ok(self.waiting.pop_front())
     }
@@ -98,7 +98,7 @@ impl Resizing {
                 return Ok(change);
             }
             let event = self.negotiator.next_event().await.ok_or(NegotiatorError::Stopped)?;
-            self.hear(event)?;
+            self.handle(event)?;
         }
     }
 
@@ -108,14 +108,14 @@ impl Resizing {
     }
 
     /// Tells of those that are news.
-    fn came(&mut self, mut nodes: Vec<HeldNode>, holding: &Holding) {
+    fn push_came(&mut self, mut nodes: Vec<HeldNode>, holding: &Holding) {
         nodes.retain(|node| self.known.insert(node.node, node.clone()).is_none());
         if !nodes.is_empty() {
             self.waiting.push_back(Change::Came(Came { nodes, holding: holding.clone() }));
         }
     }
 
-    fn leave(&mut self, negotiation: Option<NegotiationId>, n_nodes: u64, mut nodes: Vec<HeldNode>) {
+    fn push_leave(&mut self, negotiation: Option<NegotiationId>, n_nodes: u64, mut nodes: Vec<HeldNode>) {
         // A stage whose end is told anew, because it was announced otherwise: the application is on its way out already.
         nodes.retain(|node| self.leaving.insert(node.node, negotiation).is_none());
         if !nodes.is_empty() {
@@ -125,18 +125,18 @@ impl Resizing {
     }
 
     /// Nothing comes of what it was told to leave for: what it still has of that is news again.
-    fn stay(&mut self, negotiation: Option<NegotiationId>, holding: &Holding) {
+    fn cancel_leaving(&mut self, negotiation: Option<NegotiationId>, holding: &Holding) {
         let staying = self.leaving.extract_if(.., |_, of| *of == negotiation).map(|(node, _)| node);
         let staying: Vec<HeldNode> = staying.filter_map(|node| self.known.remove(&node)).collect();
         let is_held = |node: &HeldNode| holding.nodes.iter().any(|held| held.node == node.node);
-        self.came(staying.into_iter().filter(is_held).collect(), holding);
+        self.push_came(staying.into_iter().filter(is_held).collect(), holding);
     }
 
     /// What it holds has changed. Nodes that others have asked for, or that came and went with a stage, are heard of in no
     /// other way.
-    fn holds(&mut self, holding: &Holding) {
-        if !goes_on_smaller(holding) {
-            self.stay(None, holding);
+    fn holding_changed(&mut self, holding: &Holding) {
+        if !next_stage_is_smaller(holding) {
+            self.cancel_leaving(None, holding);
         }
         let held = by_node(holding);
         let gone: Vec<HeldNode> =
@@ -147,17 +147,17 @@ impl Resizing {
             self.waiting.push_back(Change::Lost(lost));
         }
         let can_be_used = |node: &&HeldNode| !node.is_departing && !node.is_coming;
-        self.came(holding.nodes.iter().filter(can_be_used).cloned().collect(), holding);
+        self.push_came(holding.nodes.iter().filter(can_be_used).cloned().collect(), holding);
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), NegotiatorError> {
+    fn handle(&mut self, event: Event) -> Result<(), NegotiatorError> {
         match event {
-            Event::Ready(Ready { direction: Direction::Grow, nodes, holding, .. }) => self.came(nodes, &holding),
-            Event::Holding(holding) => self.holds(&holding),
+            Event::Ready(Ready { direction: Direction::Grow, nodes, holding, .. }) => self.push_came(nodes, &holding),
+            Event::Holding(holding) => self.holding_changed(&holding),
             Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_nodes() > 0 => {
-                self.leave(Some(agreed.negotiation), agreed.n_nodes(), agreed.leaving);
+                self.push_leave(Some(agreed.negotiation), agreed.n_nodes(), agreed.leaving);
             }
-            Event::StageEnds(StageEnds { leaving, .. }) => self.leave(None, leaving.len() as u64, leaving),
+            Event::StageEnds(StageEnds { leaving, .. }) => self.push_leave(None, leaving.len() as u64, leaving),
             Event::NodesLost(nodes) => {
                 nodes.iter().for_each(|node| drop(self.known.remove(&node.node)));
                 self.waiting.push_back(Change::Lost(nodes));
@@ -180,7 +180,7 @@ impl Resizing {
                 | Reason::Stopping
                 | Reason::Changed
                 | Reason::Recalled
-                | Reason::KeepsRanks => self.stay(Some(negotiation), &self.negotiator.holding()),
+                | Reason::KeepsRanks => self.cancel_leaving(Some(negotiation), &self.negotiator.holding()),
             },
             last @ (Event::JobEnding(_) | Event::Replaced | Event::Lost(_)) => {
                 return Err(owner::ended(self.negotiator.job(), &last));
@@ -193,7 +193,7 @@ impl Resizing {
 }
 
 /// Whether the next stage of the application has fewer nodes than the present one.
-fn goes_on_smaller(holding: &Holding) -> bool {
+fn next_stage_is_smaller(holding: &Holding) -> bool {
     match holding.stages.as_deref().map(|stages| stages.legs.as_slice()) {
         Some([current, next, ..]) => next.nodes < current.nodes,
         Some(_) | None => false,
@@ -221,7 +221,7 @@ impl Leave {
     /// The application is being ended, or it has another negotiator.
     pub async fn done(self) -> Result<(), NegotiatorError> {
         match self.negotiation {
-            Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release_last().await),
+            Some(negotiation) => ignore_too_late(self.negotiator.negotiation(negotiation).release_last().await),
             // The stage has begun meanwhile, or another one was announced in its place.
             None => match self.negotiator.free(self.names()).await {
                 Err(NegotiatorError::Refused(_)) => Ok(()),
@@ -236,14 +236,14 @@ impl Leave {
     /// As [`Leave::done`], and nodes that are not the application's, or are more or fewer than agreed.
     pub async fn done_with<S: AsRef<str>>(self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         match self.negotiation {
-            Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release(nodes).await),
+            Some(negotiation) => ignore_too_late(self.negotiator.negotiation(negotiation).release(nodes).await),
             None => self.negotiator.free(nodes).await,
         }
     }
 }
 
 /// Whoever was too slow has lost the nodes already, or may keep them: there is nothing left to do.
-fn forgive_late(released: Result<(), NegotiatorError>) -> Result<(), NegotiatorError> {
+fn ignore_too_late(released: Result<(), NegotiatorError>) -> Result<(), NegotiatorError> {
     match released {
         Err(NegotiatorError::Act(ActError::NotNow(_) | ActError::NoSuch(_))) => Ok(()),
         released => released,

@@ -22,12 +22,12 @@ use super::error::NegotiatorError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     direction: Direction,
-    what: What,
+    contents: Contents,
     valid_for: Span,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum Contents {
     /// A set of one, or of one for each of several clusters.
     Simple(SetRule, Vec<Simple>),
     Template {
@@ -38,7 +38,7 @@ enum What {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Simple {
-    resource: Wanted,
+    resource: WantedResource,
     quantity: u64,
     terms: Terms,
     /// By name.
@@ -46,7 +46,7 @@ struct Simple {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum WantedResource {
     /// `None`: where the first node is.
     Nodes(Option<String>),
     /// The same, and of what follows.
@@ -57,13 +57,15 @@ enum Wanted {
     Time,
 }
 
-impl Wanted {
+impl WantedResource {
     /// Of which cluster.
     fn cluster_mut(&mut self) -> Option<&mut Option<String>> {
         match self {
-            Wanted::Nodes(cluster) | Wanted::Cores(cluster) | Wanted::Memory(cluster) => Some(cluster),
-            Wanted::Devices(cluster, _) | Wanted::Licences(cluster, _) => Some(cluster),
-            Wanted::Time => None,
+            WantedResource::Nodes(cluster) | WantedResource::Cores(cluster) | WantedResource::Memory(cluster) => {
+                Some(cluster)
+            }
+            WantedResource::Devices(cluster, _) | WantedResource::Licences(cluster, _) => Some(cluster),
+            WantedResource::Time => None,
         }
     }
 }
@@ -71,14 +73,14 @@ impl Wanted {
 impl Want {
     /// So many nodes more. Fewer are of no use, unless [`Want::at_least`] says so.
     pub fn grow(n_nodes: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Nodes(None), n_nodes)
+        Want::simple(Direction::Grow, WantedResource::Nodes(None), n_nodes)
     }
 
     /// To give so many nodes back: those that [`Want::nodes`] names, or the ones that [`Negotiation::release`] will name.
     ///
     /// [`Negotiation::release`]: super::Negotiation::release
     pub fn shrink(n_nodes: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Nodes(None), n_nodes)
+        Want::simple(Direction::Shrink, WantedResource::Nodes(None), n_nodes)
     }
 
     /// To hold so many nodes more on each of several clusters: all of them or none, any of them, or just one of these
@@ -106,36 +108,36 @@ impl Want {
         nodes: impl IntoIterator<Item = (S, u64)>,
     ) -> Want {
         let on = |(cluster, quantity): (S, u64)| Simple {
-            resource: Wanted::Nodes(Some(cluster.into())),
+            resource: WantedResource::Nodes(Some(cluster.into())),
             quantity,
             terms: Terms::exactly(Quantity(quantity)),
             nodes: Vec::new(),
         };
-        let what = What::Simple(rule, nodes.into_iter().map(on).collect());
-        Want { direction, what, valid_for: VALID_FOR }
+        let contents = Contents::Simple(rule, nodes.into_iter().map(on).collect());
+        Want { direction, contents, valid_for: VALID_FOR }
     }
 
     /// So many cores more on each node that is held, or on those that [`Want::nodes`] names. They are there, on the CPUs
     /// that all threads of the job's processes may run on, when it is ready.
     pub fn more_cores(n_cores: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Cores(None), n_cores)
+        Want::simple(Direction::Grow, WantedResource::Cores(None), n_cores)
     }
 
     /// To give so many cores of each node back, or of each of those that [`Want::nodes`] names. Threads are moved to the
     /// others as soon as the server agrees.
     pub fn fewer_cores(n_cores: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
+        Want::simple(Direction::Shrink, WantedResource::Cores(None), n_cores)
     }
 
     /// So many MiB of memory more on each node that is held, or on those that [`Want::nodes`] names: where jobs share nodes,
     /// and the job was submitted with an amount of memory.
     pub fn more_memory(mebibytes: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Memory(None), mebibytes)
+        Want::simple(Direction::Grow, WantedResource::Memory(None), mebibytes)
     }
 
     /// To give so many MiB of each node back. It has failed if the processes use more than would be left.
     pub fn less_memory(mebibytes: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Memory(None), mebibytes)
+        Want::simple(Direction::Shrink, WantedResource::Memory(None), mebibytes)
     }
 
     /// So many devices of a name more on each node, `gpu` or with a type `gpu:a100`, where jobs share nodes.
@@ -148,32 +150,32 @@ impl Want {
     /// # drop(want);
     /// ```
     pub fn more_devices(name: &str, count: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Devices(None, name.to_owned()), count)
+        Want::simple(Direction::Grow, WantedResource::Devices(None, name.to_owned()), count)
     }
 
     /// To give so many devices of a name back on each node, those with the highest numbers.
     pub fn fewer_devices(name: &str, count: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Devices(None, name.to_owned()), count)
+        Want::simple(Direction::Shrink, WantedResource::Devices(None, name.to_owned()), count)
     }
 
     /// So many licences of the cluster more.
     pub fn more_licences(name: &str, count: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Licences(None, name.to_owned()), count)
+        Want::simple(Direction::Grow, WantedResource::Licences(None, name.to_owned()), count)
     }
 
     /// To give so many licences of the cluster back.
     pub fn fewer_licences(name: &str, count: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Licences(None, name.to_owned()), count)
+        Want::simple(Direction::Shrink, WantedResource::Licences(None, name.to_owned()), count)
     }
 
     /// To run so much longer than was asked for at the submission.
     pub fn more_time(span: Span) -> Want {
-        Want::simple(Direction::Grow, Wanted::Time, span.as_millis().unsigned_abs())
+        Want::simple(Direction::Grow, WantedResource::Time, span.as_millis().unsigned_abs())
     }
 
     /// To end so much earlier.
     pub fn less_time(span: Span) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Time, span.as_millis().unsigned_abs())
+        Want::simple(Direction::Shrink, WantedResource::Time, span.as_millis().unsigned_abs())
     }
 
     /// Several resources at once, as the [template](negotiation::Template) has them: all or nothing, any of them, or
@@ -181,13 +183,13 @@ impl Want {
     ///
     /// [`Negotiator::holding`]: super::Negotiator::holding
     pub fn template(direction: Direction, sets: Vec<SetRule>, items: Vec<Item>) -> Want {
-        Want { direction, what: What::Template { sets, items }, valid_for: VALID_FOR }
+        Want { direction, contents: Contents::Template { sets, items }, valid_for: VALID_FOR }
     }
 
-    fn simple(direction: Direction, resource: Wanted, quantity: u64) -> Want {
+    fn simple(direction: Direction, resource: WantedResource, quantity: u64) -> Want {
         let terms = Terms::exactly(Quantity(quantity));
         let simple = Simple { resource, quantity, terms, nodes: Vec::new() };
-        Want { direction, what: What::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
+        Want { direction, contents: Contents::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
     }
 
     /// So many would do, in the unit of what is wanted: the server may counter with any quantity between.
@@ -259,10 +261,10 @@ impl Want {
     }
 
     fn simple_mut(&mut self) -> &mut [Simple] {
-        match &mut self.what {
-            What::Simple(_, simple) => simple,
+        match &mut self.contents {
+            Contents::Simple(_, simple) => simple,
             // There, the items say it.
-            What::Template { .. } => &mut [],
+            Contents::Template { .. } => &mut [],
         }
     }
 
@@ -273,9 +275,9 @@ impl Want {
         holding: &Holding,
         clusters: &BTreeMap<ClusterId, String>,
     ) -> Result<Resolved, NegotiatorError> {
-        let (sets, items) = match self.what {
-            What::Template { sets, items } => (sets, items),
-            What::Simple(rule, simple) => {
+        let (sets, items) = match self.contents {
+            Contents::Template { sets, items } => (sets, items),
+            Contents::Simple(rule, simple) => {
                 let items = simple.into_iter().map(|simple| simple.item(now, holding, clusters));
                 (vec![rule], items.collect::<Result<Vec<Item>, _>>()?)
             }
@@ -307,7 +309,7 @@ impl Simple {
                 let known = clusters.values().cloned().collect();
                 NegotiatorError::NoSuchCluster { name, known }
             }),
-            None => home(holding, &nodes),
+            None => default_cluster(holding, &nodes),
         };
         // Of what is inside nodes counts what is held where it is the least.
         let least = |cluster: ClusterId, amount: &dyn Fn(&HeldNode) -> u64| {
@@ -318,27 +320,27 @@ impl Simple {
             holding.nodes.iter().filter(is_meant).map(amount).min().unwrap_or(0)
         };
         let (resource, held) = match resource {
-            Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
-            Wanted::Nodes(name) => {
+            WantedResource::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
+            WantedResource::Nodes(name) => {
                 let cluster = place(name)?;
                 let n_held = holding.nodes.iter().filter(|node| node.cluster == cluster).count();
                 (Resource::Nodes(cluster), n_held as u64)
             }
-            Wanted::Cores(name) => {
+            WantedResource::Cores(name) => {
                 let cluster = place(name)?;
                 (Resource::Cores(cluster), least(cluster, &|node| node.cpus.into()))
             }
-            Wanted::Memory(name) => {
+            WantedResource::Memory(name) => {
                 let cluster = place(name)?;
                 (Resource::Memory(cluster), least(cluster, &|node| node.memory.0))
             }
-            Wanted::Devices(on, name) => {
+            WantedResource::Devices(on, name) => {
                 let cluster = place(on)?;
                 let serving = |node: &HeldNode| node.devices.serving(&name).map(|(_, count)| u64::from(count)).sum();
                 let held = least(cluster, &serving);
                 (Resource::Devices(cluster, name), held)
             }
-            Wanted::Licences(on, name) => {
+            WantedResource::Licences(on, name) => {
                 let cluster = place(on)?;
                 let held = holding.licences.get(&cluster).map_or(0, |licences| licences.count(&name));
                 (Resource::Licences(cluster, name), held.into())
@@ -355,7 +357,7 @@ pub(super) fn cluster(clusters: &BTreeMap<ClusterId, String>, name: &str) -> Opt
 }
 
 /// Where nobody names a cluster: that of the nodes that are named, or of the first one.
-fn home(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
+fn default_cluster(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
     let mut meant = holding.nodes.iter().filter(|node| named.is_empty() || named.contains(&node.node));
     meant.next().map(|node| node.cluster).ok_or_else(|| NegotiatorError::NoSuchNode(String::new()))
 }
