@@ -1,4 +1,4 @@
-//! For applications that are content with their limits: what is to be done at a breakpoint, and nothing else.
+//! The simple interface for applications with limits: says at each breakpoint what is to be done.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,8 +13,8 @@ use super::limits::Limits;
 use super::owner;
 use super::policy::Policy;
 
-/// Declares limits, answers everything within them, and tells at each breakpoint what has come of it. It takes the
-/// negotiator's events, so nobody else should.
+/// Declares limits, answers all proposals within them, and returns at each breakpoint what is to be done. It consumes the
+/// negotiator's events, so the application must not read them itself.
 #[derive(Debug)]
 pub struct Resizing {
     negotiator: Negotiator,
@@ -32,9 +32,9 @@ pub enum Change {
     Came(Came),
     /// Nodes are to be left.
     Leave(Leave),
-    /// Nodes are gone, and what ran there: go on without them. They are lost, which only who
-    /// [said](super::JobEnvironment::survives_loss) that it can bear it, or was submitted so, is told, for others are ended; or
-    /// they were taken: somebody has asked for that, or the application did not leave them in time.
+    /// Nodes are gone with all that ran there: go on without them. Either they are lost, which is reported only to
+    /// applications that [survive this](super::JobEnvironment::survives_loss) or were submitted so (others are ended); or they
+    /// were taken, because a user or admin asked for that or the application did not leave them in time.
     Lost(Vec<HeldNode>),
 }
 
@@ -47,9 +47,8 @@ pub struct Came {
     pub holding: Holding,
 }
 
-/// Nodes are to be left: move what runs there elsewhere, then say [`Leave::done`]. Dropped without that, it is as if the
-/// breakpoint was not reached: [`Resizing::breakpoint`] does not tell it again, and the server waits, warns, and at
-/// last takes the nodes.
+/// Nodes are to be left: move what runs there elsewhere, then call [`Leave::done`]. If it is dropped without that,
+/// [`Resizing::breakpoint`] does not return it again; the server waits, warns, and at last takes the nodes.
 #[derive(Debug)]
 #[must_use = "the server waits until the nodes are left"]
 pub struct Leave {
@@ -57,13 +56,13 @@ pub struct Leave {
     /// None: they are left for the next stage of the application.
     negotiation: Option<NegotiationId>,
     n_nodes: u64,
-    /// The last ones, unless others were named. Any other of the application's nodes but the first will do: see
-    /// [`Leave::done_with`].
+    /// The nodes to leave: the last ones, unless others were named. The application may choose other nodes, but not its
+    /// first one: see [`Leave::done_with`].
     pub nodes: Vec<HeldNode>,
 }
 
 impl Resizing {
-    /// From now on everything within the limits is agreed to, also while the application computes.
+    /// Declares the limits. From now on all proposals within them are accepted, also while the application computes.
     ///
     /// # Errors
     /// As [`Negotiator::declare`].
@@ -75,7 +74,7 @@ impl Resizing {
         Ok(Resizing { negotiator: negotiator.clone(), known, leaving: BTreeMap::new(), waiting: VecDeque::new() })
     }
 
-    /// What is to be done now, if anything; waits for nothing. Call it until it says `None`.
+    /// Returns what is to be done now, if anything; does not wait. Call it until it returns `None`.
     ///
     /// # Errors
     /// The application is being ended, or it has another negotiator.
@@ -88,7 +87,7 @@ impl Resizing {
         Ok(self.waiting.pop_front())
     }
 
-    /// Waits until there is something to do. May be cancelled.
+    /// Waits until there is something to do. Cancel safe.
     ///
     /// # Errors
     /// As [`Resizing::breakpoint`].
@@ -205,7 +204,7 @@ fn by_node(holding: &Holding) -> BTreeMap<NodeId, HeldNode> {
 }
 
 impl Leave {
-    /// Names of the nodes that go if [`Leave::done`] is said.
+    /// The names of the nodes that go if [`Leave::done`] is called.
     pub fn names(&self) -> Vec<&str> {
         self.nodes.iter().map(|node| node.name.as_str()).collect()
     }
@@ -215,7 +214,7 @@ impl Leave {
         self.n_nodes
     }
 
-    /// These nodes are left: what still runs there is ended, and they are given to others.
+    /// Reports that these nodes are left: processes that still run there are ended, and others may get the nodes.
     ///
     /// # Errors
     /// The application is being ended, or it has another negotiator.
@@ -230,7 +229,7 @@ impl Leave {
         }
     }
 
-    /// The same of as many others, by name.
+    /// As [`Leave::done`], for the same number of other nodes, by name.
     ///
     /// # Errors
     /// As [`Leave::done`], and nodes that are not the application's, or are more or fewer than agreed.
@@ -242,7 +241,7 @@ impl Leave {
     }
 }
 
-/// Whoever was too slow has lost the nodes already, or may keep them: there is nothing left to do.
+/// An application that was too slow has lost the nodes already, or may keep them: there is nothing left to do.
 fn ignore_too_late(released: Result<(), NegotiatorError>) -> Result<(), NegotiatorError> {
     match released {
         Err(NegotiatorError::Act(ActError::NotNow(_) | ActError::NoSuch(_))) => Ok(()),
