@@ -33,58 +33,58 @@ use self::watch::Watch;
 
 /// A client of one server. Clones share one link; calls of clones run side by side.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<Parts>);
+pub struct Client(Arc<Inner>);
 
 #[derive(Debug)]
-struct Parts {
+struct Inner {
     dir: PathBuf,
     server: String,
-    /// Made when there is something to do over the network.
+    /// Created with the first use of the network.
     endpoint: OnceLock<Endpoint>,
     credentials: RwLock<Credentials>,
     identity: Identity,
     link: Mutex<Option<Link>>,
-    /// Of launchers' sessions, with an endpoint of its own.
-    attentive: Mutex<Option<(Endpoint, Link)>>,
+    /// The link of launchers' sessions, with its own endpoint.
+    launcher_link: Mutex<Option<(Endpoint, Link)>>,
 }
 
-/// Another process needs no longer to renew the certificate of both.
+/// How long to wait for another process that is renewing the same certificate.
 const RENEWAL_PATIENCE: Duration = Duration::from_secs(10);
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a submission became.
+/// The result of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// It is in the queue, durably.
+    /// The job is in the queue, durably.
     Job(JobId),
-    /// For `test_only`: nothing was submitted.
+    /// The answer to `test_only`: nothing was submitted.
     WouldStart {
-        /// The size that would be started.
+        /// The request with which the job would start.
         request: Request,
-        /// When; absent if that cannot be planned yet.
+        /// When the job would start; absent if that cannot be planned yet.
         at: Option<Time>,
-        /// Why not at once.
+        /// Why it would not start at once.
         reason: Option<Reason>,
     },
 }
 
-/// Jobs that wait or run, in the order in which they would start.
+/// Waiting and running jobs, in the order in which they would start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// The server's clock.
     pub now: Time,
-    /// When the plan was made by which waiting jobs would start. All else is as of `now`.
+    /// When the plan for the waiting jobs was made. Everything else is as of `now`.
     pub planned: Time,
-    /// One line a job.
+    /// One line for each job.
     pub jobs: Vec<JobLine>,
 }
 
-/// All that is known of some jobs in the system.
+/// Everything that is known about some jobs in the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobDetails {
     /// The server's clock.
     pub now: Time,
-    /// The jobs, in the order of ids.
+    /// The jobs, ordered by id.
     pub jobs: Vec<JobDetail>,
 }
 
@@ -99,28 +99,28 @@ pub struct NodeList {
     pub clusters: Vec<(ClusterId, String)>,
 }
 
-/// What an order to several jobs did, job by job.
+/// The result of an order to several jobs, job by job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobsDone {
-    /// Jobs that obeyed.
+    /// Jobs for which the order was carried out.
     pub done: Vec<JobId>,
-    /// Jobs that did not, and why.
+    /// Jobs for which it was refused, and why.
     pub refused: Vec<(JobId, Refused)>,
 }
 
 impl Client {
-    /// Links to the server that the client directory `dir` names; tries for five seconds.
+    /// Connects to the server that the client directory `dir` names; tries for five seconds.
     ///
     /// # Errors
-    /// A directory that cannot be used, or a server that does not answer or denies access.
+    /// The directory cannot be used, or the server does not answer or denies access.
     pub async fn connect(dir: &Path) -> Result<Client, ConnectError> {
         let config = ClientConfig::load(dir)?;
         Client::over(dir, config.server, None).await
     }
 
-    /// As [`Client::connect`], for a command that makes some calls and ends: on the server's machine it goes over its local
-    /// socket, which costs less, carries eight calls and streams at a time, and shows a server that is stopped no sooner than
-    /// its calls do.
+    /// As [`Client::connect`], for a command that makes a few calls and ends. On the server's machine it uses the server's local
+    /// socket, which costs less and carries eight calls and streams at a time. Over the socket, a stopped server is noticed only
+    /// when a call fails.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -133,19 +133,19 @@ impl Client {
     async fn over(dir: &Path, server: String, socket: Option<&Path>) -> Result<Client, ConnectError> {
         let credentials = load_credentials(dir)?;
         let identity = credentials.identity().clone();
-        // Whatever is the matter with the socket, the network tells what counts.
+        // If the socket cannot be used, the connection over the network reports the error that counts.
         let local = match socket {
             Some(socket) => dial_local(socket, &credentials).await.ok(),
             None => None,
         };
-        let parts = Parts {
+        let parts = Inner {
             dir: dir.to_owned(),
             server,
             endpoint: OnceLock::new(),
             credentials: RwLock::new(credentials),
             identity,
             link: Mutex::new(local),
-            attentive: Mutex::new(None),
+            launcher_link: Mutex::new(None),
         };
         let client = Client(Arc::new(parts));
         let link = client.link(PATIENCE).await?;
@@ -161,8 +161,8 @@ impl Client {
         Ok(self.0.endpoint.get_or_init(|| made))
     }
 
-    /// People's certificates are kept young by their own commands. One that cannot be renewed now, or not be written down,
-    /// is good for a while yet.
+    /// Renews a user's certificate when it is due. A certificate that cannot be renewed or saved now is still valid for a
+    /// while.
     async fn renew_if_due(&self, link: &Link) {
         let credentials = self.credentials();
         let is_person = matches!(self.identity().role, Role::User | Role::Admin);
@@ -170,7 +170,7 @@ impl Client {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
         let age = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(credentials.issued().as_millis());
         let is_due = age > life / 3 * 2 || link.wants_renewal(&credentials);
-        // Only its owner renews it: files of root would lock the owner out, and one that many share is not theirs.
+        // Only its owner renews it: files of root would lock the owner out, and a shared certificate is not the user's own.
         let uid = |path: &Path| std::fs::metadata(path).ok().map(|found| found.uid());
         let is_ours = || uid(Path::new("/proc/self")).is_some_and(|own| uid(&self.0.dir.join("key.pem")) == Some(own));
         if is_person && is_due && is_ours() {
@@ -178,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Links to the server at `host:port` with the credentials in `dir`, as a process of a job finds them.
+    /// Connects to the server at `host:port` with the credentials in `dir`, as a process of a job finds them.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -186,7 +186,7 @@ impl Client {
         Client::over(dir, server.to_owned(), None).await
     }
 
-    /// Links to the server that `rms` would speak with: see [`find_client_dir`].
+    /// Connects to the server that `rms` would use: see [`find_client_dir`].
     ///
     /// # Errors
     /// As [`Client::connect`], and [`DirError::None`].
@@ -194,7 +194,7 @@ impl Client {
         Client::connect(&find_client_dir()?).await
     }
 
-    /// Who we are to the server.
+    /// The identity under which the server knows this client.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
@@ -209,7 +209,7 @@ impl Client {
         self.0.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on, these are used.
+    /// Uses these credentials from now on.
     fn rotate(&self, credentials: &Credentials) -> Result<(), ConnectError> {
         if let Some(endpoint) = self.0.endpoint.get() {
             endpoint.rotate(credentials)?;
@@ -218,7 +218,7 @@ impl Client {
         Ok(())
     }
 
-    /// The link, made anew if it has ended.
+    /// Returns the link; dials again if it has ended.
     pub(crate) async fn link(&self, patience: Duration) -> Result<Link, ConnectError> {
         let mut slot = self.0.link.lock().await;
         if let Some(link) = slot.as_ref().filter(|link| !link.is_closed()) {
@@ -229,9 +229,9 @@ impl Client {
         Ok(link)
     }
 
-    /// A link of its own for sessions of launchers: its end is noticed sooner, on both sides.
-    pub(crate) async fn attentive_link(&self) -> Result<Link, ConnectError> {
-        let mut slot = self.0.attentive.lock().await;
+    /// Returns the separate link of launchers' sessions: both ends notice sooner when it breaks.
+    pub(crate) async fn launcher_link(&self) -> Result<Link, ConnectError> {
+        let mut slot = self.0.launcher_link.lock().await;
         if let Some((_, link)) = slot.as_ref().filter(|(_, link)| !link.is_closed()) {
             return Ok(link.clone());
         }
@@ -254,8 +254,8 @@ impl Client {
                 let address = rms_wire::link::resolve(server).await?;
                 endpoint.connect(address, Expect::server()).await
             };
-            // A server that starts while an attempt is under way is found by the next one, sooner than by QUIC's
-            // own repetitions.
+            // A server that starts during an attempt is found by the next attempt, sooner than by QUIC's own
+            // retransmissions.
             let left = patience.saturating_sub(begun.elapsed()).max(FIRST_ATTEMPT);
             let limit = ATTEMPT.min(left);
             let result = tokio::time::timeout(limit, attempt).await;
@@ -279,7 +279,7 @@ impl Client {
         }
     }
 
-    /// Waits before the next attempt: so long, or until the server is back and says so.
+    /// Waits before the next attempt, for `delay` or until the server announces that it is back.
     pub(crate) async fn pause(&self, delay: Duration) {
         match self.0.endpoint.get() {
             Some(endpoint) => endpoint.pause(delay).await,
@@ -287,7 +287,7 @@ impl Client {
         }
     }
 
-    /// Asks; repeated over a new link if the link breaks, because a question changes nothing.
+    /// Sends a question. If the link breaks it is repeated over a new one, because a question changes nothing.
     async fn ask(&self, call: &ClientRequest) -> Result<Answer, CallError> {
         let begun = Instant::now();
         loop {
@@ -305,7 +305,7 @@ impl Client {
         }
     }
 
-    /// Orders; never repeated.
+    /// Sends an order; never repeats it.
     async fn tell(&self, call: &ClientRequest) -> Result<Answer, CallError> {
         let link = self.link(PATIENCE).await?;
         link.call(call).await.map_err(|error| match error {
@@ -318,7 +318,8 @@ impl Client {
         self.ask(&ClientRequest::Call(Call::Query(query))).await
     }
 
-    /// Any call of the core but `Join`; the typed methods are easier. A question is asked again if the link breaks.
+    /// Makes any call of the core except `Join`; the typed methods are easier to use. A question is repeated if the link
+    /// breaks.
     ///
     /// # Errors
     /// As every call.
@@ -328,10 +329,10 @@ impl Client {
         if is_question { self.ask(&request).await } else { self.tell(&request).await }
     }
 
-    /// Submits a job; when this returns it is durable.
+    /// Submits a job. When this returns, the job is durable.
     ///
     /// # Errors
-    /// Refusals say what would be possible.
+    /// As every call; a refusal says what would be possible.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, CallError> {
         let reply = self.call(Call::Submit(Box::new(submission))).await?;
         if let Answer::Submitted { job } = reply {
@@ -343,10 +344,10 @@ impl Client {
         Ok(Submitted::WouldStart { request, at, reason })
     }
 
-    /// An order to jobs: cancel, signal, hold, release, priority.
+    /// Gives an order to jobs: cancel, signal, hold, release, priority.
     ///
     /// # Errors
-    /// As every call; what single jobs refuse is in the answer.
+    /// As every call; refusals of single jobs are in the result.
     pub async fn order(&self, call: Call) -> Result<JobsDone, CallError> {
         let Answer::Jobs { done, refused } = self.call(call).await? else {
             return Err(CallError::Unexpected);
@@ -354,7 +355,7 @@ impl Client {
         Ok(JobsDone { done, refused })
     }
 
-    /// Gives waiting jobs another priority: the higher, the sooner. Only an admin may go above 0.
+    /// Sets the priority of waiting jobs: the higher, the sooner. Only an admin may go above 0.
     ///
     /// # Errors
     /// As [`Client::order`].
@@ -362,37 +363,38 @@ impl Client {
         self.order(Call::set_priority(select, priority)).await
     }
 
-    /// An order that answers nothing but that it is done, durably: set, drain, down, resume, remove, revoke.
+    /// Gives an order whose only answer is that it was done, durably: set, drain, down, resume, remove, revoke.
     ///
     /// # Errors
     /// As every call.
     pub async fn change(&self, call: Call) -> Result<(), CallError> {
         let reply = self.call(call).await?;
-        // Which jobs it concerned is of no matter here.
+        // Which jobs it concerned does not matter here.
         let is_done = matches!(reply, Answer::Done | Answer::Jobs { .. });
         if is_done { Ok(()) } else { Err(CallError::Unexpected) }
     }
 
-    /// Announces the stages of an evolving job anew: of a waiting one all, of a running one those from now on, of which
-    /// the first is what it holds (000, 003). With `open`, more may be announced before these are over.
+    /// Replaces the announced stages of an evolving job (000, 003). For a waiting job, `stages` are all of its stages; for a
+    /// running job, those from now on, the first of which is what the job holds. With `open`, more stages may be announced
+    /// before these are over.
     ///
     /// # Errors
-    /// Where the stages do not fit within the job's expand limit the refusal says when they would; those announced
-    /// before stay.
+    /// If the stages do not fit within the job's expand limit, the refusal says when they would; the stages announced before
+    /// stay.
     pub async fn evolve(&self, job: JobId, stages: Evolution, open: bool) -> Result<(), CallError> {
         self.change(Call::Evolve { job, stages, open }).await
     }
 
-    /// Names, by name, the nodes that an evolving job frees at its next smaller stage (003, Alg. 1: the application
+    /// Chooses, by name, the nodes that an evolving job frees at its next smaller stage (003, Alg. 1: the application
     /// chooses).
     ///
     /// # Errors
-    /// Nodes that are not the job's, its first one, or more than the next stage gives up.
+    /// Some nodes are not the job's, its first node is among them, or there are more than the next stage gives up.
     pub async fn free_nodes(&self, job: JobId, nodes: Vec<String>) -> Result<(), CallError> {
         self.change(Call::FreeNodes { job, nodes }).await
     }
 
-    /// Jobs that wait or run, all of them.
+    /// Returns all waiting and running jobs.
     ///
     /// # Errors
     /// As every call.
@@ -400,10 +402,10 @@ impl Client {
         self.queue_of(JobFilter::default()).await
     }
 
-    /// Those that a filter selects, sorted and cut by the server.
+    /// Returns the waiting and running jobs that a filter selects, sorted and limited by the server.
     ///
     /// # Errors
-    /// As every call; a cluster that does not exist.
+    /// As every call, and if a cluster does not exist.
     pub async fn queue_of(&self, filter: JobFilter) -> Result<Queue, CallError> {
         let Answer::Queue { now, planned, jobs } = self.query(Query::Queue(filter)).await? else {
             return Err(CallError::Unexpected);
@@ -411,10 +413,10 @@ impl Client {
         Ok(Queue { now, planned, jobs })
     }
 
-    /// All about jobs that are in the system.
+    /// Returns all details of jobs that are in the system.
     ///
     /// # Errors
-    /// As every call; jobs that have ended are refused as `no_such_job`: look in the [history](Client::history).
+    /// As every call. Jobs that have ended are refused with `no_such_job`: look in the [history](Client::history).
     pub async fn jobs(&self, select: Select) -> Result<JobDetails, CallError> {
         self.details(Query::Job(select)).await
     }
@@ -434,7 +436,7 @@ impl Client {
         Ok(JobDetails { now, jobs })
     }
 
-    /// All nodes and the clusters' names.
+    /// Returns all nodes and the names of the clusters.
     ///
     /// # Errors
     /// As every call.
@@ -442,10 +444,10 @@ impl Client {
         self.nodes_of(NodeFilter::default()).await
     }
 
-    /// The nodes that a filter selects, sorted and cut by the server, and the names of all clusters.
+    /// Returns the nodes that a filter selects, sorted and limited by the server, and the names of all clusters.
     ///
     /// # Errors
-    /// As every call; a node or a cluster that does not exist.
+    /// As every call, and if a node or a cluster does not exist.
     pub async fn nodes_of(&self, filter: NodeFilter) -> Result<NodeList, CallError> {
         let Answer::Nodes { now, nodes, clusters } = self.query(Query::Nodes(filter)).await? else {
             return Err(CallError::Unexpected);
@@ -453,7 +455,7 @@ impl Client {
         Ok(NodeList { now, nodes, clusters })
     }
 
-    /// What the clusters are called, which requests name by number.
+    /// Returns the names of the clusters; requests have only their numbers.
     ///
     /// # Errors
     /// As every call.
@@ -464,7 +466,7 @@ impl Client {
         Ok(clusters)
     }
 
-    /// The occupation profiles of the clusters (001, §5.1): of the whole system, or as one waiting job sees them.
+    /// Returns the occupation profiles of the clusters (001, §5.1): of the whole system, or as one waiting job sees them.
     ///
     /// # Errors
     /// As every call.
@@ -475,7 +477,7 @@ impl Client {
         Ok(view)
     }
 
-    /// Jobs that have ended, newest first.
+    /// Returns jobs that have ended, newest first.
     ///
     /// # Errors
     /// As every call.
@@ -486,7 +488,7 @@ impl Client {
         Ok(records)
     }
 
-    /// The settings, by name.
+    /// Returns the settings with their names.
     ///
     /// # Errors
     /// As every call.
@@ -497,7 +499,7 @@ impl Client {
         Ok(settings)
     }
 
-    /// Who changed which setting, oldest first.
+    /// Returns who changed which setting, oldest first.
     ///
     /// # Errors
     /// As every call; for admins.
@@ -508,7 +510,7 @@ impl Client {
         Ok(changes)
     }
 
-    /// What nodes at a price have cost the caller; for an admin, each user.
+    /// Returns what nodes with a price have cost the caller; for an admin, each user.
     ///
     /// # Errors
     /// As every call.
@@ -519,11 +521,12 @@ impl Client {
         Ok(users)
     }
 
-    /// Which CPUs jobs are to use on their nodes, and which their processes may use: of one job, or of all on a node. The
-    /// agents are asked for the processes, for five seconds at most; [`NodeMasks::silent`] says of which node nothing came.
+    /// Returns the CPUs that jobs are to use on their nodes, and those that their processes may use: of one job, or of all
+    /// jobs on a node. The agents are asked for the processes and have five seconds to answer; [`NodeMasks::silent`] marks
+    /// nodes that did not.
     ///
     /// # Errors
-    /// As every call; a job that does not run, a node that does not exist.
+    /// As every call, and if the job does not run or the node does not exist.
     pub async fn masks(&self, of: MasksOf) -> Result<(Time, Vec<NodeMasks>), CallError> {
         let Answer::Masks { now, nodes } = self.query(Query::Masks(of)).await? else {
             return Err(CallError::Unexpected);
@@ -531,12 +534,12 @@ impl Client {
         Ok((now, nodes))
     }
 
-    /// Sets the CPUs on which one process of a running job may run, as DROM does (004, §3.3), and tells the masks of the job on
-    /// that node as they are then. CPUs have the kernel's numbers.
+    /// Sets the CPUs on which one process of a running job may run, as DROM does (004, §3.3), and returns the job's masks on
+    /// that node after the change. CPUs have the kernel's numbers.
     ///
     /// # Errors
-    /// As every call; a job of somebody else or that does not run, a process or CPUs that are not the job's there, a node
-    /// that does not answer.
+    /// As every call, and if the job belongs to another user or does not run, if the process or the CPUs are not the job's on
+    /// that node, or if the node does not answer.
     pub async fn set_mask(&self, job: JobId, order: MaskOrder) -> Result<(Time, Vec<NodeMasks>), CallError> {
         let Answer::Masks { now, nodes } = self.call(Call::SetMask { job, order }).await? else {
             return Err(CallError::Unexpected);
@@ -544,7 +547,7 @@ impl Client {
         Ok((now, nodes))
     }
 
-    /// The join tokens that the server remembers.
+    /// Returns the join tokens that the server remembers.
     ///
     /// # Errors
     /// As every call; for admins.
@@ -555,7 +558,7 @@ impl Client {
         Ok(tokens)
     }
 
-    /// The certificates that are out.
+    /// Returns the certificates that the server has issued.
     ///
     /// # Errors
     /// As every call; for admins.
@@ -566,7 +569,7 @@ impl Client {
         Ok(certificates)
     }
 
-    /// Counters and sizes of the server's core.
+    /// Returns counters and sizes of the server's core.
     ///
     /// # Errors
     /// As every call.
@@ -577,7 +580,7 @@ impl Client {
         Ok(status)
     }
 
-    /// How the server itself is: its version, since when it runs, the sizes of what it keeps.
+    /// Returns the state of the server itself: its version, since when it runs, the sizes of what it stores.
     ///
     /// # Errors
     /// As every call.
@@ -586,8 +589,8 @@ impl Client {
         Ok(report)
     }
 
-    /// What launchers have cost: their views and requests, their adaptation delays (001, §5.3), the node time that ghosts
-    /// have kept idle for them, and the bytes on their channels.
+    /// Returns what launchers have cost: their views and requests, their adaptation delays (001, §5.3), the node time that
+    /// ghosts have kept idle for them, and the bytes on their channels.
     ///
     /// # Errors
     /// As every call.
@@ -598,24 +601,24 @@ impl Client {
         Ok(*report)
     }
 
-    /// A new token for the CA and the address of our server, not yet known to it: hand its id and digest to
-    /// [`Call::CreateToken`]. `address` replaces the address by which we know the server.
+    /// Creates a token for the CA and the address of this server. The server does not know it yet: pass its id and digest to
+    /// [`Call::CreateToken`]. `address` replaces the address that this client uses.
     ///
     /// # Errors
-    /// An address of another form than `host:port`.
+    /// The address is not of the form `host:port`.
     pub fn draw_token(&self, address: Option<&str>) -> Result<TokenText, rms_wire::token::TokenError> {
         TokenText::draw(&self.credentials().ca_fingerprint(), address.unwrap_or(&self.0.server))
     }
 
-    /// Gets a fresh certificate for a fresh key, and saves both in the client directory.
+    /// Gets a new certificate for a new key, and saves both in the client directory.
     ///
     /// # Errors
-    /// As every call, and a directory that cannot be written: then the old ones stay.
+    /// As every call, and if the directory cannot be written: then the old ones stay.
     pub async fn renew(&self) -> Result<Credentials, CallError> {
         self.renew_within(RENEWAL_PATIENCE).await
     }
 
-    /// So long it waits for another process that renews them; then those are taken.
+    /// Waits at most for `patience` while another process renews them, and then uses what that process saved.
     async fn renew_within(&self, patience: Duration) -> Result<Credentials, CallError> {
         let of_dir = |source| ConnectError::Dir(DirError::Credentials { dir: self.0.dir.clone(), source });
         let begun = Instant::now();
@@ -648,23 +651,24 @@ impl Client {
         Follow::start(self.clone(), job, input)
     }
 
-    /// Watches what becomes of jobs until all of them have ended.
+    /// Watches the states of jobs until all of them have ended.
     pub fn watch(&self, jobs: Vec<JobId>) -> Watch {
         Watch::start(self.clone(), jobs)
     }
 
-    /// Says goodbye, so that the server need not wait for our silence; calls of clones fail from here on. It takes
-    /// no time: nothing is waited for but that the word has gone out.
+    /// Closes the connection, so that the server need not wait for a time-out; calls of clones fail from here on. Returns as
+    /// soon as the message is sent, without waiting for an answer.
     pub async fn close(&self) {
         if let Some(link) = self.0.link.lock().await.take() {
             link.close("done");
         }
-        let attentive = self.0.attentive.lock().await.as_ref().map(|(endpoint, _)| endpoint.clone());
-        let endpoints: Vec<Endpoint> = self.0.endpoint.get().cloned().into_iter().chain(attentive).collect();
+        let launcher_link = self.0.launcher_link.lock().await.as_ref().map(|(endpoint, _)| endpoint.clone());
+        let endpoints: Vec<Endpoint> = self.0.endpoint.get().cloned().into_iter().chain(launcher_link).collect();
         endpoints.iter().for_each(|endpoint| endpoint.close("done"));
-        // The tasks that send it get their turn; if not all do, the server will notice our silence. The local socket has it.
-        let n_turns = if endpoints.is_empty() { 0 } else { GOODBYE_TURNS };
-        for _ in 0..n_turns {
+        // Lets the tasks that send it run. If one does not get to it, the server's time-out applies. The local socket needs no
+        // such task.
+        let n_yields = if endpoints.is_empty() { 0 } else { CLOSE_YIELDS };
+        for _ in 0..n_yields {
             tokio::task::yield_now().await;
         }
     }
@@ -672,9 +676,9 @@ impl Client {
 
 /// How long a call looks for the server before it gives up.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one attempt may take; a handshake over the widest of networks takes less.
+/// How long one attempt may take; a handshake takes less even over a slow wide-area network.
 const ATTEMPT: Duration = Duration::from_millis(2500);
-/// Whatever the patience, one attempt must be able to succeed.
+/// The least time for an attempt: however little time is left, the first one must be able to succeed.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(200);
-/// More turns than QUIC's tasks need to hand a packet to the system.
-const GOODBYE_TURNS: usize = 16;
+/// More yields than QUIC's tasks need to pass a packet to the system.
+const CLOSE_YIELDS: usize = 16;

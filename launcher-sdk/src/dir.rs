@@ -11,25 +11,25 @@ use thiserror::Error;
 /// The file in a client directory that says where the server is.
 pub const CONFIG_FILE: &str = "client.toml";
 
-/// What `client.toml` says. The server writes it, and commands of other versions read it: what a newer one says besides is
-/// passed over.
+/// The contents of `client.toml`. The server writes it, and commands of other versions read it: keys of a newer version are
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ClientConfig {
     /// The server as `host:port`.
     pub server: String,
-    /// The server's local socket, for programs on its machine; [`SYSTEM_SOCKET`] if absent. One that is not there, or not
-    /// of this server, is passed over.
+    /// The server's local socket, for programs on its machine; [`SYSTEM_SOCKET`] if absent. A socket that does not exist, or
+    /// that belongs to another server, is ignored.
     #[serde(default)]
     pub socket: Option<PathBuf>,
 }
 
-/// Where the server of the whole machine listens for programs on it.
+/// The socket on which the server of the whole machine listens for programs on that machine.
 pub const SYSTEM_SOCKET: &str = "/run/limber/server.sock";
 
-/// Why a directory is no client directory.
+/// Why a directory cannot be used as a client directory.
 #[derive(Debug, Error)]
 pub enum DirError {
-    /// This account belongs to no cluster.
+    /// This account has no client directory.
     #[error("no client directory was found: name one in RMS_DIR, or make one with 'rms up' or 'rms join TOKEN'")]
     None,
     /// A file cannot be read.
@@ -48,7 +48,7 @@ pub enum DirError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// `client.toml` says something else than `server = "host:port"` and, perhaps, `socket = "/path"`.
+    /// `client.toml` has something other than `server = "host:port"` and, optionally, `socket = "/path"`.
     #[error("{} is wrong: it must say server = \"host:port\"", path.display())]
     Config {
         /// The file.
@@ -56,7 +56,7 @@ pub enum DirError {
         /// Line, caret and what was expected.
         source: Box<toml::de::Error>,
     },
-    /// The key or the certificates are missing or of no use.
+    /// The key or the certificates are missing or cannot be used.
     #[error("the certificate in {} is of no use; join again with 'rms join TOKEN'", dir.display())]
     Credentials {
         /// The directory.
@@ -70,7 +70,7 @@ impl ClientConfig {
     /// Reads `client.toml` in `dir`.
     ///
     /// # Errors
-    /// A file that is missing or wrong.
+    /// The file is missing or wrong.
     pub fn load(dir: &Path) -> Result<ClientConfig, DirError> {
         let path = dir.join(CONFIG_FILE);
         let text = std::fs::read_to_string(&path).map_err(|source| DirError::Read { path: path.clone(), source })?;
@@ -80,7 +80,7 @@ impl ClientConfig {
     /// Writes `client.toml` in `dir`, which must exist.
     ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// The directory cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), DirError> {
         let path = dir.join(CONFIG_FILE);
         let mut text =
@@ -88,7 +88,7 @@ impl ClientConfig {
         if let Some(socket) = self.socket.as_ref().and_then(|socket| socket.to_str()) {
             writeln!(text, "socket = {}", toml::Value::from(socket)).expect("writing to a string cannot fail");
         }
-        // Whoever reads it meanwhile finds the old one or the new one.
+        // Readers see the old file or the new one, never a part.
         let aside = dir.join("client.toml.new");
         let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, &path));
         written.map_err(|source| DirError::Write { path, source })
@@ -100,17 +100,17 @@ pub(crate) fn load_credentials(dir: &Path) -> Result<Credentials, DirError> {
     Credentials::load(dir).map_err(|source| DirError::Credentials { dir: dir.to_owned(), source })
 }
 
-/// The client directory that `rms` would use without a flag: what `$RMS_DIR` names (a client directory, or a cluster of
-/// `rms up --dir`), else the cluster of `rms up`, else the one that was joined, else the system's.
+/// Finds the client directory that `rms` would use without a flag: what `$RMS_DIR` names (a client directory, or a cluster
+/// of `rms up --dir`), else the cluster of `rms up`, else the one that was joined, else the system's.
 ///
 /// # Errors
-/// There is none.
+/// There is no client directory.
 pub fn find_client_dir() -> Result<PathBuf, DirError> {
     let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = path("HOME");
     let under = |variable: &str, dir: &str| path(variable).or_else(|| home.as_ref().map(|home| home.join(dir)));
     let places = match path("RMS_DIR") {
-        // What is named is never passed over.
+        // A directory that the user named is the only candidate.
         Some(named) => vec![named],
         None => {
             let up = under("XDG_STATE_HOME", ".local/state").map(|state| state.join("limber/up"));
@@ -127,13 +127,13 @@ pub fn find_client_dir() -> Result<PathBuf, DirError> {
     Err(DirError::None)
 }
 
-/// Whether there is such a file. One that may not be looked for is not a missing one.
+/// Whether the file exists. A file that we have no permission to look for is an error, not a missing file.
 ///
 /// # Errors
-/// A directory on the way to it that may not be searched, or the like.
+/// A directory on the path may not be searched, or the like.
 pub fn is_there(path: &Path) -> Result<bool, DirError> {
     match path.try_exists() {
-        // A file where a directory would have to be: there is nothing behind it.
+        // A component of the path is a file, so the path does not exist.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(false),
         found => found.map_err(|source| DirError::Read { path: path.to_owned(), source }),
     }

@@ -12,13 +12,13 @@ use crate::dir::DirError;
 /// Why there is no link to the server.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The client directory is of no use.
+    /// The client directory cannot be used.
     #[error(transparent)]
     Dir(#[from] DirError),
     /// No UDP port, or TLS cannot be set up.
     #[error("the network cannot be used")]
     Endpoint(#[from] EndpointError),
-    /// The server is well and does not want us.
+    /// The server denies access.
     #[error("access denied by the server at {server}: {reason}")]
     Denied {
         /// `host:port`.
@@ -26,12 +26,12 @@ pub enum ConnectError {
         /// What the server said.
         reason: String,
     },
-    /// Nobody who is the server has answered for so long.
+    /// The server has not answered in time.
     #[error("no server answers at {server}")]
     Unreachable {
         /// `host:port`.
         server: String,
-        /// How long it was tried.
+        /// How long the client tried.
         waited: Duration,
         /// How the last attempt ended.
         source: LinkError,
@@ -41,16 +41,16 @@ pub enum ConnectError {
 /// Why a call has no answer.
 #[derive(Debug, Error)]
 pub enum CallError {
-    /// The server says no; nothing was done.
+    /// The server refuses the call; nothing was done.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// There is no link; nothing was asked.
+    /// There is no link; nothing was sent.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The link broke between an order and its answer: it may or may not have been done.
+    /// The link broke between an order and its answer: the order may or may not have been carried out.
     #[error("the link to the server broke before its answer came; look with 'rms queue' whether it was done")]
     Interrupted(#[source] LinkError),
-    /// The server answered something that is no answer to this call.
+    /// The server's answer does not belong to this call.
     #[error("the server answered something else than was asked")]
     Unexpected,
 }

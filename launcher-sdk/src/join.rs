@@ -8,23 +8,23 @@ use thiserror::Error;
 
 use crate::dir::{CONFIG_FILE, ClientConfig, DirError, is_there};
 
-/// Why a token made no client directory.
+/// Why a token could not be turned into a client directory.
 #[derive(Debug, Error)]
 pub enum JoinFailure {
-    /// The directory is the way to another cluster.
+    /// The directory is a client directory of another cluster.
     #[error("{} is the way of {who} to another cluster (deployment {deployment})", dir.display())]
     Taken {
         /// The directory.
         dir: PathBuf,
-        /// Whose it is.
+        /// The identity in it.
         who: Identity,
-        /// Where it leads.
+        /// The deployment to which it belongs.
         deployment: String,
     },
-    /// The token is not for people.
+    /// The token is not for users or admins.
     #[error("this token is for {0}: it is of no use to people")]
     WrongRole(Identity),
-    /// The server's address leads nowhere.
+    /// The server's address cannot be resolved.
     #[error(transparent)]
     Address(#[from] LinkError),
     /// The server gave no certificate.
@@ -35,15 +35,15 @@ pub enum JoinFailure {
     Dir(#[from] DirError),
 }
 
-/// Redeems `token` and makes `dir` the client directory of whom it names. Until the token expires,
-/// a try whose answer was lost can be repeated with the same `dir`, which keeps the key. Where `dir` leads to
-/// the same cluster already, the new certificate takes the place of the old one, which is revoked; with `replace`, also
-/// where it leads to another cluster.
+/// Redeems `token` and makes `dir` the client directory of the user or admin whom it names. Until the token expires, a
+/// call whose answer was lost can be repeated with the same `dir`, which keeps the key. If `dir` belongs to the same
+/// cluster already, the new certificate replaces the old one, which is revoked; with `replace`, also if `dir` belongs to
+/// another cluster.
 ///
 /// # Errors
-/// See [`JoinFailure`]; the token is not spent if the directory is taken.
+/// See [`JoinFailure`]; the token is not used up if the directory is taken.
 pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identity, JoinFailure> {
-    // What cannot be used is not worth keeping.
+    // Credentials that cannot be used need not be kept.
     let old = if is_there(&dir.join(CONFIG_FILE))? { Credentials::load(dir).ok() } else { None };
     let old = match old {
         Some(old) if old.trusts(token.fingerprint()) => Some(old),

@@ -1,12 +1,13 @@
 //! The client of a Limber server: submits jobs, asks about them, follows their output.
 //!
 //! [`Client::connect`] reads a *client directory* (`client.toml` with the server's address, and a certificate
-//! with its key, as `rms join` or `rms up` make it) and links to the server. Calls are methods; each is one round
-//! trip. A link that breaks is made anew with growing delays: questions are asked again, [`Follow`] resumes at the
-//! byte where it stood and [`Watch`] with the jobs that are still open. An *order* (submit, cancel, …) whose answer
-//! was lost is not repeated, because it may have been done: it fails with [`CallError::Interrupted`].
+//! with its key, as `rms join` or `rms up` create it) and connects to the server. Calls are methods; each is one round
+//! trip. A broken link is re-established with growing delays: questions are asked again, [`Follow`] resumes at the
+//! byte that it had reached and [`Watch`] with the jobs that have not ended yet. An *order* (submit, cancel, …) whose
+//! answer was lost is not repeated, because the server may have carried it out: it fails with
+//! [`CallError::Interrupted`].
 //!
-//! [`launcher`] is for people who write launchers: programs that decide themselves what their application asks for.
+//! [`launcher`] is for authors of launchers: programs that decide themselves what their application asks for.
 //! [`schedule`] has the application-side schedulers, as pure functions.
 //!
 //! [`negotiator`] is for applications that grow and shrink while they run.
@@ -47,17 +48,17 @@ pub use join::{JoinFailure, join};
 /// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so
 /// that the simulator runs the same functions without a network.
 pub use launcher_schedule as schedule;
-/// What is said to a server and what it answers.
+/// The calls to a server and its answers.
 pub use rms_api as api;
 pub use rms_api::Refused;
 pub use rms_api::answer::{LauncherReport, LauncherTraffic, ServerReport};
 pub use rms_api::call::{Call, HistoryQuery, Query, Select, Submission};
 pub use rms_api::filter::{JobFilter, NodeFilter};
-/// Times, requests, profiles, resources: what the vocabulary is made of.
+/// Times, requests, profiles, resources: the types of the vocabulary.
 pub use rms_model as model;
 pub use rms_wire::TokenText;
 
 /// The examples of the guide compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/sdk-guide.md")]
-struct Guide;
+struct SdkGuideDoctests;

@@ -37,7 +37,7 @@ fn main() {
     }
 }
 
-/// Where nobody says so, as many as there are.
+/// As many as there are, by default.
 fn n_cpus() -> usize {
     match usize::try_from(rms_malleable_cpus()) {
         Ok(n @ 1..) => n,

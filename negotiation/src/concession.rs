@@ -7,7 +7,7 @@ use crate::subject::Side;
 use crate::template::{Item, ItemStatus, Template};
 
 /// What makes `later` worse for the other end than `earlier`, both by `sender`; `answered` is the other end's proposal
-/// between them. Without this rule two ends could go round in circles for ever.
+/// between them. Without this rule two ends could go round in circles forever.
 pub fn worsening(sender: Side, earlier: &Template, answered: &Template, later: &Template) -> Option<Breach> {
     let gives = sender == later.direction().giver();
     let rows = earlier.items().iter().zip(answered.items()).zip(later.items());
@@ -53,7 +53,7 @@ fn worse_demand(before: &Item, now: &Item) -> Option<Worse> {
         (for_long(terms.duration) > for_long(then.duration), Worse::Duration),
         (forever(terms.give_back_by) > forever(then.give_back_by), Worse::GiveBack),
         (forever(terms.deadline) < forever(then.deadline), Worse::Deadline),
-        // Its upper bound may come down with the quantity: wanting less hurts nobody.
+        // Its upper bound may come down with the quantity: wanting less does no harm.
         (terms.least > then.least, Worse::Range),
         (!terms.sizes.covers(&then.sizes), Worse::Sizes),
     ])

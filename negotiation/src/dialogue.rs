@@ -19,7 +19,7 @@ use crate::voice::{Patience, Voice};
 
 pub use reminder::{Reminded, Reminder};
 
-/// One end of one negotiation. It can be written down and read back at any time, and goes on with [`Dialogue::resume`].
+/// One end of one negotiation. It can be saved and loaded at any time, and continues with [`Dialogue::resume`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Dialogue {
     id: NegotiationId,
@@ -29,7 +29,7 @@ pub struct Dialogue {
     phase: Phase,
     mine: Option<Proposal>,
     theirs: Option<Proposal>,
-    /// Which nodes come or go, once who gives has said so.
+    /// Which nodes come or go, once the giving end has named them.
     nodes: Option<BTreeSet<NodeId>>,
     /// Why it ended without a result, or why the application wants it to end.
     reason: Option<Reason>,
@@ -152,7 +152,7 @@ impl Dialogue {
         promised.filter(|template| template.direction().giver() == self.end)
     }
 
-    /// Whether it is over and the other end knows.
+    /// Whether the negotiation is over and the other end knows it.
     pub fn is_settled(&self) -> bool {
         let is_known = match self.end {
             Side::Rms => !self.voice.is_unheard(),
@@ -167,7 +167,7 @@ impl Dialogue {
         [self.lapses(), self.due(), sends].into_iter().flatten().min()
     }
 
-    /// Does what the owner of this end wants.
+    /// Performs an action of the owner of this end.
     ///
     /// # Errors
     /// Why that is not possible; nothing has changed then.
@@ -186,7 +186,7 @@ impl Dialogue {
         Ok(output)
     }
 
-    /// Takes in what the other end said. Whatever it is, this end stays right; what is wrong with it is in the output.
+    /// Handles a message of the other end. No message can make this end invalid; errors of the message are in the output.
     pub fn receive(&mut self, now: Time, message: &Message) -> Output {
         // What has lapsed has lapsed before the message came.
         let mut output = self.tick(now);
@@ -211,7 +211,7 @@ impl Dialogue {
         output
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn tick(&mut self, now: Time) -> Output {
         let mut output = Output::default();
         let has_come = |time: Option<Time>| time.is_some_and(|time| time <= now);
@@ -225,7 +225,7 @@ impl Dialogue {
         output
     }
 
-    /// Says again what the other end may not know: after a new link, or after the dialogue was read back.
+    /// Repeats what the other end may not know: after a new link, or after the dialogue was loaded.
     pub fn resume(&mut self, now: Time) -> Output {
         let mut output = self.tick(now);
         if output.messages.is_empty() && (self.voice.is_unheard() || self.has_reason_to_send()) {

@@ -229,8 +229,8 @@ impl Dialogues {
             // Should its opening arrive after this, it must not come to life.
             self.remember(message.id);
         }
-        // Two ends that both know nothing must not disown each other for ever: the application only acknowledges an end, and
-        // nobody answers that.
+        // Two ends that both know nothing must not disown each other forever: the application only acknowledges an end, and
+        // that is never answered.
         let unknown = Statement::End { ending: Ending::Failed, reason: Reason::Unknown };
         let statement = match (self.end, &message.statement) {
             (Side::Rms | Side::Application, None) => return output,

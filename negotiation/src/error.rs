@@ -137,7 +137,7 @@ pub enum Rejected {
     /// It breaks a rule; if it is a proposal, the negotiation has ended with that.
     #[error("it is against the rules of a negotiation")]
     Breach(#[from] Breach),
-    /// Nobody here has a negotiation of that number, or not any more.
+    /// This end has no negotiation of that number, or has it no longer.
     #[error("there is no negotiation {0}")]
     Unknown(NegotiationId),
     /// One is open for the same direction, and goes on.

@@ -80,7 +80,7 @@ pub enum Reason {
     /// A limit or a policy forbids it.
     #[error("a policy forbids it")]
     Policy,
-    /// Nobody answered in time.
+    /// No answer came in time.
     #[error("no answer came in time")]
     Lapsed,
     /// The proposal of the last round was not accepted.

@@ -26,7 +26,7 @@ pub struct Price(pub u64);
 /// of an accepted one bind both.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Terms {
-    /// Fewer are of no use to the sender. Binds nobody, but a counter below it is a waste of a round.
+    /// Fewer are of no use to the sender. Not binding, but a counter-proposal below it wastes a round.
     pub least: Quantity,
     /// More are of no use to the sender.
     pub most: Quantity,
@@ -40,7 +40,7 @@ pub struct Terms {
     pub deadline: Option<Time>,
     /// Given back by then, by the RMS's clock; `None`: never.
     pub give_back_by: Option<Time>,
-    /// How urgent it is among the sender's own negotiations; higher goes first. Binds nobody.
+    /// How urgent it is among the sender's own negotiations; higher goes first. Not binding.
     pub priority: i32,
 }
 

@@ -72,7 +72,7 @@ impl Voice {
         Message { statement: self.latest.clone(), ..self.ack(id) }
     }
 
-    /// Only what was heard. It asks for nothing, so two ends never acknowledge each other for ever.
+    /// Only what was heard. It asks for nothing, so two ends never acknowledge each other forever.
     pub fn ack(&self, id: NegotiationId) -> Message {
         Message { id, seq: self.seq, ack_seq: self.ack_seq, statement: None }
     }

@@ -7,7 +7,7 @@ use rms_model::time::parse_wall;
 use rms_model::{ExpandLimit, Span};
 use thiserror::Error;
 
-use crate::malleable_options::{Beside, MalleableOptions};
+use crate::malleable_options::{MalleableOptions, OtherOptions};
 use crate::memory::Memory;
 use crate::model_options::ModelOptions;
 use crate::profile::ProfileText;
@@ -141,9 +141,9 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
-    /// What the flags of a malleable job are read beside; `largest` as in [`Beside::largest`].
-    pub fn beside(&self, largest: u32) -> Beside<'_> {
-        Beside {
+    /// The other options that a malleable job depends on; `largest` as in [`OtherOptions::largest`].
+    pub fn others(&self, largest: u32) -> OtherOptions<'_> {
+        OtherOptions {
             nodes: self.nodes.as_ref(),
             has_shapes: self.shapes.is_some(),
             has_profile: self.profile.is_some(),

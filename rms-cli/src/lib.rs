@@ -5,6 +5,7 @@
 //! `Failure` and is printed once, at the edge.
 
 mod agent;
+mod caller;
 mod chart;
 mod cli;
 mod collected;
@@ -16,7 +17,6 @@ mod explain;
 mod export;
 mod failure;
 mod habits;
-mod here;
 mod inside;
 mod interrupt;
 mod job_json;

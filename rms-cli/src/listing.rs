@@ -81,7 +81,7 @@ pub async fn me(client: &Client) -> Result<String, CallError> {
 /// # Errors
 /// It is no time.
 pub fn time(flag: &str, text: Option<&str>) -> Result<Option<Time>, Failure> {
-    let parsed = text.map(|text| stamp::parse(text, stamp::now(), stamp::Meant::Last)).transpose();
+    let parsed = text.map(|text| stamp::parse(text, stamp::now(), stamp::Occurrence::Last)).transpose();
     parsed.map_err(|error| Failure::usage(format!("--{flag}: {error}")))
 }
 

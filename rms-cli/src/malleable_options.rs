@@ -177,15 +177,15 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// The other flags that have a say in it.
+/// The other options on which it depends.
 #[derive(Clone, Copy, Debug)]
-pub struct Beside<'a> {
+pub struct OtherOptions<'a> {
     pub nodes: Option<&'a NodeCount>,
     pub has_shapes: bool,
     pub has_profile: bool,
     pub has_tasks: bool,
     pub model: &'a ModelOptions,
-    /// How many nodes the largest usable cluster has; only a range without an end asks.
+    /// How many nodes the largest usable cluster has; only an open range needs it.
     pub largest: u32,
 }
 
@@ -213,7 +213,7 @@ impl MalleableOptions {
     ///
     /// # Errors
     /// See [`MalleableError`].
-    pub fn read(&self, beside: &Beside<'_>) -> Result<Option<Malleable>, MalleableError> {
+    pub fn read(&self, others: &OtherOptions<'_>) -> Result<Option<Malleable>, MalleableError> {
         if !self.is_some() {
             // Workers alone are tasks, one a node, on nodes that stay.
             let strays = [(self.on_resize.is_some(), "on-resize"), (self.speedup.is_some(), "speedup")];
@@ -222,13 +222,13 @@ impl MalleableOptions {
             let stray = strays.into_iter().find(|(is_given, _)| *is_given);
             return stray.map_or(Ok(None), |(_, flag)| Err(MalleableError::NotMalleable(flag)));
         }
-        if beside.has_profile {
+        if others.has_profile {
             return Err(MalleableError::Profile);
         }
-        if beside.has_shapes {
+        if others.has_shapes {
             return Err(MalleableError::Shapes);
         }
-        if self.workers && beside.has_tasks {
+        if self.workers && others.has_tasks {
             return Err(MalleableError::Tasks);
         }
         let on_resize = match (&self.on_resize, self.workers, self.negotiable) {
@@ -238,12 +238,12 @@ impl MalleableOptions {
             (None, false, true) => OnResize::Negotiates,
             (None, false, false) => return Err(MalleableError::NoWay),
         };
-        let range = self.malleable.as_ref().map(|range| range.within(beside.largest));
+        let range = self.malleable.as_ref().map(|range| range.within(others.largest));
         let speedup = match (&self.speedup, &range) {
             (Some(SpeedupList(speedup)), _) => speedup.clone(),
             (None, Some(range)) => {
                 let counts = range.counts().into_iter().rev();
-                Speedup(counts.filter_map(|count| Some((count, beside.model.speed_up(count)?))).collect())
+                Speedup(counts.filter_map(|count| Some((count, others.model.speed_up(count)?))).collect())
             }
             (None, None) => Speedup::default(),
         };
@@ -273,11 +273,11 @@ impl MalleableOptions {
     ///
     /// # Errors
     /// No size of -N is within the range, or it names several clusters.
-    pub fn shapes(&self, beside: &Beside<'_>, wall: Option<Span>) -> Result<Vec<Shape>, MalleableError> {
-        let range = self.malleable.as_ref().map(|range| range.within(beside.largest));
-        let mut shapes = match (beside.nodes, &range) {
-            (Some(nodes), _) => nodes.shapes(wall, || beside.largest),
-            (None, Some(range)) if beside.model.is_some() => {
+    pub fn shapes(&self, others: &OtherOptions<'_>, wall: Option<Span>) -> Result<Vec<Shape>, MalleableError> {
+        let range = self.malleable.as_ref().map(|range| range.within(others.largest));
+        let mut shapes = match (others.nodes, &range) {
+            (Some(nodes), _) => nodes.shapes(wall, || others.largest),
+            (None, Some(range)) if others.model.is_some() => {
                 let shape = |n_nodes| Shape { nodes: Nodes::Count(n_nodes), wall };
                 range.counts().into_iter().map(shape).collect()
             }
@@ -312,8 +312,8 @@ impl MalleableOptions {
 mod tests {
     use super::*;
 
-    fn beside<'a>(nodes: Option<&'a NodeCount>, model: &'a ModelOptions) -> Beside<'a> {
-        Beside { nodes, has_shapes: false, has_profile: false, has_tasks: false, model, largest: 4 }
+    fn others<'a>(nodes: Option<&'a NodeCount>, model: &'a ModelOptions) -> OtherOptions<'a> {
+        OtherOptions { nodes, has_shapes: false, has_profile: false, has_tasks: false, model, largest: 4 }
     }
 
     fn workers(range: &str) -> MalleableOptions {
@@ -323,8 +323,8 @@ mod tests {
     #[test]
     fn a_way_to_tell_the_job_is_part_of_it() {
         let model = ModelOptions::default();
-        let beside = beside(None, &model);
-        let read = |options: MalleableOptions| options.read(&beside).map(|malleable| malleable.map(|it| it.on_resize));
+        let others = others(None, &model);
+        let read = |options: MalleableOptions| options.read(&others).map(|malleable| malleable.map(|it| it.on_resize));
         let range = || MalleableOptions { malleable: "2-8".parse().ok(), ..MalleableOptions::default() };
         assert_eq!(read(MalleableOptions::default()), Ok(None));
         assert_eq!(read(workers("2-8")), Ok(Some(OnResize::Workers)));
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(read(told("signal:USR1")), Ok(Some(OnResize::Signal(10))));
         assert_eq!(read(told("exec:./resize a:b")), Ok(Some(OnResize::Hook("./resize a:b".into()))));
         let alone = MalleableOptions { negotiable: true, ..MalleableOptions::default() };
-        let limits = alone.read(&beside).expect("right").expect("it is negotiable");
+        let limits = alone.read(&others).expect("right").expect("it is negotiable");
         assert_eq!((limits.least, limits.most), (0, 0), "as it starts");
         assert_eq!(read(alone), Ok(Some(OnResize::Negotiates)));
         assert_eq!(read(range()), Err(MalleableError::NoWay));
@@ -345,11 +345,11 @@ mod tests {
     #[test]
     fn what_contradicts_it_is_refused() {
         let model = ModelOptions::default();
-        let plain = beside(None, &model);
-        let read = |beside: Beside<'_>| workers("2-8").read(&beside).expect_err("a contradiction");
-        assert_eq!(read(Beside { has_profile: true, ..plain }), MalleableError::Profile);
-        assert_eq!(read(Beside { has_shapes: true, ..plain }), MalleableError::Shapes);
-        assert_eq!(read(Beside { has_tasks: true, ..plain }), MalleableError::Tasks);
+        let plain = others(None, &model);
+        let read = |others: OtherOptions<'_>| workers("2-8").read(&others).expect_err("a contradiction");
+        assert_eq!(read(OtherOptions { has_profile: true, ..plain }), MalleableError::Profile);
+        assert_eq!(read(OtherOptions { has_shapes: true, ..plain }), MalleableError::Shapes);
+        assert_eq!(read(OtherOptions { has_tasks: true, ..plain }), MalleableError::Tasks);
         for text in ["", "USR1", "signal:", "signal:KILL", "signal:STOP", "exec: ", "mail:me"] {
             assert!(text.parse::<ResizeHow>().is_err(), "{text}");
         }
@@ -360,7 +360,7 @@ mod tests {
         let model = ModelOptions::default();
         let counts = |range: &str, nodes: Option<&str>| {
             let nodes: Option<NodeCount> = nodes.map(|nodes| nodes.parse().expect("a size"));
-            let shapes = workers(range).shapes(&beside(nodes.as_ref(), &model), None)?;
+            let shapes = workers(range).shapes(&others(nodes.as_ref(), &model), None)?;
             let count = |shape: Shape| match shape.nodes {
                 Nodes::Count(count) => count,
                 Nodes::FromTasks | Nodes::PerCluster(_) => 0,
@@ -384,7 +384,7 @@ mod tests {
             assert!(text.parse::<SpeedupList>().is_err(), "{text}");
         }
         let amdahl = ModelOptions { amdahl: "0.5".parse().ok(), ..ModelOptions::default() };
-        let malleable = workers("1-4:pow2").read(&beside(None, &amdahl)).expect("right").expect("malleable");
+        let malleable = workers("1-4:pow2").read(&others(None, &amdahl)).expect("right").expect("malleable");
         assert_eq!(malleable.speedup, Speedup(vec![(1, 1000), (2, 1333), (4, 1600)]));
         assert_eq!(malleable.sizes, Sizes::PowerOfTwo);
     }
@@ -401,9 +401,9 @@ mod tests {
     #[test]
     fn what_becomes_of_a_job_that_loses_a_node() {
         let nothing = ModelOptions::default();
-        let beside = beside(None, &nothing);
+        let others = others(None, &nothing);
         let with = |on_node_loss: Option<OnNodeLoss>| MalleableOptions { on_node_loss, ..workers("2-8") };
-        let survives = |on_loss| with(on_loss).read(&beside).expect("right").expect("malleable").survives_loss;
+        let survives = |on_loss| with(on_loss).read(&others).expect("right").expect("malleable").survives_loss;
         let [shrink, fail, requeue] = ["shrink", "fail", "requeue"].map(|word| word.parse().ok());
         assert_eq!([None, shrink, fail, requeue].map(survives), [None, Some(true), Some(false), Some(false)]);
         let again = |on_loss, says| with(on_loss).may_run_again(says);
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(again(requeue, Some(false)), Err(MalleableError::Again("requeue", "no-requeue")));
         assert_eq!("shrug".parse::<OnNodeLoss>(), Err(MalleableTextError::Loss("shrug".to_owned())));
         // Of a job whose nodes stay it can only be said whether it starts again.
-        let rigid = |on_node_loss| MalleableOptions { on_node_loss, ..MalleableOptions::default() }.read(&beside);
+        let rigid = |on_node_loss| MalleableOptions { on_node_loss, ..MalleableOptions::default() }.read(&others);
         assert_eq!((rigid(fail), rigid(requeue)), (Ok(None), Ok(None)));
         assert_eq!(rigid(shrink), Err(MalleableError::NotMalleable("on-node-loss shrink")));
     }

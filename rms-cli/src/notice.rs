@@ -9,17 +9,17 @@ use crate::screen;
 use crate::stamp;
 use crate::table::plain;
 
-/// What was told last; on a terminal it is replaced by what is told next.
+/// The notice shown last; on a terminal the next one replaces it.
 #[derive(Debug, Default)]
-pub struct Notice {
-    told: Option<(Option<Reason>, Option<Time>)>,
+pub struct WaitNotice {
+    shown: Option<(Option<Reason>, Option<Time>)>,
     is_drawn: bool,
 }
 
-impl Notice {
-    /// Tells it if it is not what was told last.
-    pub fn tell(&mut self, job: JobId, line: &JobLine, now: Time) {
-        if !self.is_news(line, now) {
+impl WaitNotice {
+    /// Shows the notice if it differs from the last one.
+    pub fn show(&mut self, job: JobId, line: &JobLine, now: Time) {
+        if !self.has_changed(line, now) {
             return;
         }
         let text = sentence(job, line, now);
@@ -39,12 +39,12 @@ impl Notice {
         }
     }
 
-    /// Estimates move by the moment: a start that is a tenth of the wait earlier or later is news.
-    fn is_news(&mut self, line: &JobLine, now: Time) -> bool {
-        let told = (line.reason.clone().map(without_now), line.estimate);
-        let is_old = self.told.as_ref().is_some_and(|(reason, estimate)| {
-            *reason == told.0
-                && match (*estimate, told.1) {
+    /// Estimates change all the time: only a start that moves by a tenth of the wait counts as a change.
+    fn has_changed(&mut self, line: &JobLine, now: Time) -> bool {
+        let shown = (line.reason.clone().map(without_now), line.estimate);
+        let is_old = self.shown.as_ref().is_some_and(|(reason, estimate)| {
+            *reason == shown.0
+                && match (*estimate, shown.1) {
                     (Some(was), Some(is)) => {
                         let apart = if was > is { was.since(is) } else { is.since(was) };
                         apart <= Span::from_millis((is.since(now).as_millis() / 10).max(5000))
@@ -53,13 +53,13 @@ impl Notice {
                 }
         });
         if !is_old {
-            self.told = Some(told);
+            self.shown = Some(shown);
         }
         !is_old
     }
 }
 
-/// The reason but for what moves with the clock.
+/// The reason without the parts that change with the clock.
 fn without_now(mut reason: Reason) -> Reason {
     match &mut reason {
         Reason::Blocked { by, from, until, lenders, .. } => {
@@ -98,13 +98,13 @@ mod tests {
     fn a_notice_is_told_again_only_if_somebody_else_is_in_the_way_or_the_start_moves() {
         let now = Time::from_secs(1_795_177_800);
         let mut line = blocked();
-        let mut notice = Notice::default();
-        assert!(notice.is_news(&line, now), "the first one");
-        assert!(!notice.is_news(&line, now + Span::from_secs(2)), "nothing has changed");
+        let mut notice = WaitNotice::default();
+        assert!(notice.has_changed(&line, now), "the first one");
+        assert!(!notice.has_changed(&line, now + Span::from_secs(2)), "nothing has changed");
         line.estimate = line.estimate.map(|at| at + Span::from_secs(3));
-        assert!(!notice.is_news(&line, now), "estimates waver");
+        assert!(!notice.has_changed(&line, now), "estimates waver");
         line.estimate = line.estimate.map(|at| at + Span::from_mins(20));
-        assert!(notice.is_news(&line, now), "much later");
+        assert!(notice.has_changed(&line, now), "much later");
         let Some(Reason::Blocked { by, .. }) = &mut line.reason else { panic!("{line:?}") };
         let (from, until) = (now, now + Span::from_secs(60));
         by.push(Blocker {
@@ -116,7 +116,7 @@ mod tests {
             is_offer: false,
             is_promised: false,
         });
-        assert!(notice.is_news(&line, now), "somebody else");
+        assert!(notice.has_changed(&line, now), "somebody else");
         let text = sentence(JobId(5), &line, now);
         assert!(text.starts_with("rms: job 5 waits until about 13:40:03 UTC (in 1h10m): it needs 4 nodes"), "{text}");
     }

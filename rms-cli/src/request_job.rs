@@ -8,10 +8,10 @@ use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{JobId, Mebibytes, Request, Time, hostlist};
 use serde_json::{Value, json};
 
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::explain;
 use crate::failure::Failure;
-use crate::here::Here;
 use crate::job_options::JobOptions;
 use crate::json;
 use crate::names::ClusterNames;
@@ -45,7 +45,7 @@ pub async fn request(
     mut options: JobOptions,
     order: Order,
 ) -> Result<Requested, Failure> {
-    let here = Here::look()?;
+    let caller = Caller::read()?;
     // Its lines may not be read, but they show for which system it was written.
     options.slurm_env |= order.script.as_ref().is_some_and(Script::has_sbatch_lines);
     let allow_unset = options.allow_unset.clone().unwrap_or_default();
@@ -60,7 +60,7 @@ pub async fn request(
         true => largest_cluster(client, options.clusters.as_deref().unwrap_or_default()).await?,
         false => 0,
     };
-    let submission = submission::build(options, order, &here, largest)?;
+    let submission = submission::build(options, order, &caller, largest)?;
     if let Some(script) = script {
         for warning in unmet::check(
             &script,
@@ -83,7 +83,7 @@ pub async fn request(
         Submitted::WouldStart { request, at, reason } => {
             let clusters = context.cluster_names(client).await?;
             let reason = reason.map(Box::new);
-            Ok(Requested::WouldStart { request, at, reason, clusters, now: here.now })
+            Ok(Requested::WouldStart { request, at, reason, clusters, now: caller.now })
         }
     }
 }

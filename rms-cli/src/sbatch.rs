@@ -29,9 +29,9 @@ pub enum SbatchError {
     StrayValue(String),
 }
 
-/// What becomes of an option: there is no fourth way.
+/// How an option of Slurm is translated.
 #[derive(Clone, Copy, Debug)]
-enum Meaning {
+enum Translation {
     /// The same as this option of ours.
     Same(&'static str),
     /// This option of ours, which comes nearest; it is said.
@@ -40,40 +40,40 @@ enum Meaning {
     Flag(&'static str, &'static str),
     /// A remark that changes neither where nor how the job runs; it is said.
     Comment(&'static str),
-    /// The same, and the job finds it in this variable.
-    Told(&'static str, &'static str),
+    /// A remark that the job also finds in this variable; it is said.
+    Variable(&'static str, &'static str),
     /// The job would run elsewhere, otherwise or with something else than it asked for.
     Unsupported(&'static str),
 }
 
-use Meaning::{Comment, Flag, Nearest, Same, Told, Unsupported};
+use Translation::{Comment, Flag, Nearest, Same, Unsupported, Variable};
 
-/// As getopt_long(3) takes them.
+/// Whether an option takes an argument, as in getopt_long(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
-    Value,
-    /// Only behind an equals sign.
-    PerhapsValue,
-    Nothing,
+enum Argument {
+    Required,
+    /// Only after an equals sign.
+    Optional,
+    No,
 }
 
 struct Slurm {
     short: Option<char>,
     long: &'static str,
-    takes: Takes,
-    meaning: Meaning,
+    argument: Argument,
+    translation: Translation,
 }
 
-const fn value(short: Option<char>, long: &'static str, meaning: Meaning) -> Slurm {
-    Slurm { short, long, takes: Takes::Value, meaning }
+const fn value(short: Option<char>, long: &'static str, translation: Translation) -> Slurm {
+    Slurm { short, long, argument: Argument::Required, translation }
 }
 
-const fn perhaps(short: Option<char>, long: &'static str, meaning: Meaning) -> Slurm {
-    Slurm { short, long, takes: Takes::PerhapsValue, meaning }
+const fn perhaps(short: Option<char>, long: &'static str, translation: Translation) -> Slurm {
+    Slurm { short, long, argument: Argument::Optional, translation }
 }
 
-const fn flag(short: Option<char>, long: &'static str, meaning: Meaning) -> Slurm {
-    Slurm { short, long, takes: Takes::Nothing, meaning }
+const fn flag(short: Option<char>, long: &'static str, translation: Translation) -> Slurm {
+    Slurm { short, long, argument: Argument::No, translation }
 }
 
 const NO_MAIL: &str = "no mail is sent; 'rms wait' waits for jobs";
@@ -118,7 +118,7 @@ const OPTIONS: &[Slurm] = &[
     flag(None, "requeue", Same("--requeue")),
     flag(None, "no-requeue", Same("--no-requeue")),
     value(Some('p'), "partition", Nearest("--clusters", "partitions are clusters here")),
-    value(Some('q'), "qos", Told("SLURM_JOB_QOS", NO_ACCOUNTS)),
+    value(Some('q'), "qos", Variable("SLURM_JOB_QOS", NO_ACCOUNTS)),
     value(None, "wckey", Comment(NO_ACCOUNTS)),
     value(None, "mcs-label", Comment(NO_ACCOUNTS)),
     value(None, "mail-type", Comment(NO_MAIL)),
@@ -218,22 +218,24 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let (slurm, shown, mut given) = find(word)?;
-        match slurm.takes {
-            Takes::Value if !shown.starts_with("--") && given.as_ref().is_some_and(|value| value.starts_with('=')) => {
+        match slurm.argument {
+            Argument::Required
+                if !shown.starts_with("--") && given.as_ref().is_some_and(|value| value.starts_with('=')) =>
+            {
                 return Err(SbatchError::StrayEquals(shown));
             }
-            Takes::Nothing if given.is_some() => return Err(SbatchError::StrayValue(shown)),
-            Takes::Value if given.is_none() => {
+            Argument::No if given.is_some() => return Err(SbatchError::StrayValue(shown)),
+            Argument::Required if given.is_none() => {
                 given = Some(words.next().cloned().ok_or_else(|| SbatchError::NoValue { option: shown.clone() })?);
             }
-            Takes::Value | Takes::PerhapsValue | Takes::Nothing => {}
+            Argument::Required | Argument::Optional | Argument::No => {}
         }
         let said = given.as_deref().map_or_else(|| shown.clone(), |value| format!("{shown} {}", shorten(value)));
         let ours = |ours: &str, given: Option<String>| match given {
             Some(value) => format!("{ours}={value}"),
             None => ours.to_owned(),
         };
-        match slurm.meaning {
+        match slurm.translation {
             Same(same) => translated.words.push(ours(same, given)),
             Nearest(nearest, why) => {
                 translated.remarks.push(format!("option {said} is read as {nearest}: {why}"));
@@ -246,7 +248,7 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
                 translated.words.push(flag.to_owned());
             }
             Comment(why) => translated.remarks.push(format!("option {said} is kept as a comment only: {why}")),
-            Told(name, why) => {
+            Variable(name, why) => {
                 translated.remarks.push(format!("option {said} is kept as a comment only, in ${name}: {why}"));
                 translated.variables.push((name.to_owned(), given.unwrap_or_default()));
             }
@@ -260,10 +262,10 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
 /// such option, or the verb has not got ours.
 pub fn advice(option: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let (slurm, _, _) = find(option).ok()?;
-    match slurm.meaning {
+    match slurm.translation {
         Same(ours) | Flag(ours, _) => has(ours).then(|| format!("write {ours}")),
         Nearest(ours, why) => has(ours).then(|| format!("write {ours}, {why}")),
-        Comment(why) | Told(_, why) => Some(format!("leave it out, {why}")),
+        Comment(why) | Variable(_, why) => Some(format!("leave it out, {why}")),
         Unsupported(advice) => Some(advice.to_owned()),
     }
 }
@@ -288,7 +290,7 @@ fn find(word: &str) -> Result<(&'static Slurm, String, Option<String>), SbatchEr
     let option = found.ok_or_else(|| SbatchError::Unknown(shown.clone()))?;
     let rest = &word[1 + letter.len_utf8()..];
     // `-vv` says the same twice.
-    let rest = if option.takes == Takes::Nothing { rest.trim_start_matches(letter) } else { rest };
+    let rest = if option.argument == Argument::No { rest.trim_start_matches(letter) } else { rest };
     Ok((option, shown, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
 }
 

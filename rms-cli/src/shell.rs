@@ -55,7 +55,7 @@ pub fn read(script: &str) -> Vec<Found> {
         line: 1,
         frames: vec![Frame::code(None)],
         found: Vec::new(),
-        here: Vec::new(),
+        here_documents: Vec::new(),
     };
     reader.run();
     reader.found
@@ -67,11 +67,11 @@ struct Reader {
     line: usize,
     frames: Vec<Frame>,
     found: Vec<Found>,
-    /// Here-documents that begin after this line: their last lines.
-    here: Vec<Here>,
+    /// HereDocument-documents that begin after this line: their last lines.
+    here_documents: Vec<HereDocument>,
 }
 
-struct Here {
+struct HereDocument {
     end: String,
     strips_tabs: bool,
 }
@@ -306,7 +306,7 @@ impl Reader {
         };
         let Some(c) = self.peek(0) else { return };
         if is_name_start(c) {
-            // Here a name is a variable without any dollar.
+            // HereDocument a name is a variable without any dollar.
             let name = self.name();
             return self.note(What::Uses { name, is_quoted: false });
         }
@@ -407,12 +407,12 @@ impl Reader {
             }
             self.at += 1;
         }
-        self.here.push(Here { end, strips_tabs });
+        self.here_documents.push(HereDocument { end, strips_tabs });
     }
 
     /// Their text is no commands, and what it uses is used: unquoted now, quoted by who reads it.
     fn here_documents(&mut self) {
-        for Here { end, strips_tabs } in std::mem::take(&mut self.here) {
+        for HereDocument { end, strips_tabs } in std::mem::take(&mut self.here_documents) {
             let begin = (self.at, self.line, self.found.len());
             let mut is_over = false;
             while !is_over && self.at < self.chars.len() {

@@ -223,7 +223,7 @@ impl Srun {
         };
         let target = |text: Option<&str>| text.map(Target::parse).transpose();
         Ok(Wanted {
-            speaker: "srun",
+            program: "srun",
             output: target(self.output.as_deref())?.unwrap_or_default(),
             error: target(self.error.as_deref())?,
             append: self.open_mode.as_deref() == Some("append"),
@@ -244,7 +244,7 @@ impl Srun {
             label: self.label,
             input,
             input_file,
-            tells_failures: !self.quiet,
+            reports_failures: !self.quiet,
         })
     }
 }

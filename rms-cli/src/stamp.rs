@@ -23,12 +23,12 @@ pub enum ParseTimeError {
     TooLate(String),
 }
 
-/// Which of the times that fit a clock without a date is meant.
+/// Which occurrence of a time of day without a date is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meant {
-    /// For what is planned.
+pub enum Occurrence {
+    /// The next one, for plans.
     Next,
-    /// For what has been.
+    /// The last one, for the past.
     Last,
 }
 
@@ -175,11 +175,11 @@ fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
 
 /// # Errors
 /// A text in none of the forms that [`ParseTimeError`] names.
-pub fn parse(text: &str, now: Time, meant: Meant) -> Result<Time, ParseTimeError> {
-    parse_in(zone(), text, now, meant)
+pub fn parse(text: &str, now: Time, occurrence: Occurrence) -> Result<Time, ParseTimeError> {
+    parse_in(zone(), text, now, occurrence)
 }
 
-fn parse_in(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Result<Time, ParseTimeError> {
+fn parse_in(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -> Result<Time, ParseTimeError> {
     let fail = || ParseTimeError::Nonsense(text.chars().take(80).collect());
     let too_late = || ParseTimeError::TooLate(text.chars().take(80).collect());
     let trimmed = text.trim();
@@ -200,7 +200,7 @@ fn parse_in(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Result<Time
     let time = match parse_day(zone, trimmed, now) {
         Some(time) => Some(time),
         None if trimmed.contains('-') => parse_date(zone, trimmed),
-        None => parse_clock(zone, trimmed, now, meant),
+        None => parse_clock(zone, trimmed, now, occurrence),
     };
     // The very last days are none in every zone.
     let day: Option<civil::Date> = trimmed.get(..10).and_then(|day| day.parse().ok());
@@ -229,14 +229,14 @@ fn parse_day(zone: &TimeZone, text: &str, now: Time) -> Option<Time> {
 }
 
 /// The next time at which the clock on the wall shows `HH:MM[:SS]`, or the last one.
-fn parse_clock(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Option<Time> {
+fn parse_clock(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -> Option<Time> {
     let clock = clock_time(text)?;
     let today = civil_time(zone, now)?.date();
     let days = [today.yesterday().ok(), Some(today), today.tomorrow().ok()];
     let mut fitting = days.into_iter().flatten().flat_map(|day| instants(zone, day.to_datetime(clock)));
-    match meant {
-        Meant::Next => fitting.find(|time| *time >= now),
-        Meant::Last => fitting.rfind(|time| *time <= now),
+    match occurrence {
+        Occurrence::Next => fitting.find(|time| *time >= now),
+        Occurrence::Last => fitting.rfind(|time| *time <= now),
     }
 }
 
@@ -320,18 +320,18 @@ mod tests {
     }
 
     fn at(text: &str) -> Time {
-        parse_in(&TimeZone::UTC, text, NOON, Meant::Next).unwrap_or_else(|error| panic!("{error}"))
+        parse_in(&TimeZone::UTC, text, NOON, Occurrence::Next).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn read(zone: &TimeZone, now: &str, meant: Meant, text: &str) -> String {
-        let time = parse_in(zone, text, at(now), meant).unwrap_or_else(|error| panic!("{error}"));
+    fn read(zone: &TimeZone, now: &str, occurrence: Occurrence, text: &str) -> String {
+        let time = parse_in(zone, text, at(now), occurrence).unwrap_or_else(|error| panic!("{error}"));
         iso_in(zone, time, "%Y-%m-%dT%H:%M:%S").expect("a sane year")
     }
 
     #[test]
     fn times_read_as_the_field_writes_them() {
         let check = |text: &str, expected: &str| {
-            let time = parse(text, NOON, Meant::Next).unwrap_or_else(|error| panic!("{error}"));
+            let time = parse(text, NOON, Occurrence::Next).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(iso_secs(time), expected, "{text}");
         };
         check("now", "2026-11-20T12:30:00Z");
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn a_clock_without_a_date_is_the_next_or_the_last_time_it_shows_that() {
         let check = |text: &str, expected: &str| {
-            let time = parse(text, NOON, Meant::Last).unwrap_or_else(|error| panic!("{error}"));
+            let time = parse(text, NOON, Occurrence::Last).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(iso_secs(time), expected, "{text}");
         };
         check("16:00", "2026-11-19T16:00:00Z");
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn times_are_local_and_say_so() {
         let check = |now: &str, text: &str, expected: &str| {
-            assert_eq!(read(&europe(), now, Meant::Next, text), expected, "{text} at {now}");
+            assert_eq!(read(&europe(), now, Occurrence::Next, text), expected, "{text} at {now}");
         };
         let winter = "2026-11-20T12:30:00Z";
         check(winter, "16:00", "2026-11-20T16:00:00+01:00");
@@ -392,13 +392,13 @@ mod tests {
         assert_eq!(clock_in(&europe(), at("2026-07-01T10:00:00Z"), at(winter)), "07-01 12:00 CEST");
         assert_eq!(clock_in(&europe(), at("2026-11-20T13:00:00Z"), at(winter)), "14:00:00 CET");
         let kolkata = TimeZone::posix("IST-5:30").expect("a zone");
-        assert_eq!(read(&kolkata, winter, Meant::Next, "2026-07-01T08:00"), "2026-07-01T08:00:00+05:30");
+        assert_eq!(read(&kolkata, winter, Occurrence::Next, "2026-07-01T08:00"), "2026-07-01T08:00:00+05:30");
     }
 
     #[test]
     fn a_clock_that_is_put_forward_or_back_shows_some_times_never_or_twice() {
         let next = |now: &str, text: &str, expected: &str| {
-            assert_eq!(read(&europe(), now, Meant::Next, text), expected, "{text} after {now}");
+            assert_eq!(read(&europe(), now, Occurrence::Next, text), expected, "{text} after {now}");
         };
         // On the 29th of March 02:00 is 03:00, so 02:30 is as long after midnight as on other days.
         next("2026-03-29T00:00:00Z", "02:30", "2026-03-29T03:30:00+02:00");
@@ -412,19 +412,19 @@ mod tests {
         next("2026-10-24T00:00:00Z", "2026-10-25T02:30", "2026-10-25T02:30:00+02:00");
         next("2026-10-24T00:00:00Z", "2026-10-25T02:30:00+01:00", "2026-10-25T02:30:00+01:00");
         let last = |now: &str, text: &str, expected: &str| {
-            assert_eq!(read(&europe(), now, Meant::Last, text), expected, "{text} before {now}");
+            assert_eq!(read(&europe(), now, Occurrence::Last, text), expected, "{text} before {now}");
         };
         last("2026-10-25T01:15:00Z", "02:30", "2026-10-25T02:30:00+02:00");
         last("2026-10-25T01:45:00Z", "02:30", "2026-10-25T02:30:00+01:00");
         // A day of 23 hours lies between: not simply 24 hours ago.
         last("2026-03-29T07:00:00Z", "10:00", "2026-03-28T10:00:00+01:00");
         assert_eq!(
-            read(&midnight_leap(), "2026-09-05T12:00:00Z", Meant::Next, "tomorrow"),
+            read(&midnight_leap(), "2026-09-05T12:00:00Z", Occurrence::Next, "tomorrow"),
             "2026-09-06T01:00:00-03:00",
             "the day begins where its first instant is"
         );
         assert_eq!(
-            read(&midnight_leap(), "2026-09-05T12:00:00Z", Meant::Next, "2026-09-06"),
+            read(&midnight_leap(), "2026-09-05T12:00:00Z", Occurrence::Next, "2026-09-06"),
             "2026-09-06T01:00:00-03:00"
         );
     }
@@ -453,20 +453,20 @@ mod tests {
             "24:00",
             "2026-12-01T07:15+30:00",
         ] {
-            let read = parse(text, NOON, Meant::Next);
+            let read = parse(text, NOON, Occurrence::Next);
             assert!(read.is_err(), "{text} was read as {:?}", read.map(iso_secs));
         }
-        let error = parse("now+60", NOON, Meant::Next).expect_err("a number without unit").to_string();
+        let error = parse("now+60", NOON, Occurrence::Next).expect_err("a number without unit").to_string();
         assert!(error.contains("60s") && error.contains("60m"), "{error}");
     }
 
     #[test]
     fn what_is_too_late_for_a_date_is_refused_by_the_last_day() {
         for text in ["now+99999999999d", "+3000000d", "9999-12-31", "9999-12-31T12:00", "9999-12-30T12:00Z"] {
-            let error = parse(text, NOON, Meant::Next).expect_err(text).to_string();
+            let error = parse(text, NOON, Occurrence::Next).expect_err(text).to_string();
             assert!(error.contains("9999-12-29"), "{text}: {error}");
         }
-        assert!(iso(Time::LATEST).is_some() && parse("9999-12-29T23:59", NOON, Meant::Next).is_ok());
+        assert!(iso(Time::LATEST).is_some() && parse("9999-12-29T23:59", NOON, Occurrence::Next).is_ok());
     }
 
     #[test]
@@ -503,12 +503,12 @@ mod tests {
             let zone = [TimeZone::UTC, europe(), midnight_leap()][zone_idx].clone();
             let time = Time::from_millis(millis);
             let text = iso_in(&zone, time, "%Y-%m-%dT%H:%M:%S%.3f").expect("a sane year");
-            prop_assert_eq!(parse_in(&europe(), &text, NOON, Meant::Next), Ok(time));
+            prop_assert_eq!(parse_in(&europe(), &text, NOON, Occurrence::Next), Ok(time));
         }
 
         #[test]
         fn no_text_panics(text in "[-+0-9:TZ .a-z]{0,30}") {
-            let _ = parse_in(&europe(), &text, NOON, Meant::Next);
+            let _ = parse_in(&europe(), &text, NOON, Occurrence::Next);
         }
     }
 }

@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::agent::{self, FromAgent, ToAgent};
+use crate::caller::Caller;
 use crate::collected::Collected;
 use crate::export;
 use crate::failure::{Exit, Failure};
-use crate::here::Here;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::lines::Streams;
 use crate::output::{self, Form, GONE};
@@ -29,7 +29,7 @@ use crate::step_files::{StepFiles, Target};
 #[derive(Debug, Default)]
 pub struct Wanted {
     /// What its messages begin with: the command that was typed.
-    pub speaker: &'static str,
+    pub program: &'static str,
     pub argv: Vec<String>,
     /// As for a job: what of the environment its tasks get.
     pub export: Option<String>,
@@ -51,7 +51,7 @@ pub struct Wanted {
     /// What comes in, if it is not the standard input.
     pub input_file: Option<String>,
     /// Say of each task that fails how.
-    pub tells_failures: bool,
+    pub reports_failures: bool,
     pub output: Target,
     /// With the output if absent.
     pub error: Option<Target>,
@@ -66,17 +66,17 @@ pub struct Wanted {
 pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Failure> {
     // Before the step exists, so that no signal can fall between.
     let interrupts = Interrupts::listen()?;
-    let here = Here::look()?;
-    let file = wanted.input_file.as_deref().map(|path| open(&here.cwd.join(path))).transpose()?;
+    let caller = Caller::read()?;
+    let file = wanted.input_file.as_deref().map(|path| open(&caller.cwd.join(path))).transpose()?;
     let environment = match &wanted.export {
         // All that the caller has, as a shell's child would: what the job set is not taken away.
-        None => here.environment,
+        None => caller.environment,
         Some(words) => {
-            let speaks_slurm = here.environment.iter().any(|(name, value)| name == SLURM && value == "1");
-            export::select(Some(words), &here.environment, speaks_slurm).map_err(Failure::usage)?
+            let speaks_slurm = caller.environment.iter().any(|(name, value)| name == SLURM && value == "1");
+            export::select(Some(words), &caller.environment, speaks_slurm).map_err(Failure::usage)?
         }
     };
-    let cwd = wanted.chdir.as_ref().map_or_else(|| here.cwd.clone(), |dir| here.cwd.join(dir));
+    let cwd = wanted.chdir.as_ref().map_or_else(|| caller.cwd.clone(), |dir| caller.cwd.join(dir));
     let cwd = cwd.into_os_string().into_string().map_err(|odd| {
         Failure::usage(format!("the directory '{}' is not text in UTF-8: use --chdir with another one", odd.display()))
     })?;
@@ -84,7 +84,7 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         argv: wanted.argv,
         environment,
         cwd,
-        umask: here.umask,
+        umask: caller.umask,
         nodes: wanted.nodes,
         tasks: wanted.tasks,
         tasks_per_node: wanted.tasks_per_node,
@@ -102,7 +102,7 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         error: wanted.error.unwrap_or_else(|| wanted.output.clone()),
         output: wanted.output,
         append: wanted.append,
-        cwd: here.cwd,
+        cwd: caller.cwd,
         job: variable("RMS_JOB_ID").parse().unwrap_or_default(),
         job_name: variable("RMS_JOB_NAME"),
         user: variable("USER"),
@@ -118,27 +118,27 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         (Input::First | Input::All, Some(file)) => Some(read(file)),
         (Input::First | Input::All, None) => Some(read(io::stdin())),
     };
-    let attendant = Attendant {
-        speaker: wanted.speaker,
+    let client = StepClient {
+        program: wanted.program,
         form,
-        tells_failures: wanted.tells_failures,
+        reports_failures: wanted.reports_failures,
         time: wanted.time,
         deadline: None,
         socket: socket.to_owned(),
         call,
-        has_said_more: false,
+        has_sent_more: false,
         to,
         streams: Streams::new(wanted.label),
         files,
         collected: Collected::default(),
         started: None,
         n_interrupts: 0,
-        ends_by: None,
-        is_unread: false,
-        n_open: 0,
-        n_told: 0,
+        exit_by_signal: None,
+        is_output_closed: false,
+        n_unacknowledged: 0,
+        n_reported: 0,
     };
-    attendant.attend(from, pieces, interrupts).await
+    client.run(from, pieces, interrupts).await
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
@@ -154,7 +154,7 @@ fn read(mut input: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
             let n_bytes = match input.read(&mut piece) {
                 Ok(n_bytes) => n_bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // A terminal that is gone, or not ours to read: as if it had ended.
+                // A terminal that is gone, or that we may not read, counts as the end of the input.
                 Err(_) => 0,
             };
             if to.blocking_send(piece[..n_bytes].to_vec()).is_err() || n_bytes == 0 {
@@ -165,17 +165,17 @@ fn read(mut input: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     pieces
 }
 
-/// Stands for a step here.
-struct Attendant {
-    speaker: &'static str,
+/// The client of one step: passes on its output, input and signals.
+struct StepClient {
+    program: &'static str,
     form: Form,
-    tells_failures: bool,
+    reports_failures: bool,
     time: Option<Span>,
     deadline: Option<Instant>,
-    /// The agent's, and what it was called for.
+    /// The agent's socket, and the call that was made.
     socket: PathBuf,
     call: Call,
-    has_said_more: bool,
+    has_sent_more: bool,
     to: ToAgent,
     streams: Streams,
     files: StepFiles,
@@ -184,17 +184,17 @@ struct Attendant {
     started: Option<(u32, Vec<String>)>,
     n_interrupts: u32,
     /// The signal that ended us before the step ran.
-    ends_by: Option<Exit>,
-    /// The reader of our output has gone, as for a program that gets PIPE.
-    is_unread: bool,
-    /// Input that is on its way.
-    n_open: u64,
-    /// Failed tasks that were told of.
-    n_told: u32,
+    exit_by_signal: Option<Exit>,
+    /// The reader of our output is gone, as for a program that gets SIGPIPE.
+    is_output_closed: bool,
+    /// Bytes of input that the agent has not acknowledged.
+    n_unacknowledged: u64,
+    /// Failed tasks that were reported.
+    n_reported: u32,
 }
 
-impl Attendant {
-    async fn attend(
+impl StepClient {
+    async fn run(
         mut self,
         mut from: FromAgent,
         mut pieces: Option<mpsc::Receiver<Vec<u8>>>,
@@ -202,7 +202,7 @@ impl Attendant {
     ) -> Result<Exit, Failure> {
         let code = loop {
             let deadline = self.deadline.unwrap_or_else(Instant::now);
-            let wants_input = self.started.is_some() && self.n_open < INPUT_WINDOW;
+            let wants_input = self.started.is_some() && self.n_unacknowledged < INPUT_WINDOW;
             tokio::select! {
                 frame = from.next() => match frame? {
                     Some(Frame::Message(CommandEnd::Ended { code })) => break code,
@@ -213,12 +213,12 @@ impl Attendant {
                         self.warn(&reason);
                         break i32::from(Exit::SYSTEM.0);
                     }
-                    Some(frame) => self.heard(frame).await?,
-                    None if self.started.is_none() && self.ends_by.is_some() => {
-                        return Ok(self.ends_by.unwrap_or(BY_INTERRUPT));
+                    Some(frame) => self.on_frame(frame).await?,
+                    None if self.started.is_none() && self.exit_by_signal.is_some() => {
+                        return Ok(self.exit_by_signal.unwrap_or(BY_INTERRUPT));
                     }
                     // It was stopped before it could begin the step.
-                    None if from.left_words_unread() && self.started.is_none() && !self.has_said_more => {
+                    None if from.left_words_unread() && self.started.is_none() && !self.has_sent_more => {
                         (from, self.to) = agent::call(&self.socket, &self.call).await?;
                     }
                     None => return Err(self.lost()),
@@ -228,8 +228,8 @@ impl Attendant {
                     if piece.is_empty() {
                         pieces = None;
                     }
-                    self.n_open += piece.len() as u64;
-                    let _heard_above = self.to.send(&frame::bytes(STDIN, &piece)).await;
+                    self.n_unacknowledged += piece.len() as u64;
+                    let _error_comes_by_reading = self.to.send(&frame::bytes(STDIN, &piece)).await;
                 }
                 () = self.streams.due() => {
                     let written = self.streams.show_beginnings();
@@ -248,7 +248,7 @@ impl Attendant {
         self.ended(code)
     }
 
-    async fn heard(&mut self, frame: Frame<CommandEnd>) -> Result<(), Failure> {
+    async fn on_frame(&mut self, frame: Frame<CommandEnd>) -> Result<(), Failure> {
         match frame {
             Frame::Bytes { stream, bytes } => {
                 let task = u32::try_from(stream >> 2).unwrap_or(u32::MAX);
@@ -262,7 +262,7 @@ impl Attendant {
                 }
                 if self.form == Form::Json {
                     self.collected.add(stream, &bytes);
-                } else if !self.is_unread {
+                } else if !self.is_output_closed {
                     let written = self.streams.write(task, stream, &bytes);
                     self.check_reader(written).await?;
                 }
@@ -276,9 +276,11 @@ impl Attendant {
             Frame::Message(CommandEnd::TaskEnded { task, node, code, signal }) => {
                 self.task_ended(task, &node, code, signal)
             }
-            Frame::Message(CommandEnd::Taken { n_bytes }) => self.n_open = self.n_open.saturating_sub(n_bytes),
+            Frame::Message(CommandEnd::Taken { n_bytes }) => {
+                self.n_unacknowledged = self.n_unacknowledged.saturating_sub(n_bytes)
+            }
             Frame::Message(CommandEnd::Told { reason }) => self.warn(&reason),
-            // Of other calls; the first two were heard before.
+            // The first two are handled by the caller; the last belongs to other calls.
             Frame::Message(CommandEnd::Ended { .. } | CommandEnd::Failed { .. } | CommandEnd::Credentials { .. }) => {}
         }
         Ok(())
@@ -287,20 +289,20 @@ impl Attendant {
     fn task_ended(&mut self, task: u32, node: &str, code: Option<i32>, signal: Option<i32>) {
         let what = match (code, signal) {
             (_, Some(signal)) if self.n_interrupts == 0 => format!("was ended by signal {signal}"),
-            (Some(code), None) if code != 0 && self.tells_failures => format!("exited with code {code}"),
+            (Some(code), None) if code != 0 && self.reports_failures => format!("exited with code {code}"),
             (_, _) => return,
         };
-        self.n_told += 1;
-        if self.n_told <= MAX_TOLD {
+        self.n_reported += 1;
+        if self.n_reported <= MAX_REPORTED {
             self.warn(&format!("task {task} on {node} {what}"));
         }
     }
 
-    /// A reader that has gone ends the step, as PIPE ends a program.
+    /// Ends the step if the reader of our output is gone, as SIGPIPE ends a program.
     async fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
         match written {
             Err(failure) if failure.kind == GONE => {
-                self.is_unread = true;
+                self.is_output_closed = true;
                 self.say(&Say::End).await;
                 Ok(())
             }
@@ -313,12 +315,12 @@ impl Attendant {
         match interrupt {
             Interrupt::Signal(signal @ (USR1 | USR2)) => self.say(&Say::Signal { signal }).await,
             Interrupt::Signal(signal) => {
-                self.ends_by = Some(Exit(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
+                self.exit_by_signal = Some(Exit(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
                 self.say(&Say::End).await;
             }
             Interrupt::CtrlC => {
                 self.n_interrupts += 1;
-                self.ends_by = Some(BY_INTERRUPT);
+                self.exit_by_signal = Some(BY_INTERRUPT);
                 match self.n_interrupts {
                     1 => {
                         self.warn("ending it; press Ctrl-C again to kill it");
@@ -331,9 +333,9 @@ impl Attendant {
     }
 
     async fn say(&mut self, word: &Say) {
-        self.has_said_more = true;
-        // An agent that is gone is heard of apart.
-        let _heard_apart = self.to.say(word).await;
+        self.has_sent_more = true;
+        // If the agent is gone, reading from it reports the error.
+        let _error_comes_by_reading = self.to.say(word).await;
     }
 
     fn name(&self) -> String {
@@ -346,7 +348,7 @@ impl Attendant {
 
     fn warn(&self, what: &str) {
         if self.form == Form::Text {
-            output::warn(&format!("{}: {}: {what}", self.speaker, self.name()));
+            output::warn(&format!("{}: {}: {what}", self.program, self.name()));
         }
     }
 
@@ -362,10 +364,10 @@ impl Attendant {
     }
 
     fn ended(&self, code: i32) -> Result<Exit, Failure> {
-        let exit = match (self.is_unread, self.n_interrupts > 0) {
+        let exit = match (self.is_output_closed, self.n_interrupts > 0) {
             (true, _) => BY_PIPE,
             (false, true) => BY_INTERRUPT,
-            // The shell knows eight bits; what is no success must not look like one.
+            // Exit codes have eight bits; a failure must not look like a success.
             (false, false) => Exit(u8::try_from(code).unwrap_or(u8::MAX)),
         };
         if self.form == Form::Json {
@@ -386,7 +388,7 @@ impl Attendant {
     }
 }
 
-/// Never, where nothing is read.
+/// The next piece of input; waits forever if no input is read.
 async fn next(pieces: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     match pieces {
         Some(pieces) => pieces.recv().await,
@@ -394,9 +396,9 @@ async fn next(pieces: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     }
 }
 
-/// The others fare like these.
-const MAX_TOLD: u32 = 16;
-/// A clock can hold it.
+/// Further failures are not reported one by one.
+const MAX_REPORTED: u32 = 16;
+/// Short enough for every clock.
 const MAX_TIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const KILL: i32 = 9;
 const USR1: i32 = 10;

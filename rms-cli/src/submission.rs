@@ -10,8 +10,8 @@ use rms_model::variables;
 use rms_model::{Environment, Evolving, Execution, Expansion, Labels, Malleable, Mebibytes, OnResize, Stdio, Work};
 use thiserror::Error;
 
+use crate::caller::Caller;
 use crate::export::{self, ExportError};
-use crate::here::Here;
 use crate::job_options::{JobOptions, OpenMode};
 use crate::malleable_options::MalleableError;
 use crate::model_options::ModelError;
@@ -87,9 +87,9 @@ pub enum SubmissionError {
 ///
 /// # Errors
 /// See [`SubmissionError`].
-pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Result<Submission, SubmissionError> {
-    let beside = options.beside(largest);
-    let malleable = options.malleable.read(&beside)?;
+pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -> Result<Submission, SubmissionError> {
+    let others = options.others(largest);
+    let malleable = options.malleable.read(&others)?;
     let says_whether_again = (options.requeue || options.no_requeue).then_some(options.requeue);
     let requeue = options.malleable.may_run_again(says_whether_again)?;
     check_workers(malleable.as_ref(), &order.work)?;
@@ -101,7 +101,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
     let listed = options.model.listed(is_wanted)?;
     let shapes = match (listed.as_ref().or(options.shapes.as_ref().map(|shapes| &shapes.0)), &options.nodes) {
         (Some(shapes), _) => shapes.clone(),
-        (None, _) if malleable.is_some() => options.malleable.shapes(&beside, options.time)?,
+        (None, _) if malleable.is_some() => options.malleable.shapes(&others, options.time)?,
         (None, Some(nodes)) => nodes.shapes(options.time, || largest),
         (None, None) if options.tasks_per_node.is_some() => {
             let per_node = options.tasks_per_node.unwrap_or(1);
@@ -112,15 +112,16 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         (None, None) => Vec::new(),
     };
     let shapes = options.model.timed(shapes, options.time)?;
-    let (shapes, evolving) = match announced(&options, here)? {
+    let (shapes, evolving) = match announced(&options, caller)? {
         Some(evolving) if options.rigid => {
             let wall = Some(evolving.stages.span());
             (vec![Shape { nodes: Nodes::Count(evolving.stages.peak()), wall }], None)
         }
         evolving => (shapes, evolving),
     };
-    let begin = options.begin.as_deref().map(|text| stamp::parse(text, here.now, stamp::Meant::Next)).transpose()?;
-    let environment = environment(&options, here)?;
+    let begin =
+        options.begin.as_deref().map(|text| stamp::parse(text, caller.now, stamp::Occurrence::Next)).transpose()?;
+    let environment = environment(&options, caller)?;
     let n_tasks = n_tasks(&options, evolving.as_ref())?;
     let n_nodes = options.nodes.as_ref().and_then(NodeCount::fixed);
     check_nodes(&options, n_nodes)?;
@@ -147,9 +148,9 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         labels,
         execution: Execution {
             work: order.work,
-            cwd: directory(options.chdir.as_deref(), &here.cwd)?,
+            cwd: directory(options.chdir.as_deref(), &caller.cwd)?,
             environment: Arc::new(Environment(environment)),
-            umask: here.umask,
+            umask: caller.umask,
             stdio: Stdio {
                 input: options.input,
                 output,
@@ -157,7 +158,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
                 append: options.open_mode == Some(OpenMode::Append),
                 stream,
             },
-            limits: here.limits.clone(),
+            limits: caller.limits.clone(),
             malleable_threads: options.malleable_threads,
         },
         n_tasks,
@@ -178,20 +179,20 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
 }
 
 /// What the job inherits, and what only its submitter knows of it.
-pub fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, String)>, SubmissionError> {
-    let mut environment = export::select(options.export.as_deref(), &here.environment, options.slurm_env)?;
+pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String, String)>, SubmissionError> {
+    let mut environment = export::select(options.export.as_deref(), &caller.environment, options.slurm_env)?;
     let mut set = |name: &str, value: String| {
         // What was given by --export stays.
         if !environment.iter().any(|(given, _)| given == name) {
             environment.push((name.to_owned(), value));
         }
     };
-    set(variables::SUBMIT_DIR, directory(None, &here.cwd)?);
-    set(variables::SUBMIT_HOST, here.node.clone());
+    set(variables::SUBMIT_DIR, directory(None, &caller.cwd)?);
+    set(variables::SUBMIT_HOST, caller.node.clone());
     if options.slurm_env {
         set(variables::SLURM, "1".to_owned());
-        set("SLURM_SUBMIT_DIR", directory(None, &here.cwd)?);
-        set("SLURM_SUBMIT_HOST", here.node.clone());
+        set("SLURM_SUBMIT_DIR", directory(None, &caller.cwd)?);
+        set("SLURM_SUBMIT_HOST", caller.node.clone());
         if let Some(cpus) = options.cpus_per_task {
             set("SLURM_CPUS_PER_TASK", cpus.to_string());
         }
@@ -223,7 +224,7 @@ pub fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, Str
 }
 
 /// What `--profile` and the flags beside it announce.
-pub fn announced(options: &JobOptions, here: &Here) -> Result<Option<Evolving>, SubmissionError> {
+pub fn announced(options: &JobOptions, caller: &Caller) -> Result<Option<Evolving>, SubmissionError> {
     let Some(profile) = &options.profile else {
         let flags = [
             (options.expand.is_some(), "expand"),
@@ -234,7 +235,7 @@ pub fn announced(options: &JobOptions, here: &Here) -> Result<Option<Evolving>, 
         let stray = flags.into_iter().find(|(is_given, _)| *is_given);
         return stray.map_or(Ok(None), |(_, flag)| Err(SubmissionError::NoProfile(flag)));
     };
-    let announced = profile.read(&here.cwd)?;
+    let announced = profile.read(&caller.cwd)?;
     let limit = options.expand.or(announced.expand).unwrap_or(Expansion::default().limit);
     let expansion = Expansion { limit, compacting: options.compact || announced.compact };
     Ok(Some(Evolving { stages: announced.stages, expansion, open: options.open || announced.open }))
@@ -293,8 +294,8 @@ mod tests {
 
     use super::*;
 
-    fn here() -> Here {
-        Here {
+    fn caller() -> Caller {
+        Caller {
             cwd: "/home/ada".into(),
             node: "login1".into(),
             environment: vec![("PATH".into(), "/bin".into())],
@@ -315,7 +316,7 @@ mod tests {
     }
 
     fn submission(options: JobOptions) -> Submission {
-        build(options, order(Output::File), &here(), 4).unwrap_or_else(|error| panic!("{error}"))
+        build(options, order(Output::File), &caller(), 4).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]
@@ -357,14 +358,14 @@ mod tests {
         assert_eq!((five.n_tasks, five.shapes), (Some(5), shape(3)));
         let four = submission(both(Some("4"), 4, 2));
         assert_eq!((four.n_tasks, four.shapes), (Some(4), shape(4)));
-        let error = build(both(Some("2"), 4, 1), order(Output::File), &here(), 4);
+        let error = build(both(Some("2"), 4, 1), order(Output::File), &caller(), 4);
         assert_eq!(error, Err(SubmissionError::TasksDoNotFit { n_tasks: 4, per_node: 1, n_nodes: 2 }));
         let shapes = JobOptions { shapes: "2x1h".parse().ok(), ..JobOptions::default() };
-        let error = build(shapes.over(per_node("4")), order(Output::File), &here(), 4);
+        let error = build(shapes.over(per_node("4")), order(Output::File), &caller(), 4);
         assert_eq!(error, Err(SubmissionError::PerNodeOfRange));
-        let error = build(per_node("1-4"), order(Output::File), &here(), 4);
+        let error = build(per_node("1-4"), order(Output::File), &caller(), 4);
         assert_eq!(error, Err(SubmissionError::PerNodeOfRange));
-        let error = build(per_node("4000000000"), order(Output::File), &here(), 4);
+        let error = build(per_node("4000000000"), order(Output::File), &caller(), 4);
         assert!(matches!(error, Err(SubmissionError::TooManyTasks { .. })));
     }
 
@@ -372,7 +373,7 @@ mod tests {
     fn a_node_without_a_task_is_refused() {
         let error = |nodes: &str, tasks| {
             let options = JobOptions { nodes: nodes.parse().ok(), tasks: Some(tasks), ..JobOptions::default() };
-            build(options, order(Output::File), &here(), 4).err()
+            build(options, order(Output::File), &caller(), 4).err()
         };
         assert_eq!(error("2", 1), Some(SubmissionError::FewerTasksThanNodes { n_tasks: 1, n_nodes: 2 }));
         assert_eq!(error("a:2,b:2", 3), Some(SubmissionError::FewerTasksThanNodes { n_tasks: 3, n_nodes: 4 }));
@@ -399,7 +400,7 @@ mod tests {
 
     #[test]
     fn output_is_streamed_unless_a_file_is_named() {
-        let stdio = |options| build(options, order(Output::Stream), &here(), 4).expect("it is right").execution.stdio;
+        let stdio = |options| build(options, order(Output::Stream), &caller(), 4).expect("it is right").execution.stdio;
         let streamed = stdio(JobOptions::default());
         assert_eq!((streamed.stream, streamed.output), (true, None));
         let to_file = stdio(JobOptions { output: Some("x".into()), ..JobOptions::default() });

@@ -21,7 +21,7 @@ pub struct Mailbox {
     changed: Condvar,
     /// Rings when nothing lies there any more, or when that is not to be waited for any more.
     has_room: Notify,
-    /// Readable while there is something to take, and for ever after the end.
+    /// Readable while there is something to take, and always after the end.
     readable: OwnedFd,
 }
 
@@ -73,7 +73,7 @@ impl Mailbox {
         }
     }
 
-    /// Whoever waits for room looks again whether it still has to.
+    /// Wakes those who wait for room, to check again.
     pub fn hurry(&self) {
         self.has_room.notify_one();
     }
@@ -118,7 +118,7 @@ impl Mailbox {
 
     /// As [`Mailbox::take`], but takes nothing any more once told so.
     pub fn take_unless(&self, limit: Option<Duration>, is_told_to_stop: &AtomicBool) -> Taken {
-        // So long that it cannot be counted is for ever.
+        // A time too long to represent means forever.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut slot = self.lock();
         loop {

@@ -104,7 +104,7 @@ impl Session {
 
     /// The next event that can still be told as it is; waits so long for it, or as long as it takes.
     pub fn next_event(&self, limit: Option<Duration>) -> Taken {
-        // So long that it cannot be counted is for ever.
+        // A time too long to represent means forever.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));

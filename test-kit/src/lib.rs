@@ -1,6 +1,6 @@
-//! Chance from a seed for the tests of every crate; whoever fails says how to see it again.
+//! Seeded randomness for the tests of every crate; a failing test says how to replay it.
 //!
-//! `LIMBER_SEED=7` runs the case of one seed alone, `LIMBER_SEEDS=100000` so many.
+//! `LIMBER_SEED=7` runs the case of one seed alone, `LIMBER_SEEDS=100000` runs that number of seeds.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ impl Dice {
         least + self.below(u64::from(most - least) + 1) as u32
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub fn chance(&mut self, percent: u32) -> bool {
         self.number(1, 100) <= percent
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::step::{self, command};
 
-/// How long all targets run together, if nobody says.
+/// How long all targets run together, by default.
 const SECONDS: u64 = 60;
 /// No input needs as much, or takes as long, unless something is wrong.
 const MOST_MIB: u32 = 1024;

@@ -152,7 +152,7 @@ impl Place {
     }
 }
 
-/// A program that runs keeps the library that it has loaded, and nobody sees half a file.
+/// Replaces the file atomically: a running program keeps the library that it has loaded, and no reader sees half a file.
 fn replace(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let draft = path.with_file_name(format!(".{name}.{}", std::process::id()));

@@ -68,7 +68,7 @@ fn apt_install(names: &[&str]) -> Result<(), String> {
     if !is_root {
         return Err("not root".to_owned());
     }
-    // Another package manager may be at work on a machine that has just booted: wait for it, not for ever.
+    // Another package manager may be at work on a machine that has just booted: wait for it, but not forever.
     let wait = "DPkg::Lock::Timeout=300";
     let quiet = [("DEBIAN_FRONTEND", "noninteractive")];
     step::command("apt-get", &["-qq", "-o", wait, "update"], &quiet).map_err(|error| error.to_string())?;

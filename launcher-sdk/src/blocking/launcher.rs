@@ -10,7 +10,7 @@ use crate::error::CallError;
 use crate::launcher::{self, Launcher, LauncherError, News, Subscription, Traffic};
 
 impl Client {
-    /// As [`launcher::run`]: subscribes an application and sees it to its end.
+    /// As [`launcher::run`]: subscribes an application and drives it to its end.
     ///
     /// # Errors
     /// As [`launcher::run`].
@@ -127,7 +127,7 @@ impl Session<'_> {
         self.client.runtime.block_on(self.session.finish(tag, code))
     }
 
-    /// As [`launcher::Session::next`]: waits for the next thing to know; `None` after the last word.
+    /// As [`launcher::Session::next`]: waits for the next news; `None` after the end.
     ///
     /// # Errors
     /// As [`launcher::Session::next`].
@@ -135,7 +135,7 @@ impl Session<'_> {
         self.client.runtime.block_on(self.session.next())
     }
 
-    /// As [`Session::wait`], but waits no longer than this; the outer `None` says that nothing came.
+    /// As [`Session::wait`], with a time-out; the outer `None` means that nothing came in time.
     ///
     /// # Errors
     /// As [`launcher::Session::next`].

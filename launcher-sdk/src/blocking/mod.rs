@@ -33,7 +33,7 @@ impl Client {
     /// As [`crate::Client::connect`].
     ///
     /// # Panics
-    /// If the system gives no event queue to wait on.
+    /// If the system cannot create an event queue (epoll).
     pub fn connect(dir: &Path) -> Result<Client, ConnectError> {
         let runtime = Builder::new_current_thread().enable_all().build().expect("an event queue (epoll) is to be had");
         let client = runtime.block_on(crate::Client::connect(dir))?;
@@ -91,9 +91,6 @@ impl Client {
         self.runtime.block_on(self.client.queue())
     }
 
-    /// As [`crate::Client::jobs`].
-    ///
-    /// # Errors
     /// As [`crate::Client::queue_of`].
     ///
     /// # Errors
@@ -102,6 +99,9 @@ impl Client {
         self.runtime.block_on(self.client.queue_of(filter))
     }
 
+    /// As [`crate::Client::jobs`].
+    ///
+    /// # Errors
     /// As [`crate::Client::jobs`].
     pub fn jobs(&self, select: Select) -> Result<JobDetails, CallError> {
         self.runtime.block_on(self.client.jobs(select))
@@ -139,7 +139,7 @@ impl Client {
         self.runtime.block_on(self.client.history(query))
     }
 
-    /// Tells `seen` every change of the jobs until all have ended.
+    /// Calls `seen` with every change of the jobs until all have ended.
     ///
     /// # Errors
     /// As [`crate::Watch::next`].
@@ -153,7 +153,7 @@ impl Client {
         })
     }
 
-    /// Waits until a job has ended, and says how.
+    /// Waits until a job has ended, and returns its outcome.
     ///
     /// # Errors
     /// As [`crate::Watch::next`].
@@ -163,7 +163,7 @@ impl Client {
         outcome.ok_or(CallError::Unexpected)
     }
 
-    /// Tells `seen` a job's output and changes, from the beginning to the end.
+    /// Calls `seen` with a job's output and changes, from the beginning to the end.
     ///
     /// # Errors
     /// As [`crate::Follow::next`].

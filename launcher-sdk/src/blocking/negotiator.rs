@@ -32,7 +32,7 @@ pub struct Resizing {
     negotiator: Negotiator,
 }
 
-/// Nothing has happened for so long.
+/// Nothing has happened within the time-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("nothing has happened in time")]
 pub struct TimedOut;
@@ -56,7 +56,7 @@ impl Negotiator {
         runtime.block_on(negotiator::Negotiator::connect_with(environment)).map(Negotiator)
     }
 
-    /// The same one, for async code.
+    /// Returns the same negotiator, for async code.
     pub fn as_async(&self) -> &negotiator::Negotiator {
         &self.0
     }
@@ -142,7 +142,7 @@ impl Negotiator {
         self.wait(self.0.next_event())
     }
 
-    /// Waits for the next event, and no longer than this; `None` after the last.
+    /// Waits for the next event, with a time-out; `None` after the last.
     ///
     /// # Errors
     /// [`TimedOut`].
@@ -163,7 +163,7 @@ impl Negotiator {
         self.0.call_back(callback)
     }
 
-    /// On the negotiator's runtime, which its own thread drives.
+    /// Waits on the negotiator's runtime, which its own thread drives.
     fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.0.runtime().block_on(work)
     }
@@ -244,7 +244,7 @@ impl Negotiation {
         self.negotiator.wait(self.negotiation.settled())
     }
 
-    /// As [`negotiator::Negotiation::settled`], for no longer than this.
+    /// As [`negotiator::Negotiation::settled`], with a time-out.
     ///
     /// # Errors
     /// `Ok(Err(TimedOut))` if it is not over in time; else as [`negotiator::Negotiation::settled`].

@@ -1,4 +1,4 @@
-//! What becomes of some jobs, over as many links as it takes.
+//! Watches the states of jobs; reconnects when the link breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use rms_wire::{Backoff, ClientRequest, Followed};
 use tokio::sync::mpsc;
 
 use super::Client;
-use super::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
+use super::follow::{RECONNECT_PATIENCE, is_protocol_error, is_transient};
 use crate::error::CallError;
 
-/// Changes of jobs, until all of them have ended. Dropping it ends the watching.
+/// State changes of jobs, until all of them have ended. Dropping it stops the watching.
 #[derive(Debug)]
 pub struct Watch {
-    /// Full: nothing more is read from the server, which lets go of a watcher that lags too far; then we ask again.
+    /// Full: nothing more is read from the server, which drops a watcher that lags too far; then we ask again.
     changes: mpsc::Receiver<Result<JobChange, CallError>>,
 }
 
@@ -23,27 +23,27 @@ impl Watch {
         let (sender, changes) = mpsc::channel(64);
         let open = jobs.into_iter().collect();
         tokio::spawn(async move {
-            let mut watching = Watching { client, open, last: BTreeMap::new(), sender };
-            if let Err(error) = watching.run().await {
-                // Nobody may be waiting any more.
-                let _ = watching.sender.send(Err(error)).await;
+            let mut watcher = Watcher { client, open, last: BTreeMap::new(), sender };
+            if let Err(error) = watcher.run().await {
+                // The receiver may have been dropped.
+                let _ = watcher.sender.send(Err(error)).await;
             }
         });
         Watch { changes }
     }
 
-    /// The next change: first what each job is now, then what it becomes. `None` once all have ended. May be
-    /// cancelled.
+    /// Waits for the next change: first the present state of each job, then its changes. `None` once all jobs have ended.
+    /// Cancel safe.
     ///
     /// # Errors
-    /// A job that nobody knows, or a server that is away for too long; nothing comes after an error.
+    /// A job does not exist, or the server is away for too long; nothing comes after an error.
     pub async fn next(&mut self) -> Result<Option<JobChange>, CallError> {
         self.changes.recv().await.transpose()
     }
 }
 
-/// Has this job ended for whoever waits for it? Its ghost may still be there.
-pub(crate) fn is_over(change: &JobChange) -> bool {
+/// Has this job ended for those who wait for it? Its ghost may still be there.
+pub(crate) fn has_ended(change: &JobChange) -> bool {
     match change.state {
         JobState::Ghost | JobState::Finished => true,
         JobState::Submitted
@@ -55,30 +55,30 @@ pub(crate) fn is_over(change: &JobChange) -> bool {
     }
 }
 
-/// As many as the server watches for one asker at a time.
+/// The most jobs that the server watches for one client at a time.
 const MAX_JOBS: usize = 10_000;
 
-struct Watching {
+struct Watcher {
     client: Client,
     open: BTreeSet<JobId>,
-    /// What was told last of each job, so that a new link does not tell it again.
+    /// The last reported state of each job, so that it is not reported again after a reconnection.
     last: BTreeMap<JobId, (Run, JobState)>,
     sender: mpsc::Sender<Result<JobChange, CallError>>,
 }
 
-impl Watching {
+impl Watcher {
     async fn run(&mut self) -> Result<(), CallError> {
         let mut backoff = Backoff::default();
         while !self.open.is_empty() && !self.sender.is_closed() {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
-            // What does not fit is asked for once these have ended.
+            // The rest is watched once these have ended.
             let jobs = self.open.iter().take(MAX_JOBS).copied().collect();
             let Ok(mut channel) = link.open().await else { continue };
             if channel.send(&ClientRequest::Watch(rms_wire::Watch { jobs })).await.is_err() {
                 continue;
             }
             channel.finish();
-            let mut heard = false;
+            let mut received_any = false;
             let ended = loop {
                 let received = tokio::select! {
                     received = channel.recv::<Followed>() => received,
@@ -86,27 +86,27 @@ impl Watching {
                 };
                 match received {
                     Ok(Some(Followed::Change(change))) => {
-                        heard = true;
-                        self.tell(change).await;
+                        received_any = true;
+                        self.report(change).await;
                     }
-                    Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => break false,
+                    Ok(Some(Followed::Refused(refused))) if is_transient(&refused) => break false,
                     Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
-                    // Nobody asked for output.
+                    // Output was not asked for.
                     Ok(Some(
                         Followed::Chunk(_) | Followed::Missing(_) | Followed::Away { .. } | Followed::Whole { .. },
                     )) => {}
                     Ok(Some(Followed::End)) => break true,
-                    Err(error) if is_wrong(&error) => return Err(CallError::Interrupted(error)),
+                    Err(error) if is_protocol_error(&error) => return Err(CallError::Interrupted(error)),
                     Ok(None) | Err(_) => break false,
                 }
             };
-            if ended && !heard {
-                // It knows nothing of the jobs that are left, and would say so again.
+            if ended && !received_any {
+                // The server does not know the remaining jobs; asking again would not help.
                 return Ok(());
             }
-            // The server has let go of us, or the link broke: ask again for what is still open, but never in a
-            // busy circle with a server that drops us each time.
-            if heard {
+            // The server has dropped us, or the link broke: ask again for the jobs that are still open, but not in a
+            // busy loop with a server that drops us each time.
+            if received_any {
                 backoff.reset();
             } else {
                 self.client.pause(backoff.delay()).await;
@@ -115,14 +115,14 @@ impl Watching {
         Ok(())
     }
 
-    async fn tell(&mut self, change: JobChange) {
+    async fn report(&mut self, change: JobChange) {
         let state = (change.run, change.state);
         let is_news = self.last.insert(change.job, state) != Some(state);
-        if is_over(&change) {
+        if has_ended(&change) {
             self.open.remove(&change.job);
         }
         if is_news {
-            // Nobody may be waiting any more; the loop sees it.
+            // The receiver may have been dropped; the loop notices.
             let _ = self.sender.send(Ok(change)).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Drives a [`Launcher`] through the life of its application, over as many connections as it takes.
+//! Drives a [`Launcher`] through the life of its application; reconnects when the connection breaks.
 
 use rms_api::Refused;
 use rms_api::call::HistoryQuery;
@@ -18,10 +18,10 @@ use super::seen::Seen;
 use super::session::{News, Session};
 use super::wanted::Wanted;
 use crate::client::Client;
-use crate::client::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
+use crate::client::follow::{RECONNECT_PATIENCE, is_protocol_error, is_transient};
 use crate::error::{CallError, ConnectError};
 
-/// An algorithm that chooses what an application asks for (001, §5.2), and uses what it gets.
+/// An algorithm that chooses what an application asks for (001, §5.2), and decides how to use the granted nodes.
 ///
 /// ```
 /// use launcher_sdk::launcher::{Action, Launcher, Program, Seen, Start};
@@ -45,22 +45,22 @@ use crate::error::{CallError, ConnectError};
 /// }
 /// ```
 pub trait Launcher {
-    /// The application is in the system under this id. A launcher that may be killed and wants to go on then writes it
-    /// down for [`resume`].
+    /// Called once the application is in the system, with its id. A launcher that wants to survive being killed saves the id
+    /// for [`resume`].
     fn on_subscribed(&mut self, _job: JobId) {}
 
-    /// The view has changed, or was told for the first time: what is to be asked for? `None` leaves things as they are.
-    /// An answer that [equals](Seen::requested) what is asked for already is not sent. It is not called once the
-    /// application has started.
+    /// Called with the first view and after each change of it. Returns the request to send; `None` keeps the current one.
+    /// A request that [equals](Seen::requested) the current one is not sent again. Not called once the application has
+    /// started.
     ///
-    /// It must be quick: while it runs, nothing else is heard. What takes longer is for [`Launcher::choose`].
+    /// It must be quick: while it runs, no messages are received. Implement [`Launcher::choose`] for longer computations.
     fn on_view(&mut self, _seen: &Seen<'_>) -> Option<Request> {
         None
     }
 
-    /// What is driven: [`Launcher::on_view`] at once, unless it is implemented, too. An algorithm that takes its time
-    /// returns [`Choice::Compute`]. While that computes on a thread of its own, the launcher is told of its start and its
-    /// end as ever, and views that come are laid over each other: the newest one is given here once it is done.
+    /// Called with the first view and after each change of it; by default it calls [`Launcher::on_view`]. An algorithm that
+    /// takes long returns [`Choice::Compute`]. While that computes on a thread of its own, the launcher is still told of the
+    /// start and the end. Of the views that arrive meanwhile, only the newest is passed here once the computation is done.
     ///
     /// ```
     /// # use launcher_sdk::launcher::{Action, Choice, Launcher, Seen, Start};
@@ -79,35 +79,35 @@ pub trait Launcher {
         Choice::Now(self.on_view(seen).map(Wanted::from))
     }
 
-    /// The server refuses a request, and why; `Ok` waits for the next view. At first every refusal ends [`run`] with
+    /// Called when the server refuses a request; `Ok` waits for the next view. By default every refusal ends [`run`] with
     /// [`LauncherError::Refused`], and the application is withdrawn.
     ///
     /// # Errors
-    /// The refusal, to end.
+    /// The refusal, to end the application.
     fn on_refused(&mut self, _request: &Request, refused: Refused) -> Result<(), Refused> {
         Err(refused)
     }
 
-    /// The nodes are there.
+    /// Called when the application has got its nodes; says what to do with them.
     fn on_start(&mut self, start: &Start) -> Action;
 
-    /// The application has ended.
+    /// Called when the application has ended.
     fn on_end(&mut self, _outcome: &Outcome) {}
 }
 
 /// What an application is to ask for.
 pub enum Choice {
-    /// This; `None` leaves things as they are.
+    /// This request; `None` keeps the current one.
     Now(Option<Wanted>),
-    /// What comes of this, which takes its time. If the application has started or ended before, it is for nothing.
+    /// The result of this computation. It is ignored if the application has started or ended meanwhile.
     Compute(Computing),
 }
 
-/// A search for a request; it runs on a thread of its own.
+/// A computation of a request; it runs on a thread of its own.
 pub type Computing = Box<dyn FnOnce() -> Option<Wanted> + Send>;
 
 impl Choice {
-    /// [`Choice::Compute`] of a closure.
+    /// Returns [`Choice::Compute`] of a closure.
     pub fn compute<W: Into<Wanted>>(computing: impl FnOnce() -> Option<W> + Send + 'static) -> Choice {
         Choice::Compute(Box::new(move || computing().map(W::into)))
     }
@@ -122,19 +122,19 @@ impl fmt::Debug for Choice {
     }
 }
 
-/// Nodes that an application has got.
+/// The start of an application on granted nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Which, and until when.
+    /// Which nodes, and until when.
     pub grant: Grant,
-    /// The application may have started before this launcher was [resumed](resume), so that what was to be launched runs
-    /// already. [`Action::Launch`] is right then, too: what runs is not started twice. Of nodes that the launcher uses by its own
-    /// means, it alone knows what runs there.
+    /// The application may have started before this launcher was [resumed](resume), so its processes may be running already.
+    /// [`Action::Launch`] is right in this case, too: nothing is started twice. On nodes that the launcher uses by its own
+    /// means, only the launcher knows what runs.
     pub is_resumed: bool,
 }
 
 impl Start {
-    /// The nodes as mpirun and its like read them: a line for each, `name slots=cpus`.
+    /// The nodes as a hostfile of mpirun: one line per node, `name slots=cpus`.
     pub fn hostfile(&self) -> String {
         self.grant.nodes.iter().map(|node| format!("{} slots={}\n", node.name, node.cpus.max(1))).collect()
     }
@@ -150,32 +150,32 @@ impl Start {
 pub enum Action {
     /// Let the server start processes there; the application ends with them.
     Launch(Box<Launchable>),
-    /// Use the nodes by own means until this is done; its value is the exit code. When the application is ended
-    /// by others (its wall time is over, it was cancelled) it is dropped.
+    /// Use the nodes by own means until this future is done; its value is the exit code. The future is dropped if the
+    /// application is ended from outside (its wall time is over, it was cancelled).
     Use(Using),
     /// Give the nodes back; the application ends with this exit code.
     GiveUp {
-        /// 0 for a success.
+        /// The exit code, 0 for success.
         code: i32,
     },
 }
 
-/// Work of the launcher itself.
+/// Work that the launcher does on its nodes; the value is the exit code.
 pub type Using = Pin<Box<dyn Future<Output = i32> + Send>>;
 
 impl Action {
-    /// [`Action::Launch`] of a program.
+    /// Returns [`Action::Launch`] of a program.
     pub fn launch(program: Program) -> Action {
         Action::Launch(Box::new(program.into_launchable()))
     }
 
-    /// [`Action::Use`] of a future.
+    /// Returns [`Action::Use`] of a future.
     pub fn using(work: impl Future<Output = i32> + Send + 'static) -> Action {
         Action::Use(Box::pin(work))
     }
 
-    /// [`Action::Use`] of a command that runs here, beside the launcher, like `mpirun` or `ssh`. It is killed when the
-    /// application is ended by others; one that is ended by a signal, or cannot be executed, counts as exit code 127.
+    /// Returns [`Action::Use`] of a command that runs on the launcher's machine, like `mpirun` or `ssh`. It is killed when the
+    /// application is ended from outside. A command that is ended by a signal, or cannot be executed, has exit code 127.
     pub fn command(command: std::process::Command) -> Action {
         let mut command = tokio::process::Command::from(command);
         command.kill_on_drop(true);
@@ -196,22 +196,22 @@ impl fmt::Debug for Action {
     }
 }
 
-/// Why a launcher did not see its application to the end.
+/// Why a launcher stopped before its application's end.
 #[derive(Debug, Error)]
 pub enum LauncherError {
     /// The server refuses the subscription, a request or a launch. The application was withdrawn.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// Another launcher was attached to the application.
+    /// Another launcher has attached to the application.
     #[error("another launcher serves application {0} now")]
     Replaced(JobId),
-    /// The application has ended, and the server does not remember how.
+    /// The application has ended, and its outcome is no longer in the server's history.
     #[error("application {0} has ended, and its history is gone")]
     Forgotten(JobId),
     /// The server denies access, or is away for too long.
     #[error(transparent)]
     Call(CallError),
-    /// There is no thread to compute a request on.
+    /// The thread for the computation of a request cannot be started.
     #[error("cannot start a thread for the computation of a request")]
     Thread(#[source] std::io::Error),
 }
@@ -225,9 +225,9 @@ impl From<CallError> for LauncherError {
     }
 }
 
-/// Subscribes an application and sees it to its end. Breaks of the connection are mended: it attaches again for ten
-/// minutes at most, and the server ends the application after its own `launcher_grace`. Dropping the future leaves
-/// the application without a launcher.
+/// Subscribes an application and drives it to its end. When the connection breaks it attaches again, for ten minutes at
+/// most; the server ends the application after its own `launcher_grace`. Dropping the future leaves the application
+/// without a launcher.
 ///
 /// # Errors
 /// See [`LauncherError`].
@@ -238,18 +238,18 @@ pub async fn run(
 ) -> Result<Outcome, LauncherError> {
     let session = Session::subscribe(client, subscription).await?;
     launcher.on_subscribed(session.job());
-    Drive::new(client, launcher, session, false).run().await
+    Driver::new(client, launcher, session, false).run().await
 }
 
-/// Speaks for an application again, which another process of the launcher has subscribed, and sees it to its end.
+/// Attaches to an application that another process of the launcher has subscribed, and drives it to its end.
 ///
 /// # Errors
 /// See [`LauncherError`].
 pub async fn resume(client: &Client, job: JobId, launcher: &mut impl Launcher) -> Result<Outcome, LauncherError> {
     match Session::attach(client, job).await {
-        Ok(session) => Drive::new(client, launcher, session, true).run().await,
-        Err(CallError::Refused(refused)) if is_over(&refused) => {
-            let outcome = look_up(client, job).await?;
+        Ok(session) => Driver::new(client, launcher, session, true).run().await,
+        Err(CallError::Refused(refused)) if has_ended(&refused) => {
+            let outcome = outcome_from_history(client, job).await?;
             launcher.on_end(&outcome);
             Ok(outcome)
         }
@@ -257,74 +257,74 @@ pub async fn resume(client: &Client, job: JobId, launcher: &mut impl Launcher) -
     }
 }
 
-/// The word for a call that comes too late: to request after the start, to answer a start twice, to speak for a ghost.
+/// The refusal of a call that comes too late: a request after the start, a second answer to a start, a call for a ghost.
 const WRONG_STATE: &str = "wrong_state";
 
-/// The word for too many calls in a second.
+/// The refusal of too many calls in a second.
 const RATE_LIMIT: &str = "rate_limit";
-/// After it there is a new second.
-const PAUSE: Duration = Duration::from_secs(1);
+/// After this pause, a new second has begun.
+const RATE_LIMIT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Is there nothing left to speak for, or only a ghost?
-fn is_over(refused: &Refused) -> bool {
+/// Has the application ended, but for its ghost at most?
+fn has_ended(refused: &Refused) -> bool {
     refused.kind == "no_such_job" || refused.kind == WRONG_STATE
 }
 
-async fn look_up(client: &Client, job: JobId) -> Result<Outcome, LauncherError> {
+async fn outcome_from_history(client: &Client, job: JobId) -> Result<Outcome, LauncherError> {
     let query = HistoryQuery { jobs: vec![job], limit: 1, ..HistoryQuery::default() };
     let records = client.history(query).await?;
     records.into_iter().next().map(|record| record.outcome).ok_or(LauncherError::Forgotten(job))
 }
 
-/// An application on its way.
-struct Drive<'a, L> {
+/// Drives one application.
+struct Driver<'a, L> {
     client: &'a Client,
     launcher: &'a mut L,
     session: Session,
     job: JobId,
     infos: Option<ClusterInfos>,
     last_tag: Tag,
-    /// What the server is known to have been asked for.
+    /// The request that the server is known to have.
     requested: Option<Wanted>,
     started: Option<Granted>,
-    computing: Option<Computed>,
-    /// The view has changed since what is being computed began.
+    computing: Option<Computation>,
+    /// The view has changed since the computation began.
     is_outdated: bool,
     using: Option<Using>,
-    /// What is to be said at last: the start's tag and the exit code.
+    /// The call that ends the application: the start's tag and the exit code.
     finish: Option<(Tag, i32)>,
     is_resumed: bool,
-    /// Between one connection and the next.
+    /// Delays between connections.
     backoff: Backoff,
 }
 
-/// What comes of a computation, and the version of the view that it looks at.
-struct Computed {
+/// A running computation, and the version of the view that it uses.
+struct Computation {
     version: u64,
     request: oneshot::Receiver<Option<Wanted>>,
 }
 
-impl Computed {
-    fn begin(version: u64, computing: Computing) -> std::io::Result<Computed> {
+impl Computation {
+    fn start(version: u64, computing: Computing) -> std::io::Result<Computation> {
         let (sender, request) = oneshot::channel();
-        // A thread that nobody joins: a search that is for nothing must not keep a program from ending.
+        // The thread is not joined: a computation whose result is not needed any more must not keep the program from ending.
         std::thread::Builder::new().name("launcher computes".to_owned()).spawn(move || {
-            // Nobody waits for it any more if the application has started.
+            // The receiver is gone if the application has started.
             let _ = sender.send(computing());
         })?;
-        Ok(Computed { version, request })
+        Ok(Computation { version, request })
     }
 }
 
-/// Until it is done; for ever if there is none. May be cancelled.
-async fn computed(computing: &mut Option<Computed>) -> Option<Wanted> {
+/// Waits for the result of the computation; forever if there is none. Cancel safe.
+async fn computed(computing: &mut Option<Computation>) -> Option<Wanted> {
     match computing {
         Some(computed) => (&mut computed.request).await.expect("the computation of a request has panicked"),
         None => std::future::pending().await,
     }
 }
 
-/// Until it is done; for ever if there is none. May be cancelled.
+/// Waits until the launcher's own work is done; forever if there is none. Cancel safe.
 async fn used(using: &mut Option<Using>) -> i32 {
     match using {
         Some(using) => using.await,
@@ -332,24 +332,24 @@ async fn used(using: &mut Option<Using>) -> i32 {
     }
 }
 
-/// A start, and how it is answered.
+/// A start, and the launcher's answer to it.
 struct Granted {
     tag: Tag,
     run: Run,
-    reply: StartReply,
-    /// The server has taken the answer.
+    answer: StartAnswer,
+    /// The server has accepted the answer.
     is_answered: bool,
 }
 
-enum StartReply {
+enum StartAnswer {
     Launch(Box<Launchable>),
     Accept,
 }
 
-impl<'a, L: Launcher> Drive<'a, L> {
-    fn new(client: &'a Client, launcher: &'a mut L, session: Session, is_resumed: bool) -> Drive<'a, L> {
+impl<'a, L: Launcher> Driver<'a, L> {
+    fn new(client: &'a Client, launcher: &'a mut L, session: Session, is_resumed: bool) -> Driver<'a, L> {
         let job = session.job();
-        Drive {
+        Driver {
             client,
             launcher,
             session,
@@ -369,10 +369,10 @@ impl<'a, L: Launcher> Drive<'a, L> {
 
     async fn run(mut self) -> Result<Outcome, LauncherError> {
         loop {
-            let ended = match self.negotiation().await {
+            let ended = match self.serve_session().await {
                 Ok(outcome) => Ok(outcome),
-                Err(LauncherError::Call(CallError::Interrupted(error))) if !is_wrong(&error) => {
-                    match self.attach_again().await {
+                Err(LauncherError::Call(CallError::Interrupted(error))) if !is_protocol_error(&error) => {
+                    match self.reattach().await {
                         Ok(None) => continue,
                         Ok(Some(outcome)) => Ok(outcome),
                         Err(error) => Err(error),
@@ -380,7 +380,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
                 }
                 Err(LauncherError::Refused(refused)) if refused.kind == RATE_LIMIT => {
                     // Views can change faster than a launcher may answer them.
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RATE_LIMIT_PAUSE).await;
                     continue;
                 }
                 Err(LauncherError::Refused(refused)) => {
@@ -396,17 +396,17 @@ impl<'a, L: Launcher> Drive<'a, L> {
         }
     }
 
-    /// Until the end, or until the connection breaks.
-    async fn negotiation(&mut self) -> Result<Outcome, LauncherError> {
-        // What a broken connection, or too many calls, have left unsaid.
-        self.say_finish().await?;
+    /// Serves the application until its end, or until the connection breaks.
+    async fn serve_session(&mut self) -> Result<Outcome, LauncherError> {
+        // What could not be sent because the connection broke or there were too many calls.
+        self.send_finish().await?;
         self.answer_start().await?;
         if self.session.view().version > 0 {
             self.view_changed(false).await?;
         }
         loop {
             let next = tokio::select! {
-                // What was told comes first: a start makes a computation useless.
+                // News come first: a start makes a computation useless.
                 biased;
                 news = self.session.next() => Next::News(news?),
                 code = used(&mut self.using) => Next::Used(code),
@@ -418,11 +418,11 @@ impl<'a, L: Launcher> Drive<'a, L> {
                     self.using = None;
                     let tag = self.started.as_ref().map_or(self.last_tag, |granted| granted.tag);
                     self.finish = Some((tag, code));
-                    self.say_finish().await?;
+                    self.send_finish().await?;
                 }
                 Next::Computed(request) => {
                     let version = self.computing.take().map_or(0, |computed| computed.version);
-                    self.ask(version, request).await?;
+                    self.send_request(version, request).await?;
                     if self.is_outdated {
                         self.view_changed(false).await?;
                     }
@@ -457,16 +457,16 @@ impl<'a, L: Launcher> Drive<'a, L> {
         seen.requested = self.requested.as_ref();
         let version = seen.version();
         match self.launcher.choose(&seen) {
-            Choice::Now(request) => self.ask(version, request).await,
+            Choice::Now(request) => self.send_request(version, request).await,
             Choice::Compute(computing) => {
-                self.computing = Some(Computed::begin(version, computing).map_err(LauncherError::Thread)?);
+                self.computing = Some(Computation::start(version, computing).map_err(LauncherError::Thread)?);
                 Ok(())
             }
         }
     }
 
-    /// Sends what was chosen from a version of the view, unless that is asked for already.
-    async fn ask(&mut self, version: u64, wanted: Option<Wanted>) -> Result<(), LauncherError> {
+    /// Sends a request that was computed from a version of the view, unless the server has it already.
+    async fn send_request(&mut self, version: u64, wanted: Option<Wanted>) -> Result<(), LauncherError> {
         if self.started.is_some() || self.finish.is_some() {
             return Ok(());
         }
@@ -474,12 +474,12 @@ impl<'a, L: Launcher> Drive<'a, L> {
         let tag = self.next_tag();
         match self.session.request_seen(tag, version, wanted.clone()).await {
             Ok(()) => self.requested = Some(wanted),
-            // It has started meanwhile, with what was asked for before: the news of it are on their way.
+            // The application has started meanwhile, with the request before: the news is on its way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => {}
             Err(CallError::Refused(refused)) if refused.kind == RATE_LIMIT => return Err(refused.into()),
             Err(CallError::Refused(refused)) => self.launcher.on_refused(&wanted.request, refused)?,
             Err(error) => {
-                // Whether it was heard is not known.
+                // It is unknown whether the server received the request.
                 self.requested = None;
                 return Err(error.into());
             }
@@ -490,78 +490,78 @@ impl<'a, L: Launcher> Drive<'a, L> {
     async fn started(&mut self, grant: Grant) -> Result<(), LauncherError> {
         let known = self.started.as_ref().filter(|granted| (granted.tag, granted.run) == (grant.tag, grant.run));
         if known.is_some_and(|granted| granted.is_answered) || self.finish.is_some() {
-            // Told again, after the connection had broken.
+            // Repeated by the server after the connection broke.
             return Ok(());
         }
         self.computing = None;
         if known.is_none() {
             let (tag, run) = (grant.tag, grant.run);
-            // Whoever attaches to an application that has started is told so, and no view.
+            // A launcher that attaches to a started application is told of the start and gets no view.
             let is_resumed = self.is_resumed && self.session.view().version == 0;
-            let reply = match self.launcher.on_start(&Start { grant, is_resumed }) {
-                Action::Launch(launch) => StartReply::Launch(launch),
+            let answer = match self.launcher.on_start(&Start { grant, is_resumed }) {
+                Action::Launch(launch) => StartAnswer::Launch(launch),
                 Action::Use(using) => {
                     self.using = Some(using);
-                    StartReply::Accept
+                    StartAnswer::Accept
                 }
                 Action::GiveUp { code } => {
                     self.finish = Some((tag, code));
-                    return self.say_finish().await;
+                    return self.send_finish().await;
                 }
             };
-            self.started = Some(Granted { tag, run, reply, is_answered: false });
+            self.started = Some(Granted { tag, run, answer, is_answered: false });
         }
         self.answer_start().await
     }
 
-    /// Says what is done with the nodes, unless the server has heard it.
+    /// Answers the start, unless the server has accepted the answer already.
     async fn answer_start(&mut self) -> Result<(), LauncherError> {
         let is_open = |granted: &&mut Granted| !granted.is_answered;
         let Some(granted) = self.started.as_mut().filter(is_open) else { return Ok(()) };
-        let answered = match &granted.reply {
-            StartReply::Launch(launch) => self.session.launch(granted.tag, launch.as_ref().clone()).await,
-            StartReply::Accept => self.session.accept(granted.tag).await,
+        let answered = match &granted.answer {
+            StartAnswer::Launch(launch) => self.session.launch(granted.tag, launch.as_ref().clone()).await,
+            StartAnswer::Accept => self.session.accept(granted.tag).await,
         };
         match answered {
             Ok(()) => granted.is_answered = true,
-            // A launch or an acceptance before this one was heard, over a connection that broke before its answer.
+            // The server received an earlier launch or accept, over a connection that broke before its answer.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => granted.is_answered = true,
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    async fn say_finish(&mut self) -> Result<(), LauncherError> {
+    async fn send_finish(&mut self) -> Result<(), LauncherError> {
         let Some((tag, code)) = self.finish else { return Ok(()) };
         match self.session.finish(tag, code).await {
-            // It has ended already, by us or by others: the news of it are on their way.
+            // The application has ended already: the news is on its way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => Ok(()),
             finished => Ok(finished?),
         }
     }
 
-    /// The application is of no use any more, and must not wait for its time-outs.
+    /// Ends an application that cannot go on, so that it does not wait for its time-outs.
     async fn withdraw(&mut self) {
         let tag = self.started.as_ref().map_or(self.last_tag, |granted| granted.tag);
-        // If this is not heard, the server will end it for the lost launcher.
+        // If this gets lost, the server ends the application for its lost launcher.
         let _ = self.session.finish(tag, 1).await;
     }
 
-    /// How the application has ended, if it has while nobody was connected.
-    async fn attach_again(&mut self) -> Result<Option<Outcome>, LauncherError> {
+    /// Attaches again; returns the outcome if the application has ended meanwhile.
+    async fn reattach(&mut self) -> Result<Option<Outcome>, LauncherError> {
         let begun = std::time::Instant::now();
         loop {
-            // Never in a busy circle with a server that lets go of us each time.
+            // No busy loop with a server that drops us each time.
             self.client.pause(self.backoff.delay()).await;
             match Session::attach(self.client, self.job).await {
                 Ok(session) => {
                     self.session = session;
                     return Ok(None);
                 }
-                Err(CallError::Refused(refused)) if is_over(&refused) => {
-                    return look_up(self.client, self.job).await.map(Some);
+                Err(CallError::Refused(refused)) if has_ended(&refused) => {
+                    return outcome_from_history(self.client, self.job).await.map(Some);
                 }
-                Err(CallError::Refused(refused)) if !may_pass(&refused) => return Err(refused.into()),
+                Err(CallError::Refused(refused)) if !may_retry(&refused) => return Err(refused.into()),
                 Err(error @ CallError::Connect(ConnectError::Denied { .. } | ConnectError::Dir(_))) => {
                     return Err(error.into());
                 }
@@ -571,7 +571,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
         }
     }
 
-    /// Rises over restarts of the launcher too, unless its clock is set back.
+    /// Returns the next tag. Tags also grow over restarts of the launcher, unless its clock is set back.
     fn next_tag(&mut self) -> Tag {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let now = u64::try_from(now).unwrap_or(u64::MAX);
@@ -586,7 +586,7 @@ enum Next {
     Computed(Option<Wanted>),
 }
 
-/// Refusals that a server on its way down or up gives.
-fn may_pass(refused: &Refused) -> bool {
-    is_passing(refused) || refused.kind == "journal_failing"
+/// Is it a refusal that a starting or stopping server gives?
+fn may_retry(refused: &Refused) -> bool {
+    is_transient(refused) || refused.kind == "journal_failing"
 }

@@ -1,14 +1,15 @@
-//! For people who write launchers: programs that decide themselves what their application asks for (001).
+//! For authors of launchers: programs that decide themselves what their application asks for (001).
 //!
-//! A *launcher* speaks for one application. It subscribes it, is told its *view* (how many nodes of each cluster are
-//! busy when), chooses a request from it and sends it; when the view changes it chooses anew. With the start it gets the
-//! names of the nodes, and either lets the server start processes there or uses the nodes by its own means.
+//! A *launcher* acts for one application. It subscribes the application, receives its *view* (how many nodes of each
+//! cluster are busy when), computes a request from the view and sends it; when the view changes it computes the request
+//! anew. When the application starts, the launcher gets the names of the nodes, and either lets the server start processes
+//! there or uses the nodes by its own means.
 //!
 //! There are three ways to write one, from the least to the most work:
 //!
-//! 1. A ready launcher: [`rigid`], [`moldable`] or [`cem`], with a function that says what to do with the nodes.
-//! 2. The trait [`Launcher`] for an algorithm of your own. [`run`] drives it: it reconnects, asks for what it has missed,
-//!    sends another request when the view has changed and the choice with it.
+//! 1. A ready-made launcher: [`rigid`], [`moldable`] or [`cem`], with a function that says what to do with the nodes.
+//! 2. The trait [`Launcher`] for an algorithm of your own. [`run`] drives it: it reconnects, catches up on what it missed,
+//!    and sends another request when the view has changed and the algorithm chooses differently.
 //! 3. A [`Session`], which is the protocol itself with a method for each call.
 //!
 //! ```no_run
@@ -34,15 +35,15 @@
 //!
 //! | state (001, Fig. 4) | what the launcher does |
 //! |---|---|
-//! | submitted | it has subscribed; within the setting `request_timeout` it must send a request |
-//! | request sent, waiting | it may send another request at any time; its place in the queue stays |
+//! | submitted | it has subscribed, and must send a request within the setting `request_timeout` |
+//! | request sent, waiting | it may send another request at any time; the application keeps its place in the queue |
 //! | started | within `start_timeout` it must launch or accept, or the application is ended |
 //! | ghost | the application has ended; its nodes stay visible as occupied for the fair-start delay |
 //! | finished | – |
 //!
-//! A launcher whose connection is lost may attach again within `launcher_grace`; after it the application ends as
-//! `launcher_lost`. [`run`] does so by itself; a launcher *process* that was killed calls [`resume`] with the id that
-//! [`Launcher::on_subscribed`] was told.
+//! A launcher that loses its connection may attach again within `launcher_grace`; after that the application ends as
+//! `launcher_lost`. [`run`] attaches again by itself; a launcher *process* that was killed calls [`resume`] with the id
+//! that [`Launcher::on_subscribed`] was given.
 //!
 //! # Units
 //!

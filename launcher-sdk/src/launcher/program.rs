@@ -1,12 +1,12 @@
-//! What to start on granted nodes, with the launcher's own surroundings where nothing else is said.
+//! What to start on granted nodes; by default in the launcher's own environment.
 
 use std::sync::Arc;
 
 use rms_api::subscription::Launchable;
 use rms_model::{Environment, Execution, Limits, Malleable, Stdio, Work};
 
-/// A program, or a script, to be started on granted nodes. It gets the launcher's environment, working directory and
-/// umask unless it is told otherwise.
+/// A program, or a script, to be started on granted nodes. By default it gets the launcher's environment, working
+/// directory and umask.
 ///
 /// ```
 /// use launcher_sdk::launcher::Program;
@@ -24,19 +24,19 @@ pub struct Program {
 }
 
 impl Program {
-    /// One task on each node, each of them running `argv`: a program that is found by the job's `PATH`, and its
+    /// Starts one task on each node, each running `argv`: a program that is found by the job's `PATH`, and its
     /// arguments. Tasks of a program of the MPICH family find each other without mpirun; for Open MPI, start a
     /// [script](Program::script) that calls mpirun.
     pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Program {
         Program::of(Work::Tasks { argv: argv.into_iter().map(Into::into).collect() })
     }
 
-    /// A batch script, as text. It runs once, on the first node; `mpirun` in it reaches the others.
+    /// Starts a batch script, given as text. It runs once, on the first node; `mpirun` in it reaches the others.
     pub fn script(script: impl Into<String>) -> Program {
         Program::of(Work::Script { script: script.into(), args: Vec::new() })
     }
 
-    /// More arguments, of the program or of the script.
+    /// Adds arguments of the program or the script.
     #[must_use]
     pub fn args(mut self, more: impl IntoIterator<Item = impl Into<String>>) -> Program {
         match &mut self.launch.execution.work {
@@ -69,28 +69,28 @@ impl Program {
         }
     }
 
-    /// So many tasks over all nodes, in blocks.
+    /// Sets the number of tasks over all nodes; they are distributed in blocks.
     #[must_use]
     pub fn tasks(mut self, n_tasks: u32) -> Program {
         self.launch.n_tasks = Some(n_tasks);
         self
     }
 
-    /// So many CPUs for each task; 0, as at first: the tasks share the CPUs of their node.
+    /// Sets the number of CPUs for each task. With 0, the default, the tasks of a node share its CPUs.
     #[must_use]
     pub fn cpus_per_task(mut self, n_cpus: u32) -> Program {
         self.launch.cpus_per_task = n_cpus;
         self
     }
 
-    /// The working directory: an absolute path, which must exist on every node.
+    /// Sets the working directory: an absolute path, which must exist on every node.
     #[must_use]
     pub fn cwd(mut self, dir: impl Into<String>) -> Program {
         self.launch.execution.cwd = dir.into();
         self
     }
 
-    /// Sets a variable.
+    /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Program {
         let name = name.into();
@@ -100,29 +100,29 @@ impl Program {
         self
     }
 
-    /// Forgets the launcher's environment, and all that was set.
+    /// Removes all environment variables: those of the launcher, and those set before.
     #[must_use]
     pub fn env_clear(mut self) -> Program {
         self.launch.execution.environment = Arc::default();
         self
     }
 
-    /// The file that standard output, and errors unless told otherwise, go to. It may hold `%j` (job), `%N` (node),
-    /// `%t` (task); a relative path starts at the working directory. At first it is `rms-%j.out`.
+    /// Sets the file for standard output, and for errors unless [`Program::errors`] names another. It may contain `%j` (job),
+    /// `%N` (node), `%t` (task); a relative path starts at the working directory. The default is `rms-%j.out`.
     #[must_use]
     pub fn output(mut self, file: impl Into<String>) -> Program {
         self.launch.execution.stdio.output = Some(file.into());
         self
     }
 
-    /// The file for errors, as [`Program::output`].
+    /// Sets the file for errors; see [`Program::output`].
     #[must_use]
     pub fn errors(mut self, file: impl Into<String>) -> Program {
         self.launch.execution.stdio.error = Some(file.into());
         self
     }
 
-    /// Keeps the output for whoever follows the job ([`Client::follow`](crate::Client::follow), `rms logs -f`), instead
+    /// Keeps the output for followers of the job ([`Client::follow`](crate::Client::follow), `rms logs -f`), instead
     /// of writing it to a file.
     #[must_use]
     pub fn streamed(mut self) -> Program {
@@ -130,9 +130,9 @@ impl Program {
         self
     }
 
-    /// It changes its size while it runs, within these limits (002): the server offers it nodes, and asks for some. All
-    /// nodes that it is granted must be of one cluster, and as many as the limits allow. Its processes negotiate; a
-    /// [`Malleable`] can say that they are told by a signal or a hook.
+    /// Lets the application change its size while it runs, within these limits (002): the server offers it nodes, and asks
+    /// nodes back. All nodes that it is granted must be of one cluster, and as many as the limits allow. With limits, its
+    /// processes negotiate; a [`Malleable`] can also say that a signal or a hook tells them of a change.
     ///
     /// ```
     /// use launcher_sdk::launcher::Program;
@@ -147,20 +147,20 @@ impl Program {
         self
     }
 
-    /// For [`Session::launch`](super::Session::launch).
+    /// Converts it for [`Session::launch`](super::Session::launch).
     pub fn into_launchable(self) -> Launchable {
         self.launch
     }
 }
 
-/// Reading it by the system call would change it for a moment; the kernel also writes it here.
+/// Reads the umask from `/proc`: the system call would have to change it for a moment.
 fn own_umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(line.trim(), 8).ok()
 }
 
-/// As of `rms submit`.
+/// The same as for `rms submit`.
 const DEFAULT_OUTPUT: &str = "rms-%j.out";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Launchers that are ready for use: the schedulers of 001, appendix A, with a function for what to do with the nodes.
+//! Ready-made launchers: the schedulers of 001, appendix A, with a function that says what to do with the nodes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use crate::schedule::linked::{Link, Linked, Turns};
 use crate::schedule::moldable::{self as sizes, Amdahl, Downey, NoDowney, NoFraction, Shape, Sizes, Table, WallTime};
 use crate::schedule::{self, Proposal};
 
-/// A launcher made of two functions: what to ask for, which may take its time, and what to do with the nodes.
+/// A launcher made of two functions: one computes the request and may take long, one says what to do with the nodes.
 #[derive(Clone, Debug)]
 pub struct Planned<P, S> {
-    /// One at a time uses it: the next computation begins when the last one is done, or is for nothing.
+    /// Locked during a computation: the next one waits until a superseded one is done.
     plan: Arc<Mutex<P>>,
     start: S,
 }
@@ -40,8 +40,8 @@ where
     }
 }
 
-/// A launcher with a function of your own; it says when the request would start, too, as those of
-/// [`schedule`] do.
+/// Creates a launcher with a planning function of your own. As the functions of [`schedule`] do, it also says when the
+/// request would start.
 pub fn planned<P, S>(plan: P, start: S) -> Planned<P, S>
 where
     P: FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static,
@@ -50,7 +50,7 @@ where
     Planned { plan: Arc::new(Mutex::new(plan)), start }
 }
 
-/// An application that runs on `n_nodes` nodes of one cluster: the one on which it completes first (001, §5.2.2).
+/// Launches an application on `n_nodes` nodes of one cluster: the one on which it completes first (001, §5.2.2).
 pub fn rigid<S: FnMut(&Start) -> Action>(
     n_nodes: u32,
     walls: Walls,
@@ -63,8 +63,8 @@ pub fn rigid<S: FnMut(&Start) -> Action>(
     planned(plan, start)
 }
 
-/// An application that runs on any number of nodes of one cluster: the number and the cluster that complete first (001,
-/// §5.2.1 and Algorithm 1).
+/// Launches an application that can run on any number of nodes of one cluster: with the number and on the cluster where it
+/// completes first (001, §5.2.1 and Algorithm 1).
 pub fn moldable<S: FnMut(&Start) -> Action>(
     sizes: Sizes,
     model: Model,
@@ -73,8 +73,9 @@ pub fn moldable<S: FnMut(&Start) -> Action>(
     planned(move |seen: &Seen<'_>| model.propose(seen, sizes), start)
 }
 
-/// An application that runs on any number of cores of one cluster: whole nodes or one of these slices, whatever completes
-/// first. `sizes` and the model count cores; the subscription's filter has the same slices, in the same order.
+/// Launches an application that can run on any number of cores of one cluster: on whole nodes or with one of these slices,
+/// whichever completes first. `sizes` and the model count cores; the subscription's filter must have the same slices, in
+/// the same order.
 pub fn moldable_cores<S: FnMut(&Start) -> Action>(
     sizes: Sizes,
     model: Model,
@@ -84,9 +85,9 @@ pub fn moldable_cores<S: FnMut(&Start) -> Action>(
     planned(move |seen: &Seen<'_>| model.propose_cores(seen, sizes, &slices), start)
 }
 
-/// An application that runs on several clusters at once and selects its nodes itself (001, §5.2.3 and Algorithm 2).
-/// `select` (001: f′) gets the nodes that are available on each cluster, and says which of them it takes, and how long
-/// the application runs on those; see [`schedule::tiers`] for one that minds latency.
+/// Launches an application that runs on several clusters at once and selects its nodes itself (001, §5.2.3 and
+/// Algorithm 2). `select` (001: f′) gets the number of available nodes of each cluster, and returns how many it takes and
+/// how long the application runs on those; see [`schedule::tiers`] for one that considers latency.
 pub fn cem<F, S>(mut select: F, start: S) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S>
 where
     F: FnMut(&Seen<'_>, &NodeCounts) -> Option<Selection> + Send + 'static,
@@ -98,9 +99,9 @@ where
     planned(plan, start)
 }
 
-/// An iterative application that runs on several clusters at once and minds what lies between them: speeds are those of
-/// the clusters' slowest nodes, links those that the admin has entered (001: CINFO, ICINFO). Clusters without a link
-/// between them are not used together.
+/// Launches an iterative application that runs on several clusters at once and considers the network between them: speeds
+/// are those of the clusters' slowest nodes, links those that the admin has entered (001: CINFO, ICINFO). Clusters without
+/// a link between them are not used together.
 pub fn iterative<S: FnMut(&Start) -> Action>(
     turns: Turns,
     start: S,
@@ -108,9 +109,9 @@ pub fn iterative<S: FnMut(&Start) -> Action>(
     cem(move |seen: &Seen<'_>, available: &NodeCounts| linked(seen, turns).select(available), start)
 }
 
-/// The clusters that are seen and what lies between them, for such an application.
+/// Returns the visible clusters and the links between them, as the model of an iterative application.
 pub fn linked(seen: &Seen<'_>, turns: Turns) -> Linked {
-    // An older server says nothing of speed.
+    // An older server does not send the speed.
     let speed = |info: &ClusterInfo| (info.cluster, if info.speed_milli > 0 { info.speed_milli } else { 1000 });
     let link = |link: &ClusterLink| {
         (link.between, Link { latency_micros: link.latency_us, bandwidth_mbit: link.bandwidth_mbit })
@@ -129,7 +130,7 @@ pub enum Walls {
 }
 
 impl Walls {
-    /// By the ids of the clusters that are seen.
+    /// Returns the wall times by the ids of the visible clusters.
     pub fn on(&self, seen: &Seen<'_>) -> BTreeMap<ClusterId, Span> {
         let clusters = seen.clusters().iter();
         let wall = |name: &str| match self {
@@ -140,7 +141,7 @@ impl Walls {
     }
 }
 
-/// How long a moldable application runs on how many nodes.
+/// The wall time of a moldable application as a function of the number of nodes.
 #[derive(Clone, Debug)]
 pub enum Model {
     /// See [`Amdahl`]: the parallel part as a fraction, and the wall time on one node.
@@ -149,23 +150,23 @@ pub enum Model {
         numerator: u32,
         /// Not 0.
         denominator: u32,
-        /// On one node.
+        /// The wall time on one node.
         on_one: Walls,
     },
     /// See [`Downey`].
     Downey {
-        /// A: at least 1.
+        /// The average parallelism A: at least 1.
         average: f64,
-        /// At least 0.
+        /// The variation of the parallelism: at least 0.
         sigma: f64,
-        /// On one node.
+        /// The wall time on one node.
         on_one: Walls,
     },
     /// Measured wall times by number of nodes, the same on every cluster.
     Table(BTreeMap<u32, Span>),
 }
 
-/// Why numbers are no model of an application.
+/// Why numbers do not describe a model of an application.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum NoModel {
     /// A part must be from 0 to 1.
@@ -186,10 +187,11 @@ pub enum NoModel {
 const PARTS: u32 = 1_000_000;
 
 impl Model {
-    /// Amdahl's law: `parallel` of the work, from 0 to 1 and rounded to millionths, is divided among the nodes.
+    /// Creates a model by Amdahl's law: `parallel` of the work, from 0 to 1 and rounded to millionths, is divided among the
+    /// nodes.
     ///
     /// # Errors
-    /// A part that is none.
+    /// `parallel` is not between 0 and 1.
     pub fn amdahl(parallel: f64, on_one: Walls) -> Result<Model, NoModel> {
         if !(0.0..=1.0).contains(&parallel) {
             return Err(NoModel::Part(parallel));
@@ -198,25 +200,25 @@ impl Model {
         Ok(Model::Amdahl { numerator, denominator: PARTS, on_one })
     }
 
-    /// Downey's model of an average parallelism and its variation.
+    /// Creates Downey's model of an average parallelism and its variation.
     ///
     /// # Errors
-    /// An average below 1, or a negative sigma.
+    /// The average is below 1, or sigma is negative.
     pub fn downey(average: f64, sigma: f64, on_one: Walls) -> Result<Model, NoModel> {
         Downey::new(average, sigma, BTreeMap::new())?;
         Ok(Model::Downey { average, sigma, on_one })
     }
 
-    /// Measured wall times by number of nodes.
+    /// Creates a model of measured wall times by number of nodes.
     ///
     /// # Errors
-    /// No size, or one of 0 nodes.
+    /// There is no size, or a size of 0 nodes.
     pub fn table(walls: BTreeMap<u32, Span>) -> Result<Model, NoModel> {
         let is_usable = !walls.is_empty() && !walls.contains_key(&0);
         if is_usable { Ok(Model::Table(walls)) } else { Err(NoModel::Table) }
     }
 
-    /// The size and the cluster that complete first; `None` if no cluster has enough nodes.
+    /// Returns the size and the cluster that complete first; `None` if no cluster has enough nodes.
     pub fn propose(&self, seen: &Seen<'_>, sizes: Sizes) -> Option<Proposal> {
         let (sight, now) = (seen.sight(), seen.now());
         match self {
@@ -231,8 +233,8 @@ impl Model {
         }
     }
 
-    /// Of whole nodes and these slices, what completes first; the model and `sizes` count cores. Between
-    /// two sizes of a table the smaller one counts.
+    /// Returns the proposal that completes first, with whole nodes or one of these slices; the model and `sizes` count
+    /// cores. For a number between two sizes of a table, the smaller size counts.
     pub fn propose_cores(&self, seen: &Seen<'_>, sizes: Sizes, slices: &[Slice]) -> Option<Proposal> {
         let cores_of_node = seen.clusters().iter().map(|info| (info.cluster, info.cores.max(1))).collect();
         let whole = Shape { slice: Slice::default(), sight: seen.sight(), cores: cores_of_node };

@@ -1,4 +1,4 @@
-//! What a launcher sees when it is asked to choose.
+//! What a launcher sees when it is asked to choose a request.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use rms_model::{ClusterId, Profile, Time};
 use super::wanted::Wanted;
 use crate::schedule::Sight;
 
-/// The view of an application together with what is known of the clusters, at one instant.
+/// The view of an application and the properties of the clusters, at one instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     pub(super) now: Time,
@@ -18,7 +18,7 @@ pub struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// A view that was received over a [`Session`](super::Session), at `now` by the server's clock.
+    /// Wraps a view that was received over a [`Session`](super::Session), at `now` by the server's clock.
     pub fn new(now: Time, view: &'a LauncherView, infos: &'a ClusterInfos) -> Seen<'a> {
         Seen { now, view, infos, requested: None }
     }
@@ -28,7 +28,7 @@ impl<'a> Seen<'a> {
         self.now
     }
 
-    /// For the functions of [`schedule`](crate::schedule): all clusters, with the nodes that may be used now.
+    /// All clusters with the nodes that may be used now, as input of the functions of [`schedule`](crate::schedule).
     pub fn sight(&self) -> Sight<'a> {
         static FREE: Profile = Profile::new();
         let view = self.view;
@@ -36,8 +36,8 @@ impl<'a> Seen<'a> {
         Sight::of(view.capacity.iter().map(move |(cluster, n_nodes)| (*cluster, *n_nodes, occupied(cluster))))
     }
 
-    /// The same for a slice of the filter, by its place there from 0 on: a node that has no room for it is busy. Nothing is
-    /// seen where there is no such slice.
+    /// As [`Seen::sight`], for one slice of the filter, by its index there from 0 on: a node that has no room for the slice
+    /// counts as busy. Empty if there is no such slice.
     pub fn sight_of_slice(&self, place: usize) -> Sight<'a> {
         static FREE: Profile = Profile::new();
         let shape = u32::try_from(place).ok().and_then(|place| place.checked_add(1));
@@ -49,7 +49,7 @@ impl<'a> Seen<'a> {
         Sight::of(seen)
     }
 
-    /// Which change of the view this is; it rises.
+    /// The version of the view; it grows with each change.
     pub fn version(&self) -> u64 {
         self.view.version
     }
@@ -59,18 +59,18 @@ impl<'a> Seen<'a> {
         &self.infos.clusters
     }
 
-    /// The cluster of this name.
+    /// The cluster with this name.
     pub fn cluster(&self, name: &str) -> Option<&'a ClusterInfo> {
         self.infos.clusters.iter().find(|info| info.name == name)
     }
 
-    /// The network between two clusters, if the admin has said what it is like (001: ICINFO).
+    /// The network between two clusters, if the admin has entered it (001: ICINFO).
     pub fn link(&self, one: ClusterId, other: ClusterId) -> Option<ClusterLink> {
         let between = (one.min(other), one.max(other));
         self.infos.links.iter().find(|link| link.between == between).copied()
     }
 
-    /// All links between the clusters that are seen, as far as the admin has said what they are like (001: ICINFO).
+    /// All links between the visible clusters that the admin has entered (001: ICINFO).
     pub fn links(&self) -> &'a [ClusterLink] {
         &self.infos.links
     }
@@ -80,26 +80,26 @@ impl<'a> Seen<'a> {
         &self.view.capacity
     }
 
-    /// How many nodes of a cluster are busy when, ghosts included; `None` if it is not seen, or is free for ever.
+    /// How many nodes of a cluster are busy when, ghosts included; `None` if the cluster is not visible, or always free.
     pub fn occupied(&self, cluster: ClusterId) -> Option<&'a Profile> {
         self.view.occupied.get(&cluster).map(AsRef::as_ref)
     }
 
-    /// What the application asks for, as far as this launcher knows: `None` until it has asked for something. A launcher
-    /// that was [resumed](super::resume) has not, though the server still has what was asked for before; asking for the same
-    /// again keeps its place.
+    /// The application's current request, as far as this launcher knows: `None` until it has sent one. A launcher that was
+    /// [resumed](super::resume) has sent none, though the server still has the earlier request; sending the same request
+    /// again keeps the place in the queue.
     pub fn requested(&self) -> Option<&'a Wanted> {
         self.requested
     }
 
-    /// A copy to compute from elsewhere; profiles are shared, not copied.
+    /// Returns an owned copy, for a computation on another thread; profiles are shared, not copied.
     pub fn keep(&self) -> Kept {
         let (view, infos) = (self.view.clone(), self.infos.clone());
         Kept { now: self.now, view, infos, requested: self.requested.cloned() }
     }
 }
 
-/// What a launcher [has seen](Seen::keep), for as long as it likes.
+/// An owned copy of what a launcher [has seen](Seen::keep).
 #[derive(Clone, Debug)]
 pub struct Kept {
     now: Time,
@@ -109,7 +109,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// As it was seen.
+    /// Borrows it as a [`Seen`].
     pub fn seen(&self) -> Seen<'_> {
         Seen { requested: self.requested.as_ref(), ..Seen::new(self.now, &self.view, &self.infos) }
     }

@@ -1,4 +1,4 @@
-//! One channel to the server that speaks for one application: a method for each call, and what it is told.
+//! The channel of a launcher to the server, for one application: a method for each call, and the server's news.
 
 use rms_api::Refused;
 use std::time::Instant;
@@ -15,25 +15,24 @@ use super::wanted::Wanted;
 use crate::client::Client;
 use crate::error::CallError;
 
-/// What a launcher is told without asking.
+/// News that the server sends to a launcher unasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// The [view](Session::view) has changed (001: changeNotify). Changes that came together are told once.
+    /// The [view](Session::view) has changed (001: changeNotify). Changes that came together are reported once.
     View {
-        /// What [`Session::clusters`] tells is another, too.
+        /// What [`Session::clusters`] returns has changed, too.
         asks_clusters: bool,
     },
-    /// The request under [`Grant::tag`] was granted (001: startNotify). [Launch](Session::launch) or
-    /// [accept](Session::accept) before [`Grant::answer_until`]. A session that was attached is told again of a start
-    /// that was before it.
+    /// The request with [`Grant::tag`] was granted (001: startNotify). [Launch](Session::launch) or
+    /// [accept](Session::accept) before [`Grant::answer_until`]. A session that attaches after the start gets this news, too.
     Started(Box<Grant>),
-    /// The application has left; this is the last word.
+    /// The application has ended; nothing comes after this.
     Ended(Outcome),
-    /// Another session was attached for the application; this is the last word.
+    /// Another session has attached to the application; nothing comes after this.
     Replaced,
 }
 
-/// How many bytes of frames have gone over a session, headers included; what QUIC adds is not counted.
+/// The bytes of all frames that were sent over a session, headers included; QUIC's own overhead is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// To the server.
@@ -42,10 +41,10 @@ pub struct Traffic {
     pub received: u64,
 }
 
-/// The connection of one launcher. It is not made anew when it breaks: [attach](Session::attach) then, or use
+/// The connection of one launcher. It does not reconnect when it breaks: [attach](Session::attach) then, or use
 /// [`run`](super::run).
 ///
-/// Views that come while nobody asks are laid over each other, so a session that is not read holds little.
+/// Changes of the view that were not read yet are merged, so a session that is not read needs little memory.
 #[derive(Debug)]
 pub struct Session {
     job: JobId,
@@ -56,43 +55,43 @@ pub struct Session {
     received: ByteCount,
     last_seq: u64,
     view: LauncherView,
-    /// When the newest view came, by our own clock.
+    /// When the newest view was received, by our own clock.
     viewed: Instant,
     parts: ViewParts,
-    unread: Unread,
+    unread_news: UnreadNews,
 }
 
-/// News that were not asked for yet.
+/// News that the launcher has not read yet.
 #[derive(Debug, Default)]
-struct Unread {
+struct UnreadNews {
     started: Option<Box<Grant>>,
-    /// Says whether the clusters are to be asked for, too.
+    /// The view has changed, and whether the clusters have changed, too.
     view: Option<bool>,
     last: Option<News>,
     is_over: bool,
 }
 
 impl Session {
-    /// Brings an application into the system (001: subscribe); when this returns it is there, durably. Its first view
-    /// follows at once, as [`News::View`].
+    /// Subscribes an application (001: subscribe); when this returns it is in the system, durably. Its first view follows
+    /// at once, as [`News::View`].
     ///
     /// # Errors
-    /// As every call. Refused: names that cannot be, clusters that do not exist, a system that is full.
+    /// As every call. Refused: invalid names, clusters that do not exist, a system that is full.
     pub async fn subscribe(client: &Client, subscription: Subscription) -> Result<Session, CallError> {
         Session::open(client, LauncherCall::Subscribe(Box::new(subscription))).await
     }
 
-    /// Speaks for an application again, after the session before has broken or the launcher was restarted. A session
-    /// that is still there is told [`News::Replaced`]. The whole view follows, and the start if there was one.
+    /// Attaches to an application again, after the session before has broken or the launcher was restarted. A session
+    /// that is still open gets [`News::Replaced`]. The whole view follows, and the start if there was one.
     ///
     /// # Errors
-    /// As every call. Refused: an application that has ended (`no_such_job`) or is another user's (`not_your_job`).
+    /// As every call. Refused: an application that has ended (`no_such_job`) or belongs to another user (`not_your_job`).
     pub async fn attach(client: &Client, job: JobId) -> Result<Session, CallError> {
         Session::open(client, LauncherCall::Attach { job }).await
     }
 
     async fn open(client: &Client, call: LauncherCall) -> Result<Session, CallError> {
-        let link = client.attentive_link().await?;
+        let link = client.launcher_link().await?;
         let mut channel = link.open().await.map_err(CallError::Interrupted)?;
         channel.send(&ClientRequest::Launcher).await.map_err(CallError::Interrupted)?;
         let (sender, receiver) = channel.split();
@@ -108,7 +107,7 @@ impl Session {
             view: LauncherView::default(),
             viewed: Instant::now(),
             parts: ViewParts::new(),
-            unread: Unread::default(),
+            unread_news: UnreadNews::default(),
         };
         match session.call(call).await? {
             LauncherAnswer::Subscribed { job, request_until } => {
@@ -120,17 +119,17 @@ impl Session {
         }
     }
 
-    /// The application; keep it to [attach](Session::attach) later.
+    /// The id of the application; keep it to [attach](Session::attach) later.
     pub fn job(&self) -> JobId {
         self.job
     }
 
-    /// When the first request must have been sent; `None` if there is no hurry, or there was one already.
+    /// The deadline of the first request; `None` if there is none, or a request was sent already.
     pub fn request_until(&self) -> Option<Time> {
         self.request_until
     }
 
-    /// The view as far as it was told (001, §5.1): nodes of each cluster that may be used, and how many of them are busy
+    /// The view as last received (001, §5.1): the nodes of each cluster that may be used, and how many of them are busy
     /// when. Before the first [`News::View`] it is empty.
     pub fn view(&self) -> &LauncherView {
         &self.view
@@ -142,12 +141,12 @@ impl Session {
         self.view.at + Span::from_millis(millis)
     }
 
-    /// What has gone over the channel so far.
+    /// The bytes sent and received over the channel so far.
     pub fn traffic(&self) -> Traffic {
         Traffic { sent: self.sent.bytes(), received: self.received.bytes() }
     }
 
-    /// The clusters that the filter lets through, and the network between them (001: listClustersInfo).
+    /// Returns the clusters that the filter lets through, and the network between them (001: listClustersInfo).
     ///
     /// # Errors
     /// As every call.
@@ -158,8 +157,8 @@ impl Session {
         }
     }
 
-    /// Asks for nodes (001: request), in the place of what was asked for before. `tag` must be higher than the one
-    /// before; the wall time of `request` is how long the application may run.
+    /// Asks for nodes (001: request); this replaces the request before. `tag` must be higher than the one before; the wall
+    /// time of `request` is how long the application may run.
     ///
     /// # Errors
     /// As every call. Refused: nodes that the view does not show, a wall time that is too long, an application that has
@@ -168,8 +167,8 @@ impl Session {
         self.request_seen(tag, self.view.version, request.into()).await
     }
 
-    /// The same for a slice of each node, on clusters whose nodes jobs share. Elsewhere nodes are given away whole, and
-    /// have at least as much.
+    /// As [`Session::request`], for a slice of each node on clusters whose nodes are shared by jobs. Other clusters grant whole
+    /// nodes that have at least as much.
     ///
     /// # Errors
     /// As [`Session::request`].
@@ -177,7 +176,7 @@ impl Session {
         self.request_seen(tag, self.view.version, Wanted { request, slice }).await
     }
 
-    /// The same, chosen from an older version of the view.
+    /// As [`Session::request_slices`], for a request that was computed from an older version of the view.
     pub(super) async fn request_seen(&mut self, tag: Tag, seen: u64, wanted: Wanted) -> Result<(), CallError> {
         let Wanted { request, slice } = wanted;
         let wish = LauncherRequest { tag, seen, request, slice };
@@ -189,20 +188,20 @@ impl Session {
     ///
     /// # Errors
     /// As every call. Refused: a tag that is not that of the start, or a start for which processes were launched already
-    /// (`wrong_state`). One that was only [accepted](Session::accept) can still be launched.
+    /// (`wrong_state`). After a mere [accept](Session::accept), processes can still be launched.
     pub async fn launch(&mut self, tag: Tag, launch: Launchable) -> Result<(), CallError> {
         self.order(LauncherCall::Launch { job: self.job, tag, launch: Box::new(launch) }).await
     }
 
-    /// Takes the nodes to use them by own means; [finish](Session::finish) gives them back.
+    /// Accepts the nodes, to use them by own means; [finish](Session::finish) gives them back.
     ///
     /// # Errors
-    /// As [`Session::launch`]; what was accepted can be accepted again.
+    /// As [`Session::launch`]; accepting the same start again is no error.
     pub async fn accept(&mut self, tag: Tag) -> Result<(), CallError> {
         self.order(LauncherCall::Accept { job: self.job, tag }).await
     }
 
-    /// The application is done (001: done) with this exit code; processes that still run are ended. Before a start it
+    /// Ends the application (001: done) with this exit code; processes that still run are ended. Before a start, this
     /// withdraws the application. [`News::Ended`] follows.
     ///
     /// # Errors
@@ -211,20 +210,20 @@ impl Session {
         self.order(LauncherCall::Finish { job: self.job, tag, code }).await
     }
 
-    /// The next thing to know; a start before a view, the end at last. `None` after the last word. May be cancelled.
+    /// Waits for the next news: a start comes before a view, the end comes last. `None` after the end. Cancel safe.
     ///
     /// # Errors
     /// [`CallError::Interrupted`]: the connection is lost, and [attaching](Session::attach) again may help.
     pub async fn next(&mut self) -> Result<Option<News>, CallError> {
         loop {
-            if let Some(news) = self.unread.take() {
+            if let Some(news) = self.unread_news.take() {
                 return Ok(Some(news));
             }
-            if self.unread.is_over {
+            if self.unread_news.is_over {
                 return Ok(None);
             }
             let told = self.receive().await?;
-            // An answer that comes here is to a call whose caller has given up.
+            // An answer that arrives here belongs to a call whose caller has given up.
             let _unwanted = self.take(told)?;
         }
     }
@@ -236,12 +235,12 @@ impl Session {
         }
     }
 
-    /// May be cancelled: the call is made nevertheless, and its answer dropped.
+    /// Makes a call. Cancel safe: a cancelled call is still made, and its answer is dropped.
     async fn call(&mut self, call: LauncherCall) -> Result<LauncherAnswer, CallError> {
         self.last_seq += 1;
         let seq = self.last_seq;
         match self.outbox.push(&LauncherSays { seq, call }) {
-            // Of a link that has ended, receiving says why.
+            // If the link has ended, the error of receiving says why.
             Ok(()) | Err(OutboxClosed::Ended | OutboxClosed::Full { .. }) => {}
             Err(OutboxClosed::Encode(error)) => return Err(CallError::Interrupted(error.into())),
         }
@@ -258,7 +257,7 @@ impl Session {
     async fn receive(&mut self) -> Result<LauncherTold, CallError> {
         match self.receiver.recv::<LauncherTold>().await {
             Ok(Some(told)) => Ok(told),
-            Ok(None) if self.unread.last.is_some() || self.unread.is_over => {
+            Ok(None) if self.unread_news.last.is_some() || self.unread_news.is_over => {
                 let message = "the application has left, or another launcher serves it";
                 Err(CallError::Refused(Refused::new("wrong_state", message)))
             }
@@ -267,7 +266,7 @@ impl Session {
         }
     }
 
-    /// Keeps what was told; an answer is the caller's.
+    /// Stores news; returns an answer to the caller.
     fn take(&mut self, told: LauncherTold) -> Result<Option<Answered>, CallError> {
         match told {
             LauncherTold::Answer { seq, answer } => {
@@ -278,18 +277,18 @@ impl Session {
                 if let Some(change) = whole.map_err(|wrong| CallError::Interrupted(wrong.into()))? {
                     let asks_clusters = self.view.apply(change);
                     self.viewed = Instant::now();
-                    *self.unread.view.get_or_insert(false) |= asks_clusters;
+                    *self.unread_news.view.get_or_insert(false) |= asks_clusters;
                 }
             }
-            LauncherTold::Started(grant) => self.unread.started = Some(grant),
-            LauncherTold::Ended { outcome } => self.unread.last = Some(News::Ended(outcome)),
-            LauncherTold::Replaced => self.unread.last = Some(News::Replaced),
+            LauncherTold::Started(grant) => self.unread_news.started = Some(grant),
+            LauncherTold::Ended { outcome } => self.unread_news.last = Some(News::Ended(outcome)),
+            LauncherTold::Replaced => self.unread_news.last = Some(News::Replaced),
         }
         Ok(None)
     }
 }
 
-impl Unread {
+impl UnreadNews {
     fn take(&mut self) -> Option<News> {
         if let Some(grant) = self.started.take() {
             return Some(News::Started(grant));
@@ -306,5 +305,5 @@ impl Unread {
 /// The answer to the call of this number.
 type Answered = (u64, Result<LauncherAnswer, Refused>);
 
-/// Calls that were given up before they were written; a session makes one at a time.
+/// Bounds the calls that were cancelled before they were written; a session makes one call at a time.
 const MAX_QUEUED: usize = 64;

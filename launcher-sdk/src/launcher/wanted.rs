@@ -4,12 +4,12 @@ use rms_model::{Request, Slice};
 
 use crate::schedule::Proposal;
 
-/// What an application asks for: nodes, for how long, and what of each.
+/// What an application asks for: how many nodes, for how long, and which slice of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Nodes by cluster, and the wall time.
     pub request: Request,
-    /// Without cores: whole nodes.
+    /// The slice of each node; a slice without cores means whole nodes.
     pub slice: Slice,
 }
 

@@ -1,4 +1,4 @@
-//! One connection of the application's end: made, attached, and gone; another one is made then.
+//! One connection of the negotiator to the server, from connecting to its end; a new one replaces it.
 
 use rms_api::Refused;
 use std::time::Duration;
@@ -18,12 +18,12 @@ pub(super) struct Channel {
     sender: Sender,
     receiver: Receiver,
     last_seq: u64,
-    /// The server does not read any more. What it has said before is worth to be read: it may be that another process
-    /// speaks for the application, and then we must not come back.
-    is_mute: bool,
+    /// The server does not read any more. What it sent before must still be read: if another process has replaced this
+    /// negotiator, it must not reconnect.
+    send_failed: bool,
 }
 
-/// Why nobody speaks for the application over this connection.
+/// Why connecting and attaching failed.
 #[derive(Debug)]
 pub(super) enum AttachError {
     Link(LinkError),
@@ -51,7 +51,7 @@ impl Channel {
         if let Ok(fresh) = environment.load_credentials()
             && fresh.serial() != endpoint.credentials().serial()
         {
-            // If they are of no use, the old ones may still be.
+            // If they cannot be used, the old ones may still be valid.
             let _ = endpoint.rotate(&fresh);
         }
         let attaching = Channel::attach_at(&environment, &endpoint);
@@ -67,7 +67,7 @@ impl Channel {
         let mut channel = link.open().await?;
         channel.send(&ClientRequest::Negotiator).await?;
         let (sender, receiver) = channel.split();
-        let mut channel = Channel { _link: link, sender, receiver, last_seq: 0, is_mute: false };
+        let mut channel = Channel { _link: link, sender, receiver, last_seq: 0, send_failed: false };
         let seq = channel
             .call(NegotiatorCall::Attach(Manner {
                 keeps: environment.keeps.clone(),
@@ -84,17 +84,17 @@ impl Channel {
         }
     }
 
-    /// Says what is answered by nothing but the other end's dialogue.
+    /// Sends a message of a negotiation; only the server's next message of that negotiation answers it.
     pub async fn say(&mut self, message: &negotiation::Message) -> Result<(), LinkError> {
         self.call(NegotiatorCall::Say(Box::new(message.clone()))).await.map(drop)
     }
 
-    /// Declares the limits; the answer comes under this number.
+    /// Declares the limits; returns the sequence number of the answer.
     pub async fn declare(&mut self, declared: &Declared) -> Result<u64, LinkError> {
         self.call(NegotiatorCall::Declare(declared.clone())).await
     }
 
-    /// Names what is freed at the next stage; the answer comes under this number.
+    /// Names the nodes that are freed at the next stage; returns the sequence number of the answer.
     pub async fn free(&mut self, nodes: &[String]) -> Result<u64, LinkError> {
         self.call(NegotiatorCall::Free(nodes.to_vec())).await
     }
@@ -102,23 +102,23 @@ impl Channel {
     async fn call(&mut self, call: NegotiatorCall) -> Result<u64, LinkError> {
         self.last_seq += 1;
         let says = NegotiatorSays { seq: self.last_seq, call };
-        // Never cancelled but by its end: half a frame would stay on the channel, which is given up then.
-        if !self.is_mute {
+        // Cancelled only by the time-out, after which the channel is given up: half a frame would stay on it.
+        if !self.send_failed {
             let sent = tokio::time::timeout(SEND_WITHIN, self.sender.send(&says)).await;
             let sent = sent.map_err(|_| LinkError::TooSlow { secs: SEND_WITHIN.as_secs() })?;
-            // Of a channel or link that has ended, receiving says why.
-            self.is_mute = sent.is_err();
+            // If the channel or link has ended, the error of receiving says why.
+            self.send_failed = sent.is_err();
         }
         Ok(self.last_seq)
     }
 
-    /// What the server tells next. May be cancelled.
+    /// Receives the server's next message. Cancel safe.
     pub async fn next(&mut self) -> Result<NegotiatorTold, LinkError> {
         self.receiver.recv::<NegotiatorTold>().await?.ok_or(LinkError::ChannelReset)
     }
 }
 
-/// A handshake over the widest of networks, and a server that writes to a slow disk, take less.
+/// A handshake over a slow wide-area network and a server with a slow disk take less.
 const ATTACH_WITHIN: Duration = Duration::from_secs(10);
-/// A server that reads nothing for so long is none.
+/// A server that reads nothing for so long counts as lost.
 const SEND_WITHIN: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rms_model::{Span, Time};
 use tokio::time::Instant;
 
-/// Times by which the own timers run. Only deadlines that the server has set are of another clock, its own.
+/// The clock of the negotiator's own timers. Deadlines that the server has set are by the server's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     begun: Instant,
@@ -22,7 +22,7 @@ impl Clock {
         self.at_begin + span(self.begun.elapsed())
     }
 
-    /// When it will be `time`.
+    /// The instant at which this clock will show `time`.
     pub fn instant(&self, time: Time) -> Instant {
         let later = time.since(self.at_begin).max(Span::ZERO).min(Span::MAX_WALL);
         self.begun + later.to_std()

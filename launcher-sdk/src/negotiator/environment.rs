@@ -1,4 +1,4 @@
-//! What a process finds in its environment: its job, the server, and where its credentials are.
+//! Reads a process's environment: its job, the server, and where its credentials are.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use rms_wire::{Backoff, Credentials};
 use super::error::ConnectError;
 use super::mpirun;
 
-/// Where a process of a job finds the server, and how it proves of which job it is.
+/// Where a process of a job finds the server, and how it proves to which job it belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEnvironment {
     /// `RMS_JOB_CREDENTIALS`: a directory with `key.pem`, `cert.pem` and `ca.pem`, placed by the node's agent.
@@ -25,17 +25,17 @@ pub struct JobEnvironment {
     /// How long [`Negotiator::connect_with`](super::Negotiator::connect_with) waits for the credentials, and then for
     /// the server.
     pub patience: Duration,
-    /// On which nodes `mpirun` has started ranks with this one: those cannot leave before all of them end, and the server
-    /// does not ask for these nodes.
+    /// The nodes on which `mpirun` has started ranks together with this one: these ranks cannot leave before all of them
+    /// end, so the server does not ask for these nodes.
     pub keeps: Keeps,
-    /// The application goes on when nodes are lost, as long as it has its least: [`Event::NodesLost`](super::Event::NodesLost)
-    /// tells it which. Otherwise it is ended with its first node that is lost, unless it was submitted with
-    /// `--on-node-loss shrink`.
+    /// The application goes on when nodes are lost, as long as it has its least number of nodes:
+    /// [`Event::NodesLost`](super::Event::NodesLost) tells it which were lost. Otherwise it is ended as soon as one node
+    /// is lost, unless it was submitted with `--on-node-loss shrink`.
     pub survives_loss: bool,
 }
 
 impl JobEnvironment {
-    /// What the environment of this process says.
+    /// Reads the environment of this process.
     ///
     /// # Errors
     /// [`ConnectError::NotInJob`], [`ConnectError::Variable`].
@@ -43,7 +43,7 @@ impl JobEnvironment {
         JobEnvironment::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The same for an application that goes on without nodes that are lost.
+    /// Declares that the application goes on when nodes are lost.
     #[must_use]
     pub fn surviving_loss(self) -> JobEnvironment {
         JobEnvironment { survives_loss: true, ..self }
@@ -66,13 +66,13 @@ impl JobEnvironment {
         })
     }
 
-    /// The key and certificates, as soon as the agent has placed them; it does so beside the start of the job.
+    /// Waits until the agent has placed the key and certificates; it does so while the job starts.
     ///
     /// # Errors
     /// [`ConnectError::NoCredentials`], [`ConnectError::Credentials`].
     pub(super) async fn await_credentials(&self) -> Result<Credentials, ConnectError> {
         let begun = Instant::now();
-        // Attempts with growing delays, as with a connection: it is the first moments of a job that they bridge.
+        // Attempts with growing delays, as for a connection; they bridge the first moments of a job.
         let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(250));
         loop {
             match self.load_credentials() {

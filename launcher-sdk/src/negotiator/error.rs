@@ -1,4 +1,4 @@
-//! Why an application cannot negotiate, or not now.
+//! The errors of connecting a negotiator, and of negotiating.
 
 use rms_api::Refused;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use thiserror::Error;
 /// Why there is no negotiator.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The process is not one of a job, or its job does not negotiate.
+    /// The process does not belong to a job, or its job does not negotiate.
     #[error(
         "{variable} is not set: this is no process of a job that negotiates; submit one with 'rms submit --malleable \
          LEAST-MOST --negotiable', or with --profile"
@@ -23,7 +23,7 @@ pub enum ConnectError {
         /// The variable that is missing.
         variable: &'static str,
     },
-    /// A variable was changed on the way.
+    /// A variable has a value that the agent did not set.
     #[error("{variable} is '{value}', which no agent has set")]
     Variable {
         /// Its name.
@@ -31,7 +31,7 @@ pub enum ConnectError {
         /// What it says.
         value: String,
     },
-    /// The node's agent has placed nothing in time: it, or the server, is away.
+    /// The node's agent has not placed the credentials in time: the agent or the server is away.
     #[error(
         "no credentials have come to {} in {} s: the node's agent, or the server, is away; try again later, or look with \
          'rms nodes'",
@@ -41,10 +41,10 @@ pub enum ConnectError {
     NoCredentials {
         /// Where they are expected.
         dir: PathBuf,
-        /// How long it was waited.
+        /// How long the process waited.
         waited: Duration,
     },
-    /// There are credentials, and they are of no use to this process.
+    /// There are credentials, but this process cannot use them.
     #[error("the credentials in {} cannot be used: only the job's own user may", dir.display())]
     Credentials {
         /// Where they are.
@@ -52,17 +52,17 @@ pub enum ConnectError {
         /// What is wrong.
         source: CredentialsError,
     },
-    /// Nobody who is the server has answered for so long.
+    /// The server has not answered in time.
     #[error("no server answers at {server} since {} s", waited.as_secs())]
     Unreachable {
         /// `host:port`.
         server: String,
-        /// How long it was tried.
+        /// How long the process tried.
         waited: Duration,
         /// How the last attempt ended.
         source: LinkError,
     },
-    /// The server is well and does not want us.
+    /// The server denies access.
     #[error("access denied by the server at {server}: {reason}")]
     Denied {
         /// `host:port`.
@@ -73,21 +73,21 @@ pub enum ConnectError {
     /// The server refuses to negotiate with this job: it has ended, or was not submitted as negotiating.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// No thread, no UDP port, no TLS.
+    /// A thread, a UDP port or TLS cannot be set up.
     #[error("the system does not give what a connection needs: {0}")]
     System(String),
 }
 
-/// Why something that was wanted of a negotiator was not done. Nothing has changed then.
+/// Why a call of a negotiator failed. It has changed nothing.
 #[derive(Debug, Error)]
 pub enum NegotiatorError {
-    /// What was asked for cannot be negotiated at all.
+    /// The request cannot be negotiated at all.
     #[error("this cannot be negotiated: {0}")]
     Template(TemplateError),
-    /// Not in this phase, not any more, or not by these rules.
+    /// The phase or the rules of the negotiation do not allow it, or the negotiation is over.
     #[error(transparent)]
     Act(#[from] ActError),
-    /// Other nodes than were agreed, or more, or fewer.
+    /// The nodes are not those that were agreed, or are more or fewer.
     #[error(
         "these are not the nodes of negotiation {id}: name {agreed} of the job's nodes{}, or leave the choice to release_last \
          (in C: NULL and 0)",
@@ -112,7 +112,7 @@ pub enum NegotiatorError {
         /// Those that there are.
         known: Vec<String>,
     },
-    /// The application has announced its stages, and asks for nothing outside them.
+    /// The application has announced its stages, so it cannot request anything else.
     #[error("job {0} has announced its stages, and nothing else is negotiated: 'rms evolve {0}' announces others")]
     HasProfile(JobId),
     /// The server refuses it.
@@ -129,7 +129,7 @@ pub enum NegotiatorError {
     /// Another process of the job negotiates for it.
     #[error("another process of the job negotiates for it now")]
     Replaced,
-    /// The connection broke, and the server does not take us any more.
+    /// The connection broke, and the server refuses to attach this process again.
     #[error("the server does not negotiate with this job any more: {0}")]
     Lost(Refused),
     /// The file cannot be written.
@@ -140,12 +140,12 @@ pub enum NegotiatorError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The negotiator's thread is gone, which only a bug of it can bring about.
+    /// The negotiator's thread has ended, which only a bug in it can cause.
     #[error("the negotiator has stopped")]
     Stopped,
 }
 
-// Not a source: what cannot be is the reason itself, and is told with it.
+// Not a source: the message of the variant contains it already.
 impl From<TemplateError> for NegotiatorError {
     fn from(error: TemplateError) -> NegotiatorError {
         NegotiatorError::Template(error)

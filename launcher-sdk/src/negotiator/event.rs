@@ -5,46 +5,46 @@ use rms_api::Refused;
 use rms_api::negotiate::{HeldNode, Holding};
 use rms_model::{Outcome, Span, Time};
 
-/// Something happened. Events that nobody has taken yet are laid over each other: of one negotiation, only the newest
-/// waits, and of what is held, too. So an application that does not look for hours finds a short list, and nothing in it
-/// is out of date but for what ran out.
+/// An event of the negotiator. A newer event replaces an older one that was not read yet: of each negotiation, and of the
+/// holding, only the newest event is kept. So an application that reads no events for hours finds a short list, which is
+/// up to date except for offers that have expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The server offers something, or asks for something back. Answer it before [`Offer::until`].
     Offered(Offer),
-    /// The server does not accept our last proposal, and says what it would. Answer it as an offer.
+    /// The server does not accept our last proposal, and proposes what it would accept. Answer it like an offer.
     Countered(Offer),
-    /// It is agreed, and not ready yet. Nodes that come are being prepared. For nodes that go: move away from them, at
-    /// the next breakpoint, and [release](super::Negotiation::release) them; who takes longer than the server's
-    /// `release_grace` is warned, and then loses its last nodes. A process that was started again is told at once of what
-    /// the one before it has agreed to and not done.
+    /// A change is agreed, but not ready yet. Nodes that come are being prepared. If nodes go: move away from them at the next
+    /// breakpoint, and [release](super::Negotiation::release) them. An application that takes longer than the server's
+    /// `release_grace` is warned, and then loses its last nodes. A restarted process is told at once of agreements that the
+    /// process before it has not carried out.
     Accepted(Agreed),
-    /// It is done: processes can be placed on nodes that came, and nodes that went are gone.
+    /// The change is done: processes can be placed on nodes that came, and nodes that went are gone.
     Ready(Ready),
-    /// It is over without a result, and everything is as before.
+    /// The negotiation is over without a result, and everything is as before.
     Ended {
         /// Which negotiation.
         negotiation: NegotiationId,
-        /// What was proposed last, by whichever end.
+        /// The last proposal, of either end.
         template: Option<Template>,
         /// How.
         ending: Ending,
         /// Why.
         reason: Reason,
     },
-    /// What the application holds has changed: its nodes, or when it is ended. Nodes that come are told twice: from the
-    /// agreement on, as [coming](HeldNode::is_coming), and when they are ready.
+    /// What the application holds has changed: its nodes, or the time at which it is ended. Nodes that come are reported
+    /// twice: as [coming](HeldNode::is_coming) once they are agreed, and again when they are ready.
     Holding(Holding),
-    /// These nodes are lost with all that ran there, and the application goes on without them: a shrink by force, which
-    /// was asked of nobody. [`Event::Holding`] follows.
+    /// These nodes are lost with everything that ran there, and the application goes on without them: a forced shrink
+    /// without a negotiation. [`Event::Holding`] follows.
     NodesLost(Vec<HeldNode>),
     /// The next stage of an application with a profile needs fewer nodes and begins soon, or is due: move away from some,
-    /// and [free](super::Negotiator::free) them. Told once for each stage; [`Event::Holding`] tells of every stage that
-    /// has begun, and of those that come.
+    /// and [free](super::Negotiator::free) them. Reported once for each stage; [`Event::Holding`] has the stages that
+    /// have begun and those that come.
     StageEnds(StageEnds),
-    /// Something is not as it should be; nothing is decided by that.
+    /// Something went wrong, without a consequence for what is agreed.
     Warned(Warning),
-    /// The application has left the system, or is being ended. Nothing comes after it.
+    /// The application has ended, or is being ended. Nothing comes after it.
     JobEnding(Outcome),
     /// Another process of the job negotiates for it now. Nothing comes after it.
     Replaced,
@@ -57,15 +57,15 @@ pub enum Event {
 pub struct Offer {
     /// Which negotiation.
     pub negotiation: NegotiationId,
-    /// Whether the application would get or give.
+    /// Whether the application would get something (grow) or give something back (shrink).
     pub direction: Direction,
-    /// Proposals of both ends so far.
+    /// The number of proposals of both ends so far.
     pub round: u16,
     /// What is proposed.
     pub template: Template,
     /// Our own last proposal in this negotiation.
     pub mine: Option<Template>,
-    /// An answer counts until then, by the [negotiator's clock](super::Negotiator::now).
+    /// The offer is valid until then, by the [negotiator's clock](super::Negotiator::now).
     pub until: Time,
 }
 
@@ -79,14 +79,14 @@ pub struct Agreed {
     /// What was agreed.
     pub template: Template,
     /// The nodes that go if the application does not choose others: those that were named, then its last ones, never its
-    /// first. Empty where nodes come.
+    /// first. Empty if nodes come.
     pub leaving: Vec<HeldNode>,
-    /// Where nodes go: the server takes them if they are not released by then, by the
-    /// [negotiator's clock](super::Negotiator::now). An admin who changes `release_grace` meanwhile moves that.
+    /// If nodes go: the server takes them if they are not released by then, by the
+    /// [negotiator's clock](super::Negotiator::now). It moves if an admin changes `release_grace` meanwhile.
     pub until: Option<Time>,
 }
 
-/// Something that was agreed and has come about.
+/// An agreed change that is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// Which negotiation.
@@ -101,10 +101,10 @@ pub struct Ready {
     pub holding: Holding,
 }
 
-/// The stage that an application is in goes over into a smaller one (000).
+/// The present stage of an application is followed by a smaller one (000).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageEnds {
-    /// The stage that comes, counted from 1.
+    /// The number of the next stage, counted from 1.
     pub next: u32,
     /// When it begins, by the server's clock.
     pub at: Time,
@@ -113,22 +113,22 @@ pub struct StageEnds {
     pub leaving: Vec<HeldNode>,
 }
 
-/// What is not as it should be.
+/// Something that went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// The server has not taken a message; the negotiation goes on as it was.
+    /// The server has refused a message; the negotiation is unchanged.
     Refused {
         /// Which negotiation.
         negotiation: NegotiationId,
         /// Why.
         reason: String,
     },
-    /// The connection is lost; it is being made again.
+    /// The connection is lost; the negotiator reconnects.
     ServerAway {
-        /// What happened to it.
+        /// Why it was lost.
         reason: String,
     },
-    /// The connection is there again.
+    /// The connection is re-established.
     ServerBack,
 }
 
@@ -159,7 +159,7 @@ impl Ready {
 }
 
 impl Event {
-    /// Which negotiation it is about, if it is about one.
+    /// The negotiation that it belongs to, if any.
     pub fn negotiation(&self) -> Option<NegotiationId> {
         match self {
             Event::Offered(offer) | Event::Countered(offer) => Some(offer.negotiation),

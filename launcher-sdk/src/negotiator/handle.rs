@@ -19,15 +19,15 @@ use super::owner::{self, Command, Shared};
 use super::policy::Policy;
 use super::want::{self, Want};
 
-/// Speaks for an application about its size. Clones are the same negotiator; see [the module](super) for what may be done
-/// from where.
+/// Negotiates the size of an application. Clones are handles to the same negotiator; see [the module](super) for its use
+/// with threads.
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     commands: mpsc::Sender<Command>,
     shared: Arc<Shared>,
 }
 
-/// One negotiation: a handle that may be kept, cloned, and dropped without any effect.
+/// A handle to one negotiation. Cloning or dropping it has no effect on the negotiation.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
     id: NegotiationId,
@@ -35,10 +35,10 @@ pub struct Negotiation {
 }
 
 impl Negotiator {
-    /// Speaks for the job that this process belongs to, as the environment says. Waits for half a minute for the
-    /// credentials that the agent places beside the start of the job, and as long for the server.
+    /// Connects for the job that this process belongs to, according to its environment. Waits half a minute for the
+    /// credentials that the agent places while the job starts, and as long for the server.
     ///
-    /// Another process of the job that did this before is told [`Event::Replaced`].
+    /// If another process of the job has connected before, that one gets [`Event::Replaced`].
     ///
     /// # Errors
     /// See [`ConnectError`]: each says what to do.
@@ -46,7 +46,7 @@ impl Negotiator {
         Negotiator::connect_with(JobEnvironment::read()?).await
     }
 
-    /// As [`Negotiator::connect`], with what the environment does not say, or says otherwise.
+    /// As [`Negotiator::connect`], with an environment that the caller has built or changed.
     ///
     /// # Errors
     /// As [`Negotiator::connect`].
@@ -55,7 +55,7 @@ impl Negotiator {
         Ok(Negotiator { commands, shared })
     }
 
-    /// The job.
+    /// The id of the job.
     pub fn job(&self) -> JobId {
         self.shared.job
     }
@@ -65,105 +65,105 @@ impl Negotiator {
         self.shared.run
     }
 
-    /// The clock by which offers run out.
+    /// The present time by the clock by which offers expire.
     pub fn now(&self) -> Time {
         self.shared.clock.now()
     }
 
-    /// Whether there is a connection to the server just now.
+    /// Whether the negotiator is connected to the server now.
     pub fn is_connected(&self) -> bool {
-        self.shared.standing.borrow().is_connected
+        self.shared.snapshot.borrow().is_connected
     }
 
-    /// What the application holds, as far as we were told. Nodes that come are there from the agreement on, and marked as
-    /// [coming](HeldNode::is_coming) until they are ready.
+    /// What the application holds, as last received from the server. Nodes that come are included once they are agreed, and
+    /// marked as [coming](HeldNode::is_coming) until they are ready.
     pub fn holding(&self) -> Holding {
-        self.shared.standing.borrow().holding.clone()
+        self.shared.snapshot.borrow().holding.clone()
     }
 
-    /// The nodes that the application can use: those that it holds, are [ready](HeldNode::is_coming), and that it was not asked
-    /// to leave. The first is where it began, and stays.
+    /// The nodes that the application can use: those that it holds, that are [ready](HeldNode::is_coming), and that it was not
+    /// asked to leave. The first node, where it began, always stays.
     pub fn nodes(&self) -> Vec<HeldNode> {
-        hostfile::staying(&self.shared.standing.borrow().holding).cloned().collect()
+        hostfile::staying(&self.shared.snapshot.borrow().holding).cloned().collect()
     }
 
-    /// The number of a cluster, as the items of a [`Want::template`] have it; none if the server has told of no such
-    /// cluster. It tells of all that there are with each new connection.
+    /// Finds the number of a cluster, as the items of a [`Want::template`] need it; `None` if there is no such cluster. The
+    /// server sends the list of clusters with each new connection.
     pub fn cluster(&self, name: &str) -> Option<ClusterId> {
-        want::cluster(&self.shared.standing.borrow().clusters, name)
+        want::cluster(&self.shared.snapshot.borrow().clusters, name)
     }
 
-    /// Writes [`Negotiator::nodes`] to a file, whole or not at all.
+    /// Writes [`Negotiator::nodes`] to a file, atomically.
     ///
     /// # Errors
     /// [`NegotiatorError::Hostfile`].
     pub fn write_hostfile(&self, path: impl AsRef<Path>, style: HostfileStyle) -> Result<(), NegotiatorError> {
         let path = path.as_ref();
-        let written = hostfile::write(&self.shared.standing.borrow().holding, path, style);
+        let written = hostfile::write(&self.shared.snapshot.borrow().holding, path, style);
         written.map_err(|source| NegotiatorError::Hostfile { path: path.to_owned(), source })
     }
 
-    /// Says within which limits the server may offer and ask back, in the place of those of the submission. When this
-    /// returns the server knows. Said again after each new connection.
+    /// Declares the limits within which the server may offer nodes and ask for nodes back; they replace those of the
+    /// submission. When this returns, the server has them. They are declared again after each reconnection.
     ///
     /// # Errors
-    /// [`NegotiatorError::Refused`]: limits that contradict themselves; or it is over.
+    /// [`NegotiatorError::Refused`]: the limits contradict themselves. Or the application has ended.
     pub async fn declare(&self, limits: Limits) -> Result<(), NegotiatorError> {
         self.ask(|reply| Command::Declare { declared: limits.into(), reply }).await
     }
 
-    /// Lets a policy answer what the server proposes, at once and on the negotiator's thread; what waits for an answer now,
-    /// too. `None`: the application answers itself.
+    /// Lets a policy answer the server's proposals, at once and on the negotiator's thread; also those that wait for an answer
+    /// now. `None`: the application answers itself.
     ///
     /// # Errors
-    /// It is over.
+    /// The application has ended, or it has another negotiator.
     pub async fn answer_with(&self, policy: impl Into<Option<Policy>>) -> Result<(), NegotiatorError> {
         let policy = policy.into();
         self.ask(|reply| Command::Answer { policy, reply }).await
     }
 
-    /// Opens a negotiation. When this returns the server may not have heard of it yet; it will.
+    /// Opens a negotiation. When this returns, the request may not have reached the server yet; the negotiator repeats it until it has.
     ///
     /// # Errors
-    /// What cannot be negotiated, and a negotiation for the same direction that is open.
+    /// The request cannot be negotiated, or a negotiation for the same direction is open already.
     pub async fn request(&self, want: Want) -> Result<Negotiation, NegotiatorError> {
         let id = self.ask(|reply| Command::Request { want, reply }).await?;
         Ok(self.negotiation(id))
     }
 
-    /// Of an application with a profile: names the nodes that it leaves when its next, smaller stage begins, in the place of
-    /// those that it has named before. Until then they are its own; what still runs there then is ended. Those that it
-    /// does not name are its last ones. When this returns the server knows.
+    /// Names the nodes that an application with a profile leaves when its next, smaller stage begins; they replace those named
+    /// before. Until then it keeps them; processes that still run there then are ended. If it names fewer than must go, its
+    /// last nodes go, too. When this returns, the server has the names.
     ///
     /// # Errors
-    /// [`NegotiatorError::Refused`]: it has no profile, its next stage is not smaller by so many, they are not its own, or
-    /// its first node is among them; or it is over.
+    /// [`NegotiatorError::Refused`]: the application has no profile, its next stage is not smaller by so many nodes, some
+    /// nodes are not its own, or its first node is among them. Or the application has ended.
     pub async fn free<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         let nodes = nodes.into_iter().map(|node| node.as_ref().to_owned()).collect();
         self.ask(|reply| Command::Free { nodes, reply }).await
     }
 
-    /// A handle to a negotiation that an [event](Event) was about.
+    /// Returns a handle to a negotiation that an [event](Event) named.
     pub fn negotiation(&self, id: NegotiationId) -> Negotiation {
         Negotiation { id, negotiator: self.clone() }
     }
 
-    /// The next event; `None` after the last. May be cancelled, and waited for from several places: each event goes to
-    /// one of them.
+    /// Waits for the next event; `None` after the last. Cancel safe. Several callers may wait at once: each event goes to one
+    /// of them.
     pub async fn next_event(&self) -> Option<Event> {
         self.shared.events.next().await
     }
 
-    /// An event that is there already.
+    /// Returns an event if one is pending; does not wait.
     pub fn poll_event(&self) -> Option<Event> {
         self.shared.events.try_take()
     }
 
-    /// Calls back with every event, on a thread of its own, until the last; what the callback takes its time with waits,
-    /// and nothing else does. It holds a handle, which ends with the last event.
+    /// Calls `callback` with every event until the last, on a thread of its own; a slow callback delays only later events.
+    /// The thread holds a handle until the last event.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread cannot be started.
     pub fn call_back(&self, mut callback: impl FnMut(Event) + Send + 'static) -> std::io::Result<()> {
         let negotiator = self.clone();
         let run = move || {
@@ -199,55 +199,56 @@ impl Negotiation {
         self.id
     }
 
-    /// Where it stands, as far as the application knows; `None` once it is over and forgotten.
+    /// The phase of the negotiation, as far as the application knows; `None` once it is over and forgotten.
     pub fn phase(&self) -> Option<Phase> {
-        self.negotiator.shared.standing.borrow().phases.get(&self.id).copied()
+        self.negotiator.shared.snapshot.borrow().phases.get(&self.id).copied()
     }
 
-    /// Agrees to what the server has proposed last. What comes of it is an event.
+    /// Accepts the server's last proposal. The result comes as an event.
     ///
     /// # Errors
-    /// There is nothing to agree to, or it has run out.
+    /// There is no proposal to accept, or it has expired.
     pub async fn accept(&self) -> Result<(), NegotiatorError> {
         self.negotiator.act(self.id, Act::Accept).await
     }
 
-    /// Proposes something else about the same: the items of the server's last proposal, in the same order, with other
-    /// quantities and terms. No end may take back what it has conceded; `docs/negotiation.md` has the rules.
+    /// Makes a counter-proposal: the items of the server's last proposal, in the same order, with other quantities and terms.
+    /// Neither end may take back what it has conceded; `docs/negotiation.md` has the rules.
     ///
     /// # Errors
-    /// There is nothing to counter, it has run out, or the rules forbid it.
+    /// There is no proposal to counter, it has expired, or the rules forbid the counter-proposal.
     pub async fn counter(&self, items: Vec<Item>) -> Result<(), NegotiatorError> {
         self.negotiator.act(self.id, Act::Counter(items)).await
     }
 
-    /// Says no to what the server has proposed last.
+    /// Rejects the server's last proposal.
     ///
     /// # Errors
-    /// There is nothing to say no to.
+    /// There is no proposal to reject.
     pub async fn reject(&self, reason: Reason) -> Result<(), NegotiatorError> {
         self.negotiator.act(self.id, Act::Reject(reason)).await
     }
 
-    /// Takes the own proposal back, or leaves the talk. If the server has agreed already, it comes about nevertheless.
+    /// Withdraws the application's own proposal, or leaves the negotiation. If the server has accepted meanwhile, the change
+    /// happens nevertheless.
     ///
     /// # Errors
-    /// It is agreed, or over.
+    /// The change is agreed already, or the negotiation is over.
     pub async fn withdraw(&self) -> Result<(), NegotiatorError> {
         self.negotiator.act(self.id, Act::Withdraw(Reason::Changed)).await
     }
 
-    /// At a breakpoint, of a shrink that was agreed: the application has moved away from these nodes, by name, and they
-    /// can be taken. What still runs there is ended. [`Event::Ready`] follows once it is gone.
+    /// Releases nodes, by name, at a breakpoint after an agreed shrink: the application has moved away from them, and they can
+    /// be taken. Processes that still run there are ended. [`Event::Ready`] follows once they are gone.
     ///
     /// # Errors
-    /// It is not agreed, or these are other nodes than were agreed.
+    /// No shrink is agreed, or these are not the agreed nodes.
     pub async fn release<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         let names = nodes.into_iter().map(|name| name.as_ref().to_owned()).collect();
         self.negotiator.act(self.id, Act::Release(Some(names))).await
     }
 
-    /// As [`Negotiation::release`], of the nodes that [`Agreed::leaving`](super::Agreed::leaving) has.
+    /// As [`Negotiation::release`], for the nodes in [`Agreed::leaving`](super::Agreed::leaving).
     ///
     /// # Errors
     /// As [`Negotiation::release`].
@@ -255,32 +256,32 @@ impl Negotiation {
         self.negotiator.act(self.id, Act::Release(None)).await
     }
 
-    /// What was agreed cannot be done: it fails, and what was done is rolled back.
+    /// Reports that an agreed change cannot be carried out: it fails and is rolled back.
     ///
     /// # Errors
-    /// It is not agreed.
+    /// No change is agreed.
     pub async fn fail(&self) -> Result<(), NegotiatorError> {
         self.negotiator.act(self.id, Act::Fail(Reason::Lost)).await
     }
 
-    /// Waits until it is over, and says how. Proposals of the server meanwhile are events, which somebody must answer,
-    /// or a [policy](Negotiator::answer_with). May be cancelled.
+    /// Waits until the negotiation is over, and returns the result. Proposals of the server meanwhile are events, which the
+    /// application or a [policy](Negotiator::answer_with) must answer. Cancel safe.
     ///
     /// # Errors
     /// The application has ended, or it has another negotiator.
     pub async fn settled(&self) -> Result<Settled, NegotiatorError> {
-        let mut standing = self.negotiator.shared.standing.clone();
-        let found = standing
-            .wait_for(|standing| {
-                let is_known = standing.phases.contains_key(&self.id);
-                standing.last.is_some() || standing.settled.contains_key(&self.id) || !is_known
+        let mut snapshot = self.negotiator.shared.snapshot.clone();
+        let found = snapshot
+            .wait_for(|snapshot| {
+                let is_known = snapshot.phases.contains_key(&self.id);
+                snapshot.last.is_some() || snapshot.settled.contains_key(&self.id) || !is_known
             })
             .await
             .map_err(|_| NegotiatorError::Stopped)?;
         match (found.settled.get(&self.id), &found.last) {
             (Some(settled), _) => Ok(settled.clone()),
             (None, Some(last)) => Err(owner::ended(self.negotiator.job(), last)),
-            // So long ago that it was forgotten.
+            // It ended so long ago that it was forgotten.
             (None, None) => Ok(Settled::Ended { ending: Ending::Failed, reason: Reason::Unknown }),
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldNode> {
     holding.nodes.iter().filter(|node| !node.is_departing && !node.is_coming)
 }
 
-/// Whoever reads the file meanwhile finds the nodes before, or those now.
+/// Writes the file atomically: readers see the old nodes or the new ones.
 pub(super) fn write(holding: &Holding, path: &Path, style: HostfileStyle) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     // Several threads may write the same file, and each renames only what it has written itself.

@@ -1,10 +1,10 @@
-//! Between which sizes an application can be changed, as it declares it.
+//! The limits within which an application can be resized, as it declares them.
 
 use negotiation::Sizes;
 use rms_api::negotiate::Declared;
 use rms_model::{Malleable, OnResize, Speedup};
 
-/// What the server may offer and ask back: numbers of nodes, and what more nodes are worth.
+/// The limits of offers and demands of the server: the possible numbers of nodes, and the speed-up.
 ///
 /// ```
 /// use launcher_sdk::negotiator::Limits;
@@ -18,38 +18,38 @@ pub struct Limits {
     pub least: u32,
     /// The server never offers more.
     pub most: u32,
-    /// Which numbers of nodes between are of use.
+    /// Which numbers of nodes between these are of use.
     pub sizes: Sizes,
-    /// With so many nodes, so many thousandths of the speed on one; ascending by nodes. Empty: not declared. A server
-    /// that prefers efficient applications goes by it.
+    /// Pairs of a number of nodes and the speed in thousandths of that on one node; ascending by nodes. Empty: not
+    /// declared. A server that prefers efficient applications uses it.
     pub speedup: Speedup,
 }
 
 impl Limits {
-    /// Any number of nodes between these, both included.
+    /// Allows any number of nodes between these, both included.
     pub fn between(least: u32, most: u32) -> Limits {
         Limits { least, most, sizes: Sizes::Any, speedup: Speedup::default() }
     }
 
-    /// Only powers of two of them (002, §6).
+    /// Allows only powers of two among them (002, §6).
     #[must_use]
     pub fn in_powers_of_two(self) -> Limits {
         Limits { sizes: Sizes::PowerOfTwo, ..self }
     }
 
-    /// Only multiples of `unit`.
+    /// Allows only multiples of `unit`.
     #[must_use]
     pub fn in_multiples_of(self, unit: u32) -> Limits {
         Limits { sizes: Sizes::MultipleOf(u64::from(unit)), ..self }
     }
 
-    /// Only these, ascending.
+    /// Allows only these numbers, ascending.
     #[must_use]
     pub fn in_sizes(self, sizes: impl IntoIterator<Item = u32>) -> Limits {
         Limits { sizes: Sizes::Listed(sizes.into_iter().map(u64::from).collect()), ..self }
     }
 
-    /// With a declared speed-up: pairs of nodes and thousandths of the speed on one node, ascending.
+    /// Declares a speed-up: pairs of a number of nodes and thousandths of the speed on one node, ascending.
     #[must_use]
     pub fn with_speedup(self, points: impl IntoIterator<Item = (u32, u32)>) -> Limits {
         Limits { speedup: Speedup(points.into_iter().collect()), ..self }
@@ -68,7 +68,7 @@ impl From<Limits> for Declared {
     }
 }
 
-/// Of what a launcher starts: its processes negotiate.
+/// For a program that a launcher starts: its processes negotiate.
 impl From<Limits> for Malleable {
     fn from(limits: Limits) -> Malleable {
         let Limits { least, most, sizes, speedup } = limits;

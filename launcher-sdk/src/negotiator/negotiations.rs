@@ -29,11 +29,11 @@ pub(super) struct Negotiations {
     /// For how long nodes may be kept that were agreed to be given back.
     release_within: Span,
     /// Negotiations that are ready, of whose nodes we have not been told yet; and until when that is waited for.
-    unshown: Vec<(NegotiationId, Time)>,
+    awaiting_holding: Vec<(NegotiationId, Time)>,
     /// Proposals that the application has been told of, by their rounds: each is told once.
-    told: BTreeMap<NegotiationId, u16>,
+    told_rounds: BTreeMap<NegotiationId, u16>,
     /// The end of a stage that was told last, and in which generation of nodes.
-    told_end: Option<(u32, StageEnds)>,
+    told_stage_end: Option<(u32, StageEnds)>,
 }
 
 /// What is to be sent, and what the application is to learn.
@@ -70,11 +70,11 @@ impl Negotiations {
             policy: None,
             longest_valid: rules.longest_valid,
             release_within: *release_within,
-            unshown: Vec::new(),
-            told: BTreeMap::new(),
-            told_end: None,
+            awaiting_holding: Vec::new(),
+            told_rounds: BTreeMap::new(),
+            told_stage_end: None,
         };
-        negotiations.keep_names();
+        negotiations.remember_nodes();
         negotiations
     }
 
@@ -123,7 +123,7 @@ impl Negotiations {
     }
 
     /// There may be others since it was attached before.
-    pub fn know(&mut self, clusters: BTreeMap<ClusterId, String>) {
+    pub fn set_clusters(&mut self, clusters: BTreeMap<ClusterId, String>) {
         self.clusters = clusters;
     }
 
@@ -133,7 +133,7 @@ impl Negotiations {
 
     /// When [`Negotiations::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
-        let shown = self.unshown.iter().map(|(_, until)| *until).min();
+        let shown = self.awaiting_holding.iter().map(|(_, until)| *until).min();
         let stage = self.stage_ends().map(|(told_at, _)| told_at);
         [self.dialogues.next_deadline(), shown, stage].into_iter().flatten().min()
     }
@@ -142,7 +142,7 @@ impl Negotiations {
     pub fn answer_with(&mut self, now: Time, policy: Option<Policy>) -> Outcome {
         self.policy = policy;
         let mut outcome = Outcome::default();
-        let waiting = |dialogue: &&Dialogue| is_for_us(dialogue.phase());
+        let waiting = |dialogue: &&Dialogue| awaits_our_answer(dialogue.phase());
         let ids: Vec<NegotiationId> = self.dialogues().iter().filter(waiting).map(Dialogue::id).collect();
         for id in ids {
             self.decide(now, id, &mut outcome);
@@ -173,23 +173,23 @@ impl Negotiations {
             Act::Release(names) => Action::Commit(self.leaving(id, names)?),
             Act::Fail(reason) => Action::Fail(reason),
         };
-        let output = self.dialogues.act(now, id, action).map_err(|error| self.in_names(id, error))?;
+        let output = self.dialogues.act(now, id, action).map_err(|error| self.with_node_names(id, error))?;
         Ok(self.outcome_of(now, output))
     }
 
-    pub fn hear(&mut self, now: Time, message: &Message) -> Outcome {
+    pub fn receive(&mut self, now: Time, message: &Message) -> Outcome {
         let output = self.dialogues.receive(now, message);
         self.outcome_of(now, output)
     }
 
-    pub fn hold(&mut self, now: Time, holding: Holding) -> Outcome {
+    pub fn set_holding(&mut self, now: Time, holding: Holding) -> Outcome {
         let mut outcome = Outcome::default();
         if holding != self.holding {
             self.holding = holding.clone();
-            self.keep_names();
+            self.remember_nodes();
             outcome.events.push(Event::Holding(holding));
         }
-        self.show(now, true, &mut outcome);
+        self.announce_ready(now, true, &mut outcome);
         self.tell_stage_end(now, &mut outcome);
         outcome
     }
@@ -197,7 +197,7 @@ impl Negotiations {
     pub fn tick(&mut self, now: Time) -> Outcome {
         let output = self.dialogues.tick(now);
         let mut outcome = self.outcome_of(now, output);
-        self.show(now, false, &mut outcome);
+        self.announce_ready(now, false, &mut outcome);
         self.tell_stage_end(now, &mut outcome);
         outcome
     }
@@ -215,7 +215,7 @@ impl Negotiations {
         let leaving = chosen.into_iter().chain(others).take(surplus).cloned().collect();
         let ahead = Span::from_millis(current.span.as_millis() / 10).min(LONGEST_NOTICE);
         let stage_ends = StageEnds { next: stages.number + 1, at, leaving };
-        let is_told = self.told_end.as_ref().is_some_and(|(generation, told)| {
+        let is_told = self.told_stage_end.as_ref().is_some_and(|(generation, told)| {
             let is_same = (told.next, told.at, told.leaving.len()) == (stages.number + 1, at, surplus);
             is_same && *generation == self.holding.generation
         });
@@ -225,7 +225,7 @@ impl Negotiations {
     /// A breakpoint or two before the next, smaller stage: early enough to move away, and not much earlier.
     fn tell_stage_end(&mut self, now: Time, outcome: &mut Outcome) {
         let Some((_, stage_ends)) = self.stage_ends().filter(|(told_at, _)| *told_at <= now) else { return };
-        self.told_end = Some((self.holding.generation, stage_ends.clone()));
+        self.told_stage_end = Some((self.holding.generation, stage_ends.clone()));
         outcome.events.push(Event::StageEnds(stage_ends));
     }
 
@@ -261,8 +261,8 @@ impl Negotiations {
                     }
                 }
                 Phase::Applied => {
-                    self.unshown.push((change.id, now + SHOWN_WITHIN));
-                    self.show(now, false, &mut outcome);
+                    self.awaiting_holding.push((change.id, now + HOLDING_WITHIN));
+                    self.announce_ready(now, false, &mut outcome);
                 }
                 Phase::Ended(ending) => {
                     let dialogue = self.dialogues.get(change.id);
@@ -292,8 +292,8 @@ impl Negotiations {
             Decision::Reject(reason) => Act::Reject(reason),
             Decision::Ask => {
                 let known: BTreeSet<NegotiationId> = self.dialogues().iter().map(Dialogue::id).collect();
-                self.told.retain(|id, _| known.contains(id));
-                if self.told.insert(id, offer.round) != Some(offer.round) {
+                self.told_rounds.retain(|id, _| known.contains(id));
+                if self.told_rounds.insert(id, offer.round) != Some(offer.round) {
                     outcome.events.push(offer_event(self.dialogues.get(id), offer));
                 }
                 return;
@@ -312,7 +312,7 @@ impl Negotiations {
     }
 
     fn offer(&self, id: NegotiationId) -> Option<Offer> {
-        let dialogue = self.dialogues.get(id).filter(|dialogue| is_for_us(dialogue.phase()))?;
+        let dialogue = self.dialogues.get(id).filter(|dialogue| awaits_our_answer(dialogue.phase()))?;
         let template = dialogue.proposal()?.clone();
         Some(Offer {
             negotiation: id,
@@ -340,7 +340,7 @@ impl Negotiations {
     }
 
     /// Nodes have names for the application.
-    fn in_names(&self, id: NegotiationId, error: ActError) -> NegotiatorError {
+    fn with_node_names(&self, id: NegotiationId, error: ActError) -> NegotiatorError {
         let ActError::Breach(Breach::Nodes { n_nodes: _, agreed }) = error else { return error.into() };
         let items = self.dialogues.get(id).and_then(Dialogue::proposal).map_or(&[][..], Template::items);
         let nodes = items.iter().filter(|item| item.is_live()).flat_map(|item| item.nodes.iter().copied());
@@ -359,11 +359,11 @@ impl Negotiations {
         }
     }
 
-    /// Tells of negotiations that are ready, once it shows in what is held; with `is_news` or when it takes too long,
+    /// Tells of negotiations that are ready, once it shows in what is held; with `holding_came` or when it takes too long,
     /// whatever is held.
-    fn show(&mut self, now: Time, is_news: bool, outcome: &mut Outcome) {
-        let unshown = std::mem::take(&mut self.unshown);
-        for (id, until) in unshown {
+    fn announce_ready(&mut self, now: Time, holding_came: bool, outcome: &mut Outcome) {
+        let awaiting_holding = std::mem::take(&mut self.awaiting_holding);
+        for (id, until) in awaiting_holding {
             let Some(ready) = self.ready(id) else { continue };
             let held = |node: &HeldNode| self.holding.nodes.iter().any(|held| held.node == node.node);
             let usable =
@@ -374,10 +374,10 @@ impl Negotiations {
                 }
                 Direction::Shrink => !ready.nodes.iter().any(held),
             };
-            if shows || is_news || until <= now {
+            if shows || holding_came || until <= now {
                 outcome.events.push(Event::Ready(ready));
             } else {
-                self.unshown.push((id, until));
+                self.awaiting_holding.push((id, until));
             }
         }
     }
@@ -394,7 +394,7 @@ impl Negotiations {
         nodes.iter().filter_map(|node| self.known.get(node).cloned()).collect()
     }
 
-    fn keep_names(&mut self) {
+    fn remember_nodes(&mut self) {
         // Those that went before the last change are of no more interest.
         let still = |node: &NodeId| {
             let is_negotiated_about = |dialogue: &Dialogue| dialogue.nodes().is_some_and(|nodes| nodes.contains(node));
@@ -415,7 +415,7 @@ impl Outcome {
 }
 
 /// Whether the server's proposal stands.
-fn is_for_us(phase: Phase) -> bool {
+fn awaits_our_answer(phase: Phase) -> bool {
     matches!(phase, Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms))
 }
 
@@ -458,4 +458,4 @@ const VALID_FOR: Span = Span::from_mins(1);
 const LONGEST_NOTICE: Span = Span::from_mins(1);
 
 /// That a negotiation is ready and what is held then come as two messages.
-const SHOWN_WITHIN: Span = Span::from_secs(1);
+const HOLDING_WITHIN: Span = Span::from_secs(1);

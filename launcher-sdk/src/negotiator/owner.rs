@@ -31,14 +31,14 @@ pub(super) struct Shared {
     pub run: Run,
     pub clock: Clock,
     pub events: Queue,
-    pub standing: watch::Receiver<Standing>,
+    pub snapshot: watch::Receiver<Snapshot>,
     /// Of the owner's thread: who blocks waits on it.
     pub runtime: tokio::runtime::Handle,
 }
 
 /// Where everything stands.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct Snapshot {
     pub holding: Holding,
     pub clusters: BTreeMap<ClusterId, String>,
     pub is_connected: bool,
@@ -74,10 +74,10 @@ pub(super) enum Command {
 }
 
 /// Nodes that are to be left at the next stage, until the server has answered.
-struct Freeing {
+struct PendingFree {
     nodes: Vec<String>,
     reply: Reply<()>,
-    said_as: u64,
+    seq: u64,
 }
 
 type Reply<T> = oneshot::Sender<Result<T, NegotiatorError>>;
@@ -111,7 +111,7 @@ struct Owner {
     environment: JobEnvironment,
     endpoint: Endpoint,
     shared: Arc<Shared>,
-    standing: watch::Sender<Standing>,
+    snapshot: watch::Sender<Snapshot>,
     commands: mpsc::Receiver<Command>,
     negotiations: Negotiations,
     connection: Connection,
@@ -119,27 +119,27 @@ struct Owner {
     /// What the server is to know, once the application has declared it.
     declared: Option<Declared>,
     /// Who waits for the answer to that, and under which number it comes.
-    declaring: Vec<Reply<()>>,
-    declared_as: u64,
-    freeing: Vec<Freeing>,
+    declare_replies: Vec<Reply<()>>,
+    declare_seq: u64,
+    pending_frees: Vec<PendingFree>,
 }
 
 enum Connection {
     Up(Box<Channel>),
     /// An attempt is under way, or the wait before it.
-    Away(Attempt),
+    Reconnecting(Attempt),
     /// Nothing comes any more.
-    Over(Box<Event>),
+    Closed(Box<Event>),
 }
 
 type Attempt = Pin<Box<dyn Future<Output = Result<(Channel, Box<Attached>), AttachError>> + Send>>;
 
 /// What the owner has waited for.
 enum Next {
-    Told(Result<NegotiatorTold, LinkError>),
+    Message(Result<NegotiatorTold, LinkError>),
     Attached(Result<(Channel, Box<Attached>), AttachError>),
-    Asked(Option<Command>),
-    Due,
+    Command(Option<Command>),
+    Timer,
 }
 
 impl Owner {
@@ -157,7 +157,7 @@ impl Owner {
             environment.keeps = Keeps::Nodes(staying.map(|node| node.name.clone()).collect());
         }
         let negotiations = Negotiations::new(&attached);
-        let standing = Standing {
+        let snapshot = Snapshot {
             holding: attached.holding.clone(),
             clusters: attached.clusters.clone(),
             is_connected: true,
@@ -165,13 +165,13 @@ impl Owner {
             settled: BTreeMap::new(),
             last: None,
         };
-        let (standing, seen) = watch::channel(standing);
+        let (snapshot, snapshots) = watch::channel(snapshot);
         let shared = Arc::new(Shared {
             job: environment.job,
             run: environment.run,
             clock: Clock::start(),
             events: Queue::default(),
-            standing: seen,
+            snapshot: snapshots,
             runtime,
         });
         let (sender, commands) = mpsc::channel(MAX_COMMANDS);
@@ -179,15 +179,15 @@ impl Owner {
             environment,
             endpoint,
             shared: Arc::clone(&shared),
-            standing,
+            snapshot,
             commands,
             negotiations,
             connection: Connection::Up(Box::new(channel)),
             backoff: Backoff::default(),
             declared: None,
-            declaring: Vec::new(),
-            declared_as: 0,
-            freeing: Vec::new(),
+            declare_replies: Vec::new(),
+            declare_seq: 0,
+            pending_frees: Vec::new(),
         };
         // Before anybody has a handle: whoever looks for the first time finds what a process before it has left.
         let now = shared.clock.now();
@@ -201,12 +201,12 @@ impl Owner {
     async fn run(mut self) {
         loop {
             match self.next().await {
-                Next::Told(Ok(told)) => self.told(told).await,
-                Next::Told(Err(error)) => self.away(&error),
-                Next::Attached(attached) => self.attached(attached).await,
-                Next::Asked(Some(command)) => self.asked(command).await,
-                Next::Asked(None) => break,
-                Next::Due => {
+                Next::Message(Ok(told)) => self.on_message(told).await,
+                Next::Message(Err(error)) => self.reconnect(&error),
+                Next::Attached(attached) => self.on_attached(attached).await,
+                Next::Command(Some(command)) => self.on_command(command).await,
+                Next::Command(None) => break,
+                Next::Timer => {
                     let outcome = self.negotiations.tick(self.shared.clock.now());
                     self.deliver(outcome).await;
                 }
@@ -228,40 +228,40 @@ impl Owner {
         };
         match &mut self.connection {
             Connection::Up(channel) => tokio::select! {
-                told = channel.next() => Next::Told(told),
-                command = self.commands.recv() => Next::Asked(command),
-                () = due => Next::Due,
+                told = channel.next() => Next::Message(told),
+                command = self.commands.recv() => Next::Command(command),
+                () = due => Next::Timer,
             },
-            Connection::Away(attempt) => tokio::select! {
+            Connection::Reconnecting(attempt) => tokio::select! {
                 attached = attempt => Next::Attached(attached),
-                command = self.commands.recv() => Next::Asked(command),
-                () = due => Next::Due,
+                command = self.commands.recv() => Next::Command(command),
+                () = due => Next::Timer,
             },
-            Connection::Over(_) => Next::Asked(self.commands.recv().await),
+            Connection::Closed(_) => Next::Command(self.commands.recv().await),
         }
     }
 
-    async fn told(&mut self, told: NegotiatorTold) {
+    async fn on_message(&mut self, told: NegotiatorTold) {
         let now = self.shared.clock.now();
         let notice = match told {
-            NegotiatorTold::Answer { seq, answer } => return self.answered(seq, answer),
+            NegotiatorTold::Answer { seq, answer } => return self.on_answer(seq, answer),
             NegotiatorTold::Notice(notice) => notice,
         };
         match notice {
             NegotiatorNotice::Said(message) => {
-                let outcome = self.negotiations.hear(now, &message);
+                let outcome = self.negotiations.receive(now, &message);
                 self.deliver(outcome).await;
             }
             NegotiatorNotice::Holding(holding) => {
-                let outcome = self.negotiations.hold(now, *holding);
+                let outcome = self.negotiations.set_holding(now, *holding);
                 self.deliver(outcome).await;
             }
             NegotiatorNotice::Refused { negotiation, number: _, reason } => {
                 let outcome = self.negotiations.refused(negotiation, reason);
                 self.deliver(outcome).await;
             }
-            NegotiatorNotice::Ended { outcome } => self.over(Event::JobEnding(outcome)),
-            NegotiatorNotice::Replaced => self.over(Event::Replaced),
+            NegotiatorNotice::Ended { outcome } => self.close(Event::JobEnding(outcome)),
+            NegotiatorNotice::Replaced => self.close(Event::Replaced),
             NegotiatorNotice::Counted { n_opened } => self.negotiations.skip_to(n_opened),
             NegotiatorNotice::NodesLost { nodes } => {
                 let lost = self.negotiations.known_nodes(nodes);
@@ -271,28 +271,28 @@ impl Owner {
     }
 
     /// To a declaration, or to what is freed: nothing else that is said after the attachment is answered.
-    fn answered(&mut self, seq: u64, answer: Result<NegotiatorAnswer, Refused>) {
-        let freed = self.freeing.iter().position(|freeing| freeing.said_as == seq);
-        if seq != self.declared_as && freed.is_none() {
+    fn on_answer(&mut self, seq: u64, answer: Result<NegotiatorAnswer, Refused>) {
+        let freed = self.pending_frees.iter().position(|pending_free| pending_free.seq == seq);
+        if seq != self.declare_seq && freed.is_none() {
             return;
         }
         let answer = answer.map(drop);
         if let Some(idx) = freed {
-            let _ = self.freeing.remove(idx).reply.send(answer.map_err(NegotiatorError::Refused));
+            let _ = self.pending_frees.remove(idx).reply.send(answer.map_err(NegotiatorError::Refused));
             return;
         }
         if answer.is_err() {
             // It is not to be said again.
             self.declared = None;
         }
-        for reply in self.declaring.drain(..) {
+        for reply in self.declare_replies.drain(..) {
             let _ = reply.send(answer.clone().map_err(NegotiatorError::Refused));
         }
     }
 
-    async fn asked(&mut self, command: Command) {
+    async fn on_command(&mut self, command: Command) {
         let now = self.shared.clock.now();
-        if let Connection::Over(last) = &self.connection {
+        if let Connection::Closed(last) = &self.connection {
             let error = ended(self.shared.job, last);
             // Whoever has asked may have left.
             return match command {
@@ -304,7 +304,7 @@ impl Owner {
         match command {
             Command::Declare { declared, reply } => {
                 self.declared = Some(declared);
-                self.declaring.push(reply);
+                self.declare_replies.push(reply);
                 self.declare().await;
             }
             Command::Answer { policy, reply } => {
@@ -313,12 +313,12 @@ impl Owner {
                 let _ = reply.send(Ok(()));
             }
             Command::Free { nodes, reply } => {
-                self.freeing.push(Freeing { nodes, reply, said_as: 0 });
-                self.free(self.freeing.len() - 1).await;
+                self.pending_frees.push(PendingFree { nodes, reply, seq: 0 });
+                self.free(self.pending_frees.len() - 1).await;
             }
             Command::Request { want, reply } => match self.negotiations.request(now, want) {
                 Ok((id, outcome)) => {
-                    self.note_phases();
+                    self.publish_phases();
                     let _ = reply.send(Ok(id));
                     self.deliver(outcome).await;
                 }
@@ -326,7 +326,7 @@ impl Owner {
             },
             Command::Act { id, act, reply } => match self.negotiations.act(now, id, act) {
                 Ok(outcome) => {
-                    self.note_phases();
+                    self.publish_phases();
                     let _ = reply.send(Ok(()));
                     self.deliver(outcome).await;
                 }
@@ -339,18 +339,18 @@ impl Owner {
     async fn declare(&mut self) {
         let (Connection::Up(channel), Some(declared)) = (&mut self.connection, &self.declared) else { return };
         match channel.declare(declared).await {
-            Ok(seq) => self.declared_as = seq,
-            Err(error) => self.away(&error),
+            Ok(seq) => self.declare_seq = seq,
+            Err(error) => self.reconnect(&error),
         }
     }
 
     /// Says what is freed, from this one on; without a connection, once there is one.
     async fn free(&mut self, from: usize) {
-        for idx in from..self.freeing.len() {
+        for idx in from..self.pending_frees.len() {
             let Connection::Up(channel) = &mut self.connection else { return };
-            match channel.free(&self.freeing[idx].nodes).await {
-                Ok(seq) => self.freeing[idx].said_as = seq,
-                Err(error) => return self.away(&error),
+            match channel.free(&self.pending_frees[idx].nodes).await {
+                Ok(seq) => self.pending_frees[idx].seq = seq,
+                Err(error) => return self.reconnect(&error),
             }
         }
     }
@@ -362,32 +362,32 @@ impl Owner {
         for message in messages {
             let Connection::Up(channel) = &mut self.connection else { break };
             if let Err(error) = channel.say(&message).await {
-                self.away(&error);
+                self.reconnect(&error);
             }
         }
-        self.note_phases();
+        self.publish_phases();
         for event in events {
-            self.note(&event);
+            self.publish_result(&event);
             self.shared.events.put(event);
         }
     }
 
-    fn note_phases(&self) {
+    fn publish_phases(&self) {
         let dialogues = self.negotiations.dialogues();
         let phases: BTreeMap<NegotiationId, Phase> =
             dialogues.iter().map(|dialogue| (dialogue.id(), dialogue.phase())).collect();
         let is_news =
-            |standing: &Standing| standing.phases != phases || standing.holding != *self.negotiations.holding();
-        if is_news(&self.standing.borrow()) {
-            self.standing.send_modify(|standing| {
-                standing.settled.retain(|id, _| phases.contains_key(id));
-                standing.phases.clone_from(&phases);
-                standing.holding.clone_from(self.negotiations.holding());
+            |snapshot: &Snapshot| snapshot.phases != phases || snapshot.holding != *self.negotiations.holding();
+        if is_news(&self.snapshot.borrow()) {
+            self.snapshot.send_modify(|snapshot| {
+                snapshot.settled.retain(|id, _| phases.contains_key(id));
+                snapshot.phases.clone_from(&phases);
+                snapshot.holding.clone_from(self.negotiations.holding());
             });
         }
     }
 
-    fn note(&self, event: &Event) {
+    fn publish_result(&self, event: &Event) {
         let settled = match event {
             Event::Ready(ready) => Some((ready.negotiation, Settled::Ready(Box::new(ready.clone())))),
             Event::Ended { negotiation, template: _, ending, reason } => {
@@ -398,68 +398,68 @@ impl Owner {
             Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
         };
         if let Some((id, settled)) = settled {
-            self.standing.send_modify(|standing| drop(standing.settled.insert(id, settled)));
+            self.snapshot.send_modify(|snapshot| drop(snapshot.settled.insert(id, settled)));
         }
     }
 
     /// The connection is lost: the next attempt follows after a while.
-    fn away(&mut self, error: &LinkError) {
+    fn reconnect(&mut self, error: &LinkError) {
         let was_up = matches!(self.connection, Connection::Up(_));
         if was_up {
-            self.standing.send_modify(|standing| standing.is_connected = false);
+            self.snapshot.send_modify(|snapshot| snapshot.is_connected = false);
             self.shared.events.put(Event::Warned(Warning::ServerAway { reason: error.to_string() }));
         }
         let delay = self.backoff.delay();
         let (environment, endpoint) = (self.environment.clone(), self.endpoint.clone());
-        self.connection = Connection::Away(Box::pin(async move {
+        self.connection = Connection::Reconnecting(Box::pin(async move {
             endpoint.pause(delay).await;
             Channel::attach(environment, endpoint).await
         }));
     }
 
-    async fn attached(&mut self, attached: Result<(Channel, Box<Attached>), AttachError>) {
+    async fn on_attached(&mut self, attached: Result<(Channel, Box<Attached>), AttachError>) {
         let (channel, attached) = match attached {
             Ok(attached) => attached,
-            Err(AttachError::Link(error)) => return self.away(&error),
-            Err(AttachError::Refused(refused)) if may_pass(&refused) => {
-                return self.away(&LinkError::Denied { reason: refused.message });
+            Err(AttachError::Link(error)) => return self.reconnect(&error),
+            Err(AttachError::Refused(refused)) if may_retry(&refused) => {
+                return self.reconnect(&LinkError::Denied { reason: refused.message });
             }
-            Err(AttachError::Refused(refused)) => return self.over(Event::Lost(refused)),
+            Err(AttachError::Refused(refused)) => return self.close(Event::Lost(refused)),
         };
         self.backoff.reset();
         self.connection = Connection::Up(Box::new(channel));
-        self.negotiations.know(attached.clusters);
-        self.standing.send_modify(|standing| {
-            standing.is_connected = true;
-            standing.clusters.clone_from(self.negotiations.clusters());
+        self.negotiations.set_clusters(attached.clusters);
+        self.snapshot.send_modify(|snapshot| {
+            snapshot.is_connected = true;
+            snapshot.clusters.clone_from(self.negotiations.clusters());
         });
         self.shared.events.put(Event::Warned(Warning::ServerBack));
         let now = self.shared.clock.now();
         let is_known = self.declared.as_ref().is_none_or(|declared| *declared == attached.declared);
-        if !is_known || !self.declaring.is_empty() {
+        if !is_known || !self.declare_replies.is_empty() {
             self.declare().await;
         }
         self.free(0).await;
-        let mut outcome = self.negotiations.hold(now, attached.holding);
+        let mut outcome = self.negotiations.set_holding(now, attached.holding);
         outcome.merge(self.negotiations.recall(now, &attached.open));
         outcome.merge(self.negotiations.resume(now));
         self.deliver(outcome).await;
     }
 
     /// Nothing comes any more: who waits, and who asks from now on, learns why.
-    fn over(&mut self, last: Event) {
-        for reply in self.declaring.drain(..) {
+    fn close(&mut self, last: Event) {
+        for reply in self.declare_replies.drain(..) {
             let _ = reply.send(Err(ended(self.shared.job, &last)));
         }
-        for freeing in self.freeing.drain(..) {
-            let _ = freeing.reply.send(Err(ended(self.shared.job, &last)));
+        for pending_free in self.pending_frees.drain(..) {
+            let _ = pending_free.reply.send(Err(ended(self.shared.job, &last)));
         }
-        self.standing.send_modify(|standing| {
-            standing.is_connected = false;
-            standing.last = Some(last.clone());
+        self.snapshot.send_modify(|snapshot| {
+            snapshot.is_connected = false;
+            snapshot.last = Some(last.clone());
         });
         self.shared.events.put(last.clone());
-        self.connection = Connection::Over(Box::new(last));
+        self.connection = Connection::Closed(Box::new(last));
     }
 }
 
@@ -473,7 +473,7 @@ async fn first_attach(
     loop {
         let error = match Channel::attach(environment.clone(), endpoint.clone()).await {
             Ok(attached) => return Ok(attached),
-            Err(AttachError::Refused(refused)) if may_pass(&refused) => LinkError::Denied { reason: refused.message },
+            Err(AttachError::Refused(refused)) if may_retry(&refused) => LinkError::Denied { reason: refused.message },
             Err(AttachError::Refused(refused)) => return Err(ConnectError::Refused(refused)),
             Err(AttachError::Link(LinkError::Denied { reason })) => {
                 return Err(ConnectError::Denied { server: environment.server.clone(), reason });
@@ -508,7 +508,7 @@ pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
 }
 
 /// Refusals that a server on its way down or up gives, or one that is asked too often.
-fn may_pass(refused: &Refused) -> bool {
+fn may_retry(refused: &Refused) -> bool {
     matches!(refused.kind.as_str(), "stopping" | "too_slow" | "journal_failing" | "rate_limit" | "busy")
 }
 

@@ -1,4 +1,4 @@
-//! Answers that are given for the application, while it computes.
+//! Answers proposals for the application while it computes.
 
 use std::fmt;
 
@@ -8,32 +8,32 @@ use rms_api::negotiate::Holding;
 use super::event::Offer;
 use super::limits::Limits;
 
-/// What becomes of an offer.
+/// The answer to an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Agreed.
+    /// Accept the offer.
     Accept,
-    /// Another proposal about the same: the items of the offer with other quantities or terms, in the same order.
+    /// Make a counter-proposal: the items of the offer with other quantities or terms, in the same order.
     Counter(Vec<Item>),
-    /// No.
+    /// Reject the offer.
     Reject(Reason),
     /// The application answers itself: it gets the event.
     Ask,
 }
 
-/// Answers offers and counter-offers on the negotiator's own thread, at once. It should only think, and not wait: while
-/// it does, nothing else is heard.
+/// Answers offers and counter-offers at once, on the negotiator's own thread. It must not block: while it runs, the
+/// negotiator handles nothing else.
 pub struct Policy(pub(super) Box<Decide>);
 
 type Decide = dyn FnMut(&Offer, &Holding) -> Decision + Send;
 
 impl Policy {
-    /// A policy of your own.
+    /// Creates a policy from a function.
     pub fn new(decide: impl FnMut(&Offer, &Holding) -> Decision + Send + 'static) -> Policy {
         Policy(Box::new(decide))
     }
 
-    /// [`within`] these limits.
+    /// Creates the policy that answers with [`within`] these limits.
     pub fn within(limits: Limits) -> Policy {
         Policy::new(move |offer, holding| within(&limits, offer, holding))
     }
@@ -46,8 +46,8 @@ impl fmt::Debug for Policy {
 }
 
 /// Takes what the limits allow. An offer of more nodes than fit is countered with the most that do: "when it is offered
-/// 15 processors, it takes 8" (002, §6, of an application on 8 that needs a power of two). So is a wish to get back more
-/// than can be given. What costs more than our own last proposal bid is countered at that bid.
+/// 15 processors, it takes 8" (002, §6, of an application on 8 that needs a power of two). A demand for more nodes than can
+/// be given back is countered likewise. An offer at a higher price than our last bid is countered at that bid.
 pub fn within(limits: &Limits, offer: &Offer, holding: &Holding) -> Decision {
     let template = &offer.template;
     let n_held = holding.nodes.iter().filter(|node| !node.is_departing).count() as u64;

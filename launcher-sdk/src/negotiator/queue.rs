@@ -10,19 +10,19 @@ use super::event::{Event, Warning};
 /// Not a channel: whoever puts never waits. See [`Queue::put`] for what becomes of events that nobody takes.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
-    news: Notify,
+    pending: Mutex<Pending>,
+    notify: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Pending {
     events: VecDeque<Event>,
     /// The last event was put; nothing is taken in after it.
     is_closed: bool,
 }
 
 /// What is there to take.
-enum Taken {
+enum Take {
     Event(Box<Event>),
     Nothing,
     End,
@@ -30,32 +30,32 @@ enum Taken {
 
 /// So many negotiations can have something to tell at once. When there are more, because the application never looks,
 /// the oldest one that is over is forgotten: what it has changed is in [`Event::Holding`].
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
 impl Queue {
     /// A newer event takes the place of an older one of the same negotiation, of the holding, or of the connection.
     pub fn put(&self, event: Event) {
-        let mut waiting = self.lock();
-        if waiting.is_closed {
+        let mut pending = self.lock();
+        if pending.is_closed {
             return;
         }
-        let event = waiting.lay(event);
-        if waiting.events.len() >= MOST_WAITING {
-            let over = waiting.events.iter().position(is_over);
+        let event = pending.coalesce(event);
+        if pending.events.len() >= MAX_WAITING {
+            let over = pending.events.iter().position(is_concluded);
             // At most four negotiations are open at once, so some are over.
-            waiting.events.remove(over.unwrap_or(0));
+            pending.events.remove(over.unwrap_or(0));
         }
-        waiting.is_closed = event.is_last();
-        waiting.events.push_back(event);
-        drop(waiting);
-        self.news.notify_one();
+        pending.is_closed = event.is_last();
+        pending.events.push_back(event);
+        drop(pending);
+        self.notify.notify_one();
     }
 
     /// The next event, if one waits.
     pub fn try_take(&self) -> Option<Event> {
         match self.take() {
-            Taken::Event(event) => Some(*event),
-            Taken::Nothing | Taken::End => None,
+            Take::Event(event) => Some(*event),
+            Take::Nothing | Take::End => None,
         }
     }
 
@@ -63,45 +63,45 @@ impl Queue {
     pub async fn next(&self) -> Option<Event> {
         loop {
             // Asked for first, so that what comes between the look and the wait is not slept through.
-            let news = self.news.notified();
+            let notified = self.notify.notified();
             match self.take() {
-                Taken::Event(event) => return Some(*event),
-                Taken::Nothing => news.await,
-                Taken::End => {
+                Take::Event(event) => return Some(*event),
+                Take::Nothing => notified.await,
+                Take::End => {
                     // The next one who waits learns it, too.
-                    self.news.notify_one();
+                    self.notify.notify_one();
                     return None;
                 }
             }
         }
     }
 
-    fn take(&self) -> Taken {
-        let mut waiting = self.lock();
-        match waiting.events.pop_front() {
+    fn take(&self) -> Take {
+        let mut pending = self.lock();
+        match pending.events.pop_front() {
             Some(event) => {
-                let has_more = !waiting.events.is_empty() || waiting.is_closed;
-                drop(waiting);
+                let has_more = !pending.events.is_empty() || pending.is_closed;
+                drop(pending);
                 if has_more {
                     // For another one who waits: each put rings once, and several may lie here.
-                    self.news.notify_one();
+                    self.notify.notify_one();
                 }
-                Taken::Event(Box::new(event))
+                Take::Event(Box::new(event))
             }
-            None if waiting.is_closed => Taken::End,
-            None => Taken::Nothing,
+            None if pending.is_closed => Take::End,
+            None => Take::Nothing,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Pending> {
         // No change of it can panic half-way.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl Pending {
     /// Takes out what the new event takes the place of. Nodes that were lost stay lost: those of before are told with it.
-    fn lay(&mut self, event: Event) -> Event {
+    fn coalesce(&mut self, event: Event) -> Event {
         let Event::NodesLost(mut lost) = event else {
             self.events.retain(|older| !replaces(&event, older));
             return event;
@@ -133,7 +133,7 @@ fn is_of_link(warning: &Warning) -> bool {
     }
 }
 
-fn is_over(event: &Event) -> bool {
+fn is_concluded(event: &Event) -> bool {
     match event {
         Event::Ready(_) | Event::Ended { .. } => true,
         Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Holding(_) | Event::Warned(_) => false,
@@ -166,7 +166,7 @@ mod tests {
         queue.put(Event::JobEnding(Outcome::Completed));
         queue.put(ended(1, Reason::Declined));
         let events: Vec<Event> = std::iter::from_fn(|| queue.try_take()).collect();
-        assert!(events.len() <= MOST_WAITING, "{}", events.len());
+        assert!(events.len() <= MAX_WAITING, "{}", events.len());
         assert_eq!(events.last(), Some(&Event::JobEnding(Outcome::Completed)), "nothing comes after the end");
         assert!(events.contains(&ended(9_999, Reason::Price)) && !events.contains(&ended(9_999, Reason::Declined)));
     }

@@ -1,4 +1,4 @@
-//! For applications that are content with their limits: what is to be done at a breakpoint, and nothing else.
+//! The simple interface for applications with limits: says at each breakpoint what is to be done.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,8 +13,8 @@ use super::limits::Limits;
 use super::owner;
 use super::policy::Policy;
 
-/// Declares limits, answers everything within them, and tells at each breakpoint what has come of it. It takes the
-/// negotiator's events, so nobody else should.
+/// Declares limits, answers all proposals within them, and returns at each breakpoint what is to be done. It consumes the
+/// negotiator's events, so the application must not read them itself.
 #[derive(Debug)]
 pub struct Resizing {
     negotiator: Negotiator,
@@ -32,9 +32,9 @@ pub enum Change {
     Came(Came),
     /// Nodes are to be left.
     Leave(Leave),
-    /// Nodes are gone, and what ran there: go on without them. They are lost, which only who
-    /// [said](super::JobEnvironment::survives_loss) that it can bear it, or was submitted so, is told, for others are ended; or
-    /// they were taken: somebody has asked for that, or the application did not leave them in time.
+    /// Nodes are gone with all that ran there: go on without them. Either they are lost, which is reported only to
+    /// applications that [survive this](super::JobEnvironment::survives_loss) or were submitted so (others are ended); or they
+    /// were taken, because a user or admin asked for that or the application did not leave them in time.
     Lost(Vec<HeldNode>),
 }
 
@@ -47,9 +47,8 @@ pub struct Came {
     pub holding: Holding,
 }
 
-/// Nodes are to be left: move what runs there elsewhere, then say [`Leave::done`]. Dropped without that, it is as if the
-/// breakpoint was not reached: [`Resizing::breakpoint`] does not tell it again, and the server waits, warns, and at
-/// last takes the nodes.
+/// Nodes are to be left: move what runs there elsewhere, then call [`Leave::done`]. If it is dropped without that,
+/// [`Resizing::breakpoint`] does not return it again; the server waits, warns, and at last takes the nodes.
 #[derive(Debug)]
 #[must_use = "the server waits until the nodes are left"]
 pub struct Leave {
@@ -57,13 +56,13 @@ pub struct Leave {
     /// None: they are left for the next stage of the application.
     negotiation: Option<NegotiationId>,
     n_nodes: u64,
-    /// The last ones, unless others were named. Any other of the application's nodes but the first will do: see
-    /// [`Leave::done_with`].
+    /// The nodes to leave: the last ones, unless others were named. The application may choose other nodes, but not its
+    /// first one: see [`Leave::done_with`].
     pub nodes: Vec<HeldNode>,
 }
 
 impl Resizing {
-    /// From now on everything within the limits is agreed to, also while the application computes.
+    /// Declares the limits. From now on all proposals within them are accepted, also while the application computes.
     ///
     /// # Errors
     /// As [`Negotiator::declare`].
@@ -75,7 +74,7 @@ impl Resizing {
         Ok(Resizing { negotiator: negotiator.clone(), known, leaving: BTreeMap::new(), waiting: VecDeque::new() })
     }
 
-    /// What is to be done now, if anything; waits for nothing. Call it until it says `None`.
+    /// Returns what is to be done now, if anything; does not wait. Call it until it returns `None`.
     ///
     /// # Errors
     /// The application is being ended, or it has another negotiator.
@@ -83,12 +82,12 @@ impl Resizing {
         while self.waiting.is_empty()
             && let Some(event) = self.negotiator.poll_event()
         {
-            self.hear(event)?;
+            self.handle(event)?;
         }
         Ok(self.waiting.pop_front())
     }
 
-    /// Waits until there is something to do. May be cancelled.
+    /// Waits until there is something to do. Cancel safe.
     ///
     /// # Errors
     /// As [`Resizing::breakpoint`].
@@ -98,7 +97,7 @@ impl Resizing {
                 return Ok(change);
             }
             let event = self.negotiator.next_event().await.ok_or(NegotiatorError::Stopped)?;
-            self.hear(event)?;
+            self.handle(event)?;
         }
     }
 
@@ -108,14 +107,14 @@ impl Resizing {
     }
 
     /// Tells of those that are news.
-    fn came(&mut self, mut nodes: Vec<HeldNode>, holding: &Holding) {
+    fn push_came(&mut self, mut nodes: Vec<HeldNode>, holding: &Holding) {
         nodes.retain(|node| self.known.insert(node.node, node.clone()).is_none());
         if !nodes.is_empty() {
             self.waiting.push_back(Change::Came(Came { nodes, holding: holding.clone() }));
         }
     }
 
-    fn leave(&mut self, negotiation: Option<NegotiationId>, n_nodes: u64, mut nodes: Vec<HeldNode>) {
+    fn push_leave(&mut self, negotiation: Option<NegotiationId>, n_nodes: u64, mut nodes: Vec<HeldNode>) {
         // A stage whose end is told anew, because it was announced otherwise: the application is on its way out already.
         nodes.retain(|node| self.leaving.insert(node.node, negotiation).is_none());
         if !nodes.is_empty() {
@@ -125,18 +124,18 @@ impl Resizing {
     }
 
     /// Nothing comes of what it was told to leave for: what it still has of that is news again.
-    fn stay(&mut self, negotiation: Option<NegotiationId>, holding: &Holding) {
+    fn cancel_leaving(&mut self, negotiation: Option<NegotiationId>, holding: &Holding) {
         let staying = self.leaving.extract_if(.., |_, of| *of == negotiation).map(|(node, _)| node);
         let staying: Vec<HeldNode> = staying.filter_map(|node| self.known.remove(&node)).collect();
         let is_held = |node: &HeldNode| holding.nodes.iter().any(|held| held.node == node.node);
-        self.came(staying.into_iter().filter(is_held).collect(), holding);
+        self.push_came(staying.into_iter().filter(is_held).collect(), holding);
     }
 
     /// What it holds has changed. Nodes that others have asked for, or that came and went with a stage, are heard of in no
     /// other way.
-    fn holds(&mut self, holding: &Holding) {
-        if !goes_on_smaller(holding) {
-            self.stay(None, holding);
+    fn holding_changed(&mut self, holding: &Holding) {
+        if !next_stage_is_smaller(holding) {
+            self.cancel_leaving(None, holding);
         }
         let held = by_node(holding);
         let gone: Vec<HeldNode> =
@@ -147,17 +146,17 @@ impl Resizing {
             self.waiting.push_back(Change::Lost(lost));
         }
         let can_be_used = |node: &&HeldNode| !node.is_departing && !node.is_coming;
-        self.came(holding.nodes.iter().filter(can_be_used).cloned().collect(), holding);
+        self.push_came(holding.nodes.iter().filter(can_be_used).cloned().collect(), holding);
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), NegotiatorError> {
+    fn handle(&mut self, event: Event) -> Result<(), NegotiatorError> {
         match event {
-            Event::Ready(Ready { direction: Direction::Grow, nodes, holding, .. }) => self.came(nodes, &holding),
-            Event::Holding(holding) => self.holds(&holding),
+            Event::Ready(Ready { direction: Direction::Grow, nodes, holding, .. }) => self.push_came(nodes, &holding),
+            Event::Holding(holding) => self.holding_changed(&holding),
             Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_nodes() > 0 => {
-                self.leave(Some(agreed.negotiation), agreed.n_nodes(), agreed.leaving);
+                self.push_leave(Some(agreed.negotiation), agreed.n_nodes(), agreed.leaving);
             }
-            Event::StageEnds(StageEnds { leaving, .. }) => self.leave(None, leaving.len() as u64, leaving),
+            Event::StageEnds(StageEnds { leaving, .. }) => self.push_leave(None, leaving.len() as u64, leaving),
             Event::NodesLost(nodes) => {
                 nodes.iter().for_each(|node| drop(self.known.remove(&node.node)));
                 self.waiting.push_back(Change::Lost(nodes));
@@ -180,7 +179,7 @@ impl Resizing {
                 | Reason::Stopping
                 | Reason::Changed
                 | Reason::Recalled
-                | Reason::KeepsRanks => self.stay(Some(negotiation), &self.negotiator.holding()),
+                | Reason::KeepsRanks => self.cancel_leaving(Some(negotiation), &self.negotiator.holding()),
             },
             last @ (Event::JobEnding(_) | Event::Replaced | Event::Lost(_)) => {
                 return Err(owner::ended(self.negotiator.job(), &last));
@@ -193,7 +192,7 @@ impl Resizing {
 }
 
 /// Whether the next stage of the application has fewer nodes than the present one.
-fn goes_on_smaller(holding: &Holding) -> bool {
+fn next_stage_is_smaller(holding: &Holding) -> bool {
     match holding.stages.as_deref().map(|stages| stages.legs.as_slice()) {
         Some([current, next, ..]) => next.nodes < current.nodes,
         Some(_) | None => false,
@@ -205,7 +204,7 @@ fn by_node(holding: &Holding) -> BTreeMap<NodeId, HeldNode> {
 }
 
 impl Leave {
-    /// Names of the nodes that go if [`Leave::done`] is said.
+    /// The names of the nodes that go if [`Leave::done`] is called.
     pub fn names(&self) -> Vec<&str> {
         self.nodes.iter().map(|node| node.name.as_str()).collect()
     }
@@ -215,13 +214,13 @@ impl Leave {
         self.n_nodes
     }
 
-    /// These nodes are left: what still runs there is ended, and they are given to others.
+    /// Reports that these nodes are left: processes that still run there are ended, and others may get the nodes.
     ///
     /// # Errors
     /// The application is being ended, or it has another negotiator.
     pub async fn done(self) -> Result<(), NegotiatorError> {
         match self.negotiation {
-            Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release_last().await),
+            Some(negotiation) => ignore_too_late(self.negotiator.negotiation(negotiation).release_last().await),
             // The stage has begun meanwhile, or another one was announced in its place.
             None => match self.negotiator.free(self.names()).await {
                 Err(NegotiatorError::Refused(_)) => Ok(()),
@@ -230,20 +229,20 @@ impl Leave {
         }
     }
 
-    /// The same of as many others, by name.
+    /// As [`Leave::done`], for the same number of other nodes, by name.
     ///
     /// # Errors
     /// As [`Leave::done`], and nodes that are not the application's, or are more or fewer than agreed.
     pub async fn done_with<S: AsRef<str>>(self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         match self.negotiation {
-            Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release(nodes).await),
+            Some(negotiation) => ignore_too_late(self.negotiator.negotiation(negotiation).release(nodes).await),
             None => self.negotiator.free(nodes).await,
         }
     }
 }
 
-/// Whoever was too slow has lost the nodes already, or may keep them: there is nothing left to do.
-fn forgive_late(released: Result<(), NegotiatorError>) -> Result<(), NegotiatorError> {
+/// An application that was too slow has lost the nodes already, or may keep them: there is nothing left to do.
+fn ignore_too_late(released: Result<(), NegotiatorError>) -> Result<(), NegotiatorError> {
     match released {
         Err(NegotiatorError::Act(ActError::NotNow(_) | ActError::NoSuch(_))) => Ok(()),
         released => released,

@@ -101,7 +101,7 @@ impl Table {
 
     fn hear_rms(&mut self, output: Output) {
         for message in output.messages {
-            let outcome = self.negotiations.hear(at(0), &message);
+            let outcome = self.negotiations.receive(at(0), &message);
             self.hear_application(outcome);
         }
     }
@@ -130,7 +130,7 @@ impl Table {
     }
 
     fn holds(&mut self, generation: u32, n_nodes: u32) {
-        let outcome = self.negotiations.hold(at(0), holding(generation, n_nodes));
+        let outcome = self.negotiations.set_holding(at(0), holding(generation, n_nodes));
         self.hear_application(outcome);
     }
 
@@ -425,7 +425,7 @@ fn nodes_that_are_given_back_are_of_the_cluster_that_they_are_of() {
     let mut both = holding(2, 2);
     let on_b = HeldNode { node: NodeId(9), name: "b1".to_owned(), cluster: B, ..both.nodes[1].clone() };
     both.nodes.push(on_b);
-    table.negotiations.hold(at(0), both);
+    table.negotiations.set_holding(at(0), both);
     let id = table.requests(Want::shrink(1).nodes(["b1"]));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
     assert_eq!((template.items()[0].resource.clone(), template.items()[0].held), (Resource::Nodes(B), Quantity(1)));
@@ -542,8 +542,8 @@ fn the_end_of_a_stage_is_told_once_and_in_time() {
     // Announced anew: one goes, which was chosen already.
     let mut anew = in_stages(1, &[4, 3]);
     anew.nodes[1].is_departing = true;
-    assert_eq!(ends(negotiations.hold(at(92), anew)), Some((2, vec!["a2".to_owned()])));
-    assert_eq!(ends(negotiations.hold(at(100), in_stages(2, &[3, 5]))), None, "the next one is greater");
+    assert_eq!(ends(negotiations.set_holding(at(92), anew)), Some((2, vec!["a2".to_owned()])));
+    assert_eq!(ends(negotiations.set_holding(at(100), in_stages(2, &[3, 5]))), None, "the next one is greater");
     assert!(matches!(
         negotiations.request(at(100), Want::grow(1)).map(|(id, _)| id),
         Err(NegotiatorError::HasProfile(JOB))

@@ -8,7 +8,7 @@ use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;
 
-/// A request of an application, before it is put into numbers of what it holds.
+/// A request of an application, before names are resolved against what it holds.
 ///
 /// ```
 /// use launcher_sdk::negotiator::Want;
@@ -22,12 +22,12 @@ use super::error::NegotiatorError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     direction: Direction,
-    what: What,
+    contents: Contents,
     valid_for: Span,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum Contents {
     /// A set of one, or of one for each of several clusters.
     Simple(SetRule, Vec<Simple>),
     Template {
@@ -38,7 +38,7 @@ enum What {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Simple {
-    resource: Wanted,
+    resource: WantedResource,
     quantity: u64,
     terms: Terms,
     /// By name.
@@ -46,7 +46,7 @@ struct Simple {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum WantedResource {
     /// `None`: where the first node is.
     Nodes(Option<String>),
     /// The same, and of what follows.
@@ -57,32 +57,34 @@ enum Wanted {
     Time,
 }
 
-impl Wanted {
+impl WantedResource {
     /// Of which cluster.
     fn cluster_mut(&mut self) -> Option<&mut Option<String>> {
         match self {
-            Wanted::Nodes(cluster) | Wanted::Cores(cluster) | Wanted::Memory(cluster) => Some(cluster),
-            Wanted::Devices(cluster, _) | Wanted::Licences(cluster, _) => Some(cluster),
-            Wanted::Time => None,
+            WantedResource::Nodes(cluster) | WantedResource::Cores(cluster) | WantedResource::Memory(cluster) => {
+                Some(cluster)
+            }
+            WantedResource::Devices(cluster, _) | WantedResource::Licences(cluster, _) => Some(cluster),
+            WantedResource::Time => None,
         }
     }
 }
 
 impl Want {
-    /// So many nodes more. Fewer are of no use, unless [`Want::at_least`] says so.
+    /// Requests so many nodes more. Fewer are of no use, unless [`Want::at_least`] says so.
     pub fn grow(n_nodes: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Nodes(None), n_nodes)
+        Want::simple(Direction::Grow, WantedResource::Nodes(None), n_nodes)
     }
 
-    /// To give so many nodes back: those that [`Want::nodes`] names, or the ones that [`Negotiation::release`] will name.
+    /// Gives so many nodes back: those that [`Want::nodes`] names, or those that [`Negotiation::release`] will name.
     ///
     /// [`Negotiation::release`]: super::Negotiation::release
     pub fn shrink(n_nodes: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Nodes(None), n_nodes)
+        Want::simple(Direction::Shrink, WantedResource::Nodes(None), n_nodes)
     }
 
-    /// To hold so many nodes more on each of several clusters: all of them or none, any of them, or just one of these
-    /// alternatives. What else is said of it holds for each cluster.
+    /// Requests so many nodes more on each of several clusters: all of them or none, any of them, or just one of these
+    /// alternatives. Further terms apply to each cluster.
     ///
     /// ```
     /// use launcher_sdk::negotiator::{SetRule, Want};
@@ -95,7 +97,7 @@ impl Want {
         Want::of_clusters(Direction::Grow, rule, nodes)
     }
 
-    /// To give so many back on each of several clusters.
+    /// Gives so many nodes back on each of several clusters.
     pub fn shrink_on<S: Into<String>>(rule: SetRule, nodes: impl IntoIterator<Item = (S, u64)>) -> Want {
         Want::of_clusters(Direction::Shrink, rule, nodes)
     }
@@ -106,39 +108,39 @@ impl Want {
         nodes: impl IntoIterator<Item = (S, u64)>,
     ) -> Want {
         let on = |(cluster, quantity): (S, u64)| Simple {
-            resource: Wanted::Nodes(Some(cluster.into())),
+            resource: WantedResource::Nodes(Some(cluster.into())),
             quantity,
             terms: Terms::exactly(Quantity(quantity)),
             nodes: Vec::new(),
         };
-        let what = What::Simple(rule, nodes.into_iter().map(on).collect());
-        Want { direction, what, valid_for: VALID_FOR }
+        let contents = Contents::Simple(rule, nodes.into_iter().map(on).collect());
+        Want { direction, contents, valid_for: VALID_FOR }
     }
 
-    /// So many cores more on each node that is held, or on those that [`Want::nodes`] names. They are there, on the CPUs
-    /// that all threads of the job's processes may run on, when it is ready.
+    /// Requests so many cores more on each node that is held, or on those that [`Want::nodes`] names. When the negotiation is
+    /// ready, all threads of the job's processes may run on the new cores.
     pub fn more_cores(n_cores: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Cores(None), n_cores)
+        Want::simple(Direction::Grow, WantedResource::Cores(None), n_cores)
     }
 
-    /// To give so many cores of each node back, or of each of those that [`Want::nodes`] names. Threads are moved to the
-    /// others as soon as the server agrees.
+    /// Gives so many cores of each node back, or of each node that [`Want::nodes`] names. Threads are moved to the remaining
+    /// cores as soon as the server agrees.
     pub fn fewer_cores(n_cores: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
+        Want::simple(Direction::Shrink, WantedResource::Cores(None), n_cores)
     }
 
-    /// So many MiB of memory more on each node that is held, or on those that [`Want::nodes`] names: where jobs share nodes,
-    /// and the job was submitted with an amount of memory.
+    /// Requests so many MiB of memory more on each node that is held, or on those that [`Want::nodes`] names. Only where jobs
+    /// share nodes, and if the job was submitted with an amount of memory.
     pub fn more_memory(mebibytes: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Memory(None), mebibytes)
+        Want::simple(Direction::Grow, WantedResource::Memory(None), mebibytes)
     }
 
-    /// To give so many MiB of each node back. It has failed if the processes use more than would be left.
+    /// Gives so many MiB of each node back. This fails if the processes use more than would be left.
     pub fn less_memory(mebibytes: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Memory(None), mebibytes)
+        Want::simple(Direction::Shrink, WantedResource::Memory(None), mebibytes)
     }
 
-    /// So many devices of a name more on each node, `gpu` or with a type `gpu:a100`, where jobs share nodes.
+    /// Requests so many devices of a name more on each node, `gpu` or with a type `gpu:a100`. Only where jobs share nodes.
     ///
     /// ```
     /// use launcher_sdk::negotiator::Want;
@@ -148,86 +150,86 @@ impl Want {
     /// # drop(want);
     /// ```
     pub fn more_devices(name: &str, count: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Devices(None, name.to_owned()), count)
+        Want::simple(Direction::Grow, WantedResource::Devices(None, name.to_owned()), count)
     }
 
-    /// To give so many devices of a name back on each node, those with the highest numbers.
+    /// Gives so many devices of a name back on each node, those with the highest numbers.
     pub fn fewer_devices(name: &str, count: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Devices(None, name.to_owned()), count)
+        Want::simple(Direction::Shrink, WantedResource::Devices(None, name.to_owned()), count)
     }
 
-    /// So many licences of the cluster more.
+    /// Requests so many licences of the cluster more.
     pub fn more_licences(name: &str, count: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Licences(None, name.to_owned()), count)
+        Want::simple(Direction::Grow, WantedResource::Licences(None, name.to_owned()), count)
     }
 
-    /// To give so many licences of the cluster back.
+    /// Gives so many licences of the cluster back.
     pub fn fewer_licences(name: &str, count: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Licences(None, name.to_owned()), count)
+        Want::simple(Direction::Shrink, WantedResource::Licences(None, name.to_owned()), count)
     }
 
-    /// To run so much longer than was asked for at the submission.
+    /// Requests to run so much longer than was asked for at the submission.
     pub fn more_time(span: Span) -> Want {
-        Want::simple(Direction::Grow, Wanted::Time, span.as_millis().unsigned_abs())
+        Want::simple(Direction::Grow, WantedResource::Time, span.as_millis().unsigned_abs())
     }
 
-    /// To end so much earlier.
+    /// Offers to end so much earlier.
     pub fn less_time(span: Span) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Time, span.as_millis().unsigned_abs())
+        Want::simple(Direction::Shrink, WantedResource::Time, span.as_millis().unsigned_abs())
     }
 
-    /// Several resources at once, as the [template](negotiation::Template) has them: all or nothing, any of them, or
-    /// alternatives. What is held stands in each item ([`Item::held`]); see [`Negotiator::holding`].
+    /// Requests several resources at once, as a [template](negotiation::Template) has them: all or nothing, any of them, or
+    /// alternatives. Each item says what is held now ([`Item::held`]); see [`Negotiator::holding`].
     ///
     /// [`Negotiator::holding`]: super::Negotiator::holding
     pub fn template(direction: Direction, sets: Vec<SetRule>, items: Vec<Item>) -> Want {
-        Want { direction, what: What::Template { sets, items }, valid_for: VALID_FOR }
+        Want { direction, contents: Contents::Template { sets, items }, valid_for: VALID_FOR }
     }
 
-    fn simple(direction: Direction, resource: Wanted, quantity: u64) -> Want {
+    fn simple(direction: Direction, resource: WantedResource, quantity: u64) -> Want {
         let terms = Terms::exactly(Quantity(quantity));
         let simple = Simple { resource, quantity, terms, nodes: Vec::new() };
-        Want { direction, what: What::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
+        Want { direction, contents: Contents::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
     }
 
-    /// So many would do, in the unit of what is wanted: the server may counter with any quantity between.
+    /// Sets the least useful quantity, in the unit of the request: the server may counter with any quantity from there on.
     #[must_use]
     pub fn at_least(self, quantity: u64) -> Want {
         self.with_terms(|terms| terms.least = Quantity(quantity))
     }
 
-    /// Only such totals are of use: what is held after the change.
+    /// Restricts the totals that are held after the change.
     #[must_use]
     pub fn to_sizes(self, sizes: Sizes) -> Want {
         self.with_terms(|terms| terms.sizes.clone_from(&sizes))
     }
 
-    /// The price for a node and an hour, in thousandths: the most that is paid, or the least that is taken.
+    /// Sets the price for a node and an hour, in thousandths: the most that is paid, or the least that is taken.
     #[must_use]
     pub fn at_price(self, thousandths: u64) -> Want {
         self.with_terms(|terms| terms.price = Price(thousandths))
     }
 
-    /// For so long after they are ready; otherwise until the application ends.
+    /// Limits the time for which the resources are held once they are ready; otherwise until the application ends.
     #[must_use]
     pub fn for_span(self, span: Span) -> Want {
         self.with_terms(|terms| terms.duration = Some(span))
     }
 
-    /// Ready by then, by the server's clock, or not at all.
+    /// Sets a deadline, by the server's clock: ready by then, or not at all.
     #[must_use]
     pub fn by(self, deadline: Time) -> Want {
         self.with_terms(|terms| terms.deadline = Some(deadline))
     }
 
-    /// How urgent it is among the application's own negotiations; higher goes first.
+    /// Sets the priority among the application's own negotiations; higher goes first.
     #[must_use]
     pub fn with_priority(self, priority: i32) -> Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Nodes of this cluster, whether it has some there or not, or cores on those it has there; otherwise of the one where
-    /// the first node is.
+    /// Chooses the cluster of the nodes, where the application may or may not hold some, or of the cores; otherwise it is the
+    /// cluster of the first node.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
         for simple in self.simple_mut() {
@@ -238,7 +240,8 @@ impl Want {
         self
     }
 
-    /// Exactly these nodes, by name: as many as are given back, or those on which there is to be more or less of something.
+    /// Chooses exactly these nodes, by name: the ones to give back, or those on which the application wants more or less of
+    /// something.
     #[must_use]
     pub fn nodes<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
         let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
@@ -246,8 +249,8 @@ impl Want {
         self
     }
 
-    /// How long an answer is awaited, and with it how long nodes may take to become free: a minute, unless this says
-    /// otherwise; the server allows an hour at most.
+    /// Sets how long to wait for an answer, and thereby how long nodes may take to become free. The default is a minute; the
+    /// server allows an hour at most.
     #[must_use]
     pub fn within(self, valid_for: Span) -> Want {
         Want { valid_for, ..self }
@@ -259,23 +262,23 @@ impl Want {
     }
 
     fn simple_mut(&mut self) -> &mut [Simple] {
-        match &mut self.what {
-            What::Simple(_, simple) => simple,
+        match &mut self.contents {
+            Contents::Simple(_, simple) => simple,
             // There, the items say it.
-            What::Template { .. } => &mut [],
+            Contents::Template { .. } => &mut [],
         }
     }
 
-    /// In the numbers of what is held.
+    /// Resolves names of nodes and clusters to their numbers.
     pub(super) fn resolve(
         self,
         now: Time,
         holding: &Holding,
         clusters: &BTreeMap<ClusterId, String>,
     ) -> Result<Resolved, NegotiatorError> {
-        let (sets, items) = match self.what {
-            What::Template { sets, items } => (sets, items),
-            What::Simple(rule, simple) => {
+        let (sets, items) = match self.contents {
+            Contents::Template { sets, items } => (sets, items),
+            Contents::Simple(rule, simple) => {
                 let items = simple.into_iter().map(|simple| simple.item(now, holding, clusters));
                 (vec![rule], items.collect::<Result<Vec<Item>, _>>()?)
             }
@@ -307,7 +310,7 @@ impl Simple {
                 let known = clusters.values().cloned().collect();
                 NegotiatorError::NoSuchCluster { name, known }
             }),
-            None => home(holding, &nodes),
+            None => default_cluster(holding, &nodes),
         };
         // Of what is inside nodes counts what is held where it is the least.
         let least = |cluster: ClusterId, amount: &dyn Fn(&HeldNode) -> u64| {
@@ -318,27 +321,27 @@ impl Simple {
             holding.nodes.iter().filter(is_meant).map(amount).min().unwrap_or(0)
         };
         let (resource, held) = match resource {
-            Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
-            Wanted::Nodes(name) => {
+            WantedResource::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
+            WantedResource::Nodes(name) => {
                 let cluster = place(name)?;
                 let n_held = holding.nodes.iter().filter(|node| node.cluster == cluster).count();
                 (Resource::Nodes(cluster), n_held as u64)
             }
-            Wanted::Cores(name) => {
+            WantedResource::Cores(name) => {
                 let cluster = place(name)?;
                 (Resource::Cores(cluster), least(cluster, &|node| node.cpus.into()))
             }
-            Wanted::Memory(name) => {
+            WantedResource::Memory(name) => {
                 let cluster = place(name)?;
                 (Resource::Memory(cluster), least(cluster, &|node| node.memory.0))
             }
-            Wanted::Devices(on, name) => {
+            WantedResource::Devices(on, name) => {
                 let cluster = place(on)?;
                 let serving = |node: &HeldNode| node.devices.serving(&name).map(|(_, count)| u64::from(count)).sum();
                 let held = least(cluster, &serving);
                 (Resource::Devices(cluster, name), held)
             }
-            Wanted::Licences(on, name) => {
+            WantedResource::Licences(on, name) => {
                 let cluster = place(on)?;
                 let held = holding.licences.get(&cluster).map_or(0, |licences| licences.count(&name));
                 (Resource::Licences(cluster, name), held.into())
@@ -354,13 +357,13 @@ pub(super) fn cluster(clusters: &BTreeMap<ClusterId, String>, name: &str) -> Opt
     clusters.iter().find(|(_, known)| *known == name).map(|(cluster, _)| *cluster)
 }
 
-/// Where nobody names a cluster: that of the nodes that are named, or of the first one.
-fn home(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
+/// The cluster of a request that names none: that of the named nodes, or of the first node.
+fn default_cluster(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
     let mut meant = holding.nodes.iter().filter(|node| named.is_empty() || named.contains(&node.node));
     meant.next().map(|node| node.cluster).ok_or_else(|| NegotiatorError::NoSuchNode(String::new()))
 }
 
-/// The node of a node that is held.
+/// The number of a node that is held.
 pub(super) fn node(holding: &Holding, name: &str) -> Result<NodeId, NegotiatorError> {
     let found = holding.nodes.iter().find(|node| node.name == name).map(|node| node.node);
     found.ok_or_else(|| NegotiatorError::NoSuchNode(name.to_owned()))

@@ -14,7 +14,7 @@ use super::layout::{Layout, node_address};
 use super::ledger::{Ledger, NodeRecord, UpDir, VERSION};
 use super::process::ProcessRecord;
 use super::spawn::{self, Daemon, Starting};
-use super::stop::{Manner, stop};
+use super::stop::{StopOptions, stop};
 use crate::failure::Failure;
 use crate::place;
 use crate::stamp;
@@ -61,7 +61,7 @@ pub async fn build(dir: &UpDir, changes: &Changes) -> Result<Built, Failure> {
     if built.is_err() && !is_old {
         drop(lock);
         // Nobody could use what there is of it, and the next attempt may wish for something else.
-        let _what_failed_is_told = stop(dir, Manner { keep: false, now: true }).await;
+        let _what_failed_is_told = stop(dir, StopOptions { keep: false, now: true }).await;
     }
     built
 }

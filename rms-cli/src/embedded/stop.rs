@@ -28,9 +28,9 @@ pub struct Stopped {
     pub is_removed: bool,
 }
 
-/// How to go about it.
+/// How to stop the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct StopOptions {
     /// Keep the data for another `rms up`.
     pub keep: bool,
     /// Give jobs no time to end by themselves.
@@ -40,8 +40,8 @@ pub struct Manner {
 /// Stops it; `None` if there is none.
 ///
 /// # Errors
-/// A ledger or a directory that cannot be used. What does not want to end is killed.
-pub async fn stop(dir: &UpDir, manner: Manner) -> Result<Option<Stopped>, Failure> {
+/// A ledger or a directory that cannot be used. Processes that do not end are killed.
+pub async fn stop(dir: &UpDir, options: StopOptions) -> Result<Option<Stopped>, Failure> {
     if !place::is_there(&dir.root)? {
         return Ok(None);
     }
@@ -52,14 +52,14 @@ pub async fn stop(dir: &UpDir, manner: Manner) -> Result<Option<Stopped>, Failur
     let mut stopped = Stopped::default();
     let server_runs = ledger.server.as_ref().is_some_and(ProcessRecord::is_running);
     // Kept jobs that wait are in the journal and start again with the next 'rms up'; running ones cannot be kept.
-    if server_runs && !manner.now {
-        stopped.n_jobs = end_jobs(dir, &mut ledger, manner.keep).await;
+    if server_runs && !options.now {
+        stopped.n_jobs = end_jobs(dir, &mut ledger, options.keep).await;
     }
     stopped.n_processes = end_daemons(&mut ledger).await;
     stopped.n_killed = sweep::kill_all(&dir.root).await;
     cgroups::remove(Path::new(cgroups::MOUNT), &ledger.cgroup);
     dir.save(&ledger)?;
-    if !manner.keep {
+    if !options.keep {
         dir.remove()?;
         stopped.is_removed = true;
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::up::up_dir;
 use crate::context::Context;
-use crate::embedded::stop::{Manner, Stopped, stop};
+use crate::embedded::stop::{StopOptions, Stopped, stop};
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
 use crate::table::Table;
@@ -34,7 +34,7 @@ pub struct Args {
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let dir = up_dir(context)?;
-    let stopped = stop(&dir, Manner { keep: args.keep, now: args.now }).await?;
+    let stopped = stop(&dir, StopOptions { keep: args.keep, now: args.now }).await?;
     context.output.show(&DownAnswer { stopped, root: dir.root })?;
     Ok(Exit::OK)
 }

@@ -4,9 +4,9 @@ use rms_api::call::Call;
 use rms_model::JobId;
 use serde_json::{Value, json};
 
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
-use crate::here::Here;
 use crate::output::Show;
 use crate::profile::ProfileText;
 use crate::select;
@@ -36,7 +36,7 @@ pub struct Args {
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let job = select::parse_one(&args.job)?;
-    let announced = args.profile.read(&Here::look()?.cwd)?;
+    let announced = args.profile.read(&Caller::read()?.cwd)?;
     let open = args.open || announced.open;
     context.client_inside().await?.change(Call::Evolve { job, stages: announced.stages.clone(), open }).await?;
     context.output.show(&Evolved { job, stages: announced.stages.to_string() })?;

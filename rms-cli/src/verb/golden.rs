@@ -31,7 +31,7 @@ use crate::names::ClusterNames;
 use crate::output::{Form, Show, render};
 use crate::terms::Allowed;
 use crate::view::blocks::Canvas;
-use crate::view::slabs::Window;
+use crate::view::segments::Window;
 use crate::view::svg;
 
 mod many;

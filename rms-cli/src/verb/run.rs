@@ -20,7 +20,7 @@ use crate::job_options::{JobOptions, OpenMode};
 use crate::json;
 use crate::lines::Streams;
 use crate::missing;
-use crate::notice::Notice;
+use crate::notice::WaitNotice;
 use crate::orders::{Orders, Underway};
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
@@ -160,7 +160,7 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
     let wants_input = stdin || (!no_stdin && (options.input.is_some() || !stdin::is_terminal()));
     let named = nodelist.map(|text| hostlist::expand(&text).map_err(Failure::usage)).transpose()?;
     let wanted = Wanted {
-        speaker: "rms",
+        program: "rms",
         argv: command,
         export: options.export.take(),
         chdir: options.chdir.take(),
@@ -218,7 +218,7 @@ struct Running {
     is_killed: bool,
     /// The reader of our output has gone, as for a program that gets PIPE.
     is_unread: bool,
-    notice: Notice,
+    notice: WaitNotice,
     missing: Vec<Missing>,
 }
 
@@ -235,7 +235,7 @@ impl Running {
             is_interrupted: false,
             is_killed: false,
             is_unread: false,
-            notice: Notice::default(),
+            notice: WaitNotice::default(),
             missing: Vec::new(),
         }
     }
@@ -279,7 +279,7 @@ impl Running {
                 answer = asked(&mut why), if why.is_some() => {
                     why = None;
                     if let Some((line, now)) = answer.filter(|_| waits) {
-                        self.notice.tell(self.job, &line, now);
+                        self.notice.show(self.job, &line, now);
                     }
                 }
                 done = self.orders.next(), if !self.orders.is_empty() => done?,

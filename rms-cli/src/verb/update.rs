@@ -10,10 +10,10 @@ use rms_model::time::parse_wall;
 use rms_model::{Environment, Labels, Packing, Time};
 
 use super::jobs_done::JobsDone;
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::directive::parse_options;
 use crate::failure::{Exit, Failure};
-use crate::here::Here;
 use crate::job_options::JobOptions;
 use crate::look_up;
 use crate::malleable_options::OnNodeLoss;
@@ -103,7 +103,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 changes.resources.packing = Some(if spreads { Packing::Spread } else { Packing::Pack });
             }
             "begin" => {
-                let begin = stamp::parse(value, now, stamp::Meant::Next).map_err(|error| fail(&error))?;
+                let begin = stamp::parse(value, now, stamp::Occurrence::Next).map_err(|error| fail(&error))?;
                 changes.begin = Some(begin);
             }
             "clusters" if value.is_empty() => changes.clusters = Some(Vec::new()),
@@ -140,7 +140,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
         return Err(Failure::usage(format!("{word}: {hint}")));
     }
     if options.export.is_some() {
-        let environment = submission::environment(&options, &Here::look()?).map_err(Failure::usage)?;
+        let environment = submission::environment(&options, &Caller::read()?).map_err(Failure::usage)?;
         changes.environment = Some(Arc::new(Environment(environment)));
     }
     let n_nodes = options.nodes.as_ref().and_then(NodeCount::fixed);
@@ -165,7 +165,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     changes.memory = options.mem.map(|memory| memory.0);
     changes.priority = options.priority;
     if let Some(chdir) = options.chdir {
-        changes.cwd = Some(Here::look()?.cwd.join(chdir).to_string_lossy().into_owned());
+        changes.cwd = Some(Caller::read()?.cwd.join(chdir).to_string_lossy().into_owned());
     }
     (changes.input, changes.output, changes.error) = (options.input, options.output, options.error);
     Ok(changes)
@@ -176,18 +176,18 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
     if options.malleable.has_no_end() {
         return Err(Failure::usage("malleable: write the most, too, as malleable=2-8"));
     }
-    let beside = options.beside(0);
+    let others = options.others(0);
     let mut limits = options.malleable.clone();
     if !limits.is_some() {
         // Of a job that has its limits already.
         let on_loss = limits.on_node_loss.take();
         changes.survives_loss = on_loss.map(|on_loss| on_loss == OnNodeLoss::Shrink);
     }
-    let malleable = limits.read(&beside).map_err(Failure::usage)?;
+    let malleable = limits.read(&others).map_err(Failure::usage)?;
     changes.requeue = options.malleable.may_run_again(changes.requeue).map_err(Failure::usage)?;
     let is_announced = options.profile.is_some() || options.expand.is_some() || options.compact || options.open;
     let evolving = match is_announced {
-        true => submission::announced(options, &Here::look()?).map_err(Failure::usage)?,
+        true => submission::announced(options, &Caller::read()?).map_err(Failure::usage)?,
         false => None,
     };
     let resizing = malleable.map(Resizing::Within).or(evolving.map(Resizing::ByStages));

@@ -15,7 +15,7 @@ use crate::select;
 use crate::stamp;
 use crate::table::Table;
 use crate::view::blocks::{self, Canvas};
-use crate::view::slabs::{Window, cut};
+use crate::view::segments::{Window, cut};
 use crate::view::svg;
 
 #[derive(clap::Args, Debug)]
@@ -113,16 +113,16 @@ impl Show for Drawing {
         let mut table =
             Table::new(&["cluster", "from", "until", "started", "ghosts", "planned", "capacity", "offered"]);
         for cluster in &self.view.clusters {
-            for slab in cut(cluster, self.window) {
+            for segment in cut(cluster, self.window) {
                 table.row(vec![
                     cluster.name.clone(),
-                    stamp::iso(slab.from).unwrap_or_default(),
-                    stamp::iso(slab.until).unwrap_or_default(),
-                    slab.started.to_string(),
-                    slab.ghosts.to_string(),
-                    slab.planned.to_string(),
+                    stamp::iso(segment.from).unwrap_or_default(),
+                    stamp::iso(segment.until).unwrap_or_default(),
+                    segment.started.to_string(),
+                    segment.ghosts.to_string(),
+                    segment.planned.to_string(),
                     cluster.capacity.to_string(),
-                    slab.offered.to_string(),
+                    segment.offered.to_string(),
                 ]);
             }
         }

@@ -2,7 +2,7 @@
 
 use rms_model::{Span, Time};
 
-use super::slabs::Window;
+use super::segments::Window;
 use crate::stamp;
 
 /// Marks inside the window, at round local times, at most `n_most` of them.

@@ -4,7 +4,7 @@ use rms_api::answer::ClusterView;
 use rms_model::Time;
 
 use super::axis;
-use super::slabs::{Slab, Window, cut};
+use super::segments::{Segment, Window, cut};
 use crate::stamp;
 use crate::table::plain;
 
@@ -87,16 +87,16 @@ fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> Strin
         text += &format!(", its launcher chooses from {choosable} (view_share)");
     }
     text.push('\n');
-    let slabs = cut(view, window);
-    let peak = slabs.iter().map(Slab::total).max().unwrap_or(0);
+    let segments = cut(view, window);
+    let peak = segments.iter().map(Segment::total).max().unwrap_or(0);
     let most = peak.max(i64::from(view.capacity)).max(1);
     let label_width = most.to_string().len();
     let n_columns = canvas.width.saturating_sub(label_width + 3).clamp(10, 400);
     let n_rows = usize::try_from(most).unwrap_or(usize::MAX).min(canvas.height.max(1));
-    let columns = columns(&slabs, window, n_columns);
+    let columns = columns(&segments, window, n_columns);
     for row_idx in (0..n_rows).rev() {
         let node = row_node(row_idx, n_rows, most);
-        let cells: Vec<Cell> = columns.iter().map(|slab| cell(slab, node, view.capacity)).collect();
+        let cells: Vec<Cell> = columns.iter().map(|segment| cell(segment, node, view.capacity)).collect();
         let label = row_label(row_idx, n_rows, most);
         text += &format!("{label:>label_width$} ┤{}\n", paint(&cells, canvas.colours));
     }
@@ -128,14 +128,14 @@ fn row_label(row_idx: usize, n_rows: usize, most: i64) -> String {
 }
 
 /// Which layer a node lies in: the started ones stand at the bottom.
-fn cell(slab: &Slab, node: i64, capacity: u32) -> Cell {
-    if node <= slab.started {
+fn cell(segment: &Segment, node: i64, capacity: u32) -> Cell {
+    if node <= segment.started {
         Cell::Started
-    } else if node <= slab.started + slab.offered {
+    } else if node <= segment.started + segment.offered {
         Cell::Offered
-    } else if node <= slab.started + slab.offered + slab.ghosts {
+    } else if node <= segment.started + segment.offered + segment.ghosts {
         Cell::Ghost
-    } else if node <= slab.total() {
+    } else if node <= segment.total() {
         Cell::Planned
     } else if node <= i64::from(capacity) {
         Cell::Free
@@ -144,8 +144,8 @@ fn cell(slab: &Slab, node: i64, capacity: u32) -> Cell {
     }
 }
 
-/// One slab for each column: the fullest that it touches, so that a short job does not vanish between columns.
-pub fn columns(slabs: &[Slab], window: Window, n_columns: usize) -> Vec<Slab> {
+/// One segment for each column: the fullest that it touches, so that a short job does not vanish between columns.
+pub fn columns(segments: &[Segment], window: Window, n_columns: usize) -> Vec<Segment> {
     let span = i128::from(window.span().as_millis().max(1));
     let edge = |idx: usize| {
         let millis = span * idx as i128 / n_columns as i128;
@@ -155,11 +155,14 @@ pub fn columns(slabs: &[Slab], window: Window, n_columns: usize) -> Vec<Slab> {
     let mut first = 0;
     for idx in 0..n_columns {
         let (from, until) = (edge(idx), edge(idx + 1));
-        while slabs.get(first).is_some_and(|slab| slab.until <= from) {
+        while segments.get(first).is_some_and(|segment| segment.until <= from) {
             first += 1;
         }
-        let touched = slabs[first.min(slabs.len())..].iter().take_while(|slab| slab.from < until || slab.from <= from);
-        let fullest = touched.copied().reduce(|best, slab| if slab.total() > best.total() { slab } else { best });
+        let touched = segments[first.min(segments.len())..]
+            .iter()
+            .take_while(|segment| segment.from < until || segment.from <= from);
+        let fullest =
+            touched.copied().reduce(|best, segment| if segment.total() > best.total() { segment } else { best });
         columns.extend(fullest);
     }
     columns
@@ -206,7 +209,7 @@ fn time_axis(window: Window, n_columns: usize, label_width: usize) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::slabs::tests::{blocks, cluster, profile};
+    use super::super::segments::tests::{blocks, cluster, profile};
     use super::*;
 
     const PLAIN: Canvas = Canvas { width: 44, height: 12, colours: false };
@@ -252,7 +255,7 @@ a: 3 of 4 nodes taken
         let view = cluster(&[(5000, 1, 3)], &[], &[(90_000, 10_000, 1)]);
         let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
         let columns = columns(&cut(&view, window), window, 40);
-        assert!(columns.iter().any(|slab| slab.started == 3));
+        assert!(columns.iter().any(|segment| segment.started == 3));
     }
 
     #[test]
@@ -275,14 +278,14 @@ a: 3 of 4 nodes taken
         ) {
             let view = ClusterView { offered: profile(&offered), ..cluster(&started, &ghosts, &planned) };
             let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
-            let slabs = cut(&view, window);
-            for slab in columns(&slabs, window, 60) {
-                let count = |kind: Cell| (1..=100).filter(|node| cell(&slab, *node, 4) == kind).count() as i64;
-                prop_assert_eq!(count(Cell::Started), slab.started);
-                prop_assert_eq!(count(Cell::Offered), slab.offered);
-                prop_assert_eq!(count(Cell::Ghost), slab.ghosts);
-                prop_assert_eq!(count(Cell::Planned), slab.planned);
-                prop_assert_eq!(count(Cell::Free), (4 - slab.total()).max(0));
+            let segments = cut(&view, window);
+            for segment in columns(&segments, window, 60) {
+                let count = |kind: Cell| (1..=100).filter(|node| cell(&segment, *node, 4) == kind).count() as i64;
+                prop_assert_eq!(count(Cell::Started), segment.started);
+                prop_assert_eq!(count(Cell::Offered), segment.offered);
+                prop_assert_eq!(count(Cell::Ghost), segment.ghosts);
+                prop_assert_eq!(count(Cell::Planned), segment.planned);
+                prop_assert_eq!(count(Cell::Free), (4 - segment.total()).max(0));
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Draws occupation profiles: the same slabs as terminal blocks and as SVG.
+//! Draws occupation profiles: the same segments as terminal blocks and as SVG.
 
 pub mod axis;
 pub mod blocks;
-pub mod slabs;
+pub mod segments;
 pub mod svg;

@@ -6,7 +6,7 @@ use rms_api::answer::ClusterView;
 use rms_model::{JobId, Time};
 
 use super::axis;
-use super::slabs::{Slab, Window, cut};
+use super::segments::{Segment, Window, cut};
 use crate::stamp;
 use crate::svg::{escape, put, round};
 
@@ -71,8 +71,8 @@ impl Scale {
 }
 
 fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
-    let slabs = cut(view, window);
-    let peak = slabs.iter().map(Slab::total).max().unwrap_or(0);
+    let segments = cut(view, window);
+    let peak = segments.iter().map(Segment::total).max().unwrap_or(0);
     let scale = Scale { window, most: peak.max(i64::from(view.capacity)).max(1), top };
     let (right, bottom) = (WIDTH - RIGHT, scale.y(0));
     let name = escape(&view.name);
@@ -88,11 +88,11 @@ fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
         svg,
         format_args!(r#"<text class="soft middle" transform="translate(18 {y_middle}) rotate(-90)">nodes</text>"#),
     );
-    layer(svg, "started", &slabs, &scale, |_| 0, |slab| slab.started);
-    let with_offers = |slab: &Slab| slab.started + slab.offered;
-    layer(svg, "offered", &slabs, &scale, |slab| slab.started, with_offers);
-    layer(svg, "ghosts", &slabs, &scale, with_offers, |slab| with_offers(slab) + slab.ghosts);
-    layer(svg, "planned", &slabs, &scale, |slab| with_offers(slab) + slab.ghosts, Slab::total);
+    layer(svg, "started", &segments, &scale, |_| 0, |segment| segment.started);
+    let with_offers = |segment: &Segment| segment.started + segment.offered;
+    layer(svg, "offered", &segments, &scale, |segment| segment.started, with_offers);
+    layer(svg, "ghosts", &segments, &scale, with_offers, |segment| with_offers(segment) + segment.ghosts);
+    layer(svg, "planned", &segments, &scale, |segment| with_offers(segment) + segment.ghosts, Segment::total);
     let y = scale.y(i64::from(view.capacity));
     put(svg, format_args!(r#"<line class="capacity" x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}"/>"#));
     put(svg, format_args!(r#"<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"/>"#));
@@ -108,24 +108,24 @@ fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
 fn layer(
     svg: &mut String,
     class: &str,
-    slabs: &[Slab],
+    segments: &[Segment],
     scale: &Scale,
-    lower: impl Fn(&Slab) -> i64,
-    upper: impl Fn(&Slab) -> i64,
+    lower: impl Fn(&Segment) -> i64,
+    upper: impl Fn(&Segment) -> i64,
 ) {
     let mut path = String::new();
-    for run in slabs.chunk_by(|a, b| (lower(a) < upper(a)) == (lower(b) < upper(b))) {
-        let is_empty = run.first().is_none_or(|slab| lower(slab) >= upper(slab));
+    for run in segments.chunk_by(|a, b| (lower(a) < upper(a)) == (lower(b) < upper(b))) {
+        let is_empty = run.first().is_none_or(|segment| lower(segment) >= upper(segment));
         if is_empty {
             continue;
         }
         let start = scale.x(run[0].from);
         let _ = write!(path, "M{start} {}", scale.y(lower(&run[0])));
-        for slab in run {
-            let _ = write!(path, "V{}H{}", scale.y(upper(slab)), scale.x(slab.until));
+        for segment in run {
+            let _ = write!(path, "V{}H{}", scale.y(upper(segment)), scale.x(segment.until));
         }
-        for slab in run.iter().rev() {
-            let _ = write!(path, "V{}H{}", scale.y(lower(slab)), scale.x(slab.from));
+        for segment in run.iter().rev() {
+            let _ = write!(path, "V{}H{}", scale.y(lower(segment)), scale.x(segment.from));
         }
         path.push('Z');
     }
@@ -150,7 +150,7 @@ text{font-family:system-ui,sans-serif;fill:#1f2933}.title{font-size:16px;font-we
 
 #[cfg(test)]
 mod tests {
-    use super::super::slabs::tests::cluster;
+    use super::super::segments::tests::cluster;
     use super::*;
 
     #[test]

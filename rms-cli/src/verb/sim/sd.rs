@@ -155,17 +155,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     };
     let failed = |error| Failure::new("simulation", chain(&error));
     let base = study.run(&jobs, Variant::fixed(), |_| {}).map_err(failed)?;
-    let rivals = args.rivals();
+    let candidates = args.candidates();
     let n_threads = side_by_side::n_threads(jobs.len(), n_nodes as usize);
-    let ran = side_by_side::map(&rivals, n_threads, |rival| {
+    let ran = side_by_side::map(&candidates, n_threads, |candidate| {
         let begun = side_by_side::thread_cpu();
-        let summary = match rival {
-            Rival::Policy(variant) => study.run(&jobs, *variant, |_| {})?,
-            Rival::Oversubscribed(model) => study.oversubscribe(&jobs, *model),
+        let summary = match candidate {
+            Candidate::Policy(variant) => study.run(&jobs, *variant, |_| {})?,
+            Candidate::Oversubscribed(model) => study.oversubscribe(&jobs, *model),
         };
         let cpu_s = (side_by_side::thread_cpu() - begun).as_secs_f64();
         Ok(Row {
-            rival: *rival,
+            candidate: *candidate,
             measured: Measured::new(&summary, &base),
             categories: if args.heat { categories(&summary, &base) } else { Vec::new() },
             days: if args.daily { days(&summary, &base) } else { Vec::new() },
@@ -207,10 +207,10 @@ impl Args {
         })
     }
 
-    fn rivals(&self) -> Vec<Rival> {
+    fn candidates(&self) -> Vec<Candidate> {
         let models = self.models.iter().filter(|_| self.oversubscribe);
-        let oversubscribed = models.map(|model| Rival::Oversubscribed(*model));
-        oversubscribed.chain(self.variants().into_iter().map(Rival::Policy)).collect()
+        let oversubscribed = models.map(|model| Candidate::Oversubscribed(*model));
+        oversubscribed.chain(self.variants().into_iter().map(Candidate::Policy)).collect()
     }
 
     /// Every combination of the lists, in their order.
@@ -256,15 +256,15 @@ struct Jobs {
     n_dropped: usize,
 }
 
-/// What is set against static backfill.
+/// What is compared with static backfill.
 #[derive(Clone, Copy)]
-enum Rival {
+enum Candidate {
     Policy(Variant),
     Oversubscribed(RuntimeModel),
 }
 
 struct Row {
-    rival: Rival,
+    candidate: Candidate,
     measured: Measured,
     categories: Vec<Vec<Option<Category>>>,
     days: Vec<Day>,
@@ -282,20 +282,20 @@ struct SdAnswer {
 /// A figure of each category.
 type Ratios = fn(&Category) -> Option<f64>;
 
-impl Rival {
+impl Candidate {
     fn printed(&self, paper: Option<Paper>) -> Option<Printed> {
         match self {
-            Rival::Policy(variant) => paper.map(|paper| paper.shared(variant)),
-            Rival::Oversubscribed(_) => None,
+            Candidate::Policy(variant) => paper.map(|paper| paper.shared(variant)),
+            Candidate::Oversubscribed(_) => None,
         }
     }
 }
 
 /// What a run is called.
-fn name(rival: &Rival) -> String {
-    let variant = match rival {
-        Rival::Policy(variant) => variant,
-        Rival::Oversubscribed(model) => return format!("{OVERSUBSCRIBED} {}", model.word()),
+fn name(candidate: &Candidate) -> String {
+    let variant = match candidate {
+        Candidate::Policy(variant) => variant,
+        Candidate::Oversubscribed(model) => return format!("{OVERSUBSCRIBED} {}", model.word()),
     };
     let learned = match variant.run_times {
         RunTimes::Requested => String::new(),
@@ -328,7 +328,7 @@ impl SdAnswer {
     /// Over static backfill; what the paper prints behind it in brackets.
     fn cells(&self, row: &Row) -> Vec<String> {
         let (ours, base) = (&row.measured, &self.base.figures);
-        let printed = row.rival.printed(self.paper).unwrap_or_default();
+        let printed = row.candidate.printed(self.paper).unwrap_or_default();
         let ratio = |ours: f64, base: f64| if base > 0.0 { ours / base } else { 1.0 };
         let beside = |text: String, printed: Option<f64>| match printed {
             Some(printed) => format!("{text} ({printed})"),
@@ -337,7 +337,7 @@ impl SdAnswer {
         let count = |count: usize, printed: Option<usize>| beside(count.to_string(), printed.map(|count| count as f64));
         let figures = &ours.figures;
         vec![
-            name(&row.rival),
+            name(&row.candidate),
             beside(format!("{:.3}", ratio(figures.makespan_s, base.makespan_s)), printed.makespan),
             beside(format!("{:.3}", ratio(figures.mean_response_s, base.mean_response_s)), printed.response),
             beside(format!("{:.3}", ratio(figures.mean_slowdown, base.mean_slowdown)), printed.slowdown),
@@ -393,8 +393,11 @@ impl SdAnswer {
                 };
                 table.row([size].into_iter().chain(cells.iter().map(cell)).collect());
             }
-            text +=
-                &format!("\n{}: {figure} under static backfill over that here\n{}", name(&row.rival), table.text(""));
+            text += &format!(
+                "\n{}: {figure} under static backfill over that here\n{}",
+                name(&row.candidate),
+                table.text("")
+            );
         }
         text
     }
@@ -406,7 +409,7 @@ impl SdAnswer {
             let [fixed, shared] = slowdowns;
             table.row(vec![(idx + 1).to_string(), day.jobs.to_string(), fixed, shared, day.guests.to_string()]);
         }
-        format!("\n{}, day by day\n{}", name(&row.rival), table.text(""))
+        format!("\n{}, day by day\n{}", name(&row.candidate), table.text(""))
     }
 }
 
@@ -419,7 +422,7 @@ impl Show for SdAnswer {
         text += "\n";
         text += &self.table().map(|table| table.text("")).unwrap_or_default();
         if let Some(best) = self.paper.and_then(Paper::best_slowdown) {
-            let is_shared = |row: &&Row| matches!(row.rival, Rival::Policy(variant) if !variant.is_static());
+            let is_shared = |row: &&Row| matches!(row.candidate, Candidate::Policy(variant) if !variant.is_static());
             let shared = self.rows.iter().filter(is_shared);
             let ours = shared.map(|row| row.measured.figures.mean_slowdown).fold(f64::INFINITY, f64::min);
             let ours = ours / self.base.figures.mean_slowdown;
@@ -438,8 +441,8 @@ impl Show for SdAnswer {
 
     fn json(&self) -> Value {
         let row = |row: &Row| {
-            let mut run = match row.rival {
-                Rival::Policy(variant) => {
+            let mut run = match row.candidate {
+                Candidate::Policy(variant) => {
                     let Variant { policy, cut_off, model, factor, max_mates, max_sharers, malleable_pct, run_times } =
                         variant;
                     json!({
@@ -453,10 +456,10 @@ impl Show for SdAnswer {
                         "run_times": run_times,
                     })
                 }
-                Rival::Oversubscribed(model) => json!({ "policy": OVERSUBSCRIBED, "model": model }),
+                Candidate::Oversubscribed(model) => json!({ "policy": OVERSUBSCRIBED, "model": model }),
             };
             run["measured"] = json!(row.measured);
-            run["paper"] = json!(row.rival.printed(self.paper));
+            run["paper"] = json!(row.candidate.printed(self.paper));
             run["categories"] = json!(row.categories);
             run["days"] = json!(row.days);
             run["cpu_s"] = json!(row.cpu_s);
@@ -470,7 +473,7 @@ impl Show for SdAnswer {
     }
 
     fn ids(&self) -> Vec<String> {
-        self.rows.iter().map(|row| name(&row.rival)).collect()
+        self.rows.iter().map(|row| name(&row.candidate)).collect()
     }
 
     fn table(&self) -> Option<Table> {

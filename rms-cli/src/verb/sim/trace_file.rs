@@ -34,19 +34,19 @@ pub(super) struct CleaningArgs {
     pub cores_per_node: u32,
     /// Which field is the size: 5, allocated, or 8, requested; the other one where it is missing
     #[arg(long, value_name = "FIELD", default_value = "allocated")]
-    field: Field,
+    field: SizeFieldArg,
     /// A job without a run time runs for a second, or is dropped
     #[arg(long, value_name = "WHAT", default_value = "second")]
-    zero_run: Zero,
+    zero_run: ZeroRunArg,
     /// A job that ran longer than it had asked for is killed at its limit, or had asked for as long as it ran
     #[arg(long, value_name = "WHAT", default_value = "kill")]
-    overrun: Over,
+    overrun: OverrunArg,
     /// Round wall times up to whole multiples of this
     #[arg(long, value_name = "SPAN", default_value = "1s")]
     wall_unit: Span,
     /// A job larger than the cluster is dropped, or cut to it
     #[arg(long, value_name = "WHAT", default_value = "drop")]
-    too_large: TooLarge,
+    too_large: TooLargeArg,
     /// Only records of this partition (field 16)
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     partition: Option<i64>,
@@ -59,7 +59,7 @@ pub(super) struct CleaningArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Field {
+enum SizeFieldArg {
     #[value(alias = "5")]
     Allocated,
     #[value(alias = "8")]
@@ -67,19 +67,19 @@ enum Field {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Zero {
+enum ZeroRunArg {
     Second,
     Drop,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Over {
+enum OverrunArg {
     Kill,
     Extend,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TooLarge {
+enum TooLargeArg {
     Drop,
     Cut,
 }
@@ -95,13 +95,13 @@ impl TraceArgs {
 /// The jobs of a trace for a cluster of so many nodes.
 ///
 /// # Errors
-/// A file that can not be read, or the line of it that is no record.
+/// The file cannot be read, or a line is not a record.
 pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result<Cleaned, Failure> {
     let of_file =
         |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
     let reader = open(path).map_err(|error| of_file(&error))?;
     let mut cleaned = Trace::read_clean(reader, &args.cleaning(nodes)).map_err(|error| of_file(&error))?;
-    if args.too_large == TooLarge::Drop {
+    if args.too_large == TooLargeArg::Drop {
         cleaned.drop_larger_than(nodes);
     }
     cleaned.skip(args.skip);
@@ -118,20 +118,20 @@ impl CleaningArgs {
         Cleaning {
             cores_per_node: self.cores_per_node,
             size_from: match self.field {
-                Field::Allocated => SizeFrom::Allocated,
-                Field::Requested => SizeFrom::Requested,
+                SizeFieldArg::Allocated => SizeFrom::Allocated,
+                SizeFieldArg::Requested => SizeFrom::Requested,
             },
             most_nodes: match self.too_large {
-                TooLarge::Drop => None,
-                TooLarge::Cut => Some(nodes),
+                TooLargeArg::Drop => None,
+                TooLargeArg::Cut => Some(nodes),
             },
             zero_run: match self.zero_run {
-                Zero::Second => ZeroRun::OneSecond,
-                Zero::Drop => ZeroRun::Drop,
+                ZeroRunArg::Second => ZeroRun::OneSecond,
+                ZeroRunArg::Drop => ZeroRun::Drop,
             },
             overrun: match self.overrun {
-                Over::Kill => Overrun::Kill,
-                Over::Extend => Overrun::Extend,
+                OverrunArg::Kill => Overrun::Kill,
+                OverrunArg::Extend => Overrun::Extend,
             },
             wall_unit: self.wall_unit,
             partition: self.partition,
@@ -145,7 +145,7 @@ pub(super) fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
     let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
     let is_compressed = file.fill_buf()?.starts_with(&GZIP);
     if is_compressed {
-        // A file may be several that were put one behind the other.
+        // A file may consist of several concatenated ones.
         let unpacked: Box<dyn Read> = Box::new(MultiGzDecoder::new(file));
         return Ok(Box::new(BufReader::with_capacity(BUFFER, unpacked)));
     }

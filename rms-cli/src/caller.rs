@@ -11,9 +11,9 @@ use rms_model::{Limits, Time};
 use crate::failure::Failure;
 use crate::stamp;
 
-/// The place and moment of a command.
+/// What a job inherits from the command that submits it, and the time of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Here {
+pub struct Caller {
     pub cwd: PathBuf,
     /// The name of this machine.
     pub node: String,
@@ -23,15 +23,15 @@ pub struct Here {
     pub now: Time,
 }
 
-impl Here {
+impl Caller {
     /// # Errors
     /// A working directory that was removed.
-    pub fn look() -> Result<Here, Failure> {
+    pub fn read() -> Result<Caller, Failure> {
         let cwd =
             std::env::current_dir().map_err(|error| Failure::io("the working directory cannot be read", error))?;
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let node = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Here {
+        Ok(Caller {
             cwd,
             node,
             environment: environment(std::env::vars_os()),
@@ -42,7 +42,7 @@ impl Here {
     }
 }
 
-/// Variables in the order of names. What is no text is carried as the bytes that it is.
+/// Variables in the order of names. Values that are not valid UTF-8 keep their bytes.
 fn environment(vars: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
     let text = |(name, value): (OsString, OsString)| (from_bytes(name.as_bytes()), from_bytes(value.as_bytes()));
     let mut environment: Vec<(String, String)> = vars.map(text).filter(|(name, _)| !name.is_empty()).collect();
@@ -50,7 +50,7 @@ fn environment(vars: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String,
     environment
 }
 
-/// Reading the umask by the system call would change it for a moment; the kernel also writes it here.
+/// Reads the umask from the process status: the system call would have to change it for a moment.
 fn umask(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(line.trim(), 8).ok()

@@ -1,11 +1,11 @@
-//! Cuts the layers of a cluster's occupation into slabs of time in which nothing changes.
+//! Cuts the layers of a cluster's occupation into segments of time in which nothing changes.
 
 use rms_api::answer::ClusterView;
 use rms_model::{Span, Time};
 
 /// Nodes by layer during `[from, until)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slab {
+pub struct Segment {
     pub from: Time,
     pub until: Time,
     pub started: i64,
@@ -15,7 +15,7 @@ pub struct Slab {
     pub planned: i64,
 }
 
-impl Slab {
+impl Segment {
     /// The cluster occupation profile here: the layers stand on each other.
     pub fn total(&self) -> i64 {
         self.started + self.offered + self.ghosts + self.planned
@@ -50,15 +50,15 @@ impl Window {
 /// What is drawn of an idle cluster.
 const IDLE_WINDOW: Span = Span::from_hours(1);
 
-/// The slabs of `view` that fill the window without a gap.
-pub fn cut(view: &ClusterView, window: Window) -> Vec<Slab> {
+/// The segments of `view` that fill the window without a gap.
+pub fn cut(view: &ClusterView, window: Window) -> Vec<Segment> {
     let layers = [&view.started, &view.offered, &view.ghosts, &view.planned];
     let steps = layers.into_iter().flat_map(|profile| profile.steps()).map(|step| step.from);
     let mut cuts: Vec<Time> = steps.filter(|at| *at > window.from && *at < window.until).collect();
     cuts.extend([window.from, window.until]);
     cuts.sort_unstable();
     cuts.dedup();
-    let slab = |two: &[Time]| Slab {
+    let segment = |two: &[Time]| Segment {
         from: two[0],
         until: two[1],
         started: view.started.at(two[0]),
@@ -66,7 +66,7 @@ pub fn cut(view: &ClusterView, window: Window) -> Vec<Slab> {
         ghosts: view.ghosts.at(two[0]),
         planned: view.planned.at(two[0]),
     };
-    cuts.windows(2).map(slab).collect()
+    cuts.windows(2).map(segment).collect()
 }
 
 #[cfg(test)]
@@ -120,21 +120,21 @@ pub mod tests {
 
     proptest! {
         #[test]
-        fn slabs_fill_the_window_and_their_totals_are_the_profile(
+        fn segments_fill_the_window_and_their_totals_are_the_profile(
             started in blocks(), ghosts in blocks(), planned in blocks(), offered in blocks()
         ) {
             let view = ClusterView { offered: profile(&offered), ..cluster(&started, &ghosts, &planned) };
             let now = Time::from_secs(10);
             let window = Window::of(now, std::slice::from_ref(&view), None);
-            let slabs = cut(&view, window);
-            prop_assert_eq!(slabs.first().map(|slab| slab.from), Some(window.from));
-            prop_assert_eq!(slabs.last().map(|slab| slab.until), Some(window.until));
-            prop_assert!(slabs.windows(2).all(|two| two[0].until == two[1].from));
+            let segments = cut(&view, window);
+            prop_assert_eq!(segments.first().map(|segment| segment.from), Some(window.from));
+            prop_assert_eq!(segments.last().map(|segment| segment.until), Some(window.until));
+            prop_assert!(segments.windows(2).all(|two| two[0].until == two[1].from));
             let total = profile(&[started, ghosts, planned, offered].concat());
             for secs in 10..window.until.as_secs() {
                 let at = Time::from_secs(secs);
-                let slab = slabs.iter().find(|slab| slab.from <= at && at < slab.until).expect("no gap");
-                prop_assert_eq!(slab.total(), total.at(at));
+                let segment = segments.iter().find(|segment| segment.from <= at && at < segment.until).expect("no gap");
+                prop_assert_eq!(segment.total(), total.at(at));
             }
         }
     }
