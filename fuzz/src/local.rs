@@ -3,7 +3,7 @@
 use node_agent::frame::{self, Decoder};
 use node_agent::order::{FromSupervisor, ToSupervisor};
 use node_agent::pmi::WorldId;
-use node_agent::pmi::ranks::{Birth, Member, Ranks};
+use node_agent::pmi::ranks::{Member, Ranks, WorldInit};
 use node_agent::rsh;
 use serde::de::DeserializeOwned;
 
@@ -50,7 +50,7 @@ pub fn malleable(input: &[u8]) {
 /// Two ranks, which speak in turn.
 pub fn pmi(input: &[u8]) {
     let member = |rank| Member { rank, task: rank, appnum: 0 };
-    let mut ranks = Ranks::new(Birth {
+    let mut ranks = Ranks::new(WorldInit {
         world: WorldId::FIRST,
         kvsname: "kvs_1_1_0".to_owned(),
         n_ranks: 2,

@@ -54,7 +54,7 @@ pub fn words(input: &[u8]) {
         9 => drop((text.parse::<size_range::SizeRange>(), size_range::parse_sizes(text))),
         10 => {
             let now = Time::from_secs(1_700_000_000);
-            drop((stamp::parse(text, now, stamp::Meant::Next), stamp::parse(text, now, stamp::Meant::Last)));
+            drop((stamp::parse(text, now, stamp::Occurrence::Next), stamp::parse(text, now, stamp::Occurrence::Last)));
         }
         _ => {
             let Some((key, value)) = text.split_once('=') else { return };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rms_api::desired::{JobStatus, NodeReport};
 use rms_core::NodeLoop;
-use rms_core::node_loop::{ExecutionId, Inbound, JobOrder, Made, Meaning, Outbound, Question, Unseen};
+use rms_core::node_loop::{ExecutionId, Inbound, JobOrder, LostReason, Made, Outbound, Question, SpoolState};
 use rms_model::{JobId, Run, Span, Time};
 use tokio::process::Child;
 use tokio::sync::mpsc;
@@ -253,9 +253,9 @@ impl Node {
                 tracing::error!(reason, "cannot start a job, through a fault of this node");
                 self.take(Inbound::Fault { reason });
             }
-            FromSupervisor::Undead { pids } => {
+            FromSupervisor::Unkillable { pids } => {
                 tracing::error!(?pids, seat, "processes of a job cannot be killed");
-                self.take(Inbound::Undead { pids });
+                self.take(Inbound::Unkillable { pids });
             }
             FromSupervisor::AlreadyThere { job, run } => self.take(Inbound::AlreadyThere { seat, job, run }),
             FromSupervisor::AskGrowth { seq, nodes, least } => {
@@ -364,8 +364,8 @@ impl Node {
             }
             Outbound::RemoveEntry { job, run } => self.remove_entry(job, run),
             Outbound::Examine { job, run } => self.examine(job, run),
-            Outbound::EndRest { job, run, why } => self.end_rest(job, run, why),
-            Outbound::Look { undead } => self.look(undead),
+            Outbound::EndLeftovers { job, run, why } => self.end_leftovers(job, run, why),
+            Outbound::Look { unkillable } => self.look(unkillable),
             Outbound::Hello { report, trouble } => {
                 self.reporter.iter().for_each(|reporter| reporter.hello(&report, trouble.as_deref()));
             }
@@ -507,29 +507,29 @@ impl Node {
         });
     }
 
-    fn end_rest(&self, job: JobId, run: Run, why: Unseen) {
+    fn end_leftovers(&self, job: JobId, run: Run, why: LostReason) {
         tracing::warn!(%job, %run, reason = why.reason(), "a job has vanished");
         let (setup, events) = (Arc::clone(&self.setup), self.events.clone());
         self.work_queues.add(WorkKey::Execution(job, run), move || {
-            let report = leftovers::end_rest(&setup.spool.entry_dir(job, run), job, run, why);
-            let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::RestEnded(report)));
+            let report = leftovers::end_leftovers(&setup.spool.entry_dir(job, run), job, run, why);
+            let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::LeftoversEnded(report)));
         });
     }
 
-    fn look(&self, undead: Vec<i32>) {
+    fn look(&self, unkillable: Vec<i32>) {
         let (setup, shares, events) = (Arc::clone(&self.setup), self.shares.clone(), self.events.clone());
         self.work_queues.add(WorkKey::Node, move || {
             ensure_spool(&setup, &events);
-            let look = look::look(&setup, &shares, undead);
+            let look = look::look(&setup, &shares, unkillable);
             let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::Looked(look)));
         });
     }
 }
 
-fn is_job(meaning: &Meaning) -> bool {
+fn is_job(meaning: &SpoolState) -> bool {
     match meaning {
-        Meaning::Alive | Meaning::Ended(_) | Meaning::Vanished(_) => true,
-        Meaning::Forgotten | Meaning::Nothing => false,
+        SpoolState::Alive | SpoolState::Ended(_) | SpoolState::Vanished(_) => true,
+        SpoolState::Forgotten | SpoolState::Nothing => false,
     }
 }
 

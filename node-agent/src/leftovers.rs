@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use rms_api::desired::{JobReport, JobStatus};
-use rms_core::node_loop::Unseen;
+use rms_core::node_loop::LostReason;
 use rms_model::{JobId, Run, Usage};
 
 use crate::cgroup::{Cgroup, Kind, Parent};
@@ -40,7 +40,7 @@ fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
 }
 
 /// Ends everything of an execution whose supervisor is gone, and writes down that nobody saw its end.
-pub fn end_rest(entry_dir: &Path, job: JobId, run: Run, why: Unseen) -> JobReport {
+pub fn end_leftovers(entry_dir: &Path, job: JobId, run: Run, why: LostReason) -> JobReport {
     let mut n_left = 0;
     if let Ok(entry) = spool::read_entry(entry_dir)
         && (entry.order.job, entry.order.run) == (job, run)

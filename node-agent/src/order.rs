@@ -204,7 +204,7 @@ pub enum FromSupervisor {
         reason: String,
     },
     /// These processes of the job do not die; the report follows.
-    Undead {
+    Unkillable {
         pids: Vec<i32>,
     },
     /// Another supervisor was faster; this one did nothing and is idle.

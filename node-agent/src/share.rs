@@ -291,7 +291,7 @@ impl Share {
             | FromSupervisor::Job(_)
             | FromSupervisor::AlreadyThere { .. }
             | FromSupervisor::Fault { .. }
-            | FromSupervisor::Undead { .. }
+            | FromSupervisor::Unkillable { .. }
             | FromSupervisor::ExecStarted { .. }
             | FromSupervisor::Pmi { .. }
             | FromSupervisor::AskGrowth { .. } => {}

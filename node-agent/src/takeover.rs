@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rms_core::agent::Told;
-use rms_core::node_loop::{self, Remains};
+use rms_core::node_loop::{self, SpoolEntry};
 use rms_model::{JobId, Run};
 
 use crate::spool::{self, Entry, Spool};
@@ -13,7 +13,7 @@ use crate::spool::{self, Entry, Spool};
 /// What was found of one execution.
 #[derive(Debug)]
 pub struct Recovered {
-    pub remains: Remains,
+    pub remains: SpoolEntry,
     pub entry: Option<Box<Entry>>,
     /// The connection to its supervisor.
     pub stream: Option<UnixStream>,
@@ -51,7 +51,7 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Recovered {
         is_heard: stream.is_some(),
     });
     let n_steps = if entry.is_some() { spool::read_steps(&dir) } else { 0 };
-    Recovered { remains: Remains { is_there, entry: said, is_forgotten, result }, entry, stream, n_steps }
+    Recovered { remains: SpoolEntry { is_there, entry: said, is_forgotten, result }, entry, stream, n_steps }
 }
 
 /// Removes the folders of supervisors that have ended. One that is alive and has no job ends by this.

@@ -16,7 +16,7 @@ use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
 use crate::state::job::Job;
-use crate::state::{BumpedNodes, Misfit, Replay, State};
+use crate::state::{ApplyError, BumpedNodes, Replay, State};
 use crate::step::Step;
 
 /// What the core is started with.
@@ -111,7 +111,7 @@ impl Context {
         config: Config,
         state: State,
         facts: impl IntoIterator<Item = Fact>,
-    ) -> Result<Context, Misfit> {
+    ) -> Result<Context, ApplyError> {
         let mut replay = Replay::of(state);
         for fact in facts {
             replay.follow(&fact)?;

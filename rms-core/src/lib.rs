@@ -49,5 +49,5 @@ pub use plan::plan;
 pub use rms::Rms;
 pub use server_loop::ServerLoop;
 pub use state::fact::Fact;
-pub use state::{Misfit, Replay, State};
-pub use step::{Journal, Step, Uncommitted, Write};
+pub use state::{ApplyError, Replay, State};
+pub use step::{CommitError, Journal, Step, Write};

@@ -23,7 +23,7 @@ use self::growth::GrowthRequests;
 pub use self::growth::growth;
 use self::health::NodeHealth;
 pub use self::message::{Disk, ExecutionId, Growth, Inbound, JobOrder, Look, Made, Outbound, Question};
-pub use self::remains::{Entry, Meaning, Remains, Unseen};
+pub use self::remains::{Entry, LostReason, SpoolEntry, SpoolState};
 use self::seats::Seats;
 
 /// One node.
@@ -198,7 +198,7 @@ impl NodeLoop {
             }
             Inbound::Changed(report) => self.changed(now, report),
             Inbound::Fault { reason } => self.fault(now, &reason),
-            Inbound::Undead { pids } => {
+            Inbound::Unkillable { pids } => {
                 self.health.add_unkillable(pids);
                 self.report_health();
             }
@@ -208,7 +208,7 @@ impl NodeLoop {
                 self.seats.removed((job, run));
                 self.assign_seats();
             }
-            Inbound::RestEnded(report) => self.changed(now, report),
+            Inbound::LeftoversEnded(report) => self.changed(now, report),
             Inbound::SpoolMade => {
                 self.seats.end_idle(&mut self.out);
                 self.assign_seats();
@@ -218,37 +218,37 @@ impl NodeLoop {
     }
 
     /// Takes over the executions that earlier agents have left.
-    fn found(&mut self, now: Time, found: Vec<(ExecutionId, Remains)>) {
+    fn found(&mut self, now: Time, found: Vec<(ExecutionId, SpoolEntry)>) {
         let mut known = Vec::new();
         for (execution, remains) in found {
             let (job, run) = execution;
             let meaning = remains.meaning();
-            if meaning == Meaning::Nothing {
+            if meaning == SpoolState::Nothing {
                 continue;
             }
             let has_ended = match meaning {
-                Meaning::Alive | Meaning::Nothing => false,
-                Meaning::Ended(_) | Meaning::Forgotten | Meaning::Vanished(_) => true,
+                SpoolState::Alive | SpoolState::Nothing => false,
+                SpoolState::Ended(_) | SpoolState::Forgotten | SpoolState::Vanished(_) => true,
             };
             if remains.entry.is_some() {
                 self.out.push(Outbound::Restore { job, run, has_ended });
             }
-            let local = LocalJob::found(&remains, matches!(meaning, Meaning::Ended(_) | Meaning::Forgotten));
+            let local = LocalJob::found(&remains, matches!(meaning, SpoolState::Ended(_) | SpoolState::Forgotten));
             let (joined, told) = (local.joined, local.told);
             self.jobs.insert(execution, local);
             let report = match meaning {
-                Meaning::Nothing => continue,
-                Meaning::Forgotten => {
+                SpoolState::Nothing => continue,
+                SpoolState::Forgotten => {
                     self.lingering.insert(execution, now + LINGER);
                     continue;
                 }
-                Meaning::Ended(report) => report,
-                Meaning::Alive => {
+                SpoolState::Ended(report) => report,
+                SpoolState::Alive => {
                     self.adopt(execution, &remains);
                     starting_report(execution)
                 }
-                Meaning::Vanished(why) => {
-                    self.out.push(Outbound::EndRest { job, run, why });
+                SpoolState::Vanished(why) => {
+                    self.out.push(Outbound::EndLeftovers { job, run, why });
                     starting_report(execution)
                 }
             };
@@ -386,34 +386,34 @@ impl NodeLoop {
         }
     }
 
-    fn examined(&mut self, now: Time, execution: ExecutionId, remains: &Remains) {
+    fn examined(&mut self, now: Time, execution: ExecutionId, remains: &SpoolEntry) {
         let (job, run) = execution;
         let Some(local) = self.jobs.get_mut(&execution) else { return };
         let Some(why) = local.examined.take() else { return };
         let is_earlier = remains.is_of_earlier_time(local.joined);
         let meaning = match (remains.meaning(), &why) {
-            (_, _) if is_earlier => Meaning::Nothing,
+            (_, _) if is_earlier => SpoolState::Nothing,
             // It closed its connection, or nobody could parse what it said.
-            (Meaning::Alive, ExamineReason::Gone { .. }) => Meaning::Vanished(Unseen::SupervisorKilled),
-            (Meaning::Forgotten, _) => Meaning::Vanished(Unseen::EntryDamaged),
+            (SpoolState::Alive, ExamineReason::Gone { .. }) => SpoolState::Vanished(LostReason::SupervisorKilled),
+            (SpoolState::Forgotten, _) => SpoolState::Vanished(LostReason::EntryDamaged),
             (meaning, _) => meaning,
         };
         let is_gone = matches!(why, ExamineReason::Gone { .. });
         if let ExamineReason::Gone { seat } = why {
             // Its folder has the name of the execution, unless that was killed before it had begun.
-            self.out.push(Outbound::EndSeat { seat, with_folder: meaning == Meaning::Nothing });
+            self.out.push(Outbound::EndSeat { seat, with_folder: meaning == SpoolState::Nothing });
         }
         match meaning {
-            Meaning::Nothing => {
+            SpoolState::Nothing => {
                 if is_earlier && !self.seats.is_being_cleared(execution) {
                     self.remove_entry(execution);
                 }
                 self.wait_again(now, execution, is_gone);
             }
-            Meaning::Alive => self.adopt(execution, remains),
-            Meaning::Ended(report) => self.changed(now, report),
-            Meaning::Vanished(why) => self.out.push(Outbound::EndRest { job, run, why }),
-            Meaning::Forgotten => {}
+            SpoolState::Alive => self.adopt(execution, remains),
+            SpoolState::Ended(report) => self.changed(now, report),
+            SpoolState::Vanished(why) => self.out.push(Outbound::EndLeftovers { job, run, why }),
+            SpoolState::Forgotten => {}
         }
         self.assign_seats();
     }
@@ -428,7 +428,7 @@ impl NodeLoop {
     }
 
     /// A supervisor that an earlier agent has made serves it.
-    fn adopt(&mut self, execution: ExecutionId, remains: &Remains) {
+    fn adopt(&mut self, execution: ExecutionId, remains: &SpoolEntry) {
         let Some(entry) = &remains.entry else { return };
         let (job, run) = execution;
         let seat = entry.seat.clone();
@@ -527,7 +527,7 @@ impl NodeLoop {
 
     fn look(&mut self) {
         self.look_at = None;
-        self.out.push(Outbound::Look { undead: self.health.unkillable().to_vec() });
+        self.out.push(Outbound::Look { unkillable: self.health.unkillable().to_vec() });
     }
 
     fn looked(&mut self, now: Time, look: Look) {
@@ -581,7 +581,7 @@ impl LocalJob {
         LocalJob { joined, told, is_streamed, has_ended: false, is_violated: false, stop: None, examined: None }
     }
 
-    fn found(remains: &Remains, has_ended: bool) -> LocalJob {
+    fn found(remains: &SpoolEntry, has_ended: bool) -> LocalJob {
         let unread = Told { generation: 1, wall: Span::ZERO };
         let (joined, told, is_streamed) =
             remains.entry.as_ref().map_or((1, unread, false), |entry| (entry.joined, entry.told, entry.is_streamed));

@@ -21,7 +21,7 @@ use crate::queue::Queue;
 use crate::quota::SubmitRates;
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase};
-use crate::state::{Misfit, State};
+use crate::state::{ApplyError, State};
 use crate::step::Step;
 
 /// The server.
@@ -49,7 +49,7 @@ impl Rms {
         config: Config,
         snapshot: Option<State>,
         facts: impl IntoIterator<Item = Fact>,
-    ) -> Result<Rms, Misfit> {
+    ) -> Result<Rms, ApplyError> {
         let state = match snapshot {
             Some(mut state) => {
                 state.rebuild_index();

@@ -34,7 +34,7 @@ pub struct Step {
 
 /// A step that could not be made durable; it can be committed again.
 #[derive(Debug)]
-pub struct Uncommitted<E> {
+pub struct CommitError<E> {
     pub step: Step,
     pub error: E,
 }
@@ -96,11 +96,11 @@ impl Step {
     ///
     /// # Errors
     /// The journal's; the step comes back whole.
-    pub fn commit<J: Journal>(self, journal: &mut J) -> Result<Vec<Effect>, Uncommitted<J::Error>> {
+    pub fn commit<J: Journal>(self, journal: &mut J) -> Result<Vec<Effect>, CommitError<J::Error>> {
         let written = self.write().map_or(Ok(()), |write| write.to(journal));
         match written {
             Ok(()) => Ok(self.effects),
-            Err(error) => Err(Uncommitted { step: self, error }),
+            Err(error) => Err(CommitError { step: self, error }),
         }
     }
 

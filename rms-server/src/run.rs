@@ -98,7 +98,7 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
         Endpoint::bind_lasting(address, own.credentials(), Serve::Peers { roles, join: true, revoked }, dir.root())?;
     let shared = Arc::new(Shared::new(inbox.clone(), history, registry, authority, config.limits, dir.clone()));
     let listening = endpoint.local_addr().map_err(RunError::Socket)?;
-    let socket = listen_here(dir, config, &endpoint);
+    let socket = listen_local(dir, config, &endpoint);
     announce(dir, listening, config.advertise.as_deref(), socket.as_deref())?;
 
     let rotation = {
@@ -128,10 +128,10 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Opens the local socket, if possible: without it, commands come over the network.
-fn listen_here(dir: &DataDir, config: &ServerConfig, endpoint: &Endpoint) -> Option<PathBuf> {
+fn listen_local(dir: &DataDir, config: &ServerConfig, endpoint: &Endpoint) -> Option<PathBuf> {
     let of_unit = || std::env::var_os("RUNTIME_DIRECTORY").map(|dir| Path::new(&dir).join("server.sock"));
     let path = config.socket.clone().or_else(of_unit).unwrap_or_else(|| dir.socket());
-    let listening = std::path::absolute(&path).and_then(|path| endpoint.listen_here(&path).map(|()| path));
+    let listening = std::path::absolute(&path).and_then(|path| endpoint.listen_local(&path).map(|()| path));
     let failed = |error: &io::Error| tracing::warn!(%error, path = %path.display(), "there is no local socket");
     listening.inspect_err(failed).ok()
 }

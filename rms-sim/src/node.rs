@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rms_api::desired::{AgentHello, DesiredJob, JobReport};
-use rms_core::node_loop::{Disk, ExecutionId, Inbound, JobOrder, Look, Made, NodeLoop, Outbound, Unseen};
+use rms_core::node_loop::{Disk, ExecutionId, Inbound, JobOrder, Look, LostReason, Made, NodeLoop, Outbound};
 use rms_model::{JobId, Run, Span, Time};
 
 use crate::agenda::EventQueue;
@@ -54,7 +54,7 @@ pub(crate) enum NodeAction {
     },
     Examine(ExecutionId),
     RemoveEntry(ExecutionId),
-    EndRest(ExecutionId, Unseen),
+    EndLeftovers(ExecutionId, LostReason),
     Look,
 }
 
@@ -95,7 +95,7 @@ impl ModelNode {
         Inbound::Found(self.supervisors.iter().map(|(id, supervisor)| (*id, self.remains(supervisor))).collect())
     }
 
-    fn remains(&self, supervisor: &Supervisor) -> rms_core::node_loop::Remains {
+    fn remains(&self, supervisor: &Supervisor) -> rms_core::node_loop::SpoolEntry {
         supervisor.remains(self.seats.contains_key(supervisor.seat()))
     }
 
@@ -108,7 +108,7 @@ impl ModelNode {
         self.doings.retain(|doing| match doing {
             NodeAction::Take { .. } | NodeAction::Tell { .. } => reads_orders,
             NodeAction::Hear(_) | NodeAction::Spawner | NodeAction::MakeSeat(_) | NodeAction::Examine(_) => false,
-            NodeAction::RemoveEntry(_) | NodeAction::EndRest(..) | NodeAction::Look => false,
+            NodeAction::RemoveEntry(_) | NodeAction::EndLeftovers(..) | NodeAction::Look => false,
         });
         let (supervisors, doings) = (&self.supervisors, &self.doings);
         self.seats.retain(|name, _| {
@@ -196,8 +196,8 @@ impl ModelNode {
             }
             Outbound::RemoveEntry { job, run } => self.later(now, NodeAction::RemoveEntry((job, run))),
             Outbound::Examine { job, run } => self.later(now, NodeAction::Examine((job, run))),
-            Outbound::EndRest { job, run, why } => self.later(now, NodeAction::EndRest((job, run), why)),
-            Outbound::Look { undead: _ } => self.look_later(now),
+            Outbound::EndLeftovers { job, run, why } => self.later(now, NodeAction::EndLeftovers((job, run), why)),
+            Outbound::Look { unkillable: _ } => self.look_later(now),
             Outbound::Drop { job, run } => drop(self.desired.remove(&(job, run))),
             // Nobody listens to streams here.
             Outbound::Restore { .. } | Outbound::Detach { .. } | Outbound::Begun { .. } | Outbound::Ended { .. } => {}
@@ -349,9 +349,9 @@ impl ModelNode {
     }
 
     /// What is left of an execution is ended: how it counts as ended.
-    pub(crate) fn end_rest(&mut self, now: Time, (job, run): ExecutionId, why: Unseen) -> Option<JobReport> {
-        let report = self.supervisors.get_mut(&(job, run))?.end_rest(now, why);
-        self.later(now, NodeAction::Hear(Inbound::RestEnded(report.clone())));
+    pub(crate) fn end_leftovers(&mut self, now: Time, (job, run): ExecutionId, why: LostReason) -> Option<JobReport> {
+        let report = self.supervisors.get_mut(&(job, run))?.end_leftovers(now, why);
+        self.later(now, NodeAction::Hear(Inbound::LeftoversEnded(report.clone())));
         Some(report)
     }
 

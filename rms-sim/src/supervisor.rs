@@ -2,7 +2,7 @@
 
 use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_core::agent::Told;
-use rms_core::node_loop::{Entry, ExecutionId, Remains, Unseen};
+use rms_core::node_loop::{Entry, ExecutionId, LostReason, SpoolEntry};
 use rms_model::{Indices, JobId, OnResize, Run, Span, Time, Usage};
 
 use crate::program::{Part, Program};
@@ -139,7 +139,7 @@ impl Supervisor {
     }
 
     /// What lies in the spool; `is_heard` while its process is there.
-    pub fn remains(&self, is_heard: bool) -> Remains {
+    pub fn remains(&self, is_heard: bool) -> SpoolEntry {
         let result = matches!(self.phase, Phase::Ended { .. }).then(|| self.report());
         let entry = Entry {
             seat: self.seat.clone(),
@@ -150,7 +150,7 @@ impl Supervisor {
             is_of_this_boot: self.is_of_this_boot,
             is_heard,
         };
-        Remains { is_there: true, entry: Some(entry), is_forgotten: self.is_forgotten, result }
+        SpoolEntry { is_there: true, entry: Some(entry), is_forgotten: self.is_forgotten, result }
     }
 
     pub(crate) fn mark_forgotten(&mut self) {
@@ -183,7 +183,7 @@ impl Supervisor {
     }
 
     /// What is left of it is ended: how it counts as ended.
-    pub(crate) fn end_rest(&mut self, now: Time, why: Unseen) -> JobReport {
+    pub(crate) fn end_leftovers(&mut self, now: Time, why: LostReason) -> JobReport {
         self.end(now, now, why.exit(0));
         self.report()
     }

@@ -29,7 +29,7 @@ impl Link {
         let (_sender, mut receiver) = channel.split();
         let mut parts = AnswerParts::new();
         loop {
-            let AnswerPart { answer, last } = receiver.recv_some::<AnswerPart>().await?;
+            let AnswerPart { answer, last } = receiver.recv_required::<AnswerPart>().await?;
             match parts.push(answer?, last) {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}

@@ -26,7 +26,7 @@ impl Here {
         // A path that would be too long for an address.
         let dir = tempfile::Builder::new().prefix(&"long".repeat(30)).tempdir().expect("a directory");
         let here = Here { deployment, server, dir };
-        here.server.listen_here(&here.socket()).expect("the directory is ours");
+        here.server.listen_local(&here.socket()).expect("the directory is ours");
         here
     }
 
@@ -160,9 +160,9 @@ async fn a_channel_ends_with_the_link_and_one_that_is_given_up_costs_nothing_els
     given_up.send(&ask()).await.expect("sent");
     drop(given_up);
     let (_sender, mut taken) = taken.split();
-    assert_eq!(taken.recv_some::<ClientRequest>().await.expect("whole"), ask());
+    assert_eq!(taken.recv_required::<ClientRequest>().await.expect("whole"), ask());
     // Whether it was finished or given up, nobody can tell here.
-    assert!(matches!(taken.recv_some::<ClientRequest>().await, Err(LinkError::ChannelReset)));
+    assert!(matches!(taken.recv_required::<ClientRequest>().await, Err(LinkError::ChannelReset)));
     assert!(!up.is_closed() && !down.is_closed());
     let waiting = asked(&up);
     let closing = async {
@@ -195,7 +195,7 @@ async fn a_socket_that_others_could_have_put_there_is_not_spoken_with() {
     for mode in [0o777, 0o1777, 0o720] {
         set_mode(mode);
         assert!(matches!(here.dial(&credentials).await, Err(LinkError::Local { .. })), "{mode:o}");
-        assert!(here.server.listen_here(&here.dir.path().join("other")).is_err(), "{mode:o}");
+        assert!(here.server.listen_local(&here.dir.path().join("other")).is_err(), "{mode:o}");
     }
     set_mode(0o755);
     let (up, _down) = tokio::join!(here.dial(&credentials), accept_link(&here.server));

@@ -74,7 +74,7 @@ impl Channel {
                 survives_loss: environment.survives_loss,
             }))
             .await?;
-        match channel.receiver.recv_some::<NegotiatorTold>().await? {
+        match channel.receiver.recv_required::<NegotiatorTold>().await? {
             NegotiatorTold::Answer { seq: answered, answer } if answered == seq => match answer {
                 Ok(NegotiatorAnswer::Attached(attached)) => Ok((channel, attached)),
                 Ok(NegotiatorAnswer::Done) => Err(AttachError::Link(LinkError::Silent)),

@@ -11,9 +11,9 @@ use crate::spool;
 use crate::supervisor::tree;
 
 /// It reads the folders of all jobs that run, so it may take a while.
-pub fn look(setup: &Setup, shares: &Shares, mut undead: Vec<i32>) -> Look {
+pub fn look(setup: &Setup, shares: &Shares, mut unkillable: Vec<i32>) -> Look {
     let dir = setup.spool.dir();
-    undead.retain(|pid| !tree::is_dead(Pid::from_raw(*pid)));
+    unkillable.retain(|pid| !tree::is_dead(Pid::from_raw(*pid)));
     let most = setup.spool_quota.unwrap_or_else(|| spool::share_of_disk(dir));
     let mut violations = Vec::new();
     for share in shares.all().iter().filter(|share| !share.has_ended()) {
@@ -23,7 +23,7 @@ pub fn look(setup: &Setup, shares: &Shares, mut undead: Vec<i32>) -> Look {
             violations.push(((share.job(), share.run()), quota_message(n_bytes, most)));
         }
     }
-    Look { disk: disk(setup), undead, violations, problem: problem(setup, shares) }
+    Look { disk: disk(setup), unkillable, violations, problem: problem(setup, shares) }
 }
 
 /// What else keeps this node from starting jobs, and what to do.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::frames::{Down, Pair, Part, Placement, Up};
-use super::ranks::{Birth, Ending, Member, Out, Ranks};
+use super::ranks::{Ending, Member, Out, Ranks, WorldInit};
 use super::{RankId, VALLEN_MAX, WorldId};
 use crate::sys::End;
 
@@ -42,7 +42,7 @@ struct World {
 
 impl NodeRanks {
     /// `own` are the ranks that the job begins with here.
-    pub fn new(own: Birth) -> NodeRanks {
+    pub fn new(own: WorldInit) -> NodeRanks {
         let mut node = NodeRanks {
             worlds: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -61,7 +61,7 @@ impl NodeRanks {
         node
     }
 
-    fn insert(&mut self, birth: Birth) {
+    fn insert(&mut self, birth: WorldInit) {
         for (local, member) in birth.members.iter().enumerate() {
             self.tasks.insert(member.task, (birth.world, local));
         }
@@ -282,9 +282,9 @@ pub fn first_birth(
     mapping: String,
     first_rank: u32,
     n_local: u32,
-) -> Birth {
+) -> WorldInit {
     let member = |rank| Member { rank, task: rank, appnum: 0 };
-    Birth {
+    WorldInit {
         world: WorldId::FIRST,
         kvsname: kvsname.to_owned(),
         n_ranks,
@@ -300,10 +300,10 @@ pub fn mapping_pair(mapping: String) -> Option<Pair> {
     fits.then(|| Pair { key: MAPPING_KEY.to_owned(), value: mapping })
 }
 
-fn birth(placement: &Placement) -> Birth {
+fn birth(placement: &Placement) -> WorldInit {
     let Placement { world, kvsname, n_ranks, universe, first_task, parts, pairs } = placement;
     let members = parts.iter().flat_map(ranks_of).zip(*first_task..);
-    Birth {
+    WorldInit {
         world: *world,
         kvsname: kvsname.clone(),
         n_ranks: *n_ranks,

@@ -40,7 +40,7 @@ pub enum Out {
 
 /// The initial state of the ranks of a world.
 #[derive(Clone, Debug)]
-pub struct Birth {
+pub struct WorldInit {
     pub world: WorldId,
     pub kvsname: String,
     /// On all nodes.
@@ -118,7 +118,7 @@ pub(super) const MAX_FRESH_BYTES: usize = 4 << 20;
 const MAX_ERROR_CODES: u32 = 400;
 
 impl Ranks {
-    pub fn new(birth: Birth) -> Ranks {
+    pub fn new(birth: WorldInit) -> Ranks {
         let rank = |member: Member| Rank {
             member,
             state: State::Silent,

@@ -574,7 +574,7 @@ impl Supervisor {
         let dir = self.folder.dir();
         if let Some((report, written)) = report.map(|report| (report, job.output_manifest(dir))) {
             if !unkillable.is_empty() {
-                self.send(&FromSupervisor::Undead { pids: unkillable });
+                self.send(&FromSupervisor::Unkillable { pids: unkillable });
             }
             let _told_all_the_same = self.folder.write_result(&report, written);
             self.send(&FromSupervisor::Job(report));

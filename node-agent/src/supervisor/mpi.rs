@@ -12,7 +12,7 @@ use crate::pmi::frames::{Down, HubFrame, Placement, Up};
 use crate::pmi::hub::{Grown, Growth, Hub, HubOut, Member, Need};
 use crate::pmi::node::{NodeRanks, first_birth};
 use crate::pmi::place::process_mapping;
-use crate::pmi::ranks::{Birth, Ending, Out};
+use crate::pmi::ranks::{Ending, Out, WorldInit};
 use crate::pmi::{JobNode, RankId};
 use crate::sys::End;
 use rms_api::desired::LaunchNode;
@@ -99,7 +99,7 @@ impl PmiServer {
     }
 
     /// Those of a step, whose hub is where it was asked for: [`listen`](PmiServer::listen) is to be called for each task.
-    pub fn of_step(birth: Birth) -> PmiServer {
+    pub fn of_step(birth: WorldInit) -> PmiServer {
         PmiServer {
             own: no_node(),
             first: no_node(),

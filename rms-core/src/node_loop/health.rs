@@ -67,7 +67,7 @@ impl NodeHealth {
             let least = if self.is_full { 2 * least } else { least };
             self.is_full = disk.free < least || !disk.has_files;
         }
-        self.unkillable.retain(|pid| look.undead.contains(pid));
+        self.unkillable.retain(|pid| look.unkillable.contains(pid));
         self.problem.clone_from(&look.problem);
     }
 
@@ -128,7 +128,7 @@ mod tests {
     fn undead_processes_are_trouble_for_as_long_as_they_are_there() {
         let mut health = NodeHealth::new("/spool".to_owned());
         health.add_unkillable([41, 42]);
-        health.update(&Look { undead: vec![42], ..Look::default() });
+        health.update(&Look { unkillable: vec![42], ..Look::default() });
         assert!(health.reason().is_some_and(|reason| reason.contains("42")), "{health:?}");
         health.update(&Look::default());
         assert_eq!(health.reason(), None);

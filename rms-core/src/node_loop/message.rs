@@ -5,7 +5,7 @@ use rms_api::negotiate::Ask;
 use rms_model::{JobId, Run, Span};
 use serde::{Deserialize, Serialize};
 
-use super::remains::{Remains, Unseen};
+use super::remains::{LostReason, SpoolEntry};
 
 /// An execution of a job on this node.
 pub type ExecutionId = (JobId, Run);
@@ -14,7 +14,7 @@ pub type ExecutionId = (JobId, Run);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inbound {
     /// Once, before anything else: what earlier agents have left in the spool.
-    Found(Vec<(ExecutionId, Remains)>),
+    Found(Vec<(ExecutionId, SpoolEntry)>),
     Desired(Desired),
     Signal {
         job: JobId,
@@ -58,7 +58,7 @@ pub enum Inbound {
         reason: String,
     },
     /// These processes of a job do not die; the report follows.
-    Undead {
+    Unkillable {
         pids: Vec<i32>,
     },
     /// Ranks are to be started for which the job has no room.
@@ -72,15 +72,15 @@ pub enum Inbound {
     Examined {
         job: JobId,
         run: Run,
-        remains: Remains,
+        remains: SpoolEntry,
     },
     /// What was to be [removed](Outbound::RemoveEntry) is gone, or cannot be removed.
     Removed {
         job: JobId,
         run: Run,
     },
-    /// What was to be [ended](Outbound::EndRest) has ended so.
-    RestEnded(JobReport),
+    /// What was to be [ended](Outbound::EndLeftovers) has ended so.
+    LeftoversEnded(JobReport),
     /// Somebody has deleted the spool, and it was made anew.
     SpoolMade,
     /// What was to be [looked at](Outbound::Look).
@@ -112,7 +112,7 @@ pub struct Look {
     /// The disk of the spool; none if it does not say.
     pub disk: Option<Disk>,
     /// Those of the processes asked for that are still there.
-    pub undead: Vec<i32>,
+    pub unkillable: Vec<i32>,
     /// What else keeps the node from starting jobs, and what to do.
     pub problem: Option<String>,
     /// Executions that have left more in the spool than they may, and what they are told.
@@ -209,15 +209,15 @@ pub enum Outbound {
         job: JobId,
         run: Run,
     },
-    /// Its supervisor is gone: end what is left of it, and write its result: answered by [`Inbound::RestEnded`].
-    EndRest {
+    /// Its supervisor is gone: end what is left of it, and write its result: answered by [`Inbound::LeftoversEnded`].
+    EndLeftovers {
         job: JobId,
         run: Run,
-        why: Unseen,
+        why: LostReason,
     },
     /// Look at the disk, at these processes, and at what jobs have written: answered by [`Inbound::Looked`].
     Look {
-        undead: Vec<i32>,
+        unkillable: Vec<i32>,
     },
     /// To the server: all jobs of the node.
     Hello {

@@ -6,7 +6,7 @@ use crate::agent::Told;
 
 /// What lies in the spool of one execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct SpoolEntry {
     /// Its folder is there, with something in it.
     pub is_there: bool,
     /// The order, if it can be read and is that of this execution.
@@ -37,7 +37,7 @@ pub struct Entry {
 
 /// What that means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum SpoolState {
     /// No supervisor has taken it up.
     Nothing,
     /// Its supervisor lives and listens.
@@ -45,27 +45,27 @@ pub enum Meaning {
     Ended(JobReport),
     Forgotten,
     /// Nobody saw its end.
-    Vanished(Unseen),
+    Vanished(LostReason),
 }
 
 /// Why nobody saw the end of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unseen {
+pub enum LostReason {
     SupervisorKilled,
     NodeRestarted,
     EntryDamaged,
 }
 
-impl Remains {
-    pub fn meaning(&self) -> Meaning {
+impl SpoolEntry {
+    pub fn meaning(&self) -> SpoolState {
         match (&self.entry, &self.result) {
-            (Some(_), _) if self.is_forgotten => Meaning::Forgotten,
-            (_, Some(report)) => Meaning::Ended(report.clone()),
-            (Some(entry), None) if !entry.is_of_this_boot => Meaning::Vanished(Unseen::NodeRestarted),
-            (Some(entry), None) if entry.is_heard => Meaning::Alive,
-            (Some(_), None) => Meaning::Vanished(Unseen::SupervisorKilled),
-            (None, None) if self.is_there => Meaning::Vanished(Unseen::EntryDamaged),
-            (None, None) => Meaning::Nothing,
+            (Some(_), _) if self.is_forgotten => SpoolState::Forgotten,
+            (_, Some(report)) => SpoolState::Ended(report.clone()),
+            (Some(entry), None) if !entry.is_of_this_boot => SpoolState::Vanished(LostReason::NodeRestarted),
+            (Some(entry), None) if entry.is_heard => SpoolState::Alive,
+            (Some(_), None) => SpoolState::Vanished(LostReason::SupervisorKilled),
+            (None, None) if self.is_there => SpoolState::Vanished(LostReason::EntryDamaged),
+            (None, None) => SpoolState::Nothing,
         }
     }
 
@@ -75,7 +75,7 @@ impl Remains {
     }
 }
 
-impl Unseen {
+impl LostReason {
     /// How the execution counts as ended, of which so many processes cannot be killed.
     pub fn exit(self, n_left: usize) -> NodeExit {
         let reason = match n_left {
@@ -83,18 +83,18 @@ impl Unseen {
             n => format!("{}; {n} of its processes cannot be killed", self.reason()),
         };
         match self {
-            Unseen::SupervisorKilled => NodeExit::Unsupervised { reason },
-            Unseen::NodeRestarted | Unseen::EntryDamaged => NodeExit::Vanished { reason },
+            LostReason::SupervisorKilled => NodeExit::Unsupervised { reason },
+            LostReason::NodeRestarted | LostReason::EntryDamaged => NodeExit::Vanished { reason },
         }
     }
 
     pub fn reason(self) -> &'static str {
         match self {
-            Unseen::SupervisorKilled => {
+            LostReason::SupervisorKilled => {
                 "the process that watched over it (rms-supervisor) was killed there, so what was left of the job was ended"
             }
-            Unseen::NodeRestarted => "the node was restarted",
-            Unseen::EntryDamaged => "its spool entry is damaged",
+            LostReason::NodeRestarted => "the node was restarted",
+            LostReason::EntryDamaged => "its spool entry is damaged",
         }
     }
 }

@@ -112,7 +112,7 @@ impl Scene {
         self.says(wanted, status);
     }
 
-    fn examined(&mut self, wanted: &DesiredJob, remains: Remains) {
+    fn examined(&mut self, wanted: &DesiredJob, remains: SpoolEntry) {
         let examine = Outbound::Examine { job: wanted.job, run: wanted.run };
         assert!(self.take_order(|order| *order == examine).is_some(), "{:?}", self.orders);
         self.take(Inbound::Examined { job: wanted.job, run: wanted.run, remains });
@@ -189,7 +189,7 @@ fn done() -> JobStatus {
 }
 
 /// What a supervisor leaves that has begun the job and dies.
-fn begun(job: &DesiredJob, seat: &str) -> Remains {
+fn begun(job: &DesiredJob, seat: &str) -> SpoolEntry {
     let entry = Entry {
         seat: seat.to_owned(),
         can_start_over: true,
@@ -199,16 +199,16 @@ fn begun(job: &DesiredJob, seat: &str) -> Remains {
         is_of_this_boot: true,
         is_heard: false,
     };
-    Remains { is_there: true, entry: Some(entry), is_forgotten: false, result: None }
+    SpoolEntry { is_there: true, entry: Some(entry), is_forgotten: false, result: None }
 }
 
-fn alive(job: &DesiredJob, seat: &str) -> Remains {
+fn alive(job: &DesiredJob, seat: &str) -> SpoolEntry {
     let mut remains = begun(job, seat);
     remains.entry.iter_mut().for_each(|entry| entry.is_heard = true);
     remains
 }
 
-fn with_result(mut remains: Remains, job: &DesiredJob, status: JobStatus) -> Remains {
+fn with_result(mut remains: SpoolEntry, job: &DesiredJob, status: JobStatus) -> SpoolEntry {
     remains.result = Some(JobReport { job: job.job, run: job.run, status });
     remains
 }
@@ -234,7 +234,7 @@ fn a_supervisor_that_dies_before_its_order_is_replaced() {
     let seat = scene.starts(&job(1));
     scene.take(Inbound::SeatGone { seat: seat.clone() });
     assert_eq!(scene.ordered(&job(1)), None, "nobody knows yet whether it has begun");
-    scene.examined(&job(1), Remains::default());
+    scene.examined(&job(1), SpoolEntry::default());
     assert!(scene.has(&Outbound::EndSeat { seat: seat.clone(), with_folder: true }));
     let other = scene.ordered(&job(1)).expect("another one has it");
     assert_ne!(other, seat);
@@ -246,13 +246,13 @@ fn a_job_that_is_cancelled_while_its_supervisor_dies_does_not_begin() {
     let seat = scene.starts(&job(1));
     scene.desire(&[ending(job(1))]);
     scene.take(Inbound::SeatGone { seat });
-    scene.examined(&job(1), Remains::default());
+    scene.examined(&job(1), SpoolEntry::default());
     assert_eq!((scene.ordered(&job(1)), scene.exit(&job(1))), (None, Some(NodeExit::Ordered)));
 
     let seat = scene.starts(&job(2));
     scene.take(Inbound::SeatGone { seat });
     scene.desire(&[ending(job(2))]);
-    scene.examined(&job(2), Remains::default());
+    scene.examined(&job(2), SpoolEntry::default());
     assert_eq!((scene.ordered(&job(2)), scene.exit(&job(2))), (None, Some(NodeExit::Ordered)));
 }
 
@@ -263,11 +263,11 @@ fn what_a_killed_supervisor_leaves_is_ended_and_told_as_what_it_is() {
     scene.runs(&job(1));
     scene.take(Inbound::SeatGone { seat: seat.clone() });
     scene.examined(&job(1), begun(&job(1), &seat));
-    let (why, run) = (Unseen::SupervisorKilled, Run(1));
-    assert!(scene.has(&Outbound::EndRest { job: JobId(1), run, why }));
+    let (why, run) = (LostReason::SupervisorKilled, Run(1));
+    assert!(scene.has(&Outbound::EndLeftovers { job: JobId(1), run, why }));
     assert_eq!((scene.exit(&job(1)), scene.ordered(&job(1))), (None, None), "its processes may still be there");
     let status = ended(why.exit(0));
-    scene.take(Inbound::RestEnded(JobReport { job: JobId(1), run, status }));
+    scene.take(Inbound::LeftoversEnded(JobReport { job: JobId(1), run, status }));
     assert!(matches!(scene.exit(&job(1)), Some(NodeExit::Unsupervised { .. })));
     scene.desire(&[]);
     assert!(scene.has(&Outbound::RemoveEntry { job: JobId(1), run }));
@@ -286,12 +286,12 @@ fn a_result_that_a_dead_supervisor_has_written_counts() {
 #[test]
 fn an_agent_takes_over_what_runs_and_tells_what_has_ended() {
     let mut scene = Scene::before();
-    let elsewhere = |mut remains: Remains| {
+    let elsewhere = |mut remains: SpoolEntry| {
         remains.entry.iter_mut().for_each(|entry| entry.is_of_this_boot = false);
         remains
     };
-    let forgotten = Remains { is_forgotten: true, ..with_result(begun(&followed(job(4)), "e4"), &job(4), done()) };
-    let damaged = Remains { is_there: true, ..Remains::default() };
+    let forgotten = SpoolEntry { is_forgotten: true, ..with_result(begun(&followed(job(4)), "e4"), &job(4), done()) };
+    let damaged = SpoolEntry { is_there: true, ..SpoolEntry::default() };
     let found = [
         alive(&job(1), "e1"),
         with_result(begun(&job(2), "e2"), &job(2), done()),
@@ -299,14 +299,15 @@ fn an_agent_takes_over_what_runs_and_tells_what_has_ended() {
         forgotten,
         elsewhere(begun(&job(5), "e5")),
         damaged,
-        Remains::default(),
+        SpoolEntry::default(),
     ];
     let found = (1..).map(|id| (JobId(id), Run(1))).zip(found).collect();
     scene.take(Inbound::Found(found));
     let run = Run(1);
     assert!(scene.has(&Outbound::Adopt { seat: "e1".to_owned(), job: JobId(1), run }));
-    for (id, why) in [(3, Unseen::SupervisorKilled), (5, Unseen::NodeRestarted), (6, Unseen::EntryDamaged)] {
-        assert!(scene.has(&Outbound::EndRest { job: JobId(id), run, why }), "job {id}");
+    for (id, why) in [(3, LostReason::SupervisorKilled), (5, LostReason::NodeRestarted), (6, LostReason::EntryDamaged)]
+    {
+        assert!(scene.has(&Outbound::EndLeftovers { job: JobId(id), run, why }), "job {id}");
     }
     scene.take(Inbound::LinkUp);
     let hello = scene.take_order(|order| matches!(order, Outbound::Hello { .. }));
@@ -354,7 +355,7 @@ fn a_job_that_comes_again_waits_for_what_it_had_here_to_go() {
     assert!(scene.has(&Outbound::MarkForgotten { job: JobId(1), run: Run(1) }));
     let other = scene.ordered(&second).expect("ordered");
     scene.take(Inbound::AlreadyThere { seat: other, job: JobId(1), run: Run(1) });
-    let remains = Remains { is_forgotten: true, ..with_result(begun(&first, &seat), &first, done()) };
+    let remains = SpoolEntry { is_forgotten: true, ..with_result(begun(&first, &seat), &first, done()) };
     scene.examined(&second, remains);
     assert!(scene.has(&Outbound::RemoveEntry { job: JobId(1), run: Run(1) }));
     assert_eq!(scene.ordered(&second), None, "its new entry would be removed");

@@ -20,7 +20,7 @@ use crate::state::node::{Node, NodeGhost};
 
 /// A fact that cannot have come from the state it is applied to.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Misfit {
+pub enum ApplyError {
     #[error("a fact names job {0}, which is not there")]
     Job(JobId),
     #[error("a fact names node {0}, which is not there")]
@@ -56,7 +56,7 @@ impl State {
     ///
     /// # Errors
     /// The fact does not fit the state, which must not be used afterwards.
-    pub(crate) fn apply(&mut self, fact: &Fact, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
+    pub(crate) fn apply(&mut self, fact: &Fact, bumped: &mut BumpedNodes<'_>) -> Result<(), ApplyError> {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());
@@ -161,7 +161,7 @@ impl State {
                 self.edit_job(*job, |entry| Arc::make_mut(&mut entry.spec).priority = *priority)?;
             }
             Fact::JobUpdated { job, spec, environment, wall, by: _, at } => {
-                let before = Arc::clone(&self.jobs.get(job).ok_or(Misfit::Job(*job))?.spec);
+                let before = Arc::clone(&self.jobs.get(job).ok_or(ApplyError::Job(*job))?.spec);
                 let mut spec = (**spec).clone().with_work_of(&before);
                 if let Some(environment) = environment {
                     spec.execution.environment = Arc::clone(environment);
@@ -180,7 +180,7 @@ impl State {
                 for job in jobs {
                     let is_queued = self.jobs.get(job).is_some_and(Job::is_queued);
                     if !is_queued {
-                        return Err(Misfit::Phase { job: *job, needed: "queued" });
+                        return Err(ApplyError::Phase { job: *job, needed: "queued" });
                     }
                     // Its place in the queue is the same.
                     if let Some(entry) = self.jobs.get_mut(job) {
@@ -389,11 +389,11 @@ impl State {
             }
             Fact::StartsPromised { starts } => {
                 for (job, promise) in starts {
-                    let entry = self.jobs.get(job).ok_or(Misfit::Job(*job))?;
+                    let entry = self.jobs.get(job).ok_or(ApplyError::Job(*job))?;
                     let fits =
                         promise.as_ref().is_none_or(|promise| (promise.option_idx as usize) < entry.spec.options.len());
                     if !entry.is_queued() || !fits {
-                        return Err(Misfit::Phase { job: *job, needed: "queued, with the size that is promised" });
+                        return Err(ApplyError::Phase { job: *job, needed: "queued, with the size that is promised" });
                     }
                     if let Some(entry) = self.jobs.get_mut(job) {
                         self.index.change_promise(*job, entry, promise.as_ref());
@@ -438,16 +438,16 @@ impl State {
         self.audit.push(change);
     }
 
-    pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
-        let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
+    pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), ApplyError> {
+        let entry = self.jobs.get_mut(&job).ok_or(ApplyError::Job(job))?;
         self.index.remove_job(job, entry);
         edit(entry);
         self.index.insert_job(job, entry, &self.nodes);
         Ok(())
     }
 
-    pub(super) fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
-        let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
+    pub(super) fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), ApplyError> {
+        let entry = self.nodes.get_mut(&node).ok_or(ApplyError::Node(node))?;
         let was_usable = entry.is_usable();
         self.index.remove_node(node, entry);
         edit(entry);
@@ -471,13 +471,13 @@ impl State {
         bumped: &mut BumpedNodes<'_>,
         is_told: bool,
         change: impl Fn(&mut Holders),
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let mut outcome = Ok(());
         // Most nodes of a job are of one cluster.
         let mut free: Option<(ClusterId, &mut FreeNodes)> = None;
         for node in nodes {
             let Some(entry) = self.nodes.get_mut(&node) else {
-                outcome = Err(Misfit::Node(node));
+                outcome = Err(ApplyError::Node(node));
                 continue;
             };
             let was_held = !entry.holders.is_empty();
@@ -509,7 +509,7 @@ impl State {
         wall: Option<Span>,
         at: Time,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let asked = self.jobs.get(&job).map_or(0, |entry| asked(self.cores_of(entry)));
         self.edit_job(job, |entry| {
             entry.promised = None;
@@ -536,7 +536,7 @@ impl State {
     }
 
     /// Drops all promised starts.
-    fn forget_promises(&mut self) -> Result<(), Misfit> {
+    fn forget_promises(&mut self) -> Result<(), ApplyError> {
         let promised: Vec<JobId> = self.index.promises.iter().map(|(_, job)| *job).collect();
         promised.into_iter().try_for_each(|job| self.edit_job(job, |entry| entry.promised = None))
     }
@@ -550,17 +550,17 @@ impl State {
         }
     }
 
-    pub(super) fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
+    pub(super) fn started_mut(&mut self, job: JobId) -> Result<&mut Started, ApplyError> {
         match self.jobs.get_mut(&job).map(|entry| &mut entry.phase) {
             Some(Phase::Started(started)) => Ok(started),
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) => {
-                Err(Misfit::Phase { job, needed: "started" })
+                Err(ApplyError::Phase { job, needed: "started" })
             }
-            None => Err(Misfit::Job(job)),
+            None => Err(ApplyError::Job(job)),
         }
     }
 
-    fn release_nodes(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
+    fn release_nodes(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), ApplyError> {
         let nodes: Vec<NodeId> = self.jobs.get(&job).map(|entry| entry.held().collect()).unwrap_or_default();
         self.release(job, nodes.into_iter(), bumped)
     }
@@ -570,15 +570,15 @@ impl State {
         job: JobId,
         nodes: impl Iterator<Item = NodeId>,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         match self.change_holders(nodes, bumped, true, |holders| holders.remove(job)) {
             // A node that was removed meanwhile has nothing to give back.
-            Ok(()) | Err(Misfit::Node(_)) => Ok(()),
+            Ok(()) | Err(ApplyError::Node(_)) => Ok(()),
             Err(misfit) => Err(misfit),
         }
     }
 
-    fn drop_job(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
+    fn drop_job(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), ApplyError> {
         let Some(entry) = self.jobs.remove(&job) else { return Ok(()) };
         self.index.remove_job(job, &entry);
         self.index.remove_usage(&entry.spec);

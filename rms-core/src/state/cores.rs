@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use negotiation::NegotiationId;
 use rms_model::{Grant, Indices, Inventory, JobId, JobSpec, NodeId};
 
-use super::{BumpedNodes, Misfit, State};
+use super::{ApplyError, BumpedNodes, State};
 use crate::state::course::Cores;
 use crate::state::job::{Job, Phase, Share, Started};
 
@@ -66,8 +66,8 @@ impl State {
         cores: &[(NodeId, u32)],
         more: &BTreeMap<NodeId, Indices>,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
-        let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
+    ) -> Result<(), ApplyError> {
+        let entry = self.jobs.get(&job).ok_or(ApplyError::Job(job))?;
         let given: Vec<u32> =
             cores.iter().map(|(node, _)| entry.cpus_given(*node, &self.nodes[node].inventory)).collect();
         let nodes: Vec<NodeId> = cores.iter().map(|(node, _)| *node).collect();
@@ -104,7 +104,7 @@ impl State {
     }
 
     /// Its agent has seen to everything up to this generation.
-    pub(super) fn cores_in_force(&mut self, job: JobId, node: NodeId, generation: u32) -> Result<(), Misfit> {
+    pub(super) fn cores_in_force(&mut self, job: JobId, node: NodeId, generation: u32) -> Result<(), ApplyError> {
         self.edit_evolved(job, |_, evolved| {
             let cores = evolved.places.get_mut(&node).and_then(|place| place.cores.as_mut());
             if let Some(cores) = cores.filter(|cores| cores.generation <= generation) {
@@ -118,8 +118,8 @@ impl State {
     }
 
     /// What it has given back of these nodes is not its own again when it gets other cores or leaves them.
-    pub(super) fn save_parts_as_grants(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
-        let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
+    pub(super) fn save_parts_as_grants(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), ApplyError> {
+        let entry = self.jobs.get(&job).ok_or(ApplyError::Job(job))?;
         let shared = nodes.iter().filter_map(|node| Some((*node, self.nodes.get(node)?)));
         let shared = shared.filter(|(_, node)| self.is_shared(node.cluster));
         let parts: Vec<(NodeId, Grant)> =

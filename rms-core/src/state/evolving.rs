@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rms_model::sharing::asked;
 use rms_model::{ClusterId, Grant, JobId, JobSpec, NodeId, OnResize, Time, Work};
 
-use super::apply::Misfit;
+use super::apply::ApplyError;
 use super::{BumpedNodes, State};
 use crate::state::course::{Course, Evolved};
 use crate::state::job::{Phase, Share, Shares};
@@ -17,7 +17,7 @@ impl State {
         at: Time,
         course: &Course,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let nodes = self.started_mut(job)?.nodes.clone();
         let first: Vec<_> = nodes.into_iter().map(|node| (node, self.nodes[&node].generation)).collect();
         self.edit_job(job, |entry| {
@@ -63,7 +63,7 @@ impl State {
         course: &Course,
         grants: &BTreeMap<NodeId, Grant>,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         self.change_holders(gained.iter().copied(), bumped, true, |holders| holders.insert(job))?;
         self.save_parts_as_grants(job, freed)?;
         let nodes = self.nodes_after(job, gained, freed);
@@ -135,7 +135,7 @@ impl State {
         job: JobId,
         nodes: &[NodeId],
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         self.edit_evolved(job, |shares, evolved| {
             for node in nodes {
                 evolved.leaving.remove(node);
@@ -153,14 +153,14 @@ impl State {
         &mut self,
         job: JobId,
         edit: impl FnOnce(&mut Shares, &mut Evolved),
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let started = self.started_mut(job)?;
         match &mut started.evolved {
             Some(evolved) => {
                 edit(&mut started.shares, evolved);
                 Ok(())
             }
-            None => Err(Misfit::Phase { job, needed: "evolving" }),
+            None => Err(ApplyError::Phase { job, needed: "evolving" }),
         }
     }
 }

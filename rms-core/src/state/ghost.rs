@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
-use super::{BumpedNodes, Misfit, State};
+use super::{ApplyError, BumpedNodes, State};
 use crate::state::job::Phase;
 
 impl State {
-    pub(super) fn ghost_parted(&mut self, job: JobId, until: &BTreeMap<ClusterId, Time>) -> Result<(), Misfit> {
+    pub(super) fn ghost_parted(&mut self, job: JobId, until: &BTreeMap<ClusterId, Time>) -> Result<(), ApplyError> {
         let mut is_ghost = false;
         self.edit_job(job, |entry| {
             if let Phase::Ghost(ghost) = &mut entry.phase {
@@ -16,7 +16,7 @@ impl State {
                 is_ghost = true;
             }
         })?;
-        if is_ghost { Ok(()) } else { Err(Misfit::Phase { job, needed: "a ghost" }) }
+        if is_ghost { Ok(()) } else { Err(ApplyError::Phase { job, needed: "a ghost" }) }
     }
 
     pub(super) fn ghost_part_expired(
@@ -24,9 +24,9 @@ impl State {
         job: JobId,
         cluster: ClusterId,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         self.count_ghost(job, Some(cluster));
-        let nodes = self.jobs.get(&job).ok_or(Misfit::Job(job))?.nodes();
+        let nodes = self.jobs.get(&job).ok_or(ApplyError::Job(job))?.nodes();
         let is_here = |node: &&NodeId| self.nodes.get(node).is_some_and(|entry| entry.cluster == cluster);
         let leaves: Vec<NodeId> = nodes.iter().filter(is_here).copied().collect();
         self.release(job, leaves.iter().copied(), bumped)?;
@@ -54,7 +54,7 @@ impl State {
     }
 
     /// Nodes that running applications had given back are free.
-    pub(super) fn expire_node_ghosts(&mut self, nodes: &[NodeId], at: Time) -> Result<(), Misfit> {
+    pub(super) fn expire_node_ghosts(&mut self, nodes: &[NodeId], at: Time) -> Result<(), ApplyError> {
         for node in nodes {
             let Some(entry) = self.nodes.get(node) else { continue };
             let Some(ghost) = entry.ghost else { continue };

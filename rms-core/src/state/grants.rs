@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use negotiation::NegotiationId;
 use rms_model::{ClusterId, Devices, Grant, JobId, NodeId};
 
-use super::{BumpedNodes, Misfit, State};
+use super::{ApplyError, BumpedNodes, State};
 use crate::state::course::{GrantChange, NegotiatedLicences};
 use crate::state::job::{Phase, Share};
 
@@ -18,7 +18,7 @@ impl State {
         by: NegotiationId,
         grants: &BTreeMap<NodeId, Grant>,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         self.drop_changes_in_force(job)?;
         let wholes: BTreeMap<NodeId, Grant> =
             grants.keys().filter_map(|node| Some((*node, Grant::whole(&self.nodes.get(node)?.inventory)))).collect();
@@ -48,7 +48,7 @@ impl State {
     }
 
     /// Forgets what the job had before changes that are in force everywhere.
-    pub(super) fn drop_changes_in_force(&mut self, job: JobId) -> Result<(), Misfit> {
+    pub(super) fn drop_changes_in_force(&mut self, job: JobId) -> Result<(), ApplyError> {
         let started = self.started_mut(job)?;
         if !started.awaits_agents() {
             started.evolved.iter_mut().for_each(|evolved| evolved.changed.clear());
@@ -63,7 +63,7 @@ impl State {
         by: NegotiationId,
         cluster: ClusterId,
         licences: &Devices,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let mut is_evolved = false;
         self.edit_job(job, |entry| {
             let was = entry.licences_on(cluster).clone();
@@ -72,6 +72,6 @@ impl State {
             evolved.licences.insert(cluster, NegotiatedLicences { licences: licences.clone(), was, by });
             is_evolved = true;
         })?;
-        if is_evolved { Ok(()) } else { Err(Misfit::Phase { job, needed: "evolving" }) }
+        if is_evolved { Ok(()) } else { Err(ApplyError::Phase { job, needed: "evolving" }) }
     }
 }

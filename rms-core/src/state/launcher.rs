@@ -8,7 +8,7 @@ use rms_model::job::{Constraint, TaskCount};
 use rms_model::{Devices, JobId, JobSpec, OnResize, Request, ResourceRequest, Run, Slice, Time};
 
 use super::constraint::merge_slice;
-use super::{BumpedNodes, Misfit, State};
+use super::{ApplyError, BumpedNodes, State};
 use crate::state::job::{Job, Launcher, Phase, Share, StartAnswer};
 
 /// Returns the job specification for a launcher's request: a slice of each node, as one task with so many cores takes
@@ -49,7 +49,7 @@ impl State {
         self.insert_job(job, Box::new(entry));
     }
 
-    pub(super) fn edit_launcher(&mut self, job: JobId, edit: impl FnOnce(&mut Launcher)) -> Result<(), Misfit> {
+    pub(super) fn edit_launcher(&mut self, job: JobId, edit: impl FnOnce(&mut Launcher)) -> Result<(), ApplyError> {
         let mut has_launcher = false;
         self.edit_job(job, |entry| {
             if let Some(launcher) = &mut entry.launcher {
@@ -57,7 +57,7 @@ impl State {
                 has_launcher = true;
             }
         })?;
-        if has_launcher { Ok(()) } else { Err(Misfit::Phase { job, needed: "spoken for by a launcher" }) }
+        if has_launcher { Ok(()) } else { Err(ApplyError::Phase { job, needed: "spoken for by a launcher" }) }
     }
 
     pub(super) fn requested(
@@ -67,7 +67,7 @@ impl State {
         tag: Tag,
         request: &Request,
         slice: &Slice,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         self.edit_launcher(job, |launcher| launcher.tag = Some(tag))?;
         let entry = &self.jobs[&job];
         let spec = Arc::new(spec_for_request(entry, request, slice));
@@ -86,7 +86,7 @@ impl State {
             }
             entry.requested.get_or_insert(at);
         })?;
-        if may_request { Ok(()) } else { Err(Misfit::Phase { job, needed: "waiting" }) }
+        if may_request { Ok(()) } else { Err(ApplyError::Phase { job, needed: "waiting" }) }
     }
 
     /// Makes the launcher's work the job's, to be started by the agents.
@@ -96,7 +96,7 @@ impl State {
         at: Time,
         launch: &Launchable,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let nodes = self.started_mut(job)?.nodes.clone();
         self.edit_launcher(job, |launcher| launcher.answer = Some(StartAnswer::Launched { at }))?;
         let Launchable { execution, n_tasks, cpus_per_task, malleable } = launch;

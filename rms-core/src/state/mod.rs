@@ -38,8 +38,8 @@ use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Environment, Grant, Inventory, JobId, NodeId, Settings, Slice, Span, Time};
 use serde::{Deserialize, Serialize};
 
+pub use apply::ApplyError;
 pub(crate) use apply::BumpedNodes;
-pub use apply::Misfit;
 pub use check::Violation;
 pub use constraint::Piece;
 pub(crate) use constraint::{
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// Serials of certificates that have not been used yet and replace valid ones on first use.
-    pub fn untried_serials(&self) -> impl Iterator<Item = &str> {
+    pub fn unused_serials(&self) -> impl Iterator<Item = &str> {
         let is_valid = |serial: &String| self.certificates.get(serial).is_some_and(|issued| issued.revoked.is_none());
         let untried = self.certificates.values().filter(move |issued| issued.replaces.iter().any(is_valid));
         untried.map(|issued| issued.serial.as_str())

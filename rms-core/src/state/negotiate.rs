@@ -6,7 +6,7 @@ use negotiation::{Dialogue, NegotiationId};
 use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, Grant, JobId, NodeId, Time};
 
-use super::{BumpedNodes, Misfit, State};
+use super::{ApplyError, BumpedNodes, State};
 use crate::state::job::Job;
 use crate::state::negotiations::{Asking, JobNegotiations};
 
@@ -17,7 +17,7 @@ impl State {
         at: Time,
         dialogue: &Dialogue,
         asking: Option<&Asking>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let known = dialogue.nodes().into_iter().flatten().filter_map(|node| self.nodes.get(node));
         let names = known.map(|entry| entry.name.clone()).collect();
         let agreed = |state: &State| state.jobs.get(&job).and_then(Job::agreed_to_leave);
@@ -31,7 +31,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn declared(&mut self, job: JobId, declared: &Declared) -> Result<(), Misfit> {
+    pub(super) fn declared(&mut self, job: JobId, declared: &Declared) -> Result<(), ApplyError> {
         self.negotiations_mut(job)?.declared = Some(declared.clone());
         Ok(())
     }
@@ -43,9 +43,9 @@ impl State {
         id: NegotiationId,
         nodes: &[NodeId],
         grants: &BTreeMap<NodeId, Grant>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let negotiation = self.negotiations_mut(job)?.get_mut(id);
-        let held = &mut negotiation.ok_or(Misfit::Phase { job, needed: "negotiating under that number" })?.held;
+        let held = &mut negotiation.ok_or(ApplyError::Phase { job, needed: "negotiating under that number" })?.held;
         let before = std::mem::replace(held, nodes.iter().copied().collect());
         let ignored = &mut BumpedNodes::Ignored;
         let gained = nodes.iter().copied().filter(|node| !before.contains(node));
@@ -53,7 +53,7 @@ impl State {
         let freed = before.iter().copied().filter(|node| !nodes.contains(node));
         match self.change_holders(freed, ignored, false, |holders| holders.remove(job)) {
             // A node that was removed meanwhile has nothing to give back.
-            Ok(()) | Err(Misfit::Node(_)) => {}
+            Ok(()) | Err(ApplyError::Node(_)) => {}
             Err(misfit) => return Err(misfit),
         }
         let started = self.started_mut(job)?;
@@ -73,7 +73,7 @@ impl State {
         at: Time,
         nodes: &[NodeId],
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         self.edit_evolved(job, |_, evolved| {
             evolved.generation += 1;
             evolved.departing.extend(nodes.iter().map(|node| (*node, at)));
@@ -84,7 +84,7 @@ impl State {
     }
 
     /// Marks nodes that the application reports to have left; its processes there end on their own.
-    pub(super) fn released(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
+    pub(super) fn released(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), ApplyError> {
         self.edit_evolved(job, |_, evolved| {
             let leaving = nodes.iter().filter(|node| evolved.leaving.contains_key(node));
             evolved.released.extend(leaving.copied());
@@ -92,7 +92,7 @@ impl State {
     }
 
     /// Cancels the departure from the nodes that it was asked to leave.
-    pub(super) fn stay(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), Misfit> {
+    pub(super) fn stay(&mut self, job: JobId, bumped: &mut BumpedNodes<'_>) -> Result<(), ApplyError> {
         self.edit_evolved(job, |_, evolved| {
             evolved.generation += 1;
             evolved.departing.clear();
@@ -102,7 +102,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn warned(&mut self, job: JobId, id: NegotiationId, at: Time) -> Result<(), Misfit> {
+    pub(super) fn warned(&mut self, job: JobId, id: NegotiationId, at: Time) -> Result<(), ApplyError> {
         if let Some(negotiation) = self.negotiations_mut(job)?.get_mut(id) {
             negotiation.warn(at);
         }
@@ -115,7 +115,7 @@ impl State {
         id: NegotiationId,
         cluster: Option<ClusterId>,
         by: NegotiationId,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         for loan in self.negotiations_mut(job)?.loans.iter_mut().filter(|loan| loan.is_of(id, cluster)) {
             loan.called = Some(by);
         }
@@ -128,7 +128,7 @@ impl State {
         job: JobId,
         id: NegotiationId,
         cluster: Option<ClusterId>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         self.negotiations_mut(job)?.loans.retain(|loan| !loan.is_of(id, cluster));
         Ok(())
     }
@@ -157,10 +157,10 @@ impl State {
         }
     }
 
-    pub(super) fn negotiations_mut(&mut self, job: JobId) -> Result<&mut JobNegotiations, Misfit> {
-        let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
+    pub(super) fn negotiations_mut(&mut self, job: JobId) -> Result<&mut JobNegotiations, ApplyError> {
+        let entry = self.jobs.get_mut(&job).ok_or(ApplyError::Job(job))?;
         if entry.started().is_none() {
-            return Err(Misfit::Phase { job, needed: "started" });
+            return Err(ApplyError::Phase { job, needed: "started" });
         }
         Ok(entry.negotiations.get_or_insert_default())
     }

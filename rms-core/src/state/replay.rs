@@ -2,7 +2,7 @@
 
 use super::apply::BumpedNodes;
 use super::fact::Fact;
-use super::{Misfit, State};
+use super::{ApplyError, State};
 
 /// Applies recorded facts to a state. A restart reads its journal with it, and a checker follows a server with it. A
 /// server that decides changes its own state by what it records, and in no other way.
@@ -20,7 +20,7 @@ impl Replay {
     /// # Errors
     /// The fact does not fit: the journal is damaged or belongs to another system. The state must not be used
     /// afterwards.
-    pub fn follow(&mut self, fact: &Fact) -> Result<(), Misfit> {
+    pub fn follow(&mut self, fact: &Fact) -> Result<(), ApplyError> {
         self.0.apply(fact, &mut BumpedNodes::Ignored)
     }
 

@@ -10,7 +10,7 @@ use rms_model::sharing::asked;
 use rms_model::{CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, JobSpec, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{BumpedNodes, Misfit, State, constraint_of, cores_asked};
+use super::{ApplyError, BumpedNodes, State, constraint_of, cores_asked};
 use crate::state::job::{Job, Phase, Started};
 
 /// The sharing state of a job that lends cores, started on those of others, or once did.
@@ -291,8 +291,8 @@ impl State {
     /// Recalculates the work of a sharing job that has lost nodes and asked for `asked_before` cores until now. The
     /// rest takes as long with the present cores as it would have with the former ones; the remainder of its limit is
     /// for a guest, which may end sooner.
-    pub(super) fn resize_sharing(&mut self, job: JobId, at: Time, asked_before: u64) -> Result<(), Misfit> {
-        let entry = self.jobs.get(&job).ok_or(Misfit::Job(job))?;
+    pub(super) fn resize_sharing(&mut self, job: JobId, at: Time, asked_before: u64) -> Result<(), ApplyError> {
+        let entry = self.jobs.get(&job).ok_or(ApplyError::Job(job))?;
         let cores: Vec<CoreShare> = self.cores_of(entry).collect();
         let Some((started, sharing)) = entry.started().zip(entry.sharing()) else { return Ok(()) };
         if !sharing.is_active() {
@@ -327,7 +327,7 @@ impl State {
         grants: &BTreeMap<NodeId, Grant>,
         wall: Span,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         // The guest that waits for CPUs is started by the same nodes.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
         self.edit_job(job, |entry| {
@@ -352,7 +352,7 @@ impl State {
         node: NodeId,
         generation: u32,
         bumped: &mut BumpedNodes<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let started = self.started_mut(job)?;
         let is_latest = generation >= started.generation();
         if let Some(sharing) = started.sharing.as_mut().filter(|_| is_latest)

@@ -6,7 +6,7 @@ use rms_api::answer::Answer;
 use rms_api::audit::AuditEntry;
 use rms_api::{Call, Query};
 use rms_core::effect::Effect;
-use rms_core::{Config, Event, Fact, Misfit, Rms, ServerLoop, State, Step, Ticket, Uncommitted};
+use rms_core::{ApplyError, CommitError, Config, Event, Fact, Rms, ServerLoop, State, Step, Ticket};
 use rms_model::settings::KEYS;
 use rms_model::{Identity, Role};
 use thiserror::Error;
@@ -25,7 +25,7 @@ pub enum BootError {
     Journal(#[from] OpenError),
     /// Each fact is intact, but they contradict each other: the journal was put together from parts, or there is a bug.
     #[error("the facts in the journal contradict each other: restore the data directory from a backup")]
-    Misfit(#[from] Misfit),
+    ApplyError(#[from] ApplyError),
     #[error("cannot start")]
     Commit(#[source] AppendError),
     #[error("cannot start the driver's thread")]
@@ -57,7 +57,7 @@ pub fn boot(
     let (n_jobs, n_nodes) = (rms.state().jobs().len(), rms.state().nodes().len());
     tracing::info!(facts = log.last_seq(), jobs = n_jobs, nodes = n_nodes, took = ?started.elapsed(), "restored");
     registry.restore_revoked(rms.state().revoked_serials().map(str::to_owned));
-    rms.state().untried_serials().for_each(|serial| registry.await_use(serial));
+    rms.state().unused_serials().for_each(|serial| registry.await_use(serial));
 
     let mut clock = Clock::start();
     let now = clock.now();
@@ -104,7 +104,7 @@ fn changed_by_admins(rms: &mut Rms, storage: &mut Storage, now: rms_model::Time)
 }
 
 fn commit(step: Step, storage: &mut Storage) -> Result<Vec<Effect>, BootError> {
-    step.commit(storage).map_err(|Uncommitted { step: _, error }| BootError::Commit(error))
+    step.commit(storage).map_err(|CommitError { step: _, error }| BootError::Commit(error))
 }
 
 fn file() -> Identity {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use rms_core::{Config, Fact, Misfit, Rms, State};
+use rms_core::{ApplyError, Config, Fact, Rms, State};
 use rms_model::{JobId, JobRecord, JobSpec};
 
 use super::replay::{Files, replay};
@@ -59,7 +59,7 @@ const ATTEMPTS: usize = 3;
 fn replay_state(
     dir: &Path,
     files: &Files,
-    restore: impl FnOnce(Option<State>, &mut dyn Iterator<Item = Fact>) -> Result<Rms, Misfit>,
+    restore: impl FnOnce(Option<State>, &mut dyn Iterator<Item = Fact>) -> Result<Rms, ApplyError>,
 ) -> Result<State, OpenError> {
     let restored = replay(files, &mut |_, _| {}, restore)?.restored;
     let damaged = |problem: String| OpenError::Damaged { path: dir.to_owned(), problem };

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rms_core::{Config, Fact, Misfit, Rms, State};
+use rms_core::{ApplyError, Config, Fact, Rms, State};
 use thiserror::Error;
 
 use super::replay::{Files, read};
@@ -31,7 +31,7 @@ pub enum RecoverError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error("the facts before the damage contradict each other: only a backup helps")]
-    Misfit(#[from] Misfit),
+    ApplyError(#[from] ApplyError),
     #[error("cannot write {path}", path = path.display())]
     Write { path: PathBuf, source: io::Error },
 }

@@ -83,7 +83,7 @@ async fn ask(shared: &Shared, node: &str, asked: &MasksAsked) -> Result<MasksSee
         channel.send(asked).await?;
         channel.finish();
         let (_sender, mut receiver) = channel.split();
-        timeout(ANSWER_TIMEOUT, receiver.recv_some::<MasksSeen>()).await.unwrap_or(Err(LinkError::Silent))
+        timeout(ANSWER_TIMEOUT, receiver.recv_required::<MasksSeen>()).await.unwrap_or(Err(LinkError::Silent))
     };
     answered.await.map_err(|error| {
         tracing::debug!(node, %error, "an agent has not answered with the masks of its jobs");

@@ -244,7 +244,7 @@ impl FakeAgent {
     async fn next_desired(&mut self) -> Desired {
         let mut parts = DesiredParts::new();
         loop {
-            match self.receiver.recv_some::<ToAgent>().await.expect("a link") {
+            match self.receiver.recv_required::<ToAgent>().await.expect("a link") {
                 ToAgent::Desire(part) => {
                     if let Some(desired) = parts.push(part).expect("a desired state") {
                         return desired;
@@ -262,7 +262,7 @@ impl FakeAgent {
     pub async fn revoked(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
-            match self.receiver.recv_some::<ToAgent>().await.expect("a link") {
+            match self.receiver.recv_required::<ToAgent>().await.expect("a link") {
                 ToAgent::Revoked { serials, last } => {
                     all.extend(serials);
                     if last {

@@ -69,7 +69,7 @@ impl Peer {
 
     /// One more frame; an answer is the caller's.
     async fn hear(&mut self) -> Option<(u64, Result<LauncherAnswer, String>)> {
-        match self.receiver.recv_some::<LauncherTold>().await.expect("a link") {
+        match self.receiver.recv_required::<LauncherTold>().await.expect("a link") {
             LauncherTold::Answer { seq, answer } => {
                 return Some((seq, answer.map_err(|refused| refused.kind)));
             }

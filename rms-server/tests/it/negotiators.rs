@@ -160,7 +160,7 @@ impl App {
         channel.send(&ClientRequest::Negotiator).await.expect("a link");
         let (mut sender, mut receiver) = channel.split();
         sender.send(&NegotiatorSays { seq: 1, call: call.clone() }).await.expect("a link");
-        match receiver.recv_some::<NegotiatorTold>().await.expect("a link") {
+        match receiver.recv_required::<NegotiatorTold>().await.expect("a link") {
             NegotiatorTold::Answer { seq: 1, answer } => (sender, receiver, answer.map_err(|refused| refused.kind)),
             other => panic!("{other:?}"),
         }
@@ -202,7 +202,7 @@ impl App {
 
     /// One more frame, taken in.
     async fn hear(&mut self) {
-        match self.receiver.recv_some::<NegotiatorTold>().await.expect("a link") {
+        match self.receiver.recv_required::<NegotiatorTold>().await.expect("a link") {
             NegotiatorTold::Answer { seq, answer } => {
                 self.answers.push((seq, answer.map_err(|refused| refused.kind)));
             }

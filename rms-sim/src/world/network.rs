@@ -138,8 +138,8 @@ impl World {
                 let removed = model.remove_entry(self.now, execution);
                 self.forgets(node, execution, removed)?;
             }
-            NodeAction::EndRest(execution, why) => {
-                if let Some(report) = model.end_rest(self.now, execution, why) {
+            NodeAction::EndLeftovers(execution, why) => {
+                if let Some(report) = model.end_leftovers(self.now, execution, why) {
                     self.look_at_report(node, &report);
                 }
             }

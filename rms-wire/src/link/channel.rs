@@ -266,7 +266,7 @@ impl Receiver {
     ///
     /// # Errors
     /// As [`Receiver::recv`], or the peer has finished.
-    pub async fn recv_some<M: Message>(&mut self) -> Result<M, LinkError> {
+    pub async fn recv_required<M: Message>(&mut self) -> Result<M, LinkError> {
         let received = self.recv().await?.ok_or_else(|| self.unexpected_end(LinkError::Silent));
         self.checked(received)
     }

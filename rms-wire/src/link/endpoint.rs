@@ -210,7 +210,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// A path whose directory is not ours alone, or cannot be written.
-    pub fn listen_here(&self, path: &Path) -> std::io::Result<()> {
+    pub fn listen_local(&self, path: &Path) -> std::io::Result<()> {
         let listener = door::listen(path)?;
         if let Some(acceptor) = self.0.acceptor.upgrade() {
             acceptor.listen_local(listener);

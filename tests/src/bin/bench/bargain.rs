@@ -195,7 +195,9 @@ impl Application {
         sender.send(&ClientRequest::Negotiator).await?;
         sender.send(&NegotiatorSays { seq: 1, call: NegotiatorCall::Attach(Default::default()) }).await?;
         loop {
-            let NegotiatorTold::Answer { answer, .. } = receiver.recv_some::<NegotiatorTold>().await? else { continue };
+            let NegotiatorTold::Answer { answer, .. } = receiver.recv_required::<NegotiatorTold>().await? else {
+                continue;
+            };
             let NegotiatorAnswer::Attached(attached) = answer? else { bail!("it is not attached") };
             let side = negotiation::Side::Application;
             let mut dialogues = Dialogues::new(side, attached.job, attached.run, attached.rules);
@@ -328,7 +330,7 @@ impl Application {
 
     async fn hear(&mut self, traffic: &mut Traffic) -> Result<()> {
         let before = self.receiver.n_bytes().bytes();
-        match self.receiver.recv_some::<NegotiatorTold>().await? {
+        match self.receiver.recv_required::<NegotiatorTold>().await? {
             NegotiatorTold::Notice(NegotiatorNotice::Said(message)) => {
                 if let Some((_, answer)) = traffic.bytes.last_mut() {
                     *answer += (self.receiver.n_bytes().bytes() - before) as usize;
@@ -375,12 +377,12 @@ impl Echo {
         // The channel is warm, as that of a negotiator is.
         for says in said.iter().take(1) {
             sender.send(says).await?;
-            receiver.recv_some::<NegotiatorSays>().await?;
+            receiver.recv_required::<NegotiatorSays>().await?;
         }
         let begun = Instant::now();
         for says in said {
             sender.send(says).await?;
-            receiver.recv_some::<NegotiatorSays>().await?;
+            receiver.recv_required::<NegotiatorSays>().await?;
         }
         Ok(begun.elapsed())
     }
