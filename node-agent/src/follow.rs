@@ -39,7 +39,7 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches
     let (job, run) = (order.job, order.run);
     let Ok(share) = tokio::time::timeout(TIMEOUT, shares.wait_for(job, run)).await else {
         let reason = format!("job {job} is not on this node, or its output is not kept any more");
-        let _follower_left = sender.send(&Spooled::Failed { reason, is_unknown: true }).await;
+        let _follower_left = sender.send(&Spooled::Failed { reason }).await;
         return;
     };
     let input = tokio::spawn(forward_input(share.clone(), receiver));
@@ -51,7 +51,7 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches
                 tracing::warn!(%job, %error, "a follower was not served to the end");
             }
         }
-        let _link_is_gone = sender.send(&Spooled::Failed { reason: error.to_string(), is_unknown: false }).await;
+        let _link_is_gone = sender.send(&Spooled::Failed { reason: error.to_string() }).await;
     }
     sender.finish();
     input.abort();

@@ -66,9 +66,6 @@ pub enum Spooled {
     End,
     Failed {
         reason: String,
-        /// The node keeps no output of the job: it has written none there, or it was removed.
-        #[serde(default, skip_serializing_if = "Not::not")]
-        is_unknown: bool,
     },
     /// The job's share here has ended and what is left of its streams was sent, but from these offsets on something is
     /// missing: at most [`MAX_LINES`](crate::message::MAX_LINES) of them are named.
@@ -86,7 +83,7 @@ pub struct Missing {
     /// How much of the streams has come; at most [`MAX_LINES`](crate::message::MAX_LINES) are named. Of others, and if
     /// there are none, nothing may have come.
     pub from: Vec<Offset>,
-    /// The node keeps no output of the job: it has written none there, or it was removed.
+    /// The node is there and has sent nothing: the job has written none there that it keeps, or it was removed.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub is_unknown: bool,
 }

@@ -393,7 +393,7 @@ impl Agent {
                     typing.await.expect("all was typed");
                     return written;
                 }
-                Spooled::Failed { reason, .. } | Spooled::Missing { reason, .. } => panic!("{reason}"),
+                Spooled::Failed { reason } | Spooled::Missing { reason, .. } => panic!("{reason}"),
             }
         }
     }

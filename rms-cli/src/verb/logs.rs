@@ -153,6 +153,7 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
     if is_lost {
         return found.finish(job, sink);
     }
+    missing::tell_unknown(&found.missing);
     let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
     match std::fs::read(&path) {
         Ok(bytes) => sink.write(job, &bytes),
@@ -160,7 +161,7 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
             // Whether it wrote nothing or to a file of another name, nobody knows any more.
             output::warn(&format!(
                 "rms: the nodes keep no output of job {job}: it wrote none, or to the file that its -o flag named \
-                 (without one, to {} where it was submitted), or it is not kept any more",
+                 (without one, to {} where it was submitted)",
                 path.display()
             ));
             sink.write(job, b"")

@@ -63,7 +63,7 @@ enum PullEnd {
     /// The follower does not read; the pull goes on when it does.
     Stalled,
     /// The agent cannot serve it, or not yet: it may not know the job.
-    Failed { reason: String, is_unknown: bool },
+    Failed { reason: String },
     /// Other streams that nobody reads take all the memory of this identity.
     NoRoom,
     /// The link broke; the pull goes on over the next one.
@@ -104,10 +104,11 @@ impl Pull {
                 }
                 PullEnd::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
                 // While the job runs, the agent may still learn of it.
-                PullEnd::Failed { reason, is_unknown } if *self.is_over.borrow() => {
-                    return Some(Missing { is_unknown, ..self.missing(reason) });
+                PullEnd::Failed { reason } if *self.is_over.borrow() => {
+                    let missing = self.missing(reason);
+                    return Some(Missing { is_unknown: missing.from.is_empty(), ..missing });
                 }
-                PullEnd::Failed { reason, .. } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
+                PullEnd::Failed { reason } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
             }
             tokio::time::sleep(backoff.delay()).await;
         }
@@ -169,9 +170,7 @@ impl Pull {
                         }
                     }
                     Ok(Some((Spooled::End, _))) => return PullEnd::Whole,
-                    Ok(Some((Spooled::Failed { reason, is_unknown }, _))) => {
-                        return PullEnd::Failed { reason, is_unknown };
-                    }
+                    Ok(Some((Spooled::Failed { reason }, _))) => return PullEnd::Failed { reason },
                     Ok(Some((Spooled::Missing { reason, from }, _))) => return PullEnd::Short { reason, from },
                     Ok(None) => return PullEnd::Lost(LinkError::ChannelReset),
                     Err(LinkError::NoRoom) => return PullEnd::NoRoom,

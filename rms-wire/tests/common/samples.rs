@@ -225,9 +225,8 @@ fn of_streams() -> Vec<Sample> {
     samples.extend(plain([
         ("spooled_chunk", Spooled::Chunk(chunk.clone())),
         ("spooled_end", Spooled::End),
-        ("spooled_failed", Spooled::Failed { reason: "no such job".to_owned(), is_unknown: false }),
+        ("spooled_failed", Spooled::Failed { reason: "no such job".to_owned() }),
         ("spooled_missing", Spooled::Missing { reason: "the disk was full".to_owned(), from: from.clone() }),
-        ("spooled_unknown", Spooled::Failed { reason: "no such job".to_owned(), is_unknown: true }),
     ]));
     let reason = "the disk was full".to_owned();
     let missing = Missing { node: "a1".to_owned(), reason, from, is_unknown: false };
