@@ -22,8 +22,9 @@ use crate::failure::{Exit, Failure};
 #[command(after_help = "\
 Policies: views (FCFS, each pass places the queue anew), fcfs (nothing passes a
 waiting job), easy (nothing delays the first job that waits), conservative
-(every job keeps the start it was promised). The same input gives the same
-output, but for the times that it took.
+(every job keeps the start it was promised), slowdown (as views, for no job of
+a trace shares its cores: see rms sim sd). The same input gives the same output,
+but for the times that it took.
 
 Of several policies each has a column; with --json each is an object of a list,
 with --parsable a row. They run at the same time, as far as processors and free

@@ -192,7 +192,8 @@ impl TuneAnswer {
                  them is estimated"
             )),
         }
-        if points.iter().any(|point| point.mean_wait_s.value > block_s) {
+        let is_enough = self.0.answer != Advice::TooLittle;
+        if is_enough && points.iter().any(|point| point.mean_wait_s.value > block_s) {
             notes.push(format!(
                 "jobs wait for longer than a block of {block} lasts: the intervals may be too narrow; try a longer --block"
             ));
