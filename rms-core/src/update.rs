@@ -285,7 +285,7 @@ mod tests {
     use crate::tests::World;
     use crate::{Event, Ticket};
 
-    /// Why a user may not change that, if so.
+    /// Makes a change and returns the reason if it is refused.
     fn update(world: &mut World, role: Role, name: &str, job: JobId, changes: Changes) -> Option<String> {
         let who = Identity::new(role, name).expect("a plain name");
         let call = Call::Update { select: Select::Ids(vec![job]), changes: Box::new(changes) };

@@ -118,7 +118,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Returns the job for whose present execution the caller speaks.
+    /// Returns the job whose present execution the caller represents.
     fn job_of_caller(&self, who: &Identity) -> Result<JobId, Refusal> {
         let wrong_role = Refusal::WrongRole { expected: Role::Job, actual: who.role };
         let (job, run) = who.as_job().ok_or(wrong_role)?;

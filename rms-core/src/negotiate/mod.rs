@@ -1,9 +1,9 @@
 //! The negotiation manager (002, §5): how running applications get more nodes and give nodes back.
 //!
 //! Each running job that negotiates has a [`negotiation::Dialogues`], the server's end of its dialogues. Their outcomes
-//! are recorded as facts before anybody is told, so a restarted server continues where it was. The server announces
-//! only what it holds: nodes that it offers are kept free, and nodes that are given back become free once the agents
-//! report that the processes are gone.
+//! are recorded as facts before they are sent, so a restarted server continues where it was. The server announces only
+//! what it holds: nodes that it offers are kept free, and nodes that are given back become free once the agents report
+//! that the processes are gone.
 
 mod answer;
 mod ask;

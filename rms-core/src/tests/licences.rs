@@ -208,8 +208,8 @@ fn come_and_go(n_seeds: u64) {
     });
 }
 
-/// A job that waits for them waits for the last stage of the holder, and starts once they are free for all its own
-/// stages.
+/// A job that waits for the licences waits until the end of the profile's last stage; the profile begins once they are
+/// free for all of its stages.
 #[test]
 fn a_profile_keeps_its_licences_from_its_first_stage_to_its_last() {
     for (policy, allocation) in POLICIES.into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")]) {

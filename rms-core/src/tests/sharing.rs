@@ -237,8 +237,7 @@ fn drawn(dice: &mut Dice) -> Ask {
     }
 }
 
-/// Under each policy: nothing is given twice, the index matches the state, and no job with room for it waits at the
-/// head.
+/// Under each policy: nothing is given twice, the index matches the state, and the first waiting job has no room.
 #[test]
 fn whatever_comes_and_goes_nothing_is_given_twice() {
     come_and_go(10);

@@ -118,7 +118,7 @@ mod tests {
             let mut asked = pricing.opening();
             let (mut round, mut n_made) = if initiator == Side::Rms { (1, 1) } else { (0, 0) };
             let mut bid = Price(0);
-            // The application bids ever more, as far as there are rounds.
+            // The application raises its bid as long as there are rounds.
             while round < max_rounds {
                 round += 1;
                 bid = Price(bid.0.saturating_add(dice.roll() >> dice.number(0, 63)));

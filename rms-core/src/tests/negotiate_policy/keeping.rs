@@ -80,7 +80,7 @@ fn nodes_that_came_later_can_leave_again() {
     scene.is_durable();
 }
 
-/// The application can spare one node by number, but its pinned ranks decide which.
+/// One drained node could be spared by number, but only the other has no pinned ranks.
 #[test]
 fn a_drained_node_is_asked_for_only_if_its_ranks_can_leave() {
     let (mut scene, job) = Scene::started_by_mpirun(6);
