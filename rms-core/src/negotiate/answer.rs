@@ -364,7 +364,7 @@ impl Negotiations<'_> {
         self.say_on_behalf(now, step, job, id, statement, None);
     }
 
-    /// The same for the first statement: `asking` names the caller on whose behalf it is made.
+    /// Does the same for the first statement: `asking` names the caller on whose behalf it is made.
     pub(super) fn say_on_behalf(
         &mut self,
         now: Time,

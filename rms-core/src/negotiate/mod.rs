@@ -59,7 +59,7 @@ pub(crate) struct Negotiators {
     call_rates: BTreeMap<JobId, CallRates>,
     /// When the channel of a job's negotiator was lost.
     gone: BTreeMap<JobId, Time>,
-    /// The callers that wait for the outcome of an ask.
+    /// The callers that wait for the outcome of a request.
     tickets: BTreeMap<(JobId, NegotiationId), Ticket>,
     /// Growth that waits for nodes, in the order of the requests.
     waiting: BTreeSet<(Time, JobId, NegotiationId)>,

@@ -99,7 +99,7 @@ impl Negotiations<'_> {
         self.can_be_taken(job, node) && !self.pinned_nodes(job).any(|kept| kept == node)
     }
 
-    /// The same for nodes that must be given back even if ranks are pinned there.
+    /// Returns the same for nodes that must be given back even if ranks are pinned there.
     pub(super) fn can_be_taken(&self, job: JobId, node: NodeId) -> bool {
         let Some(started) = self.context.state().jobs()[&job].started() else { return false };
         started.nodes.iter().skip(1).any(|held| *held == node) && !self.context.state().jobs()[&job].is_awaited(node)

@@ -107,7 +107,7 @@ pub enum Inbound {
 /// An agent's request for a job on its node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentAsk {
-    /// Another size.
+    /// A request for another size.
     Size(Box<Ask>),
     /// A certificate over this key for the processes of the job.
     Certificate { csr: Vec<u8>, serial: String },

@@ -113,7 +113,7 @@ fn neighbours_are_so_by_the_numbers_in_their_names() {
 fn of_the_runs_that_are_free_the_shortest_one_that_is_long_enough_is_broken() {
     let mut world = world("easy", 9);
     world.holds(&[1, 6], 1000);
-    // Free are 2 to 5, and 7 to 9.
+    // Nodes 2 to 5 and 7 to 9 are free.
     let job = world.together(2, 100);
     assert_eq!(world.numbers(job), [7, 8]);
     let job = world.together(4, 100);
@@ -303,7 +303,7 @@ fn what_cannot_be_is_refused() {
     assert!(refused.contains("5 nodes are needed"), "{refused}");
 }
 
-/// Its other resources, and its time, may be negotiated.
+/// The job's other resources, and its time, may be negotiated.
 #[test]
 fn a_job_whose_nodes_follow_one_another_keeps_them() {
     let mut world = world("easy", 4);

@@ -18,7 +18,7 @@ use crate::step::{Journal, Step};
 
 pub(crate) const NOW: Time = Time::from_secs(1_000_000);
 
-/// The contexts of all handlers, on a state that is made of facts fixture.
+/// The contexts of all handlers, on a state that is made of facts.
 pub(crate) struct Fixture {
     pub(crate) context: Context,
     pub(crate) negotiators: Negotiators,

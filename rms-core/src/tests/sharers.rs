@@ -42,7 +42,8 @@ fn a_guest_lends_only_where_more_than_two_may_share() {
         let (mut world, jobs) = three(allocation);
         assert_eq!(cores(&world, jobs), ["0-3", "4-5", "6-7"], "{allocation}");
         assert_eq!(owners(&world, jobs), [vec![], vec![jobs[0]], vec![jobs[1]]]);
-        // The last one takes four times its time. The guest does 40 of its 160 core-minutes meanwhile, and the rest on 4.
+        // The last one takes four times its time. The guest does 40 of its 160 core-minutes meanwhile, and the rest on
+        // 4.
         assert_eq!(jobs.map(|job| world.wall(job)), [85, 50, 20].map(Span::from_mins), "{allocation}");
         let fourth = world.asks_to_share(1, 1, true);
         assert!(!world.is_started(fourth), "{allocation}: three share the node");

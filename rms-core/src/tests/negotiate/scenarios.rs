@@ -29,7 +29,8 @@ fn an_application_is_offered_what_there_is_and_the_offer_is_kept_for_it() {
     assert_eq!(scene.held(job).len(), 8);
 }
 
-/// (c): when the short job ends, the malleable one is offered its nodes, and takes them because eight is a power of two.
+/// (c): when the short job ends, the malleable one is offered its nodes, and takes them because eight is a power of
+/// two.
 #[test]
 fn a_malleable_application_is_offered_the_nodes_of_a_job_that_has_ended() {
     let mut scene = Scene::new(8);
@@ -48,7 +49,7 @@ fn a_malleable_application_is_offered_the_nodes_of_a_job_that_has_ended() {
     assert_eq!((record.id.initiator, record.direction), (Side::Rms, Direction::Grow));
 }
 
-/// (d): on eight and in need of a power of two, it asks for twenty-four, is offered fifteen, takes eight, has sixteen.
+/// (d): an application on eight nodes that needs a power of two asks for 24, is offered 15, takes 8, and has 16.
 #[test]
 fn an_application_that_needs_a_power_of_two_takes_a_part_of_what_is_offered() {
     let mut scene = Scene::new(23);
@@ -141,7 +142,7 @@ fn growth_does_not_delay_who_waits() {
     let short = scene.submit(1, Span::from_mins(10), None);
     let waiting = scene.submit(3, Span::from_mins(10), None);
     assert!(scene.is_started(short) && !scene.is_started(waiting));
-    // Two are free, and three will be wanted in ten minutes.
+    // Two nodes are free, and three will be wanted in ten minutes.
     let ticket = scene.ask(job, nodes(Direction::Grow, 2, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
     // They are available until they are wanted, but the application holds them until the job ends, which is later.
@@ -199,7 +200,7 @@ fn a_job_gets_as_much_time_as_delays_nobody() {
     let limits = || Some(malleable(1, 2, OnResize::Negotiates));
     let job = scene.submit(1, Span::from_mins(10), limits());
     let other = scene.submit(1, Span::from_mins(20), None);
-    // Both are wanted in twenty minutes.
+    // Both nodes are wanted in twenty minutes.
     let waiting = scene.submit(2, Span::from_mins(1), None);
     let mut ask = nodes(Direction::Grow, Span::from_mins(60).as_millis() as u64, 1);
     ask.what = rms_api::negotiate::Asked::Time;
