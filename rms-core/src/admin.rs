@@ -1,4 +1,4 @@
-//! What admins change: settings, nodes, clusters, and what is known of the network between them.
+//! Changes by admins: settings, nodes, clusters, and the network links between clusters.
 
 use rms_api::answer::Answer;
 use rms_api::audit::AuditEntry;
@@ -16,7 +16,7 @@ use crate::state::fact::Fact;
 use crate::state::job::Job;
 use crate::step::Step;
 
-/// The administration at work.
+/// Handles the calls of admins.
 pub(crate) struct Admin<'a> {
     pub(crate) jobs: Jobs<'a>,
 }
@@ -71,7 +71,7 @@ impl Admin<'_> {
                 NodeAdmin::Down { .. } if self.jobs.state().nodes()[&node].is_connected() => {
                     let holders: Vec<JobId> = self.jobs.state().nodes()[&node].holders.iter().copied().collect();
                     for job in holders {
-                        // Its agent ends what runs there; what goes on without a lost node does without this one.
+                        // The agent ends what runs there; a job that survives the loss of a node survives this, too.
                         if !self.jobs.negotiations().shrink_by_loss(now, step, job, node) {
                             self.jobs.end_lost(now, step, job, node);
                         }
@@ -103,7 +103,7 @@ impl Admin<'_> {
             self.jobs.context.forget_sent(node);
             let identity = Identity { role: Role::Agent, name: self.jobs.state().nodes()[&node].name.clone() };
             self.jobs.context.record(step, Fact::NodeRemoved { node });
-            // It comes back by a new token only, as any other node.
+            // The node can join again only with a new token, as any other node.
             let serials = access::valid_serials(self.jobs.state(), |issued| issued.identity == identity);
             access::revoke(self.jobs.context, now, step, serials, &who.name);
         }
@@ -111,7 +111,7 @@ impl Admin<'_> {
         Ok(Answer::Done)
     }
 
-    /// A cluster goes when its last node has gone and no job can mean it any more.
+    /// Removes a cluster that has no nodes and that no job requests any more.
     pub(crate) fn remove_cluster(&mut self, step: &mut Step, who: &Identity, name: &str) -> Result<Answer, Refusal> {
         admins_only(who, "remove clusters")?;
         let cluster = admit::cluster(self.jobs.state(), name)?;
@@ -155,7 +155,7 @@ impl Admin<'_> {
     }
 }
 
-/// It is shown on everybody's terminal.
+/// Checks a reason: it is shown on users' terminals.
 fn check_reason(reason: &str) -> Result<(), Refusal> {
     let is_plain = !reason.chars().any(char::is_control);
     if is_plain { Ok(()) } else { Err(Refusal::Malformed("a reason has no control characters")) }

@@ -1,4 +1,4 @@
-//! Turns a submission into a job that is possible here, or says what would be.
+//! Admission: turns a submission into a job that is possible here, or says what would be possible.
 
 mod malleable;
 mod needs;
@@ -58,10 +58,10 @@ pub(crate) fn tasks(n_tasks: Option<u32>) -> Result<Option<TaskCount>, Refusal> 
     }
 }
 
-/// With how many tasks the job starts, and the sizes that it may have.
+/// Returns the number of tasks with which the job starts, and the sizes that it may have.
 ///
 /// # Errors
-/// What of it is impossible, and what would be possible.
+/// What is impossible, and what would be possible.
 pub(crate) fn sizes(
     state: &State,
     submission: &Submission,
@@ -109,7 +109,7 @@ pub(crate) fn sizes(
 }
 
 /// # Errors
-/// It cannot share CPUs as it says.
+/// The job cannot share CPUs as requested.
 fn check_sharing(state: &State, submission: &Submission) -> Result<(), Refusal> {
     let ResourceRequest { share, min_cpus_per_node, cores_per_package, exclusive, .. } = &submission.resources;
     if !share {
@@ -141,7 +141,7 @@ fn check_sharing(state: &State, submission: &Submission) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// The sizes a job may have, as requests.
+/// Computes the sizes that a job may have, as requests.
 struct Sizes<'a> {
     state: &'a State,
     submission: &'a Submission,
@@ -151,7 +151,7 @@ struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// Every shape on every cluster where it is possible; the first reason if it is possible nowhere.
+    /// Returns every shape on every cluster where it is possible; the first reason if it is possible nowhere.
     fn options(&self) -> Result<Vec<Request>, Refusal> {
         let default = [Shape { nodes: Nodes::FromTasks, wall: None }];
         let shapes = if self.shapes.is_empty() { &default } else { self.shapes };
@@ -237,8 +237,8 @@ impl Sizes<'_> {
         Asked { tasks: self.tasks, cpus_per_task: *cpus_per_task, constraint, resources }
     }
 
-    /// Numbers of nodes that are enough for the tasks and what they need, the one that is preferred first. Where jobs
-    /// share nodes there are several, for what is free may lie on many.
+    /// Returns the numbers of nodes that are enough for the tasks and their needs, the preferred one first. Where jobs
+    /// share nodes there are several, because the free resources may be spread over many nodes.
     fn node_counts(&self, cluster: ClusterId) -> Vec<u32> {
         let asked = self.asked();
         let fewest = self.nodes_for_tasks(cluster);
@@ -259,7 +259,7 @@ impl Sizes<'_> {
         counts
     }
 
-    /// Are its nodes there for others beside it?
+    /// Returns whether the job shares its nodes with other jobs.
     fn shares_nodes(&self, cluster: ClusterId) -> bool {
         let Submission { resources, cpus_per_task, .. } = self.submission;
         let is_alone = resources.exclusive || *cpus_per_task == 0;
@@ -267,7 +267,7 @@ impl Sizes<'_> {
         !is_alone && self.state.settings().allocation_of(name) == Allocation::Cores
     }
 
-    /// Enough nodes for the tasks and what they need, counted on the smallest node that may be used.
+    /// Returns a number of nodes that is enough for the tasks and their needs, computed for the smallest eligible node.
     fn nodes_for_tasks(&self, cluster: ClusterId) -> u32 {
         let TaskCount::Total(n_tasks) = self.tasks else { return 1 };
         let asked = self.asked();
@@ -289,7 +289,7 @@ impl Sizes<'_> {
         Ok(())
     }
 
-    /// What a script starts itself has a task on each node at least, unless its nodes change.
+    /// Checks that a script has at least one task on each node, unless its nodes change.
     fn check_script(&self, n_nodes: u32) -> Result<(), Refusal> {
         let Submission { execution, malleable, .. } = self.submission;
         match (&execution.work, self.tasks) {
@@ -300,7 +300,7 @@ impl Sizes<'_> {
         }
     }
 
-    /// It has its licences on each cluster that it is on.
+    /// Checks the licences on one cluster: a job needs them on each of its clusters.
     fn check_licences_on(&self, cluster: ClusterId) -> Result<(), Refusal> {
         let name = &self.state.clusters()[&cluster];
         let all = self.state.settings().licences_of(name);
@@ -315,11 +315,11 @@ impl Sizes<'_> {
         }
     }
 
-    /// No more CPUs than a job may ask for there.
+    /// Checks that the job requests no more CPUs than a job may on this cluster.
     fn check_limit(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
         let name = &self.state.clusters()[&cluster];
         let Some(most) = self.state.settings().max_cpus_of(name) else { return Ok(()) };
-        // Of a job on one cluster exactly; on several, its part.
+        // Exact for a job on one cluster; its part for a job on several.
         let n_tasks = u64::from(self.tasks.total(n_nodes)) * u64::from(wanted) / u64::from(n_nodes.max(1));
         let cpus = n_tasks.saturating_mul(self.submission.cpus_per_task.max(1).into());
         match cpus > most.into() {
@@ -386,7 +386,7 @@ impl Sizes<'_> {
         })
     }
 
-    /// Nodes that are to follow one another do so somewhere, up or not.
+    /// Checks that enough contiguous nodes exist, connected or not.
     fn check_together(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
         if !self.submission.resources.contiguous {
             return Ok(());
@@ -402,7 +402,7 @@ impl Sizes<'_> {
         Err(Refusal::TooFewTogether { wanted, constraint, longest, cluster: self.state.clusters()[&cluster].clone() })
     }
 
-    /// Nodes that exist, whether or not they are up today.
+    /// Returns the nodes that exist, whether or not they are up.
     fn eligible<'a>(
         &'a self,
         cluster: ClusterId,
@@ -429,7 +429,7 @@ pub(crate) fn describe(constraint: &Constraint) -> String {
     let Constraint { features, memory, cpus, devices: _, cores, sockets, speed_milli, scratch } = constraint;
     let mut parts: Vec<String> = features.iter().cloned().collect();
     let counts = [("CPUs", cpus), ("cores", cores), ("sockets", sockets)];
-    // One of each has every node.
+    // Every node has one of each.
     parts.extend(counts.iter().filter(|(_, n)| **n > 1).map(|(what, n)| format!("at least {n} {what}")));
     if *speed_milli > 0 {
         parts.push(format!("at least speed {}", f64::from(*speed_milli) / 1000.0));
@@ -443,7 +443,7 @@ pub(crate) fn describe(constraint: &Constraint) -> String {
     if parts.is_empty() { String::new() } else { format!(" with {}", parts.join(" and ")) }
 }
 
-/// The cluster of this name; the error tells the names that there are.
+/// Returns the cluster of this name; the error lists the known names.
 pub(crate) fn cluster(state: &State, name: &str) -> Result<ClusterId, Refusal> {
     state.cluster_named(name).ok_or_else(|| {
         let known: Vec<&str> = state.clusters().values().map(String::as_str).collect();
@@ -481,7 +481,7 @@ pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(
     Ok(())
 }
 
-/// What the job says or, if it says nothing of memory, what is set for the clusters that it would share.
+/// Returns the memory that the job requests or, if it requests none, the setting of the clusters that it would share.
 fn memory_per_cpu(state: &State, submission: &Submission) -> Result<Mebibytes, Refusal> {
     let Submission { constraint, resources, clusters: named, .. } = submission;
     if resources.exclusive || constraint.memory > Mebibytes(0) || resources.memory_per_cpu > Mebibytes(0) {
@@ -494,7 +494,7 @@ fn memory_per_cpu(state: &State, submission: &Submission) -> Result<Mebibytes, R
     Ok(shared.map(|name| settings.memory_per_cpu_of(name)).max().unwrap_or_default())
 }
 
-/// Devices that somebody has.
+/// Checks that some node has each device.
 fn check_devices(state: &State, submission: &Submission) -> Result<(), Refusal> {
     let Submission { constraint, resources, .. } = submission;
     let kinds = || state.clusters().keys().flat_map(|cluster| state.kinds(*cluster)).map(|(kind, _)| kind);
@@ -509,7 +509,7 @@ fn check_devices(state: &State, submission: &Submission) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Licences of which some cluster has as many.
+/// Checks that some cluster has as many licences of each name.
 fn check_licences(state: &State, submission: &Submission, clusters: &[ClusterId]) -> Result<(), Refusal> {
     let all = || clusters.iter().map(|cluster| &state.clusters()[cluster]);
     let total = |cluster: &str, name| state.settings().licences_of(cluster).count(name);
@@ -535,7 +535,7 @@ fn check_licences(state: &State, submission: &Submission, clusters: &[ClusterId]
     Ok(())
 }
 
-/// Each name, with the most that one node has.
+/// Lists each device name with the largest count on one node.
 fn known_devices<'a>(kinds: impl Iterator<Item = &'a Inventory>) -> String {
     let mut most: BTreeMap<&str, u32> = BTreeMap::new();
     for (name, count) in kinds.flat_map(|kind| kind.devices.iter()) {
@@ -546,7 +546,7 @@ fn known_devices<'a>(kinds: impl Iterator<Item = &'a Inventory>) -> String {
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }
 
-/// Nobody could be told of a later one.
+/// Checks the time before which a job does not begin: a later one cannot be displayed.
 pub(crate) fn check_begin(begin: Option<Time>) -> Result<(), Refusal> {
     let is_late = begin.is_some_and(|begin| begin > Time::LATEST);
     if is_late { Err(Refusal::Malformed("a job begins before 9999-12-30")) } else { Ok(()) }
@@ -557,7 +557,7 @@ fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     executable::check(&submission.execution)
 }
 
-/// What a job is called and marked with.
+/// Checks the name, comments and accounts of a job.
 pub(crate) fn check_labels(labels: &Labels) -> Result<(), Refusal> {
     for label in labels.all() {
         too_large(label.key, label.text.len(), label.max_bytes)?;
@@ -568,7 +568,7 @@ pub(crate) fn check_labels(labels: &Labels) -> Result<(), Refusal> {
     if labels.name.is_empty() { Err(Refusal::Malformed("a job's name is not empty")) } else { Ok(()) }
 }
 
-/// A pass looks at every size on every cluster, for every job: the lists must be short.
+/// Checks that the lists are short: a pass examines every size on every cluster, for every job.
 pub(crate) fn check_lists(n_clusters: usize, constraint: &Constraint) -> Result<(), Refusal> {
     let is_short = n_clusters <= MAX_NAMES && constraint.features.len() <= MAX_NAMES;
     if is_short { Ok(()) } else { Err(Refusal::Malformed("at most 256 clusters and 256 features can be named")) }
@@ -576,5 +576,5 @@ pub(crate) fn check_lists(n_clusters: usize, constraint: &Constraint) -> Result<
 
 const MAX_NAMES: usize = 256;
 const MAX_SHAPES: usize = 1024;
-/// Of one job on one cluster whose nodes jobs share: each costs a pass a look at the plan.
+/// Numbers of nodes of one job on one cluster with shared nodes: each costs a pass a search of the plan.
 const MAX_COUNTS: usize = 8;

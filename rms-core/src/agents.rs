@@ -1,4 +1,4 @@
-//! What agents say of their nodes, and what becomes of nodes that say nothing.
+//! Handles the reports of agents about their nodes, and nodes whose agents are silent.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use crate::state::fact::Fact;
 use crate::state::job::Share;
 use crate::step::Step;
 
-/// The agents at work.
+/// Handles the events of agents.
 pub(crate) struct Agents<'a> {
     pub(crate) jobs: Jobs<'a>,
 }
@@ -45,7 +45,7 @@ impl Agents<'_> {
         self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: now } });
         self.take_in(now, step, node, &report, true);
         self.describe(now, step, node, inventory, address);
-        // Before any pass plans with it. That it is well again, it says by itself.
+        // Before any pass plans with it. The agent itself reports when the node works again.
         if trouble.is_some() {
             self.agent_troubled(now, step, name, trouble);
         }
@@ -99,8 +99,8 @@ impl Agents<'_> {
         Ok(node)
     }
 
-    /// What a node says of itself, unless its jobs have more of it than that. Such a node gets no job until an admin has seen
-    /// to it: an agent tells so much less only by mistake.
+    /// Records what a node reports of itself, unless its jobs have more than that. Such a node gets no job until an
+    /// admin has checked it: an agent reports that much less only by mistake.
     fn describe(&mut self, now: Time, step: &mut Step, node: NodeId, inventory: Inventory, address: String) {
         let state = self.jobs.state();
         let entry = &state.nodes()[&node];
@@ -128,7 +128,7 @@ impl Agents<'_> {
         self.take_in(now, step, node, &report, false);
     }
 
-    /// A node that can start nothing is drained, and resumed once it can, unless an admin has said otherwise meanwhile.
+    /// Drains a node that can start nothing, and resumes it once it can, unless an admin has changed it meanwhile.
     pub(crate) fn agent_troubled(&mut self, now: Time, step: &mut Step, name: &str, reason: Option<String>) {
         let Some(node) = self.jobs.state().node_named(name) else { return };
         let admin = match (&self.jobs.state().nodes()[&node].admin, reason) {
@@ -152,7 +152,7 @@ impl Agents<'_> {
         self.jobs.context.forget_sent(node);
     }
 
-    /// Compares reality with what should be. A `whole` report names every job on the node, so one that is missing
+    /// Compares a report with the desired state. A `whole` report names every job on the node, so a job that is missing
     /// has vanished.
     fn take_in(&mut self, now: Time, step: &mut Step, node: NodeId, report: &NodeReport, whole: bool) {
         let known = &self.jobs.state().nodes()[&node].stale;
@@ -204,7 +204,7 @@ impl Agents<'_> {
         }
     }
 
-    /// Its agent has been away for too long.
+    /// Handles a node whose agent has been away for too long.
     pub(crate) fn node_lost(&mut self, now: Time, step: &mut Step, node: NodeId) {
         self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Lost { since: now } });
         self.jobs.give_up_shares(now, step, node);
@@ -212,7 +212,7 @@ impl Agents<'_> {
     }
 }
 
-/// Do all of these fit beside each other?
+/// Returns whether all of these grants fit on the node together.
 fn has_room_for<'a>(inventory: &Inventory, mut grants: impl Iterator<Item = &'a Grant>) -> bool {
     let mut memory = 0_u64;
     let is_there = |grant: &Grant| {
@@ -225,8 +225,8 @@ fn has_room_for<'a>(inventory: &Inventory, mut grants: impl Iterator<Item = &'a 
     are_there && memory <= inventory.memory.0
 }
 
-/// Who has drained a node that said that it can start nothing; no person is called so.
+/// Named as the cause of the drain of a node that reported that it can start nothing; no user has this name.
 const BY_ITSELF: &str = "the node itself";
 
-/// A million changes a second for a hundred thousand years: an agent that names more does not count.
+/// A million changes a second for a hundred thousand years: a higher number from an agent is not accepted.
 const MAX_GENERATION: Generation = Generation(1 << 62);

@@ -1,4 +1,4 @@
-//! Answers to queries: what is true, put into lines that a person or a program reads.
+//! Answers to queries: the state as lines for people and programs.
 
 mod listed;
 mod masks;
@@ -30,7 +30,7 @@ use crate::state::job::{Job, Phase};
 use crate::state::node::Node;
 use crate::state::sharing::Sharing;
 
-/// The answers at work.
+/// Answers queries about the state.
 pub(crate) struct Answers<'a> {
     pub(crate) context: &'a mut Context,
     pub(crate) negotiators: &'a Negotiators,
@@ -64,7 +64,7 @@ impl Answers<'_> {
             }
             Query::Tokens => {
                 admins_only(who, "list tokens")?;
-                // The digest of an open token is worth guarding too.
+                // The digest of an unused token is confidential, too.
                 let blank =
                     |token: &rms_model::token::Token| rms_model::token::Token { digest: [0; 32], ..token.clone() };
                 Ok(Answer::Tokens(self.state().tokens.values().map(blank).collect()))
@@ -95,8 +95,8 @@ impl Answers<'_> {
         self.state().clusters().iter().map(|(cluster, name)| (*cluster, name.clone())).collect()
     }
 
-    /// Where those of the jobs that wait stand in the queue of which the plan says nothing. In one walk: a walk for each
-    /// of them would take as long as all jobs squared.
+    /// Returns the places in the queue of those jobs that are not in the plan. Walks the queue once: a walk for each
+    /// job would take quadratic time.
     fn queue_idxs(&self, published: &Published, jobs: impl Iterator<Item = JobId>) -> BTreeMap<JobId, usize> {
         let state = self.state();
         let is_beyond = |job: &JobId| {
@@ -136,7 +136,7 @@ impl Answers<'_> {
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
     }
 
-    /// One line; `queue_idx` is the job's place in the queue. The blockers are left to `explain`.
+    /// Returns the line of a job; `queue_idx` is its place in the queue. The blockers are left to `explain`.
     fn line(&self, published: &Published, now: Time, queue_idx: Option<usize>, job: JobId) -> JobLine {
         let entry = &self.state().jobs()[&job];
         let started = entry.started();
@@ -171,7 +171,7 @@ impl Answers<'_> {
         }
     }
 
-    /// As it was submitted, but above nodes that its ranks cannot leave.
+    /// Returns the limits as submitted, but no lower than the number of pinned nodes.
     fn present_limits(&self, entry: &Job, job: JobId) -> Option<Declared> {
         let mut limits = Declared::from(entry.spec.malleable.as_ref()?);
         if limits.most > 0 {
@@ -180,7 +180,7 @@ impl Answers<'_> {
         Some(limits)
     }
 
-    /// The reason without the walk over all jobs that finding the blockers takes.
+    /// Returns the reason without the walk over all jobs that finds the blockers.
     fn short_reason(
         &self,
         published: &Published,
@@ -243,7 +243,7 @@ impl Answers<'_> {
         }
     }
 
-    /// What nobody has of a node that jobs share.
+    /// Returns what no job has of a shared node.
     fn free(&self, node: &Node) -> Option<Slice> {
         let state = self.state();
         if state.settings().allocation_of(&state.clusters()[&node.cluster]) != Allocation::Cores {
@@ -252,7 +252,7 @@ impl Answers<'_> {
         let id = state.node_named(&node.name)?;
         let taken: Option<Vec<Slice>> =
             node.holders.iter().map(|job| Some(state.jobs()[job].part_of(id, &node.inventory)?.amount())).collect();
-        // Who has no grant has all of it.
+        // A job without a grant has the whole node.
         let Some(taken) = taken.filter(|_| node.ghost.is_none()) else { return Some(Slice::default()) };
         let mut free = Slice::whole(&node.inventory);
         for slice in taken {
@@ -271,7 +271,7 @@ impl Answers<'_> {
                 let entry = self.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
                 match plan::plan_before(self.state(), now, job) {
                     Some(plan) => Some(plan),
-                    // An external launcher sees what is left, until it has a place in the queue.
+                    // An external launcher sees what is left until it has a place in the queue.
                     None if sees_what_is_left(entry) => None,
                     None => {
                         let state = entry.state().word();
@@ -315,7 +315,7 @@ impl Answers<'_> {
     }
 }
 
-/// The plan's last view, taken apart into what holds it.
+/// Splits the plan's last view into what started jobs, ghosts, offers and planned jobs hold.
 fn layers(state: &State, plan: &Plan) -> Vec<ClusterView> {
     let layer = |(cluster, name): (&ClusterId, &String)| {
         let (mut started, mut ghosts, mut offered) = (Vec::new(), Vec::new(), Vec::new());
@@ -329,7 +329,7 @@ fn layers(state: &State, plan: &Plan) -> Vec<ClusterView> {
         let base = plan.base.get(cluster).cloned().unwrap_or_default();
         let mut planned = plan.last_view.get(cluster).cloned().unwrap_or_default().cut_before(plan.now);
         planned.subtract(&base.cut_before(plan.now));
-        // Several may have something of a node that is shared: it is counted once, for all of them.
+        // Several jobs may have parts of a shared node: it is counted once.
         let started = match state.is_shared(*cluster) {
             true => base,
             false => Profile::from_blocks(started),
@@ -349,7 +349,7 @@ fn layers(state: &State, plan: &Plan) -> Vec<ClusterView> {
     state.clusters().iter().map(layer).collect()
 }
 
-/// The request as it was granted, or the one that the plan chose, or the first option.
+/// Returns the granted request, or the one that the plan chose, or the first option.
 fn shown_request<'a>(published: &'a Published, job: JobId, entry: &'a Job) -> Cow<'a, Request> {
     match &entry.phase {
         Phase::Started(started) => Cow::Borrowed(&started.request),
@@ -361,7 +361,7 @@ fn shown_request<'a>(published: &'a Published, job: JobId, entry: &'a Job) -> Co
     }
 }
 
-/// When a started job must end, or a ghost expires.
+/// Returns when a started job must end, or when a ghost expires.
 fn until(entry: &Job) -> Option<Time> {
     match &entry.phase {
         Phase::Started(started) => Some(started.at + started.request.wall),
@@ -370,7 +370,7 @@ fn until(entry: &Job) -> Option<Time> {
     }
 }
 
-/// What only the owner and admins may read.
+/// Removes what only the owner and admins may read.
 fn redact(spec: &mut rms_model::JobSpec) {
     use rms_model::Work;
     spec.execution.environment = Default::default();
@@ -385,12 +385,12 @@ fn redact(spec: &mut rms_model::JobSpec) {
     }
 }
 
-/// Is it shown what the pass leaves, because no pass has a place for it?
+/// Returns whether the job is shown what the pass leaves, because no pass has a place for it.
 fn sees_what_is_left(entry: &Job) -> bool {
     entry.launcher.is_some() && entry.is_before_its_start()
 }
 
-/// What a running job has lent and borrowed, if it ever did.
+/// Returns what a running job has lent and borrowed, if it ever did.
 fn sharing_detail(state: &State, job: JobId, now: Time) -> Option<SharingDetail> {
     let entry = state.jobs().get(&job)?;
     let (started, known) = (entry.started()?, entry.sharing()?);
@@ -410,7 +410,7 @@ fn sharing_detail(state: &State, job: JobId, now: Time) -> Option<SharingDetail>
     Some(SharingDetail { asked_wall, lent, borrowed, loans })
 }
 
-/// The cores of its nodes of which it does not have all.
+/// Returns the core counts of the job's nodes where they were changed.
 fn cores_lines(state: &State, entry: &Job) -> Vec<CoresLine> {
     let Some(started) = entry.started() else { return Vec::new() };
     let line = |node: &NodeId| {

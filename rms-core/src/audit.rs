@@ -1,4 +1,4 @@
-//! Who did what: each call by which an admin, or a token's holder, changes the system has an entry in the audit.
+//! The audit: records each call by which an admin, or a token's holder, changes the system.
 
 use rms_api::answer::Answer;
 use rms_api::audit::AuditEntry;
@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::state::fact::Fact;
 use crate::step::Step;
 
-/// What a call is called in the audit, known before it is carried out.
+/// The audit entry of a call, built before the call is carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Act {
     action: &'static str,
@@ -25,14 +25,14 @@ pub(crate) struct Act {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Named(String),
-    /// Those of the answer; only others' jobs count, for with their own everybody may do as they like.
+    /// The jobs of the answer that belong to other users: changes to one's own jobs are not audited.
     Jobs {
         others: Vec<JobId>,
     },
 }
 
 impl Context {
-    /// Writes down what was carried out.
+    /// Records a call that was carried out.
     pub(crate) fn audit_call(&mut self, now: Time, step: &mut Step, who: &Identity, act: Act, answer: &Answer) {
         let subject = match act.subject {
             Subject::Named(subject) => subject,
@@ -68,7 +68,8 @@ impl Context {
     }
 }
 
-/// What is to be written down of this call if it is carried out. Matches every call by name: a new one must say.
+/// Returns what is to be recorded of this call if it is carried out. Matches every call by name, so that a new one must
+/// be decided on.
 pub(crate) fn act_of(state: &State, who: &Identity, call: &Call) -> Option<Act> {
     if who.role != Role::Admin {
         return None;
@@ -116,11 +117,11 @@ pub(crate) fn act_of(state: &State, who: &Identity, call: &Call) -> Option<Act> 
         Call::Negotiate { job, .. } => of_job(state, "negotiate", who, *job, String::new()),
         Call::SetMask { job, order } => of_job(state, "set-mask", who, *job, of_mask(order)),
         Call::ResizeDone { job, .. } => of_job(state, "resize-done", who, *job, String::new()),
-        // Write their own entries, with the old value; what changes nothing is not written down.
+        // These write their own entries, with the old value; calls that change nothing are not recorded.
         Call::Set { .. } | Call::SetLink { .. } => None,
-        // Written down with whom it made.
+        // Recorded together with the identity that it created.
         Call::Join { .. } => None,
-        // An admin's own jobs are a user's matter, and so is the age of one's certificate.
+        // Submitting one's own jobs and renewing one's own certificate are not administration.
         Call::Submit(_) | Call::Renew { .. } | Call::Query(_) => None,
     }
 }
@@ -150,6 +151,6 @@ fn of_token(identity: &TokenIdentity) -> String {
     }
 }
 
-/// An entry stays one line of a table, whatever was named.
+/// Limits that keep an entry one line of a table, whatever was named.
 const MAX_NAMED: usize = 20;
 const MAX_CHARS: usize = 300;

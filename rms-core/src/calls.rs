@@ -1,4 +1,4 @@
-//! What clients ask and order, handed to who does it, and written into the audit.
+//! Dispatches the calls of clients to their handlers, and records them in the audit.
 
 use rms_api::answer::Answer;
 use rms_api::call::Call;
@@ -57,7 +57,7 @@ impl Rms {
             Call::OrderNegotiation { job, negotiation, order } => {
                 self.negotiations().order_negotiation(now, step, who, job, negotiation, order)
             }
-            // Answered when something came of it.
+            // Answered once the negotiation has an outcome.
             Call::Negotiate { job, ask } => match may_touch(self.state(), who, job) {
                 Ok(()) => {
                     let is_asked = self.negotiations().ask(now, step, ticket, job, who.name.clone(), &ask);

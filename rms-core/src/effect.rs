@@ -1,4 +1,4 @@
-//! What is to be done outside once the facts behind it are durable, and the answers to calls.
+//! Effects: what is to be done outside once the facts behind it are durable, and the answers to calls.
 
 use rms_api::answer::{Answer, JobChange};
 use rms_api::desired::Desired;
@@ -10,7 +10,7 @@ use rms_model::{JobId, Run};
 
 use crate::event::Ticket;
 
-/// An order to the outside.
+/// An action outside the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Answer {
@@ -29,14 +29,14 @@ pub enum Effect {
         run: Run,
         signal: i32,
     },
-    /// For whoever waits for this job.
+    /// For the watchers of this job.
     Announce(JobChange),
     LauncherAnswer {
         ticket: Ticket,
         answer: Result<LauncherAnswer, Refusal>,
     },
-    /// For the launcher that serves this application; without one it is dropped, for a launcher that attaches is
-    /// told everything.
+    /// For the launcher of this application; without one it is dropped, because a launcher that attaches is told
+    /// everything.
     Notify {
         job: JobId,
         notice: Notice,
@@ -45,7 +45,8 @@ pub enum Effect {
         ticket: Ticket,
         answer: Result<NegotiatorAnswer, Refusal>,
     },
-    /// For who speaks for this application; without one it is dropped, for who attaches is told everything.
+    /// For the negotiator of this application; without one it is dropped, because a negotiator that attaches is told
+    /// everything.
     TellNegotiator {
         job: JobId,
         notice: NegotiatorNotice,
@@ -61,7 +62,7 @@ pub enum Effect {
     CloseLinks {
         serials: Vec<String>,
     },
-    /// The agent may not stay: its link is closed with this reason.
+    /// The agent is refused: its link is closed with this reason.
     RefuseAgent {
         node: String,
         refusal: Refusal,

@@ -1,4 +1,4 @@
-//! What happened outside: everything that can enter the core.
+//! Events from outside: all input of the core.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use rms_model::{Identity, JobId, Outcome, Run};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// What happened.
+/// An event from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client asks or orders something.
+    /// A call of a client.
     Called {
         ticket: Ticket,
         who: Identity,
@@ -35,19 +35,18 @@ pub enum Event {
     AgentGone {
         name: String,
     },
-    /// Why an agent can start no job; absent: it can.
+    /// Why an agent can start no job; absent if it can.
     AgentTroubled {
         name: String,
         reason: Option<String>,
     },
-    /// An external launcher says something for its application (001, §4.2).
+    /// A call of an external launcher for its application (001, §4.2).
     LauncherCalled {
         ticket: Ticket,
         who: Identity,
         call: LauncherCall,
     },
-    /// The connection over which a launcher spoke for this application is gone. Not to be said of one that another has
-    /// replaced.
+    /// The connection of this application's launcher is gone. Not sent for a connection that another one has replaced.
     LauncherGone {
         job: JobId,
     },
@@ -57,19 +56,19 @@ pub enum Event {
         run: Run,
         outcome: Outcome,
     },
-    /// The negotiator of an application says something (002). `who` is the job itself.
+    /// A call of the negotiator of an application (002). `who` is the job itself.
     NegotiatorCalled {
         ticket: Ticket,
         who: Identity,
         call: NegotiatorCall,
     },
-    /// The channel over which a process spoke for this execution is gone. Not to be said of one that another has
-    /// replaced.
+    /// The channel of this execution's negotiator is gone. Not sent for a channel that another one has replaced.
     NegotiatorGone {
         job: JobId,
         run: Run,
     },
-    /// An agent asks for a job that it has: a rank of it wants to spawn. Answered as a [`Call::Negotiate`] is.
+    /// An agent makes a request for a job that it runs: one of its ranks wants to spawn. Answered as a
+    /// [`Call::Negotiate`] is.
     AgentAsked {
         ticket: Ticket,
         name: String,
@@ -77,8 +76,8 @@ pub enum Event {
         run: Run,
         ask: Ask,
     },
-    /// An agent wants a certificate for the processes of a job that it has: they speak for the job with it. `serial` was
-    /// drawn by the server.
+    /// An agent requests a certificate for the processes of a job that it runs, with which they act for the job.
+    /// `serial` was drawn by the server.
     AgentCertifies {
         ticket: Ticket,
         name: String,
@@ -87,15 +86,15 @@ pub enum Event {
         csr: Vec<u8>,
         serial: String,
     },
-    /// Somebody has come with this certificate, for the first time as far as is known.
+    /// A peer has used this certificate, for the first time as far as is known.
     CertificateUsed {
         serial: String,
     },
-    /// The last walk over the queue took so long, with all that came of it. Nobody has to say so: it matters where the depth
-    /// of the queue is the server's to choose.
+    /// How long the last walk over the queue and its consequences took. Reporting it is optional: it matters where the
+    /// server chooses the depth of the queue.
     PassTook {
         took: Duration,
     },
-    /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
+    /// Time has passed: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,
 }

@@ -1,4 +1,4 @@
-//! Checks what is to be executed: its texts, and that its tasks fit the nodes; the same for a submit and a launch.
+//! Checks what is to be executed: its texts, and that its tasks fit the nodes; used for submissions and launches.
 
 use rms_api::refusal::Refusal;
 use rms_model::job::TaskCount;
@@ -7,7 +7,7 @@ use rms_model::{Execution, Work, pattern};
 /// # Errors
 /// What is missing, malformed or too long.
 pub(crate) fn check(execution: &Execution) -> Result<(), Refusal> {
-    // Numbers are right as they are.
+    // Any number is valid.
     let Execution { work, cwd, environment, umask: _, stdio, limits: _, malleable_threads: _ } = execution;
     too_large("the working directory", cwd.len(), MAX_PATH)?;
     if !cwd.starts_with('/') || !has_no_nul(cwd) {
@@ -52,7 +52,7 @@ fn check_work(work: &Work) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Can the tasks of this work be spread over so many nodes?
+/// Checks that the tasks of this work can be spread over `n_nodes` nodes.
 ///
 /// # Errors
 /// Too few tasks, or too many for one node.
@@ -66,7 +66,7 @@ pub(crate) fn check_spread(work: &Work, tasks: TaskCount, n_nodes: u32) -> Resul
     {
         return Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes });
     }
-    // Without CPUs to count, only this keeps a typing error from forking a node to death.
+    // Where CPUs are not counted, only this limit keeps a typing error from overloading a node with processes.
     if tasks.most_on_a_node(n_nodes) > MAX_TASKS_ON_A_NODE {
         return Err(Refusal::Malformed("at most 4096 tasks are started on one node"));
     }
@@ -78,7 +78,7 @@ fn has_no_nul(text: &str) -> bool {
 }
 
 /// # Errors
-/// It is longer than what is taken.
+/// The text is longer than allowed.
 pub(crate) fn too_large(what: &'static str, size: usize, max: usize) -> Result<(), Refusal> {
     if size > max { Err(Refusal::TooLarge { what, size, max }) } else { Ok(()) }
 }

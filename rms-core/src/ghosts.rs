@@ -18,7 +18,7 @@ impl Context {
         self.passes.wanted = true;
     }
 
-    /// When the ghost of a started job leaves each of its clusters (001, §5.3.1: the fair-start delay).
+    /// Returns when the ghost of a started job leaves each of its clusters (001, §5.3.1: the fair-start delay).
     pub(crate) fn ghost_untils(&self, now: Time, job: JobId) -> BTreeMap<ClusterId, Time> {
         let Some(started) = self.state().jobs()[&job].started() else { return BTreeMap::new() };
         let settings = self.state().settings();
@@ -38,7 +38,7 @@ impl Context {
         untils
     }
 
-    /// Where clusters have delays of their own, each is left when its own is over.
+    /// Splits a ghost: where clusters have delays of their own, it leaves each when that delay is over.
     pub(crate) fn part_ghost(
         &mut self,
         now: Time,
@@ -56,7 +56,7 @@ impl Context {
         (0..at_once).for_each(|_| self.expire_next(now, step, job));
     }
 
-    /// The ghost leaves the cluster whose delay is over, or what is left of it.
+    /// Removes the ghost from the cluster whose delay is over, or from all that is left of its nodes.
     pub(crate) fn expire_next(&mut self, now: Time, step: &mut Step, job: JobId) {
         let part = match &self.state().jobs()[&job].phase {
             Phase::Ghost(ghost) => ghost.next_part().filter(|(until, _)| *until <= now),
@@ -71,14 +71,14 @@ impl Context {
         }
     }
 
-    /// For how long nodes of a cluster that are given back now are kept.
+    /// Returns how long ghosts keep nodes of a cluster that are given back now.
     fn fair_start(&self, cluster: ClusterId) -> Span {
         let delay = self.state().settings().fair_start_of(&self.state().clusters()[&cluster]);
         let is_kept = !delay.is_zero() && self.keeps_ghosts(cluster);
         if is_kept { delay } else { Span::ZERO }
     }
 
-    /// Is anybody there for whom a ghost on this cluster is worth the idle nodes?
+    /// Returns whether a ghost on this cluster is useful to any launcher.
     fn keeps_ghosts(&self, cluster: ClusterId) -> bool {
         match self.state().settings().ghosts {
             GhostRule::Always => true,
@@ -89,12 +89,13 @@ impl Context {
         }
     }
 
-    /// Nodes that a running application has given back, and on which nothing of it is left, stay visible as occupied.
+    /// Leaves ghosts on nodes that a running application has given back and that no job holds: they stay visible as
+    /// occupied.
     pub(crate) fn leave_ghosts(&mut self, now: Time, step: &mut Step, job: JobId, freed: &[NodeId]) {
         let mut nodes: BTreeMap<ClusterId, Vec<NodeId>> = BTreeMap::new();
         for node in freed {
             let Some(entry) = self.state().nodes().get(node).filter(|entry| entry.holders.is_empty()) else { continue };
-            // Nobody could ask for it: that would only keep it for a while once it is back.
+            // No job could use a lost node: a ghost would only delay its use once it is back.
             if matches!(entry.link, NodeLink::Lost { .. }) {
                 continue;
             }
@@ -115,7 +116,7 @@ impl Context {
         }
     }
 
-    /// Are there any, and could they have become useless?
+    /// Returns whether there are ghosts that could have become useless.
     pub(crate) fn has_ghosts_to_end(&self) -> bool {
         match self.state().settings().ghosts {
             GhostRule::Always => false,
@@ -123,7 +124,7 @@ impl Context {
         }
     }
 
-    /// Ghosts for whom nobody waits any more leave before their time.
+    /// Ends ghosts early on clusters where no launcher waits any more.
     pub(crate) fn end_unwanted_ghosts(&mut self, now: Time, step: &mut Step) {
         if !self.has_ghosts_to_end() {
             return;
@@ -146,7 +147,7 @@ impl Context {
         for job in ghosts {
             let Phase::Ghost(ghost) = &self.state().jobs()[&job].phase else { continue };
             let is_unwanted = |cluster: &ClusterId| unwanted.contains(cluster);
-            // Those of its nodes that it has still: it may have left some of the clusters that it requested.
+            // Only the nodes that the ghost still has: it may have left some of the clusters that it requested.
             let clusters: BTreeSet<ClusterId> =
                 ghost.nodes.iter().map(|node| self.state().nodes()[node].cluster).collect();
             if clusters.iter().any(is_unwanted) {

@@ -1,4 +1,4 @@
-//! What external launchers say for their applications: who may, and what it does (001, §4.2 and §5.3.1).
+//! Handles the calls of external launchers for their applications, and checks who may make them (001, §4.2 and §5.3.1).
 
 mod rate;
 mod requests;
@@ -29,7 +29,7 @@ use crate::state::fact::Fact;
 use crate::state::job::{Job, Launcher, LauncherLink, Phase, StartAnswer, Started};
 use crate::step::Step;
 
-/// The external launchers at work.
+/// Handles the calls and connections of external launchers.
 pub(crate) struct Launchers<'a> {
     pub(crate) jobs: Jobs<'a>,
     pub(crate) counts: &'a mut LauncherCounts,
@@ -45,7 +45,7 @@ impl Launchers<'_> {
         who: &Identity,
         call: LauncherCall,
     ) {
-        // What follows from a call is told after its answer.
+        // The consequences of a call are sent after its answer.
         let mut after = Step::default();
         let answer = self.launcher_call(now, step, &mut after, who, call);
         self.counts.count(&answer);
@@ -99,7 +99,7 @@ impl Launchers<'_> {
         admit::check_labels(&labels)?;
         self.check_filter(&filter)?;
         if let Some(limits) = &malleable {
-            // What will be launched is not known yet; it is looked at then.
+            // What will be launched is not known yet; it is checked at the launch.
             admit::check_limits(limits, &Work::Tasks { argv: Vec::new() })?;
         }
         let job = self.jobs.state().last_job.next();
@@ -107,13 +107,13 @@ impl Launchers<'_> {
             labels,
             constraint: filter.constraint.clone(),
             priority,
-            // A new execution would be another start, of which its launcher knows nothing.
+            // A requeued execution would be another start, unknown to its launcher.
             requeue: Some(false),
             malleable,
             ..JobSpec::of(Owner(who.name.clone()), Work::Nodes, Vec::new())
         };
         quota::check_quota(self.jobs.state(), who, &spec)?;
-        // What somebody looks for already costs no pass more.
+        // A filter that another launcher watches already costs no pass more.
         if !self.jobs.context.streams.watches(&filter) {
             quota::check_slices(self.jobs.state(), who, &filter)?;
         }
@@ -131,7 +131,7 @@ impl Launchers<'_> {
         Ok(LauncherAnswer::Subscribed { job, request_until })
     }
 
-    /// What a filter names must exist, and some cluster must meet it.
+    /// Checks that what a filter names exists, and that some cluster meets it.
     fn check_filter(&self, filter: &Filter) -> Result<(), Refusal> {
         admit::check_lists(filter.clusters.len(), &filter.constraint)?;
         filter.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
@@ -151,7 +151,7 @@ impl Launchers<'_> {
         Ok(())
     }
 
-    /// Speaks for an application again.
+    /// Attaches a launcher to its application again.
     fn attach(&mut self, now: Time, before: &mut Step, step: &mut Step, job: JobId) -> Result<LauncherAnswer, Refusal> {
         let entry = &self.jobs.state().jobs()[&job];
         if let Phase::Ghost(_) = &entry.phase {
@@ -170,7 +170,8 @@ impl Launchers<'_> {
                 self.jobs.context.tell_first_view(now, step, job);
             }
             Phase::RequestSent | Phase::Waiting => {
-                // Its view is what is before it in the queue, so the pass tells it, once for all who come back.
+                // Its view depends on the jobs before it in the queue, so the pass sends it, once for all launchers
+                // that come back.
                 self.jobs.context.streams.open(job, &filter);
                 self.jobs.context.passes.wanted = true;
             }
@@ -181,7 +182,7 @@ impl Launchers<'_> {
         Ok(LauncherAnswer::Subscribed { job, request_until })
     }
 
-    /// The connection of a launcher is gone.
+    /// Handles the loss of a launcher's connection.
     pub(crate) fn launcher_gone(&mut self, now: Time, step: &mut Step, job: JobId) {
         let Some(entry) = self.jobs.state().jobs().get(&job) else { return };
         let is_connected = entry.launcher.as_ref().is_some_and(Launcher::is_connected);
@@ -191,7 +192,7 @@ impl Launchers<'_> {
         }
     }
 
-    /// After a restart nobody is connected, and the time in which nobody could is not held against anyone.
+    /// Marks all launchers as away after a restart; the time in which none could connect does not count.
     pub(crate) fn launchers_away(&mut self, now: Time, step: &mut Step) {
         let has_launcher = |(_, entry): &(&JobId, &Job)| match entry.launcher.as_ref().map(|launcher| launcher.link) {
             Some(LauncherLink::Connected { .. } | LauncherLink::Away { .. }) => true,
@@ -203,7 +204,7 @@ impl Launchers<'_> {
         }
     }
 
-    /// What the launcher wants started on the nodes that it was granted.
+    /// Starts what the launcher wants on the nodes that it was granted.
     fn launch_work(
         &mut self,
         now: Time,
@@ -250,11 +251,11 @@ impl Launchers<'_> {
         Ok(LauncherAnswer::Done)
     }
 
-    /// The launcher takes note of its start.
+    /// Records that the launcher has accepted its start.
     fn accept(&mut self, now: Time, step: &mut Step, job: JobId, tag: Tag) -> Result<LauncherAnswer, Refusal> {
         let (launcher, _) = self.granted(job, tag)?;
         match launcher.answer {
-            // It may not have heard that it was heard.
+            // The answer to an earlier call may have been lost.
             Some(StartAnswer::Accepted { at: _ }) => {}
             Some(StartAnswer::Launched { at: _ }) => {
                 return Err(wrong_state(job, "running", "it has launched its processes already"));
@@ -275,7 +276,7 @@ impl Launchers<'_> {
     ) -> Result<LauncherAnswer, Refusal> {
         let outcome = if code == 0 { Outcome::Completed } else { Outcome::Failed { code } };
         match &self.jobs.state().jobs()[&job].phase {
-            // It withdraws, whichever of its requests it speaks of.
+            // It withdraws, whichever of its requests the tag names.
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => self.jobs.done(now, step, job, outcome),
             Phase::Started(_) => {
                 self.granted(job, tag)?;
@@ -286,7 +287,7 @@ impl Launchers<'_> {
         Ok(LauncherAnswer::Done)
     }
 
-    /// The start that the launcher speaks of.
+    /// Returns the start to which the launcher's tag belongs.
     fn granted(&self, job: JobId, tag: Tag) -> Result<(&Launcher, &Started), Refusal> {
         let entry = &self.jobs.state().jobs()[&job];
         let launcher = launcher_of(entry);
@@ -308,7 +309,7 @@ impl Launchers<'_> {
         Ok((launcher, started))
     }
 
-    /// Only its owner speaks for an application.
+    /// Checks that the caller owns the application and that it has a launcher.
     fn may_speak_for(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
         let entry = self.jobs.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         let is_owner = match who.role {

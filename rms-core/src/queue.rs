@@ -1,4 +1,4 @@
-//! What users order of their jobs: submit them, hold and release them, change their priority, signal and cancel them.
+//! Handles users' commands about their jobs: submit, hold, release, change the priority, signal and cancel.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use crate::state::fact::Fact;
 use crate::state::job::Phase;
 use crate::step::Step;
 
-/// The queue at work.
+/// Handles commands about jobs.
 pub(crate) struct Queue<'a> {
     pub(crate) jobs: Jobs<'a>,
     pub(crate) submit_rates: &'a mut SubmitRates,
@@ -47,7 +47,7 @@ impl Queue<'_> {
         }
         let (test_only, held) = (submission.test_only, submission.hold);
         let mut spec = admit::admit(self.jobs.state(), who, submission)?;
-        // Before others share the spec, so that taking it in needs no copy of it.
+        // Done before the spec is shared, so that it need not be copied.
         if let Some(known) = self.jobs.state().known_environment(&spec.execution.environment) {
             spec.execution.environment = known;
         }
@@ -79,7 +79,7 @@ impl Queue<'_> {
         if let Some((depth, n_before)) = state.depth().map(|depth| (depth, n_before()))
             && n_before >= depth
         {
-            // Nobody plans it before others have started.
+            // The job is not planned before others have started.
             let reason = Some(Reason::BeyondDepth { depth, position: n_before + 1 });
             return Answer::WouldStart { request: spec.options[0].clone(), at: None, reason };
         }
@@ -95,7 +95,7 @@ impl Queue<'_> {
         Answer::WouldStart { request, at: placed.estimate(now), reason }
     }
 
-    /// Does `act` to each selected job that the caller may touch.
+    /// Calls `act` for each selected job that the caller may touch.
     pub(crate) fn for_each(
         &mut self,
         who: &Identity,
@@ -106,7 +106,7 @@ impl Queue<'_> {
         let mut refused = Vec::new();
         let mut selected = rights::selected(self.jobs.state(), who, select)?;
         if matches!(select, Select::All | Select::User(_)) {
-            // Of who is done nothing is left to be changed, and nobody has named it.
+            // Jobs that are done cannot be changed, and the caller has not named them.
             let jobs = self.jobs.state().jobs();
             selected.retain(|job| jobs.get(job).is_none_or(|entry| !matches!(entry.phase, Phase::Ghost(_))));
         }
@@ -151,7 +151,7 @@ impl Queue<'_> {
         let entry = &self.jobs.state().jobs()[&job];
         match &entry.phase {
             Phase::Submitted { hold: Some(hold) } => {
-                // A hold by an admin is not the user's to lift.
+                // A user cannot release a hold of an admin.
                 let by_another = hold.by != entry.spec.owner.0 && who.role != Role::Admin;
                 if by_another {
                     return Err(not_allowed(who, "release a job that an admin holds", "an admin may"));

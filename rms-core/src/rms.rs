@@ -1,4 +1,4 @@
-//! The whole server, without I/O: events go in, steps come out. Each is handed to who handles it.
+//! The whole server, without I/O: takes in events, returns steps, and passes each event to its handler.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ use crate::step::Step;
 pub struct Rms {
     pub(crate) context: Context,
     pub(crate) negotiators: Negotiators,
-    /// What external launchers have cost so far.
+    /// The load that external launchers have caused so far.
     launcher_counts: LauncherCounts,
-    /// How fast users have submitted of late.
+    /// The recent submission rates of users.
     submit_rates: SubmitRates,
 }
 
@@ -41,7 +41,7 @@ impl Rms {
         Rms::with_context(Context::new(config, state))
     }
 
-    /// The server as it was when its last fact was journaled.
+    /// Restores the server as it was when its last fact was journaled.
     ///
     /// # Errors
     /// The facts do not follow from each other: the journal is damaged.
@@ -65,10 +65,10 @@ impl Rms {
         Rms { context, negotiators, launcher_counts, submit_rates: SubmitRates::default() }
     }
 
-    /// To be called once after [`Rms::restore`]: no agent is connected to a server that just started, and none is
-    /// lost for the time in which it could not connect. Those that are not lost are planned with until they are back, for
-    /// a while: otherwise who comes first would be started with less than there is. The clock may have been set back
-    /// meanwhile.
+    /// Completes a restart; called once after [`Rms::restore`]. No agent is connected to a server that has just
+    /// started, and none is considered lost for the time in which it could not connect. Agents that are not lost are
+    /// planned with until they are back, for a while: otherwise the first jobs would be started with fewer nodes than
+    /// there are. The clock may have been set back meanwhile.
     pub fn boot(&mut self, now: Time) -> Step {
         let mut step = Step::default();
         let context = &mut self.context;
@@ -86,7 +86,7 @@ impl Rms {
         let is_of_tomorrow = |entry: &Job| matches!(&entry.phase, Phase::Ghost(ghost) if ghost.done_at > now);
         let holding = context.state().holding().filter(|(_, entry)| is_of_tomorrow(entry));
         for job in holding.map(|(job, _)| job).collect::<Vec<_>>() {
-            // Nobody knows how much of its delay is left; it must not stay until that day.
+            // How much of its delay is left is unknown; it must not stay until that day.
             context.expire_ghost(&mut step, job);
         }
         let is_of_tomorrow = |node: &NodeId| context.state().nodes()[node].ghost.is_some_and(|ghost| ghost.from > now);
@@ -99,7 +99,7 @@ impl Rms {
         step
     }
 
-    /// Takes in what happened. `now` never goes back.
+    /// Handles an event. `now` never goes back.
     pub fn handle(&mut self, now: Time, event: Event) -> Step {
         let mut step = Step::default();
         match event {
@@ -147,10 +147,10 @@ impl Rms {
         step
     }
 
-    /// When [`Event::Tick`] is next wanted; a time that is past means at once.
+    /// Returns when [`Event::Tick`] is needed next; a time in the past means at once.
     ///
-    /// A driver that takes in events in batches asks once after each batch: that is what makes a pass serve many
-    /// events even with a re-scheduling timer of zero.
+    /// A driver that handles events in batches calls this once after each batch: so a pass serves many events even with
+    /// a re-scheduling timer of zero.
     pub fn next_timer(&self) -> Option<Time> {
         let state = self.state();
         let lost = state.longest_away().map(|(since, _)| since + state.settings().node_lost_after);
@@ -170,12 +170,12 @@ impl Rms {
         self.context.state()
     }
 
-    /// The plan with all estimates, as of `now`; kept until a fact passes or time does.
+    /// Returns the plan with all estimates, as of `now`; cached until a fact is recorded or time passes.
     pub fn estimates(&mut self, now: Time) -> Arc<Plan> {
         self.context.estimates(now)
     }
 
-    /// The widest walk over the queue of whose time nobody has told yet.
+    /// Returns the widest walk over the queue whose duration has not been reported yet.
     pub fn walk(&self) -> Option<Walk> {
         self.context.walks.latest
     }
@@ -204,7 +204,7 @@ impl Rms {
         while let Some((since, node)) = self.state().longest_expected()
             && since + self.state().settings().restart_grace <= now
         {
-            // It is late. Others start without it.
+            // The node is late: jobs start without it.
             self.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since } });
             self.context.passes.wanted = true;
         }

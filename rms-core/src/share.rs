@@ -1,4 +1,4 @@
-//! Which CPUs of a node the jobs on it have when they share it (004, §3.3).
+//! The CPUs that jobs have on a node that they share (004, §3.3).
 
 use std::ops::Range;
 
@@ -13,18 +13,19 @@ pub struct Sharer {
     pub n_ranks: u32,
 }
 
-/// What it has there.
+/// The CPUs that a job has on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Masks {
     pub id: u64,
     /// Ascending.
     pub cpus: Vec<u32>,
-    /// Of each rank, in turn.
+    /// The CPUs of each rank, in order.
     pub ranks: Vec<Vec<u32>>,
 }
 
-/// A node's owner alone, or with a guest, which gets the highest CPUs: its part by the sharing factor, as far as the owner
-/// keeps one for each of its ranks. `None` if somebody would have fewer CPUs than ranks, or more than two would share.
+/// Distributes the CPUs of a node to its owner alone, or to the owner and a guest. The guest gets the highest CPUs: its
+/// part by the sharing factor, as far as the owner keeps one for each of its ranks. `None` if either would have fewer
+/// CPUs than ranks, or more than two would share.
 pub fn distribute(n_cpus: u32, sharing_factor: Fraction, sharers: &[Sharer]) -> Option<Vec<Masks>> {
     let counts = match sharers {
         [_] => vec![n_cpus],
@@ -50,15 +51,15 @@ pub fn distribute(n_cpus: u32, sharing_factor: Fraction, sharers: &[Sharer]) -> 
     Some(masks)
 }
 
-/// The cores that a job lends of those that it has on a node: the last ones, but for `kept` of each package. Cores of a
-/// package follow one another, so owner and guest are kept apart by packages as far as their numbers allow.
+/// Returns the cores that a job lends of those that it has on a node: the last ones, except `kept` of each package. The
+/// cores of a package are contiguous, so owner and guest are separated by packages as far as their numbers allow.
 pub(crate) fn lend(own: &Indices, n_cores: u32, inventory: &Inventory, kept: u32) -> Indices {
     let of_package = |package: Range<u32>| own.iter().filter(move |core| package.contains(core)).skip(kept as usize);
     let lendable: Vec<u32> = inventory.packages().flat_map(of_package).collect();
     lendable[lendable.len().saturating_sub(n_cores as usize)..].iter().copied().collect()
 }
 
-/// Neighbouring CPUs for each rank, the first ranks taking one more where it does not divide.
+/// Returns contiguous CPUs for each rank; the first ranks get one more if the CPUs do not divide evenly.
 fn runs(cpus: &[u32], n_ranks: u32) -> Vec<Vec<u32>> {
     let (least, n_with_more) = (cpus.len() / n_ranks as usize, cpus.len() % n_ranks as usize);
     let mut rest = cpus;

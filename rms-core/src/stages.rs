@@ -1,4 +1,4 @@
-//! The stages of running applications: what they announce anew or free, and how far they are.
+//! The stages of running applications: new announcements, freed nodes, and progress.
 
 use std::collections::BTreeSet;
 
@@ -19,21 +19,21 @@ use crate::state::job::{Job, Phase, Started};
 use crate::step::Step;
 
 impl Context {
-    /// Its stages were placed, and the first one has just begun.
+    /// Records the course of a job whose stages were placed and whose first stage has just begun.
     pub(crate) fn begin_course(&mut self, now: Time, step: &mut Step, job: JobId, fit: &Fit, row: &[NodeId]) {
         let Some(evolving) = &self.state().jobs()[&job].spec.evolving else { return };
         let course = Box::new(Course { row: row.to_vec(), ..Course::of(evolving, fit.starts(), 1) });
         self.record(step, Fact::CourseSet { job, at: now, course });
     }
 
-    /// Alarms of those that are not late any more.
+    /// Removes the alarms of stages that are no longer late.
     pub(crate) fn forget_alarms(&mut self, now: Time) {
         let due: BTreeSet<JobId> =
             self.state().next_stages().take_while(|(at, _)| *at <= now).map(|(_, job)| job).collect();
         self.alarms.retain(|job, _| due.contains(job));
     }
 
-    /// When the next stage of any application is due, or one that is late has waited for long enough.
+    /// Returns when the next stage of any application is due, or when one that is late has waited long enough.
     pub(crate) fn next_stage(&self) -> Option<Time> {
         let upcoming = self.state().next_stages().find(|(_, job)| !self.alarms.contains_key(job)).map(|(at, _)| at);
         let alarm = self.alarms.values().min().copied();
@@ -45,13 +45,13 @@ impl Context {
         Some((started, started.evolved.as_deref()?))
     }
 
-    /// How much later than its limit a stage may be: those who leave the nodes may take so long.
+    /// Returns how much later than its limit a stage may begin: jobs that leave the nodes may take that long.
     pub(crate) fn late_grace(&self) -> Span {
         let settings = self.state().settings();
         settings.kill_grace + settings.release_grace + Span::from_secs(1)
     }
 
-    /// The stages of a running application over what all others hold or were promised.
+    /// Fits the stages of a running application to what all other jobs hold or were promised.
     ///
     /// # Errors
     /// The next stage would be too late.
@@ -64,20 +64,20 @@ impl Context {
         self.refit_row(now, job, course, false).or_else(|_| self.refit_row(now, job, course, true))
     }
 
-    /// The same on a cluster that is shared by cores, on the nodes that were promised to it or on new ones.
+    /// Does the same on a cluster that is shared by cores, on the nodes that were promised to the job or on new ones.
     pub(crate) fn refit_row(&self, now: Time, job: JobId, course: &Course, is_new: bool) -> Result<Course, Refusal> {
         let (row, occupied) = row_beside(self.state(), now, job, course, is_new);
         refit_over((occupied, row.len() as u32, row), now, course)
     }
 
-    /// Is this said of an earlier time at which the application had the node? Its agent has not yet seen that it has it
-    /// again.
+    /// Returns whether a report is about an earlier time at which the application had the node. The agent has then not
+    /// yet seen that the application has it again.
     pub(crate) fn is_of_earlier_place(&self, job: JobId, node: NodeId, seen: rms_model::Generation) -> bool {
         let place = self.evolved(job).and_then(|(_, evolved)| evolved.places.get(&node));
         place.is_some_and(|place| place.joined > 1 && seen < place.ordered)
     }
 
-    /// How far it is, with at most so many of the stages that it is in or that come.
+    /// Returns the progress of a job through its stages, with at most `n_legs` of the present and later stages.
     pub(crate) fn stages(&self, entry: &Job, fit: Option<&Fit>, now: Time, n_legs: usize) -> Option<Stages> {
         if let Some(evolved) = entry.started().and_then(|started| started.evolved.as_ref()) {
             let course = &evolved.course;
@@ -112,7 +112,7 @@ impl Context {
         })
     }
 
-    /// The application announces its stages anew, from now on.
+    /// Replaces the stages of an application by those that it announces from now on.
     pub(crate) fn evolve(
         &mut self,
         now: Time,
@@ -162,7 +162,7 @@ impl Context {
         }
     }
 
-    /// The application names what it frees at its next stage.
+    /// Records which nodes the application frees at its next stage.
     pub(crate) fn free_nodes(
         &mut self,
         step: &mut Step,
@@ -188,7 +188,7 @@ impl Context {
             match place {
                 None => return Err(wrong("one of these nodes is not its own")),
                 Some(0) => return Err(wrong("its first node stays to its end: the script runs there")),
-                // Others were promised what comes later of the nodes before these.
+                // Other jobs were promised the later times of the nodes before these.
                 Some(place) if place < next as usize && !started.row().is_empty() => {
                     return Err(wrong("jobs share its cluster: it leaves the nodes that came last, see 'rms show'"));
                 }
@@ -204,7 +204,7 @@ impl Context {
     }
 }
 
-/// The stages of a running application over what others hold of so many nodes.
+/// Fits the stages of a running application to what other jobs hold of `capacity` nodes.
 fn refit_over(
     (occupied, capacity, row): (Profile, u32, Vec<NodeId>),
     now: Time,

@@ -3,17 +3,17 @@
 use crate::effect::Effect;
 use crate::state::fact::Fact;
 
-/// Where facts become durable.
+/// The log that makes facts durable.
 pub trait Journal {
     type Error;
 
     /// # Errors
-    /// When it returns an error, none of the facts may be taken for durable. When it returns `Ok`, all of them
-    /// survive the death of the process and of the machine.
+    /// If it returns an error, none of the facts may be considered durable. If it returns `Ok`, all of them survive a
+    /// crash of the process and of the machine.
     fn append(&mut self, facts: &[Fact]) -> Result<(), Self::Error>;
 
-    /// Writes facts that a loss of power may take back. They stand before all that is appended later, and are durable
-    /// with the first of that.
+    /// Writes facts that a power failure may lose. They precede all that is appended later, and are durable with the
+    /// first of that.
     ///
     /// # Errors
     /// As [`Journal::append`]: none of the facts were written.
@@ -22,9 +22,9 @@ pub trait Journal {
     }
 }
 
-/// What one event, or a batch of them, made true, and what is to be done about it.
+/// The facts of one event, or of a batch of events, and the effects that follow from them.
 ///
-/// Both fields are private: the only door to the effects is that the facts were written.
+/// Both fields are private: the effects are available only after the facts were written.
 #[must_use = "a step that is dropped loses facts that the state already holds"]
 #[derive(Debug, Default)]
 pub struct Step {
@@ -43,13 +43,13 @@ pub struct CommitError<E> {
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
     pub facts: &'a [Fact],
-    /// They may leave before they are durable.
+    /// The effects may be sent before the facts are durable.
     is_noted: bool,
 }
 
 impl Write<'_> {
     /// # Errors
-    /// The journal's: nothing was written.
+    /// The journal's error: nothing was written.
     pub fn to<J: Journal>(self, journal: &mut J) -> Result<(), J::Error> {
         if self.is_noted { journal.note(self.facts) } else { journal.append(self.facts) }
     }
@@ -74,14 +74,15 @@ impl Step {
         !self.facts.is_empty()
     }
 
-    /// Nobody waits for it, and a crash that lost it would lose nothing: an agent's next whole report, or the next
-    /// pass, makes the same facts again. Such a step may become durable together with a later one.
+    /// Returns whether the step may become durable together with a later one: no caller waits for it, and a crash that
+    /// lost it would lose nothing, because an agent's next whole report, or the next pass, records the same facts
+    /// again.
     pub fn can_wait(&self) -> bool {
         self.effects.is_empty() && self.facts.iter().all(Fact::comes_again)
     }
 
-    /// Is it mere talk with applications about their sizes? It leaves before it is durable: a round of a negotiation costs
-    /// no sync, and what it may have held is found out by both ends should it be lost.
+    /// Returns whether the step consists only of negotiation messages. It is sent before it is durable: a round of a
+    /// negotiation costs no sync, and both ends detect the loss of what it contained.
     pub fn is_of_negotiation(&self) -> bool {
         let is_said =
             |effect: &Effect| matches!(effect, Effect::TellNegotiator { .. } | Effect::NegotiatorAnswer { .. });
@@ -92,10 +93,10 @@ impl Step {
         self.facts.is_empty() && self.effects.is_empty()
     }
 
-    /// Makes the facts durable, then lets the effects go.
+    /// Makes the facts durable, then returns the effects.
     ///
     /// # Errors
-    /// The journal's; the step comes back whole.
+    /// The journal's error, with the whole step.
     pub fn commit<J: Journal>(self, journal: &mut J) -> Result<Vec<Effect>, CommitError<J::Error>> {
         let written = self.write().map_or(Ok(()), |write| write.to(journal));
         match written {
@@ -104,13 +105,13 @@ impl Step {
         }
     }
 
-    /// What is to be written; `None` if nothing became true.
+    /// Returns what is to be written; `None` if there are no facts.
     pub(crate) fn write(&self) -> Option<Write<'_>> {
         let is_noted = self.is_of_negotiation() && !self.can_wait();
         (!self.facts.is_empty()).then_some(Write { facts: &self.facts, is_noted })
     }
 
-    /// Once [`Step::write`] is durable.
+    /// Returns the effects, once [`Step::write`] is durable.
     pub(crate) fn into_effects(self) -> Vec<Effect> {
         self.effects
     }

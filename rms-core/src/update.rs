@@ -1,4 +1,4 @@
-//! Changes what was said of a job: all that is asked at once, or nothing.
+//! Changes the description of a job: all requested changes at once, or none.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Queue<'_> {
             }
         };
         let is_held = matches!(&entry.phase, Phase::Submitted { hold: Some(_) });
-        // What can still be refused comes before what cannot.
+        // Checks that may refuse come before changes.
         let environment = changes.environment.clone();
         if let Some(environment) = &environment {
             quota::check_bytes(self.jobs.state(), who, &Work::Nodes, environment)?;
@@ -63,7 +63,7 @@ impl Queue<'_> {
             Some(_) | None => {}
         }
         let spec = Arc::new(JobSpec::without_work(spec));
-        // Of a job that has shared CPUs, the limit follows from how long it would need with all of them.
+        // For a job that has shared CPUs, the limit follows from the time that it would need with all of them.
         let started = self.jobs.state().jobs()[&job].started();
         let sharing = started.filter(|started| started.sharing.is_some()).map(|started| started.request.wall);
         let wall = time.map(|time| sharing.unwrap_or(time));
@@ -84,7 +84,7 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// A job that waits, as it would have been admitted.
+    /// Returns the changed spec of a waiting job, checked as at admission.
     fn changed(&self, who: &Identity, job: JobId, entry: &Job, changes: &Changes) -> Result<JobSpec, Refusal> {
         let mut spec = (*entry.spec).clone();
         relabel(who, &mut spec, changes)?;
@@ -130,7 +130,8 @@ impl Queue<'_> {
         Ok(spec)
     }
 
-    /// The wall time of a job that runs, with all CPUs that it asked for. Users stay below the longest that is allowed.
+    /// Returns the new wall time of a running job, as with all CPUs that it requested. Users stay below the longest
+    /// that is allowed.
     fn changed_time(
         &self,
         now: Time,
@@ -153,7 +154,7 @@ impl Queue<'_> {
         if wall <= ran { Err(Refusal::WallPassed { job, ran }) } else { Ok(Some(wall)) }
     }
 
-    /// As [`Queue::release`] asks.
+    /// Checks the permission that [`Queue::release`] requires.
     fn check_release(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
         let entry = &self.jobs.state().jobs()[&job];
         match &entry.phase {
@@ -165,11 +166,11 @@ impl Queue<'_> {
     }
 }
 
-/// What can be changed at any time.
+/// Changes what can be changed at any time.
 fn relabel(who: &Identity, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
     if let Some(priority) = changes.priority {
         check_priority(who, priority)?;
-        // While it runs, it says whom it gives nodes to, and who gives some to it.
+        // While the job runs, the priority decides which jobs it gives nodes to, and which give it some.
         spec.priority = priority;
     }
     for (key, text) in &changes.labels {
@@ -180,7 +181,7 @@ fn relabel(who: &Identity, spec: &mut JobSpec, changes: &Changes) -> Result<(), 
     admit::check_labels(&spec.labels)
 }
 
-/// Its sizes, with what is changed in place of what was asked for.
+/// Computes the job's sizes again, with the changes in place of what was requested before.
 fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
     let (evolving, malleable) = match &changes.resizing {
         None => (spec.evolving.clone(), spec.malleable.clone()),
@@ -196,7 +197,7 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
     let mut shapes = match (&changes.shapes, &changes.resizing) {
         _ if evolving.is_some() => Vec::new(),
         (Some(shapes), _) => shapes.clone(),
-        // Other limits, other sizes to start with.
+        // New limits give new sizes to start with.
         (None, Some(Resizing::Within(_))) => vec![Shape { nodes: Nodes::FromTasks, wall: None }],
         (None, _) => shapes_of(state, &spec.options, changes.clusters.is_some()),
     };
@@ -210,7 +211,7 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
     constraint.features = changes.features.clone().unwrap_or(constraint.features);
     constraint.memory = changes.memory.unwrap_or(constraint.memory);
     let mut resources = changes.resources.of(spec.resources.clone());
-    // Of a node, or of each CPU: what was said last counts.
+    // Memory per node or per CPU: the one set last counts.
     match (changes.memory, changes.resources.memory_per_cpu) {
         (None, Some(per_cpu)) if per_cpu.0 > 0 => constraint.memory = Mebibytes(0),
         (Some(memory), None) if memory.0 > 0 => resources.memory_per_cpu = Mebibytes(0),
@@ -234,7 +235,8 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
     Ok(())
 }
 
-/// What was asked for, as far as its sizes tell: on other clusters, as many nodes of one.
+/// Returns the requested shapes as far as the sizes show them; on other clusters, the same number of nodes of one
+/// cluster.
 fn shapes_of(state: &State, options: &[Request], is_elsewhere: bool) -> Vec<Shape> {
     let mut shapes: Vec<Shape> = Vec::new();
     for request in options {
@@ -253,8 +255,8 @@ fn shapes_of(state: &State, options: &[Request], is_elsewhere: bool) -> Vec<Shap
     shapes
 }
 
-/// Another environment of a job. One that is told of itself in Slurm's words still is: its submitter has said so among its
-/// variables, and what else to tell it there, and who gives it others means the user's own.
+/// Returns the new environment of a job. A job that gets Slurm's variables keeps them: its submitter requested that,
+/// and what else to set, in the environment, and a caller that replaces the environment means the user's own variables.
 fn with_slurms(new: &Arc<Environment>, old: &Environment) -> Result<Arc<Environment>, Refusal> {
     let speaks_slurm =
         |environment: &Environment| environment.0.iter().any(|(name, value)| name == SLURM && value == "1");
@@ -283,7 +285,7 @@ mod tests {
     use crate::tests::World;
     use crate::{Event, Ticket};
 
-    /// Why a user may not change that, if so.
+    /// Makes a change and returns the reason if it is refused.
     fn update(world: &mut World, role: Role, name: &str, job: JobId, changes: Changes) -> Option<String> {
         let who = Identity::new(role, name).expect("a plain name");
         let call = Call::Update { select: Select::Ids(vec![job]), changes: Box::new(changes) };

@@ -1,4 +1,5 @@
-//! Turns the limits of a malleable application into the sizes it may start with, or says what is wrong with them (002).
+//! Turns the limits of a malleable application into the sizes that it may start with, or says what is wrong with them
+//! (002).
 
 use rms_api::call::{Nodes, Shape};
 use rms_api::negotiate::Declared;
@@ -8,7 +9,7 @@ use rms_model::{Malleable, OnResize, Request, Work};
 
 use crate::executable::too_large;
 
-/// What holds of limits wherever they are.
+/// Checks limits independently of the clusters.
 ///
 /// # Errors
 /// What is wrong with them, or with how the application learns of changes.
@@ -21,7 +22,7 @@ pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
     }
     match on_resize {
         OnResize::Negotiates => Ok(()),
-        // Nobody can catch KILL or STOP: it would never learn of anything.
+        // No process can catch KILL or STOP: the application would never learn of a change.
         OnResize::Signal(signal) if (1..=64).contains(signal) && !matches!(signal, 9 | 19) => Ok(()),
         OnResize::Signal(_) => Err(Refusal::Malformed("the signal for changes is one that can be caught")),
         OnResize::Hook(command) => {
@@ -42,10 +43,10 @@ pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
     }
 }
 
-/// What holds of limits that an application declares while it runs, too.
+/// Checks limits, including those that an application declares while it runs.
 ///
 /// # Errors
-/// They allow no number of nodes, or the speed-up is none.
+/// They allow no number of nodes, or the speed-up is invalid.
 pub(crate) fn check_declared(declared: &Declared) -> Result<(), Refusal> {
     let Declared { least, most, sizes, speedup } = declared;
     if *least == 0 || least > most {
@@ -65,13 +66,13 @@ pub(crate) fn check_declared(declared: &Declared) -> Result<(), Refusal> {
     }
 }
 
-/// The shapes to start with. A shape that leaves the number of nodes open stands for all that are of use, the largest
-/// first: of those that complete at the same time the first is taken, so a job starts with the most that is free now, and
-/// with less rather than wait. Sizes that no cluster has are left out, as those of a list that a user wrote are: the range
-/// may be wider than a cluster, as long as some size of it is possible.
+/// Returns the shapes to start with. A shape that leaves the number of nodes open stands for all usable numbers, the
+/// largest first: of those that complete at the same time the first is taken, so a job starts with the most nodes that
+/// are free now, and with fewer rather than wait. Sizes that no cluster has are left out, like those of a list that a
+/// user wrote: the range may be wider than a cluster, as long as some size of it is possible.
 ///
 /// # Errors
-/// A number of nodes that is not of use.
+/// A number of nodes that the limits exclude.
 pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shape>, Refusal> {
     let open = [Shape { nodes: Nodes::FromTasks, wall: None }];
     let shapes = if shapes.is_empty() { &open } else { shapes };
@@ -95,10 +96,10 @@ pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shap
     Ok(all)
 }
 
-/// Workers are counted on each node: their number changes with the nodes.
+/// Converts the number of workers to a number on each node, because it changes with the nodes.
 ///
 /// # Errors
-/// A number of workers that does not divide by the nodes to start with, or several such sizes.
+/// A number of workers that is not a multiple of the nodes to start with, or several such sizes.
 pub(super) fn tasks(malleable: &Malleable, tasks: TaskCount, shapes: &[Shape]) -> Result<TaskCount, Refusal> {
     let TaskCount::Total(n_tasks) = tasks else { return Ok(tasks) };
     if malleable.on_resize != OnResize::Workers {
@@ -114,10 +115,10 @@ pub(super) fn tasks(malleable: &Malleable, tasks: TaskCount, shapes: &[Shape]) -
     }
 }
 
-/// The nodes that a launcher was granted are of use for what it starts there.
+/// Checks that the application that a launcher starts can use the nodes that the launcher was granted.
 ///
 /// # Errors
-/// They are of several clusters, or are not as many as the limits allow.
+/// They are of several clusters, or their number is outside the limits.
 pub(crate) fn check_launched(malleable: &Malleable, granted: &Request) -> Result<(), Refusal> {
     check_options(std::slice::from_ref(granted))?;
     if malleable.is_as_started() { Ok(()) } else { check_size(malleable, granted.n_nodes()) }
@@ -131,10 +132,10 @@ fn check_size(malleable: &Malleable, nodes: u32) -> Result<(), Refusal> {
     Err(Refusal::NotItsSize { nodes, least, most, sizes: malleable.sizes.clone() })
 }
 
-/// Its nodes are nodes of one cluster, whichever that is.
+/// Checks that the nodes of each size are on one cluster, whichever that is.
 ///
 /// # Errors
-/// A size with nodes of several.
+/// A size with nodes of several clusters.
 pub(super) fn check_options(options: &[Request]) -> Result<(), Refusal> {
     let is_on_one = |request: &Request| request.nodes.len() == 1;
     if options.iter().all(is_on_one) {
@@ -144,7 +145,7 @@ pub(super) fn check_options(options: &[Request]) -> Result<(), Refusal> {
     }
 }
 
-/// Ascending.
+/// Returns the usable numbers of nodes, ascending.
 fn usable(malleable: &Malleable) -> impl Iterator<Item = u32> + '_ {
     let next = move |from: Option<u32>| {
         let size = u32::try_from(malleable.sizes.least(from?.into())?).ok()?;
@@ -157,7 +158,8 @@ fn fits(malleable: &Malleable, nodes: u32) -> bool {
     malleable.sizes.fits(nodes.into())
 }
 
-/// The largest first. Of very many, some: a pass looks at each, and what is offered later fills the gaps.
+/// Returns the sizes to start with, the largest first. Of very many, only some: a pass examines each, and later offers
+/// fill the gaps.
 fn start_sizes(malleable: &Malleable) -> Vec<u32> {
     let n_sizes = usable(malleable).take(MAX_RANGE).count();
     let n_kept = n_sizes.min(MAX_STARTS);
@@ -174,7 +176,7 @@ fn start_sizes(malleable: &Malleable) -> Vec<u32> {
 }
 
 const MAX_HOOK: usize = 4096;
-/// Sizes that a job may start with.
+/// The most sizes that a job may start with.
 const MAX_STARTS: usize = 32;
 /// More nodes than a cluster has.
 const MAX_RANGE: usize = 1 << 20;

@@ -6,7 +6,7 @@ use rms_model::{Devices, Inventory, Mebibytes, ResourceRequest};
 
 use crate::plan::meets;
 
-/// What was asked for of nodes, whatever their number.
+/// What a job requests of its nodes, whatever their number.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) tasks: TaskCount,
@@ -15,7 +15,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) resources: &'a ResourceRequest,
 }
 
-/// What each node must have if there are so many.
+/// What each node must have for a given number of nodes.
 pub(crate) struct Needs<'a> {
     constraint: &'a Constraint,
     pub(crate) tasks: u32,
@@ -43,11 +43,11 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// How many tasks such a node holds; one at least, so that it can be said why it does not.
+    /// Returns how many tasks fit on such a node; at least one, so that the reason can be given if none fits.
     pub(crate) fn tasks_on(&self, inventory: &Inventory) -> u32 {
         let ResourceRequest { memory_per_cpu, tasks_per_node, one_thread_a_core, .. } = self.resources;
         let cpus_per_task = self.cpus_per_task.max(1);
-        // Tasks that share the CPUs of their node are any number.
+        // Tasks that share the CPUs of their node are not limited.
         let by_cpus = match self.cpus_per_task {
             0 => u32::MAX,
             _ => cpus(inventory, *one_thread_a_core) / cpus_per_task,
@@ -60,8 +60,8 @@ impl<'a> Asked<'a> {
         by_cpus.min(by_memory).min(by_word).max(1)
     }
 
-    /// Numbers of nodes, ascending and at most `most`, over which the tasks and what was asked for in all are spread
-    /// evenly enough: at most a quarter of what is taken is idle.
+    /// Returns the numbers of nodes, ascending and at most `most`, over which the tasks and the totals requested are
+    /// spread evenly enough: the idle part is at most a quarter of what is used.
     pub(crate) fn even_counts(&self, most: u32, tasks_a_node: u32) -> Vec<u32> {
         let n_tasks = match self.tasks {
             TaskCount::Total(n_tasks) => n_tasks,
@@ -88,15 +88,15 @@ impl<'a> Asked<'a> {
         counts
     }
 
-    /// Can each of so many nodes have as many of the devices that are counted over all?
+    /// Returns whether the devices requested in total divide evenly by this number of nodes.
     fn divides(&self, n_nodes: u32) -> bool {
         self.resources.devices_in_all.iter().all(|(_, count)| count.is_multiple_of(n_nodes.max(1)))
     }
 
-    /// What is wrong with so many nodes, whichever they are.
+    /// Checks a number of nodes, whichever nodes they are.
     ///
     /// # Errors
-    /// More tasks than may be on them, or devices that do not divide.
+    /// More tasks than allowed on them, or devices that do not divide evenly.
     pub(crate) fn check(&self, n_nodes: u32) -> Result<(), Refusal> {
         let per_node = self.resources.tasks_per_node;
         if let TaskCount::Total(n_tasks) = self.tasks
@@ -125,7 +125,7 @@ impl Needs<'_> {
         inventory.devices.cover(&self.devices)
     }
 
-    /// Could a node of this kind be one of the job's?
+    /// Returns whether a node of this kind meets the needs.
     pub(crate) fn are_met_by(&self, inventory: &Inventory) -> bool {
         meets(inventory, self.constraint)
             && self.has_cpus(inventory)
@@ -134,12 +134,12 @@ impl Needs<'_> {
     }
 }
 
-/// What `-c` counts on this node.
+/// Returns what `-c` counts on this node: cores or CPUs.
 pub(crate) fn cpus(inventory: &Inventory, one_thread_a_core: bool) -> u32 {
     if one_thread_a_core { inventory.cores } else { inventory.cpus }
 }
 
-/// At most so many of ascending counts, the least and the most among them.
+/// Returns at most `most` of ascending counts, including the first and the last.
 pub(crate) fn thinned(counts: &[u32], most: usize) -> Vec<u32> {
     if counts.len() <= most {
         return counts.to_vec();

@@ -1,4 +1,4 @@
-//! Turns the stages of an evolving application into what is possible here, or says which one is not.
+//! Turns the stages of an evolving application into possible requests, or says which stage is impossible.
 
 use rms_api::refusal::Refusal;
 use rms_model::job::{Constraint, TaskCount};
@@ -8,13 +8,13 @@ use super::describe;
 use super::needs::Asked;
 use crate::state::State;
 
-/// What holds of stages wherever they are.
+/// Checks stages independently of the clusters.
 ///
 /// # Errors
-/// A stage without nodes, or stages that last for too long together.
+/// A stage without nodes, or stages that together last too long.
 pub(crate) fn check_stages(state: &State, evolving: &Evolving) -> Result<(), Refusal> {
     let stages = evolving.stages.stages();
-    // The script runs on the first node until its end, so there is always one.
+    // The script runs on the first node until the job ends, so one node is always needed.
     let is_empty = stages.is_empty() || stages.iter().any(|stage| stage.nodes == 0);
     if is_empty {
         return Err(Refusal::EmptyStage);
@@ -23,10 +23,10 @@ pub(crate) fn check_stages(state: &State, evolving: &Evolving) -> Result<(), Ref
     if wall > max { Err(Refusal::WallTooLong { wall, max }) } else { Ok(()) }
 }
 
-/// Tasks are counted on each node: their number changes with the nodes.
+/// Converts the number of tasks to a number on each node, because it changes with the nodes.
 ///
 /// # Errors
-/// A number of tasks that does not divide by the nodes of the first stage.
+/// A number of tasks that is not a multiple of the nodes of the first stage.
 pub(super) fn tasks_of_stages(evolving: &Evolving, tasks: TaskCount) -> Result<TaskCount, Refusal> {
     let first = evolving.stages.stages().first().map_or(0, |first| first.nodes);
     match tasks {
@@ -38,7 +38,7 @@ pub(super) fn tasks_of_stages(evolving: &Evolving, tasks: TaskCount) -> Result<T
     }
 }
 
-/// The options of a waiting application that announces other stages, on the clusters where it may be.
+/// Returns the options of a waiting application that announces other stages, on its possible clusters.
 ///
 /// # Errors
 /// As for a submission.
@@ -49,10 +49,10 @@ pub(crate) fn evolving_options(state: &State, spec: &JobSpec, evolving: &Evolvin
     options(state, &clusters, &asked, evolving)
 }
 
-/// Its peak for all of its time, on each cluster that has as many nodes.
+/// Returns a request for the peak for the whole time, on each cluster with enough nodes.
 ///
 /// # Errors
-/// The first stage that none of the clusters has nodes for.
+/// The first stage for which no cluster has enough nodes.
 pub(super) fn options(
     state: &State,
     clusters: &[ClusterId],
@@ -60,7 +60,7 @@ pub(super) fn options(
     evolving: &Evolving,
 ) -> Result<Vec<Request>, Refusal> {
     check_stages(state, evolving)?;
-    // Its tasks are counted on each node.
+    // The tasks are counted on each node.
     let needs = asked.on_each_of(1);
     let n_eligible = |cluster: &ClusterId| -> u32 {
         let is_eligible = |(inventory, _): &(&Inventory, u32)| needs.are_met_by(inventory);

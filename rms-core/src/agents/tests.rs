@@ -1,5 +1,5 @@
-//! What the agents' handler promises: nodes join once and are planned with while their agents are there, and what a node
-//! says that nobody wants keeps it from nothing but new jobs.
+//! Tests of the agents' handler: nodes join once and are planned with while their agents are connected, and a report of
+//! unwanted jobs keeps a node only from new jobs.
 
 use rms_model::{Inventory, Span, Usage};
 
@@ -102,7 +102,7 @@ fn a_job_is_lost_with_a_whole_report_that_lacks_it_and_not_with_the_link() {
     drop(outcome(step));
 }
 
-/// Its own clock is an hour behind.
+/// The node's own clock is an hour behind.
 #[test]
 fn a_job_that_ended_while_nobody_could_be_told_ended_then() {
     let began = NOW - Span::from_hours(1);

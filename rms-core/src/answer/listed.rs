@@ -1,4 +1,4 @@
-//! Which jobs and nodes a list shows, and in which order: lines are made of those alone.
+//! Selects and sorts the jobs and nodes of a list, before lines are made of them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::state::job::{Job, Phase};
 use crate::state::node::Node;
 
 impl Answers<'_> {
-    /// The jobs that a filter selects, with their places in the queue where these are known.
+    /// Returns the jobs that a filter selects, with their places in the queue where known.
     ///
     /// # Errors
     /// A cluster that does not exist.
@@ -36,7 +36,7 @@ impl Answers<'_> {
             return Ok(found.skip(n_skipped).take(n_wanted).map(place).collect());
         }
         let mut found: Vec<(JobId, &Job, Option<usize>)> = found.collect();
-        // Stable: those that are equal stay as they would start.
+        // Stable: equal jobs stay in the order of their starts.
         let sort = distinct(&filter.sort);
         found.sort_by(|(one, entry, _), (other, other_entry, _)| {
             ordering(&sort, |column| compare_jobs(column, published, now, (*one, entry), (*other, other_entry)))
@@ -44,8 +44,8 @@ impl Answers<'_> {
         Ok(found.into_iter().skip(n_skipped).take(n_wanted).map(place).collect())
     }
 
-    /// Jobs that run, then the queue, then those that are not eligible, among which are all that a filter can select: no more are looked at
-    /// than must be.
+    /// Returns running jobs, then the queue, then jobs that are not eligible: all that the filter can select, and as
+    /// few others as possible.
     fn candidates(&self, filter: &JobFilter) -> Box<dyn Iterator<Item = (JobId, &Job, Option<usize>)> + '_> {
         let state = self.state();
         let named: Option<BTreeSet<JobId>> = match (filter.jobs.as_slice(), filter.users.as_slice()) {
@@ -70,7 +70,7 @@ impl Answers<'_> {
         Box::new(holding.chain(queued).chain(rest.map(|(job, entry)| (*job, entry, None))))
     }
 
-    /// The lines of the nodes that a filter selects.
+    /// Returns the lines of the nodes that a filter selects.
     ///
     /// # Errors
     /// A node or a cluster that does not exist.
@@ -105,7 +105,7 @@ impl Answers<'_> {
     }
 }
 
-/// Started jobs and ghosts come first, then the queue, then those that are not eligible.
+/// Started jobs and ghosts come first, then the queue, then jobs that are not eligible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ListGroup {
     Holds,
@@ -121,7 +121,7 @@ fn group_of(entry: &Job) -> ListGroup {
     }
 }
 
-/// A filter, looked up once: however long its lists are, a job is compared with few of them.
+/// A filter with indexed lists: comparing a job takes few steps however long the lists are.
 struct JobMatcher<'a> {
     jobs: BTreeSet<JobId>,
     users: BTreeSet<&'a str>,
@@ -171,7 +171,7 @@ fn page(offset: u64, limit: u32) -> (usize, usize) {
     (usize::try_from(offset).unwrap_or(usize::MAX), n_wanted)
 }
 
-/// By the first column in which they differ.
+/// Orders by the first column in which the two differ.
 fn ordering<C: Copy>(sort: &[(C, Way)], compare: impl Fn(C) -> Ordering) -> Ordering {
     let mut by_column = sort.iter().map(|(column, way)| match way {
         Way::Up => compare(*column),
@@ -180,7 +180,7 @@ fn ordering<C: Copy>(sort: &[(C, Way)], compare: impl Fn(C) -> Ordering) -> Orde
     by_column.find(|ordering| ordering.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// What a job is sorted by, as its line says it.
+/// Compares two jobs by the value that a column of their lines shows.
 fn compare_jobs(
     column: JobColumn,
     published: &Published,

@@ -1,4 +1,4 @@
-//! Which CPUs jobs are to use on their nodes; which their processes may use is the agents' to say.
+//! The CPUs that jobs should use on their nodes; agents report the ones that their processes may use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ impl Answers<'_> {
         Ok(Answer::Masks { now, nodes })
     }
 
-    /// Where the mask of a process is to be set, if that may be.
+    /// Returns the node on which the mask of a process is to be set, if the caller may do so.
     pub(crate) fn mask_to_set(
         &self,
         now: Time,
@@ -53,7 +53,7 @@ impl Answers<'_> {
         Ok(Answer::Masks { now, nodes })
     }
 
-    /// One for each node on which it may have processes.
+    /// Returns the masks for each node on which the job may have processes.
     fn masks_of_job(&self, now: Time, job: JobId) -> Result<Vec<NodeMasks>, Refusal> {
         let state = self.state();
         let entry = state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;

@@ -1,4 +1,4 @@
-//! How often a launcher may call.
+//! Limits the call rate of launchers.
 
 use rms_api::refusal::Refusal;
 use rms_model::{JobId, Time};
@@ -8,10 +8,10 @@ use crate::rate::{MAX_CALLS, MAX_SECONDS_EXCEEDED, RateDecision};
 use crate::step::Step;
 
 impl Launchers<'_> {
-    /// One more call of a launcher.
+    /// Counts one more call of a launcher.
     ///
     /// # Errors
-    /// There are too many; if it goes on so, its application is ended.
+    /// There are too many calls; if that continues, the application is ended.
     pub(crate) fn count_call(&mut self, now: Time, step: &mut Step, job: JobId) -> Result<(), Refusal> {
         match self.jobs.context.call_rates.entry(job).or_default().call(now, MAX_CALLS) {
             RateDecision::Allowed => Ok(()),

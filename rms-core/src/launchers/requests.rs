@@ -1,4 +1,4 @@
-//! Requests of external launchers: whether they are possible within their filter; and what there is to know of clusters.
+//! Requests of external launchers: checks them against their filters, and describes the clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl Launchers<'_> {
         let request = Request { nodes: request.nodes.into_iter().filter(|(_, nodes)| *nodes > 0).collect(), ..request };
         let is_known = launcher.tag == Some(tag) && *entry.spec == spec_for_request(entry, &request, &slice);
         if is_known {
-            // Its answer was lost, perhaps with the connection.
+            // The answer was lost, perhaps with the connection.
             return Ok(LauncherAnswer::Done);
         }
         match &entry.phase {
@@ -49,7 +49,7 @@ impl Launchers<'_> {
         let (constraint, _) = merge_slice(&launcher.filter.constraint, &slice);
         let filter = Filter { constraint, ..launcher.filter.clone() };
         self.check_request(job, &filter, &request)?;
-        // None of a cluster that there is not is a mistake, too.
+        // Naming an unknown cluster is an error even with a count of zero.
         let is_none = |cluster: &&ClusterId| !self.jobs.state().clusters().contains_key(*cluster);
         if let Some(cluster) = named.iter().find(is_none) {
             return Err(self.not_in_view(job, &filter, *cluster));
@@ -61,7 +61,7 @@ impl Launchers<'_> {
         Ok(LauncherAnswer::Done)
     }
 
-    /// What it names must be in its view, exist in such numbers, and be wanted for a possible time.
+    /// Checks that the requested nodes are in the view and as many exist, and that the wall time is possible.
     fn check_request(&self, job: JobId, filter: &Filter, request: &Request) -> Result<(), Refusal> {
         let max = self.jobs.state().settings().max_wall;
         if request.nodes.is_empty() {
@@ -93,7 +93,8 @@ impl Launchers<'_> {
         Refusal::NotInView { job, cluster, shown: self.nodes_meeting(filter) }
     }
 
-    /// The clusters that a filter may name, how many nodes of each meet it, and how many of them may be chosen from.
+    /// Lists the clusters that a filter names, how many nodes of each meet it, and from how many of them the launcher
+    /// may choose.
     pub(super) fn nodes_meeting(&self, filter: &Filter) -> String {
         let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
         let count = |(cluster, name): (&ClusterId, &String)| {

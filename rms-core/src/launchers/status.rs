@@ -1,4 +1,4 @@
-//! Counts what external launchers have cost.
+//! Counts the load that external launchers have caused.
 
 use rms_api::answer::LauncherStatus;
 use rms_api::refusal::Refusal;
@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::state::State;
 use crate::state::job::{Job, Launcher};
 
-/// Since the server started.
+/// Counts since the server started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LauncherCounts {
     n_requests: u64,
@@ -23,7 +23,7 @@ impl LauncherCounts {
         self.n_refused += u64::from(answer.is_err());
     }
 
-    /// A request was taken; `delay` is the time since its view was sent.
+    /// Counts an accepted request; `delay` is the time since its view was sent.
     pub(super) fn request(&mut self, bytes: u64, delay: Option<Span>) {
         self.n_requests += 1;
         self.request_bytes += bytes;

@@ -1,5 +1,5 @@
-//! What the launchers' handler promises: an application is its owner's launcher's fixture, and its requests count in the order
-//! of their tags (001, §4.2).
+//! Tests of the launchers' handler: only the owner's launcher acts for an application, and its requests count in the
+//! order of their tags (001, §4.2).
 
 use rms_model::{ClusterId, Labels, NodeId, Request, Span};
 
@@ -24,7 +24,7 @@ impl Scene {
         Launchers { jobs: Jobs { context, negotiators }, counts: &mut self.counts, submit_rates }
     }
 
-    /// What a call makes true, and how it is answered.
+    /// Returns the facts of a call, and its answer.
     fn call(&mut self, who: &str, call: LauncherCall) -> (Vec<Fact>, Result<LauncherAnswer, Refusal>) {
         let mut step = Step::default();
         self.launchers().handle_launcher_call(NOW, &mut step, Ticket(1), &user(who), call);

@@ -1,4 +1,4 @@
-//! What becomes of launchers that say nothing: no request, no answer to a start, no connection, no end.
+//! Timeouts of launchers: no request, no answer to a start, no connection, no end.
 
 use rms_model::settings::LauncherPolicy;
 use rms_model::{JobId, Outcome, Time};
@@ -10,7 +10,7 @@ use crate::state::job::LauncherLink;
 use crate::step::Step;
 
 impl Launchers<'_> {
-    /// Ends, one after the other, what is overdue now.
+    /// Ends what is overdue now, one after the other.
     pub(crate) fn end_late_launchers(&mut self, now: Time, step: &mut Step) {
         let is_late = |(at, _): &(Time, JobId)| *at <= now;
         while let Some((_, job)) = self.jobs.state().next_request_timeout().filter(is_late) {
@@ -31,8 +31,9 @@ impl Launchers<'_> {
         }
     }
 
-    /// A launcher was away for too long. Nodes that it uses by its own means may be idle for all that is known, and
-    /// what has not started never would. Processes that the agents started are watched, so they may be let run.
+    /// Handles a launcher that was away for too long. Nodes that it uses by its own means may be idle, and an
+    /// application that has not started never would start. Processes that the agents started are supervised, so they
+    /// may run on.
     fn launcher_lost(&mut self, now: Time, step: &mut Step, job: JobId) {
         let runs_alone = launcher_of(&self.jobs.state().jobs()[&job]).has_launched();
         let is_let_run = match self.jobs.state().settings().launcher_policy {

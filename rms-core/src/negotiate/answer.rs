@@ -1,5 +1,5 @@
-//! What the server answers: to an application that wants to grow, as much as can be had now; and for one that is told of its
-//! size, in its place.
+//! The server's answers: to an application that wants to grow, as much as is available now; and as proxy of an
+//! application that is only told of its size.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +17,17 @@ use crate::step::Step;
 /// What can be given for one proposal.
 struct Offer {
     items: Vec<Item>,
-    /// To be kept for it.
+    /// Nodes to hold for the negotiation.
     nodes: Vec<NodeId>,
 }
 
-/// What is granted of a proposal already, while the rest of it is examined.
+/// What is granted of a proposal so far, while the rest of it is examined.
 #[derive(Default)]
 pub(super) struct Granted {
     pub(super) nodes: Vec<NodeId>,
-    /// These nodes cluster by cluster, at the price that is asked for them.
+    /// The same nodes by cluster, at the price that is asked for them.
     items: Vec<Item>,
-    /// How much longer the application will have its nodes, and all that is granted.
+    /// How much longer the application will keep its nodes, and all that is granted.
     pub(super) longer: Span,
 }
 
@@ -49,7 +49,7 @@ impl Negotiations<'_> {
         let negotiation_lapses = negotiation.dialogue.lapses();
         let is_patient = Negotiations::decision_deadline(negotiation).is_some_and(|at| at > now);
         let action = match self.offer(now, job, id, &proposal) {
-            // After a restart less may be there than in a moment.
+            // After a restart, nodes may be about to connect.
             Ok(Offer { items, .. }) if self.more_may_connect(&proposal, &items, negotiation_lapses) => {
                 self.negotiators.waiting.insert(place);
                 return;
@@ -62,9 +62,9 @@ impl Negotiations<'_> {
                 self.set_held(step, job, id, nodes);
                 self.offer_action(now, job, &proposal, items)
             }
-            // Nodes may become free before its time is over.
+            // Nodes may become free before the proposal lapses.
             Err(Reason::NoResources) if is_patient && !self.exceeds_cluster(&proposal) => {
-                // Others may have some to give.
+                // Other applications may have nodes to give.
                 self.context.passes.wanted |= self.negotiators.waiting.insert(place);
                 return;
             }
@@ -72,7 +72,7 @@ impl Negotiations<'_> {
         };
         self.negotiators.waiting.remove(&place);
         if self.act(now, step, job, id, action).is_err() {
-            // What can be given now is no proper answer to what was said before.
+            // What can be given now is no valid answer to what was said before.
             let _ = self.act(now, step, job, id, Action::Reject(Reason::NoResources));
         }
     }
@@ -137,18 +137,18 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The best that can be given now for a proposal, set by set.
+    /// Returns the best that can be given now for a proposal, set by set.
     ///
     /// # Errors
-    /// Why nothing can be given.
+    /// The reason why nothing can be given.
     fn offer(&mut self, now: Time, job: JobId, id: NegotiationId, proposal: &Template) -> Result<Offer, Reason> {
-        // Not now: it is looked at again when its CPUs are its own.
+        // Not while it shares CPUs: the proposal is examined again afterwards.
         if self.is_sharing(job) {
             return Err(Reason::NoResources);
         }
         let mut items = proposal.items().to_vec();
         let mut given = Granted::default();
-        // How long it runs says whether it can have the rest for so long.
+        // Time is granted first: whether the rest is available depends on how long the job runs.
         let is_time = |idx: &usize| proposal.items()[*idx].resource == Resource::Time;
         let members_of =
             |set: usize| (0..proposal.items().len()).filter(move |idx| usize::from(proposal.items()[*idx].set) == set);
@@ -158,14 +158,14 @@ impl Negotiations<'_> {
             let mut members: Vec<usize> = members_of(set).collect();
             match rule {
                 SetRule::All | SetRule::AnyOf => members.sort_by_key(|idx| !is_time(idx)),
-                // The one that is named first is the best.
+                // The alternative that is named first is preferred.
                 SetRule::OneOf => {}
             }
             let mut refusal = Reason::NoResources;
             let mut n_given = 0;
             for idx in members {
                 let is_live = items[idx].is_live();
-                // Of alternatives the first that can be had is given, and the others are not.
+                // Of alternatives, only the first available one is given.
                 let is_chosen = n_given > 0 && *rule == SetRule::OneOf;
                 let grant = match is_live && !is_chosen {
                     true => self.grant_item(now, job, id, &items[idx], &mut given),
@@ -260,7 +260,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Exactly these nodes of a cluster, if each is free or kept for this.
+    /// Returns exactly these nodes of a cluster, if each is free or held for this negotiation.
     fn named(
         &self,
         job: JobId,
@@ -275,7 +275,7 @@ impl Negotiations<'_> {
         (can_be_had.by_ref().count() == names.len()).then(|| names.iter().copied().collect())
     }
 
-    /// More wall time, as far as the longest allows and nobody who waits is delayed.
+    /// Grants more wall time, within the maximum and without delaying any waiting job.
     fn grant_time(&mut self, now: Time, job: JobId, item: &Item) -> Availability {
         let Some(started) = self.context.state().jobs()[&job].started() else {
             return Availability::Never(Reason::Stopping);
@@ -326,10 +326,10 @@ impl Negotiations<'_> {
         let fits = |total: u64| {
             u64::from(declared.least) <= total && total <= u64::from(declared.most) && declared.sizes.fits(total)
         };
-        // Its limits are those of all of its nodes, the item is about those of one cluster.
+        // The limits are for all of its nodes, the item is about those of one cluster.
         let elsewhere = u64::from(self.n_nodes(job)).saturating_sub(item.held.0);
         let total_after = |quantity: u64| item.total(direction, Quantity(quantity))?.checked_add(elsewhere);
-        // Nobody has said that it may pay.
+        // An application without a negotiator has not agreed to pay.
         let is_fair = direction == Direction::Shrink || item.terms.price == Price(0);
         let is_right = |quantity: &u64| total_after(*quantity).is_some_and(fits);
         if !is_fair {
@@ -364,7 +364,7 @@ impl Negotiations<'_> {
         self.say_on_behalf(now, step, job, id, statement, None);
     }
 
-    /// The same for the first statement: `asking` names the caller on whose behalf it is made.
+    /// Does the same for the first statement: `asking` names the caller on whose behalf it is made.
     pub(super) fn say_on_behalf(
         &mut self,
         now: Time,
@@ -390,7 +390,7 @@ impl Negotiations<'_> {
     }
 }
 
-/// An item as the server offers it.
+/// Returns an item as the server offers it.
 fn offered(asked: &Item, quantity: Quantity) -> Item {
     let mut item = asked.clone();
     if quantity < asked.quantity {
@@ -425,9 +425,9 @@ fn is_of_use(item: &Item, direction: Direction, sizes: &Sizes) -> bool {
     total.is_some_and(|total| sizes.fits(total))
 }
 
-/// How long before its proposal lapses a waiting caller is told that nothing came: a late answer is better than none.
-/// The caller's end of the dialogue has begun to count before the server's, by the time that a message takes, and both
+/// How long before the proposal lapses a waiting caller is told that no nodes came: a late answer is better than none.
+/// The caller's end of the dialogue started its timer before the server's, by the time that a message takes, and both
 /// notice their timers late.
 const DECISION_MARGIN: Span = Span::from_secs(1);
-/// Of a short wait, this part.
+/// The fraction of a short wait that is used instead.
 const MARGIN_PART: i64 = 4;

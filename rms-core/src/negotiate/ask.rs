@@ -1,5 +1,5 @@
-//! Somebody asks for an application and waits, or takes a hand: a user, an admin, a script, or an agent whose ranks want to
-//! spawn.
+//! Requests made on behalf of an application by a caller that waits for the outcome: a user, an admin, a script, or an
+//! agent whose ranks want to spawn. Also the orders of users and admins about open negotiations.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::state::negotiations::{Asking, Negotiation};
 use crate::step::Step;
 
 impl Negotiations<'_> {
-    /// An agent asks for a job that it has.
+    /// Handles an agent's request for a job that it runs.
     pub(crate) fn agent_asks(
         &mut self,
         now: Time,
@@ -40,7 +40,7 @@ impl Negotiations<'_> {
         };
         let again = self.negotiations(job).and_then(|negotiations| negotiations.open().find_map(is_same));
         if let Some(id) = again.filter(|_| is_here) {
-            // It was started again, or the server was, and asks what it has asked before.
+            // The agent or the server was restarted, and the agent repeats its request.
             self.negotiators.tickets.insert((job, id), ticket);
         } else if is_here {
             self.ask(now, step, ticket, job, by, ask);
@@ -49,7 +49,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// `by` has asked; the answer comes once something came of it. False if it is refused at once.
+    /// Opens a negotiation for the request of `by`, who is answered once it has an outcome. Returns false if the
+    /// request is refused at once.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -66,7 +67,7 @@ impl Negotiations<'_> {
                 let asking = Asking { by, ask: ask.clone() };
                 let statement = Statement::Propose { round: 1, template, valid_for };
                 self.say_on_behalf(now, step, job, id, statement, Some(asking));
-                // Its process must not open another one under this number.
+                // The job's negotiator must not open another negotiation under this number.
                 if self.negotiators.attached.contains_key(&job) {
                     let notice = NegotiatorNotice::Counted { n_opened: id.number };
                     step.order(Effect::TellNegotiator { job, notice });
@@ -82,25 +83,26 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Does it run, so that it can be negotiated with?
+    /// Returns the running job if it can be negotiated with.
     ///
     /// # Errors
-    /// It does not run, or was not submitted so.
+    /// The job does not run, or was not submitted as malleable.
     pub(super) fn negotiable(&self, job: JobId) -> Result<&Started, Refusal> {
         let started = self.askable(job)?;
         let is_negotiable = self.context.state().jobs()[&job].spec.malleable.is_some();
         if is_negotiable { Ok(started) } else { Err(Refusal::NotNegotiable(job)) }
     }
 
-    /// A job that runs, and for which somebody may ask. It need not have been submitted as one that changes: its owner, or
-    /// a rank of it that spawns, knows what it can do with nodes. Only one that has announced its stages holds to them.
+    /// Returns the running job if requests may be made on its behalf. It need not have been submitted as malleable: its
+    /// owner, or a rank of it that spawns, knows what it can do with nodes. Only a job with an evolution profile is
+    /// bound to its stages.
     fn askable(&self, job: JobId) -> Result<&Started, Refusal> {
         let entry = self.context.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         if entry.spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
-        // An external launcher knows the nodes that it was granted, and would not hear of others, unless it has launched what
-        // changes its size.
+        // An external launcher knows the nodes that it was granted, and would not learn of others, unless it has
+        // launched an application that changes its size.
         let is_settled = |launcher: &Launcher| launcher.has_launched() && entry.spec.malleable.is_some();
         if entry.launcher.as_ref().is_some_and(|launcher| !is_settled(launcher)) {
             return Err(Refusal::NotNegotiable(job));
@@ -108,18 +110,18 @@ impl Negotiations<'_> {
         entry.started().filter(|started| started.ending.is_none()).ok_or(Refusal::NotRunning(job))
     }
 
-    /// An ask as the first proposal of the application.
+    /// Returns a request as the first proposal of the application.
     fn first_proposal(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
         let started = self.askable(job)?;
         if let Some(id) = self.open_for(job, ask.direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }
-        // Who waits may have more once that is over.
+        // A caller that waits may get more once the sharing is over.
         let waits = ask.direction == Direction::Grow && !ask.wait.is_zero();
         if started.is_sharing() && !waits {
             return Err(wrong_state(job, "started", SHARES));
         }
-        // What its process has only talked of is used, too.
+        // Numbers that the negotiator has used without any recorded result are taken, too.
         let negotiated_about = self.negotiators.dialogues.get(&job).map_or(0, Dialogues::last_heard);
         let last = self.negotiations(job).map_or(0, |negotiations| negotiations.heard_up_to).max(negotiated_about);
         let id = NegotiationId { initiator: Side::Application, number: last }.next();
@@ -167,7 +169,8 @@ impl Negotiations<'_> {
         };
         let (quantity, held) = (Quantity(quantity), Quantity(held));
         let mut item = Item { set: 0, resource, quantity, held, nodes, terms, status: ItemStatus::Proposed };
-        // Who asks for six and can use powers of two asks for what comes next below, unless that is too little.
+        // A request for six by a job that can use powers of two becomes one for the next usable number below, unless
+        // that is too little.
         if !counts_nodes && let Some(greatest) = item.greatest(ask.direction, quantity) {
             item.quantity = greatest;
         }
@@ -175,7 +178,7 @@ impl Negotiations<'_> {
         Ok((id, Template::of_one(parties, ask.direction, item)?))
     }
 
-    /// The cluster that an ask names, or that of the nodes that it names, or the job's first one.
+    /// Returns the cluster that a request names, or that of the nodes that it names, or the job's first one.
     fn cluster_of_ask(&self, job: JobId, name: Option<&str>, nodes: &BTreeSet<NodeId>) -> Result<ClusterId, Refusal> {
         let asked = match (name, nodes.first()) {
             (Some(name), _) => crate::admit::cluster(self.context.state(), name)?,
@@ -188,7 +191,8 @@ impl Negotiations<'_> {
         Ok(asked)
     }
 
-    /// The nodes that are to be given back, or whose cores it is about, by name.
+    /// Returns the nodes that a request names: those to be given back, or those whose cores, memory or devices it is
+    /// about.
     fn nodes_of_ask(&self, job: JobId, ask: &Ask) -> Result<BTreeSet<NodeId>, Refusal> {
         if ask.nodes.is_empty() {
             return Ok(BTreeSet::new());
@@ -221,7 +225,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The negotiation that is open for a direction.
+    /// Returns the open negotiation of a direction.
     pub(super) fn open_for(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
         let mut open = self.negotiations(job)?.open();
         open.find(|negotiation| negotiation.direction() == direction).map(crate::state::negotiations::Negotiation::id)
@@ -270,11 +274,11 @@ impl Negotiations<'_> {
     fn force(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         match negotiation.dialogue.nodes().cloned() {
-            // It has said which nodes it leaves, and has no more time for it.
+            // The application has said which nodes it leaves, and gets no more time for it.
             Some(nodes) if !negotiation.is_handed_over => self.free(now, step, job, nodes.into_iter().collect()),
-            // They are leaving as fast as they can.
+            // The nodes are being released already.
             Some(_) => {}
-            // So are cores.
+            // So are the cores.
             None if negotiation.is_handed_over => {}
             None => self.take_back(now, step, job, id, Reason::Administrator),
         }
@@ -291,7 +295,7 @@ impl Negotiations<'_> {
         rights::may_touch(self.context.state(), who, job)?;
         let started = self.negotiable(job)?;
         let Some(evolved) = started.evolved.as_ref() else { return Ok(Answer::Done) };
-        // It has not heard of the latest change: that one is still to be confirmed.
+        // The application does not know the latest change yet: that one is still to be confirmed.
         if generation < started.generation() {
             return Ok(Answer::Done);
         }
@@ -302,8 +306,8 @@ impl Negotiations<'_> {
     }
 }
 
-/// Until its CPUs are its own again.
+/// Refusal while the job lends or borrows CPUs.
 const SHARES: &str = "it lends or borrows CPUs at present (--share), and negotiates about nothing meanwhile; 'rms \
                                  show' tells until when: ask again then, or for more with --wait";
-/// Who will not wait is answered at once; the offer stands a moment for that.
+/// A caller that does not wait is answered at once; the offer stays valid this long for that.
 const MIN_WAIT: Span = Span::from_millis(1);

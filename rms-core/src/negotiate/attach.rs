@@ -1,4 +1,5 @@
-//! The negotiator of an application: a process of it, over a channel of its own, and what it is told of its nodes.
+//! The negotiator of an application: one of its processes, with a channel of its own, and what it is told of the
+//! application's nodes.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ use crate::state::job::Share;
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::step::Step;
 
-/// The negotiator of a job broke a rule, so the job is to be ended.
+/// The negotiator of a job broke a rule, so the job must be ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) job: JobId,
@@ -117,7 +118,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Returns the job for whose present execution the caller speaks.
+    /// Returns the job whose present execution the caller represents.
     fn job_of_caller(&self, who: &Identity) -> Result<JobId, Refusal> {
         let wrong_role = Refusal::WrongRole { expected: Role::Job, actual: who.role };
         let (job, run) = who.as_job().ok_or(wrong_role)?;
@@ -136,7 +137,7 @@ impl Negotiations<'_> {
         Ok(job)
     }
 
-    /// The application names what it frees at its next stage, as `rms free` does for it.
+    /// Frees the nodes that the application names at its next stage, as `rms free` does.
     fn free_nodes(&mut self, step: &mut Step, who: &Identity, job: JobId, names: &[String]) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: only an attached negotiator may call this"));
@@ -183,7 +184,7 @@ impl Negotiations<'_> {
             return Err(Refusal::Malformed("attach first: only an attached negotiator may declare limits"));
         }
         crate::admit::check_declared(&declared)?;
-        // A program may be submitted either way. Stages are changed by nobody but by who announces others.
+        // A program may be submitted either way. The stages of an evolving job change only when it announces others.
         let has_stages = self.context.state().jobs()[&job].spec.evolving.is_some();
         if !has_stages && self.limits(job) != declared {
             self.context.record(step, Fact::LimitsDeclared { job, declared });
@@ -288,14 +289,14 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Where the negotiations stand that a process of it takes part in. What it knows of them itself it need not hear
-    /// again, but one that was started anew would not find that out in time: it has agreed to leave nodes and lost them.
+    /// Returns the state of the negotiations in which the application's negotiator takes part. A running negotiator
+    /// knows it, but a restarted one would not learn in time that it has agreed to leave nodes, and would lose them.
     pub(super) fn reminders(&self, now: Time, job: JobId) -> Vec<Reminder> {
         let open = self.negotiations(job).into_iter().flat_map(JobNegotiations::open);
         let reminder = |negotiation: &Negotiation| {
             let mut reminder = negotiation.dialogue.reminder(now)?;
             if negotiation.phase() == Phase::Accepted && negotiation.direction() == Direction::Shrink {
-                // Nodes that it keeps for longer are taken.
+                // Nodes that it keeps for longer are taken by force.
                 let taken_at = negotiation.since() + self.promise_span() + self.promise_span();
                 let left = taken_at.max(now).since(now);
                 reminder.left = Some(reminder.left.map_or(left, |due| due.min(left)));
@@ -329,11 +330,11 @@ impl Negotiations<'_> {
                 licences: Default::default(),
             };
         };
-        // Only who has announced stages is told of some: a malleable one's course has a single leg.
+        // Only a job that has announced stages is told of them: a malleable one's course has a single leg.
         let stages = entry.spec.evolving.as_ref().and_then(|_| self.context.stages(entry, None, now, usize::MAX));
         let evolved = started.evolved.as_ref();
         let overdue = self.overdue_nodes(job);
-        // What it started with is its own from its start on.
+        // The nodes that the job started with belong to it from its start on.
         let has_changed = started.generation() > 1;
         let node = |node: &NodeId| {
             let entry = &self.context.state().nodes()[node];

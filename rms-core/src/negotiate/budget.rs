@@ -13,14 +13,14 @@ use crate::state::job::Job;
 use crate::state::negotiations::Negotiation;
 
 impl Negotiations<'_> {
-    /// What a gained node of a cluster costs for an hour.
+    /// Returns what a gained node of a cluster costs for an hour.
     pub(super) fn list_price(&self, cluster: ClusterId) -> Price {
         let name = self.context.state().clusters().get(&cluster).map_or("", String::as_str);
         Price(self.context.state().settings().price_in(name))
     }
 
-    /// What the server asks for a node and hour in answer to a bid: no more than the bid if that will do. `None` if it is
-    /// too little, and there is no round left.
+    /// Returns what the server asks for a node and hour in reply to a bid: no more than the bid if that is enough.
+    /// `None` if the bid is too low and no round is left.
     pub(super) fn asked_price(
         &self,
         job: JobId,
@@ -38,8 +38,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// How many nodes of a cluster more the limit and the budget of its user allow an application that bids so much, beside
-    /// what it is given of other clusters; and what to say of more.
+    /// Returns how many more nodes of a cluster the user's limit and budget allow an application with this bid, beside
+    /// what it is given on other clusters, and the reason for not giving more.
     pub(super) fn most_more_nodes(
         &self,
         now: Time,
@@ -51,22 +51,22 @@ impl Negotiations<'_> {
         let held = self.negotiation(job, id).map_or(0, |negotiation| negotiation.held.len() as u64);
         let n_given: u64 = given.iter().map(|item| item.quantity.0).sum();
         let by_limit = self.may_still_gain(&self.context.state().jobs()[&job].spec.owner.0);
-        // What is kept for this one already counts as its user's.
+        // Nodes held for this negotiation already count as its user's.
         let by_limit = by_limit.map_or(u64::MAX, |nodes| u64::from(nodes).saturating_add(held).saturating_sub(n_given));
         let by_budget = self.affordable_nodes(now, job, self.list_price(cluster).max(bid), Some((id, given)));
         if by_budget < by_limit { (by_budget, Reason::Price) } else { (by_limit, Reason::Policy) }
     }
 
-    /// How many nodes more it can be offered at the list price.
+    /// Returns how many more nodes the application can be offered at the list price.
     pub(super) fn most_offered(&self, now: Time, job: JobId, cluster: ClusterId) -> u64 {
         let price = self.list_price(cluster);
-        // Where nobody bargains for an application, nobody has said that it may pay.
+        // An application without a negotiator has not agreed to pay.
         let may_pay = price == Price(0) || self.negotiates_prices(job);
         if may_pay { self.affordable_nodes(now, job, price, None) } else { 0 }
     }
 
-    /// For how many nodes more the user can pay until the application ends. The negotiation that is about them counts with
-    /// what of it is given already, not with what it promised before.
+    /// Returns for how many more nodes the user can pay until the application ends. The negotiation about them counts
+    /// with what it is given already, not with what was promised before.
     fn affordable_nodes(&self, now: Time, job: JobId, price: Price, own: Option<(NegotiationId, &[Item])>) -> u64 {
         let entry = &self.context.state().jobs()[&job];
         let user = entry.spec.owner.0.as_str();
@@ -83,7 +83,8 @@ impl Negotiations<'_> {
     }
 }
 
-/// What nodes have cost, user by user: the caller, and for an admin everybody who has a budget, pays or has paid.
+/// Returns what nodes have cost, user by user: the caller, and for an admin all users who have a budget, pay or have
+/// paid.
 pub(crate) fn budgets(state: &State, now: Time, who: &Identity) -> Vec<BudgetLine> {
     let settings = state.settings();
     let users: BTreeSet<&str> = match who.role {
@@ -100,7 +101,7 @@ pub(crate) fn budgets(state: &State, now: Time, who: &Identity) -> Vec<BudgetLin
     users.into_iter().map(line).collect()
 }
 
-/// What a user has spent, and what may become due for nodes that are held or promised.
+/// Returns what a user has spent, and what may become due for nodes that are held or promised.
 pub(crate) fn account(state: &State, now: Time, user: &str, but: Option<(JobId, NegotiationId)>) -> Account {
     let mut account = Account { spent: state.spent(user), reserved: 0 };
     for (job, entry) in state.negotiating() {
@@ -118,7 +119,7 @@ pub(crate) fn account(state: &State, now: Time, user: &str, but: Option<(JobId, 
     account
 }
 
-/// Proposals that the server has made.
+/// Counts the proposals that the server has made.
 fn n_proposals(negotiation: &Negotiation) -> u16 {
     let by_server = negotiation.rounds.iter().filter(|round| match &round.said {
         Said::Proposed { by: Side::Rms, .. } => true,
@@ -127,12 +128,12 @@ fn n_proposals(negotiation: &Negotiation) -> u16 {
     u16::try_from(by_server.count()).unwrap_or(u16::MAX)
 }
 
-/// When it ends at the latest.
+/// Returns when the job ends at the latest.
 fn end(entry: &Job) -> Option<Time> {
     entry.started().map(|started| started.at + started.request.wall)
 }
 
-/// What a growth can cost that the server has offered or agreed to.
+/// Returns the most that a growth can cost that the server has offered or agreed to.
 fn promised_cost(negotiation: &Negotiation, left: Span) -> u64 {
     if negotiation.direction() == Direction::Shrink {
         return 0;
@@ -142,7 +143,7 @@ fn promised_cost(negotiation: &Negotiation, left: Span) -> u64 {
     costs.fold(0, u64::saturating_add)
 }
 
-/// What an item costs if the application goes on for so long.
+/// Returns what an item costs if the application runs for `left` longer.
 fn cost_of(item: &Item, left: Span) -> u64 {
     let held = item.terms.duration.map_or(left, |duration| duration.min(left));
     match item.resource {

@@ -1,4 +1,5 @@
-//! Whether a growth would delay waiting jobs, and by how much growth has: small delays add up, and their sum is tolerated.
+//! Whether a growth would delay waiting jobs, and by how much growth has delayed them: small delays add up, and their
+//! sum is tolerated up to a limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use crate::plan::{self, Plan};
 use crate::state::State;
 use crate::state::job::Job;
 
-/// The starts that waiting jobs would have had without growth. A restarted server begins anew.
+/// The starts that waiting jobs would have had without growth. Lost when the server restarts.
 #[derive(Debug, Default)]
 pub(super) struct UndelayedStarts(BTreeMap<JobId, Time>);
 
@@ -24,7 +25,7 @@ impl UndelayedStarts {
         })
     }
 
-    /// A growth is allowed: from now on, what it delays is held against what would be without it.
+    /// Notes that a growth is allowed: from now on, the jobs that it delays are compared with their starts without it.
     pub(super) fn note(&mut self, state: &State, before: &Plan, after: &Plan) {
         self.0.retain(|job, _| state.jobs().get(job).is_some_and(Job::is_queued));
         for (job, before, _) in plan::delayed(before, after) {
@@ -41,7 +42,8 @@ impl UndelayedStarts {
 }
 
 impl Negotiations<'_> {
-    /// How many of these nodes of a cluster can be kept for a negotiation, beside those that are and what else it is `given`, without delaying anybody who waits beyond the tolerance. They are taken in their order.
+    /// Returns how many of these nodes of a cluster can be held for a negotiation, beside those held already and what
+    /// else it is `given`, without delaying any waiting job beyond the tolerance. Nodes are taken in their order.
     pub(super) fn n_without_delay(
         &mut self,
         now: Time,
@@ -56,10 +58,11 @@ impl Negotiations<'_> {
         }
         let before = self.context.estimates(now);
         let state = self.context.state();
-        // The plan as it is knows nothing of the time that it gets with them, and counts nodes that nobody has anything of.
+        // The present plan ignores the time that the job gets with them, and counts only nodes of which no job has a
+        // part.
         let is_counted = given.longer.is_zero() && !state.is_shared(cluster);
         let is_sure = is_counted && state.wants_are_plain();
-        // What is kept on other clusters goes on being kept.
+        // Nodes held on other clusters stay held.
         let mut beside: BTreeSet<NodeId> = given.nodes.iter().copied().collect();
         let held = self.negotiation(job, id).into_iter().flat_map(|negotiation| negotiation.held.iter().copied());
         beside.extend(held.filter(|node| self.cluster_of(*node) != Some(cluster)));
@@ -85,11 +88,11 @@ impl Negotiations<'_> {
         n_granted as usize
     }
 
-    /// The most that delays nobody who waits beyond the tolerance: between what is had already and what is asked for. For
-    /// `surely` there is room beside everybody in the plan as it is.
+    /// Returns the most that delays no waiting job beyond the tolerance: between what the job has already and what it
+    /// asks for. For `surely` there is room beside all jobs in the present plan.
     ///
-    /// Where any nodes will do for everybody, that is all there is without a delay. Otherwise it may be more, or less, so
-    /// plans are made to find out: one of all, one of that. Only a tolerance is searched by halving.
+    /// Where all jobs can use any nodes, `surely` is all that delays no job. Otherwise it may be more or less, so plans
+    /// are made to find out: one with all, one with `surely`. Only a tolerance is searched by bisection.
     fn most_without_delay(
         &mut self,
         (had, surely, all): (u64, u64, u64),
@@ -108,7 +111,7 @@ impl Negotiations<'_> {
         if self.delay_tolerance().is_zero() {
             return most;
         }
-        // More delays no less.
+        // A larger growth never delays less.
         let mut too_much = all;
         for _ in 0..MAX_HALVINGS {
             let middle = most.midpoint(too_much);
@@ -120,8 +123,8 @@ impl Negotiations<'_> {
         most
     }
 
-    /// For how many milliseconds, of so many, an application can keep its nodes longer without delaying anybody who waits
-    /// beyond the tolerance.
+    /// Returns for how many of the asked milliseconds an application can keep its nodes longer without delaying any
+    /// waiting job beyond the tolerance.
     pub(super) fn longest_extension(&mut self, now: Time, job: JobId, asked: u64) -> u64 {
         if self.context.state().n_queued() == 0 {
             return asked;
@@ -135,7 +138,7 @@ impl Negotiations<'_> {
         })
     }
 
-    /// Records whom the agreed extension delays.
+    /// Records which jobs the agreed extension delays.
     pub(super) fn note_extension(&mut self, now: Time, job: JobId, more: Span) {
         let is_felt = !self.context.state().wants_are_plain() || !self.delay_tolerance().is_zero();
         if self.context.state().n_queued() > 0 && is_felt {
@@ -146,5 +149,5 @@ impl Negotiations<'_> {
     }
 }
 
-/// They find all but a thousandth of what a tolerance allows.
+/// Ten bisections find all but a thousandth of what a tolerance allows.
 const MAX_HALVINGS: u32 = 10;

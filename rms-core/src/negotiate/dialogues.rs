@@ -27,7 +27,7 @@ impl Negotiations<'_> {
             .unwrap_or_default()
     }
 
-    /// The server's end of all negotiations with a job that runs.
+    /// Returns the server's end of all negotiations with a running job.
     pub(super) fn dialogues(&mut self, job: JobId) -> &mut Dialogues {
         let state = &self.context.state();
         self.negotiators.dialogues.entry(job).or_insert_with(|| {
@@ -51,7 +51,7 @@ impl Negotiations<'_> {
     /// Performs an action of the server in a negotiation.
     ///
     /// # Errors
-    /// Why that is not possible; nothing has changed then.
+    /// The reason why that is not possible; nothing has changed then.
     pub(super) fn act(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! What of the nodes that an application holds may be negotiated, cores, memory and devices, and licences beside them: how
-//! much of it the application has, and how much more it could have.
+//! Resources inside the nodes of an application that may be negotiated (cores, memory and devices), and licences: how
+//! much the application has, and how much more it could have.
 
 use negotiation::{Direction, Item, Quantity, Reason, Resource, SetRule, Template};
 use rms_model::{ClusterId, Devices, Inventory, JobId, Mebibytes, NodeId, Slice, Span, Time};
@@ -11,8 +11,8 @@ use crate::state::constraint_of;
 use crate::state::job::{Phase, Started};
 
 impl Negotiations<'_> {
-    /// More of each of the nodes that the item is about, as much as the one with the least left has; for as long as it runs,
-    /// which may be so much longer by the same negotiation.
+    /// Returns how much more the application can get on each node of the item: as much as the node with the least left
+    /// has, until the application ends, which the same negotiation may delay by `longer`.
     pub(super) fn grant_inside(&self, now: Time, job: JobId, item: &Item, longer: Span) -> Availability {
         let Some(cluster) = cluster_of(&item.resource) else { return Availability::Never(Reason::Policy) };
         let nodes = match self.nodes_inside(job, item) {
@@ -24,7 +24,7 @@ impl Negotiations<'_> {
         }
         let room = self.spare_inside(now, job, &item.resource, &nodes, longer).into_iter().min().unwrap_or(0);
         let most = Quantity(item.quantity.0.min(room));
-        // Nobody has to give any back; who shares a node may have more when another job ends there.
+        // No job has to give any back; on a shared node there may be more when another job ends.
         let state = self.context.state();
         let no_room =
             if state.is_shared(cluster) { Availability::Later } else { Availability::Never(Reason::NoResources) };
@@ -32,10 +32,10 @@ impl Negotiations<'_> {
     }
 
     /// # Errors
-    /// Why the application cannot give this back.
+    /// The reason why the application cannot give this back.
     pub(super) fn check_inside_back(&self, job: JobId, item: &Item) -> Result<(), Reason> {
         let nodes = self.nodes_inside(job, item)?;
-        // One change of what it has at a time, or nobody could say what a failed one is to be taken back to.
+        // One change at a time: otherwise it would be unknown what a failed one is to be rolled back to.
         if self.awaits_agents(job) {
             return Err(Reason::Changed);
         }
@@ -50,19 +50,20 @@ impl Negotiations<'_> {
         if nodes.iter().all(keeps_enough) { Ok(()) } else { Err(Reason::Policy) }
     }
 
-    /// The nodes that an item is about: those it names, or all that the application holds on the cluster.
+    /// Returns the nodes that an item is about: those it names, or all that the application holds on the cluster.
     ///
     /// # Errors
-    /// They are not its own, it has not as much there as the item says, or nothing is counted there for it.
+    /// The nodes are not the application's, it holds another amount there than the item says, or the resource is not
+    /// counted there.
     pub(super) fn nodes_inside(&self, job: JobId, item: &Item) -> Result<Vec<NodeId>, Reason> {
         let cluster = cluster_of(&item.resource).ok_or(Reason::Policy)?;
-        // What it has for a time would have to be taken back by force: a job's threads ask nobody.
+        // What is lent for a time would have to be taken back by force: a job's threads cannot be asked.
         if item.terms.duration.is_some() || item.terms.give_back_by.is_some() {
             return Err(Reason::Policy);
         }
         let is_counted = match &item.resource {
             Resource::Cores(_) => true,
-            // Where a node belongs to one job at a time, all of its memory and devices do.
+            // Where a node belongs to one job at a time, so do all its memory and devices.
             Resource::Memory(_) | Resource::Devices(..) => self.context.state().is_shared(cluster),
             Resource::Nodes(_) | Resource::Licences(..) | Resource::Time => false,
         };
@@ -77,12 +78,12 @@ impl Negotiations<'_> {
         if self.least_inside(job, &item.resource, &nodes) != item.held {
             return Err(Reason::Changed);
         }
-        // Who has named no memory has no limit, and nothing that could be more or less.
+        // A job that requested no memory has no limit, so nothing can be added or taken.
         let is_unlimited = matches!(item.resource, Resource::Memory(_)) && item.held == Quantity(0);
         if is_unlimited { Err(Reason::Policy) } else { Ok(nodes) }
     }
 
-    /// Its nodes of a cluster but those that it is to leave.
+    /// Returns the job's nodes of a cluster, except those that it is to leave.
     pub(super) fn staying_on(&self, job: JobId, cluster: ClusterId) -> Vec<NodeId> {
         let Some(started) = self.context.state().jobs()[&job].started() else { return Vec::new() };
         let is_meant = |node: &&NodeId| {
@@ -92,7 +93,7 @@ impl Negotiations<'_> {
         started.nodes.iter().filter(is_meant).copied().collect()
     }
 
-    /// What an item about these nodes says is held: what it has where it has the least.
+    /// Returns what an item about these nodes states as held: the least that the job has on any of them.
     pub(super) fn least_inside(&self, job: JobId, resource: &Resource, nodes: &[NodeId]) -> Quantity {
         let least = nodes.iter().map(|node| self.held_inside(job, resource, *node)).min();
         Quantity(least.unwrap_or(0))
@@ -114,7 +115,7 @@ impl Negotiations<'_> {
         entry.started().map_or(0, |started| started.cores_on(node, entry.cpus_given(node, known)))
     }
 
-    /// CPUs of a node that its processes may surely use, beside what it lends.
+    /// Returns how many CPUs of a node the job's processes may certainly use, without what it lends.
     pub(super) fn cpus_usable(&self, job: JobId, node: NodeId) -> u32 {
         let (entry, known) = (&self.context.state().jobs()[&job], &self.context.state().nodes()[&node].inventory);
         entry.started().map_or(0, |started| {
@@ -124,13 +125,13 @@ impl Negotiations<'_> {
         })
     }
 
-    /// The memory that it was given of a node; 0: it has no limit.
+    /// Returns the memory of a node that the job was given; 0: it has no limit.
     pub(crate) fn memory_of(&self, job: JobId, node: NodeId) -> Mebibytes {
         let state = self.context.state();
         let (entry, known) = (&state.jobs()[&job], &state.nodes()[&node].inventory);
         match (entry.part_of(node, known), entry.started()) {
             (Some(part), _) => part.memory,
-            // It may have asked for less than all that it has.
+            // The job may have requested less than the whole node that it has.
             (None, Some(started)) => match constraint_of(&entry.spec, &started.request).memory {
                 Mebibytes(0) => known.memory,
                 asked => asked,
@@ -146,7 +147,7 @@ impl Negotiations<'_> {
         part.map_or_else(|| known.devices.clone(), |part| part.amount().devices)
     }
 
-    /// Of each node what neither this job nor anybody else has, or is to have before it ends.
+    /// Returns what is left of each node: what no job has, or is planned to have before this one ends.
     fn spare_inside(&self, now: Time, job: JobId, resource: &Resource, nodes: &[NodeId], longer: Span) -> Vec<u64> {
         let state = self.context.state();
         let are_shared = nodes.iter().any(|node| state.is_shared(state.nodes()[node].cluster));
@@ -182,13 +183,13 @@ impl Negotiations<'_> {
         most.saturating_sub(self.cores_of(job, node))
     }
 
-    /// Cores of a node that belongs to one job at a time.
+    /// Returns the spare cores of a node that belongs to one job at a time.
     fn spare_on_own(&self, job: JobId, node: NodeId) -> u32 {
         let all = self.n_cpus(node);
         let others = self.context.state().nodes()[&node].holders.iter().filter(|holder| **holder != job);
         let of_others = others.map(|holder| match self.context.state().jobs().get(holder).map(|entry| &entry.phase) {
             Some(Phase::Started(started)) => started.cores_kept_on(node, all),
-            // A node is kept whole for who may get it, and by a ghost.
+            // A job that may get the node, and a ghost, keep it whole.
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) | None => all,
         });
         let of_others = of_others.fold(0, u32::saturating_add);
@@ -199,12 +200,12 @@ impl Negotiations<'_> {
         self.context.state().nodes().get(&node).map_or(0, |entry| entry.inventory.cpus)
     }
 
-    /// Has an agent yet to say that the job keeps to what it was last given?
+    /// Returns whether an agent has yet to confirm that the job keeps to its latest grant.
     pub(super) fn awaits_agents(&self, job: JobId) -> bool {
         self.context.state().jobs()[&job].started().is_some_and(Started::awaits_agents)
     }
 
-    /// Is more needed than there is in the nodes, or on the cluster? Waiting helps nobody then.
+    /// Returns whether the item needs more than the nodes, or the cluster, have at all. Waiting is useless then.
     pub(super) fn exceeds_nodes(&self, job: JobId, item: &Item) -> bool {
         let Some(cluster) = cluster_of(&item.resource) else { return false };
         let state = self.context.state();
@@ -231,7 +232,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// So many of a device of a node beside those that it has, or so many of those fewer, the last ones first.
+    /// Adds `count` devices of a node to a grant, or removes as many, the last ones first.
     pub(super) fn change_devices(
         &self,
         node: NodeId,
@@ -244,7 +245,7 @@ impl Negotiations<'_> {
         let Some(known) = state.nodes().get(&node) else { return };
         match direction {
             Direction::Grow => {
-                // What it has some of comes first, so that its devices are alike where they can be.
+                // Kinds that it has already come first, so that its devices are alike where possible.
                 let serving = known.inventory.devices.serving(name);
                 let mut names: Vec<String> = serving.map(|(own, _)| own.to_owned()).collect();
                 names.sort_by_key(|own| part.devices.get(own).is_none_or(rms_model::Indices::is_empty));
@@ -272,7 +273,7 @@ impl Negotiations<'_> {
         state.clusters().get(&cluster).map_or(0, |known| state.settings().licences_of(known).count(name))
     }
 
-    /// How many licences of this name it has of a cluster.
+    /// Returns how many licences of this name the job has of a cluster.
     pub(super) fn n_licences(&self, job: JobId, cluster: ClusterId, name: &str) -> u32 {
         match self.n_nodes_on(job, cluster) {
             0 => 0,
@@ -280,7 +281,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// More licences of a cluster, as many as nobody has or is to have before the application ends.
+    /// Returns how many more licences of a cluster the application can get: those that no job has, or is planned to
+    /// have before the application ends.
     pub(super) fn grant_licences(&self, now: Time, job: JobId, item: &Item, longer: Span) -> Availability {
         let Resource::Licences(cluster, name) = &item.resource else { return Availability::Never(Reason::Policy) };
         if let Err(reason) = self.check_licences(job, item) {
@@ -292,7 +294,8 @@ impl Negotiations<'_> {
     }
 
     /// # Errors
-    /// Why nothing can be said of these licences: it has no node of their cluster, or not as many of them as the item says.
+    /// The reason why these licences cannot be negotiated: the job has no node of their cluster, or another number of
+    /// them than the item says.
     pub(super) fn check_licences(&self, job: JobId, item: &Item) -> Result<(), Reason> {
         let Resource::Licences(cluster, name) = &item.resource else { return Err(Reason::Policy) };
         let is_lent = item.terms.duration.is_some() || item.terms.give_back_by.is_some();
@@ -304,7 +307,7 @@ impl Negotiations<'_> {
     }
 }
 
-/// The cluster of what is inside nodes, or of licences.
+/// Returns the cluster of a resource, `None` for time.
 fn cluster_of(resource: &Resource) -> Option<ClusterId> {
     match resource {
         Resource::Nodes(cluster)
@@ -316,7 +319,8 @@ fn cluster_of(resource: &Resource) -> Option<ClusterId> {
     }
 }
 
-/// Is it about nodes and about what is inside of them, or licences, at once, and not as alternatives?
+/// Returns whether a template is about nodes and also about resources inside nodes or licences, and not as
+/// alternatives.
 pub(super) fn mixes_with_nodes(template: &Template) -> bool {
     let live = || template.items().iter().filter(|item| item.is_live());
     let is_inside = |item: &&Item| item.resource.is_inside_nodes() || matches!(item.resource, Resource::Licences(..));

@@ -1,9 +1,9 @@
 //! The negotiation manager (002, §5): how running applications get more nodes and give nodes back.
 //!
 //! Each running job that negotiates has a [`negotiation::Dialogues`], the server's end of its dialogues. Their outcomes
-//! are recorded as facts before anybody is told, so a restarted server continues where it was. The server announces
-//! only what it holds: nodes that it offers are kept free, and nodes that are given back become free once the agents
-//! report that the processes are gone.
+//! are recorded as facts before they are sent, so a restarted server continues where it was. The server announces only
+//! what it holds: nodes that it offers are kept free, and nodes that are given back become free once the agents report
+//! that the processes are gone.
 
 mod answer;
 mod ask;
@@ -59,7 +59,7 @@ pub(crate) struct Negotiators {
     call_rates: BTreeMap<JobId, CallRates>,
     /// When the channel of a job's negotiator was lost.
     gone: BTreeMap<JobId, Time>,
-    /// The callers that wait for the outcome of an ask.
+    /// The callers that wait for the outcome of a request.
     tickets: BTreeMap<(JobId, NegotiationId), Ticket>,
     /// Growth that waits for nodes, in the order of the requests.
     waiting: BTreeSet<(Time, JobId, NegotiationId)>,

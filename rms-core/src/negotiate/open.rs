@@ -309,7 +309,7 @@ impl Negotiations<'_> {
                 return shares;
             }
         }
-        // Nodes that are free in the plan of all waiting jobs until the recipient's end delay nobody.
+        // Nodes that are free in the plan of all waiting jobs until the recipient's end delay no job.
         for recipient in &mut recipients {
             recipient.room = recipient.room.min(plan::room(self.context.state(), &before, cluster, recipient.until));
         }

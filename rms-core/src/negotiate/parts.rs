@@ -16,7 +16,7 @@ use super::grow::time_of;
 use crate::state::fact::Fact;
 use crate::step::Step;
 
-/// What an application is to have of each of its nodes, and its licences.
+/// What an application will have of each of its nodes, and its licences.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// CPUs of each node.

@@ -17,7 +17,7 @@ use crate::state::negotiations::{Negotiation, promise_end};
 use crate::state::sharing::millis;
 use crate::step::Step;
 
-/// What a job shortfalls on one cluster to start now in one of its sizes.
+/// What a job lacks on one cluster to start now in one of its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shortfall {
     cluster: ClusterId,
@@ -53,13 +53,13 @@ struct Supply {
 type Supplies = BTreeMap<ClusterId, Supply>;
 
 impl Negotiations<'_> {
-    /// After a pass: nodes are asked for, where that lets the first waiting job start. Returns the clusters where nodes
-    /// come together for it, which are not to be given away before it has them.
+    /// After a pass: asks for nodes where that lets the first waiting job start. Returns the clusters where nodes are
+    /// gathered for it, which must not be given away before it has them.
     pub(super) fn make_room(&mut self, now: Time, step: &mut Step) -> BTreeSet<ClusterId> {
         let Some((head, shortfalls)) = self.first_shortfalls(now) else { return BTreeSet::new() };
         let gathering = shortfalls.iter().filter(|shortfall| shortfall.coming > 0).map(|shortfall| shortfall.cluster);
         let mut gathering: BTreeSet<ClusterId> = gathering.collect();
-        // The least change that lets it start; what is on its way already may be enough.
+        // The least change that lets it start; the nodes that are on their way may be enough.
         for shortfall in shortfalls {
             let is_enough = shortfall.nodes == 0 || self.ask_for(now, step, head, shortfall);
             if is_enough {
@@ -70,8 +70,8 @@ impl Negotiations<'_> {
         gathering
     }
 
-    /// The first job that waits, for nodes that are not free as soon as an answer could come, and what it shortfalls for each of
-    /// its sizes, the least first. `None` also where nobody is asked to shrink for it.
+    /// Returns the first job that waits for nodes that will not be free as soon as an answer could come, and its
+    /// shortfall for each of its sizes, the least first. `None` also where no job is asked to shrink for it.
     fn first_shortfalls(&mut self, now: Time) -> Option<(JobId, Vec<Shortfall>)> {
         let state = self.context.state();
         if state.settings().shrink_for == ShrinkRule::Never || state.n_queued() == 0 {
@@ -90,8 +90,8 @@ impl Negotiations<'_> {
         Some((head, shortfalls))
     }
 
-    /// Before a pass that may let the first waiting job begin inside others (004): what it would add to the slowdowns of
-    /// those who gave nodes back for it instead; nothing, if they do already.
+    /// Before a pass that may start the first waiting job on lent cores (004): returns what it would add to the
+    /// slowdowns of the jobs that would give nodes back for it instead; zero if nodes are on their way already.
     pub(crate) fn cost_by_nodes(&mut self, now: Time) -> Option<(JobId, Fraction)> {
         let state = self.context.state();
         let is_asked = self.has_resizable() && state.longest_expected().is_none();
@@ -100,11 +100,11 @@ impl Negotiations<'_> {
         }
         let (head, shortfalls) = self.first_shortfalls(now)?;
         let cost = |shortfall: Shortfall| match shortfall.nodes {
-            // It waits for something else if none are on their way.
+            // The job waits for something else if no nodes are on their way.
             0 => (shortfall.coming > 0).then_some(Fraction::ZERO),
             _ => self.reclaim_for(now, head, shortfall)?.asked.iter().try_fold(Fraction::ZERO, |sum, change| {
                 let started = self.context.state().jobs()[&change.job].started()?;
-                // What it does not get done meanwhile takes it so much longer afterwards.
+                // The work that it cannot do meanwhile prolongs it afterwards.
                 let lost = millis(shortfall.wall).saturating_mul(change.nodes.into());
                 let whole = millis(started.requested()).saturating_mul(started.nodes.len() as u64);
                 sum.plus(Fraction::new(lost.into(), whole.into())?)
@@ -113,8 +113,8 @@ impl Negotiations<'_> {
         Some((head, shortfalls.into_iter().find_map(cost)?))
     }
 
-    /// What a job shortfalls for one of its sizes; nothing can be said of sizes on several clusters, nor where applications
-    /// that run will need the nodes later.
+    /// Returns a job's shortfall for one of its sizes; `None` for sizes on several clusters, and where running
+    /// applications will need the nodes later.
     fn shortfall(&self, plan: &Plan, spec: &JobSpec, request: &Request) -> Option<Shortfall> {
         let [(cluster, wanted)] = request.nodes.iter().collect::<Vec<_>>()[..] else { return None };
         let now = plan.now;
@@ -136,14 +136,14 @@ impl Negotiations<'_> {
         Some(Shortfall { cluster: *cluster, nodes, coming, wall: request.wall })
     }
 
-    /// Nodes that applications are leaving, or have left a moment ago.
+    /// Returns the nodes that applications are leaving, or have just left.
     pub(super) fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
         let leaving = self.context.state().negotiating().flat_map(|(_, entry)| entry.leaving());
         let ghosts = self.context.state().node_ghosts().map(|(_, node)| node);
         leaving.chain(ghosts).filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
-    /// What it would mean if an application gave so many nodes of a cluster back: its last ones go.
+    /// Returns the loss if an application gave `nodes` nodes of a cluster back: its last ones go.
     pub(super) fn loss(&self, job: JobId, cluster: ClusterId, nodes: u32) -> Option<Loss> {
         let others = self.others_on(job, cluster).rev().filter(|node| self.can_leave(job, *node));
         let nodes = others.take(nodes as usize).collect();
@@ -158,7 +158,7 @@ impl Negotiations<'_> {
     fn asked_losses(&self, cluster: ClusterId) -> Vec<Loss> {
         let asked = self.asked(cluster).filter_map(|(job, nodes)| {
             let loss = self.loss(job, cluster, nodes)?;
-            // What was agreed is planned with from the latest time on by which it is given.
+            // An agreed shrink is planned from the latest time by which the nodes are given.
             let agreed =
                 self.context.state().jobs()[&job].agreed_to_leave().filter(|(_, nodes)| nodes.contains_key(&cluster));
             let until =
@@ -168,7 +168,7 @@ impl Negotiations<'_> {
         asked.collect()
     }
 
-    /// Returns how many nodes that are.
+    /// Returns how many nodes the server has asked for that no application has begun to leave.
     fn n_asked(&self, cluster: ClusterId) -> u32 {
         self.asked(cluster).map(|(_, nodes)| nodes).sum()
     }
@@ -184,13 +184,13 @@ impl Negotiations<'_> {
         })
     }
 
-    /// Takes back offers that nobody has answered, where the setting lets it, or asks for nodes. False if there are not
+    /// Withdraws unanswered offers where the setting allows it, or asks for nodes. Returns false if there are not
     /// enough.
     fn ask_for(&mut self, now: Time, step: &mut Step, head: JobId, shortfall: Shortfall) -> bool {
         let Some(Reclaim { withdrawn, asked }) = self.reclaim_for(now, head, shortfall) else { return false };
         for (job, id, _) in withdrawn {
             self.withdraw(now, step, job, id, Reason::Recalled);
-            // It has declined nothing.
+            // The application has declined nothing.
             self.negotiators.refusals.note(job, Direction::Grow, 0, now);
         }
         for Change { job, nodes } in asked {
@@ -199,8 +199,8 @@ impl Negotiations<'_> {
         true
     }
 
-    /// Offers that cannot be taken back are held for their time: it is soon known what becomes of them, so nobody is asked
-    /// for as many meanwhile. `None` if there is not enough.
+    /// Decides what to reclaim for a waiting job. Offers that cannot be withdrawn stay until they are answered or
+    /// lapse, which is soon, so no job is asked for as many nodes meanwhile. `None` if there is not enough.
     fn reclaim_for(&self, now: Time, head: JobId, shortfall: Shortfall) -> Option<Reclaim> {
         let state = self.context.state();
         let offered = self.unanswered_offers(shortfall.cluster);
@@ -229,7 +229,7 @@ impl Negotiations<'_> {
             Some(Loss { job: *job, nodes, until: self.end_of(*job)? })
         }));
         losses.extend(asked.iter().filter_map(|change| self.loss(change.job, shortfall.cluster, change.nodes)));
-        // The nodes may not be all that it waits for.
+        // The job may wait for more than nodes.
         plan::starts_after(state, now, head, &losses).then_some(Reclaim { withdrawn, asked })
     }
 
@@ -246,9 +246,9 @@ impl Negotiations<'_> {
         self.coming(cluster).count() as u64 + u64::from(self.n_asked(cluster))
     }
 
-    /// The server's own offers on a cluster to which nobody has said anything, the latest first, and their nodes.
+    /// Returns the server's own unanswered offers on a cluster, the latest first, and their numbers of nodes.
     fn unanswered_offers(&self, cluster: ClusterId) -> Vec<(JobId, NegotiationId, usize)> {
-        // What the server offers is of one cluster.
+        // An offer of the server is about one cluster.
         let is_here = |negotiation: &Negotiation| {
             negotiation.dialogue.proposal().is_some_and(|proposal| proposal.nodes_by_cluster().contains_key(&cluster))
         };
@@ -270,7 +270,7 @@ impl Negotiations<'_> {
         self.negotiations(job).into_iter().flat_map(|negotiations| negotiations.open())
     }
 
-    /// Applications on nodes that are to be used no more are asked to leave them.
+    /// Asks applications to leave drained nodes.
     pub(super) fn clear_drained(&mut self, now: Time, step: &mut Step) {
         let drained: BTreeSet<NodeId> = self.drained().collect();
         if drained.is_empty() {
@@ -297,7 +297,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Nodes on which nothing new starts, but what runs may end.
+    /// Returns the nodes on which no new job starts but running jobs may finish.
     fn drained(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.context.state().nodes().iter().filter_map(|(node, entry)| match entry.admin {
             NodeAdmin::Drain { .. } => Some(*node),
@@ -305,8 +305,9 @@ impl Negotiations<'_> {
         })
     }
 
-    /// After a pass: for growth that waits for nodes, others are asked for some, the most urgent first. The clusters where
-    /// nodes come together for it are not to be given away before; where they do for a job of the queue, that one is first.
+    /// After a pass: asks other applications for nodes for waiting growth, the most urgent first. Adds the clusters
+    /// where nodes are gathered for it, which must not be given away before; where nodes are gathered for a queued job,
+    /// that job is first.
     pub(super) fn make_room_for_growth(&mut self, now: Time, step: &mut Step, gathering: &mut BTreeSet<ClusterId>) {
         let rule = self.context.state().settings().shrink_for;
         if rule == ShrinkRule::Never {
@@ -328,7 +329,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Growth that waits for nodes, in the order in which it is served.
+    /// Returns the growth that waits for nodes, in the order in which it is served.
     pub(super) fn waiting_growth(&self) -> Vec<(Time, JobId, NegotiationId)> {
         let mut waiting: Vec<(Time, JobId, NegotiationId)> = self.negotiators.waiting.iter().copied().collect();
         waiting.sort_by_key(|(opened, job, _)| (Reverse(self.priority(*job)), *opened));
@@ -339,8 +340,8 @@ impl Negotiations<'_> {
         self.context.state().jobs().get(&job).map_or(0, |entry| entry.spec.priority)
     }
 
-    /// Plans who gives which nodes so that a proposal to grow can be met; `None` if it cannot be, or is not about nodes
-    /// alone.
+    /// Plans which jobs give which nodes so that a proposal to grow can be met; `None` if it cannot be, or is not about
+    /// nodes alone.
     fn plan_growth(
         &self,
         now: Time,

@@ -1,4 +1,4 @@
-//! What is shown of negotiations.
+//! Answers queries about negotiations.
 
 use negotiation::{Item, Resource};
 use rms_api::answer::Answer;
@@ -11,7 +11,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 
-/// The negotiations of a job, or of all that the caller may touch.
+/// Returns the negotiations of a job, or of all jobs that the caller may touch.
 pub(crate) fn negotiations(state: &State, now: Time, who: &Identity, job: Option<JobId>) -> Result<Answer, Refusal> {
     let jobs: Vec<JobId> = match job {
         Some(job) => {
@@ -47,7 +47,8 @@ fn lines_of(state: &State, job: JobId, entry: &Job, negotiations: &JobNegotiatio
     past.chain(negotiations.all.iter().map(line)).collect()
 }
 
-/// How much was agreed: nodes; or what of each node, licences or milliseconds, where it is about those alone.
+/// Returns how much was agreed: nodes; or, where it is about those alone, the amount of each node, licences or
+/// milliseconds.
 pub(super) fn quantity(negotiation: &Negotiation) -> u64 {
     let Some(agreed) = negotiation.dialogue.proposal() else { return 0 };
     let nodes = agreed.n_nodes();

@@ -1,21 +1,21 @@
-//! Remembers what applications have declined, so that the same is not said to them again at once.
+//! Remembers what applications have declined, so that the same is not proposed again at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::Direction;
 use rms_model::{JobId, Time};
 
-/// What was declined not long ago. A server that is started again has forgotten it, and asks once more.
+/// The recently declined changes. A restarted server has forgotten them, and asks once more.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     declined: BTreeMap<(JobId, Direction), (u32, Time)>,
     due: BTreeSet<(Time, JobId, Direction)>,
-    /// What was given for others, which is not offered again while anybody waits, or nodes would go to and fro.
+    /// Nodes given up for other jobs. They are not offered again while any job waits, or nodes would move to and fro.
     given: BTreeMap<JobId, (u32, Time)>,
 }
 
 impl Refusals {
-    /// A change by so many nodes was declined; it counts until then.
+    /// Notes that a change by `nodes` nodes was declined, until `until`.
     pub(crate) fn note(&mut self, job: JobId, direction: Direction, nodes: u32, until: Time) {
         self.forget(job, direction);
         if nodes > 0 {
@@ -24,28 +24,28 @@ impl Refusals {
         }
     }
 
-    /// So many nodes were given for somebody else; it counts until then.
+    /// Notes that `nodes` nodes were given for another job, until `until`.
     pub(crate) fn note_given(&mut self, job: JobId, nodes: u32, until: Time) {
         self.given.insert(job, (nodes, until));
     }
 
-    /// How many nodes were given for somebody else; 0 if none were.
+    /// Returns how many nodes were given for another job, or 0.
     pub(crate) fn given(&self, job: JobId) -> u32 {
         self.given.get(&job).map_or(0, |(nodes, _)| *nodes)
     }
 
-    /// How many nodes were declined; 0 if none were.
+    /// Returns how many nodes were declined, or 0.
     pub(crate) fn nodes(&self, job: JobId, direction: Direction) -> u32 {
         self.declined.get(&(job, direction)).map_or(0, |(nodes, _)| *nodes)
     }
 
-    /// When the first is to be forgotten.
+    /// Returns when the first entry expires.
     pub(crate) fn next_due(&self) -> Option<Time> {
         let given = self.given.values().map(|(_, until)| *until).min();
         self.due.first().map(|(until, ..)| *until).into_iter().chain(given).min()
     }
 
-    /// Forgets what has counted for long enough. Was there anything?
+    /// Removes expired entries. Returns whether there were any.
     pub(crate) fn expire(&mut self, now: Time) -> bool {
         let n_given = self.given.len();
         self.given.retain(|_, (_, until)| *until > now);

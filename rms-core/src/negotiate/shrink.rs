@@ -1,4 +1,5 @@
-//! An application gives nodes back, as it agreed or because they are lost; they are free once no process is left there.
+//! Carries out shrinks: an application gives nodes back, as agreed or because they are lost; they are free once no
+//! process is left on them.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use crate::state::job::Job;
 use crate::step::Step;
 
 impl Negotiations<'_> {
-    /// Answers the application's proposal to shrink. The server takes what it is given, at its own price.
+    /// Answers the application's proposal to shrink. The server takes what is given, at its own price.
     pub(super) fn answer_shrink(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(proposal) = negotiation.dialogue.proposal().cloned() else { return };
@@ -49,13 +50,13 @@ impl Negotiations<'_> {
     }
 
     /// # Errors
-    /// Why this cannot be given back.
+    /// The reason why this cannot be given back.
     fn check_shrink(&self, now: Time, job: JobId, proposal: &Template) -> Result<(), Reason> {
         let started = self.context.state().jobs()[&job].started().ok_or(Reason::Stopping)?;
         if mixes_with_nodes(proposal) {
             return Err(Reason::Policy);
         }
-        // Not now: what it shares is counted on the nodes and cores that it has.
+        // Not now: what it lends or borrows is counted on its present nodes and cores.
         if started.is_sharing() {
             return Err(Reason::Changed);
         }
@@ -65,7 +66,7 @@ impl Negotiations<'_> {
                     if item.held.0 != u64::from(self.n_nodes_on(job, cluster)) {
                         return Err(Reason::Changed);
                     }
-                    // Its first node stays to its end: what leads it runs there.
+                    // Its first node stays until it ends: its leading process runs there.
                     let is_spared = item.quantity.0 <= u64::from(self.n_spare_on(job, cluster));
                     let is_here = |node: &NodeId| self.cluster_of(*node) == Some(cluster);
                     let are_its_own = item.nodes.iter().all(|node| is_here(node) && self.can_be_taken(job, *node));
@@ -98,7 +99,7 @@ impl Negotiations<'_> {
         self.can_be_taken(job, node) && !self.pinned_nodes(job).any(|kept| kept == node)
     }
 
-    /// The same for nodes that must be given back even if ranks are pinned there.
+    /// Returns the same for nodes that must be given back even if ranks are pinned there.
     pub(super) fn can_be_taken(&self, job: JobId, node: NodeId) -> bool {
         let Some(started) = self.context.state().jobs()[&job].started() else { return false };
         started.nodes.iter().skip(1).any(|held| *held == node) && !self.context.state().jobs()[&job].is_awaited(node)
@@ -119,7 +120,7 @@ impl Negotiations<'_> {
             let round = negotiation.dialogue.round();
             self.say_as_proxy(now, step, job, id, Statement::Commit { round, nodes });
             if self.negotiation(job, id).is_some_and(|negotiation| negotiation.dialogue.nodes().is_none()) {
-                // It has not so many nodes any more that can leave.
+                // The job no longer has that many nodes that can leave.
                 let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
             }
             return;
@@ -258,7 +259,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// The nodes leave the application; they are free once no process is left there.
+    /// Removes the nodes from the application; they are free once no process is left on them.
     pub(super) fn free(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
         else {
@@ -277,14 +278,15 @@ impl Negotiations<'_> {
     pub(crate) fn shrink_by_loss(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) -> bool {
         let entry = &self.context.state().jobs()[&job];
         let Some(started) = entry.started().filter(|started| started.ending.is_none()) else { return false };
-        // Workers need nothing from each other, nor from the first of them; what leads any other runs there.
+        // Workers are independent of each other and of the first node; any other job's leading process runs there.
         let leads = !are_workers(entry) && started.nodes.first() == Some(&node);
         let is_held = started.nodes.contains(&node) && !entry.is_awaited(node);
         if !self.survives_losses(job) || !is_held || leads {
             return false;
         }
         let limits = self.limits(job);
-        // Nodes that it is about to leave, that have not come, or that are lost with what had ended there keep nothing going.
+        // Nodes that it is about to leave, that have not come, or that are lost with the processes on them do not
+        // count.
         let is_there = |held: NodeId| {
             let held = &self.context.state().nodes()[&held];
             !matches!(held.link, NodeLink::Lost { .. }) && !matches!(held.admin, NodeAdmin::Down { .. })
@@ -293,7 +295,7 @@ impl Negotiations<'_> {
             **held == node || (is_there(**held) && !started.is_leaving(**held) && !entry.is_awaited(**held))
         };
         let n_left = started.nodes.iter().filter(stays).count() as u32 - 1;
-        // From an application that negotiates for itself no more is taken than was lost.
+        // An application that negotiates for itself loses no more than the lost node.
         let of_use = if are_workers(entry) { limits.sizes.greatest(n_left.into()) } else { Some(n_left.into()) };
         let total = of_use.and_then(|total| u32::try_from(total).ok());
         let Some(total) = total.filter(|total| *total >= limits.least.max(1)) else { return false };
@@ -314,7 +316,8 @@ impl Negotiations<'_> {
     /// negotiator has declared.
     fn survives_losses(&self, job: JobId) -> bool {
         let entry = &self.context.state().jobs()[&job];
-        // What was planned for the stages to come needs all nodes of this one, and what a guest was lent was counted on all.
+        // The plan of an evolving job's later stages needs all nodes of this one, and what a guest was lent is counted
+        // on all its nodes.
         let borrows = entry.sharing().is_some_and(|sharing| !sharing.mates.is_empty());
         if entry.spec.evolving.is_some() || borrows {
             return false;

@@ -1,4 +1,5 @@
-//! What the negotiation manager promises by itself: who may negotiate for an application, once, and what asks come to at once.
+//! Tests of the negotiation manager alone: who may negotiate for an application, once only, and the immediate answers
+//! to requests.
 
 use negotiation::Direction;
 use rms_api::Refused;
@@ -12,7 +13,7 @@ use crate::effect::Effect;
 use crate::step::Step;
 use crate::tests::fixture::{Fixture, NOW, outcome, user};
 
-/// A job of ann's that runs on the first of two nodes and may have both.
+/// Creates a job of ann's that runs on the first of two nodes and may have both.
 fn scene() -> (Fixture, JobId, Run) {
     let mut fixture = Fixture::with_nodes(2);
     let (sizes, on_resize, speedup) = (Sizes::Any, OnResize::Negotiates, Speedup::default());

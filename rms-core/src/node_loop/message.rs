@@ -1,4 +1,5 @@
-//! What goes into the loop of a node, and what comes out: supervisors are names, files and processes are somebody else's.
+//! Input and output of the loop of a node. Supervisors are identified by names; files and processes are handled
+//! elsewhere.
 
 use rms_api::desired::{Desired, DesiredJob, JobReport, NodeReport};
 use rms_api::negotiate::Ask;
@@ -10,10 +11,10 @@ use super::remains::{LostReason, SpoolEntry};
 /// An execution of a job on this node.
 pub type ExecutionId = (JobId, Run);
 
-/// Something that happened on the node, or came from the server.
+/// An event on the node, or a message of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inbound {
-    /// Once, before anything else: what earlier agents have left in the spool.
+    /// Sent once, before anything else: what earlier agents have left in the spool.
     Found(Vec<(ExecutionId, SpoolEntry)>),
     Desired(Desired),
     Signal {
@@ -21,18 +22,18 @@ pub enum Inbound {
         run: Run,
         signal: i32,
     },
-    /// The server listens: everything is said again, and news from now on.
+    /// The link to the server is up: everything is reported again, and changes from now on.
     LinkUp,
     LinkDown,
-    /// The server has answered a question for more nodes.
+    /// The server's answer to a request for more nodes.
     Grown {
         seq: u64,
         result: Growth,
     },
-    /// The spawner runs, or why there is none.
+    /// The spawner has started, or the reason why not.
     SpawnerStarted(Result<(), String>),
     SpawnerGone,
-    /// A supervisor that was asked for can be reached, or why there is none.
+    /// A requested supervisor can be reached, or the reason why there is none.
     SeatMade {
         seat: String,
         made: Result<Made, String>,
@@ -45,49 +46,49 @@ pub enum Inbound {
     SeatGone {
         seat: String,
     },
-    /// A supervisor was ordered to start an execution that another one has. It did nothing, and is idle.
+    /// A supervisor was ordered to start an execution that another one runs. It did nothing, and is idle.
     AlreadyThere {
         seat: String,
         job: JobId,
         run: Run,
     },
-    /// A supervisor tells what has become of its job.
+    /// A supervisor reports the state of its job.
     Changed(JobReport),
-    /// A start failed, and it was the node's fault; the report follows.
+    /// A start failed because of the node; the report follows.
     Fault {
         reason: String,
     },
-    /// These processes of a job do not die; the report follows.
+    /// These processes of a job cannot be killed; the report follows.
     Unkillable {
         pids: Vec<i32>,
     },
-    /// Ranks are to be started for which the job has no room.
+    /// A supervisor requests more nodes: ranks are to be started for which the job has no room.
     AskGrowth {
         seat: String,
         seq: u64,
         nodes: u32,
         least: u32,
     },
-    /// What was to be [examined](Outbound::Examine).
+    /// The result of [`Outbound::Examine`].
     Examined {
         job: JobId,
         run: Run,
         remains: SpoolEntry,
     },
-    /// What was to be [removed](Outbound::RemoveEntry) is gone, or cannot be removed.
+    /// The entry of an [`Outbound::RemoveEntry`] is gone, or cannot be removed.
     Removed {
         job: JobId,
         run: Run,
     },
-    /// What was to be [ended](Outbound::EndLeftovers) has ended so.
+    /// The result of [`Outbound::EndLeftovers`].
     LeftoversEnded(JobReport),
-    /// Somebody has deleted the spool, and it was made anew.
+    /// The spool was deleted, and has been created again.
     SpoolMade,
-    /// What was to be [looked at](Outbound::Look).
+    /// The result of [`Outbound::Look`].
     Looked(Look),
 }
 
-/// A supervisor that was made.
+/// A supervisor that was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
     /// Whether it can serve another job after its first one.
@@ -97,7 +98,7 @@ pub struct Made {
 /// Whether a job gets more nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Growth {
-    /// They come in an update of this generation, or have come.
+    /// The nodes come with an update of this generation, or have come.
     Granted {
         generation: u32,
     },
@@ -106,16 +107,16 @@ pub enum Growth {
     },
 }
 
-/// What no event tells.
+/// What the agent must check itself because no event reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// The disk of the spool; none if it does not say.
+    /// The disk of the spool; none if it cannot be determined.
     pub disk: Option<Disk>,
-    /// Those of the processes asked for that are still there.
+    /// Those of the given processes that still exist.
     pub unkillable: Vec<i32>,
-    /// What else keeps the node from starting jobs, and what to do.
+    /// What else keeps the node from starting jobs, and what to do about it.
     pub problem: Option<String>,
-    /// Executions that have left more in the spool than they may, and what they are told.
+    /// Executions that have left more in the spool than they may, and the reason that they are told.
     pub violations: Vec<(ExecutionId, String)>,
 }
 
@@ -123,31 +124,31 @@ pub struct Look {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
     pub size: u64,
-    /// For who is not root.
+    /// Free for users other than root.
     pub free: u64,
-    /// Whether more files can be made.
+    /// Whether more files can be created.
     pub has_files: bool,
-    /// Whether whoever writes there now may lose some of it.
+    /// Whether a process that writes there now may lose data.
     pub is_out_of_room: bool,
 }
 
-/// What is to be done, in this order; none of it makes the loop wait.
+/// Actions, to be done in this order; none of them blocks the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outbound {
     StartSpawner,
-    /// Make a supervisor that waits for an order: answered by [`Inbound::SeatMade`].
+    /// Start a supervisor that waits for an order: answered by [`Inbound::SeatMade`].
     MakeSeat {
         seat: String,
     },
-    /// End a supervisor without a job, if it is still there, and clear its cgroup, with its folder if that has no
-    /// execution's name.
+    /// End a supervisor without a job, if it still runs, and clear its cgroup; also its folder if that is not named
+    /// after an execution.
     EndSeat {
         seat: String,
         with_folder: bool,
     },
-    /// A job is to be started here, as soon as there is a supervisor for it.
+    /// A job is to be started here as soon as there is a supervisor for it.
     Register(DesiredJob),
-    /// An execution that an earlier agent has left, as its entry says.
+    /// Register an execution that an earlier agent has left, as its entry says.
     Restore {
         job: JobId,
         run: Run,
@@ -159,8 +160,8 @@ pub enum Outbound {
         job: JobId,
         run: Run,
     },
-    /// Use the connection to the supervisor that was found to serve the job; answered by [`Inbound::SeatGone`] where that
-    /// is closed again.
+    /// Use the connection to the supervisor that was found to serve the job; answered by [`Inbound::SeatGone`] if that
+    /// connection has been closed.
     Adopt {
         seat: String,
         job: JobId,
@@ -168,7 +169,7 @@ pub enum Outbound {
     },
     /// The nodes or the wall time of the job have changed; its supervisor is told, if it has one.
     Update(DesiredJob),
-    /// For the supervisor of the job.
+    /// Send an order to the supervisor of the job.
     Tell {
         job: JobId,
         run: Run,
@@ -179,66 +180,67 @@ pub enum Outbound {
         job: JobId,
         run: Run,
     },
-    /// Its processes have been started.
+    /// The processes of the execution have been started.
     Begun {
         job: JobId,
         run: Run,
     },
-    /// No process of it is left.
+    /// No process of the execution is left.
     Ended {
         job: JobId,
         run: Run,
     },
-    /// Nobody will ask for it again.
+    /// The execution will not be needed again.
     Drop {
         job: JobId,
         run: Run,
     },
-    /// Mark its entry: the server has the result, and its streams may still be read.
+    /// Mark the entry: the server has the result, and the streams may still be read.
     MarkForgotten {
         job: JobId,
         run: Run,
     },
-    /// Remove its entry: answered by [`Inbound::Removed`].
+    /// Remove the entry: answered by [`Inbound::Removed`].
     RemoveEntry {
         job: JobId,
         run: Run,
     },
-    /// Look what there is of it in the spool: answered by [`Inbound::Examined`].
+    /// Examine what the spool has of the execution: answered by [`Inbound::Examined`].
     Examine {
         job: JobId,
         run: Run,
     },
-    /// Its supervisor is gone: end what is left of it, and write its result: answered by [`Inbound::LeftoversEnded`].
+    /// The supervisor is gone: end what is left of the execution, and write its result: answered by
+    /// [`Inbound::LeftoversEnded`].
     EndLeftovers {
         job: JobId,
         run: Run,
         why: LostReason,
     },
-    /// Look at the disk, at these processes, and at what jobs have written: answered by [`Inbound::Looked`].
+    /// Check the disk, these processes, and what jobs have written: answered by [`Inbound::Looked`].
     Look {
         unkillable: Vec<i32>,
     },
-    /// To the server: all jobs of the node.
+    /// Report all jobs of the node to the server.
     Hello {
         report: NodeReport,
         /// Why no job can start here, if none can.
         trouble: Option<String>,
     },
     Report(NodeReport),
-    /// Why no job can start here; none: the node is well.
+    /// Why no job can start here; `None` if jobs can.
     Trouble(Option<String>),
-    /// More nodes for a job; the answer is an [`Inbound::Grown`].
+    /// Request more nodes for a job; answered by [`Inbound::Grown`].
     Ask {
         seq: u64,
         question: Question,
     },
 }
 
-/// What a supervisor is told of its job.
+/// An order to a supervisor about its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobOrder {
-    /// The nodes or the wall time may be others than it knows.
+    /// The nodes or the wall time may have changed.
     Update,
     /// Wait for `patience`, TERM, wait for `grace`, KILL.
     Stop {
@@ -249,29 +251,29 @@ pub enum JobOrder {
     Signal {
         signal: i32,
     },
-    /// The result is known to the server. `keep`: somebody may still read the streams.
+    /// The server knows the result. `keep`: the streams may still be read.
     Forget {
         keep: bool,
     },
-    /// The answer to its question of that number.
+    /// The answer to the supervisor's question of that number.
     Growth {
         seq: u64,
         result: Growth,
     },
-    /// The disk of the spool has no room.
+    /// The disk of the spool is full.
     SpoolFull,
-    /// It does not keep to the rules of the node.
+    /// The job breaks the rules of the node.
     Violated {
         reason: String,
     },
 }
 
-/// What one supervisor asks the server.
+/// A supervisor's question to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub job: JobId,
     pub run: Run,
-    /// The supervisor's number of it.
+    /// The supervisor's number of the question.
     pub seq: u64,
     pub ask: Ask,
 }

@@ -1,54 +1,54 @@
-//! What the spool entry of an execution means, however far it got before an agent, a supervisor or the node died.
+//! Interprets the spool entry of an execution, however far it got before an agent, a supervisor or the node died.
 
 use rms_api::desired::{JobReport, NodeExit};
 
 use crate::agent::Told;
 
-/// What lies in the spool of one execution.
+/// What the spool has of one execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpoolEntry {
-    /// Its folder is there, with something in it.
+    /// Whether its folder exists and is not empty.
     pub is_there: bool,
-    /// The order, if it can be read and is that of this execution.
+    /// The stored order, if it can be read and belongs to this execution.
     pub entry: Option<Entry>,
     /// The server has the result; only the streams are kept.
     pub is_forgotten: bool,
-    /// How it ended, if that is written.
+    /// How the execution ended, if that was written.
     pub result: Option<JobReport>,
 }
 
-/// What an order that is kept in the spool says.
+/// The content of an order that is stored in the spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The supervisor that took it.
     pub seat: String,
-    /// Whether that one can serve another job after this one.
+    /// Whether that supervisor can serve another job after this one.
     pub can_start_over: bool,
-    /// With which generation of the job's nodes this one came.
+    /// The generation of the job's nodes with which this node came.
     pub joined: u32,
-    /// The last that the supervisor was told of.
+    /// The last state that the supervisor was told of.
     pub told: Told,
-    /// Whether its streams are kept for who follows them.
+    /// Whether the streams are kept for readers that follow them.
     pub is_streamed: bool,
     pub is_of_this_boot: bool,
-    /// Somebody listens at its socket, and is connected to; looked at only where nothing else says how it is.
+    /// Whether a process listens at the socket, and is connected; checked only where nothing else shows the state.
     pub is_heard: bool,
 }
 
-/// What that means.
+/// The state of an execution as its spool entry shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpoolState {
-    /// No supervisor has taken it up.
+    /// No supervisor has taken the execution.
     Nothing,
-    /// Its supervisor lives and listens.
+    /// The supervisor runs and listens.
     Alive,
     Ended(JobReport),
     Forgotten,
-    /// Nobody saw its end.
+    /// The end of the execution was not observed.
     Vanished(LostReason),
 }
 
-/// Why nobody saw the end of an execution.
+/// Why the end of an execution was not observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostReason {
     SupervisorKilled,
@@ -69,14 +69,15 @@ impl SpoolEntry {
         }
     }
 
-    /// The job had this node before `joined`, freed it, and has it again.
+    /// Returns whether the entry is from an earlier time: the job had this node before `joined`, freed it, and has it
+    /// again.
     pub fn is_of_earlier_time(&self, joined: u32) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.joined < joined)
     }
 }
 
 impl LostReason {
-    /// How the execution counts as ended, of which so many processes cannot be killed.
+    /// Returns the exit that is reported for the execution, `n_left` of whose processes cannot be killed.
     pub fn exit(self, n_left: usize) -> NodeExit {
         let reason = match n_left {
             0 => self.reason().to_owned(),

@@ -1,4 +1,5 @@
-//! Supervisors, one a seat: which are being made, are idle, serve which execution; and who waits for one.
+//! The supervisors of a node, one per seat: which are being started, are idle, or serve an execution, and which
+//! executions wait for one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,17 +8,18 @@ use super::message::{ExecutionId, Made, Outbound};
 /// All supervisors of a node.
 #[derive(Debug)]
 pub(super) struct Seats {
-    /// Seats of this agent differ from those of every earlier one.
+    /// Distinguishes the seats of this agent from those of every earlier one.
     prefix: String,
-    /// So many are to wait for a job, so that none is forked while one waits for it.
+    /// How many supervisors wait for jobs, so that a job need not wait for a fork.
     n_warm: usize,
     n_made: u64,
     making: BTreeSet<String>,
     seats: BTreeMap<String, Seat>,
     idle: Vec<String>,
-    /// Executions that no supervisor was free for.
+    /// Executions for which no supervisor was free.
     waiting: VecDeque<ExecutionId>,
-    /// Executions whose entry is being removed, and how often: who took their name now would lose its files.
+    /// Executions whose entry is being removed, and how often: a supervisor that took their name now would lose its
+    /// files.
     removing: BTreeMap<ExecutionId, u32>,
 }
 
@@ -26,7 +28,7 @@ pub(super) struct Seats {
 pub(super) struct Seat {
     pub can_start_over: bool,
     pub serves: Option<ExecutionId>,
-    /// The execution before, if its entry may still be there: the supervisor was told to take it away.
+    /// The previous execution, if its entry may still exist: the supervisor was told to remove it.
     pub cleared: Option<ExecutionId>,
 }
 
@@ -53,7 +55,7 @@ impl Seats {
         self.seats.iter().find(serves).map(|(name, _)| name.as_str())
     }
 
-    /// An execution waits for a supervisor; one that waited before goes first.
+    /// Queues an execution for a supervisor; one that waited before goes first.
     pub fn wait(&mut self, execution: ExecutionId, is_first: bool) {
         match is_first {
             true => self.waiting.push_front(execution),
@@ -61,19 +63,19 @@ impl Seats {
         }
     }
 
-    /// It does not wait any more. False if it did not.
+    /// Removes an execution from the queue. Returns false if it did not wait.
     pub fn stop_waiting(&mut self, execution: ExecutionId) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| *waiting != execution);
         self.waiting.len() < before
     }
 
-    /// The one that has waited longest, for which there will be no supervisor.
+    /// Removes and returns the execution that has waited longest, for which there will be no supervisor.
     pub fn pop_waiting(&mut self) -> Option<ExecutionId> {
         self.waiting.pop_front()
     }
 
-    /// Gives idle supervisors to those who wait, orders as many more as are missing, and ends those beyond need.
+    /// Assigns idle supervisors to waiting executions, orders as many more as are missing, and ends surplus ones.
     pub fn assign(&mut self, has_spawner: bool, out: &mut Vec<Outbound>) -> Vec<(ExecutionId, String)> {
         let mut given = Vec::new();
         while let Some(idx) = self.waiting.iter().position(|waiting| !self.removing.contains_key(waiting)) {
@@ -98,7 +100,7 @@ impl Seats {
         given
     }
 
-    /// A supervisor was made. False if nobody expects it any more.
+    /// Adds a supervisor that was started. Returns false if it is no longer expected.
     pub fn made(&mut self, name: &str, made: Made) -> bool {
         let is_expected = self.making.remove(name);
         if is_expected {
@@ -108,17 +110,17 @@ impl Seats {
         is_expected
     }
 
-    /// None was made. False if nobody expects it any more.
+    /// Handles a failed start. Returns false if the supervisor is no longer expected.
     pub fn not_made(&mut self, name: &str) -> bool {
         self.making.remove(name)
     }
 
-    /// A supervisor of an earlier agent.
+    /// Adds a supervisor of an earlier agent.
     pub fn adopt(&mut self, name: String, can_start_over: bool, execution: ExecutionId) {
         self.seats.insert(name, Seat { can_start_over, serves: Some(execution), cleared: None });
     }
 
-    /// It waits for an order.
+    /// Marks a supervisor as idle: it waits for an order.
     pub fn is_idle(&mut self, name: &str) {
         let is_free = self.seats.get(name).is_some_and(|seat| seat.serves.is_none());
         if is_free && !self.idle.iter().any(|idle| idle == name) {
@@ -126,7 +128,7 @@ impl Seats {
         }
     }
 
-    /// It has not taken what it was ordered to start.
+    /// Takes back an execution that the supervisor did not start.
     pub fn hand_back(&mut self, name: &str) {
         if let Some(seat) = self.seats.get_mut(name) {
             seat.serves = None;
@@ -134,8 +136,9 @@ impl Seats {
         self.is_idle(name);
     }
 
-    /// The supervisor of a forgotten execution can be given another one at once. Should it have to end instead, that one is
-    /// not begun, and waits for the next supervisor. False if there is none, or it cannot.
+    /// Frees the supervisor of a forgotten execution for another one at once. If it has to end instead, the new
+    /// execution is not begun, and waits for the next supervisor. Returns false if there is no supervisor, or it cannot
+    /// serve another job.
     pub fn free(&mut self, execution: ExecutionId, is_cleared: bool) -> bool {
         let serves = |(_, seat): &(&String, &mut Seat)| seat.serves == Some(execution) && seat.can_start_over;
         let Some((name, seat)) = self.seats.iter_mut().find(serves) else { return false };
@@ -145,32 +148,33 @@ impl Seats {
         true
     }
 
-    /// An execution has begun: the folder of its supervisor has its name now, and no longer that of the one before.
+    /// Notes that an execution has begun: the folder of its supervisor now has its name, and no longer that of the
+    /// previous one.
     pub fn begun(&mut self, execution: ExecutionId) {
         for seat in self.seats.values_mut().filter(|seat| seat.serves == Some(execution)) {
             seat.cleared = None;
         }
     }
 
-    /// Is a supervisor about to take away what lies there of this execution?
+    /// Returns whether a supervisor is about to remove the entry of this execution.
     pub fn is_being_cleared(&self, execution: ExecutionId) -> bool {
         self.seats.values().any(|seat| seat.cleared == Some(execution))
     }
 
-    /// Its process has ended.
+    /// Removes a supervisor whose process has ended.
     pub fn gone(&mut self, name: &str) -> Option<Seat> {
         self.idle.retain(|idle| idle != name);
         self.seats.remove(name)
     }
 
-    /// The spawner has ended: those that it was to make will not come.
+    /// Ends the supervisors that are being started: the spawner has ended, so they will not come.
     pub fn spawner_gone(&mut self, out: &mut Vec<Outbound>) {
         for seat in std::mem::take(&mut self.making) {
             out.push(Outbound::EndSeat { seat, with_folder: true });
         }
     }
 
-    /// Folders of idle supervisors are gone, so they could not take a job.
+    /// Ends idle supervisors: their folders are gone, so they cannot take a job.
     pub fn end_idle(&mut self, out: &mut Vec<Outbound>) {
         for seat in std::mem::take(&mut self.idle) {
             self.seats.remove(&seat);
@@ -192,5 +196,5 @@ impl Seats {
     }
 }
 
-/// So many more idle ones than are wanted are kept for the next jobs.
+/// How many idle supervisors beyond those wanted are kept for the next jobs.
 const SURPLUS: usize = 2;

@@ -1,4 +1,5 @@
-//! What the queue promises: a submission is admitted as a whole or refused, and waits until it is held, released or signalled.
+//! Tests of the queue: a submission is admitted as a whole or refused, and waits until it is held, released or
+//! signalled.
 
 use rms_api::call::{Nodes, Shape};
 use rms_model::{Labels, NodeId, Span, Work};

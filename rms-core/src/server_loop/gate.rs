@@ -1,4 +1,5 @@
-//! When what came about is written, and what is let in meanwhile: group commit, and the disk that fails or is full.
+//! Decides when pending facts are written, and what is accepted meanwhile: group commit, and a disk that fails or is
+//! full.
 
 use rms_api::Call;
 use rms_model::{Identity, Role, Span, Time};
@@ -9,9 +10,9 @@ use crate::step::Step;
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     failure: Option<Failure>,
-    /// Set while the disk is full but for a reserve: what callers with new work are told, and when to look again.
+    /// Set while only a reserve is left on the disk: the answer to callers with new work, and when to check again.
     shortage: Option<(Failing, Time)>,
-    /// Set while all that is pending can wait.
+    /// Set while all pending facts can wait.
     waiting_until: Option<Time>,
 }
 
@@ -25,31 +26,31 @@ struct Failure {
 const FIRST_BACKOFF: Span = Span::from_millis(100);
 const LONGEST_BACKOFF: Span = Span::from_secs(5);
 
-/// How often a full disk is looked at.
+/// How often a full disk is checked.
 const FULL_BACKOFF: Span = Span::from_millis(500);
 
-/// How long a step that can wait does wait for another one to share its sync with.
+/// How long a step that can wait does so, to share its sync with another one.
 const COMMIT_DELAY: Span = Span::from_millis(50);
 
 impl Gate {
-    /// Why nothing can be made durable now.
+    /// Returns why nothing can be made durable now.
     pub(super) fn failure(&self) -> Option<&Failing> {
         self.failure.as_ref().map(|failure| &failure.failing)
     }
 
-    /// Why no new work can be taken in now. Reports of agents, questions and orders about what is there may still be, on a
-    /// disk that is only full: there is a reserve for them.
+    /// Returns why no new work can be accepted now. While the disk is only full, reports of agents, queries and orders
+    /// about existing jobs are still accepted: there is a reserve for them.
     pub(super) fn shortage(&self) -> Option<&Failing> {
         self.failure().or(self.shortage.as_ref().map(|(failing, _)| failing))
     }
 
-    /// Why a call cannot be taken now. While nothing can be made durable even a question is refused: its answer would tell
-    /// of what is not.
+    /// Returns why a call cannot be accepted now. While nothing can be made durable even a query is refused: its answer
+    /// would show facts that are not durable.
     pub(super) fn refusal(&self, who: &Identity, call: &Call) -> Option<&Failing> {
         if may_use_reserve(who, call) { self.failure() } else { self.shortage() }
     }
 
-    /// When there is something to do; `timer` is the core's, which has to wait for a disk that fails.
+    /// Returns when there is something to do; `timer` is the core's, which has to wait for a failing disk.
     pub(super) fn next(&self, timer: Option<Time>) -> Option<Time> {
         if let Some(failure) = &self.failure {
             return Some(failure.retry_at);
@@ -58,13 +59,13 @@ impl Gate {
         [look_at.or(timer), self.waiting_until].into_iter().flatten().min()
     }
 
-    /// Whether what is pending is to be made durable now.
+    /// Returns whether pending facts are to be made durable now.
     pub(super) fn should_commit(&mut self, now: Time, pending: &Step) -> bool {
         if pending.is_empty() || self.failure.as_ref().is_some_and(|failure| now < failure.retry_at) {
             return false;
         }
-        // One sync less for each job: that it runs becomes durable with what comes next, if that comes soon. What the disk did
-        // not take has waited.
+        // Saves one sync for each job: the fact that it runs becomes durable with the next facts, if they come soon.
+        // Facts that the disk did not accept have waited already.
         if pending.can_wait() && self.failure.is_none() && now < *self.waiting_until.get_or_insert(now + COMMIT_DELAY) {
             return false;
         }
@@ -76,7 +77,7 @@ impl Gate {
         self.failure = None;
     }
 
-    /// What to tell those who wait. The next try comes later each time.
+    /// Records a failed write and returns the answer to waiting callers. The delay before the next try grows each time.
     pub(super) fn failed(&mut self, now: Time, message: String) -> &Failing {
         let backoff = match &self.failure {
             Some(failure) => (failure.backoff + failure.backoff).min(LONGEST_BACKOFF),
@@ -95,12 +96,12 @@ impl Gate {
     }
 }
 
-/// Admins need it to get out of there. What others may do ends with their jobs and certificates: calls that write a little
-/// as often as somebody likes would use it up.
+/// Returns whether a call may use the reserve. Admins need it to resolve the shortage. What other users may do ends
+/// with their jobs and certificates: small calls without a limit on their number would use the reserve up.
 fn may_use_reserve(who: &Identity, call: &Call) -> bool {
     match call {
         Call::Submit(_) => false,
-        // It writes nothing but what an admin has done.
+        // A mask change writes only the audit entry of an admin.
         Call::Query(_) | Call::SetMask { .. } | Call::Cancel { .. } | Call::Signal { .. } | Call::Renew { .. } => true,
         Call::Hold { .. }
         | Call::Release { .. }

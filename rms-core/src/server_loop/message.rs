@@ -1,4 +1,4 @@
-//! What goes into the loop around the core, and what comes out: peers are numbers.
+//! Input and output of the loop around the core. Peers are identified by numbers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use rms_model::{Identity, JobId, Owner, Run};
 
 use crate::event::Ticket;
 
-/// Tells one link of an agent from its next.
+/// Distinguishes the successive links of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
 
@@ -24,11 +24,11 @@ impl fmt::Display for LinkId {
     }
 }
 
-/// Tells one channel of a launcher or a negotiator from its next.
+/// Distinguishes the successive channels of a launcher or a negotiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChannelId(pub u64);
 
-/// Something that happened outside, and whom it came from. A ticket is used once.
+/// An event from outside, with its sender. A ticket is used once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inbound {
     Called {
@@ -36,19 +36,19 @@ pub enum Inbound {
         who: Identity,
         call: Call,
     },
-    /// Somebody has come with a certificate that was issued in place of others, for the first time.
+    /// A peer has used a certificate that was issued in place of others, for the first time.
     CertificateUsed {
         serial: String,
     },
-    /// An agent's link is up; one that it had before is closed.
+    /// An agent's link is up; its earlier link is closed.
     AgentConnected {
         name: String,
         link: LinkId,
         hello: AgentHello,
         report: NodeReport,
     },
-    /// Why an agent can start no job, or that it can. Taken for what it is only while `link` is the agent's newest, as all
-    /// that agents say.
+    /// Why an agent can start no job; absent if it can. Accepted only while `link` is the agent's newest, like all
+    /// messages of agents.
     AgentTroubled {
         name: String,
         link: LinkId,
@@ -63,7 +63,7 @@ pub enum Inbound {
         name: String,
         link: LinkId,
     },
-    /// An agent asks for a job on its node.
+    /// An agent makes a request for a job on its node.
     AgentAsked {
         ticket: Ticket,
         name: String,
@@ -78,7 +78,7 @@ pub enum Inbound {
         who: Identity,
         call: LauncherCall,
     },
-    /// The channel is gone, and said nothing after this; of no matter if another one has taken its application over.
+    /// The channel is gone and sends nothing after this; ignored if another one has taken over its application.
     LauncherGone {
         channel: ChannelId,
     },
@@ -89,38 +89,38 @@ pub enum Inbound {
         who: Identity,
         call: NegotiatorCall,
     },
-    /// As for launchers.
+    /// As for [`Inbound::LauncherGone`].
     NegotiatorGone {
         channel: ChannelId,
     },
-    /// The last walk over the queue took so long, with all that came of it.
+    /// How long the last walk over the queue and its consequences took.
     PassTook {
         took: Duration,
     },
-    /// Whoever holds the ticket is told what these jobs are now, and of every change of them from now on.
+    /// The holder of the ticket is sent the present state of these jobs, and every change from now on.
     Watch {
         ticket: Ticket,
         jobs: Vec<JobId>,
     },
 }
 
-/// What an agent wants for a job on its node.
+/// An agent's request for a job on its node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentAsk {
-    /// Another size.
+    /// A request for another size.
     Size(Box<Ask>),
     /// A certificate over this key for the processes of the job.
     Certificate { csr: Vec<u8>, serial: String },
 }
 
-/// What goes out, and to whom. Who is gone is told nothing.
+/// Output, with its recipient. Nothing is sent to peers that are gone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outbound {
     Answer {
         ticket: Ticket,
         answer: Result<Answer, Denial>,
     },
-    /// A certificate is to be made and handed to the caller.
+    /// Sign a certificate and send it to the caller.
     Sign {
         ticket: Ticket,
         issued: Issued,
@@ -135,25 +135,25 @@ pub enum Outbound {
         ticket: Ticket,
         answer: Result<NegotiatorAnswer, Denial>,
     },
-    /// Those of the jobs that are in the system.
+    /// The watched jobs that are in the system.
     Found {
         ticket: Ticket,
         found: Result<Vec<Found>, Failing>,
     },
-    /// A job has changed that is watched.
+    /// A watched job has changed.
     Changed {
         ticket: Ticket,
         change: JobChange,
     },
-    /// Nothing will change any more that is watched under this ticket.
+    /// None of the jobs watched under this ticket will change any more.
     WatchEnds {
         ticket: Ticket,
     },
-    /// There is no answer.
+    /// No answer will be sent.
     Silence {
         ticket: Ticket,
     },
-    /// The node's whole desired state: a newer one takes the place of one that was not sent yet.
+    /// The node's whole desired state: a newer one replaces one that was not sent yet.
     Desire {
         link: LinkId,
         desired: Desired,
@@ -169,7 +169,7 @@ pub enum Outbound {
         link: LinkId,
         reason: String,
     },
-    /// Every link that uses one of these certificates.
+    /// Close every link that uses one of these certificates.
     CloseLinks {
         serials: Vec<String>,
     },
@@ -183,21 +183,21 @@ pub enum Outbound {
     },
 }
 
-/// Why somebody does not get what was asked for.
+/// Why a call is denied.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Denial {
     Refused(Refusal),
     Failing(Failing),
 }
 
-/// The journal cannot be written, and why; nothing is taken in or told until it can.
+/// The journal cannot be written, and why; nothing is accepted or sent until it can.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failing {
     pub message: String,
 }
 
-/// A job that is in the system, as it is now.
+/// The present state of a job that is in the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub owner: Owner,
@@ -205,14 +205,14 @@ pub struct Found {
 }
 
 impl Failing {
-    /// As whoever asked is told.
+    /// Returns the denial as it is sent to the caller.
     pub fn refused(&self) -> Refused {
         Refused::new("journal_failing", self)
     }
 }
 
 impl Denial {
-    /// As whoever asked is told.
+    /// Returns the denial as it is sent to the caller.
     pub fn refused(&self) -> Refused {
         match self {
             Denial::Refused(refusal) => Refused::from(refusal),

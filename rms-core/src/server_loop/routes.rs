@@ -1,4 +1,4 @@
-//! Who is told what: answers to callers, desired states to agents, changes to watchers.
+//! Routes output: answers to callers, desired states to agents, changes to watchers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::message::{ChannelId, Denial, Failing, Found, LinkId, Outbound};
 use crate::effect::Effect;
 use crate::event::Ticket;
 
-/// Who waits for an answer.
+/// A caller that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Caller {
     Once,
@@ -37,24 +37,24 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// The core is about to hear of somebody's call.
+    /// Registers a caller before its call is passed to the core.
     pub(super) fn add_caller(&mut self, ticket: Ticket, caller: Caller) {
         self.callers.insert(ticket, caller);
     }
 
-    /// What is only said is answered if it is refused.
+    /// Registers a message, which is answered only if it is refused.
     pub(super) fn add_message(&mut self, ticket: Ticket) {
         self.messages.push(ticket);
     }
 
-    /// From now on this is the agent's link. An older one is closed; says whether there was one.
+    /// Sets the agent's link and closes an older one. Returns whether there was one.
     pub(super) fn agent_connected(&mut self, name: &str, link: LinkId) -> bool {
         let Some(older) = self.agents.insert(name.to_owned(), link) else { return false };
         self.out.push(Outbound::CloseLink { link: older, reason: "the agent has connected anew".to_owned() });
         true
     }
 
-    /// Whether this is still the link over which the agent speaks: a late word from an older one counts nothing.
+    /// Returns whether this is the agent's newest link: late messages over an older one are ignored.
     pub(super) fn is_current(&self, name: &str, link: LinkId) -> bool {
         self.agents.get(name) == Some(&link)
     }
@@ -63,7 +63,7 @@ impl Routes {
         self.agents.remove(name);
     }
 
-    /// Tells of every change of these jobs, which must be in the system: others never change.
+    /// Starts a watch of these jobs, which must be in the system: others never change.
     pub(super) fn watch(&mut self, ticket: Ticket, jobs: BTreeSet<JobId>) {
         for job in &jobs {
             self.watchers.entry(*job).or_default().insert(ticket);
@@ -88,13 +88,13 @@ impl Routes {
         self.n_watches
     }
 
-    /// The first answer to who watches.
+    /// Sends the first answer to a watcher.
     pub(super) fn found(&mut self, ticket: Ticket, found: Result<Vec<Found>, Failing>) {
         self.out.push(Outbound::Found { ticket, found });
         self.end_empty_watch(ticket);
     }
 
-    /// Who watches nothing that may change any more is done.
+    /// Ends a watch if none of its jobs can change any more.
     fn end_empty_watch(&mut self, ticket: Ticket) {
         if self.watched.get(&ticket).is_none_or(BTreeSet::is_empty) {
             self.watched.remove(&ticket);
@@ -102,7 +102,7 @@ impl Routes {
         }
     }
 
-    /// One who asks is told at once that there is no answer now.
+    /// Tells a caller at once that no answer can be given now.
     pub(super) fn deny(&mut self, ticket: Ticket, caller: Caller, failing: &Failing) {
         let denial = Denial::Failing(failing.clone());
         self.out.push(match caller {
@@ -112,8 +112,8 @@ impl Routes {
         });
     }
 
-    /// Everybody who waits for an answer is told that it cannot be given for now. What they ordered is decided, and becomes
-    /// true once it can be written.
+    /// Tells all waiting callers that no answer can be given for now. What they ordered is decided, and takes effect
+    /// once it can be written.
     pub(super) fn deny_all(&mut self, why: &Failing) {
         let message = format!("{why}; what was asked for at this moment may still take effect then");
         let failing = Failing { message };
@@ -123,7 +123,7 @@ impl Routes {
         self.messages.clear();
     }
 
-    /// What is durable goes out.
+    /// Sends the effects of durable facts.
     pub(super) fn release(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             self.release_one(effect);
@@ -138,7 +138,7 @@ impl Routes {
     fn release_one(&mut self, effect: Effect) {
         match effect {
             Effect::Answer { ticket, answer } => {
-                // Whoever was told that the journal fails is not answered twice.
+                // A caller that was told that the journal fails is not answered twice.
                 if self.callers.remove(&ticket).is_some() {
                     self.out.push(Outbound::Answer { ticket, answer: answer.map_err(Denial::Refused) });
                 }
@@ -149,7 +149,7 @@ impl Routes {
                 }
             }
             Effect::Desire { node, desired } => {
-                // An agent that is not there is told when it comes.
+                // An agent that is not connected is sent it when it connects.
                 if let Some(link) = self.agents.get(&node).copied() {
                     self.out.push(Outbound::Desire { link, desired });
                 }
@@ -218,7 +218,7 @@ impl Routes {
     }
 
     fn notify(&mut self, job: JobId, notice: Notice) {
-        // One that attaches later is told everything.
+        // A launcher that attaches later is told everything.
         let Some(channel) = self.launchers.channel_of(job) else { return };
         match &notice {
             Notice::Ended { .. } | Notice::Replaced => self.launchers.end(job),

@@ -1,4 +1,4 @@
-//! What is told of the queue agrees, whichever way it is asked.
+//! Queries about the queue agree, whichever query is used.
 
 use rms_api::answer::{Answer, Reason};
 use rms_api::call::{Select, Submission};
@@ -14,7 +14,7 @@ fn each_job_beyond_the_depth_is_told_its_own_place() {
     world.set("queue_depth", "1");
     let jobs: Vec<_> = (0..4).map(|_| world.submit(1, 60, &[])).collect();
     let place = |position| Some(Reason::BeyondDepth { depth: 1, position });
-    // The first has started, so the second is the first of the queue.
+    // The first has started, so the second is the head of the queue.
     assert_eq!(world.line(jobs[0]).reason, None);
     assert!(matches!(world.line(jobs[1]).reason, Some(Reason::Blocked { .. })));
     assert_eq!(world.line(jobs[2]).reason, place(2));
@@ -36,7 +36,8 @@ fn each_job_beyond_the_depth_is_told_its_own_place() {
     assert!(would_start(1).0, "it would be the first of the queue");
 }
 
-/// What the started one holds for its minute, and the first of the queue after it; not what is behind the second.
+/// The view shows what the started job holds for its minute, and the first of the queue after it; not what is behind
+/// the second.
 #[test]
 fn a_waiting_job_sees_what_is_before_it_and_nothing_else() {
     let mut world = World::new();

@@ -1,7 +1,7 @@
-//! Small shared clusters, planned by trying everything from the rules alone; what the server does is held against that.
+//! Small shared clusters, planned by brute force from the rules alone and compared with the server's plans.
 //!
-//! The rules: a job takes a part of each of its nodes, for its whole wall time and of the same nodes. Of a plan it is
-//! taken as given which nodes each job has; when each may start at the earliest follows from that.
+//! The rules: a job takes a part of each of its nodes, for its whole wall time and on the same nodes. The nodes of each
+//! job are taken as given by the plan; the earliest possible starts follow from that.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,14 @@ struct Machine {
     cores: u32,
     threads: u32,
     memory: u64,
-    /// Of each of [`GPUS`].
+    /// The number of each of [`GPUS`].
     gpus: [u32; 2],
     is_fast: bool,
 }
 
 const GPUS: [&str; 2] = ["gpu:a100", "gpu:v100"];
 
-/// What a job asks of each of its nodes.
+/// What a job requests of each of its nodes.
 #[derive(Clone, Copy, Debug)]
 struct JobRequest {
     nodes: u32,
@@ -37,7 +37,7 @@ struct JobRequest {
     cpus: u32,
     memory: u64,
     gpus: u32,
-    /// Into [`GPUS`]; otherwise any will do, but all of one type.
+    /// An index into [`GPUS`]; otherwise any will do, but all of one type.
     gpu_type: Option<usize>,
     wants_fast: bool,
     is_exclusive: bool,
@@ -53,11 +53,11 @@ enum Part {
         memory: u64,
         gpus: [u32; 2],
     },
-    /// Nobody else has anything of it.
+    /// No other job has any part of it.
     Whole,
 }
 
-/// Who runs, or is planned.
+/// What a running or planned job uses.
 #[derive(Clone, Debug)]
 struct Use {
     from: Time,
@@ -65,7 +65,7 @@ struct Use {
     parts: Vec<(usize, Part)>,
 }
 
-/// A job that waits.
+/// A waiting job.
 #[derive(Clone, Debug)]
 struct Waiting {
     job: JobId,
@@ -73,7 +73,7 @@ struct Waiting {
     promised: Option<Time>,
 }
 
-/// What the planner says of it.
+/// The planner's result for a job.
 #[derive(Clone, Debug)]
 struct PlannerAnswer {
     at: Time,
@@ -81,7 +81,7 @@ struct PlannerAnswer {
     nodes: Vec<usize>,
 }
 
-/// The rules.
+/// The rules, applied by brute force.
 #[derive(Clone, Debug)]
 struct BruteForce<'a> {
     machines: &'a [Machine],
@@ -90,7 +90,7 @@ struct BruteForce<'a> {
 }
 
 impl JobRequest {
-    /// Each way in which it could have a part of such a node, the first of which that is free it has.
+    /// Returns each way in which the job could have a part of such a node; it gets the first that is free.
     fn parts(&self, machine: &Machine) -> Vec<Part> {
         let cores = self.cpus.div_ceil(machine.threads);
         let types = (0..GPUS.len()).filter(|gpu| self.gpu_type.is_none_or(|wanted| wanted == *gpu));
@@ -118,12 +118,12 @@ impl JobRequest {
 }
 
 impl BruteForce<'_> {
-    /// Has the node room for it all the time, beside everybody?
+    /// Returns whether the node has room for it all the time, beside all others.
     fn has_room(&self, place: usize, part: Part, from: Time, until: Time) -> bool {
         let here = |used: &&Use| used.parts.iter().any(|(other, _)| *other == place);
         let others: Vec<&Use> =
             self.uses.iter().filter(here).filter(|used| used.from < until && from < used.until).collect();
-        // What is taken grows at begins only.
+        // Occupation grows only when a use begins.
         let begins = others.iter().map(|used| used.from.max(from)).chain([from]);
         begins.into_iter().all(|at| {
             let beside = others.iter().filter(|used| used.from <= at && at < used.until);
@@ -134,19 +134,20 @@ impl BruteForce<'_> {
         })
     }
 
-    /// Which part of a node somebody gets who starts then.
+    /// Returns the part of a node that a job gets that starts then.
     fn part(&self, request: &JobRequest, place: usize, at: Time) -> Option<Part> {
         let parts = request.parts(&self.machines[place]);
         parts.into_iter().find(|part| self.has_room(place, *part, at, at + request.wall))
     }
 
-    /// Its use of these nodes if it starts then; `None` if one of them has no room.
+    /// Returns its use of these nodes if it starts then; `None` if one of them has no room.
     fn of_nodes(&self, request: &JobRequest, nodes: &[usize], at: Time) -> Option<Use> {
         let parts = nodes.iter().map(|place| Some((*place, self.part(request, *place, at)?)));
         Some(Use { from: at, until: at + request.wall, parts: parts.collect::<Option<_>>()? })
     }
 
-    /// The first instant from `from` on at which some set of nodes has room: `from` itself, or one at which somebody leaves.
+    /// Returns the first instant from `from` on at which some set of nodes has room: `from` itself, or one at which a
+    /// job leaves.
     fn earliest(&self, request: &JobRequest, from: Time) -> Option<Time> {
         let mut instants: Vec<Time> = self.uses.iter().map(|used| used.until).filter(|until| *until > from).collect();
         instants.push(from);
@@ -159,7 +160,7 @@ impl BruteForce<'_> {
         })
     }
 
-    /// Everybody in order has the first start there is, from then on; the nodes are those that the planner chose.
+    /// Checks that a job has the first possible start from then on; the nodes are those that the planner chose.
     fn place(&mut self, waiting: &Waiting, said: &PlannerAnswer, from: Time) -> Result<(), String> {
         let earliest = self.earliest(&waiting.request, from);
         let should_start = earliest == Some(self.now);
@@ -184,7 +185,7 @@ impl BruteForce<'_> {
         std::iter::zip(queue, said).try_for_each(|(waiting, said)| self.place(waiting, said, now))
     }
 
-    /// Nobody starts before the one in front.
+    /// No job starts before the one in front of it.
     fn fcfs(mut self, queue: &[Waiting], said: &[PlannerAnswer]) -> Result<(), String> {
         let mut from = self.now;
         for (waiting, said) in std::iter::zip(queue, said) {
@@ -194,7 +195,7 @@ impl BruteForce<'_> {
         Ok(())
     }
 
-    /// The first that cannot start is planned; who is behind it starts only beside that. The others come last.
+    /// The first job that cannot start is planned; jobs behind it start only beside that plan. The others come last.
     fn easy(mut self, queue: &[Waiting], said: &[PlannerAnswer]) -> Result<(), String> {
         let mut has_head = false;
         let mut others = Vec::new();
@@ -211,7 +212,7 @@ impl BruteForce<'_> {
         others.into_iter().try_for_each(|(waiting, said)| self.place(waiting, said, later))
     }
 
-    /// Where some were promised a start, nobody could start earlier beside all the others, nor starts later than promised.
+    /// Where starts were promised, no job could start earlier beside all the others, or starts later than promised.
     fn conservative(self, queue: &[Waiting], said: &[PlannerAnswer], is_punctual: bool) -> Result<(), String> {
         if queue.iter().all(|waiting| waiting.promised.is_none()) {
             return self.in_order(queue, said);
@@ -233,7 +234,8 @@ impl BruteForce<'_> {
         outcome
     }
 
-    /// Each way in which all have room on the nodes that were said: which of two parts of a node somebody has was not.
+    /// Collects each way in which all jobs have room on the given nodes; which of two parts of a node a job has was not
+    /// given.
     fn plans(&self, queue: &[Waiting], said: &[PlannerAnswer], so_far: &mut Vec<Use>, plans: &mut Vec<Vec<Use>>) {
         let idx = so_far.len();
         let (Some(waiting), Some(PlannerAnswer { at, nodes, .. })) = (queue.get(idx), said.get(idx)) else {
@@ -270,7 +272,7 @@ impl BruteForce<'_> {
     }
 }
 
-/// Is there room for another one beside these?
+/// Returns whether there is room for another one beside these.
 fn fits(machine: &Machine, others: &[Part], more: Part) -> bool {
     let Part::Slice { mut cores, mut memory, mut gpus } = more else { return others.is_empty() };
     for other in others {
@@ -290,11 +292,11 @@ struct SmallCluster {
     machines: Vec<Machine>,
     nodes: Vec<NodeId>,
     requests: BTreeMap<JobId, JobRequest>,
-    /// When those that run will end.
+    /// When running jobs will end.
     ends: BTreeMap<JobId, Time>,
-    /// By its wall time, everybody ends.
+    /// Whether every job ends by its wall time.
     is_punctual: bool,
-    /// The first start that anybody may count on.
+    /// The first start that a job may count on.
     promised: BTreeMap<JobId, Time>,
     counts: Counts,
 }
@@ -305,11 +307,11 @@ struct Counts {
     judged: u32,
     estimates: u32,
     starts: u32,
-    /// Starts before somebody who came earlier.
+    /// Starts before a job that came earlier.
     passing: u32,
-    /// Who may count on an earlier start than before.
+    /// Jobs that may count on an earlier start than before.
     moved: u32,
-    /// Who would start if the server planned again, since those planned before it have other nodes now.
+    /// Jobs that would start if the server planned again, since those planned before them have other nodes now.
     second_looks: u32,
 }
 
@@ -341,7 +343,7 @@ impl SmallCluster {
         SmallCluster { world, policy, machines, nodes, requests, ends, is_punctual, promised, counts }
     }
 
-    /// It happens, and nobody is planned yet.
+    /// Handles an event without planning.
     fn without_planning(&mut self, event: Event) {
         let Ok(_) = self.world.rms.handle(self.world.now, event).commit(&mut NullJournal);
     }
@@ -368,7 +370,7 @@ impl SmallCluster {
         }
     }
 
-    /// Something that fits on nodes enough.
+    /// Returns a random request that fits on enough nodes.
     fn random_request(&self, dice: &mut Dice) -> JobRequest {
         loop {
             let model = self.machines[dice.number(0, self.machines.len() as u32 - 1) as usize];
@@ -391,7 +393,7 @@ impl SmallCluster {
         }
     }
 
-    /// Until the next moment at which something ends or is due, or for so long.
+    /// Advances the clock to the next moment at which something ends or is due, or by `at_most`.
     fn pass_time(&mut self, at_most: Span) {
         let promise = self.world.rms.state().next_promise();
         let next = self.ends.values().copied().chain(promise).min().unwrap_or(Time::NEVER);
@@ -406,7 +408,7 @@ impl SmallCluster {
         }
     }
 
-    /// Who runs, as the state says; what each has is what it asked for.
+    /// Returns the running jobs of the state; each has what it requested.
     fn running(&self) -> Vec<Use> {
         let now = self.world.now;
         let mut uses = Vec::new();
@@ -421,7 +423,7 @@ impl SmallCluster {
                 assert!(ways.contains(part), "{job} has {part:?} of node {place}, but asks for {request:?}");
             }
             let end = started.at + request.wall;
-            // Who should have left is planned with for ten seconds more.
+            // An overdue job is planned with for ten seconds more.
             let until = if end > now { end } else { now + Span::from_secs(10) };
             uses.push(Use { from: started.at, until, parts });
         }
@@ -438,7 +440,7 @@ impl SmallCluster {
         jobs.map(waiting).collect()
     }
 
-    /// What the planner says now, which the rules must allow.
+    /// Returns the planner's present results, after checking that the rules allow them.
     fn checked_plan(&mut self) -> Vec<(Waiting, PlannerAnswer)> {
         let (now, queue) = (self.world.now, self.queue());
         let found = plan(self.world.rms.state(), now, Scope::Estimates);
@@ -454,7 +456,7 @@ impl SmallCluster {
         let said: Vec<PlannerAnswer> = queue.iter().map(said).collect();
         let brute = BruteForce { machines: &self.machines, now, uses: self.running() };
         let verdict = match self.policy {
-            // Nobody here shares.
+            // No job here shares.
             Policy::Views | Policy::Slowdown => brute.clone().in_order(&queue, &said),
             Policy::Fcfs => brute.clone().fcfs(&queue, &said),
             Policy::Easy => brute.clone().easy(&queue, &said),
@@ -471,7 +473,7 @@ impl SmallCluster {
         std::iter::zip(queue, said).collect()
     }
 
-    /// The server plans, and starts whom the rules let start now; everybody else is told when.
+    /// Lets the server plan: it starts the jobs that the rules allow now; all others get an estimate.
     fn settle(&mut self, dice: &mut Dice) {
         let is_due = self.world.rms.next_timer().is_some_and(|due| due <= self.world.now);
         let before = self.checked_plan();
@@ -479,7 +481,7 @@ impl SmallCluster {
         let mut has_gap = false;
         for (Waiting { job, request, .. }, said) in &before {
             let entry = &self.world.rms.state().jobs()[job];
-            // Who would start by a second look waits until something happens.
+            // A job that would start by a second pass waits until something happens.
             let starts = said.starts && is_due;
             assert_eq!(entry.started().is_some(), starts, "{job}: {said:?}\n{before:#?}");
             has_gap |= !said.starts;
@@ -499,7 +501,7 @@ impl SmallCluster {
             self.counts.starts += 1;
             self.counts.passing += u32::from(has_gap);
         }
-        // Promises that were made are planned around, too.
+        // Promises are planned around, too.
         let is_same = self.policy != Policy::Conservative && before.iter().all(|(_, said)| !said.starts);
         let after = if is_same { before } else { self.checked_plan() };
         let lines = match self.world.ask(Call::Query(Query::Queue(JobFilter::default()))) {
@@ -511,7 +513,7 @@ impl SmallCluster {
             assert_eq!(line.estimate, Some(said.at), "{job}");
             self.counts.estimates += 1;
             self.counts.second_looks += u32::from(said.starts);
-            // Nobody passes the first, and nobody whom a start was promised.
+            // No job overtakes the first one, nor one with a promised start.
             let promise = match self.policy {
                 Policy::Conservative => self.world.rms.state().jobs()[job].promised.as_ref().map(|promise| promise.at),
                 Policy::Views | Policy::Fcfs | Policy::Easy | Policy::Slowdown => Some(said.at).filter(|_| idx == 0),

@@ -1,4 +1,4 @@
-//! Jobs whose nodes follow one another: where and when they start, and what they leave to others.
+//! Jobs with contiguous nodes: where and when they start, and what they leave to others.
 
 use negotiation::Direction;
 use rms_api::answer::{JobState, Reason};
@@ -16,7 +16,7 @@ use test_kit::for_seeds;
 fn world(policy: &str, n_nodes: u32) -> World {
     let mut world = World::new();
     world.set("policy", policy);
-    // A higher number joins first: ids say nothing of the order.
+    // A higher number joins first: ids do not show the order.
     (1..=n_nodes).rev().for_each(|number| _ = world.node(&format!("n{number}"), &[]));
     world
 }
@@ -39,7 +39,7 @@ impl World {
         })
     }
 
-    /// A job on exactly these nodes; all others are drained while it starts.
+    /// Starts a job on exactly these nodes; all others are drained while it starts.
     fn holds(&mut self, numbers: &[u32], secs: i64) -> JobId {
         let state = self.rms.state();
         let others: Vec<String> = state.nodes().values().map(|node| node.name.clone()).collect();
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// Of the nodes that a job has, in its order of them.
+    /// Returns the numbers of a job's nodes, in the job's order.
     fn numbers(&self, job: JobId) -> Vec<u32> {
         let state = self.rms.state();
         let entry = state.jobs().get(&job).expect("it is in the system");
@@ -76,7 +76,7 @@ impl World {
         numbers
     }
 
-    /// In so many seconds from now it starts, as is told.
+    /// Returns in how many seconds from now the job is estimated to start.
     fn starts_in(&mut self, job: JobId) -> i64 {
         let found = plan(self.rms.state(), self.now, Scope::Estimates);
         let at = match self.rms.state().jobs().get(&job).and_then(|entry| entry.started()) {
@@ -99,11 +99,11 @@ fn neighbours_are_so_by_the_numbers_in_their_names() {
         world.holds(&[1, 3, 4, 6, 7, 8], 1000);
         let job = world.together(3, 100);
         assert_eq!(world.numbers(job), [9, 10, 11], "{policy}");
-        // Two nodes are free, and do not follow one another.
+        // Two nodes are free, and are not contiguous.
         let waits = world.together(2, 100);
         assert_eq!(world.numbers(waits), [], "{policy}");
         assert_eq!(world.starts_in(waits), 100, "{policy}");
-        // Any two are.
+        // A job that can use any two starts.
         let any = world.submit(2, 100, &[]);
         assert_eq!(world.numbers(any), if policy == "fcfs" { vec![] } else { vec![2, 5] }, "{policy}");
     }
@@ -113,7 +113,7 @@ fn neighbours_are_so_by_the_numbers_in_their_names() {
 fn of_the_runs_that_are_free_the_shortest_one_that_is_long_enough_is_broken() {
     let mut world = world("easy", 9);
     world.holds(&[1, 6], 1000);
-    // Free are 2 to 5, and 7 to 9.
+    // Nodes 2 to 5 and 7 to 9 are free.
     let job = world.together(2, 100);
     assert_eq!(world.numbers(job), [7, 8]);
     let job = world.together(4, 100);
@@ -170,7 +170,7 @@ fn nobody_behind_it_takes_the_nodes_that_it_waits_for() {
     }
 }
 
-/// As many nodes as are wanted are free at all times, but those that are free now are to be kept.
+/// Enough nodes are free at all times, but those that are free now must be kept.
 #[test]
 fn who_comes_behind_it_is_not_started_on_its_nodes_because_others_will_be_free() {
     for policy in ["easy", "conservative"] {
@@ -188,7 +188,7 @@ fn who_comes_behind_it_is_not_started_on_its_nodes_because_others_will_be_free()
     }
 }
 
-/// Of four nodes two are free at all times, but one of them is needed by a job before it that can use no other.
+/// Two of four nodes are free at all times, but one of them is needed by an earlier job that can use no other.
 #[test]
 fn it_leaves_nodes_to_those_before_it_who_can_use_no_others() {
     for policy in ["views", "easy", "conservative"] {
@@ -225,7 +225,7 @@ fn a_moldable_job_has_the_size_whose_window_lets_it_end_first() {
     let mut world = world("easy", 7);
     world.holds(&[3], 1000);
     world.holds(&[6], 200);
-    // Three nodes follow one another in 200 s, two at once: 200 + 100 against 250.
+    // Three contiguous nodes are free in 200 s, two at once: 200 + 100 against 250.
     let job = world.together_with(&[(3, 100), (2, 250)], |_| {});
     assert_eq!(world.numbers(job), [1, 2]);
     world.holds(&[4], 1000);
@@ -303,7 +303,7 @@ fn what_cannot_be_is_refused() {
     assert!(refused.contains("5 nodes are needed"), "{refused}");
 }
 
-/// Its other resources, and its time, may be negotiated.
+/// The job's other resources, and its time, may be negotiated.
 #[test]
 fn a_job_whose_nodes_follow_one_another_keeps_them() {
     let mut world = world("easy", 4);
@@ -316,7 +316,8 @@ fn a_job_whose_nodes_follow_one_another_keeps_them() {
     }
 }
 
-/// Who was promised any nodes finds some, whichever window others behind him have: only 1 and 2 are free for him in time.
+/// A job that was promised any nodes finds some, whichever window others behind it have: only 1 and 2 are free for it
+/// in time.
 #[test]
 fn a_window_is_none_that_those_before_it_may_need() {
     let mut world = world("conservative", 4);
@@ -398,12 +399,12 @@ mod cores {
     fn neighbours_with_room_for_slices_are_found_now_and_later() {
         for policy in ["views", "fcfs", "easy", "conservative"] {
             let mut world = shared(policy, 6);
-            // Three cores of 2 and of 5, for a time.
+            // Three cores each of 2 and of 5, for a time.
             world.holds_cores(2, 3, 500);
             world.holds_cores(5, 3, 200);
             let job = world.cores_together(2, 2, 100);
             assert_eq!(world.numbers(job), [3, 4], "{policy}");
-            // One core beside them is everywhere.
+            // One core is free on every node.
             let thin = world.cores_together(6, 1, 50);
             assert_eq!(world.numbers(thin), [1, 2, 3, 4, 5, 6], "{policy}");
             let waits = world.cores_together(3, 3, 100);
@@ -450,7 +451,7 @@ mod mates {
         }
     }
 
-    /// Of two mates with one node each, those who are neighbours are taken, though others cost less.
+    /// Of mates with one node each, neighbours are taken, though others cost less.
     #[test]
     fn a_guest_begins_inside_mates_whose_nodes_follow_one_another() {
         for (contiguous, expected) in [(false, vec![1, 3]), (true, vec![3, 4])] {
@@ -485,7 +486,7 @@ mod mates {
     }
 }
 
-/// Every window is tried at every end: the start that is told is the earliest of all.
+/// Every window is tried at every end of a job: the estimated start is the earliest of all.
 #[test]
 fn the_start_that_is_told_is_the_earliest_of_all_windows() {
     let (mut n_now, mut n_later) = (0, 0);
@@ -522,8 +523,8 @@ fn the_start_that_is_told_is_the_earliest_of_all_windows() {
     assert!(n_now > 0 && n_later > 0, "{n_now} started at once, {n_later} later");
 }
 
-/// Under the policy that promises starts: as long as jobs leave in time and nodes stay, nobody who wants neighbours starts
-/// later than he was ever told.
+/// Under the policy that promises starts: as long as jobs leave in time and nodes stay, no job with contiguous nodes
+/// starts later than it was ever promised.
 #[test]
 fn what_was_promised_to_who_wants_neighbours_is_kept() {
     let mut n_kept = 0;
@@ -568,7 +569,7 @@ fn what_was_promised_to_who_wants_neighbours_is_kept() {
             let due: Vec<JobId> = ends.iter().filter(is_due).map(|(_, job)| *job).collect();
             // Some end early.
             let early = ends.iter().map(|(_, job)| *job).filter(|job| !due.contains(job)).find(|_| dice.chance(5));
-            // All at once: who is looked at before the others have ended is late by then.
+            // All at once: a job that is checked before the others have ended is late by then.
             for job in due.into_iter().chain(early) {
                 let run = world.rms.state().jobs()[&job].run;
                 let ended = Event::ApplicationDone { job, run, outcome: Outcome::Completed };

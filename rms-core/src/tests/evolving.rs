@@ -1,4 +1,4 @@
-//! Applications that grow and shrink: when their stages begin, with which nodes, and what becomes of late ones.
+//! Applications that grow and shrink: when their stages begin, with which nodes, and what happens to late ones.
 
 use rms_api::answer::{JobState, Stages};
 use rms_api::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
@@ -10,7 +10,7 @@ use crate::Event;
 use crate::effect::Effect;
 use crate::event::Ticket;
 
-/// A profile as users write it, with limit and whether it is open.
+/// Parses a profile as users write it, with a limit and whether it is open.
 pub(super) fn profile(text: &str, limit: ExpandLimit, open: bool) -> Evolving {
     let stages = text.parse().expect("a profile");
     Evolving { stages, expansion: Expansion { limit, compacting: false }, open }
@@ -21,7 +21,7 @@ impl World {
         self.submit_with(|submission| submission.evolving = Some(profile(text, limit, false)))
     }
 
-    /// Lets time pass; every timer is heard. Agents say at once that what was ordered runs, or has ended.
+    /// Lets time pass; every timer is handled. Agents report at once that what was ordered runs, or has ended.
     pub(super) fn until(&mut self, secs: i64) {
         let until = Time::from_secs(1_000_000 + secs);
         while let Some(due) = self.rms.next_timer().filter(|due| *due <= until) {
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// What an agent says to a wish; what it is to end, it ends in this way.
+    /// Reports an agent's answer to a desired state; what it is to end ends in this way.
     fn agent(&mut self, name: &str, desired: &Desired, exit: NodeExit) {
         let report = |aim: Aim| match aim {
             Aim::Run => JobStatus::running(Time::EPOCH),
@@ -52,7 +52,7 @@ impl World {
         self.obey(effects);
     }
 
-    /// All processes of a job end well.
+    /// All processes of a job end successfully.
     pub(super) fn finish_all(&mut self, job: JobId) {
         let entry = &self.rms.state().jobs()[&job];
         let (run, names) = (entry.run, self.rms.state().node_names(entry.nodes()));
@@ -104,7 +104,7 @@ impl World {
     }
 }
 
-/// Whose nodes are given away whole, and whose are shared by cores.
+/// Returns one world that allocates whole nodes, and one shared by cores.
 fn worlds() -> [World; 2] {
     ["nodes", "cores"].map(|allocation| {
         let mut world = World::new();
@@ -138,7 +138,7 @@ fn an_application_grows_and_shrinks_at_the_times_it_announced() {
     }
 }
 
-/// Growth is reserved: what would still run then waits, what ends before is filled in.
+/// Growth is reserved: a job that would still run then waits, one that ends before is backfilled.
 #[test]
 fn nobody_is_started_into_nodes_that_another_will_grow_into() {
     for mut world in worlds() {
@@ -170,7 +170,7 @@ fn a_waiting_application_is_placed_around_others_and_expanded_within_its_limit()
     assert_eq!(world.starts(stretched), [Some(1), Some(15)], "fourteen seconds instead of eight");
 }
 
-/// The processes of the job before are still there when the stage is due: nodes are free when they are gone.
+/// The processes of the earlier job are still there when the stage is due: nodes are free once they are gone.
 #[test]
 fn a_late_stage_is_waited_for_and_those_after_it_move_on() {
     for mut world in worlds() {
@@ -303,7 +303,7 @@ fn a_node_that_was_freed_and_comes_again_is_another_place() {
         world.now = Time::from_secs(1_000_020);
         world.event(Event::Tick);
         assert_eq!(world.held(job), [1, 2]);
-        // A report of before, that was on its way for long.
+        // A delayed report of an earlier time.
         let status = JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Ordered, usage: Usage::default() };
         let report = NodeReport { seen, jobs: vec![JobReport { job, run, status }] };
         world.event(Event::AgentReported { name: "n2".to_owned(), report });
@@ -318,7 +318,8 @@ fn a_node_that_was_freed_and_comes_again_is_another_place() {
     }
 }
 
-/// Twelve nodes were promised, four of them are lost: without a limit each of the two would wait for the other for ever.
+/// Twelve nodes were promised, four of them are lost: without a limit each of the two would wait for the other without
+/// end.
 #[test]
 fn two_that_wait_for_each_other_after_a_loss_do_not_wait_for_ever() {
     for mut world in worlds() {

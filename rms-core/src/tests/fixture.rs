@@ -1,4 +1,4 @@
-//! What one handler works with, and nothing above it: tests of a handler call it by itself.
+//! What one handler works with, and nothing above it: tests of a handler call it directly.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::step::{Journal, Step};
 
 pub(crate) const NOW: Time = Time::from_secs(1_000_000);
 
-/// The contexts of all handlers, on a state that is made of facts fixture.
+/// The contexts of all handlers, on a state that is made of facts.
 pub(crate) struct Fixture {
     pub(crate) context: Context,
     pub(crate) negotiators: Negotiators,
@@ -37,7 +37,7 @@ impl Journal for RecordingJournal {
     }
 }
 
-/// What a step made true, and what it orders.
+/// Returns the facts and the effects of a step.
 pub(crate) fn outcome(step: Step) -> (Vec<Fact>, Vec<Effect>) {
     let mut journal = RecordingJournal::default();
     let Ok(effects) = step.commit(&mut journal);
@@ -53,7 +53,7 @@ pub(crate) fn admin() -> Identity {
 }
 
 impl Fixture {
-    /// With so many connected nodes `n1`, `n2`, … of the cluster `c`.
+    /// Creates a fixture with `n_nodes` connected nodes `n1`, `n2`, … of the cluster `c`.
     pub(crate) fn with_nodes(n_nodes: u32) -> Fixture {
         let config = Config::default();
         let state = State::new(config.settings.clone());
@@ -80,7 +80,7 @@ impl Fixture {
         self.context.state()
     }
 
-    /// A job of `owner` that waits for so many nodes.
+    /// Adds a job of `owner` that waits for `n_nodes` nodes.
     pub(crate) fn waiting(&mut self, owner: &str, n_nodes: u32, change: impl FnOnce(&mut JobSpec)) -> JobId {
         let job = self.state().last_job.next();
         let work = Work::Tasks { argv: vec!["true".to_owned()] };
@@ -92,7 +92,7 @@ impl Fixture {
         job
     }
 
-    /// Puts a waiting job on these nodes, where it runs.
+    /// Starts a waiting job on these nodes.
     pub(crate) fn start(&mut self, job: JobId, nodes: &[NodeId]) -> Run {
         let entry = &self.state().jobs()[&job];
         let (run, request) = (entry.run.next(), entry.spec.options[0].clone());

@@ -1,4 +1,4 @@
-//! Stories of external launchers: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
+//! Tests of external launchers: they subscribe, get views, request, start and are done (001, §4.2 and §5.3).
 
 mod ghosts;
 mod held;
@@ -34,11 +34,11 @@ use crate::event::Ticket;
 /// For each cluster its capacity, and its new occupation in seconds and nodes.
 type Shape = BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)>;
 
-/// The clusters of the stories, in the order in which they join.
+/// The clusters of the tests, in the order in which they join.
 const A: ClusterId = ClusterId(0);
 const B: ClusterId = ClusterId(1);
 
-/// Cluster `a` of 4 nodes and `b` of 2, and what launchers were told since somebody last asked.
+/// Cluster `a` of 4 nodes and `b` of 2, and what launchers were sent since the last check.
 struct Launchers {
     world: World,
     told: Vec<(JobId, Notice)>,
@@ -108,7 +108,7 @@ impl Launchers {
         self.try_request(job, tag, request).expect("it is possible");
     }
 
-    /// A new application that has requested this.
+    /// Adds an application that has requested this.
     fn waiting(&mut self, request: Request) -> JobId {
         let job = self.subscribe();
         self.request(job, 1, request);
@@ -141,7 +141,7 @@ impl Launchers {
         self.admin(Call::Set { key: key.to_owned(), value: value.to_owned() });
     }
 
-    /// Time passes, and everything that is due in it happens when it is.
+    /// Lets time pass; everything due happens in time.
     fn after(&mut self, secs: i64) {
         let until = self.world.now + Span::from_secs(secs);
         while let Some(due) = self.world.rms.next_timer().filter(|due| *due <= until) {
@@ -151,7 +151,7 @@ impl Launchers {
         self.world.now = until;
     }
 
-    /// What one launcher was told since somebody last asked.
+    /// Returns what one launcher was sent since the last check.
     fn told(&mut self, job: JobId) -> Vec<Notice> {
         let (told, rest) = std::mem::take(&mut self.told).into_iter().partition(|(to, _)| *to == job);
         self.told = rest;
@@ -166,7 +166,7 @@ impl Launchers {
         self.told(job).into_iter().filter_map(change).collect()
     }
 
-    /// The one change that it was told.
+    /// Returns the only change that the launcher was sent.
     fn change(&mut self, job: JobId) -> ViewChange {
         let mut changes = self.changes(job);
         assert_eq!(changes.len(), 1, "{changes:?}");
@@ -198,7 +198,7 @@ impl Launchers {
         pairs.into_iter().map(|(span, nodes)| (span.as_millis() / 1000, nodes)).collect()
     }
 
-    /// What changed, as capacity and steps of seconds and nodes.
+    /// Returns what changed, as capacity and steps of seconds and nodes.
     fn shape(&self, change: &ViewChange) -> Shape {
         let shape = |cluster: &rms_api::subscription::ClusterChange| {
             (cluster.cluster, (cluster.capacity, cluster.occupied.as_ref().map(|profile| self.secs(profile))))
@@ -228,7 +228,7 @@ fn program() -> Box<Launchable> {
     }))
 }
 
-/// 001, Fig. 2, from one end to the other.
+/// 001, Fig. 2, from start to end.
 #[test]
 fn an_application_sees_requests_starts_and_is_done() {
     let mut launchers = Launchers::new();
@@ -310,7 +310,7 @@ fn a_launcher_chooses_clusters_by_what_their_nodes_are() {
     }
 }
 
-/// What it launches becomes the job's work, within what is left of the wall time that was granted.
+/// What a launcher launches becomes the job's work, within what is left of the granted wall time.
 #[test]
 fn launched_processes_are_started_by_the_agents_and_end_the_application() {
     let mut launchers = Launchers::new();
@@ -356,7 +356,7 @@ fn before_its_start_an_application_may_withdraw() {
     assert_eq!(launchers.state(holder), Some(JobState::Started));
 }
 
-/// A batch job, a silent launcher, two that wait: the place in the queue is that of the first request.
+/// A batch job, a silent launcher, and two that wait: the place in the queue is that of the first request.
 #[test]
 fn a_silent_application_takes_no_place_and_a_new_request_keeps_the_old_one() {
     let mut launchers = Launchers::new();
@@ -388,7 +388,7 @@ fn the_time_of_its_start_is_over_for_a_launcher_whose_nodes_no_agent_watches() {
     assert_eq!(launchers.ended(job), Some(Outcome::WallTime));
 }
 
-/// What it launches may change its size, within limits that are of use for what it was granted.
+/// What a launcher launches may change its size, within limits that fit what it was granted.
 #[test]
 fn limits_that_do_not_fit_the_granted_nodes_are_refused() {
     let limits = |least, most| rms_model::Malleable {

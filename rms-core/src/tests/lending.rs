@@ -1,4 +1,4 @@
-//! Jobs that begin on cores which running ones lend, and what becomes of both (004).
+//! Jobs that start on cores lent by running jobs, and what happens to both (004).
 
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Select, Shape};
@@ -11,12 +11,12 @@ use crate::Event;
 use crate::effect::Effect;
 use test_kit::for_seeds;
 
-/// Nodes of four cores each.
+/// Creates nodes of four cores each.
 fn lending(allocation: &str, n_nodes: u32) -> World {
     lending_on(allocation, n_nodes, 4)
 }
 
-/// Nodes of so many cores each, in two packages.
+/// Creates nodes of `cores` cores each, in two packages.
 pub(super) fn lending_on(allocation: &str, n_nodes: u32, cores: u32) -> World {
     let mut world = World::new();
     world.set("allocation", allocation);
@@ -40,13 +40,13 @@ impl World {
         self.rms.state().jobs().get(&job).is_some_and(|entry| entry.state() == JobState::Started)
     }
 
-    /// Cores of a job on each of its nodes.
+    /// Returns the number of a job's cores on each of its nodes.
     pub(super) fn n_cores(&self, job: JobId) -> Vec<u32> {
         let state = self.rms.state();
         state.jobs().get(&job).map_or_else(Vec::new, |entry| state.cores_of(entry).map(|cores| cores.has).collect())
     }
 
-    /// An agent says that a job runs, with what it has by this generation.
+    /// An agent reports that a job runs, with what it has by this generation.
     pub(super) fn runs(&mut self, node: &str, job: JobId, is_confined: bool) -> Vec<Effect> {
         let (entry, since) = (&self.rms.state().jobs()[&job], self.now);
         let (run, generation) = (entry.run, entry.started().map_or(1, |started| started.generation()));
@@ -65,7 +65,7 @@ impl World {
         sharing.map(|sharing| sharing.owners().into_iter().collect()).unwrap_or_default()
     }
 
-    /// The cores that a job has on the first node.
+    /// Returns the cores that a job has on the first node.
     pub(super) fn cores_on_first(&self, job: JobId) -> String {
         let state = self.rms.state();
         let (node, known) = state.nodes().iter().next().expect("there is one");
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// What these effects tell a node.
+/// Returns the desired state that these effects send to a node.
 pub(super) fn desired(effects: &[Effect], name: &str) -> Option<Desired> {
     effects.iter().find_map(|effect| match effect {
         Effect::Desire { node, desired } if node == name => Some(desired.clone()),
@@ -144,7 +144,7 @@ fn a_job_keeps_cores_of_each_package_also_where_one_is_smaller() {
     let mut world = World::new();
     world.set("allocation", "cores");
     world.set("policy", "slowdown");
-    // One core, and five.
+    // A package of one core, and one of five.
     let inventory = Inventory { sockets: 2, numa_nodes: 2, cores: 6, cpus: 6, ..Inventory::default() };
     world.joins("n1", inventory.with_parts(vec![1, 5], vec![1, 5]), Vec::new());
     let mut asks = |wall: i64, of_package: u32| {
@@ -201,7 +201,7 @@ fn a_guest_borrows_cores_for_whole_tasks() {
 
 #[test]
 fn memory_of_a_node_is_shared_by_its_owner_and_the_guest_as_they_asked() {
-    // An owner of a whole node, and guests that ask for all of one, or for a core.
+    // An owner of a whole node, and guests that request all of one, or a core.
     for (allocation, cpus) in [("nodes", 0), ("cores", 0), ("nodes", 1), ("cores", 1)] {
         let mut world = World::new();
         world.set("allocation", allocation);
@@ -217,7 +217,7 @@ fn memory_of_a_node_is_shared_by_its_owner_and_the_guest_as_they_asked() {
             })
         };
         let owner = asks(&mut world, 60, 600, 0);
-        // Whether it has begun long ago or at this very instant.
+        // Whether the owner started long ago or at this very instant.
         let large = asks(&mut world, 10, 500, cpus);
         assert!(!world.is_started(large), "{allocation}: there is no room for both");
         world.now += Span::from_mins(1);
@@ -232,7 +232,7 @@ fn memory_of_a_node_is_shared_by_its_owner_and_the_guest_as_they_asked() {
     }
 }
 
-/// An owner began while its node was given away in another way.
+/// An owner started while its node was allocated in another way.
 #[test]
 fn a_guest_has_its_memory_beside_an_owner_of_other_days() {
     for (before, now) in [("nodes", "cores"), ("cores", "nodes")] {
@@ -255,7 +255,7 @@ fn a_guest_has_its_memory_beside_an_owner_of_other_days() {
     }
 }
 
-/// Nor is there room where others are still on a node that was shared by cores when they began.
+/// Nor is there room beside jobs on a node that was shared by cores when they started.
 #[test]
 fn nobody_begins_beside_others_on_a_node_that_is_given_away_whole_now() {
     let mut world = World::new();
@@ -279,7 +279,7 @@ fn nobody_begins_beside_others_on_a_node_that_is_given_away_whole_now() {
     assert_eq!(world.lender_of(guest), [owner]);
 }
 
-/// What is left of the memory of a node is known once its owner has started.
+/// The memory left on a node is known once its owner has started.
 #[test]
 fn a_guest_with_memory_begins_with_an_owner_who_starts_at_the_same_instant() {
     let mut world = lending("cores", 1);
@@ -348,7 +348,7 @@ fn a_guest_uses_free_nodes_beside_those_of_its_mates() {
     }
 }
 
-/// Whoever waits before it is not delayed.
+/// Jobs that wait before the guest are not delayed.
 #[test]
 fn free_nodes_that_others_wait_for_are_mixed_with_nobodys() {
     for allocation in ["nodes", "cores"] {
@@ -399,7 +399,7 @@ fn free_cores_beside_those_of_mates_are_on_other_nodes() {
     };
     let mut world = lending_on("cores", 2, 8);
     world.set("mix_free_nodes", "yes");
-    // Two of the first node, and one of the second, which has room for another.
+    // Two owners on the first node, and one on the second, which has room for another.
     let owners = [60, 61, 62].map(|mins| of_tasks(&mut world, 1, mins));
     let guest = of_tasks(&mut world, 2, 10);
     let owner = world.lender_of(guest);
@@ -408,7 +408,7 @@ fn free_cores_beside_those_of_mates_are_on_other_nodes() {
     world.is_done(guest);
     assert_eq!(world.n_cores(owner[0]), [4]);
 
-    // Two nodes have room beside somebody who could lend, and the third has none: that makes two nodes, and not three.
+    // Two nodes have room beside a possible mate, and the third has none: that makes two nodes, and not three.
     let mut world = lending_on("cores", 3, 8);
     world.set("mix_free_nodes", "yes");
     world.asks_to_share(1, 60, false);
@@ -455,7 +455,7 @@ fn who_does_not_leave_cpus_lends_no_more_and_the_guest_waits_again() {
     let guest = world.asks_to_share(1, 10, true);
     assert!(world.is_started(guest));
     world.runs("n1", owner, false);
-    // The node has never heard of the guest, and says so once it is told that it has ended.
+    // The node has never heard of the guest, and reports so once it is told that the guest has ended.
     let run = world.rms.state().jobs()[&guest].run;
     let exit = rms_api::desired::NodeExit::Ordered;
     let status = JobStatus::Ended { at: world.now, exit, usage: Default::default() };
@@ -491,7 +491,7 @@ fn a_server_that_is_started_again_knows_who_lends_what() {
     assert_eq!((world.n_cores(owner), world.lender_of(guest)), (vec![2], vec![owner]));
 }
 
-/// Whatever happens: nobody is slowed who did not say so, nobody has what others have, and at the end nothing is lent.
+/// Random events: no job is slowed that did not opt in, no core belongs to two jobs, and at the end nothing is lent.
 #[test]
 fn whatever_happens_lent_cpus_come_back() {
     for_seeds("whatever_happens_lent_cpus_come_back", 200, |dice| {

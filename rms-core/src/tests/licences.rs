@@ -1,4 +1,4 @@
-//! Licences of a cluster: given once, planned with, and missed by name.
+//! Licences of a cluster: granted once, planned with, and named when they are missing.
 
 use rms_api::answer::{LicenceShortage, Reason};
 use rms_api::call::{Nodes, Shape, Submission};
@@ -45,7 +45,7 @@ impl World {
         ends.min()
     }
 
-    /// No more of them are in use than there are.
+    /// Counts the licences in use and checks that there are enough.
     fn n_in_use(&self, name: &str) -> u32 {
         let jobs = self.rms.state().jobs().values().filter(|entry| entry.started().is_some());
         jobs.map(|entry| entry.spec.resources.licences.count(name)).sum()
@@ -96,7 +96,7 @@ fn licences_that_nobody_has_are_refused_with_what_there_is() {
         job.shapes = vec![Shape { nodes: Nodes::PerCluster(nodes.into()), wall: None }];
     });
     assert!(said.contains("1 of licence matlab is needed, but cluster d has 0"), "{said}");
-    // Each cluster lacks something else.
+    // Each cluster lacks something different.
     world.set("licences@d", "ansys:2");
     let said = world.refused(|job| asking(job, "matlab,ansys:2", 1));
     assert!(said.contains("2 of licence ansys are needed, but cluster c has 1"), "{said}");
@@ -119,7 +119,7 @@ fn licences_that_nobody_has_are_refused_with_what_there_is() {
     assert!(matches!(world.ask_as(who, set), Err(Refusal::Setting(_))));
 }
 
-/// What an admin takes away stays in use until its job ends; what there is then counts.
+/// Licences that an admin removes stay in use until their job ends; then the new number counts.
 #[test]
 fn fewer_licences_than_are_in_use_are_given_to_nobody_else() {
     let mut world = world("easy", "nodes");
@@ -147,7 +147,7 @@ fn who_waits_for_licences_that_were_taken_away_is_told_which() {
     }
 }
 
-/// The pass after the first end took the second for late.
+/// The pass after the first end took the second job for late.
 #[test]
 fn who_waits_for_two_that_end_at_one_instant_starts_at_that_instant() {
     for (policy, allocation) in POLICIES.into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")]) {
@@ -178,7 +178,7 @@ fn come_and_go(n_seeds: u64) {
         let mut world = world(policy, if dice.chance(50) { "nodes" } else { "cores" });
         let mut promised = std::collections::BTreeMap::new();
         for _ in 0..40 {
-            // Nobody stays longer than he may.
+            // No job stays longer than it may.
             let until = world.now + Span::from_secs(dice.number(0, 20).into());
             while let Some((due, job)) = world.next_end().filter(|(due, _)| *due <= until) {
                 world.now = due;
@@ -208,7 +208,8 @@ fn come_and_go(n_seeds: u64) {
     });
 }
 
-/// Whoever waits for them waits for its last stage, and it begins when they are there for all of its stages.
+/// A job that waits for the licences waits until the end of the profile's last stage; the profile begins once they are
+/// free for all of its stages.
 #[test]
 fn a_profile_keeps_its_licences_from_its_first_stage_to_its_last() {
     for (policy, allocation) in POLICIES.into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")]) {

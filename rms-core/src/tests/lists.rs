@@ -1,4 +1,4 @@
-//! Lists show what was asked for, by a plan that all readers share.
+//! Lists show what was requested, by a plan that all readers share.
 
 use rms_api::answer::{Answer, JobLine, JobState, NodeState, Reason};
 use rms_api::call::{Nodes, Select, Shape};
@@ -55,7 +55,7 @@ fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_owned).to_vec()
 }
 
-/// One runs, two wait, one is held.
+/// Creates four jobs: one runs, two wait, one is held.
 fn four() -> World {
     let mut world = World::new();
     world.node("n1", &[]);
@@ -101,7 +101,7 @@ fn jobs_are_sorted_by_one_column_after_the_other() {
     assert_eq!(world.listed(JobFilter { sort, users: texts(["bob"]), limit: 1, ..JobFilter::default() }), [4]);
 }
 
-/// However it is found.
+/// Holds for every way to select the job.
 #[test]
 fn a_job_beyond_the_depth_knows_its_place_in_every_list() {
     let mut world = four();
@@ -136,7 +136,7 @@ fn nodes_are_selected_and_sorted() {
     assert!(matches!(world.refusal(elsewhere), Some(Refusal::NoSuchCluster { .. })));
 }
 
-/// One node, on which the first of 200 runs for a minute, as each of them would.
+/// Creates one node, on which the first of 200 jobs runs for a minute, as each of them would.
 fn two_hundred() -> World {
     let mut world = World::new();
     world.node("n1", &[]);
@@ -176,10 +176,10 @@ fn an_older_plan_never_contradicts_what_is_true_now() {
     world.node("n2", &[]);
     let (planned, lines) = world.queue_of(JobFilter::default());
     assert_eq!(planned, begun);
-    // Started on the new node, whatever the plan says.
+    // The job has started on the new node, whatever the plan says.
     let second = line(&lines, JobId(2));
     assert_eq!((second.state, second.started, second.estimate), (JobState::Started, Some(world.now), None));
-    // Not looked at as they are now.
+    // The plan does not know their present state.
     for job in [late, hasty] {
         let line = line(&lines, job);
         assert!(matches!((line.estimate, &line.reason), (None, Some(Reason::NotPlanned { .. }))), "{line:?}");
@@ -192,7 +192,7 @@ fn an_older_plan_never_contradicts_what_is_true_now() {
     let blockers: Vec<JobId> = by.iter().map(|blocker| blocker.job).collect();
     assert_eq!(blockers.iter().filter(|job| **job == JobId(2)).count(), 1, "{blockers:?}");
     assert!(!blockers.contains(&gone));
-    // Where it was due by now, it is due now.
+    // A start that was due by now is due now.
     world.now += Span::from_millis(400);
     let (_, lines) = world.queue_of(JobFilter { states: vec![JobState::Waiting], ..JobFilter::default() });
     assert!(lines.iter().filter_map(|line| line.estimate).all(|estimate| estimate >= world.now));
@@ -213,7 +213,7 @@ fn what_turns_the_plan_over_is_seen_at_once() {
     assert!(matches!(line(&lines, JobId(3)).reason, Some(Reason::TooFewNodes { .. })), "{:?}", line(&lines, JobId(3)));
 }
 
-/// What holds the nodes and what is planned on them are of one instant, or they would not fit into the cluster.
+/// Occupied and planned nodes are of one instant, or they would not fit into the cluster.
 #[test]
 fn the_view_is_of_one_instant() {
     let mut world = two_hundred();
@@ -227,7 +227,7 @@ fn the_view_is_of_one_instant() {
     world.now += Span::from_millis(500);
     world.node("n2", &[]);
     assert_eq!(view(&mut world), first);
-    // A reader of the queue has had a plan made, of which nobody has asked yet what holds the clusters.
+    // A query of the queue has made a plan whose view no query has requested yet.
     world.now += Span::from_millis(500);
     world.queue_of(JobFilter::default());
     world.now += Span::from_millis(100);

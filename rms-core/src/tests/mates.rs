@@ -1,4 +1,4 @@
-//! Mates found by trying every set of running jobs; what the server chooses is held against that.
+//! Mates found by trying every set of running jobs, compared with the server's choice.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const CORES: u32 = 4;
 /// A running job, as the rules see it (D5 and D6 of the vectors' rules).
 struct Runs {
     job: JobId,
-    /// Its cores on each of its nodes.
+    /// The job's cores on each of its nodes.
     cores: Vec<u32>,
     /// From its submission to its limit.
     in_system: i64,
@@ -26,7 +26,7 @@ struct Runs {
     /// What is left of its work, in core-milliseconds, and how much of it is done in a millisecond now.
     left: i64,
     rate: i64,
-    /// Those whom it is inside, and how fast these go on once it has ended.
+    /// The jobs that lend cores to it, and their rates once it has ended.
     owners: Vec<(Runs, i64)>,
 }
 
@@ -66,18 +66,19 @@ impl Runs {
         })
     }
 
-    /// How many share its cores, it included.
+    /// Returns how many jobs share its cores, including itself.
     fn n_sharers(&self) -> u32 {
         1 + self.owners.iter().map(|(owner, _)| owner.n_sharers()).max().unwrap_or(0)
     }
 
-    /// It and all whom it is inside.
+    /// Returns the job and all jobs that lend cores to it, directly or not.
     fn all(&self) -> Vec<&Runs> {
         let above = self.owners.iter().flat_map(|(owner, _)| owner.all());
         std::iter::once(self).chain(above).collect()
     }
 
-    /// Does it run for so many milliseconds at this rate, and do those whom it is inside until it ends?
+    /// Returns whether the job runs for `span` milliseconds at this rate, and those that lend cores to it until it
+    /// ends.
     fn outlasts(&self, span: i64, rate: i64, alone: i64) -> bool {
         let rest = self.left - rate * span;
         let end = || span + (rest + alone * 1000 - 1) / (alone * 1000) * 1000;
@@ -94,7 +95,7 @@ fn secs(span: Span) -> i64 {
     span.as_millis() / 1000
 }
 
-/// Running jobs that opted in and have lent nothing, on cores that fewer than so many share.
+/// Returns running jobs that opted in and have lent nothing, on cores that fewer than `most_sharers` share.
 fn lenders(state: &State, now: Time, most_sharers: u32) -> Vec<Runs> {
     let may_lend = |entry: &Job| {
         let is_settled = entry.started().is_some_and(|started| started.ending.is_none());
@@ -104,7 +105,7 @@ fn lenders(state: &State, now: Time, most_sharers: u32) -> Vec<Runs> {
     lenders.filter_map(|(job, _)| Runs::of(state, now, *job)).filter(|job| job.n_sharers() < most_sharers).collect()
 }
 
-/// When as many nodes are free as are wanted, if nothing new starts.
+/// Returns when enough nodes are free if no other job starts.
 fn static_start(state: &State, now: Time, n_nodes: u32) -> Time {
     let mut free_at: Vec<Time> = state
         .nodes()
@@ -119,7 +120,7 @@ fn static_start(state: &State, now: Time, n_nodes: u32) -> Time {
     free_at[n_nodes as usize - 1]
 }
 
-/// The best set by D7 with half of the cores lent, or nothing. All who are slowed count.
+/// Returns the best set by D7 with half of the cores lent, or nothing. All slowed jobs count.
 fn best_set(lenders: &[Runs], guest: (u32, i64), cut_off: i64, most: usize, waits: i64) -> Option<BTreeSet<JobId>> {
     let (n_nodes, wall) = guest;
     let mut best: Option<(Fraction, usize, Vec<JobId>)> = None;
@@ -203,7 +204,7 @@ fn the_mates_of_a_guest_are_the_best_of_all_sets() {
             n_inner += usize::from(expected.is_some_and(|owners| owners.iter().any(is_inner)));
             if entry.started().is_none() {
                 n_alone += 1;
-                // Nobody waits when the next one comes.
+                // No job waits when the next one comes.
                 world.ask(Call::Cancel { select: Select::Ids(vec![job]) });
             }
         }
@@ -226,7 +227,7 @@ fn some_end(world: &mut World, dice: &mut Dice) {
     }
 }
 
-/// What 004's `nm` costs where there are many candidates: all sets of two against those of the best few.
+/// The cost of 004's `nm` where there are many candidates: all sets of two against those of the best few.
 #[test]
 fn looking_at_the_best_few_alone_costs_little() {
     let (mut n_found, mut n_missed, mut excess, mut most) = (0, 0, 0.0, 1.0_f64);

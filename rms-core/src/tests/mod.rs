@@ -1,4 +1,4 @@
-//! Stories of the server without I/O, at the size where each has one point.
+//! Tests of the server without I/O, each as small as its point allows.
 
 mod answers;
 mod brute;
@@ -32,7 +32,7 @@ use rms_model::{Identity, Inventory, JobId, Labels, NodeId, Role, Span, Time, Wo
 use crate::effect::Effect;
 use crate::{Config, Event, Fact, Journal, Rms, Step, Ticket};
 
-/// A server whose clock stands until it is moved; every fact is checked to be durable and to fit.
+/// A server whose clock stands still until it is moved; every fact is checked to be durable and to fit.
 pub(crate) struct World {
     pub(crate) rms: Rms,
     pub(crate) now: Time,
@@ -82,7 +82,7 @@ impl World {
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
     }
 
-    /// As after kill -9, with the clock set by so many seconds meanwhile.
+    /// Restarts the server as after kill -9, with the clock changed by `set_by_secs` meanwhile.
     fn restart(&mut self, set_by_secs: i64) {
         let state = self.rms.state().clone();
         self.rms = Rms::restore(Config::default(), Some(state), []).expect("the state fits itself");
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// Why it is not accepted.
+    /// Returns why a submission is refused.
     fn refused(&mut self, change: impl FnOnce(&mut Submission)) -> String {
         let mut submission = self.submission();
         change(&mut submission);
@@ -135,7 +135,7 @@ impl World {
         refusal.expect("it is refused").to_string()
     }
 
-    /// The least that can be submitted.
+    /// Returns a minimal submission.
     fn submission(&self) -> Submission {
         Submission {
             labels: Labels::named("j"),

@@ -48,32 +48,32 @@ pub(super) struct Scene {
     shadow: Replay,
     apps: BTreeMap<JobId, App>,
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
-    /// Nodes whose agents hear nothing, and what they would have heard.
+    /// Nodes whose agents are disconnected.
     deaf: BTreeSet<String>,
     /// Nodes on which no CPU mask can be set.
     stubborn: BTreeSet<String>,
-    /// The generation of each job's nodes that each agent was last told.
+    /// The generation of each job's nodes that each agent was last sent.
     told: BTreeMap<(String, JobId), u32>,
     last_ticket: u64,
 }
 
-/// A process of an application that negotiates for it.
+/// The negotiator of an application.
 pub(super) struct App {
     pub(super) dialogues: Dialogues,
     run: Run,
-    /// Nodes that it was told to be lost.
+    /// Nodes that it was told are lost.
     pub(super) lost: Vec<rms_model::NodeId>,
     refused: Vec<String>,
     holding: Option<Holding>,
-    /// What it knew of that when it last heard that something was ready.
+    /// The holding that it knew when it last heard that a change was ready.
     holding_at_ready: Option<Holding>,
     ended: Option<Outcome>,
     is_replaced: bool,
-    /// What it says is kept back from the server.
+    /// Its messages are kept back from the server.
     is_mute: bool,
 }
 
-/// A journal whose last words a loss of power takes back.
+/// A journal whose noted facts are lost with the power.
 #[derive(Default)]
 struct Facts {
     durable: Vec<Fact>,
@@ -101,12 +101,12 @@ impl Facts {
     }
 }
 
-/// What an application is submitted with.
+/// Returns the limits with which an application is submitted.
 pub(super) fn malleable(least: u32, most: u32, on_resize: OnResize) -> Malleable {
     Malleable { least, most, sizes: Sizes::Any, on_resize, speedup: Default::default(), survives_loss: None }
 }
 
-/// So many nodes more, or fewer, and at least so many.
+/// Returns a request for `quantity` nodes more or fewer, and at least `least`.
 pub(super) fn nodes(direction: Direction, quantity: u64, least: u64) -> Ask {
     Ask {
         direction,
@@ -137,7 +137,7 @@ impl Scene {
         for number in 1..=n_nodes {
             scene.node_joins(&format!("n{number}"));
         }
-        // Of itself the server does nothing here, unless a story says so.
+        // The server opens no negotiations here, unless a test says so.
         scene.set("offer_idle", "never");
         scene.set("shrink_for", "never");
         scene
@@ -165,7 +165,7 @@ impl Scene {
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
     }
 
-    /// What an agent that comes back has.
+    /// Returns the jobs that a reconnecting agent reports.
     fn running_on(&self, name: &str) -> Vec<JobReport> {
         let state = self.world.rms.state();
         let Some(node) = state.node_named(name) else { return Vec::new() };
@@ -183,7 +183,7 @@ impl Scene {
         self.commit(step);
     }
 
-    /// The server opens something of its own accord.
+    /// Lets the server open a negotiation.
     pub(super) fn by_itself(&mut self, open: impl FnOnce(&mut Rms, Time, &mut Step)) {
         let mut step = Step::default();
         open(&mut self.world.rms, self.world.now, &mut step);
@@ -205,7 +205,7 @@ impl Scene {
         negotiate::check(self.world.rms.state()).expect("what is kept is what was promised");
         let n_before = self.facts.durable.len() + self.facts.noted.len();
         let Ok(effects) = step.commit(&mut self.facts);
-        // Who reads the journal as it is written knows the same.
+        // A reader that follows the journal has the same state.
         for fact in self.facts.durable.iter().chain(&self.facts.noted).skip(n_before) {
             self.shadow.follow(fact).expect("the facts fit");
         }
@@ -240,7 +240,7 @@ impl Scene {
         self.report(name, report);
     }
 
-    /// As the agent of a node says of a job that runs there.
+    /// Returns an agent's status of a job that runs on its node.
     fn runs(&self, name: &str, job: JobId) -> JobStatus {
         let generation = self.told.get(&(name.to_owned(), job)).copied().unwrap_or(1);
         JobStatus::Running { since: Time::EPOCH, generation, is_confined: !self.stubborn.contains(name) }
@@ -250,7 +250,7 @@ impl Scene {
         self.event(Event::AgentReported { name: name.to_owned(), report });
     }
 
-    /// What an agent says of one job.
+    /// Reports an agent's status of one job.
     pub(super) fn share(&mut self, name: &str, job: JobId, status: JobStatus) {
         let state = self.world.rms.state();
         let node = state.node_named(name).expect("it has joined");
@@ -262,12 +262,12 @@ impl Scene {
         self.share(name, job, JobStatus::Ended { at: self.world.now, exit, usage: Usage::default() });
     }
 
-    /// The agents of these nodes hear nothing from now on.
+    /// Disconnects the agents of these nodes.
     pub(super) fn disconnect(&mut self, names: &[&str]) {
         self.deaf.extend(names.iter().map(|name| (*name).to_owned()));
     }
 
-    /// They hear again, and first what they should be doing now.
+    /// Reconnects the agents, which first get their desired states.
     pub(super) fn reconnect(&mut self, names: &[&str]) {
         for name in names {
             self.deaf.remove(*name);
@@ -277,7 +277,7 @@ impl Scene {
         }
     }
 
-    /// Lets time pass; every timer is heard.
+    /// Lets time pass; every timer is handled.
     pub(super) fn after(&mut self, span: Span) {
         let until = self.world.now + span;
         let mut n_ticks = 0;
@@ -296,13 +296,13 @@ impl Scene {
         }
     }
 
-    /// As after a loss of power: what was only noted is gone.
+    /// Restarts the server as after a power failure: noted facts are gone.
     pub(super) fn power_cut(&mut self) {
         self.facts.noted.clear();
         self.restart();
     }
 
-    /// As after kill -9.
+    /// Restarts the server as after kill -9.
     pub(super) fn restart(&mut self) {
         let rms = Rms::restore(Config::default(), None, self.facts.all()).expect("the facts fit");
         self.world.rms = rms;
@@ -317,7 +317,7 @@ impl Scene {
         }
     }
 
-    /// A server that reads its journal has this state.
+    /// Checks that a server that reads the journal has this state.
     pub(super) fn is_durable(&self) {
         let read = Rms::restore(Config::default(), None, self.facts.all()).expect("the facts fit");
         assert_eq!(read.state(), self.world.rms.state());
@@ -329,7 +329,7 @@ impl Scene {
         self.submit_work(n_nodes, wall, Work::Tasks { argv: vec!["app".to_owned()] }, malleable)
     }
 
-    /// A job that wants so many CPUs of each of its nodes; with 0 it counts none.
+    /// Submits a job that requests `cpus` CPUs of each of its nodes; with 0 it counts none.
     pub(super) fn guest(&mut self, n_nodes: u32, cpus: u32, wall: Span) -> JobId {
         let mut submission = self.world.submission();
         submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
@@ -363,7 +363,7 @@ impl Scene {
         self.answers.remove(&ticket).expect("it is answered at once")
     }
 
-    /// A call that is answered some time.
+    /// Makes a call that is answered later.
     pub(super) fn call_later(&mut self, call: Call) -> Ticket {
         let ticket = self.ticket();
         let who = Identity::new(Role::Admin, "root").expect("a plain name");
@@ -375,17 +375,17 @@ impl Scene {
         self.call_later(Call::Negotiate { job, ask })
     }
 
-    /// The answer to a call, if there is one.
+    /// Returns the answer to a call, if there is one.
     pub(super) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Refusal>> {
         self.answers.remove(&ticket)
     }
 
-    /// All that has become true so far.
+    /// Returns all facts so far.
     pub(super) fn facts(&self) -> Vec<Fact> {
         self.facts.all()
     }
 
-    /// What came of an ask, if anything did.
+    /// Returns the outcome of a request, if there is one.
     pub(super) fn outcome(&self, ticket: Ticket) -> Option<AskOutcome> {
         match self.answers.get(&ticket)? {
             Ok(Answer::Negotiated(outcome)) => Some(outcome.clone()),
@@ -401,7 +401,7 @@ impl Scene {
         self.world.rms.state().jobs()[&job].nodes().iter().map(|NodeId(node)| *node).collect()
     }
 
-    /// Nodes that nobody holds.
+    /// Counts the nodes that no job holds.
     pub(super) fn n_free(&self) -> usize {
         self.world.rms.state().nodes().values().filter(|node| node.is_free()).count()
     }
@@ -458,7 +458,7 @@ impl Scene {
         answered
     }
 
-    /// Its process is gone, and it has another negotiator that knows of nothing.
+    /// Replaces the negotiator of a job by one that knows nothing.
     pub(super) fn attach_anew(&mut self, job: JobId) -> Result<(), Refusal> {
         self.apps.remove(&job);
         self.attach(job)
@@ -522,12 +522,12 @@ impl Scene {
         self.apps.get_mut(&job).expect("it negotiates for itself")
     }
 
-    /// The application opens a negotiation about nodes.
+    /// Lets the application open a negotiation about nodes.
     pub(super) fn app_opens(&mut self, job: JobId, direction: Direction, item: Item) -> NegotiationId {
         self.app_opens_set(job, direction, SetRule::All, vec![item])
     }
 
-    /// The same about several things at once.
+    /// Does the same about several items at once.
     pub(super) fn app_opens_set(
         &mut self,
         job: JobId,
@@ -549,12 +549,12 @@ impl Scene {
         self.speak(job, output);
     }
 
-    /// The negotiation that is open for a direction, as the application knows it.
+    /// Returns the open negotiation of a direction, as the application knows it.
     pub(super) fn app_hears(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
         self.apps[&job].dialogues.open_for(direction).map(negotiation::Dialogue::id)
     }
 
-    /// What stands in a negotiation, as the application knows it.
+    /// Returns the proposal of a negotiation, as the application knows it.
     pub(super) fn app_sees(&self, job: JobId, id: NegotiationId) -> Option<negotiation::Template> {
         self.apps[&job].dialogues.get(id)?.proposal().cloned()
     }
@@ -563,13 +563,13 @@ impl Scene {
         self.apps[&job].dialogues.get(id).expect("it knows of it").phase()
     }
 
-    /// The channel breaks.
+    /// Breaks the channel of the negotiator.
     pub(super) fn hangs_up(&mut self, job: JobId) {
         let run = self.apps[&job].run;
         self.event(Event::NegotiatorGone { job, run });
     }
 
-    /// Nodes more or fewer than it has, from one up to so many.
+    /// Returns an item about nodes more or fewer than the job has, from one up to `quantity`.
     pub(super) fn item(&self, job: JobId, quantity: u64) -> Item {
         Item::up_to(Resource::Nodes(ClusterId(0)), self.held(job).len() as u64, quantity)
     }

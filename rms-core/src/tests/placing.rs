@@ -1,4 +1,4 @@
-//! Which nodes an application gets, and which are kept for one before it.
+//! Which nodes an application gets, and which are kept for an earlier one.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn an_application_whose_nodes_are_kept_is_told_of_the_step_that_keeps_them() {
     assert_eq!(by[0].job, three_gpus);
 }
 
-/// The server comes back with a clock that was set right meanwhile, by a day. What had begun "tomorrow" has begun.
+/// The server restarts with a clock that was corrected by a day meanwhile. What had begun "tomorrow" has begun.
 #[test]
 fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_nodes() {
     let mut world = World::new();
@@ -104,7 +104,7 @@ fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_nodes() {
     assert_eq!(world.placed()[&next], [n1]);
 }
 
-/// Two sizes, of which each needs other nodes: the reason speaks of one of them, not of both mixed.
+/// Two sizes that need different nodes: the reason is about one of them, not about both mixed.
 #[test]
 fn the_shortage_of_nodes_is_that_of_the_size_that_it_names() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! What the queue policies decide where sizes may be chosen.
+//! Decisions of the queue policies where sizes may be chosen.
 
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
@@ -7,8 +7,8 @@ use rms_model::Span;
 use super::World;
 use crate::Event;
 
-/// Behind the head of the queue a job keeps its better, later size. That others are only guessed to be before it there
-/// does not let it start in its worse one: whoever asks for estimates must not change what a pass decides.
+/// Behind the head of the queue a job keeps its better, later size. That others are only assumed to be before it there
+/// does not let it start in its worse one: a query for estimates must not change what a pass decides.
 #[test]
 fn under_easy_an_estimate_starts_nobody_whom_the_pass_does_not() {
     let mut world = World::new();
@@ -29,8 +29,8 @@ fn under_easy_an_estimate_starts_nobody_whom_the_pass_does_not() {
     assert!(estimate >= world.now + Span::from_mins(15), "its four nodes come after those of the head: {estimate:?}");
 }
 
-/// A job that is killed at its limit stays a moment longer than it was planned for. Whom its nodes were promised has them as
-/// soon as it is gone, and does not come after those behind him.
+/// A job that is killed at its limit stays a moment longer than planned. The job to which its nodes were promised gets
+/// them as soon as it is gone, and does not fall behind later jobs.
 #[test]
 fn under_conservative_who_waits_for_a_late_job_keeps_its_turn() {
     for allocation in ["nodes", "cores"] {

@@ -1,4 +1,4 @@
-//! What a job may take of its nodes, and how it is refused what no node has.
+//! What a job may take of its nodes, and the refusals for what no node has.
 
 use rms_api::answer::Answer;
 use rms_api::call::update::{Changes, ResourceChanges};
@@ -9,7 +9,7 @@ use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Slice, S
 
 use super::World;
 
-/// Two nodes of 8 cores with two threads each and 16 GiB, one of them with GPUs, and a large one.
+/// Creates two nodes of 8 cores with two threads each and 16 GiB, one of them with GPUs, and a large one.
 fn world() -> World {
     let mut world = World::new();
     let node = |cores: u32, gib: u64, devices: &str| Inventory {
@@ -37,8 +37,8 @@ fn sizes(world: &World, job: JobId) -> Vec<u32> {
     world.rms.state().jobs()[&job].spec.options.iter().map(Request::n_nodes).collect()
 }
 
-/// Tasks with CPUs of their own need nodes for them; those that share CPUs (`-O`) are any number on one, unless it is said
-/// how many may be on each.
+/// Tasks with CPUs of their own need nodes for them; any number of tasks that share CPUs (`-O`) fits on one, unless the
+/// number on each node is limited.
 #[test]
 fn tasks_that_share_cpus_fit_on_one_node() {
     let mut world = world();
@@ -94,7 +94,7 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
         job.n_tasks = Some(1);
         on(job, 2);
     });
-    // One node has the memory, and another one the device.
+    // One node has enough memory, and another one the device.
     refused(&["1 node with", "20000 MiB and gpu:v100:1 is needed", "cluster c has 0"], &|job| {
         job.constraint.memory = Mebibytes(20000);
         job.resources.devices = devices("gpu:v100:1");

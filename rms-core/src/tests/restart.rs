@@ -1,4 +1,4 @@
-//! Stories of a server that was restarted: until the agents are back it does not decide on half of the cluster.
+//! Tests of a restarted server: until the agents are back it does not decide with half of the cluster.
 
 use rms_api::answer::{JobState, NodeState, Reason};
 use rms_api::call::{Nodes, Shape};
@@ -8,7 +8,7 @@ use super::World;
 use crate::Event;
 
 impl World {
-    /// An idle cluster of `n_nodes`, and its server restarted.
+    /// Creates an idle cluster of `n_nodes`, and restarts its server.
     fn restarted(n_nodes: u32) -> World {
         let mut world = World::new();
         (1..=n_nodes).for_each(|idx| {
@@ -31,7 +31,7 @@ impl World {
         self.now = until;
     }
 
-    /// One that takes what there is, from one node to four, for the same time.
+    /// Submits a job that takes what is free, from one node to four, for the same time.
     fn moldable(&mut self) -> JobId {
         self.submit_with(|submission| {
             let shape =

@@ -1,4 +1,4 @@
-//! Applications with stages where jobs share nodes: the nodes of stages to come are named, and nobody else gets them.
+//! Applications with stages where jobs share nodes: the nodes of later stages are named, and no other job gets them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::state::job::Started;
 use test_kit::{Dice, for_seeds};
 
 impl World {
-    /// So many single-core tasks on a node each, for so long.
+    /// Submits single-core tasks on `nodes` nodes, one on each, for `secs` seconds.
     fn small(&mut self, nodes: u32, secs: i64) -> JobId {
         self.submit_with(|submission| {
             submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(secs)) }];
@@ -23,7 +23,7 @@ impl World {
         })
     }
 
-    /// Those without stages end a second before they have to.
+    /// Ends jobs without stages a second before they must end.
     fn finish_due(&mut self) {
         let due = self.now + Span::from_secs(1);
         let is_due = |job: &JobId| {
@@ -62,7 +62,7 @@ fn a_small_job_runs_on_a_node_to_come_only_until_it_comes() {
 fn stages_wait_for_nodes_that_nobody_has_anything_of() {
     let mut world = shared(&[(4, 0), (4, 0), (4, 0)]);
     world.set("release_grace", "0s");
-    // Cores enough are free for all of it, but on no node all of them.
+    // Enough cores are free in total, but on no node all of them.
     let small: Vec<JobId> = [300, 60, 100].into_iter().map(|secs| world.small(1, secs)).collect();
     let spread: Vec<_> = small.iter().flat_map(|job| world.held(*job)).collect();
     assert_eq!(spread, [1, 1, 1], "the fullest node is taken first");
@@ -70,7 +70,7 @@ fn stages_wait_for_nodes_that_nobody_has_anything_of() {
     let job = world.evolving("1x40s,2x10s,3x10s", ExpandLimit::TWICE);
     world.until(1);
     assert_eq!(world.held(other), [1, 2, 3]);
-    // The third node comes at second 300, and the stage before it lasts twice as long as it was asked for.
+    // The third node comes at second 300, and the stage before it lasts twice as long as requested.
     assert_eq!(world.starts(job), [Some(240), Some(280)]);
 }
 
@@ -156,7 +156,7 @@ fn a_node_that_is_held_stays_in_its_row_though_it_has_lost_a_feature() {
     world.rms.state().check().expect("in order");
 }
 
-/// Applications with stages take as much of each node as their tasks need, and share them with whom they like.
+/// Applications with stages take as much of each node as their tasks need, and share the nodes with any job.
 #[test]
 fn stages_take_slices_of_their_nodes() {
     let mut world = shared(&[(4, 0), (4, 0), (4, 0)]);
@@ -169,7 +169,7 @@ fn stages_take_slices_of_their_nodes() {
     };
     let first = of_two(&mut world, "1x100s,3x50s,1x50s");
     let second = of_two(&mut world, "3x100s,1x100s");
-    // Of two nodes two cores are left throughout, of the other one none before both have ended.
+    // Two nodes have two cores left throughout, the other one none before both have ended.
     let (wide, long) = (world.small(3, 100), world.small(2, 150));
     world.until(1);
     assert_eq!((world.held(first), world.held(second)), (vec![1], vec![1, 2, 3]));
@@ -183,7 +183,7 @@ fn stages_take_slices_of_their_nodes() {
     state.check().expect("in order");
 }
 
-/// Nobody stays longer than it may, so each stage begins when that was said at the start.
+/// No job stays longer than it may, so each stage begins when it was promised at the start.
 #[test]
 fn stages_begin_when_that_was_promised_whoever_else_comes() {
     begin_when_promised(6);
@@ -231,7 +231,7 @@ fn some_job(world: &mut World, dice: &mut Dice, n_nodes: u32) {
     let stage = |dice: &mut Dice| format!("{}x{}s", dice.number(1, n_nodes), dice.number(1, 8) * 5);
     let stages: Vec<String> = (0..dice.number(1, 4)).map(|_| stage(dice)).collect();
     let limit = if dice.chance(50) { ExpandLimit::NONE } else { ExpandLimit::TWICE };
-    // Half of them have their nodes alone.
+    // Half of the jobs have their nodes alone.
     let cpus_per_task = dice.number(0, 1);
     world.submit_with(|submission| {
         submission.evolving = Some(profile(&stages.join(","), limit, false));

@@ -1,4 +1,4 @@
-//! More than two jobs on the same cores: guests that lend, and what becomes of all when one of them ends (004, §3.2.4).
+//! More than two jobs on the same cores: guests that lend, and what happens to all when one of them ends (004, §3.2.4).
 
 use rms_api::answer::{Answer, Lenders, Reason};
 use rms_api::call::Select;
@@ -9,7 +9,7 @@ use rms_model::{JobId, Span};
 use super::World;
 use super::lending::{desired, jobs_of, lending_on};
 
-/// Nodes of eight cores, on which so many jobs may share.
+/// Creates nodes of eight cores, on which up to `most` jobs may share.
 fn sharers(allocation: &str, n_nodes: u32, most: u32) -> World {
     let mut world = lending_on(allocation, n_nodes, 8);
     world.set("max_sharers", &most.to_string());
@@ -17,7 +17,7 @@ fn sharers(allocation: &str, n_nodes: u32, most: u32) -> World {
     world
 }
 
-/// An owner of one node, a guest of it, and one inside that: of an hour, 20 and 5 minutes.
+/// Starts an owner of one node, a guest of it, and a guest of that one: of an hour, 20 and 5 minutes.
 fn three(allocation: &str) -> (World, [JobId; 3]) {
     let mut world = sharers(allocation, 1, 3);
     let jobs = [60, 20, 5].map(|mins| world.asks_to_share(1, mins, true));
@@ -42,7 +42,8 @@ fn a_guest_lends_only_where_more_than_two_may_share() {
         let (mut world, jobs) = three(allocation);
         assert_eq!(cores(&world, jobs), ["0-3", "4-5", "6-7"], "{allocation}");
         assert_eq!(owners(&world, jobs), [vec![], vec![jobs[0]], vec![jobs[1]]]);
-        // The last one takes four times its time. The guest does 40 of its 160 core-minutes meanwhile, and the rest on 4.
+        // The last one takes four times its time. The guest does 40 of its 160 core-minutes meanwhile, and the rest on
+        // 4.
         assert_eq!(jobs.map(|job| world.wall(job)), [85, 50, 20].map(Span::from_mins), "{allocation}");
         let fourth = world.asks_to_share(1, 1, true);
         assert!(!world.is_started(fourth), "{allocation}: three share the node");
@@ -141,7 +142,7 @@ fn who_found_no_mates_is_looked_for_again_once_a_guest_has_begun() {
     assert_eq!(world.lender_of(inner), [owners[2], guest]);
 }
 
-/// Why no running job lends to one that waits, as it is told.
+/// Returns why no running job lends to a waiting one, as `explain` says.
 fn refusals(world: &mut World, job: JobId) -> Lenders {
     let reason = explained(world, job);
     let Some(Reason::Blocked { lenders: Some(lenders), .. }) = reason else { panic!("{reason:?}") };
@@ -180,7 +181,7 @@ fn a_job_that_nobody_lends_to_is_told_why() {
         assert_eq!(refusals(&mut world, wide), told, "{allocation}: it would be slowed too much");
         world.set("max_slowdown", "infinite");
 
-        // Half of the cores for twice the time is no earlier than in half a minute.
+        // Half of the cores for twice the time ends no earlier than a start in half a minute.
         world.after(Span::from_secs(19 * 60 + 30));
         let late = world.asks_to_share(2, 10, true);
         assert!(refusals(&mut world, late).ends_no_earlier, "{allocation}");

@@ -1,4 +1,4 @@
-//! Jobs that share nodes: who gets what of which node when.
+//! Jobs that share nodes: which job gets what of which node when.
 
 use rms_api::answer::{JobState, Reason};
 use rms_api::call::{Nodes, Query, Select, Shape};
@@ -11,7 +11,8 @@ use crate::plan::{Placed, Scope, plan};
 use crate::{Event, Fact, Replay};
 use test_kit::{Dice, for_seeds};
 
-/// A cluster shared by cores, with nodes of so many cores, of two packages each, 1000 MiB a core, and so many GPUs.
+/// Creates a cluster shared by cores, with nodes of these numbers of cores, in two packages, 1000 MiB a core, and of
+/// GPUs.
 pub(super) fn shared(nodes: &[(u32, u32)]) -> World {
     let mut world = World::new();
     world.set("allocation", "cores");
@@ -30,7 +31,7 @@ pub(super) fn shared(nodes: &[(u32, u32)]) -> World {
     world
 }
 
-/// What a job asks of each of its nodes.
+/// What a job requests of each of its nodes.
 #[derive(Clone, Copy, Default)]
 struct Ask {
     nodes: u32,
@@ -56,7 +57,7 @@ impl World {
         })
     }
 
-    /// Names of its nodes and its cores there, or nothing if it waits.
+    /// Returns the names of the job's nodes and its cores there, or nothing if it waits.
     fn cores_of(&self, job: JobId) -> Vec<String> {
         let state = self.rms.state();
         let Some(entry) = state.jobs().get(&job) else { return Vec::new() };
@@ -109,7 +110,7 @@ fn memory_and_devices_are_given_once_too() {
     let first = world.asks(Ask { memory: 6000, ..PLAIN });
     let second = world.asks(Ask { memory: 6000, gpus: 1, ..PLAIN });
     let third = world.asks(Ask { gpus: 2, ..PLAIN });
-    // The plain node is taken first; the GPUs stay for those who need them.
+    // The plain node is taken first; the GPUs stay for jobs that need them.
     assert_eq!((world.cores_of(first), world.cores_of(second)), (vec!["n2:0".into()], vec!["n1:0".into()]));
     assert!(world.waits(third));
     world.ends(second);
@@ -140,7 +141,7 @@ fn a_job_goes_where_it_fits_best_or_where_most_is_free() {
     assert_eq!([first, packed, spread].map(|job| world.cores_of(job).join("")), ["n1:0-2", "n1:3", "n2:0"]);
 }
 
-/// Twenty free cores on ten nodes are no place for a task of four.
+/// Twenty free cores on ten nodes have no room for a task of four.
 #[test]
 fn free_cores_of_several_nodes_are_no_place_for_one_task() {
     let mut world = shared(&[(4, 0); 3]);
@@ -150,7 +151,7 @@ fn free_cores_of_several_nodes_are_no_place_for_one_task() {
     assert_eq!(line.estimate.map(|at| at.since(world.now)), Some(Span::from_secs(100)), "{line:?}");
 }
 
-/// It is planned with for ten seconds more, beyond the end of the other one.
+/// The late job is planned with for ten seconds more, beyond the end of the other one.
 #[test]
 fn a_job_that_stays_too_long_is_expected_to_leave_after_others() {
     for (cores, secs) in [(4, 10), (3, 5)] {
@@ -163,7 +164,7 @@ fn a_job_that_stays_too_long_is_expected_to_leave_after_others() {
     }
 }
 
-/// The search for the third begins where the second, who wants less, has found room.
+/// The search for the third begins where the second, which requests less, has found room.
 #[test]
 fn who_waits_behind_others_is_told_how_many_nodes_have_room_now() {
     let mut world = shared(&[(8, 0); 4]);
@@ -177,7 +178,7 @@ fn who_waits_behind_others_is_told_how_many_nodes_have_room_now() {
     }
 }
 
-/// One has all cores, one memory that somebody wants, and one the GPUs.
+/// One has all cores, one the memory that another job needs, and one the GPUs.
 #[test]
 fn who_is_in_the_way_on_shared_nodes_is_named_by_what_is_short() {
     let mut world = shared(&[(8, 2), (8, 0)]);
@@ -236,8 +237,7 @@ fn drawn(dice: &mut Dice) -> Ask {
     }
 }
 
-/// Under each policy: nothing is given twice, the index is what the state says, and nobody waits in front of whom
-/// there is room for.
+/// Under each policy: nothing is given twice, the index matches the state, and the first waiting job has no room.
 #[test]
 fn whatever_comes_and_goes_nothing_is_given_twice() {
     come_and_go(10);
@@ -249,7 +249,7 @@ fn long_whatever_comes_and_goes_nothing_is_given_twice() {
     assert!(n_shared > 300, "{n_shared}");
 }
 
-/// How often a node had several jobs.
+/// Returns how often a node had several jobs.
 fn come_and_go(n_seeds: u64) -> usize {
     let mut n_shared = 0;
     for_seeds("whatever_comes_and_goes_nothing_is_given_twice", n_seeds, |dice| {
@@ -288,8 +288,7 @@ fn come_and_go(n_seeds: u64) -> usize {
     n_shared
 }
 
-/// Under EASY, on nodes that are alike: counts of free cores let the same jobs start on the same nodes as a look at all of
-/// them does.
+/// Under EASY, on equal nodes: counts of free cores start the same jobs on the same nodes as a check of all nodes does.
 #[test]
 fn counts_of_free_cores_let_start_whom_a_look_at_each_does() {
     count_and_look(5);
@@ -301,7 +300,7 @@ fn long_counts_of_free_cores_let_start_whom_a_look_at_each_does() {
     assert!(n_starts > 1000 && n_behind > 150, "{n_starts}, {n_behind}");
 }
 
-/// How many have started, and in how many looks not only the first of the queue.
+/// Returns how many jobs have started, and in how many passes not only the first of the queue.
 fn count_and_look(n_seeds: u64) -> (usize, usize) {
     let (mut n_starts, mut n_behind) = (0, 0);
     for_seeds("counts_of_free_cores_let_start_whom_a_look_at_each_does", n_seeds, |dice| {
@@ -315,7 +314,7 @@ fn count_and_look(n_seeds: u64) -> (usize, usize) {
             let nodes = if dice.chance(50) { 1 } else { dice.number(1, n_nodes) };
             let ask = Ask { nodes, cores, gpus: 0, ..drawn(dice) };
             world.asks(Ask { memory: ask.memory.min(4000), ..ask });
-            // As if some of those that run had left at once.
+            // As if some of the running jobs had left at once.
             let mut replay = Replay::of(world.rms.state().clone());
             let running: Vec<JobId> = replay.state().holding().map(|(job, _)| job).collect();
             let share = dice.number(10, 70);
@@ -339,7 +338,7 @@ fn count_and_look(n_seeds: u64) -> (usize, usize) {
     (n_starts, n_behind)
 }
 
-/// Under conservative backfilling nobody starts later than was promised once, as long as all leave in time.
+/// Under conservative backfilling no job starts later than once promised, as long as all leave in time.
 #[test]
 fn a_promise_on_shared_nodes_is_kept() {
     keep_promises(4);
@@ -351,7 +350,7 @@ fn long_a_promise_on_shared_nodes_is_kept() {
     assert!(n_kept > 100, "{n_kept}");
 }
 
-/// What is promised on them is promised anew by each pass.
+/// Promises on such nodes are made again by each pass.
 #[test]
 fn nobody_wakes_each_instant_for_nodes_whose_agents_are_expected() {
     let mut world = shared(&[(8, 0), (8, 0)]);
@@ -371,7 +370,7 @@ fn nobody_wakes_each_instant_for_nodes_whose_agents_are_expected() {
     }
 }
 
-/// How many have started that were promised a start before.
+/// Returns how many jobs have started that were promised a start before.
 fn keep_promises(n_seeds: u64) -> u32 {
     let mut n_kept = 0;
     for_seeds("a_promise_on_shared_nodes_is_kept", n_seeds, |dice| {
@@ -430,7 +429,7 @@ fn a_node_that_says_less_than_its_jobs_have_keeps_them_and_gets_no_other() {
     assert_eq!(world.cores_of(job), ["n1:0-5"]);
     let waits = world.asks(PLAIN);
     assert!(world.waits(waits));
-    // A machine that was restarted with less has lost its jobs.
+    // A node that was restarted with less has lost its jobs.
     world.joins("n1", less.clone(), Vec::new());
     assert_eq!(world.rms.state().nodes()[&node].inventory, less);
 }

@@ -1,4 +1,4 @@
-//! Nodes that can start nothing, and processes that nobody watches over any more.
+//! Nodes that can start nothing, and processes that are no longer supervised.
 
 use rms_api::Call;
 use rms_api::answer::JobState;
@@ -28,7 +28,7 @@ fn a_node_in_trouble_gets_no_jobs_until_it_is_well() {
     assert_eq!((reason.as_str(), by.as_str()), ("its spool is full", "the node itself"));
     let job = world.submit(1, 60, &[]);
     assert_eq!(world.line(job).state, JobState::Waiting);
-    // A restart of the server does not make it well.
+    // A restart of the server does not resume the node.
     world.restart(1);
     assert!(matches!(admin(&world, node), NodeAdmin::Drain { .. }));
     troubled(&mut world, None);
@@ -64,7 +64,7 @@ fn what_an_admin_says_of_a_node_holds_before_what_it_says_itself() {
     troubled(&mut world, Some("its spool is full"));
     troubled(&mut world, None);
     assert!(matches!(admin(&world, node), NodeAdmin::Drain { reason, .. } if reason == "fan"));
-    // Who resumes a node that is still in trouble sees it drained again, by itself, when it says so again.
+    // A resumed node that is still in trouble is drained again when it reports it again.
     world.ask(Call::Resume { nodes: vec!["n1".to_owned()] });
     troubled(&mut world, Some("its spool is full"));
     assert!(matches!(admin(&world, node), NodeAdmin::Drain { by, .. } if by == "the node itself"));
@@ -83,7 +83,7 @@ fn a_node_that_is_named_twice_is_one_node() {
     assert!([first, second].iter().all(|node| !world.rms.state().nodes().contains_key(node)));
 }
 
-/// How a job ends that ended so on the only node.
+/// Returns the outcome of a job that ended this way on its only node.
 fn outcome(world: &mut World, exit: NodeExit, change: impl FnOnce(&mut Submission)) -> Option<Outcome> {
     let job = world.submit_with(change);
     let status = JobStatus::Ended { at: world.now, exit, usage: Usage::default() };

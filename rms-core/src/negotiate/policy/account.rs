@@ -1,4 +1,4 @@
-//! What users spend on nodes: reserved when it is agreed, charged for node-hours that were really held.
+//! What users spend on nodes: reserved when agreed, charged for node-hours that were really held.
 
 use negotiation::Price;
 use rms_model::Span;
@@ -10,11 +10,11 @@ use thiserror::Error;
 pub struct Account {
     /// Charged so far.
     pub spent: u64,
-    /// Set aside for what is not over.
+    /// Set aside for negotiations and nodes that are not over.
     pub reserved: u64,
 }
 
-/// The user cannot pay for it.
+/// The user cannot pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("it may cost {needed} thousandths, and {left} are left")]
 pub struct Exhausted {
@@ -23,7 +23,7 @@ pub struct Exhausted {
 }
 
 impl Account {
-    /// What may still be spent; `None`: whatever it costs.
+    /// Returns what may still be spent; `None`: no limit.
     pub fn left(&self, budget: Option<u64>) -> Option<u64> {
         Some(budget?.saturating_sub(self.spent).saturating_sub(self.reserved))
     }
@@ -31,7 +31,7 @@ impl Account {
     /// Sets aside what something can cost at most.
     ///
     /// # Errors
-    /// There is not so much left; nothing is set aside then.
+    /// Less than that is left; nothing is set aside then.
     pub fn reserve(&mut self, budget: Option<u64>, needed: u64) -> Result<(), Exhausted> {
         match self.left(budget) {
             Some(left) if left < needed => Err(Exhausted { needed, left }),
@@ -42,14 +42,14 @@ impl Account {
         }
     }
 
-    /// It is over: what it really cost is charged, never more than was set aside, and the rest comes back.
+    /// Closes a reservation: charges the real cost, but never more than was set aside, and releases the rest.
     pub fn settle(&mut self, reserved: u64, real: u64) {
         self.reserved = self.reserved.saturating_sub(reserved);
         self.spent = self.spent.saturating_add(real.min(reserved));
     }
 }
 
-/// How many nodes can be paid for so long with what is left; `None`: any number.
+/// Returns how many nodes can be paid for `held` with what is left; `None`: any number.
 pub fn affordable(left: Option<u64>, price: Price, held: Span) -> Option<u32> {
     let left = u128::from(left?);
     let millis = u128::from(held.as_millis().max(0).unsigned_abs());

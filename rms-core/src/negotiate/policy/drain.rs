@@ -1,13 +1,14 @@
-//! Which nodes an application leaves when some of them are to be used no more.
+//! Which nodes an application leaves when some of them are drained.
 
 use std::collections::BTreeSet;
 
 use rms_api::negotiate::Declared;
 use rms_model::NodeId;
 
-/// The nodes of a cluster that an application with `held` nodes is asked to leave so that it is off as many of the `named`
-/// ones as possible; none if its limits do not allow it. `others` are all that it has there, but node 0, which always
-/// stays: it runs the script. Where its sizes do not allow just these, its last others go with them.
+/// Returns the nodes of a cluster that an application with `held` nodes is asked to leave, so that it leaves as many of
+/// the `named` ones as possible; none if its limits do not allow it. `others` are all its nodes there except node 0,
+/// which always stays because it runs the script. Where its sizes do not allow exactly these, the last of its other
+/// nodes go with them.
 pub fn nodes_to_leave(held: u32, others: &[NodeId], named: &BTreeSet<NodeId>, declared: &Declared) -> Vec<NodeId> {
     let held = held as usize;
     let mut leaving: Vec<NodeId> = others.iter().copied().filter(|node| named.contains(node)).collect();
@@ -16,7 +17,7 @@ pub fn nodes_to_leave(held: u32, others: &[NodeId], named: &BTreeSet<NodeId>, de
     }
     let floor = u64::from(declared.least.max(1));
     let wanted_total = held.saturating_sub(leaving.len()) as u64;
-    // All of them, and no more others than its sizes ask for; else as many of them as it can spare.
+    // All of them, and no more others than its sizes require; else as many of them as it can spare.
     let greatest = declared.sizes.greatest(wanted_total).filter(|total| *total >= floor);
     let total = greatest.or_else(|| declared.sizes.least(floor.max(wanted_total)));
     let Some(n_leaving) = total.and_then(|total| held.checked_sub(usize::try_from(total).ok()?)) else {
@@ -26,7 +27,7 @@ pub fn nodes_to_leave(held: u32, others: &[NodeId], named: &BTreeSet<NodeId>, de
     let n_more = n_leaving.saturating_sub(leaving.len());
     leaving.truncate(n_leaving);
     leaving.extend(last_others.take(n_more));
-    // There may be too few others here for a size that is of use.
+    // There may be too few other nodes here for a usable size.
     if leaving.len() == n_leaving { leaving } else { Vec::new() }
 }
 

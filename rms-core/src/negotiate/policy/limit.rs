@@ -1,7 +1,7 @@
-//! How many nodes more the applications of one user may have.
+//! How many more nodes the applications of one user may get.
 
-/// What is left of a user's limit when its jobs have grown to so many nodes from so many: pairs of what is held and what
-/// each started with. What one job gave back below its start is not another's to take.
+/// Returns what is left of a user's limit. `jobs` are pairs of the nodes that a job holds and the nodes it started
+/// with. What one job gave back below its start does not add to another's limit.
 pub fn may_gain(limit: Option<u32>, jobs: impl IntoIterator<Item = (u32, u32)>) -> Option<u32> {
     let limit = u64::from(limit?);
     let gained = |(held, started_with): (u32, u32)| u64::from(held.saturating_sub(started_with));

@@ -1,9 +1,9 @@
-//! What the server wants in its negotiations: pure functions, which know numbers of nodes and nothing of dialogues.
+//! The server's aims in its negotiations: pure functions that know numbers of nodes and nothing of dialogues.
 //!
 //! 002 leaves the decisions of its manager open and gives examples. The rules here are those of the literature on
-//! malleable jobs: *equi-sharing* of idle nodes, and the *agreement* policies, which take nodes back from those with the
-//! most above their minimum, only where that suffices for the job that waits, and give what is left over to those with
-//! the fewest above it.
+//! malleable jobs: *equi-sharing* of idle nodes, and the *agreement* policies, which take nodes back from the jobs with
+//! the most above their minimum, only where that suffices for the waiting job, and give what is left over to the jobs
+//! with the fewest above it.
 
 mod account;
 mod drain;
@@ -28,21 +28,22 @@ pub use shrinks::shrinks;
 pub struct Candidate<'a> {
     /// The application.
     pub job: JobId,
-    /// Whose it is.
+    /// Its owner.
     pub user: &'a str,
     /// Its number of nodes now.
     pub held: u32,
     /// Its number of nodes when it started.
     pub started_with: u32,
-    /// Within what it can be changed.
+    /// The bounds within which it can be changed.
     pub declared: &'a Declared,
     /// Higher is more urgent.
     pub priority: i32,
-    /// A negotiation about the same is open: it is not asked a second time.
+    /// A negotiation in this direction is open: no second one is opened.
     pub is_negotiating: bool,
-    /// Not long ago it declined a change by so many nodes; 0: it did not.
+    /// It declined a change by that many nodes recently; 0: it did not.
     pub declined: u32,
-    /// By no more can it be changed, whatever it declares: others would be delayed, or nodes would not do.
+    /// The most by which it can be changed, whatever it declares: more would delay others, or the nodes are not
+    /// suitable.
     pub room: u32,
 }
 
@@ -51,6 +52,6 @@ pub struct Candidate<'a> {
 pub struct Change {
     /// The application.
     pub job: JobId,
-    /// More, or fewer; never 0.
+    /// The number of nodes gained or given back; never 0.
     pub nodes: u32,
 }

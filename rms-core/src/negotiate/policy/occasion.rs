@@ -7,15 +7,16 @@ use rms_model::ShrinkRule;
 pub enum Occasion {
     /// The first job of the queue cannot start.
     Waiting {
-        /// Of that job.
+        /// The priority of that job.
         priority: i32,
     },
-    /// A node is to be used no more.
+    /// A node is drained.
     Drain,
 }
 
 impl Occasion {
-    /// Whether a job of this priority may be asked. A node must be left whatever the rule for the queue is.
+    /// Returns whether a job of this priority may be asked. A drained node must be left whatever the rule for the queue
+    /// is.
     pub fn may_disturb(self, rule: ShrinkRule, victim: i32) -> bool {
         match (self, rule) {
             (Occasion::Drain, ShrinkRule::Never | ShrinkRule::Priority | ShrinkRule::Queue) => true,

@@ -1,4 +1,4 @@
-//! Who is offered idle nodes, and how many.
+//! Which applications are offered idle nodes, and how many.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::plan::slowdown::Fraction;
 /// The weight and limit of a user when nodes are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserWeight {
-    /// Against those of other users; 0 counts as 1.
+    /// The weight relative to other users; 0 counts as 1.
     pub share: u32,
     /// How many more nodes all jobs of the user may get; `None`: any number.
     pub may_gain: Option<u32>,
@@ -18,16 +18,18 @@ pub struct UserWeight {
 
 /// Divides idle nodes of one cluster among applications; together they never get more than `idle`.
 ///
-/// Nodes are dealt out in steps, each from one size that an application can use to the next one, to whoever the rule
-/// puts first:
-/// - *equal share*: who has after the step gained the least since its start, for the share of its user, which the jobs
-///   of that user divide among them (equi-sharing);
-/// - *fewest above minimum*: who is the least above its minimum before the step (the agreement policies' leftovers);
-/// - *efficiency*: whose declared speed grows the most for each node of the step; who gains nothing gets nothing, and
-///   who has declared nothing comes last, the fewest nodes first.
+/// Nodes are distributed in steps, each from one size that an application can use to the next one, to the application
+/// that the rule puts first:
+/// - *equal share*: the one that after the step has gained the least since its start, relative to its user's share,
+///   which the jobs of that user divide among them (equi-sharing);
+/// - *fewest above minimum*: the one that is the least above its minimum before the step (the agreement policies'
+///   leftovers);
+/// - *efficiency*: the one whose declared speed grows the most for each node of the step; one that gains no speed gets
+///   nothing, and those that declare none come last, the fewest nodes first.
 ///
-/// Of equals, the higher priority goes first, then the older job. A step for which not enough is left is passed over, so
-/// that others may use the rest. Who has declined not long ago is offered more than that, or nothing.
+/// Of equals, the higher priority goes first, then the older job. A step for which not enough is left is skipped, so
+/// that others may use the rest. An application that has declined recently is offered more than it declined, or
+/// nothing.
 pub fn offers(
     idle: u32,
     candidates: &[Candidate<'_>],
@@ -55,7 +57,7 @@ pub fn offers(
         let recipient = &mut recipients[turn.idx];
         let allowance = allowances.get_mut(recipient.candidate.user);
         let is_allowed = allowance.as_ref().is_none_or(|allowance| **allowance >= turn.step);
-        // What is left only becomes less: a step that does not fit now never will.
+        // What is left only decreases: a step that does not fit now never will.
         if turn.step > left || !is_allowed {
             continue;
         }
@@ -68,7 +70,7 @@ pub fn offers(
     gained.map(|recipient| Change { job: recipient.candidate.job, nodes: recipient.gained }).collect()
 }
 
-/// A candidate while nodes are dealt out.
+/// A candidate while nodes are distributed.
 struct Recipient<'a> {
     candidate: &'a Candidate<'a>,
     share: u32,
@@ -94,7 +96,7 @@ impl Recipient<'_> {
     fn turn(&self, idx: usize, rule: OfferRule) -> Option<Turn> {
         let Candidate { job, held, started_with, declared, priority, declined, room, .. } = self.candidate;
         let now = held.checked_add(self.gained)?;
-        // Whoever has declined some is offered more, or nothing.
+        // An application that has declined some is offered more, or nothing.
         let least = now.max(held.saturating_add(*declined)).checked_add(1)?;
         let total = declared.sizes.least(least.max(declared.least).into())?;
         let most = declared.most.min(held.saturating_add(*room));

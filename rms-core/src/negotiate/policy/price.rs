@@ -6,32 +6,33 @@ use rms_model::settings::MAX_PRICE;
 /// The server's side of a negotiation about a price.
 ///
 /// Its first proposal asks for the list price, its last possible one for the floor, and those between lie on a straight
-/// line: so no proposal is worse for the application than the one before, whatever was bid, and the talk ends within the
-/// rounds that are allowed.
+/// line: no proposal is worse for the application than the one before, whatever was bid, and the negotiation ends
+/// within the allowed rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pricing {
     list: u64,
     floor: u64,
-    /// Proposals that the server can make.
+    /// The number of proposals that the server can make.
     n_proposals: u16,
 }
 
-/// What the server does about a bid.
+/// The server's reply to a bid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It agrees to the bid.
+    /// The server agrees to the bid.
     Accept,
-    /// It asks for so much.
+    /// The server asks for this price.
     Counter(Price),
-    /// It is too little, and there is no round left.
+    /// The bid is too low, and no round is left.
     Reject,
 }
 
 impl Pricing {
-    /// A talk that `initiator` opened, about nodes with a list price and a floor in percent of it.
+    /// Creates the server's side of a negotiation that `initiator` opened, with a list price and a floor in percent of
+    /// it.
     pub fn new(list: u64, floor_percent: u32, initiator: Side, rules: &Rules) -> Pricing {
         let list = list.min(MAX_PRICE);
-        // Rounded up: never below what was set.
+        // Rounded up: never below the setting.
         let floor = (list * u64::from(floor_percent.min(100))).div_ceil(100);
         let n_proposals = match initiator {
             Side::Rms => rules.max_rounds.div_ceil(2),
@@ -40,13 +41,13 @@ impl Pricing {
         Pricing { list, floor, n_proposals }
     }
 
-    /// What the server's first proposal asks for.
+    /// Returns what the server's first proposal asks for.
     pub fn opening(&self) -> Price {
         self.asked(0)
     }
 
-    /// What follows a bid once the server has made so many proposals. A bid is accepted if it is as much as the server
-    /// would ask for next, or all that it can still get.
+    /// Returns the reply to a bid after `n_made` proposals of the server. A bid is accepted if it is as much as the
+    /// server would ask for next, or all that it can still get.
     pub fn reply(&self, bid: Price, n_made: u16) -> Reply {
         let can_counter = n_made < self.n_proposals;
         let next = self.asked(n_made);
@@ -59,7 +60,7 @@ impl Pricing {
         }
     }
 
-    /// What is asked for after so many proposals.
+    /// Returns what is asked for after `n_made` proposals.
     fn asked(&self, n_made: u16) -> Price {
         let steps = u64::from(self.n_proposals.saturating_sub(1));
         let step = u64::from(n_made).min(steps);
@@ -117,7 +118,7 @@ mod tests {
             let mut asked = pricing.opening();
             let (mut round, mut n_made) = if initiator == Side::Rms { (1, 1) } else { (0, 0) };
             let mut bid = Price(0);
-            // The application bids ever more, as far as there are rounds.
+            // The application raises its bid as long as there are rounds.
             while round < max_rounds {
                 round += 1;
                 bid = Price(bid.0.saturating_add(dice.roll() >> dice.number(0, 63)));

@@ -1,4 +1,4 @@
-//! Who is asked to give nodes back, and how many.
+//! Which applications are asked to give nodes back, and how many.
 
 use std::cmp::Reverse;
 
@@ -6,13 +6,13 @@ use rms_model::ShrinkRule;
 
 use super::{Candidate, Change, Occasion};
 
-/// Who gives back how many, so that at least `needed` nodes of one cluster come together for a waiting job; `None` if
-/// the rule forbids it, or if all together do not have so many to give. "Only when that suffices" is what makes it an
-/// agreement policy: nobody shrinks in vain.
+/// Decides which application gives back how many nodes, so that at least `needed` nodes of one cluster become available
+/// for a waiting job; `None` if the rule forbids it, or if all together cannot give that many. "Only when that
+/// suffices" is what makes it an agreement policy: no job shrinks in vain.
 ///
-/// Jobs of the lowest priority are asked first, and of them those with the most to give above their minimum, so that few
-/// are disturbed. Then each is asked for no more than is missing without it, those of the highest priority being spared
-/// first; where sizes do not allow exactly as many, it is the least that they allow.
+/// Jobs of the lowest priority are asked first, and of them those with the most to give above their minimum, so that
+/// few are disturbed. Then each is asked for no more than is missing without it, and those of the highest priority are
+/// spared first; where sizes do not allow exactly that many, it is the least that they allow.
 pub fn shrinks(needed: u32, occasion: Occasion, candidates: &[Candidate<'_>], rule: ShrinkRule) -> Option<Vec<Change>> {
     let may_be_asked =
         |candidate: &&Candidate<'_>| !candidate.is_negotiating && occasion.may_disturb(rule, candidate.priority);
@@ -26,7 +26,7 @@ pub fn shrinks(needed: u32, occasion: Occasion, candidates: &[Candidate<'_>], ru
     }
     donors.truncate(n_asked);
     let mut changes = Vec::new();
-    // From the last one on: whoever was asked last is asked for what the others do not have.
+    // From the last one on: the job chosen last is asked for what the others do not have.
     while let Some(donor) = donors.pop() {
         let others = sum - u64::from(donor.most);
         let missing = u64::from(needed).saturating_sub(others);
@@ -50,7 +50,7 @@ impl<'a> Donor<'a> {
     /// `None` if it has nothing to give.
     fn new(candidate: &'a Candidate<'a>) -> Option<Donor<'a>> {
         let mut donor = Donor { candidate, most: 0 };
-        // What was declined is not asked for again, nor is more.
+        // The number that was declined is not asked for again, nor a larger one.
         let bound = match candidate.declined {
             0 => candidate.held,
             declined => declined - 1,
@@ -62,12 +62,12 @@ impl<'a> Donor<'a> {
         Some(donor)
     }
 
-    /// Node 0 runs the script, so one is always left.
+    /// Returns the least that it keeps: node 0 runs the script, so one node always stays.
     fn floor(&self) -> u32 {
         self.candidate.declared.least.max(1)
     }
 
-    /// The least that its sizes allow it to give back, if that is to be so many or more.
+    /// Returns the least that its sizes allow it to give back, but no less than `wanted`.
     fn at_least(&self, wanted: u32) -> Option<u32> {
         if wanted == 0 {
             return Some(0);

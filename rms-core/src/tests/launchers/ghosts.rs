@@ -1,4 +1,4 @@
-//! Ghosts that are kept only while a launcher waits that could use their nodes.
+//! Ghosts that are kept only while a waiting launcher could use their nodes.
 
 use rms_api::answer::Answer;
 use rms_api::call::Select;

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: what launchers lay together from changes is what the passes gave them.
+//! Random events: the views that launchers assemble from changes are those of the passes.
 
 use rms_api::subscription::LauncherView;
 use test_kit::Dice;
@@ -7,7 +7,7 @@ use super::*;
 use crate::Event;
 use crate::plan::{Placed, Scope, plan};
 
-/// Applications come, ask for something else, leave; nodes are drained and used again.
+/// Applications come, change their requests and leave; nodes are drained and resumed.
 struct RandomWorkload {
     launchers: Launchers,
     held: BTreeMap<JobId, LauncherView>,
@@ -34,7 +34,7 @@ impl RandomWorkload {
         (n_jobs > 0).then(|| jobs[self.roll(n_jobs) as usize])
     }
 
-    /// An event, and then the pass that it asks for, with what it should have told.
+    /// Handles an event, then the pass that it requires, and checks what was sent.
     fn happens(&mut self, event: Event) {
         let world = &mut self.launchers.world;
         let Ok(effects) = world.rms.handle(world.now, event).commit(&mut crate::tests::NullJournal);

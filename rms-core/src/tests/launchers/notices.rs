@@ -1,4 +1,4 @@
-//! What launchers see and when they are told: the clusters that look different, and nothing else (001, Fig. 5).
+//! What launchers see and when they are notified: only the clusters that look different (001, Fig. 5).
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use rms_api::subscription::{ClusterLink, LauncherView};
 
 use super::*;
 
-/// 001, Fig. 5: an application sees what is before it, and its own request is for those behind it.
+/// 001, Fig. 5: an application sees what is before it, and those behind it see its request.
 #[test]
 fn each_application_sees_those_before_it() {
     let mut launchers = Launchers::new();
@@ -27,7 +27,7 @@ fn each_application_sees_those_before_it() {
     assert_eq!(silent_sees.iter().map(|change| change.version).collect::<Vec<_>>(), [2, 3]);
 }
 
-/// R7: the mere passing of time is no change, also when a step of a profile has passed.
+/// R7: the passing of time alone is no change, even when a step of a profile has passed.
 #[test]
 fn time_that_passes_is_no_news() {
     let mut launchers = Launchers::new();
@@ -43,7 +43,7 @@ fn time_that_passes_is_no_news() {
     let change = launchers.change(silent);
     assert_eq!(change.clusters.iter().map(|cluster| cluster.cluster).collect::<Vec<_>>(), [B]);
     launchers.accept(other, 1);
-    // The wall time of the first is over just when it should be, and the next one starts.
+    // The wall time of the first is over as planned, and the next one starts.
     launchers.after(5);
     launchers.accept(waits, 1);
     launchers.told.clear();
@@ -52,7 +52,8 @@ fn time_that_passes_is_no_news() {
     assert_eq!(launchers.changes(silent), [], "all is as it was foreseen");
 }
 
-/// A holder that leaves early, and the ghost that stays for a while: both are news, and so is its end, which was told.
+/// A holder that leaves early, and the ghost that stays for a while, are notified; so is the ghost's end, which was
+/// known.
 #[test]
 fn an_early_end_is_seen_as_a_ghost_until_the_fair_start_delay_is_over() {
     let mut launchers = Launchers::new();
@@ -107,7 +108,8 @@ fn nodes_that_come_and_go_are_news() {
     assert_eq!(launchers.infos(job).clusters[1].nodes, 3);
 }
 
-/// Two GPUs among four nodes: who filters for them sees their occupation, and asks for no more than there are.
+/// Two GPUs among four nodes: a launcher that filters for them sees their occupation, and requests no more than there
+/// are.
 #[test]
 fn a_filter_shows_only_the_nodes_that_meet_it() {
     let mut launchers = Launchers::new();
@@ -156,7 +158,7 @@ fn a_link_between_clusters_is_news_for_those_who_see_both() {
     assert_eq!(launchers.changes(both), [], "it is as it was");
 }
 
-/// Those who see the same share it: nothing is copied for each of ten thousand.
+/// Launchers with equal views share one: nothing is copied for each of ten thousand.
 #[test]
 fn launchers_that_see_the_same_share_one_profile() {
     let mut launchers = Launchers::new();
@@ -168,7 +170,7 @@ fn launchers_that_see_the_same_share_one_profile() {
     assert!(Arc::ptr_eq(&profile(&changes[0]), &profile(&changes[2])));
 }
 
-/// The connection breaks and another comes: it is told everything anew, as of the pass that follows.
+/// The connection breaks and another comes: it is sent everything again, as of the pass that follows.
 #[test]
 fn a_launcher_that_attaches_again_is_told_everything() {
     let mut launchers = Launchers::new();
@@ -196,7 +198,7 @@ fn a_launcher_that_attaches_again_is_told_everything() {
     assert_eq!(launchers.shape(change)[&A].1, Some(vec![(100, 2)]), "without its own request");
 }
 
-/// Those beyond the depth see what is left behind all that are considered.
+/// Launchers beyond the depth see what is left behind all that are considered.
 #[test]
 fn beyond_the_queue_depth_one_sees_what_is_left() {
     let mut launchers = Launchers::new();
@@ -212,7 +214,7 @@ fn beyond_the_queue_depth_one_sees_what_is_left() {
     assert_eq!(launchers.changes(behind), [], "what is left was what is before it");
 }
 
-/// Several clusters, each with its own delay: the nodes of the fast one are free at once.
+/// Several clusters, each with its own delay: the nodes of the one without a delay are free at once.
 #[test]
 fn a_ghost_leaves_each_cluster_when_its_own_delay_is_over() {
     let mut launchers = Launchers::new();
@@ -252,7 +254,7 @@ fn a_ghost_leaves_each_cluster_when_its_own_delay_is_over() {
     assert!(matches!(&effects[0], Effect::Answer { answer: Err(Refusal::NoSuchCluster { .. }), .. }), "{effects:?}");
 }
 
-/// What is counted is what 001, B.1 counts: one byte for a cluster and eight for a step; four and five for a request.
+/// Counts what 001, B.1 counts: one byte for a cluster and eight for a step; four and five for a request.
 #[test]
 fn bytes_and_adaptation_delays_are_counted() {
     let mut launchers = Launchers::new();

@@ -1,4 +1,4 @@
-//! A launcher that does not keep to the rules is refused or ended, and nobody else notices.
+//! A launcher that breaks the rules is refused or ended, and no other launcher notices.
 
 use rms_api::answer::Answer;
 use rms_api::call::Select;
@@ -7,7 +7,7 @@ use rms_api::call::update::Changes;
 use super::*;
 use crate::rate::{MAX_CALLS, MAX_SECONDS_EXCEEDED};
 
-/// A holder and two that wait behind it, bystanders of what another launcher does.
+/// A holder and two that wait behind it, unaffected by what another launcher does.
 struct OtherLaunchers {
     launchers: Launchers,
     jobs: [JobId; 3],
@@ -19,13 +19,13 @@ impl OtherLaunchers {
         let holder = launchers.waiting(on_a(4, 100));
         let jobs = [holder, launchers.waiting(on_a(2, 60)), launchers.waiting(on_b(2, 30))];
         launchers.accept(holder, 1);
-        // The last one's start is news for the one before it.
+        // The last one's start changes the view of the one before it.
         launchers.set("kill_grace", "9s");
         launchers.told.clear();
         OtherLaunchers { launchers, jobs }
     }
 
-    /// None of them was told anything, and each is what it was.
+    /// Checks that none of them was notified, and that each is in its earlier state.
     fn are_unaffected(&mut self) {
         for job in self.jobs {
             assert_eq!(self.launchers.told(job), [], "job {job}");
@@ -143,7 +143,7 @@ fn what_is_launched_must_fit_the_nodes_that_were_granted() {
     assert!(launchers.desires.is_empty());
 }
 
-/// A batch job has no launcher that could be spoken for.
+/// A batch job has no launcher for which a caller could act.
 #[test]
 fn a_job_that_was_submitted_with_its_work_is_no_launchers() {
     let mut launchers = Launchers::new();
@@ -154,7 +154,7 @@ fn a_job_that_was_submitted_with_its_work_is_no_launchers() {
     assert!(matches!(&effects[0], Effect::LauncherAnswer { answer: Err(Refusal::NoLauncher(_)), .. }));
 }
 
-/// Requests of one application are bounded for each second; one that goes on is ended.
+/// The requests of one application per second are limited; one that goes on is ended.
 #[test]
 fn a_flood_is_refused_and_then_ended() {
     let mut others = OtherLaunchers::new();
@@ -175,7 +175,7 @@ fn a_flood_is_refused_and_then_ended() {
         n_refused
     };
     assert_eq!(flood(launchers, MAX_CALLS + 20), 20);
-    // A calm second makes it good again.
+    // A second without excess resets the count.
     launchers.after(2);
     for _ in 1..MAX_SECONDS_EXCEEDED {
         assert_eq!(flood(launchers, MAX_CALLS + 1), 1);
@@ -189,7 +189,7 @@ fn a_flood_is_refused_and_then_ended() {
     others.are_unaffected();
 }
 
-/// The quotas are asked again when it is known what the application executes.
+/// The quotas are checked again when it is known what the application executes.
 #[test]
 fn what_is_launched_counts_as_what_is_submitted() {
     let mut launchers = Launchers::new();
@@ -206,14 +206,14 @@ fn what_is_launched_counts_as_what_is_submitted() {
     assert!(
         refusal(launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch: launch(1 << 20) })).contains("limit")
     );
-    // The next is no more than the first brought, but comes too soon after it.
+    // The next is as large as the first, but comes too soon after it.
     launchers.set("script_limit", "none");
     launchers.set("submit_limit", "1");
     let answer = launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch: launch(1 << 19) });
     assert!(refusal(answer).contains("submit_limit"));
 }
 
-/// Not even the first one, whatever its size, and not after a restart either.
+/// Not even the first submission is accepted, whatever its size, and not after a restart either.
 #[test]
 fn who_may_bring_in_nothing_a_second_brings_in_nothing() {
     let mut launchers = Launchers::new();

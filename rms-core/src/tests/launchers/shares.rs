@@ -1,4 +1,4 @@
-//! An application may choose from a share of each cluster only (001, §8).
+//! An application may choose only from a share of each cluster (001, §8).
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn a_launcher_is_shown_a_share_of_each_cluster_and_asks_for_no_more() {
     );
 }
 
-/// Rounded up, and filters that want more nodes do not show the cluster.
+/// The share is rounded up, and filters that want more nodes do not show the cluster.
 #[test]
 fn a_filter_wants_its_least_nodes_of_the_share() {
     let mut launchers = Launchers::new();
@@ -39,7 +39,7 @@ fn a_filter_wants_its_least_nodes_of_the_share() {
     assert!(of_four.expect_err("nobody may choose from 4").to_string().contains("choose from 3 of its 4"));
 }
 
-/// What changes behind the share is no news, and a share that changes is.
+/// Changes beyond the share are not notified; a change of the share is.
 #[test]
 fn only_what_is_shown_is_news() {
     let mut launchers = Launchers::new();

@@ -1,4 +1,4 @@
-//! Launchers that say nothing, or are gone: what they hold is given back in time.
+//! Launchers that are silent or gone: what they hold is given back in time.
 
 use rms_api::answer::Reason;
 
@@ -41,7 +41,7 @@ fn a_start_that_is_not_answered_is_taken_back() {
     assert_eq!(launchers.state(next), Some(JobState::Started));
 }
 
-/// 001: killed with its launcher, after a grace in which it may come back.
+/// 001: an application is killed with its launcher, after a grace period in which the launcher may come back.
 #[test]
 fn a_lost_launcher_takes_its_application_with_it() {
     let mut launchers = Launchers::new();
@@ -83,7 +83,7 @@ fn an_admin_may_let_processes_run_on_without_their_launcher() {
     assert_eq!(launchers.state(launched), Some(JobState::Ending));
 }
 
-/// After a restart all are away, and nobody is ended for the time in which nobody could connect.
+/// After a restart all launchers are away, and none is ended for the time in which it could not connect.
 #[test]
 fn a_restart_of_the_server_is_not_held_against_launchers() {
     let mut launchers = Launchers::new();
@@ -109,7 +109,7 @@ fn a_restart_of_the_server_is_not_held_against_launchers() {
     assert_eq!(launchers.state(silent), Some(JobState::Submitted));
 }
 
-/// Nodes on which no agent watches anything are still lost with their nodes.
+/// Nodes on which no agent supervises a process can still be lost.
 #[test]
 fn an_application_whose_node_is_lost_is_ended_though_nothing_of_it_runs_there() {
     let mut launchers = Launchers::new();
@@ -120,7 +120,7 @@ fn an_application_whose_node_is_lost_is_ended_though_nothing_of_it_runs_there() 
     assert_eq!(launchers.ended(job), Some(Outcome::NodeLost { node: "b2".to_owned() }));
 }
 
-/// 001: a start is something that its launcher is told; within its grace it keeps its place.
+/// 001: a start is sent to the launcher; an unreachable launcher keeps its place within its grace period.
 #[test]
 fn who_cannot_be_told_is_not_started_and_keeps_its_place_for_its_grace() {
     for policy in ["views", "fcfs", "easy", "conservative"] {

@@ -1,4 +1,5 @@
-//! Launchers whose applications share nodes: they see where there is room for a slice, ask for slices and are told theirs.
+//! Launchers whose applications share nodes: they see where there is room for a slice, request slices and are told
+//! theirs.
 
 use rms_api::call::{Nodes, Shape as JobShape};
 use rms_api::subscription::LauncherView;
@@ -18,7 +19,7 @@ fn node(cores: u32, gpus: u32) -> Inventory {
     Inventory { cores, cpus: cores * 2, numa_nodes: 1, memory, devices, ..Inventory::default() }
 }
 
-/// Cluster `a`, where jobs share nodes of so many cores and GPUs.
+/// Creates cluster `a`, where jobs share nodes with these numbers of cores and GPUs.
 fn shared(nodes: &[(u32, u32)]) -> Launchers {
     let mut launchers = Launchers { world: World::new(), told: Vec::new(), desires: Vec::new() };
     launchers.set("allocation", "cores");
@@ -38,14 +39,14 @@ impl Launchers {
         self.ann(LauncherCall::Request { job, wish }).map(|answer| assert_eq!(answer, LauncherAnswer::Done))
     }
 
-    /// An application with this slice of so many nodes of `a`, which runs.
+    /// Starts an application with this slice of `n_nodes` nodes of `a`.
     fn with_slices(&mut self, n_nodes: u32, secs: i64, slice: Slice) -> JobId {
         let job = self.subscribe();
         self.try_slices(job, 1, on_a(n_nodes, secs), slice).expect("it is possible");
         job
     }
 
-    /// What the view shows of cluster `a` for one shape: capacity, and steps of seconds and nodes.
+    /// Returns what the view shows of cluster `a` for one shape: capacity, and steps of seconds and nodes.
     fn seen(&self, view: &LauncherView, shape: u32) -> (u32, Vec<(i64, i64)>) {
         let (capacity, occupied) = match shape {
             0 => (&view.capacity, &view.occupied),
@@ -75,7 +76,7 @@ fn a_launcher_sees_where_there_is_room_for_its_slices() {
     let runs = launchers.with_slices(1, 100, slice(3, 0, ""));
     launchers.view(sees, &mut view);
     let busy: Vec<_> = (0..4).map(|shape| launchers.seen(&view, shape).1).collect();
-    // It has 3 cores of the smallest node, which is the fullest then.
+    // It has 3 cores of the smallest node, which is the fullest one then.
     assert_eq!(busy, [vec![(100, 1)], vec![(100, 1)], vec![], vec![]]);
     let second = launchers.with_slices(2, 50, slice(4, 0, ""));
     launchers.view(sees, &mut view);
@@ -113,7 +114,7 @@ fn applications_of_launchers_share_a_node_and_are_told_their_part() {
     let grant = launched.nodes[0].grant.as_ref().expect("a part");
     assert_eq!(grant.cores.iter().collect::<Vec<u32>>(), [0, 1, 2]);
     launchers.world.rms.state().check().expect("in order");
-    // What it wants may change until it starts; then whole nodes are wanted again.
+    // Its request may change until it starts; here whole nodes are requested again.
     launchers.request(third, 2, on_a(1, 100));
     launchers.accept(second, 1);
     launchers.finish(second, 1, 0);
@@ -160,7 +161,7 @@ fn slices_that_no_node_can_give_are_refused() {
     }
 }
 
-/// Each slice that differs costs every pass, so that nobody has others wait by looking for thousands.
+/// Each different slice is a cost for every pass, so no user may make others wait by watching thousands.
 #[test]
 fn the_launchers_of_a_user_look_for_a_few_slices_that_differ() {
     let mut launchers = shared(&[(8, 0)]);
@@ -179,7 +180,7 @@ fn the_launchers_of_a_user_look_for_a_few_slices_that_differ() {
     launchers.subscribe_with(filter(9)).expect("another user looks for them already");
 }
 
-/// On nodes that are given away whole a slice says what each must have at least.
+/// Where nodes are allocated whole, a slice is the least that each node must have.
 #[test]
 fn where_nodes_are_given_away_whole_a_slice_is_the_least_that_a_node_has() {
     let mut launchers = shared(&[(4, 0), (8, 0)]);
@@ -198,7 +199,7 @@ fn where_nodes_are_given_away_whole_a_slice_is_the_least_that_a_node_has() {
     assert_eq!((launchers.seen(&view, 0).1, launchers.seen(&view, 1).1), (vec![(50, 1)], vec![(50, 1)]));
 }
 
-/// A launcher that was told each change knows the same as one that subscribes now.
+/// A launcher that was sent each change has the same view as one that subscribes now.
 #[test]
 fn what_was_told_in_pieces_is_what_there_is_to_see() {
     told_in_pieces(4);

@@ -1,4 +1,4 @@
-//! Somebody asks for an application and waits for what comes of it.
+//! Callers make requests on behalf of an application and wait for the outcome.
 
 use negotiation::{Direction, Reason};
 use rms_api::negotiate::{Ask, AskOutcome};
@@ -11,7 +11,7 @@ fn hour() -> Span {
     Span::from_hours(1)
 }
 
-/// PAPERS §3 (a): on two, it asks for two more, and has four.
+/// PAPERS §3 (a): a job on two nodes asks for two more, and has four.
 #[test]
 fn a_job_that_asks_for_free_nodes_gets_them() {
     let mut scene = Scene::new(4);
@@ -26,7 +26,7 @@ fn a_job_that_asks_for_free_nodes_gets_them() {
     scene.is_durable();
 }
 
-/// Accepted is not ready: the ask is answered when the agents say that the nodes are up.
+/// Accepted is not ready: the request is answered when the agents report that the nodes are up.
 #[test]
 fn who_asks_hears_nothing_before_the_nodes_are_up() {
     let mut scene = Scene::new(3);
@@ -39,7 +39,7 @@ fn who_asks_hears_nothing_before_the_nodes_are_up() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
 }
 
-/// PAPERS §3 (b): it asks for fourteen, is offered six, and accepts.
+/// PAPERS §3 (b): a job asks for fourteen, is offered six, and accepts.
 #[test]
 fn a_job_that_asks_for_too_much_takes_what_there_is_if_that_will_do() {
     let mut scene = Scene::new(8);
@@ -53,7 +53,7 @@ fn a_job_that_asks_for_too_much_takes_what_there_is_if_that_will_do() {
     assert_eq!(scene.held(job).len(), 8);
 }
 
-/// A spawn of 25 ranks, one a node, where six are free.
+/// A spawn of 25 ranks, one per node, where six nodes are free.
 #[test]
 fn who_asks_for_too_much_hears_how_much_there_is() {
     let mut scene = Scene::new(8);
@@ -83,7 +83,7 @@ fn nodes_are_given_back_and_free_once_nothing_runs_there() {
     scene.is_durable();
 }
 
-/// The agent of its first node is started again, or loses the server, while ranks wait for nodes.
+/// The agent of the job's first node restarts, or loses the server, while ranks wait for nodes.
 #[test]
 fn an_agent_that_asks_again_hears_what_comes_of_it() {
     let mut scene = Scene::new(2);

@@ -1,4 +1,4 @@
-//! A process of the application negotiates for it.
+//! A negotiator of the application negotiates for it.
 
 use negotiation::{Action, Direction, Item, Phase, Resource};
 use rms_model::{OnResize, Span, Time};
@@ -48,7 +48,7 @@ fn what_is_held_is_told_before_that_it_is_ready() {
     assert!(known.nodes.iter().all(|node| !node.is_coming), "{known:?}");
 }
 
-/// Agreed is not ready: who writes a hostfile then must not name nodes where nothing can be started.
+/// Agreed is not ready: a hostfile written then must not name nodes where nothing can be started.
 #[test]
 fn a_node_that_is_not_ready_is_said_to_be_coming() {
     let mut scene = Scene::new(4);

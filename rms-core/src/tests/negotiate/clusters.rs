@@ -25,7 +25,7 @@ fn on_d(ask: Ask) -> Ask {
 }
 
 impl Scene {
-    /// Cluster `c` with nodes n1, n2, …, and cluster `d` with m1, m2, …, whose numbers go on from there.
+    /// Creates cluster `c` with nodes n1, n2, …, and cluster `d` with m1, m2, …, whose numbers follow.
     fn of_two(n_on_c: u32, n_on_d: u32) -> Scene {
         let mut scene = Scene::new(n_on_c);
         for number in 1..=n_on_d {
@@ -45,14 +45,14 @@ impl Scene {
         }
     }
 
-    /// An application on `c` that negotiates for itself.
+    /// Starts an application on `c` that negotiates for itself.
     fn speaks_on_c(&mut self, n_nodes: u32) -> JobId {
         let job = self.submit_on("c", n_nodes, Some(malleable(1, 16, OnResize::Negotiates)));
         self.attach(job).expect("it may");
         job
     }
 
-    /// One that has come to as many nodes of `d` as of `c`.
+    /// Starts one that has grown to as many nodes of `d` as of `c`.
     fn speaks_on_both(&mut self, n_on_each: u32) -> JobId {
         let job = self.speaks_on_c(n_on_each);
         let id = self.app_opens(job, Direction::Grow, Item::up_to(Resource::Nodes(D), 0, n_on_each.into()));
@@ -71,7 +71,7 @@ impl Scene {
         id
     }
 
-    /// How many nodes of each cluster the whole system's view shows as busy now.
+    /// Returns how many nodes of each cluster the view of the whole system shows as busy now.
     fn busy(&mut self) -> (i64, i64) {
         let now = self.world.now;
         let views = match self.call(Call::Query(Query::View { job: None })) {
@@ -89,7 +89,7 @@ impl Scene {
         self.world.rms.state().n_free(cluster)
     }
 
-    /// When it would start, from now on.
+    /// Returns in how much time from now the job would start.
     fn starts_in(&mut self, job: JobId) -> Option<Span> {
         let estimate = match self.call(Call::Query(Query::Queue(Default::default()))) {
             Ok(Answer::Queue { jobs, .. }) => jobs.into_iter().find(|line| line.job == job)?.estimate,
@@ -133,7 +133,7 @@ fn somebody_may_ask_for_nodes_of_another_cluster_of_a_job_that_was_never_told_of
         panic!("{:?}", scene.outcome(ticket));
     };
     assert_eq!(names, ["m1", "m2"]);
-    // Those that are named are of the cluster that they are of.
+    // Named nodes determine the cluster.
     let back = Ask { nodes: vec!["m1".to_owned()], ..nodes(Direction::Shrink, 1, 1) };
     let ticket = scene.ask(job, back);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
@@ -146,7 +146,7 @@ fn somebody_may_ask_for_nodes_of_another_cluster_of_a_job_that_was_never_told_of
     assert!(scene.refusal(ticket).is_some(), "there is no such cluster");
 }
 
-/// A held node is kept from others on its own cluster, and on no other one.
+/// A held node is kept from others on its own cluster only.
 #[test]
 fn what_is_offered_on_a_cluster_is_busy_in_the_view_of_that_cluster_only() {
     let mut scene = Scene::of_two(2, 3);
@@ -178,7 +178,7 @@ fn nodes_of_two_clusters_come_together_or_not_at_all() {
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     assert_eq!(scene.held(job), [1, 2, 3, 5]);
     let mut items = both((3, 1), (1, 1));
-    // There is none left on either; on `d` there will be one again.
+    // No node is left on either cluster; on `d` there will be one again.
     items.remove(0);
     let id = scene.app_opens_set(job, Direction::Grow, SetRule::All, items);
     assert_eq!(scene.app_phase(job, id), Phase::Offered(Side::Application), "it waits");
@@ -225,7 +225,7 @@ fn of_two_alternatives_the_server_gives_one() {
     assert_eq!(scene.free_on(D), 2);
 }
 
-/// All that came with a node that is lost before it is up go again, on whichever cluster they are.
+/// All nodes that came with a node that is lost before it is up leave again, on whichever cluster they are.
 #[test]
 fn a_node_of_one_cluster_that_is_lost_on_its_way_takes_those_of_the_other_along() {
     let mut scene = Scene::of_two(2, 2);
@@ -245,7 +245,7 @@ fn a_node_of_one_cluster_that_is_lost_on_its_way_takes_those_of_the_other_along(
     scene.is_durable();
 }
 
-/// What is offered of both clusters and lost on one is replaced there, or all of it is taken back.
+/// A node of an offer on both clusters that is lost is replaced on its cluster, or the whole offer is withdrawn.
 #[test]
 fn a_node_that_was_offered_is_replaced_by_one_of_its_cluster() {
     let mut scene = Scene::of_two(4, 3);
@@ -270,7 +270,7 @@ fn a_restarted_server_goes_on_in_every_phase() {
         scene.restart();
         scene.attach(job).expect("it may");
     };
-    // Countered: what it offered is still kept, on each cluster.
+    // Countered: what was offered is still held, on each cluster.
     let id = scene.app_opens_set(job, Direction::Grow, SetRule::All, both((1, 9), (0, 2)));
     restarts(&mut scene);
     assert_eq!((scene.free_on(C), scene.free_on(D)), (0, 1));
@@ -283,7 +283,7 @@ fn a_restarted_server_goes_on_in_every_phase() {
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     restarts(&mut scene);
     assert_eq!((scene.held(job), scene.busy()), (vec![1, 2, 3, 4, 5], (3, 2)));
-    // A shrink that is offered, agreed, let go.
+    // A shrink that is offered, agreed, and carried out.
     let back = scene.wants_back_on(job, D, 1).expect("it has nodes there");
     restarts(&mut scene);
     scene.app_acts(job, back, Action::Accept);
@@ -305,7 +305,7 @@ fn a_shrink_takes_nodes_of_the_cluster_that_it_names() {
     let item = Item::up_to(Resource::Nodes(D), 2, 2);
     let id = scene.app_opens(job, Direction::Shrink, item);
     assert_eq!(scene.app_phase(job, id), Phase::Accepted, "on the second cluster all may go");
-    // Those of the other cluster are not what was agreed.
+    // Nodes of the other cluster are not what was agreed.
     scene.app_acts(job, id, Action::Commit([NodeId(2), NodeId(4)].into()));
     assert_eq!(scene.reason_of(job, id), Some(Reason::BadProposal));
     assert_eq!(scene.held(job), [1, 2, 3, 4]);
@@ -322,13 +322,13 @@ fn who_breaks_a_promise_loses_the_last_nodes_of_that_cluster() {
     let mut scene = Scene::of_two(3, 2);
     scene.set("release_grace", "10s");
     let job = scene.speaks_on_both(2);
-    // The last of all came on `c`.
+    // The last node came on `c`.
     let grown = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Nodes(C), 2, 1));
     assert_eq!(scene.app_phase(job, grown), Phase::Applied);
     assert_eq!(scene.held(job), [1, 2, 4, 5, 3]);
     let id = scene.wants_back_on(job, D, 1).expect("it has nodes there");
     scene.app_acts(job, id, Action::Accept);
-    // Others plan with what was promised, on that cluster.
+    // Other jobs are planned with what was promised, on that cluster.
     let waiting = scene.submit_on("d", 1, None);
     let hopeless = scene.submit_on("c", 1, None);
     assert!(scene.starts_in(waiting).is_some_and(|span| span < Span::from_mins(1)));
@@ -378,7 +378,7 @@ fn each_cluster_has_its_price() {
     let spent = |scene: &Scene| negotiate::account(scene.world.rms.state(), scene.world.now, &owner, None).spent;
     scene.after(Span::from_mins(10));
     assert_eq!(spent(&scene), 1200, "two nodes of `d` for ten minutes");
-    // A node of the other cluster that goes is none of those.
+    // A node of the other cluster that leaves is none of those.
     let back = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Nodes(C), 3, 1));
     scene.app_acts(job, back, Action::Commit([NodeId(3)].into()));
     scene.after(Span::from_mins(10));
@@ -406,7 +406,8 @@ fn a_users_limit_and_budget_are_for_all_clusters_together() {
     assert_eq!(offer.items().iter().map(|item| item.quantity.0).collect::<Vec<_>>(), [2, 1]);
 }
 
-/// The server does not know whether an application can use a cluster where it has nothing: that one is for it to ask for.
+/// The server does not know whether an application can use a cluster where it has no nodes: the application must ask
+/// for that one itself.
 #[test]
 fn the_server_offers_idle_nodes_of_clusters_where_the_application_has_some() {
     let mut scene = Scene::of_two(2, 4);
@@ -437,7 +438,7 @@ fn for_a_job_that_waits_the_nodes_of_its_cluster_are_asked_back() {
     assert!(scene.is_started(waiting));
 }
 
-/// Where the server runs the application's end, the limits are those of all of its nodes.
+/// Where the server is the proxy of the application, the limits are those of all of its nodes.
 #[test]
 fn a_job_that_is_told_of_its_size_keeps_within_its_limits_over_both_clusters() {
     let mut scene = Scene::of_two(2, 4);

@@ -1,4 +1,5 @@
-//! Cores on held nodes: given back and got again, ready when the agents say that the job's processes keep to them.
+//! Cores on held nodes: given back and gained again, ready when the agents report that the job's processes are confined
+//! to them.
 
 use negotiation::{Action, Direction, Ending, Item, Phase, Reason, Resource};
 use rms_api::Call;
@@ -14,19 +15,19 @@ fn scene_with_job(n_nodes: u32) -> (Scene, JobId) {
     (scene, job)
 }
 
-/// So many cores more, or fewer, on each of these nodes; on all if none is named.
+/// Returns a request for `quantity` cores more or fewer on each of these nodes; on all if none is named.
 fn cores(direction: Direction, quantity: u64, least: u64, on: &[&str]) -> Ask {
     let on = on.iter().map(|name| (*name).to_owned()).collect();
     Ask { what: Asked::Cores { cluster: None }, nodes: on, ..nodes(direction, quantity, least) }
 }
 
-/// An item about cores on all nodes of the job, which has so many now.
+/// Returns an item about cores on all nodes of the job, which has `held` now.
 fn item(held: u64, quantity: u64) -> Item {
     Item::up_to(Resource::Cores(ClusterId(0)), held, quantity)
 }
 
 impl Scene {
-    /// What the agents are to give the job, node by node.
+    /// Returns what the agents are to give the job, node by node.
     fn ordered(&mut self, job: JobId) -> Vec<u32> {
         let node = NodeId(self.held(job)[0]);
         let desired = self.world.rms.context.desired(node);
@@ -34,19 +35,19 @@ impl Scene {
         launch.nodes.iter().map(|node| node.cpus).collect()
     }
 
-    /// What an item about cores on all of its nodes says is held.
+    /// Returns what an item about cores on all of the job's nodes states as held.
     pub(super) fn fewest_cores(&self, job: JobId) -> u32 {
         let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
         started.nodes.iter().map(|node| started.cores_on(*node, 4)).min().unwrap_or(0)
     }
 
-    /// What nobody else may have.
+    /// Returns the cores that no other job may have.
     fn kept(&self, job: JobId) -> Vec<u32> {
         let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
         started.nodes.iter().map(|node| started.cores_kept_on(*node, 4)).collect()
     }
 
-    /// What its processes may surely use.
+    /// Returns the cores that the job's processes may certainly use.
     fn usable(&self, job: JobId) -> Vec<u32> {
         let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
         started.nodes.iter().map(|node| started.cores_usable_on(*node, 4)).collect()
@@ -69,7 +70,7 @@ fn cores_are_given_back_and_got_again() {
     };
     assert_eq!((quantity, nodes, generation, n_rounds), (3, Vec::new(), 2, 1));
     assert_eq!((scene.ordered(job), scene.kept(job)), (vec![1, 1], vec![1, 1]));
-    // There are three left on each.
+    // Three are left on each.
     let ticket = scene.ask(job, cores(Direction::Grow, 9, 2, &[]));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 3, generation: 3, n_rounds: 2, .. })));
     assert_eq!((scene.ordered(job), scene.usable(job)), (vec![4, 4], vec![4, 4]));
@@ -82,7 +83,7 @@ fn cores_of_one_node_are_named_by_it() {
     let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &["n2"]));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
     assert_eq!(scene.ordered(job), [4, 2]);
-    // Of all, the one with the fewest counts.
+    // The node with the fewest cores counts.
     let ticket = scene.ask(job, cores(Direction::Shrink, 1, 1, &[]));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
     assert_eq!(scene.ordered(job), [3, 1]);
@@ -91,7 +92,7 @@ fn cores_of_one_node_are_named_by_it() {
     assert_eq!(scene.ordered(job), [3, 4]);
 }
 
-/// Accepted is not ready, and what was given back is not free before its processes keep off it.
+/// Accepted is not ready, and cores that were given back are not free before the job's processes leave them.
 #[test]
 fn nothing_is_ready_before_every_agent_has_said_so() {
     let (mut scene, job) = scene_with_job(2);
@@ -99,7 +100,7 @@ fn nothing_is_ready_before_every_agent_has_said_so() {
     let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
     assert_eq!(scene.outcome(ticket), None);
     assert_eq!((scene.kept(job), scene.usable(job)), (vec![2, 4], vec![2, 2]));
-    // One change at a time: another one is neither granted nor taken.
+    // One change at a time: another one is neither granted nor accepted.
     let again = scene.ask(job, cores(Direction::Grow, 1, 1, &[]));
     assert_eq!(scene.reason(again), Some(Reason::NoResources));
     scene.after(Span::from_mins(5));
@@ -152,7 +153,7 @@ fn an_agent_that_says_nothing_fails_it_in_the_end() {
     assert_eq!(scene.kept(job), [1, 1]);
 }
 
-/// The larger number counts until the agents were heard, over a restart, too.
+/// The larger number counts until the agents have reported, even across a restart.
 #[test]
 fn a_server_that_is_started_again_goes_on_waiting_for_the_agents() {
     for has_power in [true, false] {
@@ -222,7 +223,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
     assert_eq!(scene.app(job).dialogues.get(elsewhere).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
 }
 
-/// The mask is one thing, the nodes another: both are one negotiation, and ready together.
+/// The mask and the nodes are changed in one negotiation, and are ready together.
 #[test]
 fn nodes_and_cores_come_together_or_not_at_all() {
     let (mut scene, job) = scene_with_job(1);
@@ -259,14 +260,14 @@ fn an_end_of_the_job_ends_the_wait_for_cores() {
     scene.disconnect(&["n2"]);
     let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
     let id = scene.lines(job)[0].record.id;
-    // Nothing can be hurried here: the agents do what they can.
+    // Nothing can be forced here: the agents do what they can.
     scene.call(Call::OrderNegotiation { job, negotiation: id, order: Order::Force }).expect("an admin may");
     assert_eq!(scene.phase(job, id), Phase::Accepted);
     scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
     assert_eq!(scene.reason(ticket), Some(Reason::Stopping));
     scene.reconnect(&["n2"]);
     assert!(scene.has_left(job));
-    // Who comes next has whole nodes.
+    // The next job has whole nodes.
     let next = scene.submit(2, Span::from_hours(1), Some(malleable(1, 3, OnResize::Workers)));
     assert_eq!(scene.ordered(next), [4, 4]);
 }

@@ -1,4 +1,5 @@
-//! Whoever says that it has left nodes has a while for its processes there to end; whoever is made to leave has not.
+//! An application that reports that it has left nodes has some time for its processes there to end; one that is forced
+//! to leave has not.
 
 use negotiation::{Action, Direction, Phase};
 use rms_api::Call;
@@ -8,7 +9,7 @@ use rms_model::{JobId, NodeId, OnResize, Span};
 
 use super::{Scene, malleable, nodes};
 
-/// What the agent of a node is to do about a job.
+/// Returns what the agent of a node is to do about a job.
 fn aim(scene: &mut Scene, node: u32, job: JobId) -> Aim {
     let desired = scene.world.rms.context.desired(NodeId(node));
     desired.jobs.iter().find(|wanted| wanted.job == job).expect("it is still there").aim

@@ -1,4 +1,5 @@
-//! Memory, devices and licences of running applications: given back, got again, and checked beside what else is negotiated.
+//! Memory, devices and licences of running applications: given back, gained again, and checked beside what else is
+//! negotiated.
 
 use negotiation::{Direction, Ending, Item, Phase, Reason, Resource, SetRule, Terms};
 use rms_api::call::{Nodes, Shape};
@@ -14,7 +15,7 @@ fn hour() -> Span {
     Span::from_hours(1)
 }
 
-/// Nodes of four cores, 1,000 MiB and four GPUs that jobs share, and five licences beside them.
+/// Creates shared nodes of four cores, 1,000 MiB and four GPUs, and five licences.
 fn scene(n_nodes: u32) -> Scene {
     let mut scene = Scene::new(0);
     for number in 1..=n_nodes {
@@ -60,7 +61,7 @@ fn text(part: &Grant) -> String {
 }
 
 impl Scene {
-    /// A job of one core on each of its nodes, which may have one to four of them.
+    /// Submits a job of one core on each of its nodes, which may have one to four of them.
     fn shares(&mut self, n_nodes: u32, memory: u64, gpus: u32, licences: u32, wall: Span) -> JobId {
         let mut submission = self.world.submission();
         submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
@@ -96,7 +97,7 @@ impl Scene {
         }
     }
 
-    /// Memory and GPUs that nobody else may have, node by node.
+    /// Returns the memory and GPUs that no other job may have, node by node.
     fn rest(&self, job: JobId) -> Vec<String> {
         let state = self.world.rms.state();
         let part = |node: &NodeId| state.jobs()[&job].part_of(*node, &state.nodes()[node].inventory);
@@ -104,7 +105,7 @@ impl Scene {
         nodes.map(|node| part(node).map_or("all".to_owned(), |part| text(&part))).collect()
     }
 
-    /// The same as its agents are told.
+    /// Returns the same as the agents are told.
     fn rest_told(&mut self, job: JobId) -> Vec<String> {
         let desired = self.world.rms.context.desired(NodeId(self.held(job)[0]));
         let launch = &desired.jobs.iter().find(|wanted| wanted.job == job).expect("it runs there").launch;
@@ -170,7 +171,7 @@ fn devices_that_are_given_back_serve_others_at_once() {
         (scene.rest(job).join(""), scene.rest_told(job).join("")),
         ("10 gpu:a100 0,3".into(), "10 gpu:a100 0,3".into())
     );
-    // All of them may go, and there are none beyond four.
+    // All GPUs may be given back, and there are only four.
     assert!(scene.gives(job, gpus(), 2));
     assert_eq!(scene.rest(job), ["10"]);
     assert_eq!(scene.why_not(job, Direction::Grow, gpus(), 5), Some(Reason::NoResources));
@@ -189,14 +190,14 @@ fn licences_that_are_given_back_serve_others_at_once() {
     assert_eq!(scene.why_not(job, Direction::Grow, matlab(), 1), Some(Reason::NoResources));
     scene.cancel(guest);
     assert!(scene.gets(job, matlab(), 3));
-    // Who had none may get some.
+    // A job that had none may get some.
     scene.gives(job, matlab(), 5);
     let other = scene.shares(1, 10, 0, 0, hour());
     assert!(scene.gets(other, matlab(), 1) && !scene.gets(job, matlab(), 5) && scene.gets(job, matlab(), 4));
     scene.is_durable();
 }
 
-/// The processes of one node may still use it, and the negotiation may fail.
+/// The processes of one node may still use what is given back, and the negotiation may fail.
 #[test]
 fn nothing_is_free_before_the_agents_of_all_nodes_have_said_so() {
     let mut scene = scene(2);
@@ -208,7 +209,7 @@ fn nothing_is_free_before_the_agents_of_all_nodes_have_said_so() {
     assert_eq!(scene.why_not(job, Direction::Grow, gpus(), 1), Some(Reason::NoResources));
     scene.reconnect(&["n2"]);
     assert_eq!((scene.is_started(guest), scene.rest(job)), (true, vec!["500 gpu:a100 0-2".into(); 2]));
-    // What was given back in an earlier change stays with whom it serves.
+    // What an earlier change gave back stays with the job that uses it now.
     scene.disconnect(&["n1"]);
     assert_eq!(scene.asks(job, Direction::Shrink, gpus(), 1), None);
     assert_eq!(scene.rest(job), vec!["500 gpu:a100 0-2".to_owned(); 2]);
@@ -243,7 +244,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
     let badly_named = Asked::Licences { cluster: None, name: "a b".to_owned() };
     let ticket = scene.ask(job, Ask { what: badly_named, ..nodes(Direction::Grow, 1, 1) });
     assert!(scene.refusal(ticket).is_some_and(|refusal| refusal.to_string().contains("named like gpu:a100")));
-    // Waiting helps nobody who wants more than there is.
+    // Waiting is useless for a request for more than exists.
     for (what, quantity) in [(memory(), 201), (gpus(), 4), (matlab(), 5)] {
         let ticket = scene.ask(job, Ask { what, wait: hour(), ..nodes(Direction::Grow, quantity, quantity) });
         assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
@@ -251,18 +252,18 @@ fn what_cannot_be_is_refused_with_its_reason() {
     // Without a limit there is nothing to change.
     let unlimited = scene.shares(1, 0, 0, 0, hour());
     assert_eq!(scene.why_not(unlimited, Direction::Grow, memory(), 100), Some(Reason::Policy));
-    // Where a node belongs to one job, all of it does.
+    // Where a node belongs to one job, all its resources do.
     scene.set("allocation", "nodes");
     assert_eq!(scene.why_not(job, Direction::Grow, memory(), 100), Some(Reason::Policy));
 }
 
-/// What is free until its end may be planned for others after it.
+/// What is free until the job's end may be planned for others after it.
 #[test]
 fn what_comes_with_more_time_is_checked_for_that_time() {
     for (longer, is_granted) in [(mins(10), true), (mins(40), false)] {
         let mut scene = scene(1);
         let job = scene.shares(1, 200, 0, 1, hour());
-        // It starts in 90 minutes, when the third has ended.
+        // The waiting job starts in 90 minutes, when the third has ended.
         let _third = scene.shares(1, 500, 0, 0, mins(90));
         let waits = scene.shares(1, 700, 0, 4, mins(60));
         assert!(!scene.is_started(waits));
@@ -288,7 +289,7 @@ fn what_comes_with_more_time_is_checked_for_that_time() {
     }
 }
 
-/// Cores, memory and licences in one go, ready together.
+/// Cores, memory and licences in one negotiation, ready together.
 #[test]
 fn several_of_them_are_one_negotiation() {
     let mut scene = scene(2);
@@ -328,7 +329,7 @@ fn several_of_them_are_one_negotiation() {
     scene.is_durable();
 }
 
-/// A growth that fails on one node takes nothing of what it gave.
+/// A growth that fails on one node is rolled back on all.
 #[test]
 fn what_fails_in_part_is_taken_back_as_a_whole() {
     let mut scene = scene(2);
@@ -352,7 +353,7 @@ fn what_fails_in_part_is_taken_back_as_a_whole() {
     scene.is_durable();
 }
 
-/// Its cores were a part of the node before, and are that part again.
+/// The job's cores were a part of the node before, and are that part again.
 #[test]
 fn cores_that_do_not_come_are_not_had() {
     let mut scene = scene(1);
@@ -368,7 +369,7 @@ fn cores_that_do_not_come_are_not_had() {
     scene.is_durable();
 }
 
-/// A node that comes is shared as the others are, and others have the rest of it.
+/// A new node is shared as the others are, and other jobs may have the rest of it.
 #[test]
 fn malleable_jobs_take_slices_of_the_nodes_that_come() {
     let mut scene = scene(2);
@@ -385,13 +386,13 @@ fn malleable_jobs_take_slices_of_the_nodes_that_come() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
     assert_eq!((scene.held(job), scene.rest(job)), (vec![1], vec!["400 gpu:a100 0".to_owned()]));
     assert!(scene.world.rms.state().jobs()[&job].grants().len() == 1, "nothing of the node that it has left");
-    // What is left of it has room for this one again, but not for two of them.
+    // The rest of the node has room for another such part, but not for two.
     let ticket = scene.ask(job, nodes(Direction::Grow, 2, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
     scene.is_durable();
 }
 
-/// What is offered is kept, and is free again when it is declined.
+/// An offer is held, and is free again when it is declined.
 #[test]
 fn slices_that_are_offered_are_kept_for_it_alone() {
     let mut scene = scene(2);

@@ -1,4 +1,4 @@
-//! What agents are told of nodes that come and go, and when a job is over that has some.
+//! What agents are told of nodes that come and go, and when a job with such nodes is over.
 
 use negotiation::Direction;
 use rms_api::answer::JobState;
@@ -13,7 +13,7 @@ fn hour() -> Span {
 }
 
 impl Scene {
-    /// The nodes of the only job that a node has, as its agent is told.
+    /// Returns the nodes of the only job of a node, as its agent is told.
     fn nodes_told(&mut self, name: &str) -> Vec<LaunchNode> {
         let node = self.world.rms.state().node_named(name).expect("it has joined");
         let desired = self.world.rms.context.desired(node);
@@ -21,7 +21,7 @@ impl Scene {
     }
 }
 
-/// Ranks know each other: on nodes that come later they spawn others, nothing starts by itself.
+/// Ranks know each other: on later nodes they spawn others, and nothing starts by itself.
 #[test]
 fn tasks_that_know_each_other_get_idle_nodes() {
     let mut scene = Scene::new(4);
@@ -30,7 +30,7 @@ fn tasks_that_know_each_other_get_idle_nodes() {
     let told = scene.nodes_told("n1");
     let tasks: Vec<(u32, u32, u32)> = told.iter().map(|node| (node.first_task, node.n_tasks, node.joined)).collect();
     assert_eq!(tasks, [(0, 1, 1), (1, 1, 1), (2, 0, 2), (2, 0, 2)]);
-    // They do not keep the job once its own tasks have ended.
+    // The new nodes do not keep the job running once its own tasks have ended.
     scene.ended("n1", job, NodeExit::Exited { code: 0 });
     assert_eq!(scene.world.line(job).state, JobState::Started);
     scene.ended("n2", job, NodeExit::Exited { code: 3 });
@@ -43,7 +43,7 @@ fn tasks_that_know_each_other_get_idle_nodes() {
     assert_eq!(scene.n_free(), 4);
 }
 
-/// Workers need nothing from each other: as many run on a node that comes as on the first.
+/// Workers are independent: as many run on a new node as on the first.
 #[test]
 fn workers_are_started_on_nodes_that_come() {
     let mut scene = Scene::new(3);
@@ -77,7 +77,7 @@ fn a_job_with_a_script_ends_with_it() {
     assert_eq!(scene.n_free(), 3);
 }
 
-/// Nodes that the job was asked to leave are marked, and their processes are not ended.
+/// Nodes that the job was asked to leave are marked, and its processes there are not ended.
 #[test]
 fn nodes_that_are_to_be_left_are_marked() {
     let mut scene = Scene::new(3);
@@ -90,7 +90,7 @@ fn nodes_that_are_to_be_left_are_marked() {
     assert_eq!(aim, rms_api::desired::Aim::Run);
 }
 
-/// A node is up when its agent says so, were it only to say that it has ended well already.
+/// A node is up when its agent reports it, even if the report is that the worker has already ended successfully.
 #[test]
 fn a_worker_that_is_done_at_once_was_there() {
     let mut scene = Scene::new(2);
@@ -103,7 +103,7 @@ fn a_worker_that_is_done_at_once_was_there() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
 }
 
-/// One leg of nodes until the end is nothing that a pass must look at each time.
+/// A pass need not examine a job with a single leg of nodes until its end.
 #[test]
 fn a_job_that_was_resized_does_not_slow_each_pass() {
     let mut scene = Scene::new(4);

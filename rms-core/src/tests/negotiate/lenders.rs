@@ -10,7 +10,7 @@ use super::*;
 
 const HOUR: Span = Span::from_hours(1);
 
-/// So many nodes under 004's policy.
+/// Creates `n_nodes` nodes under 004's policy.
 fn sharing(n_nodes: u32) -> Scene {
     let mut scene = Scene::new(n_nodes);
     scene.set("policy", "slowdown");
@@ -36,7 +36,7 @@ impl Scene {
         }
     }
 
-    /// The cores of a job on each of its nodes.
+    /// Returns the cores of a job on each of its nodes.
     fn has_cores(&self, job: JobId) -> Vec<u32> {
         let state = self.world.rms.state();
         state.cores_of(&state.jobs()[&job]).map(|cores| cores.has).collect()
@@ -93,7 +93,7 @@ fn who_lends_or_borrows_negotiates_about_nothing_until_that_is_over() {
                 assert!(refusal.contains("lends or borrows CPUs at present"), "{refusal}");
             }
         }
-        // A process of its own hears the same, and the server asks it for nothing.
+        // A negotiator is told the same, and the server asks it for nothing.
         let cpus = |scene: &mut Scene| {
             let holding = scene.app(owner).holding.clone().expect("it was told");
             holding.nodes.iter().map(|node| node.cpus).collect::<Vec<_>>()
@@ -133,7 +133,7 @@ fn nobody_lends_what_he_negotiates_about() {
     assert!(scene.lends(owner) && scene.is_started(guest), "nothing came of it");
     scene.is_done(guest);
 
-    // What it has for a time is taken back then, whatever is there.
+    // What is lent for a time is taken back then, in any case.
     scene.is_done(blocker);
     let lent = Ask { duration: Some(Span::from_mins(30)), ..ask(of_nodes(), Direction::Grow, 1, Span::ZERO) };
     let lent = scene.ask(owner, lent);
@@ -150,7 +150,7 @@ fn nobody_lends_what_he_negotiates_about() {
     assert!(scene.is_started(small) && scene.lends(owner));
 }
 
-/// Nodes that are on their way are nobody's to lend.
+/// Nodes that are being given back cannot be lent.
 #[test]
 fn who_is_leaving_nodes_lends_none() {
     let mut scene = sharing(2);
@@ -182,7 +182,7 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         let mut scene = sharing(1);
         scene.set("allocation", allocation);
         let owner = scene.submit_sharing(1, HOUR, by_itself(1, 1));
-        // What it was told of CPUs counts with what it is told of cores.
+        // An order about CPUs counts together with one about cores.
         let first = scene.submit_sharing(1, Span::from_mins(5), None);
         assert!(scene.lends(owner));
         scene.is_done(first);
@@ -190,7 +190,7 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         scene.disconnect(&["n1"]);
         let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
         let guest = scene.submit_sharing(1, Span::from_mins(5), None);
-        // The agent repeats what it said before it heard of that.
+        // The agent repeats its report from before it heard of that.
         scene.share("n1", owner, scene.runs("n1", owner));
         assert_eq!(scene.outcome(fewer), None, "{allocation}");
         assert!(!scene.lends(owner), "{allocation}: its processes may be anywhere");
@@ -203,7 +203,7 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         let desired = scene.world.rms.context.desired(NodeId(1));
         let place = &desired.jobs[0].launch.nodes[0];
         assert_eq!((place.cpus, &place.grant), (2, &None), "as if it had never lent");
-        // With a fourth of the cores it would take no less time than if it waited.
+        // With a fourth of the cores it would take as long as if it waited.
         let long = scene.submit_sharing(1, Span::from_mins(20), None);
         assert!(!scene.lends(owner), "{allocation}");
         scene.call(Call::Cancel { select: Select::Ids(vec![long]) }).expect("it waits");
@@ -215,7 +215,7 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
         scene.is_done(guest);
         assert_eq!(scene.limit(owner), HOUR, "{allocation}");
 
-        // One that has failed is ordered back.
+        // A failed change is reverted by another order.
         scene.disconnect(&["n1"]);
         let fewer = scene.ask(owner, ask(of_cores(), Direction::Shrink, 2, Span::ZERO));
         scene.after(Span::from_mins(11));
@@ -228,7 +228,7 @@ fn cores_that_were_given_back_are_not_lent_and_the_others_are() {
     }
 }
 
-/// The memory of a node that it has alone is not its own while a guest is there.
+/// A job alone on a node does not have all its memory while a guest is there.
 #[test]
 fn a_guest_has_memory_beside_one_that_has_given_cores_back() {
     let mut scene = sharing(0);
@@ -246,7 +246,7 @@ fn a_guest_has_memory_beside_one_that_has_given_cores_back() {
     assert!(scene.lends(owner));
 }
 
-/// Tasks that it began with stay where they are when more nodes come.
+/// The tasks that the job started with stay where they are when more nodes come.
 #[test]
 fn a_task_that_runs_keeps_its_core_whatever_came_later() {
     for (n_tasks, lends) in [(4, false), (2, true)] {
@@ -266,7 +266,7 @@ fn a_task_that_runs_keeps_its_core_whatever_came_later() {
     }
 }
 
-/// Who could not take them yet is given none of others.
+/// A job that cannot take nodes yet is not given nodes of others.
 #[test]
 fn nobody_gives_nodes_for_one_who_shares() {
     let mut scene = sharing(4);
@@ -287,7 +287,7 @@ fn nobody_gives_nodes_for_one_who_shares() {
     assert!(scene.is_ready(waits));
 }
 
-/// Its limit tells what is left of its work once it has changed its size.
+/// The limit follows from the work that is left once the job has changed its size.
 #[test]
 fn a_change_of_size_between_two_guests_changes_no_limit() {
     let mut scene = sharing(2);
@@ -335,7 +335,7 @@ fn survives(sizes: Sizes) -> Option<Malleable> {
     Some(Malleable { sizes, survives_loss: Some(true), ..malleable(1, 4, OnResize::Workers) })
 }
 
-/// It has its cores of the others again, and its guest, who has lost the same node, waits again.
+/// The mate has its cores on the other nodes again, and its guest, which has lost the same node, waits again.
 #[test]
 fn who_lends_goes_on_without_a_lost_node() {
     for (allocation, sizes, n_left) in [
@@ -350,7 +350,7 @@ fn who_lends_goes_on_without_a_lost_node() {
         let guest = scene.submit_sharing(4, Span::from_mins(10), survives(sizes.clone()));
         assert_eq!(scene.has_cores(guest), [2, 2, 2, 2], "{allocation}");
         scene.event(Event::AgentGone { name: "n3".to_owned() });
-        // It may come back before the guest's other processes are gone.
+        // The node may come back before the guest's other processes are gone.
         scene.disconnect(&["n4"]);
         scene.after(Span::from_secs(61));
         assert_eq!(scene.held(owner).len(), n_left, "{allocation}");
@@ -418,7 +418,7 @@ fn cores_are_lent_where_that_adds_less_to_slowdowns_than_nodes_given_back() {
     assert!(scene.is_started(guest));
 }
 
-/// The time that is changed is the one with all CPUs, as it was asked for; with half of them for a while it takes longer.
+/// The changed time is the requested one with all CPUs; with half of them for a while the job takes longer.
 #[test]
 fn who_shares_may_be_given_another_time() {
     let secs = Span::from_secs;
@@ -439,7 +439,8 @@ fn who_shares_may_be_given_another_time() {
         assert!(refused.contains("wall_passed"), "it has got as far as that: {refused}");
         let done = format!("{:?}", update(change));
         assert!(done.contains("refused: []"), "{done}");
-        // Two seconds of it were done in four. The guest leaves after 120, and whoever is alone does the rest at once.
+        // Two seconds of it were done in four. The guest leaves after 120, and the job that is alone then does the rest
+        // at full speed.
         let left = change.of(secs(asked)).as_millis() / 1000 - 2;
         let shared = if is_guest { left } else { left.min(58) };
         let what = format!("{change:?} of a job of {asked} s");

@@ -1,4 +1,4 @@
-//! Nodes of malleable applications are lost: who can go on shrinks by force, as long as enough are left.
+//! Nodes of malleable applications are lost: those that can go on shrink by force, as long as enough nodes are left.
 
 use rms_model::{Malleable, NodeId, OnResize, Sizes, Span};
 
@@ -7,7 +7,7 @@ use super::*;
 const HOUR: Span = Span::from_hours(1);
 
 impl Scene {
-    /// The node is silent until it is given up.
+    /// Disconnects the node until it is lost.
     fn loses(&mut self, node: &str) {
         self.event(Event::AgentGone { name: node.to_owned() });
         self.after(Span::from_secs(61));
@@ -80,7 +80,7 @@ fn whose_negotiator_can_go_on_does_and_is_told_what_it_lost() {
     scene.has_survived(job, &[1, 2, 4]);
     assert_eq!(scene.app(job).lost, [NodeId(3)]);
     assert_eq!(scene.generation(job), 2, "its hostfile follows");
-    // Between two connections it is still the same program.
+    // Between two connections the program is still the same.
     scene.hangs_up(job);
     scene.loses("n4");
     scene.has_survived(job, &[1, 2]);
@@ -123,7 +123,7 @@ fn what_was_submitted_counts_before_what_it_is_or_says() {
     assert!(!scene.is_started(job), "what leads it ran there");
 }
 
-/// From an application that arranges itself, no more is taken than was lost: it gives the rest when it can.
+/// An application that negotiates for itself loses no more than the lost node: it gives the rest back when it can.
 #[test]
 fn a_size_that_is_of_no_use_costs_an_application_no_other_node() {
     let mut scene = Scene::new(4);
@@ -134,7 +134,7 @@ fn a_size_that_is_of_no_use_costs_an_application_no_other_node() {
     scene.has_survived(job, &[1, 3, 4]);
 }
 
-/// An admin who takes a node down ends what runs there: for who can go on that is the same as a loss.
+/// Setting a node down ends what runs there: for an application that can go on that is the same as a loss.
 #[test]
 fn a_node_that_is_taken_down_is_a_lost_one_for_who_can_go_on() {
     let down = |scene: &mut Scene, node: &str| {
@@ -163,7 +163,8 @@ fn a_node_that_is_taken_down_is_a_lost_one_for_who_can_go_on() {
     assert!(!scene.is_started(job), "ranks that need each other end with it");
 }
 
-/// The server is killed between the word and the loss: what was said counts, before its process is back, too.
+/// The server is killed between the declaration and the loss: the declaration counts, even before the negotiator is
+/// back.
 #[test]
 fn what_a_process_has_said_of_losses_outlives_the_server() {
     let mut scene = Scene::new(4);
@@ -172,7 +173,7 @@ fn what_a_process_has_said_of_losses_outlives_the_server() {
     scene.power_cut();
     scene.loses("n3");
     scene.has_survived(job, &[1, 2, 4]);
-    // Another process of it knows better.
+    // Another negotiator declares otherwise.
     scene.attach(job).expect("it may");
     scene.restart();
     scene.loses("n4");

@@ -1,4 +1,4 @@
-//! Things that happen at the same time: crossing offers, nodes that are lost on the way, ends in the middle.
+//! Concurrent events: crossing offers, nodes that are lost on the way, ends in the middle.
 
 use negotiation::{Action, Direction, Ending, NegotiationId, Phase, Reason, Side};
 use rms_api::Call;
@@ -15,7 +15,7 @@ fn hour() -> Span {
     Span::from_hours(1)
 }
 
-/// An application that negotiates for itself, with so many nodes of so many.
+/// Starts an application that negotiates for itself, on `n_held` of `n_nodes` nodes.
 fn attached(n_held: u32, n_nodes: u32) -> (Scene, JobId) {
     let mut scene = Scene::new(n_nodes);
     let job = scene.submit(n_held, hour(), Some(malleable(1, n_nodes, OnResize::Negotiates)));
@@ -35,7 +35,7 @@ fn failed(phase: Phase) -> bool {
     phase == Phase::Ended(Ending::Failed)
 }
 
-/// Both open one for the same direction: the server's goes on.
+/// Both sides open a negotiation in the same direction: the server's goes on.
 #[test]
 fn crossing_offers_resolve_to_the_servers() {
     let (mut scene, job) = attached(1, 4);
@@ -44,7 +44,7 @@ fn crossing_offers_resolve_to_the_servers() {
     let of_app = scene.app_opens(job, Direction::Grow, item);
     let of_server = offers(&mut scene, job, 3);
     scene.app(job).is_mute = false;
-    // What it said arrives now, as its repetition.
+    // The application's message arrives now, as its repetition.
     scene.after(Span::from_secs(1));
     assert_eq!(scene.app_phase(job, of_app), Phase::Ended(Ending::Rejected));
     let reason = scene.app(job).dialogues.get(of_app).and_then(|dialogue| dialogue.reason());
@@ -62,7 +62,7 @@ fn a_second_opening_for_the_same_direction_is_refused() {
         scene.app_opens(job, Direction::Grow, item)
     };
     assert_eq!(scene.app_phase(job, first), Phase::Countered(Side::Rms));
-    // An end that does not keep to the rules: dialogues of the same execution that knows nothing of the first.
+    // An end that breaks the rules: dialogues of the same execution that know nothing of the first.
     let run = scene.app(job).run;
     let mut other = negotiation::Dialogues::new(Side::Application, job, run, Default::default());
     let item = scene.item(job, 1);
@@ -150,7 +150,7 @@ fn a_node_that_an_admin_takes_down_before_it_is_up_fails_the_growth_and_not_the_
     assert!(scene.is_started(job));
 }
 
-/// A growth that is not ready by its deadline has failed, and what came of it goes.
+/// A growth that is not ready by its deadline has failed, and its nodes leave.
 #[test]
 fn a_growth_that_is_not_ready_by_its_deadline_is_rolled_back() {
     let (mut scene, job) = attached(1, 3);
@@ -177,7 +177,7 @@ fn an_application_that_cannot_use_what_came_gives_it_back() {
     assert_eq!(scene.held(job), [1]);
 }
 
-/// Nobody answers any more: what was offered is not kept for ever, what was agreed is finished.
+/// The application no longer answers: offers are not held without end, agreed changes are finished.
 #[test]
 fn an_application_whose_channel_breaks_leaks_nothing() {
     let (mut scene, job) = attached(1, 4);
@@ -246,7 +246,7 @@ fn the_end_of_a_job_ends_its_negotiations() {
     }
 }
 
-/// Somebody waits for what comes of an ask, and hears that the job has ended.
+/// A caller that waits for the outcome of a request is told that the job has ended.
 #[test]
 fn who_asked_hears_that_the_job_has_ended() {
     let mut scene = Scene::new(2);
@@ -257,7 +257,7 @@ fn who_asked_hears_that_the_job_has_ended() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Stopping, .. })));
 }
 
-/// What was said before is heard once.
+/// A repeated message is handled once.
 #[test]
 fn replayed_messages_change_nothing() {
     let (mut scene, job) = attached(1, 6);
@@ -279,7 +279,7 @@ fn replayed_messages_change_nothing() {
     assert_eq!(scene.held(job).len(), 2);
 }
 
-/// A late answer is no answer.
+/// A late answer is ignored.
 #[test]
 fn an_answer_after_the_offer_lapsed_changes_nothing() {
     let (mut scene, job) = attached(1, 3);
@@ -295,7 +295,7 @@ fn an_answer_after_the_offer_lapsed_changes_nothing() {
     assert_eq!(scene.held(job), [1]);
 }
 
-/// One grows while it shrinks: a node that it gives back is not one that is on its way to it.
+/// An application grows while it shrinks: it cannot give back a node that is on its way to it.
 #[test]
 fn a_node_that_is_on_its_way_cannot_be_given_back() {
     let (mut scene, job) = attached(2, 3);
@@ -311,7 +311,7 @@ fn a_node_that_is_on_its_way_cannot_be_given_back() {
     assert_eq!(scene.app_phase(job, grows), Phase::Applied);
 }
 
-/// A node that left and comes again is another place: the report of its first end does not end it.
+/// A node that left and comes again is a new place: the report of its first end does not end it.
 #[test]
 fn a_node_comes_again_after_it_was_given_back() {
     let mut scene = Scene::new(2);
@@ -325,7 +325,7 @@ fn a_node_comes_again_after_it_was_given_back() {
     assert_eq!(scene.lines(job).len(), 6);
 }
 
-/// The server asks for nodes that another shrink already names.
+/// The server must not ask for nodes that another shrink already names.
 #[test]
 fn nobody_is_asked_twice_for_the_same() {
     let (mut scene, job) = attached(4, 4);

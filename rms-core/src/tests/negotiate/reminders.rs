@@ -1,4 +1,4 @@
-//! A process that takes over from another one is told where the negotiations stand, and goes on with them.
+//! A negotiator that takes over from another one is told the state of the negotiations, and continues them.
 
 use negotiation::{Action, Direction, Phase, Side};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};

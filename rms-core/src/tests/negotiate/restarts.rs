@@ -1,4 +1,4 @@
-//! A server that is started again continues each negotiation, and ends cleanly what a loss of power took back.
+//! A restarted server continues each negotiation, and ends cleanly those that a power failure has affected.
 
 use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
 use rms_api::negotiate::AskOutcome;
@@ -60,7 +60,7 @@ fn a_promise_is_remembered_over_a_restart() {
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
 }
 
-/// Nobody waits for the answer to an ask any more: what is not agreed yet is withdrawn, the rest is finished.
+/// No caller waits for the answer to a request any more: what is not agreed yet is withdrawn, the rest is finished.
 #[test]
 fn asks_do_not_outlive_the_server_unless_they_were_agreed() {
     let mut scene = Scene::new(4);
@@ -82,11 +82,12 @@ fn asks_do_not_outlive_the_server_unless_they_were_agreed() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
 }
 
-/// The server's counter left before it was durable, and the power failed: the application has heard what nobody knows.
+/// The server's counter was sent before it was durable, and the power failed: the application has received a counter
+/// that the server does not know.
 #[test]
 fn an_accept_of_a_counter_that_was_lost_ends_it_at_both_ends() {
     let (mut scene, job) = attached(1, 4);
-    // Something durable, so that only what comes after it is lost.
+    // A durable fact, so that only later facts are lost.
     scene.set("offer_again", "2m");
     let id = asks_for_too_much(&mut scene, job);
     assert!(!scene.facts.noted.is_empty(), "talk is not synced");
@@ -99,7 +100,7 @@ fn an_accept_of_a_counter_that_was_lost_ends_it_at_both_ends() {
     assert_eq!(scene.app_phase(job, again), Phase::Applied);
 }
 
-/// The opening is known, and the counter after it is lost.
+/// The opening is durable, and the counter after it is lost.
 #[test]
 fn a_counter_that_was_lost_after_the_opening_is_given_up() {
     let (mut scene, job) = attached(1, 4);

@@ -1,4 +1,4 @@
-//! Who may negotiate about what, and what is answered to those who may not.
+//! Who may negotiate about what, and the answers to those who may not.
 
 use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
 use rms_api::Call;
@@ -44,7 +44,7 @@ fn only_a_job_that_runs_is_asked_for() {
     assert_eq!(scene.refusal(ticket), Some(Refusal::NotRunning(waiting)));
 }
 
-/// A rank of an unmodified program spawns others: nobody has said at the submission that it would.
+/// A rank of an unmodified program spawns others, which was not announced at submission.
 #[test]
 fn nodes_may_be_asked_for_any_job_that_runs() {
     let mut scene = Scene::new(2);
@@ -85,7 +85,7 @@ fn while_a_process_speaks_for_it_others_may_ask_and_it_hears_what_comes_of_it() 
 fn what_it_opens_while_somebody_else_asks_it_may_open_again() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
-    // What it says is on its way while the ask is made.
+    // The application's message is on its way while the request is made.
     scene.app(job).is_mute = true;
     let item = scene.item(job, 1);
     let own = scene.app_opens(job, Direction::Shrink, item);
@@ -228,7 +228,7 @@ fn declared_limits_are_checked_and_kept() {
     scene.is_durable();
 }
 
-/// What breaks the rules of a dialogue ends that dialogue, and nothing else.
+/// A breach of the rules of a dialogue ends that dialogue, and nothing else.
 #[test]
 fn a_proposal_about_nodes_that_it_does_not_have_is_rejected() {
     let (mut scene, job) = scene_with_job();
@@ -241,7 +241,7 @@ fn a_proposal_about_nodes_that_it_does_not_have_is_rejected() {
     item.resource = negotiation::Resource::Cores(rms_model::ClusterId(0));
     let id = scene.app_opens(job, Direction::Grow, item);
     assert_eq!(scene.app(job).dialogues.get(id).and_then(|dialogue| dialogue.reason()), Some(Reason::Changed));
-    // Out of turn: it is told, and the dialogue goes on.
+    // Out of turn: the application is told, and the dialogue goes on.
     let item = scene.item(job, 9);
     let id = scene.app_opens(job, Direction::Grow, item);
     let statement = Some(negotiation::Statement::Commit { round: 2, nodes: Default::default() });
@@ -274,7 +274,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
     assert!(scene.is_started(other));
 }
 
-/// Each attachment makes the server say everything again, so they are counted over all channels.
+/// Each attachment makes the server send everything again, so attachments are counted over all channels.
 #[test]
 fn who_attaches_again_and_again_is_refused() {
     let (mut scene, job) = scene_with_job();

@@ -1,4 +1,4 @@
-//! The scenarios of 002 as stories: who asks, what is offered, what comes of it.
+//! The scenarios of 002: requests, offers and outcomes.
 
 use negotiation::{Action, Direction, Phase, Price, Quantity, Reason, Side, Sizes};
 use rms_api::negotiate::{AskOutcome, Said};
@@ -29,7 +29,8 @@ fn an_application_is_offered_what_there_is_and_the_offer_is_kept_for_it() {
     assert_eq!(scene.held(job).len(), 8);
 }
 
-/// (c): when the short job ends, the malleable one is offered its nodes, and takes them because eight is a power of two.
+/// (c): when the short job ends, the malleable one is offered its nodes, and takes them because eight is a power of
+/// two.
 #[test]
 fn a_malleable_application_is_offered_the_nodes_of_a_job_that_has_ended() {
     let mut scene = Scene::new(8);
@@ -48,7 +49,7 @@ fn a_malleable_application_is_offered_the_nodes_of_a_job_that_has_ended() {
     assert_eq!((record.id.initiator, record.direction), (Side::Rms, Direction::Grow));
 }
 
-/// (d): on eight and in need of a power of two, it asks for twenty-four, is offered fifteen, takes eight, has sixteen.
+/// (d): an application on eight nodes that needs a power of two asks for 24, is offered 15, takes 8, and has 16.
 #[test]
 fn an_application_that_needs_a_power_of_two_takes_a_part_of_what_is_offered() {
     let mut scene = Scene::new(23);
@@ -66,7 +67,7 @@ fn an_application_that_needs_a_power_of_two_takes_a_part_of_what_is_offered() {
     assert_eq!((scene.held(job).len(), scene.n_free()), (16, 7));
 }
 
-/// The same, where the sizes stand in the proposal: the server offers only what is of use.
+/// The same, where the sizes are in the proposal: the server offers only a usable number.
 #[test]
 fn the_server_offers_the_greatest_size_that_is_of_use() {
     let mut scene = Scene::new(23);
@@ -82,7 +83,7 @@ fn the_server_offers_the_greatest_size_that_is_of_use() {
     assert_eq!(scene.held(job).len(), 16);
 }
 
-/// (e): a node has its price. Who bids less is told what it costs, and pays that or leaves.
+/// (e): a node has its price. An application that bids less is told the price, and pays it or leaves.
 #[test]
 fn a_bid_below_the_price_is_countered_with_the_price() {
     let mut scene = Scene::new(4);
@@ -133,7 +134,7 @@ fn a_malleable_application_shrinks_for_a_job_of_a_higher_priority() {
     assert_eq!(scene.held(job), [1, 2]);
 }
 
-/// Nobody who waits is delayed: what is free is offered only as far as that holds.
+/// No waiting job is delayed: free nodes are offered only as far as that holds.
 #[test]
 fn growth_does_not_delay_who_waits() {
     let mut scene = Scene::new(4);
@@ -141,16 +142,16 @@ fn growth_does_not_delay_who_waits() {
     let short = scene.submit(1, Span::from_mins(10), None);
     let waiting = scene.submit(3, Span::from_mins(10), None);
     assert!(scene.is_started(short) && !scene.is_started(waiting));
-    // Two are free, and three will be wanted in ten minutes.
+    // Two nodes are free, and three will be wanted in ten minutes.
     let ticket = scene.ask(job, nodes(Direction::Grow, 2, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
-    // For as long as they are not wanted they can be had: but only until the job ends, which is later.
+    // They are available until they are wanted, but the application holds them until the job ends, which is later.
     scene.set("delay_tolerance", "2h");
     let ticket = scene.ask(job, nodes(Direction::Grow, 2, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
 }
 
-/// Who waits for nodes is served when some become free, in the order of asking.
+/// Growth that waits for nodes is served when some become free, in the order of the requests.
 #[test]
 fn growth_that_waits_is_served_when_nodes_become_free() {
     let mut scene = Scene::new(4);
@@ -174,7 +175,8 @@ fn growth_that_waits_is_served_when_nodes_become_free() {
     assert!(matches!(scene.outcome(of_second), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
 }
 
-/// Two that each want all the rest do not wait for each other for ever (000, §2): who waits holds nothing more.
+/// Two applications that each want all the rest do not wait for each other without end (000, §2): while waiting, an
+/// application holds nothing more.
 #[test]
 fn two_applications_that_each_want_the_rest_come_to_an_end() {
     let mut scene = Scene::new(6);
@@ -191,14 +193,14 @@ fn two_applications_that_each_want_the_rest_come_to_an_end() {
     assert_eq!(scene.n_free(), 2);
 }
 
-/// Until its nodes are wanted, together with others that are not free before, nobody is delayed.
+/// No job is delayed until the nodes are wanted, together with others that are not free before.
 #[test]
 fn a_job_gets_as_much_time_as_delays_nobody() {
     let mut scene = Scene::new(2);
     let limits = || Some(malleable(1, 2, OnResize::Negotiates));
     let job = scene.submit(1, Span::from_mins(10), limits());
     let other = scene.submit(1, Span::from_mins(20), None);
-    // Both are wanted in twenty minutes.
+    // Both nodes are wanted in twenty minutes.
     let waiting = scene.submit(2, Span::from_mins(1), None);
     let mut ask = nodes(Direction::Grow, Span::from_mins(60).as_millis() as u64, 1);
     ask.what = rms_api::negotiate::Asked::Time;

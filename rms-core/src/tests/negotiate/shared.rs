@@ -1,4 +1,4 @@
-//! What running applications give back of nodes that jobs share, and get again: cores, which others have meanwhile.
+//! Cores that running applications give back of shared nodes, and gain again after other jobs have had them.
 
 use negotiation::{Direction, Reason};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
@@ -10,7 +10,7 @@ fn hour() -> Span {
     Span::from_hours(1)
 }
 
-/// Two nodes of four cores, and a job that has both.
+/// Creates two nodes of four cores, and a job that has both.
 fn scene_with_job() -> (Scene, JobId) {
     let mut scene = Scene::new(2);
     scene.set("allocation", "cores");
@@ -30,7 +30,7 @@ impl Scene {
         self.ask(job, ask)
     }
 
-    /// Its cores on each node, as nobody else may have them.
+    /// Returns the job's cores on each node, which no other job may have.
     pub(super) fn parts(&self, job: JobId) -> Vec<String> {
         let state = self.world.rms.state();
         let part = |node: &NodeId| state.jobs()[&job].part_of(*node, &state.nodes()[node].inventory);
@@ -38,7 +38,7 @@ impl Scene {
         parts.map(|node| part(node).map_or("all".to_owned(), |part| part.cores.to_string())).collect()
     }
 
-    /// What agents are told that it has.
+    /// Returns the cores that agents are told the job has.
     fn told(&mut self, job: JobId) -> Vec<String> {
         let desired = self.world.rms.context.desired(NodeId(1));
         let launch = &desired.jobs.iter().find(|wanted| wanted.job == job).expect("it runs there").launch;
@@ -62,7 +62,7 @@ fn cores_that_are_given_back_serve_others_at_once() {
     assert_eq!(scene.parts(next), ["all", "all"]);
 }
 
-/// The processes of one node may still be on them, and the negotiation may fail.
+/// The processes of one node may still use them, and the negotiation may fail.
 #[test]
 fn cores_are_free_when_the_agents_of_all_nodes_have_said_so() {
     let (mut scene, job) = scene_with_job();
@@ -86,7 +86,7 @@ fn cores_that_nobody_has_are_got_again_beside_those_of_others() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
     assert_eq!((scene.parts(job), scene.told(job)), (vec!["0-1,3".into(); 2], vec!["0-1,3".into(); 2]));
     scene.is_durable();
-    // Back to two, of those that it has now.
+    // Back to two of those that the job has now.
     scene.shrinks(job, 1);
     let next = scene.guest(2, 1, hour());
     assert_eq!((scene.parts(job), scene.parts(next)), (vec!["0-1".into(); 2], vec!["3".to_owned(); 2]));
@@ -101,7 +101,7 @@ fn who_wants_cores_that_others_have_waits_for_them_and_nobody_is_made_late() {
     assert!(matches!(scene.outcome(refused), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
     let patient = scene.grows(job, 3, Span::from_mins(30));
     assert_eq!(scene.outcome(patient), None);
-    // It is planned for those cores, and so it has them first.
+    // The next job is planned for those cores, and so gets them first.
     let next = scene.guest(2, 2, Span::from_mins(5));
     scene.cancel(guest);
     assert!(scene.is_started(next) && scene.outcome(patient).is_none());
@@ -109,7 +109,7 @@ fn who_wants_cores_that_others_have_waits_for_them_and_nobody_is_made_late() {
     assert!(matches!(scene.outcome(patient), Some(AskOutcome::Ready { quantity: 3, .. })), "{:?}", scene.parts(job));
 }
 
-/// What was given back of a node is not taken again by leaving it, nor by the end of the job.
+/// What was given back of a node is not taken again when the job leaves the node, nor when it ends.
 #[test]
 fn a_node_that_is_left_while_others_share_it_is_left_in_part() {
     let (mut scene, job) = scene_with_job();

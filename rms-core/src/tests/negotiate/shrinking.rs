@@ -1,4 +1,4 @@
-//! Nodes that are given back: promises that are kept and broken, nodes that are left in order, and loans.
+//! Nodes that are given back: kept and broken promises, orderly departures, and loans.
 
 use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
 use rms_api::Call;
@@ -13,7 +13,7 @@ fn hour() -> Span {
 }
 
 impl Scene {
-    /// The server asks for so many nodes.
+    /// Lets the server ask for `n_nodes` nodes.
     fn wants_back(&mut self, job: JobId, n_nodes: u32) -> NegotiationId {
         let mut id = None;
         self.by_itself(|rms, now, step| {
@@ -86,7 +86,8 @@ fn the_first_node_is_never_given_back() {
     assert_eq!(scene.held(job), [1, 2]);
 }
 
-/// A job that is told by a signal leaves by itself: the hostfile is without the nodes, its processes run on there.
+/// A job that is told by a signal leaves by itself: the hostfile no longer has the nodes, and its processes run on
+/// there.
 #[test]
 fn a_job_that_is_told_leaves_its_nodes_and_says_so() {
     let mut scene = Scene::new(4);
@@ -115,7 +116,7 @@ fn a_job_that_is_told_and_does_nothing_loses_its_nodes_all_the_same() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
 }
 
-/// What was lent comes back when its time is over, and not what was given back before.
+/// A loan comes back when its time is over, without what was given back before.
 #[test]
 fn a_loan_is_given_back_in_time() {
     let mut scene = Scene::new(6);
@@ -149,7 +150,8 @@ fn who_will_not_give_back_what_was_lent_loses_it() {
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
 }
 
-/// A node that still has processes when the time for all that is over is not free: the ask fails, the node leaves later.
+/// A node that still has processes when the time for all that is over is not free: the request fails, and the node
+/// leaves later.
 #[test]
 fn a_node_is_not_free_before_nothing_runs_there() {
     let mut scene = Scene::new(2);
@@ -164,7 +166,7 @@ fn a_node_is_not_free_before_nothing_runs_there() {
     assert!(scene.is_started(waiting));
 }
 
-/// Nodes that drain are left by those who can leave them.
+/// Jobs that can leave a draining node do so.
 #[test]
 fn a_malleable_job_leaves_a_node_that_drains() {
     let mut scene = Scene::new(3);

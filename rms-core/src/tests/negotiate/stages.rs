@@ -1,4 +1,5 @@
-//! A process of an application with a profile is told its stages, names what it frees, and asks for nothing else.
+//! The negotiator of an application with a profile is told its stages, names what it frees, and negotiates about
+//! nothing else.
 
 use negotiation::{Direction, Message, SetRule, Statement};
 use rms_api::answer::Answer;
@@ -8,7 +9,7 @@ use rms_model::{Evolving, ExpandLimit, Expansion, JobId, Sizes, Span};
 
 use super::Scene;
 
-/// With `release_grace`, so that it can choose when its stage is over.
+/// Creates a scene with `release_grace`, so that the job can choose when its stage is over.
 fn scene_in_stages(text: &str) -> (Scene, JobId) {
     let mut scene = Scene::new(4);
     scene.set("release_grace", "5s");
@@ -47,7 +48,7 @@ fn who_attaches_hears_of_each_stage_and_names_what_it_frees() {
     assert!(matches!(free(&mut scene, "n1"), Err(Refusal::WrongState { .. })), "its first node stays");
     free(&mut scene, "n2").expect("one is to go");
     assert_eq!(departing(&holding(&mut scene, job)), ["n2"]);
-    // What it knows survives the server.
+    // What the negotiator knows survives the server.
     scene.power_cut();
     scene.attach(job).expect("it may again");
     assert_eq!(departing(&holding(&mut scene, job)), ["n2"]);
@@ -74,7 +75,7 @@ fn nothing_is_negotiated_outside_the_stages() {
         let refused = scene.negotiator_call(job, NegotiatorCall::Say(Box::new(message)));
         assert_eq!(refused, Err(Refusal::HasProfile(job)));
     }
-    // A program may be submitted either way: what it declares binds nobody here.
+    // A program may be submitted either way: its declaration has no effect here.
     let declared = Declared { least: 1, most: 4, sizes: Sizes::Any, speedup: Default::default() };
     scene.negotiator_call(job, NegotiatorCall::Declare(declared)).expect("as anywhere");
     assert!(scene.lines(job).is_empty() && scene.world.rms.state().jobs()[&job].negotiations.is_none());

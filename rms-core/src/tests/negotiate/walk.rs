@@ -1,6 +1,6 @@
-//! Walks at random through negotiations of several applications, with nodes, channels and the server failing: after each
-//! step what is kept is what was promised, and a server that reads the journal knows the same. Once everything heals,
-//! every negotiation ends and nothing is left behind.
+//! Random walks through negotiations of several applications, with failures of nodes, channels and the server: after
+//! each step, what is held is what was promised, and a server that reads the journal has the same state. Once all
+//! failures are repaired, every negotiation ends and nothing is left behind.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,13 @@ use crate::{Fact, Replay};
 use test_kit::{Dice, for_seeds};
 
 const N_NODES: u32 = 6;
-/// The last of them are a cluster of their own.
+/// The last nodes are a cluster of their own.
 const N_ELSEWHERE: u32 = 2;
 
 struct Walk<'a> {
     scene: Scene,
     dice: &'a mut Dice,
-    /// What applications have said, to be heard again.
+    /// Messages of applications, to be sent again.
     said: Vec<(JobId, Run, Message)>,
 }
 
@@ -42,7 +42,7 @@ fn long_whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
 }
 
 fn walk_and_heal(n_seeds: u64) {
-    // Of each kind of negotiation, by who opened it and where it goes.
+    // Counts each kind of negotiation, by initiator and direction.
     let mut n_applied: BTreeMap<(Side, Option<Direction>), u32> = BTreeMap::new();
     let (mut n_elsewhere, mut n_both, mut n_cores, mut n_compared) = (0, 0, 0, 0);
     let mut n_walked = 0;
@@ -79,7 +79,7 @@ fn walk_and_heal(n_seeds: u64) {
     );
 }
 
-/// Who starts when; of shared nodes that are as good as each other, any may be meant.
+/// Returns which job starts when; of equivalent shared nodes, any may be meant.
 fn starts(plan: Plan) -> Vec<(JobId, Placed)> {
     let start = |Placement { job, mut outcome, view: _ }| {
         if let Placed::Later { nodes, .. } = &mut outcome {
@@ -204,8 +204,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The plan as if more nodes were kept for a negotiation is the plan once they are, under every policy. Says how many
-    /// there were with somebody who waits.
+    /// Checks that the plan as if more nodes were held for a negotiation is the plan once they are, under every policy.
+    /// Returns how often a job was waiting.
     fn compare_plans(&self) -> u32 {
         let (state, now) = (self.scene.world.rms.state(), self.scene.world.now);
         let mut n_compared = 0;
@@ -217,7 +217,7 @@ impl Walk<'_> {
                 .find(|negotiation| !negotiation.is_handed_over);
             let Some(negotiation) = open.filter(|_| state.n_queued() > 0) else { continue };
             let free = state.clusters().keys().flat_map(|cluster| state.free(*cluster));
-            // Not by the dice: the walk goes where it goes without this.
+            // Without the dice, so that the walk is the same without this check.
             let more = free
                 .enumerate()
                 .filter(|(idx, _)| !(idx + self.scene.facts.durable.len()).is_multiple_of(3))
@@ -324,14 +324,14 @@ impl Walk<'_> {
         let mut items = vec![self.item(job, home)];
         if self.dice.chance(60) {
             items.push(self.item(job, ClusterId(1 - home.0)));
-            // There are few nodes: of much on both, one would always lack.
+            // There are few nodes: of large requests on both clusters, one would always fail.
             items = items.into_iter().map(|item| Item::up_to(item.resource, item.held.0, 1)).collect();
         } else if self.dice.chance(25) {
             items[0].resource = Resource::Cores(home);
             items[0].held = Quantity(self.scene.fewest_cores(job).into());
         }
         let rules = [SetRule::All, SetRule::AnyOf, SetRule::OneOf];
-        // Of two it is most often about both.
+        // With two items it is most often about both.
         let rule = rules[if items.len() > 1 { self.dice.number(0, 3) % 3 } else { self.dice.number(0, 2) } as usize];
         let now = self.scene.world.now;
         let valid_for = Span::from_secs(self.dice.number(1, 200).into());
@@ -347,7 +347,7 @@ impl Walk<'_> {
         ClusterId(u16::from(self.dice.chance(40)))
     }
 
-    /// The application does something that is possible in one of its negotiations.
+    /// Lets the application do something possible in one of its negotiations.
     fn answers(&mut self, job: JobId) {
         let Some(app) = self.scene.apps.get(&job) else { return };
         let open: Vec<(NegotiationId, Phase, Direction)> = app
@@ -398,7 +398,7 @@ impl Walk<'_> {
         }
     }
 
-    /// As many nodes of each cluster as were agreed, mostly ones that it may leave.
+    /// Returns as many nodes of each cluster as were agreed, mostly ones that the application may leave.
     fn some_nodes(&mut self, job: JobId, id: NegotiationId) -> std::collections::BTreeSet<NodeId> {
         let proposal = self.scene.apps[&job].dialogues.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
         let skipped = usize::from(!self.dice.chance(10));
@@ -447,7 +447,7 @@ impl Walk<'_> {
         }
     }
 
-    /// No mask can be set on a node, or can be again.
+    /// Makes CPU masks fail on a node, or work again.
     fn hardens(&mut self) {
         let name = self.any_node();
         if !self.scene.stubborn.remove(&name) {
@@ -476,7 +476,7 @@ impl Walk<'_> {
         let _ = self.scene.call(call);
     }
 
-    /// So that it can be heard once more.
+    /// Notes messages so that they can be sent again.
     fn notes(&mut self, job: JobId, output: &Output) {
         let run = self.scene.apps[&job].run;
         self.said.extend(output.messages.iter().cloned().map(|message| (job, run, message)));
@@ -488,7 +488,7 @@ impl Walk<'_> {
         }
         let idx = self.dice.number(0, self.said.len() as u32 - 1) as usize;
         let (job, run, message) = self.said[idx].clone();
-        // What an earlier execution has said comes over a channel of its own, which nobody has any more.
+        // Messages of an earlier execution would come over a channel of its own, which no longer exists.
         if self.scene.apps.get(&job).is_some_and(|app| app.run == run) {
             let _ = self.scene.negotiator_call(job, NegotiatorCall::Say(Box::new(message)));
         }
@@ -505,7 +505,7 @@ impl Walk<'_> {
         let _ = self.scene.call(Call::OrderNegotiation { job, negotiation, order });
     }
 
-    /// A node of it has trouble.
+    /// Makes the job fail on one of its nodes.
     fn a_share_fails(&mut self, job: JobId) {
         let held = self.scene.held(job);
         let name = format!("n{}", held[self.dice.number(0, held.len() as u32 - 1) as usize]);
@@ -518,7 +518,7 @@ impl Walk<'_> {
         self.scene.ended(&name, job, exit);
     }
 
-    /// Everything that failed is well again, and nobody wants anything more.
+    /// Repairs all failures and ends all requests.
     fn heal(&mut self) {
         let names: Vec<String> = (1..=N_NODES).map(|number| format!("n{number}")).collect();
         self.scene.deaf.clear();

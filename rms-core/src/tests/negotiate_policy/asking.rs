@@ -1,4 +1,4 @@
-//! When running applications are asked to give nodes back, and by whom.
+//! When running applications are asked to give nodes back, and for which jobs.
 
 use negotiation::{Action, Reason};
 use rms_api::Call;
@@ -47,7 +47,7 @@ fn the_first_of_the_queue_gets_what_it_lacks_and_nobody_else_does() {
     assert_eq!(scene.n_held(small), 3, "which would be in vain");
 }
 
-/// Who made room is the first to have it back, long before it could decline the same again.
+/// An application that made room is the first to get it back, long before it could decline the same again.
 #[test]
 fn nodes_that_were_given_for_others_come_back_once_nobody_waits() {
     let mut scene = Scene::offering(8);
@@ -108,7 +108,7 @@ fn nobody_shrinks_for_what_will_be_free_in_a_moment() {
     assert!(!scene.is_started(waits));
 }
 
-/// What is offered is held for its time (002): nobody takes it from under an accept.
+/// An offer is held while it is valid (002): no other job takes its nodes before an accept.
 #[test]
 fn an_offer_is_held_for_its_time_against_whoever_is_no_more_urgent() {
     let offered = || {
@@ -150,7 +150,7 @@ fn an_offer_is_taken_back_for_a_more_urgent_job_and_the_reason_is_said() {
         scene.attach(job).expect("it may");
         scene.after(Span::from_secs(1));
         let offer = scene.offer_to(job).expect("four are idle");
-        // What the application says now crosses what the server is about to say.
+        // The application's message crosses the server's next one.
         let now = scene.world.now;
         let accept = scene.app(job).dialogues.act(now, offer, Action::Accept).expect("it stands");
         let urgent = scene.urgent(4, priority);
@@ -218,7 +218,7 @@ fn who_will_not_shrink_is_not_asked_again_and_others_are() {
     assert!(scene.is_started(waits));
 }
 
-/// While nodes come together for who waits, those that are free already are offered to nobody.
+/// While nodes are gathered for a waiting job, those that are free already are not offered.
 #[test]
 fn nodes_that_come_together_are_not_given_away() {
     let mut scene = Scene::offering(8);
@@ -238,8 +238,8 @@ fn nodes_that_come_together_are_not_given_away() {
     assert!(scene.is_started(waits));
 }
 
-/// One victim is quick and the other takes its time: what the first one gave is lent only to who is gone before the other
-/// one must have given, too.
+/// One victim is quick and the other slow: what the first one gave is lent only to jobs that end before the other one
+/// must have given, too.
 #[test]
 fn nodes_that_were_given_for_one_are_not_lent_to_another_for_long() {
     let mut scene = Scene::offering(8);
@@ -295,7 +295,7 @@ fn who_leaves_a_drained_node_is_offered_others() {
     assert_eq!(scene.held(job), [1, 2, 4, 5]);
 }
 
-/// A malleable job that waits starts with its minimum once that can be had.
+/// A waiting malleable job starts with its minimum once that is available.
 #[test]
 fn who_waits_with_a_range_needs_only_its_least() {
     let mut scene = Scene::offering(8);

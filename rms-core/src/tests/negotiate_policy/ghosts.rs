@@ -1,4 +1,5 @@
-//! What running applications give back stays visible as occupied for the fair-start delay, as what ended ones leave does.
+//! Nodes that running applications give back stay visible as occupied for the fair-start delay, as those of ended ones
+//! do.
 
 use negotiation::Direction;
 use rms_api::Call;
@@ -9,7 +10,7 @@ use rms_model::{Sizes, Span};
 use super::super::negotiate::nodes;
 use super::{Scene, hour, told};
 
-/// A job of four nodes that gives two of them back, and one that waits for these.
+/// Creates a job of four nodes that gives two of them back, and one that waits for these.
 fn given_back(settings: &[(&str, &str)]) -> (Scene, rms_model::JobId) {
     let mut scene = Scene::offering(4);
     scene.set("offer_idle", "never");
@@ -53,7 +54,7 @@ fn without_a_delay_or_anybody_whom_it_is_for_they_are_free_at_once() {
     }
 }
 
-/// Who makes room is not asked for more because what it gave is not free yet.
+/// An application that makes room is not asked for more because what it gave is not free yet.
 #[test]
 fn nodes_that_are_kept_are_on_their_way_to_who_waits() {
     let mut scene = Scene::offering(8);
@@ -69,7 +70,7 @@ fn nodes_that_are_kept_are_on_their_way_to_who_waits() {
     assert_eq!(scene.n_held(job), 5);
 }
 
-/// A farm goes on without it; nobody could ask for it.
+/// A farm goes on without the node; no job could use it.
 #[test]
 fn a_lost_node_leaves_no_ghost() {
     let mut scene = Scene::offering(3);

@@ -1,4 +1,4 @@
-//! Nodes on which `mpirun` has started ranks are not asked for, nor given back, before all of these ranks end.
+//! Nodes on which `mpirun` has started ranks are not requested, nor given back, before all of these ranks end.
 
 use negotiation::{Direction, Reason};
 use rms_api::Call;
@@ -11,12 +11,12 @@ use super::super::negotiate::nodes;
 use super::{Scene, hour, speaking};
 
 impl Scene {
-    /// Its ranks are on all nodes that it has, as it says.
+    /// Declares that the job's ranks are on all of its nodes.
     fn keeps_its_start(&mut self, job: JobId) {
         self.attach_as(job, Manner { keeps: Keeps::All, ..Manner::default() }).expect("it may");
     }
 
-    /// An application that started on four of these nodes, by `mpirun`.
+    /// Starts an application on four of these nodes, by `mpirun`.
     fn started_by_mpirun(n_nodes: u32) -> (Scene, JobId) {
         let mut scene = Scene::offering(n_nodes);
         scene.set("offer_idle", "never");
@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    /// What comes of somebody's ask to give nodes back.
+    /// Returns the outcome of a request to give nodes back.
     fn gives_back(&mut self, job: JobId, names: &[&str], quantity: u64) -> AskOutcome {
         let mut ask = nodes(Direction::Shrink, quantity, quantity);
         ask.nodes = names.iter().map(|name| (*name).to_owned()).collect();
@@ -40,7 +40,7 @@ impl Scene {
         self.outcome(ticket).expect("it is over")
     }
 
-    /// It agrees to what it is asked for, and lets go of its last nodes.
+    /// Lets the application agree to the request, and release its last nodes.
     fn obliges(&mut self, job: JobId, n_nodes: usize) {
         let wish = self.wish_to(job).expect("it is asked");
         assert_eq!(self.n_proposed(job, wish), n_nodes as u64);
@@ -80,7 +80,7 @@ fn nodes_that_came_later_can_leave_again() {
     scene.is_durable();
 }
 
-/// That is one node by number, and another one by where its ranks are.
+/// One drained node could be spared by number, but only the other has no pinned ranks.
 #[test]
 fn a_drained_node_is_asked_for_only_if_its_ranks_can_leave() {
     let (mut scene, job) = Scene::started_by_mpirun(6);

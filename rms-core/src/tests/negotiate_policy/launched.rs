@@ -1,4 +1,4 @@
-//! What an external launcher has started changes its size as a job that was submitted does.
+//! What an external launcher has started changes its size as a submitted job does.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ impl Scene {
         self.event(Event::LauncherCalled { ticket, who, call });
     }
 
-    /// An application that was granted so many nodes.
+    /// Starts an application that was granted `n_nodes` nodes.
     fn granted(&mut self, n_nodes: u32, malleable: Option<Malleable>) -> JobId {
         let subscription = Subscription { malleable, ..Subscription::named("app") };
         self.launcher(LauncherCall::Subscribe(Box::new(subscription)));

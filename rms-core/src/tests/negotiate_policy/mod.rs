@@ -1,4 +1,5 @@
-//! Stories of what the server wants in its negotiations: whom it offers nodes, whom it asks for some, and at what price.
+//! Tests of the server's aims in its negotiations: which applications it offers nodes, which it asks for some, and at
+//! what price.
 
 mod asking;
 mod ghosts;
@@ -19,12 +20,12 @@ use rms_model::{Identity, JobId, Malleable, OnResize, Role, Sizes, Span};
 use super::negotiate::Scene;
 use crate::Event;
 
-/// A job that is told of its size by a signal, and takes any between these.
+/// Returns limits of a job that is told of its size, and takes any of these sizes.
 fn told(least: u32, most: u32, sizes: Sizes) -> Malleable {
     Malleable { sizes, ..super::negotiate::malleable(least, most, OnResize::Workers) }
 }
 
-/// A job of which a process answers.
+/// Returns limits of a job with a negotiator.
 fn speaking(least: u32, most: u32, sizes: Sizes) -> Malleable {
     Malleable { sizes, ..super::negotiate::malleable(least, most, OnResize::Negotiates) }
 }
@@ -34,7 +35,7 @@ fn hour() -> Span {
 }
 
 impl Scene {
-    /// A server that offers what is idle and asks for what is lacked, as it does unless it is told otherwise.
+    /// Creates a server that offers idle nodes and asks for missing ones, as by default.
     fn offering(n_nodes: u32) -> Scene {
         let mut scene = Scene::new(n_nodes);
         scene.set("offer_idle", "equal_share");
@@ -42,7 +43,7 @@ impl Scene {
         scene
     }
 
-    /// A job of this user that starts with so many nodes, if they are free.
+    /// Submits a job of this user that starts with `n_nodes` nodes, if they are free.
     fn job_of(&mut self, user: &str, n_nodes: u32, change: impl FnOnce(&mut Submission)) -> JobId {
         let mut submission = self.world.submission();
         submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(hour()) }];
@@ -76,7 +77,7 @@ impl Scene {
         self.app_hears(job, Direction::Shrink)
     }
 
-    /// How many nodes the proposal that stands is about.
+    /// Returns how many nodes the present proposal is about.
     fn n_proposed(&self, job: JobId, id: NegotiationId) -> u64 {
         self.app_sees(job, id).map_or(0, |template| template.n_nodes())
     }

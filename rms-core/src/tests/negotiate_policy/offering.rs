@@ -1,4 +1,4 @@
-//! Whom the server offers nodes that nobody waits for.
+//! Which applications the server offers nodes for which no job waits.
 
 use negotiation::Direction;
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
@@ -22,7 +22,7 @@ fn when_a_short_job_ends_its_nodes_are_offered_to_a_malleable_one() {
     scene.is_durable();
 }
 
-/// 002 (d): whoever needs a power of two and asks for 24 of which 15 are free gets 8.
+/// 002 (d): an application that needs a power of two and asks for 24 of which 15 are free gets 8.
 #[test]
 fn of_fifteen_nodes_an_application_takes_the_eight_that_it_can_use() {
     let mut scene = Scene::offering(23);
@@ -158,7 +158,8 @@ fn who_ends_before_it_matters_may_have_them_meanwhile() {
     assert_eq!(scene.n_held(short), 4);
 }
 
-/// Each node that is lent for longer delays the one who waits by two minutes or not at all; of these, it tolerates one.
+/// Each node that is lent for longer delays the waiting job by two minutes or not at all; the tolerance allows one such
+/// delay.
 #[test]
 fn many_small_delays_are_tolerated_no_more_than_a_great_one() {
     let mut scene = Scene::offering(12);

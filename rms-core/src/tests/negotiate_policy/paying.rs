@@ -1,4 +1,4 @@
-//! Prices that are bargained about, and budgets that run out.
+//! Prices that are negotiated, and budgets that run out.
 
 use negotiation::{Action, Direction, Item, Phase, Price, Reason, Template};
 use rms_api::negotiate::{Ask, AskOutcome, BudgetLine, Said};
@@ -158,7 +158,7 @@ fn what_is_agreed_is_set_aside_and_what_is_not_used_comes_back() {
 fn a_budget_that_is_exhausted_ends_growth() {
     let mut scene = Scene::offering(8);
     scene.set("price", "1000");
-    // An hour of two nodes and a half.
+    // Two and a half node-hours.
     scene.set("budget@ada", "2500");
     let job = scene.paying_job(4);
     let offer = scene.offer_to(job).expect("four are idle");

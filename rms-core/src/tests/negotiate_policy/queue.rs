@@ -1,4 +1,4 @@
-//! Whatever happens, an offer does not delay anybody who waits beyond the tolerance.
+//! Random events: an offer delays no waiting job beyond the tolerance.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ fn wall(dice: &mut Dice) -> Span {
     Span::from_secs(i64::from(dice.number(40, 900)))
 }
 
-/// Jobs come and go, applications answer as they like.
+/// Lets jobs come and go, and applications answer at random.
 fn live(scene: &mut Scene, dice: &mut Dice, n_nodes: u32) {
     let mut speakers: Vec<JobId> = Vec::new();
     for _ in 0..dice.number(10, 40) {
@@ -87,13 +87,13 @@ fn live(scene: &mut Scene, dice: &mut Dice, n_nodes: u32) {
     }
 }
 
-/// When each job that waits would start.
+/// Returns when each waiting job would start.
 fn estimates(state: &State, now: Time) -> BTreeMap<JobId, Option<Time>> {
     let plan = plan::plan(state, now, Scope::Estimates);
     plan.placements.iter().map(|placement| (placement.job, placement.outcome.estimate(now))).collect()
 }
 
-/// Reads the facts again, one by one: at each offer, the plan with its nodes is held against the plan without.
+/// Replays the facts one by one: at each offer, compares the plan with its nodes to the plan without.
 fn check(facts: &[Fact], tolerance: Span) -> usize {
     let mut replay = Replay::of(State::new(Settings::default()));
     let mut n_offers = 0;

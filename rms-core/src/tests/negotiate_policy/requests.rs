@@ -1,4 +1,4 @@
-//! Growth that waits for nodes is an occasion to ask others for some, as a waiting job is.
+//! Waiting growth is an occasion to ask other jobs for nodes, as a waiting job is.
 
 use negotiation::Direction;
 use negotiation::Reason;
@@ -130,13 +130,13 @@ fn several_clusters_give_what_one_request_needs_of_each() {
     let on_a = scene.submit(2, hour(), Some(told(1, 2, Sizes::Any)));
     let on_b = scene.submit(2, hour(), Some(told(1, 2, Sizes::Any)));
     assert_eq!((scene.n_held(on_a), scene.n_held(on_b), scene.n_free()), (2, 2, 0));
-    // One of another cluster, where it has none yet.
+    // A node of another cluster, where the application has none yet.
     let there = Ask { what: Asked::Nodes { cluster: Some("b".to_owned()) }, ..patient(1, 1) };
     let ticket = scene.ask(asker, there);
     scene.after(Span::from_secs(1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })), "{:?}", scene.outcome(ticket));
     assert_eq!((scene.n_held(on_a), scene.n_held(on_b), scene.n_held(asker)), (2, 1, 2));
-    // Of both at once, all or nothing: b has no more to give.
+    // Nodes of both at once, all or nothing: b has no more to give.
     scene.attach(asker).expect("it runs");
     let items = both(&scene, asker);
     let id = scene.app_opens_set(asker, Direction::Grow, negotiation::SetRule::All, items);
@@ -148,7 +148,7 @@ fn several_clusters_give_what_one_request_needs_of_each() {
         scene.phase(asker, id)
     );
     scene.app_acts(asker, id, negotiation::Action::Withdraw(Reason::Declined));
-    // Of either: a has.
+    // Nodes of either: a has some.
     let items = both(&scene, asker);
     let id = scene.app_opens_set(asker, Direction::Grow, negotiation::SetRule::AnyOf, items);
     scene.after(Span::from_secs(1));
@@ -156,7 +156,7 @@ fn several_clusters_give_what_one_request_needs_of_each() {
     assert_eq!(scene.n_held(on_b), 1);
 }
 
-/// One node of each cluster.
+/// Returns items for one node of each cluster.
 fn both(scene: &Scene, job: JobId) -> Vec<negotiation::Item> {
     let one = scene.item(job, 1);
     let on = |cluster: u16, held: u64| negotiation::Item {

@@ -1,4 +1,4 @@
-//! Malleable jobs that wait: with how many nodes they start, and which limits are refused.
+//! Waiting malleable jobs: with how many nodes they start, and which limits are refused.
 
 use rms_api::call::{Nodes, Shape};
 use rms_model::{Evolving, ExpandLimit, Expansion, JobId, Malleable, OnResize, Sizes, Span, Speedup, Time};
@@ -16,7 +16,7 @@ impl World {
         }
     }
 
-    /// A malleable job that leaves its size open.
+    /// Submits a malleable job that leaves its size open.
     fn malleable_job(&mut self, malleable: Malleable, wall_secs: i64) -> JobId {
         self.submit_with(|submission| {
             submission.malleable = Some(malleable);

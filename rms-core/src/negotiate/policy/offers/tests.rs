@@ -1,4 +1,4 @@
-//! Who is offered what: examples with one point each, and what holds of every distribution.
+//! Which application is offered what: examples with one point each, and properties of every distribution.
 
 use rms_api::negotiate::Declared;
 use rms_model::{Sizes, Speedup};
@@ -6,7 +6,7 @@ use rms_model::{Sizes, Speedup};
 use super::*;
 use test_kit::{Dice, for_seeds};
 
-/// A job that can have from 1 to 100 nodes, of a user of its own.
+/// Returns the limits of a job that can have from 1 to 100 nodes, of a user of its own.
 fn declared(sizes: Sizes) -> Declared {
     Declared { least: 1, most: 100, sizes, speedup: Speedup::default() }
 }
@@ -215,7 +215,7 @@ fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
                 assert!(nodes <= candidate.room);
                 assert!(nodes > candidate.declined && !candidate.is_negotiating && rule != OfferRule::Never);
             }
-            // Nothing that somebody could use lies idle, but for the sake of speed.
+            // No node that an application could use stays idle, except under the efficiency rule.
             let deals_all = matches!(rule, OfferRule::EqualShare | OfferRule::FewestAboveMinimum);
             if deals_all && !candidate.is_negotiating {
                 let could_use = |more: &u32| {

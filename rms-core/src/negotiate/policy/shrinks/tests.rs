@@ -1,4 +1,5 @@
-//! Who gives back what: examples with one point each, and comparisons with a search over all possibilities.
+//! Which application gives back what: examples with one point each, and comparisons with a search over all
+//! possibilities.
 
 use rms_api::negotiate::Declared;
 use rms_model::{JobId, Sizes, Speedup};
@@ -75,7 +76,8 @@ fn the_lowest_priority_gives_first() {
     check(4, &[too_urgent, candidate(2, 4, &any)], None);
 }
 
-/// The power of two can only give 4: then the other, which was asked first, keeps two of its three.
+/// The application with powers of two can only give 4: then the other one, which was asked first, keeps two of its
+/// three.
 #[test]
 fn nobody_gives_more_than_is_missing_without_it() {
     let (any, twos) = (declared(1, Sizes::Any), declared(4, Sizes::PowerOfTwo));
@@ -142,14 +144,14 @@ fn it_is_found_whenever_it_exists_and_is_as_little_as_can_be() {
         for (idx, gives) in possible.iter().enumerate() {
             let now = given(idx);
             assert!(now == 0 || gives.contains(&now));
-            // It could not have given less, nor nothing.
+            // It could not have given less, or nothing.
             let others = sum - now;
             let less = std::iter::once(&0).chain(gives).find(|less| **less < now && others + **less >= needed);
             assert_eq!(less, None, "{:?} gives {now} of {needed}", candidates[idx]);
         }
         if all.iter().all(|declared| declared.sizes == Sizes::Any) && candidates.iter().all(|one| one.declined == 0) {
             assert_eq!(sum, needed, "any number can be given: exactly as many as are needed");
-            // No higher priority is disturbed while a lower one has something to give.
+            // No job of higher priority is disturbed while one of lower priority has something to give.
             for (idx, gives) in possible.iter().enumerate() {
                 let has_more = gives.last().is_some_and(|most| *most > given(idx));
                 let lower = candidates[idx].priority;
