@@ -1,4 +1,4 @@
-//! A client of the socket on which the supervisor of a job answers about the CPUs of its processes.
+//! A client of the socket on which the supervisor of a job answers requests about the CPUs of its processes.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,11 +13,11 @@ use rms_malleable::{ANSWER_BYTES, Answer, Request};
 
 use crate::spool;
 
-/// Blocks its thread, up to a short timeout.
+/// A connection to a supervisor. It blocks its thread, up to a short timeout.
 #[derive(Debug)]
 pub struct SupervisorClient(OwnedFd);
 
-/// A supervisor that is just moving threads answers a little later.
+/// The timeout: a supervisor that is moving threads answers a little later.
 const TIMEOUT_MS: i64 = 1500;
 
 impl SupervisorClient {
