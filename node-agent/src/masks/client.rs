@@ -22,7 +22,7 @@ const TIMEOUT_MS: i64 = 1500;
 
 impl SupervisorClient {
     /// # Errors
-    /// There is no such socket: no process of the job follows its CPUs. Or as socket(2) and connect(2).
+    /// There is no such socket, as no process of the job follows its CPUs. Or as socket(2) and connect(2).
     pub fn to(path: &Path) -> io::Result<SupervisorClient> {
         let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
         let patience = TimeVal::milliseconds(TIMEOUT_MS);
@@ -34,7 +34,7 @@ impl SupervisorClient {
     }
 
     /// # Errors
-    /// It is gone, or has not answered in time ([`ErrorKind::WouldBlock`]).
+    /// The supervisor is gone, or has not answered in time ([`ErrorKind::WouldBlock`]).
     pub fn ask(&self, request: &Request) -> io::Result<Answer> {
         send(self.0.as_raw_fd(), &request.to_bytes(), MsgFlags::MSG_NOSIGNAL)?;
         let mut bytes = [0; ANSWER_BYTES];

@@ -1,4 +1,4 @@
-//! Tells the server on which CPUs the processes of jobs may run, and sets the mask of one: beside the agent's task.
+//! Tells the server on which CPUs the processes of jobs may run, and sets the mask of one, outside the agent's task.
 
 mod client;
 mod set;

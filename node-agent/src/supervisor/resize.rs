@@ -76,7 +76,7 @@ pub fn notify(job: &mut Job, single: &SingleThreaded) {
     }
 }
 
-/// When [`on_time`] is to be called next.
+/// Returns when [`on_time`] is to be called next.
 pub fn wakes_at(job: &Job) -> Option<Instant> {
     job.pending_notices.signal.as_ref().map(|pending| pending.try_at)
 }
@@ -167,7 +167,7 @@ fn start_hook(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, ExecSta
         return Ok(None);
     };
     let Some(Streams { stdin: _, stdout, stderr }) = &job.streams else { return Ok(None) };
-    // The job's own input is not for the command to read.
+    // The command must not read the job's own input.
     let nothing = Input::nothing()?;
     let argv = ["sh".to_owned(), "-c".to_owned(), command.clone()].map(c_string);
     let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
