@@ -134,7 +134,7 @@ const ANSWER_HEAD: usize = 32;
 pub const ANSWER_BYTES: usize = ANSWER_HEAD + 8 * MASK_WORDS + 4 * MOST_PROCESSES;
 
 impl Request {
-    /// `None`: it is none, or of another version.
+    /// Parses a message; `None` if it is invalid, or of another version.
     pub fn parse(bytes: &[u8]) -> Option<Request> {
         let (magic, version, kind) = (u32_at(bytes, 0)?, u16_at(bytes, 4)?, Kind::of(u16_at(bytes, 6)?)?);
         if (magic, version) != (MAGIC, VERSION) {
@@ -202,7 +202,7 @@ impl Answer {
         bytes
     }
 
-    /// `None`: it is none, or of another version.
+    /// Parses a message; `None` if it is invalid, or of another version.
     pub fn parse(bytes: &[u8]) -> Option<Answer> {
         let (magic, version, kind) = (u32_at(bytes, 0)?, u16_at(bytes, 4)?, Kind::of(u16_at(bytes, 6)?)?);
         if (magic, version) != (MAGIC, VERSION) {

@@ -162,7 +162,7 @@ pub struct Config {
     pub shrink_patience: Span,
 }
 
-/// What is wrong with a configuration.
+/// An error in the configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     #[error("cannot read {path}")]
@@ -476,7 +476,7 @@ impl Written {
         let memory = self.memory_mib.map(Mebibytes);
         let scratch = Mebibytes(self.scratch_mib.unwrap_or(0));
         Ok(Config {
-            // It may come from a flag or a join, so all that can be wrong in the file is said before.
+            // Checked last: the server may come from a flag or a join, so other errors of the file are reported first.
             server: self.server.ok_or(ConfigError::NoServer)?,
             dir: self.dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DIR)),
             name: self.name,
@@ -496,14 +496,14 @@ impl Written {
 }
 
 impl Config {
-    /// Whether the agent could run so as this user: what only looking at the machine tells.
+    /// Checks whether the agent can run with this configuration as this user: what depends on the machine.
     ///
     /// # Errors
-    /// A directory that is there and cannot be written.
+    /// The directory exists and cannot be written.
     pub fn check_here(&self) -> Result<(), ConfigError> {
         let not_writable = |source| ConfigError::NotWritable { dir: self.dir.clone(), source };
         match access(&self.dir, AccessFlags::W_OK | AccessFlags::X_OK) {
-            // A join makes it.
+            // `join` makes the directory.
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(not_writable(errno.into())),
         }
@@ -578,7 +578,7 @@ mod tests {
         ] {
             let error = written(toml).expect_err(toml);
             assert!(error.contains(problem), "{toml}: {error}");
-            // As the server's: file, line and column, and the place itself.
+            // As in the server's errors: file, line and column, and the place itself.
             let is_pointed_at = error.contains("agent.toml:") && error.contains('^');
             assert!(toml.is_empty() || is_pointed_at, "{toml}: {error}");
         }

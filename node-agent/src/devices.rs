@@ -133,7 +133,7 @@ mod tests {
         ] {
             fs::write(dev.join(name), "").expect("written");
         }
-        // The first is a CPU, the last was given to somebody else.
+        // The first is a CPU; the last is a GPU whose file is not here.
         for (node, minor) in [0, 129, 128, 130].into_iter().enumerate() {
             let dir = sys.join(format!("class/kfd/kfd/topology/nodes/{node}"));
             fs::create_dir_all(&dir).expect("made");
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(found.counts().to_string(), "gpu:5");
     }
 
-    /// What a job with these devices is told of GPUs, and how many files are closed to it.
+    /// Returns the GPUs of a job with these devices, how many files are closed to it, and whether it sees only its own.
     fn given(files: &DeviceFiles, devices: &[(&str, &[u32])], is_enforced: bool) -> (Vec<u32>, usize, bool) {
         let devices = devices.iter().map(|(name, numbers)| ((*name).to_owned(), numbers.iter().copied().collect()));
         let grant = Some(Grant { devices: devices.collect(), ..Grant::default() });

@@ -76,7 +76,7 @@ impl Order {
         Arc::make_mut(&mut self.launch)
     }
 
-    /// This node.
+    /// Returns this node.
     pub fn place(&self) -> Option<&LaunchNode> {
         self.launch.nodes.get(self.node_idx as usize)
     }
@@ -203,7 +203,7 @@ pub enum FromSupervisor {
     Fault {
         reason: String,
     },
-    /// These processes of the job do not die; the report follows.
+    /// These processes of the job cannot be killed; the report follows.
     Unkillable {
         pids: Vec<i32>,
     },
@@ -309,7 +309,7 @@ pub mod tests {
         }
     }
 
-    /// A share of a job with these nodes.
+    /// Returns a share of a job with these nodes.
     pub fn order(nodes: impl IntoIterator<Item = LaunchNode>) -> Order {
         let labels = Labels::named("story");
         let nodes = nodes.into_iter().collect();

@@ -44,8 +44,8 @@ pub struct EntryRef<'a> {
 }
 
 impl Spool {
-    /// Makes the directories under the agent's directory. Users must be able to reach their scripts, node
-    /// files and the agent's socket, so the way there may be walked but not listed.
+    /// Makes the directories under the agent's directory. Users must be able to reach their scripts, node files and the
+    /// agent's socket, so the path may be traversed but not listed.
     ///
     /// # Errors
     /// No permission, no space.
@@ -86,7 +86,7 @@ impl Spool {
         self.dir.join("seats")
     }
 
-    /// The keys of jobs that negotiate.
+    /// Returns the directory of the keys of jobs that negotiate.
     pub fn keys_dir(&self) -> PathBuf {
         self.dir.join("keys")
     }
@@ -305,7 +305,7 @@ pub fn read_steps(entry_dir: &Path) -> u32 {
 
 const STEPS: &str = "steps";
 
-/// The script of a job, executable for its owner.
+/// Returns the path of the script of a job, executable for its owner.
 pub fn script_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("script")
 }
@@ -319,7 +319,7 @@ pub fn forgotten_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("forgotten")
 }
 
-/// The file in which a task's stream is kept for followers.
+/// Returns the file in which a task's stream is kept for followers.
 pub fn stream_path(entry_dir: &Path, stream: &str, task: u32) -> PathBuf {
     entry_dir.join(format!("{stream}.{task}"))
 }

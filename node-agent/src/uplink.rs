@@ -26,7 +26,7 @@ use crate::share::Shares;
 use crate::supervisor::now;
 use crate::watch::Watches;
 
-/// What the link needs.
+/// The context of the link.
 #[derive(Debug)]
 pub struct Uplink {
     pub server: String,

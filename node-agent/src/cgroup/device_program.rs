@@ -11,7 +11,7 @@ use super::DeviceNumber;
 use crate::sys::bpf::{self, Instruction};
 
 /// Closes exactly these device files to all processes inside. The directory is the agent's own: programs attached to it
-/// come from this process or an earlier one, and are removed with it.
+/// come from this process or an earlier one, and are removed with the directory.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -153,7 +153,7 @@ fn move_threads(pid: Pid, cpus: &CpuSet) -> Result<(), Errno> {
 /// The most rounds, for programs that create threads without end: new threads inherit the mask of their creators.
 const MOST_WALKS: u32 = 32;
 
-/// The job has no processes here.
+/// Returns the refusal for a job without processes here.
 pub(super) fn unknown_job(node: &str) -> Refused {
     Refused::new("no_such_process", format_args!("the job has no processes on node {node} now: try again once it has"))
 }

@@ -39,7 +39,7 @@ pub enum PlaceError {
 pub const MAX_PER_NODE: u32 = 4096;
 
 /// # Errors
-/// A node is named that the job does not hold; there is no room. Nothing is placed then.
+/// The job does not hold a named node; there is no room. Nothing is placed then.
 pub fn place(commands: &[Command], rooms: &[Room]) -> Result<Vec<Block>, PlaceError> {
     let mut free: Vec<u32> = rooms.iter().map(|room| room.n_free).collect();
     let mut blocks = Vec::new();
@@ -159,7 +159,7 @@ mod tests {
         Command { argv: vec!["a".to_owned()], n_ranks, nodes, wdir: None, path: None }
     }
 
-    /// (room, ranks) of each block.
+    /// Returns (room, ranks) of each block.
     fn placed(commands: &[Command], free: &[(&str, u32)]) -> Result<Vec<(usize, u32)>, PlaceError> {
         place(commands, &rooms(free)).map(|blocks| blocks.iter().map(|block| (block.room, block.n_ranks)).collect())
     }

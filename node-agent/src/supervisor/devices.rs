@@ -1,4 +1,4 @@
-//! Tells the processes of a job which GPUs of a shared node are theirs.
+//! The variables that tell the processes of a job which GPUs of a shared node are theirs.
 
 use rms_api::desired::LaunchNode;
 use rms_model::{Devices, Indices};

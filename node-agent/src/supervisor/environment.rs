@@ -231,8 +231,8 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     set("OMPI_MCA_orte_default_hostfile", &openmpi);
     set("OMPI_MCA_hwloc_base_binding_policy", "none");
     if share_a_machine(order) {
-        // Open MPI names its shared memory by the machine's host name, so ranks of two nodes on one machine
-        // would take each other's for their own.
+        // Open MPI names its shared memory after the machine's host name, so ranks of two nodes on one machine would
+        // use each other's.
         set("OMPI_MCA_btl", "self,tcp");
     }
     let is_loopback =

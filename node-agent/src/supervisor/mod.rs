@@ -139,7 +139,7 @@ struct Supervisor {
     cgroup_limits: CgroupLimits,
 }
 
-/// What one descriptor in the poll set stands for.
+/// The source of a descriptor in the poll set.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Signals,

@@ -1,4 +1,4 @@
-//! Copies what tasks write from their pipes into the spool, where followers read it.
+//! Copies the output of tasks from their pipes into the spool, where followers read it.
 //!
 //! Pipes are used because a job may reopen `/dev/stderr` to write to it: that would truncate a file, and lose what has
 //! not been read.

@@ -1,4 +1,4 @@
-//! Tells a job that its nodes have changed: by a signal, or by a command that is executed beside it.
+//! Notifies a job that its nodes have changed: by a signal, or by a command that is executed beside it.
 
 use std::ffi::CString;
 use std::time::{Duration, Instant};
@@ -37,10 +37,10 @@ struct PendingSignal {
     waiting: Vec<(Pid, u32)>,
 }
 
-/// A process that has just been started sets its handlers first. The kernel does not notify of that, so we check
-/// again, with doubling pauses.
+/// A process that has just been started sets its handlers first. The kernel does not notify of that, so the supervisor
+/// checks again, with doubling pauses.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-/// A shell blocks all signals for a moment whenever it forks, and one that comes then ends it a moment later. A
+/// A shell blocks all signals for a moment whenever it forks, and a signal that arrives then ends it a moment later. A
 /// process that waits for a blocked signal has it blocked at each check.
 const MIN_BLOCKED_CHECKS: u32 = 3;
 /// A process that is still not ready after this pause never will be.

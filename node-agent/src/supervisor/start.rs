@@ -103,7 +103,7 @@ impl StartError {
 }
 
 /// # Errors
-/// Nothing of the share was left running; the caller kills what was forked before the failure.
+/// No process of the share is left running; the caller kills what was forked before the failure.
 pub fn start(
     order: &Order,
     folder: &Folder,

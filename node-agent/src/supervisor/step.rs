@@ -52,7 +52,7 @@ pub struct Step {
     is_silent: bool,
 }
 
-/// What one descriptor of a step stands for.
+/// The source of a descriptor of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     Rank(u32),

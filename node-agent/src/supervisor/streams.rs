@@ -1,4 +1,4 @@
-//! Opens the standard streams of a job's tasks, with the owner's permissions and nobody else's.
+//! Opens the standard streams of a job's tasks, with the owner's permissions only.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

@@ -37,10 +37,10 @@ pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         flags: 0,
         name,
     };
-    // SAFETY: these are the attributes of this command; the instructions are as many as they say, and the licence ends with
-    // null; both live until the call returns.
+    // SAFETY: these are the attributes of this command; there are as many instructions as they say, and the licence
+    // ends with null; both live until the call returns.
     let file = unsafe { bpf(header::PROG_LOAD, &mut attributes) }?;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened the file for this call, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
@@ -80,8 +80,8 @@ pub fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
         n_ids: MAX_ATTACHED as u32,
         beyond: [0; 33],
     };
-    // SAFETY: these are the attributes of this command, with room for what newer kernels write behind them; there are as
-    // many places for ids as they say, and these live until the call returns.
+    // SAFETY: these are the attributes of this command, with room for what newer kernels write behind them; there are
+    // as many places for ids as they say, and these live until the call returns.
     unsafe { bpf(header::PROG_QUERY, &mut attributes) }?;
     let ids = &ids[..(attributes.n_ids as usize).min(MAX_ATTACHED)];
     ids.iter().map(|id| by_id(*id)).collect()
@@ -96,8 +96,8 @@ fn by_id(id: u32) -> io::Result<OwnedFd> {
 }
 
 /// # Safety
-/// The attributes are those of the command from the first byte on, have room for all that the kernel writes of them, and
-/// pointers in them are valid for what it reads and writes there.
+/// The attributes are those of the command from the first byte on, have room for all that the kernel writes to them,
+/// and their pointers are valid for what it reads and writes there.
 unsafe fn bpf<A>(command: c_int, attributes: &mut A) -> io::Result<c_int> {
     let mut n_tries = 0;
     loop {

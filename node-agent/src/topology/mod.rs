@@ -157,7 +157,7 @@ mod tests {
         let inventory = &topology.inventory;
         assert_eq!(inventory.packages().collect::<Vec<_>>(), [0..1, 1..3]);
         assert_eq!(inventory.domains().collect::<Vec<_>>(), [0..1, 1..3]);
-        // What the server takes for one package is one.
+        // The server's packages are the real ones.
         let packages = inventory.packages().map(|cores| {
             let grant = Some(Grant { cores: cores.collect(), ..Grant::default() });
             topology.cores.by_package(&LaunchNode { grant, cpus: 6, ..node("n1") }, false)
