@@ -1,4 +1,5 @@
-//! What the supervisor of a job and a process of it share, as `src/c/wire.h` says it in C: a page, and messages.
+//! The protocol between the supervisor of a job and one of its processes, as `src/c/wire.h` defines it in C: a shared
+//! page, and messages.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +9,16 @@ pub type Cpus = BTreeSet<u32>;
 pub const MAGIC: u32 = 0x4d53_4d52;
 pub const VERSION: u16 = 1;
 const MASK_WORDS: usize = 128;
-/// CPUs from this number on cannot be said.
+/// CPUs from this number on cannot be represented.
 pub const MOST_CPUS: u32 = 64 * MASK_WORDS as u32;
-/// So many processes of a job may join on one node.
+/// The most processes of a job that may join on one node.
 pub const MOST_PROCESSES: usize = 512;
 /// The file name of the library.
 pub const LIBRARY: &str = "librms-malleable.so";
-/// Where a process of a job finds the socket of its supervisor.
+/// The environment variable with the path of the supervisor's socket.
 pub const SOCKET_VARIABLE: &str = "RMS_MALLEABLE_SOCKET";
 
-/// Where things are in the page that a process shares with the supervisor.
+/// Offsets in the page that a process shares with the supervisor.
 pub mod page {
     use super::MASK_WORDS;
 
@@ -34,16 +35,16 @@ pub mod page {
     pub const THREADS: usize = 2056;
 }
 
-/// What a process asks.
+/// A request of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A page; the process may be one of several ranks of the job on this node.
+    /// Requests a page; the process may be one of several ranks of the job on this node.
     Join {
         rank: Option<Rank>,
-        /// CPUs were set aside for it under another number.
+        /// The process id under which CPUs were set aside for it, if another.
         set_aside_for: Option<i32>,
     },
-    /// The page says what it has taken up. No answer.
+    /// Announces that the page has a new acknowledgement. There is no answer.
     Acknowledged,
     List,
     Get {
@@ -66,7 +67,7 @@ pub enum Request {
     },
 }
 
-/// Which of the ranks of a job on a node.
+/// The rank of a process among the ranks of a job on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
     pub rank: u32,
@@ -76,15 +77,15 @@ pub struct Rank {
 /// How a mask is to be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// CPUs that were set aside for others are taken away from them.
+    /// CPUs that are set aside for others are taken from them.
     pub steals: bool,
-    /// They are given back at the end.
+    /// Taken CPUs are given back at the end.
     pub returns: bool,
-    /// The answer comes once the change has been taken up, or enforced.
+    /// The answer is sent once the change has been acknowledged or enforced.
     pub waits: bool,
 }
 
-/// Why something was refused: numbers of `rms_malleable.h`.
+/// The result of a request: numbers of `rms_malleable.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Done,
@@ -97,22 +98,22 @@ pub enum Status {
     TooMany,
 }
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub kind: Kind,
     pub status: Status,
-    /// Of one process, or of the job.
+    /// The CPUs of one process, or of the job.
     pub cpus: Cpus,
     pub pids: Vec<i32>,
-    /// Of one process: those of its last parallel region, where that is known.
+    /// The threads of a process in its last parallel region, if known.
     pub threads: u32,
     pub is_acknowledged: bool,
     /// Milliseconds since 1970.
     pub since: u64,
 }
 
-/// What a message is about.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Join,
@@ -126,14 +127,14 @@ pub enum Kind {
 }
 
 const HEAD: usize = 24;
-/// A whole request.
+/// The size of a request.
 pub const REQUEST_BYTES: usize = HEAD + 8 * MASK_WORDS;
 const ANSWER_HEAD: usize = 32;
-/// A whole answer.
+/// The size of an answer.
 pub const ANSWER_BYTES: usize = ANSWER_HEAD + 8 * MASK_WORDS + 4 * MOST_PROCESSES;
 
 impl Request {
-    /// `None`: it is none, or of another version.
+    /// Parses a message; `None` if it is invalid, or of another version.
     pub fn parse(bytes: &[u8]) -> Option<Request> {
         let (magic, version, kind) = (u32_at(bytes, 0)?, u16_at(bytes, 4)?, Kind::of(u16_at(bytes, 6)?)?);
         if (magic, version) != (MAGIC, VERSION) {
@@ -157,7 +158,7 @@ impl Request {
         })
     }
 
-    /// As the library sends it.
+    /// Serializes the request as the library does.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (kind, pid, cpus, flags, rank) = match self {
             Request::Join { rank, set_aside_for } => {
@@ -201,7 +202,7 @@ impl Answer {
         bytes
     }
 
-    /// `None`: it is none, or of another version.
+    /// Parses a message; `None` if it is invalid, or of another version.
     pub fn parse(bytes: &[u8]) -> Option<Answer> {
         let (magic, version, kind) = (u32_at(bytes, 0)?, u16_at(bytes, 4)?, Kind::of(u16_at(bytes, 6)?)?);
         if (magic, version) != (MAGIC, VERSION) {
@@ -284,7 +285,7 @@ impl Status {
     }
 }
 
-/// The words of a mask.
+/// Returns the words of a mask.
 pub fn words(cpus: &Cpus) -> [u64; MASK_WORDS] {
     let mut words = [0; MASK_WORDS];
     for cpu in cpus.iter().filter(|cpu| **cpu < MOST_CPUS) {

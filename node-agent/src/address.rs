@@ -1,19 +1,20 @@
-//! Where other agents reach this one: said anew with each hello, because machines move.
+//! The address where other agents reach this one: sent again with each hello, because machines move.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// Finds the address that peers are told.
 #[derive(Clone, Copy, Debug)]
 pub struct Advertised {
-    /// As configured; it goes before everything.
+    /// The configured address, which takes precedence.
     pub ip: Option<IpAddr>,
-    /// What our endpoint is bound to.
+    /// The address that the endpoint is bound to.
     pub bound: SocketAddr,
 }
 
 impl Advertised {
-    /// As configured, else as bound, else the address that packets to the server leave from now. A link that moves
-    /// to another address of ours lives on, and says nothing: peers hear of the new one when we connect again.
+    /// Returns the configured address, else the bound one, else the one that packets to the server are sent from now. A
+    /// link that migrates to another local address continues and sends no hello: peers learn the new address at the
+    /// next connection.
     pub fn towards(&self, server: SocketAddr) -> SocketAddr {
         let ip = match self.ip {
             Some(ip) => ip,

@@ -1,4 +1,4 @@
-//! What an agent is told: one TOML file with documented defaults, and flags that go before it.
+//! The agent's configuration: one TOML file with documented defaults, and flags that take precedence over it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -109,7 +109,7 @@ pub struct Written {
     pub devices: Option<WrittenDevices>,
 }
 
-/// Devices as they may be written.
+/// The ways to write devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -117,7 +117,7 @@ pub struct Written {
 )]
 pub enum WrittenDevices {
     Text(String),
-    /// By name.
+    /// By name of the device.
     Table(BTreeMap<String, WrittenFiles>),
 }
 
@@ -143,7 +143,7 @@ pub enum FilesOfOne {
     Files(Vec<PathBuf>),
 }
 
-/// Everything checked.
+/// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub server: String,
@@ -162,7 +162,7 @@ pub struct Config {
     pub shrink_patience: Span,
 }
 
-/// What is wrong with a configuration.
+/// An error in the configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     #[error("cannot read {path}")]
@@ -231,14 +231,14 @@ pub enum ConfigError {
     Patience(u32),
 }
 
-/// Where the agent lives if nobody says.
+/// The agent's directory by default.
 pub const DEFAULT_DIR: &str = "/var/lib/limber/agent";
-/// Guests wait for the CPUs so long.
+/// The upper bound of the patience, because guests wait for the CPUs.
 const MOST_PATIENCE_MS: u32 = 60_000;
-/// The file in the agent's directory that `join` writes and `run` reads where no other is named.
+/// The file in the agent's directory that `join` writes and `run` reads unless another is named.
 pub const FILE: &str = "agent.toml";
 
-/// An error about a value that the file says is shown where the file says it.
+/// Points an error about a value from the file at its line in the file.
 fn located(file: &Path, error: ConfigError) -> ConfigError {
     let said = chain(&error);
     let is_of_file = Written::read(file).and_then(Written::check).err().is_some_and(|own| chain(&own) == said);
@@ -254,7 +254,7 @@ fn located(file: &Path, error: ConfigError) -> ConfigError {
     }
 }
 
-/// The devices of the node, as they are declared or, without a word, as they are found.
+/// Returns the devices of the node as declared, or as found if none are declared.
 fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, ConfigError> {
     let declared = match written {
         None => return Ok(DeviceFiles::found(Path::new("/dev"), Path::new("/sys"))),
@@ -275,7 +275,7 @@ fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, Conf
     if of_gpus().count() > 1 && lacks_files { Err(ConfigError::SeveralTypes(declared.counts())) } else { Ok(declared) }
 }
 
-/// The files of each device of a name, none of which was `seen`.
+/// Returns the files of each device of a name, none of which may be in `seen`.
 fn files_of(name: &str, written: WrittenFiles, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<Vec<PathBuf>>, ConfigError> {
     let each = match written {
         WrittenFiles::Count(count) => return Ok(vec![Vec::new(); counted(name, count)? as usize]),
@@ -300,22 +300,22 @@ fn files_of(name: &str, written: WrittenFiles, seen: &mut BTreeSet<PathBuf>) -> 
     }
 }
 
-/// Is it, by whatever name, a device that programs open without asking for it?
+/// Returns whether the file is, by whatever name, a device that programs open without requesting it.
 fn is_everyones(file: &Path) -> bool {
     let all = ["/dev/null", "/dev/zero", "/dev/tty", "/dev/ptmx"];
     let number = DeviceNumber::of(file);
     number.is_some() && all.into_iter().any(|known| DeviceNumber::of(Path::new(known)) == number)
 }
 
-/// So many devices of a name, if it is one and there can be so many.
+/// Returns the count if the name and the number of devices are valid.
 fn counted(name: &str, count: u32) -> Result<u32, DevicesError> {
-    // A comma would make two names of it.
+    // A comma would separate two names.
     let text = if name.contains(',') { format!(":{name}") } else { format!("{name}:{count}") };
     text.parse::<Devices>().map(|_| count)
 }
 
 impl ConfigError {
-    /// The setting that is wrong.
+    /// Returns the key of the invalid setting.
     fn key(&self) -> Option<&'static str> {
         Some(match self {
             ConfigError::Read { .. } | ConfigError::Wrong(_) | ConfigError::NoServer => return None,
@@ -347,7 +347,7 @@ impl ConfigError {
 
 impl Written {
     /// # Errors
-    /// The file cannot be read, or is not this; the message shows the line.
+    /// The file cannot be read or parsed; the message shows the line.
     pub fn read(path: &Path) -> Result<Written, ConfigError> {
         let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         toml::from_str(&text).map_err(|error| {
@@ -356,7 +356,7 @@ impl Written {
         })
     }
 
-    /// All that is said, in flags and in the file, checked; what is wrong in the file is shown at its place.
+    /// Checks all settings from flags and the file; an error in the file is shown at its place.
     ///
     /// # Errors
     /// As [`Written::read`] and [`Written::check`].
@@ -366,8 +366,8 @@ impl Written {
         self.with_file(config)?.check().map_err(|error| located(&file, error))
     }
 
-    /// The flags, and from the file what they leave open. Without `config`, the directory's own file is taken
-    /// if it is there.
+    /// Merges the file into the flags, which take precedence. Without `config`, the directory's own file is read if it
+    /// exists.
     ///
     /// # Errors
     /// As [`Written::read`].
@@ -408,7 +408,7 @@ impl Written {
     }
 
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// A setting is invalid; the message says what would be valid.
     pub fn check(self) -> Result<Config, ConfigError> {
         let has_port = |server: &&String| {
             let parts = server.rsplit_once(':');
@@ -476,7 +476,7 @@ impl Written {
         let memory = self.memory_mib.map(Mebibytes);
         let scratch = Mebibytes(self.scratch_mib.unwrap_or(0));
         Ok(Config {
-            // It may come from a flag or a join, so all that can be wrong in the file is said before.
+            // Checked last: the server may come from a flag or a join, so other errors of the file are reported first.
             server: self.server.ok_or(ConfigError::NoServer)?,
             dir: self.dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DIR)),
             name: self.name,
@@ -496,14 +496,14 @@ impl Written {
 }
 
 impl Config {
-    /// Whether the agent could run so as this user: what only looking at the machine tells.
+    /// Checks whether the agent can run with this configuration as this user: what depends on the machine.
     ///
     /// # Errors
-    /// A directory that is there and cannot be written.
+    /// The directory exists and cannot be written.
     pub fn check_here(&self) -> Result<(), ConfigError> {
         let not_writable = |source| ConfigError::NotWritable { dir: self.dir.clone(), source };
         match access(&self.dir, AccessFlags::W_OK | AccessFlags::X_OK) {
-            // A join makes it.
+            // `join` makes the directory.
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(not_writable(errno.into())),
         }
@@ -578,7 +578,7 @@ mod tests {
         ] {
             let error = written(toml).expect_err(toml);
             assert!(error.contains(problem), "{toml}: {error}");
-            // As the server's: file, line and column, and the place itself.
+            // As in the server's errors: file, line and column, and the place itself.
             let is_pointed_at = error.contains("agent.toml:") && error.contains('^');
             assert!(toml.is_empty() || is_pointed_at, "{toml}: {error}");
         }

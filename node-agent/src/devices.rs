@@ -10,19 +10,19 @@ use rms_model::Devices;
 use crate::cgroup::DeviceNumber;
 use crate::order::OwnDevices;
 
-/// The files of each device, by the names of the devices; of one that is only counted, none.
+/// The files of each device, by the names of the devices; a device that is only counted has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFiles(pub BTreeMap<String, Vec<Vec<PathBuf>>>);
 
 impl DeviceFiles {
-    /// Without files.
+    /// Returns devices without files.
     pub fn counted(devices: &Devices) -> DeviceFiles {
         let each = |(name, count): (&str, u32)| (name.to_owned(), vec![Vec::new(); count as usize]);
         DeviceFiles(devices.iter().map(each).collect())
     }
 
-    /// A file `nvidiaN` in `dev` for each GPU of NVIDIA, and `dri/renderDN` for each of AMD that ROCm's driver lists below
-    /// `sys`, in its order. Nothing where the directories cannot be read.
+    /// Finds a file `nvidiaN` in `dev` for each GPU of NVIDIA, and `dri/renderDN` for each of AMD that ROCm's driver
+    /// lists below `sys`, in its order. Finds nothing if the directories cannot be read.
     pub fn found(dev: &Path, sys: &Path) -> DeviceFiles {
         let entries = fs::read_dir(dev).into_iter().flatten().flatten();
         let mut nvidia: Vec<u32> = entries.filter_map(|entry| number_of(&entry.path())).collect();
@@ -32,7 +32,7 @@ impl DeviceFiles {
         DeviceFiles(if gpus.is_empty() { BTreeMap::new() } else { BTreeMap::from([("gpu".to_owned(), gpus)]) })
     }
 
-    /// How many there are of each.
+    /// Returns the number of devices of each name.
     pub fn counts(&self) -> Devices {
         self.0.iter().map(|(name, each)| (name.clone(), each.len() as u32)).collect()
     }
@@ -41,22 +41,23 @@ impl DeviceFiles {
         self.0.values().flatten()
     }
 
-    /// Are there files that are to be closed to some jobs?
+    /// Returns whether there are files that must be closed to some jobs.
     pub fn has_files(&self) -> bool {
         self.each().any(|files| !files.is_empty())
     }
 
-    /// Are there devices of which nobody knows the files?
+    /// Returns whether there are devices without known files.
     pub fn lacks_files(&self) -> bool {
         self.each().any(Vec::is_empty)
     }
 
-    /// Files that are not there, or are no device files.
+    /// Returns the files that do not exist, or are not device files.
     pub fn missing(&self) -> impl Iterator<Item = &PathBuf> {
         self.each().flatten().filter(|file| DeviceNumber::of(file).is_none())
     }
 
-    /// What a job has of them in this place; `None`: all. `is_enforced`: the kernel closes the files of the others.
+    /// Returns the devices of a job in this place; `None`: all. `is_enforced`: the kernel closes the files of the
+    /// others.
     pub fn own(&self, place: &LaunchNode, is_enforced: bool) -> Option<OwnDevices> {
         let grant = place.grant.as_ref()?;
         let (mut own, mut opened, mut n_gpus) = (OwnDevices::default(), Vec::new(), 0);
@@ -78,13 +79,13 @@ impl DeviceFiles {
                 }
             }
         }
-        // Two devices may have a file in common.
+        // Two devices may share a file.
         own.closed.retain(|number| !opened.contains(number));
         Some(own)
     }
 }
 
-/// The number of a GPU of NVIDIA; its driver has other files, too.
+/// Returns the number of a GPU of NVIDIA, whose driver has other files, too.
 fn number_of(file: &Path) -> Option<u32> {
     let number = file.file_name()?.to_str()?.strip_prefix("nvidia")?;
     number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
@@ -97,7 +98,7 @@ fn of_amd(dev: &Path, sys: &Path) -> Vec<PathBuf> {
     nodes.sort_unstable();
     let file = |(_, node): (u32, PathBuf)| {
         let properties = fs::read_to_string(node.join("properties")).ok()?;
-        // That of a CPU is 0.
+        // The value of a CPU is 0.
         let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
         let file = dev.join("dri").join(format!("renderD{minor}"));
         file.exists().then_some(file)
@@ -132,7 +133,7 @@ mod tests {
         ] {
             fs::write(dev.join(name), "").expect("written");
         }
-        // The first is a CPU, the last was given to somebody else.
+        // The first is a CPU; the last is a GPU whose file is not here.
         for (node, minor) in [0, 129, 128, 130].into_iter().enumerate() {
             let dir = sys.join(format!("class/kfd/kfd/topology/nodes/{node}"));
             fs::create_dir_all(&dir).expect("made");
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(found.counts().to_string(), "gpu:5");
     }
 
-    /// What a job with these devices is told of GPUs, and how many files are closed to it.
+    /// Returns the GPUs of a job with these devices, how many files are closed to it, and whether it sees only its own.
     fn given(files: &DeviceFiles, devices: &[(&str, &[u32])], is_enforced: bool) -> (Vec<u32>, usize, bool) {
         let devices = devices.iter().map(|(name, numbers)| ((*name).to_owned(), numbers.iter().copied().collect()));
         let grant = Some(Grant { devices: devices.collect(), ..Grant::default() });

@@ -1,4 +1,4 @@
-//! Drives the node loop: feeds it events of supervisors, spawner and server, and carries out what it decides.
+//! Drives the node loop: feeds it events of supervisors, spawner and server, and carries out its orders.
 
 pub mod look;
 
@@ -55,23 +55,23 @@ pub enum NodeEvent {
 
 /// Sends reports to the server.
 pub trait Reporter: Send + std::fmt::Debug {
-    /// All jobs of the node, and why no other can start here, if none can.
+    /// Reports all jobs of the node, and why no other can start here, if so.
     fn hello(&self, report: &NodeReport, trouble: Option<&str>);
     fn report(&self, report: &NodeReport);
-    /// Why no job can start here; none: the node is well.
+    /// Reports why no job can start here; `None`: the node is healthy.
     fn trouble(&self, reason: Option<&str>);
-    /// More nodes for a job; the answer is an [`Inbound::Grown`].
+    /// Requests more nodes for a job; the answer is an [`Inbound::Grown`].
     fn ask(&self, seq: u64, question: &Question);
 }
 
 /// Sends frames to the other nodes of a job.
 pub trait PeerTransport: Send + Sync + std::fmt::Debug {
     fn send_frame(&self, share: &Share, node: &JobNode, frame: HubFrame);
-    /// An execution was taken over from an earlier agent, which had a way to its hub.
+    /// Restores the connection to the hub of an execution that was taken over from an earlier agent.
     fn resume(&self, share: &Share);
 }
 
-/// The node. Nothing that its task does waits for a disk, a process or a peer.
+/// The driver of the node. Its task never waits for a disk, a process or a peer.
 #[derive(Debug)]
 pub struct Node {
     setup: Arc<Setup>,
@@ -83,7 +83,7 @@ pub struct Node {
     /// Executions found in the spool, until the loop has handled them.
     found: BTreeMap<ExecutionId, Recovered>,
     spawner: Option<(ToSeat, Child)>,
-    /// Full: supervisors and the uplink wait for this task.
+    /// If full, supervisors and the uplink wait for this task.
     seat_events: Events,
     events: mpsc::Sender<NodeEvent>,
     work_queues: WorkQueues,
@@ -125,7 +125,7 @@ impl Node {
         }
     }
 
-    /// Takes over what runs. Call it once, before [`run`](Node::run).
+    /// Takes over running jobs. Call it once, before [`run`](Node::run).
     ///
     /// # Errors
     /// The spool cannot be read.
@@ -144,7 +144,7 @@ impl Node {
         self.take(Inbound::Found(found));
         self.found.clear();
         self.setup.keys.clear();
-        // Before the server hears of the node, and gives it jobs that it cannot start.
+        // Done before the server hears of the node, or it would send jobs that cannot start here.
         let (setup, shares) = (Arc::clone(&self.setup), self.shares.clone());
         let look = tokio::task::spawn_blocking(move || look::look(&setup, &shares, Vec::new())).await;
         self.take(Inbound::Looked(look.map_err(io::Error::other)?));
@@ -181,7 +181,7 @@ impl Node {
 
     fn instant(&self, at: Time) -> Instant {
         let (time, instant) = self.started_at;
-        // The loop counts in milliseconds, and this is never before its time.
+        // The loop counts in milliseconds, and this must not be before its time.
         instant + at.since(time).to_std() + Duration::from_millis(1)
     }
 
@@ -238,7 +238,7 @@ impl Node {
                     JobStatus::Ended { exit, .. } => {
                         tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
                     }
-                    // Its nodes or cores have changed.
+                    // The job's nodes or cores have changed.
                     JobStatus::Running { generation: 2.., is_confined: true, .. } => {
                         if let Some(share) = self.share_of(&seat) {
                             let id = WorkKey::Execution(report.job, report.run);
@@ -293,7 +293,7 @@ impl Node {
         self.run_orders();
     }
 
-    /// Carries out what the loop has decided, and what it decides on the results.
+    /// Carries out the loop's orders, and those that follow from their results.
     fn run_orders(&mut self) {
         let mut follow_ups = VecDeque::new();
         loop {
@@ -305,7 +305,7 @@ impl Node {
         }
     }
 
-    /// Carries out one order; results that are known at once go to `follow_ups`.
+    /// Carries out one order; immediate results go to `follow_ups`.
     fn run_order(&mut self, order: Outbound, follow_ups: &mut VecDeque<Inbound>) {
         match order {
             Outbound::StartSpawner => self.start_spawner(),
@@ -314,7 +314,7 @@ impl Node {
             Outbound::Register(desired) => {
                 let order = self.setup.order(&desired);
                 self.request_key(&order);
-                // It may have been here before.
+                // The execution may have been here before.
                 let n_steps = self.shares.get(desired.job, desired.run).map_or(0, |before| before.n_steps());
                 let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
                 self.shares.insert(Share::new(order, entry_dir, n_steps));
@@ -335,7 +335,7 @@ impl Node {
                 if let Some(share) = self.shares.get(desired.job, desired.run) {
                     let (before, mut order) = (share.order(), self.setup.order(&desired));
                     if self.setup.exceeds_node(&before) {
-                        // Its numbers mean what others have now.
+                        // The job's old numbers now mean resources of others.
                         (order.mask, order.packages) = (before.mask.clone(), before.packages.clone());
                         order.devices.clone_from(&before.devices);
                     }
@@ -440,14 +440,14 @@ impl Node {
         self.take(Inbound::SeatMade { seat, made });
     }
 
-    /// A supervisor without a job ends when its connection does.
+    /// Ends a supervisor without a job, which ends when its connection does.
     fn end_seat(&mut self, name: String, with_folder: bool) {
         let cgroup = self.seats.remove(&name).map_or_else(|| self.setup.cgroups.at(&name), |seat| seat.cgroup);
         let folder = self.setup.spool.seats_dir().join(&name);
         self.work_queues.add(WorkKey::Seat(name), move || {
             leftovers::clear(&cgroup);
             if with_folder {
-                // Its own end has mostly taken it away.
+                // The supervisor has usually removed it at its end.
                 let _gone_already = std::fs::remove_dir_all(folder);
             }
         });
@@ -471,7 +471,7 @@ impl Node {
         self.shares.insert(share);
     }
 
-    /// False if the connection cannot be used.
+    /// Attaches a supervisor of an earlier agent. Returns false if the connection cannot be used.
     fn adopt(&mut self, name: &str, job: JobId, run: Run) -> bool {
         let Some(Recovered { entry: Some(entry), stream: Some(stream), remains: _, n_steps: _ }) =
             self.found.remove(&(job, run))
@@ -546,7 +546,8 @@ fn tell(share: &Share, what: JobOrder) {
     });
 }
 
-/// A node without a spool would take every job that comes, and start none. What runs goes on, without what it had there.
+/// Creates a deleted spool again: without it the node would accept every job and start none. Running jobs continue,
+/// without the files that they had there.
 fn ensure_spool(setup: &Setup, events: &mpsc::Sender<NodeEvent>) {
     let spool = &setup.spool;
     if spool.is_whole() {

@@ -6,14 +6,14 @@ use crate::frame;
 use crate::order::{ExecOrder, ToSupervisor, WINDOW};
 use crate::share::{Share, StreamEvent, ToSeat};
 
-/// To a command. Dropping the sender abandons it.
+/// A message to a command. Dropping the sender abandons the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToCommand {
     Input(Vec<u8>),
     InputEnds,
 }
 
-/// From a command; the last is `Ended` or `Failed`.
+/// A message from a command; the last is `Ended` or `Failed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromCommand {
     Output(Vec<u8>),
@@ -22,14 +22,14 @@ pub enum FromCommand {
     Failed { reason: String },
 }
 
-/// Both ways to a command. Full: the side that produces waits.
+/// Both directions to a command. If a queue is full, its sender waits.
 #[derive(Debug)]
 pub struct Command {
     pub to: mpsc::Sender<ToCommand>,
     pub from: mpsc::Receiver<FromCommand>,
 }
 
-/// Pieces that may wait in each direction.
+/// The most pieces that wait in each direction.
 pub const MAX_PIECES: usize = 8;
 
 /// Starts a command under the share's supervisor.
@@ -42,7 +42,7 @@ pub fn start(share: &Share, command: String) -> Command {
 
 async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
     let stream = share.new_streams();
-    // The first node of a job may be faster than this one, and ask before the order to start has been passed on.
+    // The first node of a job may be faster than this one, and send its request before the order to start arrives.
     let supervisor = tokio::select! {
         supervisor = share.wait_for_supervisor() => supervisor,
         () = output.closed() => return,
@@ -112,7 +112,7 @@ async fn translate(
         }
         Some(StreamEvent::Ended { code }) => Some(FromCommand::Ended { code }),
         Some(StreamEvent::Failed { reason }) => Some(FromCommand::Failed { reason }),
-        // Of steps alone.
+        // Only steps send these.
         Some(StreamEvent::TaskEnded { .. } | StreamEvent::Aborted { .. } | StreamEvent::Pmi(_) | StreamEvent::Done) => {
             None
         }

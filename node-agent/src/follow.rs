@@ -30,7 +30,7 @@ pub enum FollowError {
     Result { path: PathBuf, source: io::Error },
 }
 
-/// The order to follow may be faster than the order to start.
+/// How long to wait for the job: the order to follow may arrive before the order to start.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves one follower until the share has ended and everything is sent, or the follower leaves.
@@ -44,7 +44,7 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches
     };
     let input = tokio::spawn(forward_input(share.clone(), receiver));
     if let Err(error) = send_streams(&share, &order, &mut sender, watches).await {
-        // One that does not read comes back as often as it likes.
+        // A follower that does not read may come back any number of times.
         match &error {
             FollowError::Link(_) => tracing::debug!(%job, %error, "a follower has left"),
             FollowError::Read { .. } | FollowError::Result { .. } => {
@@ -70,7 +70,7 @@ async fn send_streams(
         let changed = share.changed();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        // Asked before the last look at the files: what was written before the end is then seen.
+        // Checked before the last read of the files, so that everything written before the end is seen.
         let has_ended = share.has_ended();
         let written = has_ended.then(|| read_manifest(share));
         if may_spawn {
@@ -93,7 +93,7 @@ async fn send_streams(
     }
 }
 
-/// What the supervisor has written down at the end, where there are streams.
+/// Returns the manifest that the supervisor has written at the end, if there are streams.
 fn read_manifest(share: &Share) -> Result<Option<OutputManifest>, FollowError> {
     if !share.order().is_streamed() {
         return Ok(None);
@@ -134,11 +134,11 @@ struct SpoolFile {
     path: PathBuf,
     file: Option<File>,
     next: Chunk,
-    /// Something of it was sent over this channel.
+    /// Whether a part of it was sent over this channel.
     is_read: bool,
 }
 
-/// Tasks that other tasks have asked for have streams as soon as they are started.
+/// Adds the streams of spawned tasks, which have them as soon as they are started.
 fn add_spawned(streams: &mut Vec<SpoolFile>, share: &Share, follow: &FollowOrder) {
     let known = |task: u32| streams.iter().any(|stream| stream.next.task == task);
     let found = spool::stream_tasks(share.entry_dir());
@@ -160,11 +160,11 @@ fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
     tasks.flat_map(|task| both(share, follow, task)).collect()
 }
 
-/// The streams of one task, from where the follower has them.
+/// Returns the streams of one task, from the follower's offsets on.
 fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
     let node_idx = share.order().node_idx;
     [(Stream::Out, "out"), (Stream::Err, "err")].map(|(stream, name)| {
-        // Which node this is may have changed; a task has its number in all of the job.
+        // The index of this node may have changed; a task's number is unique in the job.
         let is_this = |from: &&rms_wire::Offset| from.task == task && from.stream == stream;
         let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
         let next = Chunk { node_idx, task, stream, offset, bytes: Vec::new() };
@@ -173,7 +173,7 @@ fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
 }
 
 impl SpoolFile {
-    /// The next piece, if there is one yet.
+    /// Reads the next piece, if there is one yet.
     fn read(&mut self) -> io::Result<Option<Chunk>> {
         if self.file.is_none() {
             match File::open(&self.path) {
@@ -185,7 +185,7 @@ impl SpoolFile {
         }
         let Some(file) = &self.file else { return Ok(None) };
         let len = file.metadata()?.len();
-        // It may have been cut, and what is left of it was sent.
+        // The file may have been truncated, and the rest was sent.
         let n_new = len.saturating_sub(self.next.offset);
         if n_new == 0 {
             return Ok(None);
@@ -199,13 +199,13 @@ impl SpoolFile {
         Ok((n_read > 0).then_some(chunk))
     }
 
-    /// Up to where it was sent.
+    /// Returns the position up to which the file was sent.
     fn place(&self) -> Offset {
         let Chunk { node_idx, task, stream, offset, bytes: _ } = self.next;
         Offset { node_idx, task, stream, offset }
     }
 
-    /// From where on something is missing, and why, if everything that is there was sent.
+    /// Returns the position from which data is missing, and why, once everything that exists was sent.
     fn lost(&self, written: &OutputManifest) -> Option<(Offset, String)> {
         let written = written.stream(self.next.task, self.next.stream == Stream::Err)?;
         let path = self.path.display();
@@ -234,7 +234,7 @@ impl SpoolFile {
     }
 }
 
-/// Passes typed input on to task 0, no faster than it is read.
+/// Forwards typed input to task 0, no faster than it is read.
 async fn forward_input(share: Share, mut receiver: Receiver) {
     let holds_task_0 = share.order().node_idx == 0;
     if !holds_task_0 {

@@ -1,8 +1,8 @@
 //! Frames between an agent and its own helper processes on a Unix socket: a message or raw bytes.
 //!
-//! Both ends are the same program on the same node, often of one version, and the socket is closed to
-//! everybody else; so this is plain JSON and no wire format. Unknown messages of another version are errors
-//! that close the connection, never panics.
+//! Both ends are the same program on the same node, usually of one version, and no other user can open the socket; so
+//! this is plain JSON and no wire format. Unknown messages of another version are errors that close the connection,
+//! never panics.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,14 +12,14 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<M> {
     Message(M),
-    /// Bytes of a stream; what `stream` names is agreed in messages. No bytes: the stream has ended.
+    /// Bytes of a stream, whose number has been agreed on in messages. No bytes: the stream has ended.
     Bytes {
         stream: u64,
         bytes: Vec<u8>,
     },
 }
 
-/// Why a connection cannot go on.
+/// An error that ends a connection.
 #[derive(Debug, Error)]
 pub enum FrameError {
     #[error("a frame of {0} bytes is longer than any this program sends")]
@@ -32,20 +32,20 @@ pub enum FrameError {
     Message(#[from] serde_json::Error),
 }
 
-/// Scripts and environments travel in one frame; both are limited far below this at submit.
+/// The longest frame. Scripts and environments are sent in one frame; both are limited far below this at submission.
 const MAX_FRAME: usize = 64 << 20;
 const HEAD: usize = 5;
 const KIND_MESSAGE: u8 = 0;
 const KIND_BYTES: u8 = 1;
 
-/// The bytes of a message.
+/// Returns the frame of a message.
 pub fn message<M: Serialize>(message: &M) -> Vec<u8> {
     let mut frame = vec![0; HEAD];
     serde_json::to_writer(&mut frame, message).expect("own messages are maps with string keys, which JSON can hold");
     seal(frame, KIND_MESSAGE)
 }
 
-/// The bytes of a piece of a stream.
+/// Returns the frame of a piece of a stream.
 pub fn bytes(stream: u64, bytes: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEAD + 8 + bytes.len());
     frame.resize(HEAD, 0);
@@ -61,11 +61,11 @@ fn seal(mut frame: Vec<u8>, kind: u8) -> Vec<u8> {
     frame
 }
 
-/// Puts frames together from what a socket yields.
+/// Assembles frames from the bytes of a socket.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// Everything before is consumed.
+    /// The position up to which the buffer is consumed.
     start: usize,
 }
 
@@ -78,12 +78,12 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes of frames that are not whole.
+    /// Returns the number of bytes that are not consumed yet.
     pub fn n_waiting(&self) -> usize {
         self.buffer.len() - self.start
     }
 
-    /// The next whole frame, if it is there.
+    /// Returns the next complete frame, if there is one.
     ///
     /// # Errors
     /// The other end does not speak this protocol.
@@ -106,7 +106,7 @@ impl Decoder {
         self.start += HEAD + length;
         if self.start == self.buffer.len() {
             self.buffer.clear();
-            // One large script must not keep its memory for ever.
+            // The memory of one large script must not be kept forever.
             self.buffer.shrink_to(16 << 10);
             self.start = 0;
         }

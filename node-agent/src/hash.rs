@@ -1,7 +1,7 @@
-//! A hash that every version of this program agrees on, for names.
+//! A hash for names that is the same in every version of this program.
 
-/// FNV-1a, 32 bits. A later version of this program must find the same names, which the standard library's
-/// hashes do not promise.
+/// Returns the FNV-1a hash, 32 bits. A later version of this program must find the same names, which the standard
+/// library's hashes do not guarantee.
 pub fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

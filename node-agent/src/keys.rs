@@ -1,7 +1,7 @@
-//! Keys and certificates for the processes of jobs that negotiate: asked for, placed, renewed, taken away.
+//! Keys and certificates for the processes of jobs that negotiate: requested, placed, renewed and removed.
 //!
-//! Each execution of a job has one key on each of its nodes, in a directory of its own that its user alone can read. It is
-//! made beside the start of the job, which does not wait for it; whoever needs it in the job does.
+//! Each execution of a job has one key on each of its nodes, in a directory of its own that only its user can read. It
+//! is made concurrently with the start of the job, which does not wait for it; processes that need it wait.
 
 mod place;
 
@@ -19,15 +19,15 @@ use tokio::time::Instant;
 pub use self::place::KeyDirs;
 use crate::supervisor::now;
 
-/// What the node's task wants and the uplink brings about; clones are the same. One entry for each execution of a job on
-/// this node, so it is bounded by them.
+/// The keys that the node's task requests and the uplink obtains; clones share them. There is one entry for each
+/// execution of a job on this node, which bounds their number.
 #[derive(Clone, Debug)]
 pub struct Keys(Arc<Parts>);
 
 #[derive(Debug)]
 struct Parts {
     dirs: KeyDirs,
-    /// Held while files are written: two who place keys of one execution would leave each other's drafts.
+    /// Held while files are written: two threads that place keys of one execution would leave drafts behind.
     placing: Mutex<()>,
     state: Mutex<State>,
     /// Notified when there may be something to request.
@@ -49,7 +49,7 @@ struct Wanted {
 
 #[derive(Debug)]
 enum Stage {
-    /// To be asked for, from then on.
+    /// To be requested from then on.
     Due(Instant),
     Asked {
         seq: u64,
@@ -57,7 +57,7 @@ enum Stage {
     },
 }
 
-/// A question to the server.
+/// A request to the server.
 #[derive(Debug)]
 pub struct Request {
     pub seq: u64,
@@ -66,7 +66,7 @@ pub struct Request {
     pub csr: Vec<u8>,
 }
 
-/// Questions that wait for their answer at most: the server refuses more of one agent than some hundreds.
+/// The most requests without an answer: the server refuses more than some hundreds of one agent.
 const MAX_ASKED: usize = 64;
 
 impl Keys {
@@ -74,12 +74,12 @@ impl Keys {
         Keys(Arc::new(Parts { dirs, placing: Mutex::default(), state: Mutex::default(), changed: Notify::new() }))
     }
 
-    /// Where the processes of an execution find theirs.
+    /// Returns the directory where the processes of an execution find their key.
     pub fn dir(&self, job: JobId, run: Run) -> PathBuf {
         self.0.dirs.dir(job, run)
     }
 
-    /// An execution is here whose processes may negotiate. Of one that is known already, nothing changes.
+    /// Requests the key of an execution whose processes may negotiate. Changes nothing if it is known already.
     pub fn want(&self, job: JobId, run: Run, owner: &Owner) {
         let wanted = || Wanted {
             owner: owner.clone(),
@@ -90,7 +90,7 @@ impl Keys {
         self.0.changed.notify_one();
     }
 
-    /// The execution has ended here: its key is of no use any more. Says whether it is to be [removed](Keys::remove).
+    /// Forgets the key of an execution that has ended here. Returns whether it is to be [removed](Keys::remove).
     #[must_use]
     pub fn forget(&self, job: JobId, run: Run) -> bool {
         self.state().wanted.remove(&(job, run)).is_some()
@@ -108,13 +108,13 @@ impl Keys {
         }
     }
 
-    /// What an earlier agent has placed for executions that are not here any more goes.
+    /// Removes what an earlier agent has placed for executions that are no longer here.
     pub fn clear(&self) {
         let wanted: Vec<(JobId, Run)> = self.state().wanted.keys().copied().collect();
         self.0.dirs.keep_only(&wanted);
     }
 
-    /// What was asked over the last link is not answered any more.
+    /// Repeats the requests of the last connection, which are not answered any more.
     pub fn link_up(&self) {
         for wanted in self.state().wanted.values_mut() {
             if let Stage::Asked { .. } = wanted.stage {
@@ -124,7 +124,7 @@ impl Keys {
         self.0.changed.notify_one();
     }
 
-    /// The server trusts other CAs: all keys are certified anew, so that processes that come up trust them, too.
+    /// Renews all keys after the server's CAs have changed, so that new processes trust them, too.
     pub fn renew_all(&self) {
         for wanted in self.state().wanted.values_mut() {
             if let Stage::Due(due) = &mut wanted.stage {
@@ -134,10 +134,10 @@ impl Keys {
         self.0.changed.notify_one();
     }
 
-    /// Waits until there is something to ask the server for. May be cancelled.
+    /// Waits until there is something to request from the server. Cancel safe.
     pub async fn next_request(&self) -> Request {
         loop {
-            // Asked for first, so that what comes between the look and the wait is not slept through.
+            // Created first, so that a change between the check and the wait is not missed.
             let changed = self.0.changed.notified();
             let due = match self.state().take_due() {
                 NextRequest::Ready(request) => return *request,
@@ -153,7 +153,7 @@ impl Keys {
         }
     }
 
-    /// The server has signed. The files are written on a thread of their own, for a disk may be slow.
+    /// Handles a signed certificate. The files are written on a separate thread, because a disk may be slow.
     pub fn certified(&self, seq: u64, chain: &str, ca: &str) {
         let Some((job, run, owner, key)) = self.take_asked(seq) else { return };
         let keys = self.clone();
@@ -182,11 +182,12 @@ impl Keys {
                 tracing::error!(%job, %run, %error, "cannot place the key of a job: it cannot negotiate here")
             }
         }
-        // It may have ended meanwhile. Whoever forgets it after this look removes the files.
+        // The execution may have ended meanwhile. If it is forgotten after this check, the caller of `forget` removes
+        // the files.
         self.remove_unwanted(job, run);
     }
 
-    /// The question of that number, which is to be asked again after a while unless it was answered well.
+    /// Takes the request of that number. It is repeated after a while unless the answer was good.
     fn take_asked(&self, seq: u64) -> Option<(JobId, Run, Owner, Box<NewKey>)> {
         let mut state = self.state();
         let is_it = |wanted: &Wanted| matches!(wanted.stage, Stage::Asked { seq: asked, .. } if asked == seq);
@@ -211,14 +212,14 @@ impl Keys {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No change of it can panic half-way.
+        // No update of the state can panic half-way.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 enum NextRequest {
     Ready(Box<Request>),
-    /// Nothing before then; `None`: nothing at all.
+    /// Nothing to request before then; `None`: nothing at all.
     Wait(Option<Instant>),
 }
 
@@ -264,14 +265,14 @@ impl From<Request> for ToServer {
     }
 }
 
-/// A third of the certificate's life is left for a server that is away.
+/// Returns the time until renewal: a third of the certificate's lifetime is left in case the server is away.
 fn until_renewal(credentials: &Credentials) -> Duration {
     let life = credentials.expires().since(credentials.issued()).to_std();
     let renewal = (life * 2 / 3).saturating_sub(now().since(credentials.issued()).to_std());
     renewal.max(Duration::from_secs(1))
 }
 
-/// The longest pause between requests to a server that refuses: it may count the job as ended.
+/// The longest pause between requests to a server that refuses: it may consider the job ended.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

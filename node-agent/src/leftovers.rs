@@ -1,4 +1,4 @@
-//! Ends what a killed supervisor, or a dead agent, has left behind; these functions wait for it.
+//! Ends what a killed supervisor or a dead agent has left behind; these functions block until it is done.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::supervisor::{now, tree};
 
 /// Kills until no process is left, with growing pauses for the kernel to remove them. Returns how many are left.
 fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
-    // No process leaves a cgroup; and reading the environment of a process may block.
+    // No process can leave a cgroup, and reading the environment of a process may block.
     let mark = mark.filter(|_| cgroup.kind() == Kind::None);
     let survivors = || {
         let mut pids = cgroup.processes();
@@ -39,7 +39,7 @@ fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
     n_left
 }
 
-/// Ends everything of an execution whose supervisor is gone, and writes down that nobody saw its end.
+/// Ends everything of an execution whose supervisor is gone, and writes the result that its end was not seen.
 pub fn end_leftovers(entry_dir: &Path, job: JobId, run: Run, why: LostReason) -> JobReport {
     let mut n_left = 0;
     if let Ok(entry) = spool::read_entry(entry_dir)
@@ -57,7 +57,7 @@ pub fn end_leftovers(entry_dir: &Path, job: JobId, run: Run, why: LostReason) ->
     report
 }
 
-/// Removes a cgroup that its supervisor has left; what is still in it is killed.
+/// Removes a cgroup that its supervisor has left; processes still in it are killed.
 pub fn clear(cgroup: &Cgroup) {
     if cgroup.remove().is_ok() {
         return;
@@ -68,7 +68,7 @@ pub fn clear(cgroup: &Cgroup) {
     }
 }
 
-/// Clears all cgroups but those of the seats that live.
+/// Clears all cgroups except those of live seats.
 pub fn clear_all(parent: &Parent, alive: &[String]) {
     for name in parent.names() {
         if !alive.contains(&name) {
@@ -77,8 +77,8 @@ pub fn clear_all(parent: &Parent, alive: &[String]) {
     }
 }
 
-/// Removes the cgroups that the end of an agent leaves empty; those of jobs are busy and stay. Idle supervisors
-/// end when they hear of it, which takes a moment: all of it is waited for where no job goes on.
+/// Removes the cgroups that the end of an agent leaves empty; those of jobs are busy and stay. Idle supervisors end
+/// when the connection closes, which takes a moment: this waits for all of them if no job is running.
 pub async fn clear_idle(parent: &Parent, has_jobs: bool) {
     let patience = if has_jobs { Duration::from_millis(100) } else { Duration::from_secs(3) };
     let mut pause = Duration::from_millis(1);

@@ -1,6 +1,6 @@
-//! One node of a cluster: describes it, starts and ends what the server desires, reports what is so.
+//! One node of a cluster: describes it, starts and ends the jobs that the server desires, and reports their state.
 //!
-//! The decisions are [`rms_core::NodeLoop`]'s. Here is what waits and does: processes in cgroups, sockets, files.
+//! The decisions are [`rms_core::NodeLoop`]'s. This crate does the blocking work: processes in cgroups, sockets, files.
 
 pub mod address;
 pub mod cgroup;

@@ -25,10 +25,10 @@ use crate::spool;
 use crate::step;
 use crate::supervisor::tree;
 
-/// Opens the socket to everybody: who may ask is decided for each caller.
+/// Opens the socket to all users: each caller is checked.
 ///
 /// # Errors
-/// It cannot be bound.
+/// The socket cannot be bound.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let listener: StdUnixListener = spool::bind_socket(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
@@ -36,14 +36,14 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// Callers that are served at once. They are processes of jobs, for strangers are turned away at once; more of them wait
-/// in the socket's queue until one has left.
+/// The most callers served at a time. They are processes of jobs, because others are rejected at once; further ones
+/// wait in the socket's queue.
 const MAX_CALLERS: usize = 1024;
-/// A caller that sends no request in this time gives up its place.
+/// A caller that sends no request in this time loses its slot.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// A command and an environment, which the kernel bounds, in JSON.
+/// The most bytes of a request: a command and an environment, which the kernel bounds, in JSON.
 const MAX_CALL_BYTES: usize = 16 << 20;
-/// Before another caller is tried when there are no files for one. Nothing tells when some are free again.
+/// The pause before accepting again when there are no file descriptors. No event tells when some are free again.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves callers until the agent ends.
@@ -70,8 +70,8 @@ pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, setup: 
     }
 }
 
-/// Any process on the node may connect, so a caller that belongs to no job gets an error at once: neither a wait for
-/// its request nor a descriptor of ours.
+/// Rejects a caller. Any process on the node may connect, so a caller that belongs to no job gets an error at once,
+/// without a wait for its request and without keeping a file descriptor.
 fn reject(stream: &UnixStream, reason: String) {
     tracing::debug!(reason, "rejected a caller");
     let _caller_left = stream.try_write(&frame::message(&CommandEnd::Failed { reason }));
@@ -112,7 +112,7 @@ async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Se
     }
 }
 
-/// The share that the caller is a process of. The kernel says who calls, and the process tree what it belongs to.
+/// Returns the share that the caller is a process of. The kernel identifies the caller, and the process tree its job.
 fn caller_share(stream: &UnixStream, shares: &Shares) -> Result<Share, String> {
     let peer = stream.peer_cred().map_err(|error| format!("cannot identify the caller: {error}"))?;
     let mut ancestor = peer.pid().map(Pid::from_raw);
@@ -129,11 +129,11 @@ fn caller_share(stream: &UnixStream, shares: &Shares) -> Result<Share, String> {
     Err("only processes of a job on this node are served here".to_owned())
 }
 
-/// The key of a job that nobody has asked for is made now; the caller waits for its files.
+/// Requests the key of a job if that was not done before; the caller waits for its files.
 fn credentials(share: &Share, setup: &Setup) -> CommandEnd {
     let (job, run) = (share.job(), share.run());
     setup.keys.want(job, run, &share.order().launch.owner);
-    // Had it ended before, nobody would take the key away.
+    // If the share had ended before, the key would never be removed.
     if share.has_ended() {
         if setup.keys.forget(job, run) {
             let keys = setup.keys.clone();
@@ -190,7 +190,7 @@ async fn forward_input(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::
             }
         }
         match read.read(&mut piece).await {
-            // The caller is gone; dropping `to` says so, and the command is abandoned.
+            // The caller is gone; dropping `to` abandons the command.
             Ok(0) | Err(_) => return,
             Ok(n) => decoder.push(&piece[..n]),
         }

@@ -1,4 +1,4 @@
-//! The program `node-agent`: reads what it is told, and runs as the agent or as its spawner.
+//! The program `node-agent`: reads its configuration, and runs as the agent or as its spawner.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;

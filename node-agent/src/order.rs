@@ -1,4 +1,4 @@
-//! What an agent and a supervisor tell each other.
+//! The messages between an agent and a supervisor.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,104 +15,104 @@ use crate::cgroup::DeviceNumber;
 use crate::pmi::JobNode;
 use crate::pmi::frames::{Down, HubFrame, Up};
 
-/// One share of a job, complete: a supervisor asks nobody.
+/// One share of a job, with everything that a supervisor needs to run it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub job: JobId,
     pub run: Run,
-    /// As the server said it, the same on every node of the job.
+    /// As sent by the server, the same on every node of the job.
     pub launch: Arc<Launch>,
-    /// Which of [`Launch::nodes`] this is.
+    /// The index of this node in [`Launch::nodes`].
     pub node_idx: u32,
-    /// The CPUs of every process of the job; absent: all that there are.
+    /// The CPUs of every process of the job; absent: all CPUs.
     pub mask: Option<BTreeSet<u32>>,
     /// Where `rms-rsh` reaches the agent.
     pub agent_socket: PathBuf,
     /// The remote-shell replacement, if it is installed.
     pub rsh: Option<PathBuf>,
-    /// Tells this execution on this node from any other process on the machine.
+    /// Distinguishes this execution on this node from any other process on the machine.
     pub mark: String,
-    /// Where processes of the job find what they negotiate with, if they may.
+    /// Where processes of the job find the credentials to negotiate, if they may.
     pub negotiates: Option<Negotiates>,
     /// The directory with `srun`, if `rms` is installed beside the agent.
     pub aliases: Option<PathBuf>,
-    /// The CPUs of a job that shares the node, core by core, in a list for each package.
+    /// The CPUs of a job that shares the node, core by core, one list per package.
     #[serde(default)]
     pub packages: Vec<Vec<u32>>,
-    /// What it has of the node's devices, where it shares them; absent: all.
+    /// The job's devices on a node that it shares; absent: all.
     #[serde(default)]
     pub devices: Option<OwnDevices>,
-    /// The library by which OpenMP programs follow the CPUs of their job, where it is installed.
+    /// The library with which OpenMP programs follow the CPUs of their job, if it is installed.
     #[serde(default)]
     pub malleable_library: Option<PathBuf>,
-    /// Before CPUs are taken away from processes that have not said that they use them no more; absent: the default.
+    /// How long to wait before CPUs are taken from processes that have not acknowledged the loss; absent: the default.
     #[serde(default)]
     pub shrink_patience: Option<Span>,
 }
 
-/// What a job has of the devices of a node that it shares.
+/// The devices of a job on a node that it shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnDevices {
-    /// The numbers of its GPUs among all that the node has.
+    /// The numbers of the job's GPUs among all GPUs of the node.
     pub gpus: Vec<u32>,
-    /// The device files of others.
+    /// The device files of other jobs, which are closed to this one.
     pub closed: BTreeSet<DeviceNumber>,
-    /// The kernel shows its programs no other GPUs, so that theirs begin with number 0.
+    /// The kernel shows the job's programs no other GPUs, so that theirs are numbered from 0.
     pub is_alone: bool,
 }
 
 /// How the processes of a job reach the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Negotiates {
-    /// The directory where their key will be.
+    /// The directory where the key of the processes will be.
     pub credentials: PathBuf,
     /// `host:port`.
     pub server: String,
 }
 
 impl Order {
-    /// What is executed otherwise here than on the other nodes of the job.
+    /// Returns the launch for changes that apply to this node alone.
     pub fn launch_mut(&mut self) -> &mut Launch {
         Arc::make_mut(&mut self.launch)
     }
 
-    /// This node.
+    /// Returns this node.
     pub fn place(&self) -> Option<&LaunchNode> {
         self.launch.nodes.get(self.node_idx as usize)
     }
 
-    /// The limit of the memory of the job here; 0: none.
+    /// Returns the memory limit of the job here; 0: none.
     pub fn memory(&self) -> Mebibytes {
         let granted = self.place().and_then(|place| place.grant.as_ref()).map(|grant| grant.memory);
         granted.unwrap_or(self.launch.memory)
     }
 
-    /// The nodes that the job may use: all but those that it is to leave.
+    /// Returns the nodes that the job may use: all but those that it is about to leave.
     pub fn usable(&self) -> impl Iterator<Item = &LaunchNode> {
         self.launch.nodes.iter().filter(|place| !place.departing)
     }
 
-    /// How long processes have to give CPUs back of their own accord.
+    /// Returns how long processes have to give CPUs back voluntarily.
     pub fn shrink_patience(&self) -> Duration {
         self.shrink_patience.unwrap_or(SHRINK_PATIENCE).to_std()
     }
 
-    /// With which generation this node came.
+    /// Returns the generation with which this node joined.
     pub fn joined(&self) -> u32 {
         self.place().map_or(1, |place| place.joined)
     }
 
-    /// Do the streams of the tasks stay in the spool for a client that follows them?
+    /// Returns whether the streams of the tasks stay in the spool for a client that follows them.
     pub fn is_streamed(&self) -> bool {
         self.launch.execution.stdio.is_followed()
     }
 }
 
-/// From the agent.
+/// A message from the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSupervisor {
     Start(Box<Order>),
-    /// The nodes or the wall time of the job that runs have changed.
+    /// The nodes or the wall time of the running job have changed.
     Update(Box<Order>),
     /// Wait for `patience`, TERM, wait for `grace`, KILL.
     Stop {
@@ -120,34 +120,34 @@ pub enum ToSupervisor {
         grace: Span,
     },
     Kill,
-    /// It does not keep to the rules of the node.
+    /// The job violates the rules of the node.
     Violated {
         reason: String,
     },
     Signal {
         signal: i32,
     },
-    /// The result is known to the server. `keep`: somebody may still read the streams.
+    /// The server has the result. `keep`: a client may still read the streams.
     Forget {
         keep: bool,
     },
     /// Runs one more command inside the job; its streams are numbered from `stream` on.
     Exec(Box<ExecOrder>),
-    /// Nobody waits for this command any more.
+    /// No client waits for this command any more.
     ExecAbandon {
         stream: u64,
     },
-    /// So many bytes of a stream were passed on.
+    /// `n_bytes` of a stream were passed on.
     Taken {
         stream: u64,
         n_bytes: u64,
     },
-    /// From another node of the job.
+    /// A message from another node of the job.
     Pmi {
         node: JobNode,
         frame: HubFrame,
     },
-    /// The way to the hub has been made (again): what was not answered is to be sent again.
+    /// The connection to the hub was made (again): unanswered messages are to be sent again.
     PmiLinked,
     /// The answer to [`FromSupervisor::AskGrowth`].
     Growth {
@@ -156,17 +156,17 @@ pub enum ToSupervisor {
     },
     /// Starts the tasks of a step.
     Step(Box<StepOrder>),
-    /// A signal to the tasks of a step.
+    /// Sends a signal to the tasks of a step.
     StepSignal {
         stream: u64,
         signal: i32,
     },
-    /// TERM to the tasks of a step, KILL after its grace time. `silent`: nobody listens to them any more.
+    /// Sends TERM to the tasks of a step, and KILL after its grace time. `silent`: no client listens to them any more.
     StepEnd {
         stream: u64,
         silent: bool,
     },
-    /// From the hub of a step's ranks.
+    /// A message from the hub of a step's ranks.
     StepPmi {
         stream: u64,
         frame: Down,
@@ -178,8 +178,8 @@ pub enum ToSupervisor {
 /// The tasks that a step has on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepOrder {
-    /// Begins its block of streams: those of task `n` are [`STREAMS_PER_EXEC`] from `stream + n * STREAMS_PER_EXEC` on,
-    /// as of a command.
+    /// The first stream of the step's block: those of task `n` are [`STREAMS_PER_EXEC`] streams from `stream + n *
+    /// STREAMS_PER_EXEC` on, as for a command.
     pub stream: u64,
     pub part: StepPart,
 }
@@ -187,27 +187,27 @@ pub struct StepOrder {
 /// A command to be run inside a job on behalf of `rms-rsh`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOrder {
-    /// Its input; output is `stream + 1`, errors are `stream + 2`.
+    /// The stream of its input; output is `stream + 1`, errors are `stream + 2`.
     pub stream: u64,
     pub command: String,
 }
 
-/// From the supervisor.
+/// A message from the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSupervisor {
     /// Ready for an order; sent on connecting and after each job.
     Idle,
-    /// The first word on connecting to one that has a job, and each change after that.
+    /// The first message on connecting if there is a job, and each change after that.
     Job(JobReport),
-    /// The start failed, and it was the node's fault; the report follows.
+    /// The start failed because of the node; the report follows.
     Fault {
         reason: String,
     },
-    /// These processes of the job do not die; the report follows.
+    /// These processes of the job cannot be killed; the report follows.
     Unkillable {
         pids: Vec<i32>,
     },
-    /// Another supervisor was faster; this one did nothing and is idle.
+    /// Another supervisor runs this job already; this one did nothing and is idle.
     AlreadyThere {
         job: JobId,
         run: Run,
@@ -223,26 +223,26 @@ pub enum FromSupervisor {
         stream: u64,
         reason: String,
     },
-    /// So many bytes of an input were written to the process.
+    /// `n_bytes` of an input were written to the process.
     Taken {
         stream: u64,
         n_bytes: u64,
     },
-    /// For another node of the job.
+    /// A message to another node of the job.
     Pmi {
         node: JobNode,
         frame: HubFrame,
     },
-    /// From node 0: ranks are to be started for which there is no room. At most one such question is open; it is
-    /// repeated under its number to an agent that has not heard it.
+    /// From node 0: there is no room for ranks that are to be started. At most one such request is open; it is repeated
+    /// under its number to an agent that has not received it.
     AskGrowth {
         seq: u64,
-        /// How many more nodes.
+        /// How many more nodes are requested.
         nodes: u32,
-        /// Fewer are of no use.
+        /// Fewer nodes are of no use.
         least: u32,
     },
-    /// One of the two is set.
+    /// One of `code` and `signal` is set.
     StepTaskEnded {
         stream: u64,
         task: u32,
@@ -254,7 +254,7 @@ pub enum FromSupervisor {
         stream: u64,
         code: i32,
     },
-    /// For the hub of a step's ranks.
+    /// A message to the hub of a step's ranks.
     StepPmi {
         stream: u64,
         frame: Up,
@@ -270,18 +270,18 @@ pub enum FromSupervisor {
     },
 }
 
-/// A parallel region of most programs is over sooner.
+/// The default patience: most parallel regions end sooner.
 pub const SHRINK_PATIENCE: Span = Span::from_millis(1000);
 /// The stream that is the standard input of task 0.
 pub const TASK_INPUT: u64 = 0;
 /// Streams of commands are numbered from here on, in steps of [`STREAMS_PER_EXEC`].
 pub const FIRST_EXEC: u64 = 16;
 pub const STREAMS_PER_EXEC: u64 = 4;
-/// Each step has a block of its own, above all commands.
+/// The size of a step's own block of streams, above those of all commands.
 pub const STREAMS_PER_STEP: u64 = 1 << 32;
-/// A sender has at most so many bytes on the way in each stream.
+/// The most bytes that a sender has in flight in each stream.
 pub const WINDOW: u64 = 256 << 10;
-/// What a piece takes of a window, however short it is: a queue holds the pieces of whole windows.
+/// Returns what a piece takes of a window, even if it is short: a queue holds the pieces of whole windows.
 pub fn cost(n_bytes: u64) -> u64 {
     n_bytes.max(WINDOW / MAX_PIECES_PER_WINDOW)
 }
@@ -293,7 +293,7 @@ pub mod tests {
 
     use super::*;
 
-    /// With one task on one CPU.
+    /// A node with one task on one CPU.
     pub fn node(name: &str) -> LaunchNode {
         LaunchNode {
             node: NodeId(1),
@@ -309,7 +309,7 @@ pub mod tests {
         }
     }
 
-    /// A share of a job with these nodes.
+    /// Returns a share of a job with these nodes.
     pub fn order(nodes: impl IntoIterator<Item = LaunchNode>) -> Order {
         let labels = Labels::named("story");
         let nodes = nodes.into_iter().collect();

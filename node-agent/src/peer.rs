@@ -1,4 +1,4 @@
-//! Links to the other agents of a job: process management for MPI, and commands on other nodes.
+//! Links to the other agents of a job: PMI frames, and commands on other nodes.
 
 mod access;
 
@@ -45,7 +45,8 @@ pub enum PeerError {
     Link { node: String, source: LinkError },
 }
 
-/// Frames between hub and nodes: a node has at most a few on the way. Full: the receiver of the link waits.
+/// Capacity of the queues of frames between hub and nodes: a node has few in flight. If a queue is full, the link's
+/// receiver waits.
 const MAX_FRAMES: usize = 1024;
 
 impl Peers {
@@ -58,7 +59,7 @@ impl Peers {
         while let Some(accepted) = self.0.endpoint.accept().await {
             match accepted {
                 Accepted::Link(link) => drop(tokio::spawn(self.clone().serve_link(link))),
-                // Only servers redeem tokens; the endpoint lets nobody through who asks for it.
+                // Only servers redeem tokens; the endpoint rejects such connections.
                 Accepted::Join(_) => {}
             }
         }
@@ -107,7 +108,7 @@ impl Peers {
     /// Runs a command on another node of a job.
     ///
     /// # Errors
-    /// Its agent cannot be reached.
+    /// The agent of the node cannot be reached.
     pub async fn exec(&self, share: &Share, place: &LaunchNode, command: String) -> Result<Command, PeerError> {
         let open = PeerOpen::Exec(Exec { job: share.job(), run: share.run(), command });
         let channel = self.channel(place, &open).await?;
@@ -129,10 +130,10 @@ impl Peers {
         serve_command(channel, command).await;
     }
 
-    /// Starts what a step has on another node of a job.
+    /// Starts a step's part on another node of a job.
     ///
     /// # Errors
-    /// Its agent cannot be reached.
+    /// The agent of the node cannot be reached.
     pub async fn step(&self, place: &LaunchNode, step: StepPart) -> Result<Part, PeerError> {
         Ok(step_part::on_channel(self.channel(place, &PeerOpen::Step(Box::new(step))).await?))
     }
@@ -147,14 +148,14 @@ impl Peers {
         }
     }
 
-    /// Hears the fences of another node, as the agent of node 0.
+    /// Serves the PMI frames of another node, as the agent of node 0.
     async fn serve_pmi(&self, peer: &str, job: JobId, run: Run, mut channel: Channel) {
         let Ok(Some(PmiUp::Init { joined, n_local: _ })) = channel.recv().await else { return };
         let node = JobNode { node: peer.to_owned(), joined };
         let refused = match share_for(&self.0.shares, peer, job, run).await {
             Ok(share) if share.has_ended() => Err(PmiDown::Say(Down::Over)),
             Ok(share) => Ok(share),
-            // Whoever waits for a job that is not here any more has missed its end.
+            // A node that waits for a job which is no longer here has missed its end.
             Err(AccessError::NotHere { .. }) => Err(PmiDown::Say(Down::Over)),
             Err(refusal @ AccessError::NotMember { .. }) => Err(PmiDown::Refused { reason: refusal.to_string() }),
         };
@@ -218,7 +219,7 @@ impl Peers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChannelEnd {
-    /// The supervisor says no more.
+    /// The supervisor sends no more.
     Done,
     Lost,
 }
@@ -293,7 +294,7 @@ impl PeerTransport for Peers {
     }
 }
 
-/// Between a command here and a peer that waits for it.
+/// Forwards messages between a command here and a peer that waits for it.
 async fn serve_command(channel: Channel, command: Command) {
     let (mut sender, mut receiver) = channel.split();
     let Command { to, mut from } = command;
@@ -310,7 +311,7 @@ async fn serve_command(channel: Channel, command: Command) {
                     | PeerExec::Exit { .. }
                     | PeerExec::Failed { .. },
                 )) => continue,
-                // The caller is gone, and the command with it.
+                // The caller is gone, so the command is abandoned.
                 Ok(None) | Err(_) => return,
             };
             if to.send(piece).await.is_err() {
@@ -334,7 +335,7 @@ async fn serve_command(channel: Channel, command: Command) {
     input.abort();
 }
 
-/// Between a caller here and a command under another agent.
+/// Forwards messages between a caller here and a command under another agent.
 async fn run_remote_command(channel: Channel, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
     let (mut sender, mut receiver) = channel.split();
     let writer = tokio::spawn(async move {
@@ -369,6 +370,6 @@ async fn run_remote_command(channel: Channel, mut input: mpsc::Receiver<ToComman
             break;
         }
     }
-    // The other agent abandons the command when this way to it is closed.
+    // The other agent abandons the command when this connection is closed.
     writer.abort();
 }

@@ -1,52 +1,52 @@
-//! What processes of a job and the agent of their node tell each other: `rms-rsh`, and `rms` inside the job.
+//! Messages between processes of a job (`rms-rsh`, and `rms` inside the job) and the agent of their node.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// First frame: what is wanted.
+/// The first frame: the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Call {
     Step {
         step: Box<StepRequest>,
     },
-    /// The way to the server with the job's own credentials; [`CommandEnd::Credentials`] follows.
+    /// Requests the address of the server and the job's own credentials; [`CommandEnd::Credentials`] follows.
     Credentials {
         credentials: (),
     },
     Command(Request),
 }
 
-/// A step of the job: tasks of one program, on nodes of the job. [`Say`] and bytes of [`STDIN`] follow; bytes of the tasks'
-/// streams come back, each under [`task_stream`], between the answers that tell how it goes.
+/// A step of the job: tasks of one program, on nodes of the job. [`Say`] and bytes of [`STDIN`] follow; bytes of the
+/// tasks' streams come back, each under [`task_stream`], interleaved with messages about the step's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepRequest {
     pub argv: Vec<String>,
-    /// All of it, as the caller has it.
+    /// The caller's whole environment.
     pub environment: Vec<(String, String)>,
     pub cwd: String,
     pub umask: u32,
-    /// So many nodes, between the two; as many as the tasks need if absent.
+    /// The least and the most nodes; absent: as many as the tasks need.
     pub nodes: Option<(u32, u32)>,
     pub tasks: Option<u32>,
     pub tasks_per_node: Option<u32>,
     pub cpus_per_task: Option<u32>,
-    /// These nodes among others, and none of those.
+    /// Nodes that the step must include; `excluded` are nodes that it must not use.
     pub named: Vec<String>,
     pub excluded: Vec<String>,
-    /// Not the first ones of the job.
+    /// The first node of the job that the step uses; earlier ones are skipped.
     pub first_node: u32,
-    /// More tasks than CPUs are meant.
+    /// More tasks than CPUs are intended.
     pub overcommit: bool,
-    /// Wait until no other step has the CPUs.
+    /// Waits until no other step uses the CPUs.
     pub exclusive: bool,
     /// The first task that fails ends the others.
     pub kill_on_bad_exit: bool,
     pub input: Input,
 }
 
-/// Which tasks of a step read what its caller reads.
+/// Which tasks of a step read the caller's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input {
     #[default]
@@ -55,22 +55,23 @@ pub enum Input {
     All,
 }
 
-/// From the caller of a step, while it runs.
+/// A message from the caller of a step while it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Say {
     Signal {
         signal: i32,
     },
-    /// TERM, and KILL once the job's grace time is over.
+    /// Sends TERM, and KILL once the job's grace time is over.
     End,
 }
 
-/// First frame of [`Call::Command`]: run this there. Bytes of stream [`STDIN`] follow, then an empty piece.
+/// The first frame of [`Call::Command`]: a command to run on a node. Bytes of stream [`STDIN`] follow, then an empty
+/// piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// A node of the job, by its name or as its hostfiles call it.
+    /// A node of the job, by its name or by its name in hostfiles.
     pub node: String,
-    /// For `sh -c`.
+    /// The command line for `sh -c`.
     pub command: String,
 }
 
@@ -83,9 +84,9 @@ pub enum CommandEnd {
     Failed {
         reason: String,
     },
-    /// A step waits for CPUs that other steps have.
+    /// The step waits for CPUs that other steps use.
     Waiting,
-    /// A step runs on these nodes, with so many tasks on each.
+    /// The step runs on `nodes`, with `tasks` on each.
     Started {
         step: u32,
         nodes: Vec<String>,
@@ -98,11 +99,11 @@ pub enum CommandEnd {
         code: Option<i32>,
         signal: Option<i32>,
     },
-    /// So much of the input has been read by all who read it.
+    /// `n_bytes` of the input have been read by all tasks that read it.
     Taken {
         n_bytes: u64,
     },
-    /// A step ends for this reason.
+    /// The step ends for this reason.
     Told {
         reason: String,
     },
@@ -112,7 +113,7 @@ pub enum CommandEnd {
     },
 }
 
-/// The stream of a step's task, where `stream` is [`STDOUT`] or [`STDERR`].
+/// Returns the number of a task's stream, where `stream` is [`STDOUT`] or [`STDERR`].
 pub fn task_stream(task: u32, stream: u64) -> u64 {
     u64::from(task) << 2 | stream
 }
@@ -121,11 +122,11 @@ pub const STDIN: u64 = 0;
 pub const STDOUT: u64 = 1;
 pub const STDERR: u64 = 2;
 
-/// Where the agent listens, in the environment of every job.
+/// The environment variable with the agent's socket, set in every job.
 pub const SOCKET_VARIABLE: &str = "RMS_AGENT_SOCKET";
-/// When nothing could be run at all, as ssh says it.
+/// The exit code if nothing could be run, as with ssh.
 pub const EXIT_FAILED: i32 = 255;
-/// When a step was lost, or could not be started.
+/// The exit code if a step was lost, or could not be started.
 pub const EXIT_LOST: i32 = 125;
-/// So much input a caller may have on the way.
+/// The most bytes of input that a caller may have in flight.
 pub const INPUT_WINDOW: u64 = crate::order::WINDOW;

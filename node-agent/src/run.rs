@@ -1,4 +1,4 @@
-//! Puts an agent together and runs it until it is told to stop.
+//! Assembles an agent and runs it until it is told to stop.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Permissions};
@@ -34,17 +34,17 @@ use crate::uplink::Uplink;
 use crate::watch::Watches;
 use crate::{cgroup, leftovers, local, topology};
 
-/// Events that wait for the node's task. Full: whoever has more waits.
+/// Capacity of the queue of events for the node's task. If it is full, senders wait.
 const MAX_EVENTS: usize = 256;
-/// Threads beside the agent's one; each is there only while it has something to do, and some seconds more.
+/// Threads beside the agent's main one; each exists only while it has work, and some seconds longer.
 const MAX_THREADS: usize = 64;
-/// How long peers are told of the end at most, and how long to wait for queued work.
+/// How long to wait at most for peers to learn of the end, and for queued work.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Runs an agent. Its jobs go on when it ends.
+/// Runs an agent. Its jobs continue when it ends.
 ///
 /// # Errors
-/// It cannot begin; each error says what to do.
+/// The agent cannot start; each error says what to do.
 pub fn run(config: Config) -> anyhow::Result<()> {
     crate::sys::protect_from_oom("-900");
     let credentials = load_credentials(&config)?;
@@ -93,7 +93,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // For names of servers, which are looked up in a thread, and for queued work: an item that hangs keeps its thread.
+        // For server names, which are resolved in a thread, and for queued work: an item that hangs keeps its thread.
         .max_blocking_threads(MAX_THREADS)
         .build()
         .context("cannot start the runtime")?;
@@ -102,7 +102,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     served
 }
 
-/// Jobs that began when the node had more are counted with what it had then, until they have ended.
+/// Keeps announcing the former resources until the jobs that started when the node had more have ended.
 fn remember(file: &Path, setup: &Setup, shares: &Shares) -> anyhow::Result<()> {
     if look::job_exceeding_node(setup, shares).is_some()
         && let Ok(text) = std::fs::read(file)
@@ -115,7 +115,8 @@ fn remember(file: &Path, setup: &Setup, shares: &Shares) -> anyhow::Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// What the kernel does not keep jobs to here, which is said once: names of `rms_model::resources::ENFORCEABLE`.
+/// Returns the resources that the kernel does not enforce here, and logs them once: names of
+/// `rms_model::resources::ENFORCEABLE`.
 fn unenforced(cgroups: &Parent, devices: &DeviceFiles) -> BTreeSet<String> {
     let devices = match cgroups.closes_devices() {
         _ if devices.0.is_empty() => Ok(()),
@@ -137,7 +138,7 @@ fn unenforced(cgroups: &Parent, devices: &DeviceFiles) -> BTreeSet<String> {
     said.map(|(what, ..)| what.to_owned()).collect()
 }
 
-/// Makes this agent's cgroups, and removes those of agents that are no more.
+/// Makes this agent's cgroups, and removes those of dead agents.
 fn claim_cgroups(
     config: &Config,
     instance: &str,
@@ -151,10 +152,11 @@ fn claim_cgroups(
                 cgroups.remove_stale();
                 return Ok((cgroups, Some(claim)));
             }
-            // Another agent that starts has removed them before they were claimed.
+            // Another starting agent has removed them before they were claimed.
             Ok(None) => {}
             Err(error) => {
-                // A kernel on which ours cannot be locked locks nobody's, so nothing of ours is removed either.
+                // If this agent's cgroups cannot be locked, no agent's are locked here, so none of theirs may be
+                // removed.
                 tracing::warn!(%error, "cannot lock the cgroups; those of dead agents stay");
                 return Ok((cgroups, None));
             }
@@ -213,7 +215,7 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
     Ok(())
 }
 
-/// Where any port will do, the one of the last time is best: jobs that run know us by it.
+/// Binds the endpoint. If any port will do, the previous one is preferred: running jobs know the agent by it.
 fn bind(config: &Config, credentials: &Credentials, serve: &Serve) -> anyhow::Result<Endpoint> {
     let path = config.dir.join("port");
     let last = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
@@ -258,10 +260,10 @@ fn own_name(config: &Config, identity: &Identity) -> anyhow::Result<String> {
     Ok(identity.name.clone())
 }
 
-/// Two agents on one directory would both take over the same jobs.
+/// Locks the agent's directory: two agents in it would both take over the same jobs.
 fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
     let path = dir.join("lock");
-    // Users can reach it: who may not open it cannot lock it.
+    // Users can reach the file: the mode keeps them from opening and locking it.
     let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file
         .and_then(|file| file.set_permissions(Permissions::from_mode(0o600)).map(|()| file))
@@ -273,16 +275,16 @@ fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
     }
 }
 
-/// Redeems a token, and writes down what it says of the server and the cluster.
+/// Redeems a token, and writes what it says about the server and the cluster to the configuration file.
 ///
 /// # Errors
-/// The token does not hold, or the directory cannot be written.
+/// The token is not valid, or the directory cannot be written.
 pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result<()> {
     let machine = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let machine = machine.as_deref().and_then(|name| name.split('.').next());
     let joiner = Joiner { is_agent: Some(true), name, machine, replaces: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Before the token is spent.
+    // Checked before the token is used up.
     Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
     let credentials = credentials_dir(dir);
     let (address, joined) = runtime.block_on(async {
@@ -296,7 +298,7 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     );
     joined.credentials.save(&credentials)?;
     let file = dir.join(FILE);
-    // A second join renews the credentials; what was configured stays.
+    // A second join renews the credentials; the configuration stays.
     let is_there = file.try_exists().with_context(|| format!("cannot look for {}", file.display()))?;
     let mut written = if is_there { Written::read(&file)? } else { Written::default() };
     written.server = Some(token.address().to_owned());
@@ -304,7 +306,7 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     let text = toml::to_string(&written).context("cannot serialize the configuration")?;
     std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     rms_wire::end_join(&credentials)?;
-    // An agent that runs with an older certificate loses it now, and takes up this one.
+    // A running agent with an older certificate is cut off now, and takes up this one.
     runtime.block_on(rms_wire::come_with(address, &joined.credentials));
     println!("joined as {}; start it with: node-agent run --dir {}", identity.name, dir.display());
     Ok(())

@@ -12,7 +12,7 @@ use crate::order::FromSupervisor;
 use crate::share::ToSeat;
 use crate::spawner::SeatMade;
 
-/// What comes from spawner and supervisors.
+/// An event of the spawner or of a supervisor.
 #[derive(Debug)]
 pub enum SeatEvent {
     Made(SeatMade),
@@ -32,10 +32,10 @@ pub enum SeatEvent {
     SpawnerGone,
 }
 
-/// Where those events go. Full: reading from the sockets waits, and their senders with it.
+/// The queue of those events. If it is full, reading from the sockets waits, and their senders with it.
 pub type Events = mpsc::Sender<SeatEvent>;
 
-/// Frames that may wait for one supervisor.
+/// The most frames that wait for one supervisor.
 const MAX_QUEUED: usize = 256;
 
 /// Takes over the connection to a supervisor; its messages become events.
@@ -56,7 +56,7 @@ async fn serve(stream: UnixStream, seat: String, mut queue: mpsc::Receiver<Vec<u
     let writer = tokio::spawn(async move {
         let mut frames = Vec::new();
         while queue.recv_many(&mut frames, MAX_QUEUED).await > 0 {
-            // Together, so that an order that follows the end of a job wakes its supervisor once.
+            // All at once, so that an order that follows the end of a job wakes its supervisor only once.
             if write.write_all(&frames.concat()).await.is_err() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! What an agent knows from its start on and never changes.
+//! The agent's settings that are fixed from its start on.
 
 use std::fs;
 use std::io;
@@ -21,64 +21,66 @@ use crate::spool::Spool;
 use crate::topology::cores::Cores;
 use crate::topology::cpulist::CpuSet;
 
-/// One agent's surroundings.
+/// The environment of one agent.
 #[derive(Debug)]
 pub struct Setup {
     /// The node's name.
     pub name: String,
-    /// Tells this agent from others on the same machine.
+    /// Distinguishes this agent from others on the same machine.
     pub instance: String,
     pub spool: Spool,
     pub cgroups: Parent,
-    /// Of every job that has all of the node; `None` where no CPU was taken away and no cpuset keeps jobs to theirs.
+    /// The CPUs of every job that has the whole node; `None` if no CPU is reserved and no cpuset confines jobs.
     pub mask: Option<CpuSet>,
     pub cores: Cores,
-    /// What the node has, and what it says that it has: as much as jobs were given that began when it had more.
+    /// The node's resources. `announced` is what the server is told: while jobs run that started when the node had
+    /// more, the larger amount.
     pub inventory: Inventory,
     pub announced: watch::Sender<Inventory>,
     pub devices: DeviceFiles,
-    /// This program, which is also its own spawner.
+    /// The path of this program, which is also its own spawner.
     pub program: PathBuf,
     pub rsh: Option<PathBuf>,
-    /// The directory with what scripts written for Slurm call.
+    /// The directory with the commands that scripts written for Slurm call.
     pub aliases: Option<PathBuf>,
-    /// By which OpenMP programs follow the CPUs of their job.
+    /// The library with which OpenMP programs follow the CPUs of their job.
     pub malleable_library: Option<PathBuf>,
-    /// Before CPUs are taken away from those who were told to give them back.
+    /// How long to wait before CPUs are taken from processes that were told to give them back.
     pub shrink_patience: Span,
     pub agent_socket: PathBuf,
-    /// The server, as jobs on this node reach it, too: `host:port`.
+    /// The server's address, also for jobs on this node: `host:port`.
     pub server: String,
     pub keys: Keys,
-    /// Supervisors that wait for a job, so that none is forked while one waits for it.
+    /// How many idle supervisors are kept ready, so that a job need not wait for a fork.
     pub n_warm: usize,
     /// Bytes that a job may leave in the spool; absent: a tenth of its disk.
     pub spool_quota: Option<u64>,
-    /// Of what the kernel does not keep jobs to, what the admin wants it to.
+    /// The resources that the admin wants enforced and that the kernel does not enforce.
     pub missing_enforcement: Vec<String>,
 }
 
-/// The name of an agent's cgroups and of its marks: the node, and which directory of this machine it is in.
+/// Returns the name of an agent's cgroups and of its marks: the node, and a hash of its directory on this machine.
 pub fn instance(name: &str, dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     format!("{name}-{:08x}", fnv1a(dir.as_os_str().as_bytes()))
 }
 
-/// `rms-rsh` is installed beside the agent.
+/// Returns the path of `rms-rsh` if it is installed beside the agent.
 pub fn rsh_beside(program: &Path) -> Option<PathBuf> {
     let rsh = program.parent()?.join("rms-rsh");
     rsh.is_file().then_some(rsh)
 }
 
-/// The library for malleable threads is installed beside the agent, or where libraries are.
+/// Returns the path of the library for malleable threads if it is installed beside the agent, or in a library
+/// directory.
 pub fn library_near(program: &Path) -> Option<PathBuf> {
     let dir = program.parent()?;
     let places = [dir.join(LIBRARY), dir.join("../lib").join(LIBRARY), dir.join("../lib/limber").join(LIBRARY)];
     places.into_iter().find_map(|place| place.canonicalize().ok())
 }
 
-/// Makes the directory with `srun`, which is `rms` under another name; none where `rms` is not installed beside the agent.
-/// Jobs that run have it in their `PATH`, so it stays when the agent ends.
+/// Makes the directory with `srun`, which is `rms` under another name; `None` if `rms` is not installed beside the
+/// agent. Running jobs have it in their `PATH`, so it stays when the agent ends.
 ///
 /// # Errors
 /// No permission, no space.
@@ -94,7 +96,7 @@ pub fn make_aliases(program: &Path, dir: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 impl Setup {
-    /// The order for a supervisor.
+    /// Returns the order for a supervisor.
     pub fn order(&self, desired: &DesiredJob) -> Order {
         Order {
             job: desired.job,
@@ -121,7 +123,7 @@ impl Setup {
 }
 
 impl Setup {
-    /// An order whose cores or devices the node has no more, or numbers otherwise now.
+    /// Returns whether the node no longer has the cores or devices of an order, or now numbers them differently.
     pub fn exceeds_node(&self, order: &Order) -> bool {
         let Some((place, grant)) = order.place().and_then(|place| Some((place, place.grant.as_ref()?))) else {
             return false;
@@ -136,7 +138,7 @@ impl Setup {
             || (order.devices.is_some() && gpus(&devices) != gpus(&order.devices))
     }
 
-    /// From now on the server is told what there is. False if it was already.
+    /// Announces the actual resources to the server from now on. Returns false if they were announced already.
     pub fn announce(&self) -> bool {
         self.announced.send_if_modified(|announced| {
             let is_news = *announced != self.inventory;
@@ -147,7 +149,7 @@ impl Setup {
 }
 
 impl Setup {
-    /// The CPUs of a job on this node.
+    /// Returns the CPUs of a job on this node.
     fn mask_of(&self, desired: &DesiredJob) -> Option<CpuSet> {
         let own = place_of(desired).and_then(|place| self.cores.of(place, desired.launch.one_thread_a_core));
         own.or_else(|| self.mask.clone())

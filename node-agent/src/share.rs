@@ -21,7 +21,7 @@ pub struct Share(Arc<Parts>);
 struct Parts {
     job: JobId,
     run: Run,
-    /// Replaced when the nodes of the job change.
+    /// Replaced when the job's nodes change.
     order: Mutex<Arc<Order>>,
     entry_dir: PathBuf,
     state: Mutex<State>,
@@ -43,16 +43,16 @@ struct State {
     n_steps: u32,
     step_cpus: BTreeMap<String, u32>,
     routes: BTreeMap<u64, mpsc::Sender<StreamEvent>>,
-    /// Towards node 0, from a node that is not.
+    /// The sender to the hub on node 0, on other nodes.
     hub: Option<mpsc::Sender<Up>>,
-    /// On node 0, towards the others.
+    /// The senders to the other nodes, on node 0.
     nodes: BTreeMap<JobNode, mpsc::Sender<Down>>,
 }
 
-/// Frames to a supervisor, in order. Full: the sender waits; a supervisor that does not read is starting a job.
+/// The queue of frames to a supervisor. If it is full, senders wait: a supervisor that does not read is starting a job.
 pub type ToSeat = mpsc::Sender<Vec<u8>>;
 
-/// What a supervisor says about one stream or command.
+/// What a supervisor reports about one stream or command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEvent {
     Bytes { stream: u64, bytes: Vec<u8> },
@@ -65,9 +65,9 @@ pub enum StreamEvent {
     Done,
 }
 
-/// Streams are bounded by their windows, which are fewer pieces than this.
+/// Capacity of a listener's queue: the windows of its streams hold fewer pieces than this.
 const MAX_EVENTS: usize = 256;
-/// The same for the streams of all tasks of a step: as many as a node can have.
+/// The same for the streams of all tasks of a step, of which a node can have many.
 const MAX_STEP_EVENTS: usize = 1 << 22;
 
 impl Share {
@@ -95,7 +95,7 @@ impl Share {
         Arc::clone(&self.0.order.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The nodes of the job have changed.
+    /// Replaces the order after the job's nodes have changed.
     pub fn update(&self, order: Order) {
         *self.0.order.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(order);
         self.0.changed.notify_waiters();
@@ -117,7 +117,7 @@ impl Share {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A supervisor serves it from now on.
+    /// Attaches the supervisor that serves the execution from now on.
     pub fn attach(&self, to: ToSeat, supervisor: i32) {
         let mut state = self.state();
         state.to = Some(to);
@@ -126,7 +126,7 @@ impl Share {
         self.0.changed.notify_waiters();
     }
 
-    /// Its supervisor is gone or serves another job; all receivers end.
+    /// Detaches the supervisor, which is gone or serves another job; all receivers end.
     pub fn detach(&self) {
         let mut state = self.state();
         state.to = None;
@@ -138,12 +138,12 @@ impl Share {
         self.0.changed.notify_waiters();
     }
 
-    /// Its processes have been started, and with them its spool entry.
+    /// Notes that the processes were started, and that the spool entry exists.
     pub fn begin(&self) {
         self.0.changed.notify_waiters();
     }
 
-    /// No process of it is left.
+    /// Notes that no process of the execution is left.
     pub fn end(&self) {
         self.state().has_ended = true;
         self.0.changed.notify_waiters();
@@ -153,12 +153,13 @@ impl Share {
         self.state().has_ended
     }
 
-    /// The process that all processes of this execution descend from.
+    /// Returns the supervisor, from which all processes of this execution descend.
     pub fn supervisor(&self) -> Option<i32> {
         self.state().supervisor
     }
 
-    /// Resolves at the next change of what the other functions answer. Take it before asking them.
+    /// Returns a future that resolves at the next change of what the other functions return. Create it before calling
+    /// them.
     pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.0.changed.notified()
     }
@@ -198,7 +199,7 @@ impl Share {
         events
     }
 
-    /// Streams for one more command.
+    /// Returns the first stream of one more command.
     pub fn new_streams(&self) -> u64 {
         let mut state = self.state();
         let stream = state.next_stream;
@@ -206,7 +207,7 @@ impl Share {
         stream
     }
 
-    /// Listens to all streams of one more step: where they begin.
+    /// Listens to all streams of one more step; also returns the first stream.
     pub fn listen_to_step(&self) -> (u64, mpsc::Receiver<StreamEvent>) {
         let (route, events) = mpsc::channel(MAX_STEP_EVENTS);
         let mut state = self.state();
@@ -216,12 +217,12 @@ impl Share {
         (stream, events)
     }
 
-    /// How many steps of it were asked for here.
+    /// Returns how many steps of the job were requested here.
     pub fn n_steps(&self) -> u32 {
         self.state().n_steps
     }
 
-    /// A place for one more caller that wants a step; none if the job has as many as it may.
+    /// Returns a slot for one more caller of a step; `None` if the job has as many as it may have.
     pub fn acquire_step_slot(&self) -> Option<StepSlot> {
         let mut state = self.state();
         let has_room = state.n_callers < MAX_STEPS;
@@ -229,26 +230,27 @@ impl Share {
         has_room.then(|| StepSlot(self.clone()))
     }
 
-    /// The number of one more step that is asked for here.
+    /// Returns the number of one more step that is requested here.
     pub fn new_step(&self) -> u32 {
         let node_idx = self.order().node_idx;
         let mut state = self.state();
         let n_steps = state.n_steps;
         state.n_steps += 1;
-        // Before it is told to anybody: an agent that is restarted goes on after it, or files of `%s` would be lost.
+        // Written before the number is used: a restarted agent continues after it, or files of `%s` would be
+        // overwritten.
         if let Err(error) = spool::write_steps(&self.0.entry_dir, state.n_steps) {
             let (job, run) = (self.0.job, self.0.run);
             tracing::warn!(%job, %run, %error, "cannot note the number of a step: after a restart it may come again");
         }
-        // Of those that are asked for on other nodes, their agents know.
+        // Steps that are requested on other nodes are numbered by the agents there.
         n_steps + node_idx * STEPS_PER_NODE
     }
 
-    /// Decides by the CPUs that steps have on the nodes where tasks of one more go, and counts theirs until the guard is
+    /// Calls `decide` with the CPUs that steps use on each node, and counts those of one more step until the guard is
     /// dropped.
     ///
     /// # Errors
-    /// That of the decision.
+    /// The error of `decide`.
     pub fn take_cpus<T, E>(
         &self,
         decide: impl FnOnce(&BTreeMap<String, u32>) -> Result<(T, BTreeMap<String, u32>), E>,
@@ -267,12 +269,12 @@ impl Share {
         self.state().routes.remove(&stream);
     }
 
-    /// Bytes that the supervisor sent.
+    /// Passes on bytes from the supervisor.
     pub fn receive_bytes(&self, stream: u64, bytes: Vec<u8>) {
         self.dispatch(route(stream), StreamEvent::Bytes { stream, bytes });
     }
 
-    /// What the supervisor said, unless it was about the job as a whole.
+    /// Passes on a message of the supervisor, unless it is about the whole job.
     pub fn receive(&self, message: FromSupervisor) {
         match message {
             FromSupervisor::Taken { stream, n_bytes } => {
@@ -302,7 +304,7 @@ impl Share {
         let mut state = self.state();
         let is_lost = state.routes.get(&route).is_some_and(|listener| listener.try_send(event).is_err());
         if is_lost {
-            // The listener is gone, or so far behind that its stream is broken: it hears the end.
+            // The listener is gone, or so far behind that its stream is broken: its queue is closed.
             state.routes.remove(&route);
         }
     }
@@ -312,7 +314,7 @@ impl Share {
         self.state().hub.get_or_insert_with(make).clone()
     }
 
-    /// A node of the job has connected to this hub.
+    /// Adds a node of the job that has connected to this hub.
     pub fn node_linked(&self, node: JobNode, downs: mpsc::Sender<Down>) {
         self.state().nodes.insert(node, downs);
     }
@@ -322,23 +324,24 @@ impl Share {
     }
 }
 
-/// The first stream of the command or the step that one belongs to.
+/// Returns the first stream of the command or the step that a stream belongs to.
 fn route(stream: u64) -> u64 {
     let n_streams = if stream >= STREAMS_PER_STEP { STREAMS_PER_STEP } else { STREAMS_PER_EXEC };
     stream - stream % n_streams
 }
 
-/// Steps are numbered in the order in which they are asked for; where that happens on several nodes, the others begin here.
+/// Steps are numbered in the order in which they are requested; on further nodes of the job, the numbers begin at
+/// multiples of this.
 const STEPS_PER_NODE: u32 = 1 << 16;
 
-/// CPUs that the tasks of a step have.
+/// The CPUs that the tasks of a step use.
 #[derive(Debug)]
 pub struct ClaimedCpus {
     share: Share,
     cpus: BTreeMap<String, u32>,
 }
 
-/// A caller's, until it is dropped.
+/// The slot of one caller, until it is dropped.
 #[derive(Debug)]
 pub struct StepSlot(Share);
 
@@ -348,8 +351,8 @@ impl Drop for StepSlot {
     }
 }
 
-/// Steps of one job that run or wait here at a time: the agent has places for so many callers only, and commands of
-/// `mpirun` and other jobs are to find one.
+/// The most steps of one job that run or wait here at a time: the agent serves a limited number of callers, and must
+/// keep room for commands of `mpirun` and for other jobs.
 pub const MAX_STEPS: usize = 256;
 
 impl Drop for ClaimedCpus {
@@ -364,7 +367,7 @@ impl Drop for ClaimedCpus {
     }
 }
 
-/// All executions that this agent knows; clones are the same register.
+/// All executions that this agent knows; clones share the registry.
 #[derive(Clone, Debug, Default)]
 pub struct Shares(Arc<Registry>);
 
@@ -388,7 +391,7 @@ impl Shares {
         self.shares().get(&(job, run)).cloned()
     }
 
-    /// The execution, as soon as it is there; frames from other nodes may be faster than the server's order.
+    /// Waits for the execution; frames from other nodes may arrive before the server's order.
     pub async fn wait_for(&self, job: JobId, run: Run) -> Share {
         loop {
             let added = self.0.added.notified();
@@ -418,7 +421,7 @@ pub fn push(to: &ToSeat, frame: Vec<u8>) {
             let to = to.clone();
             tokio::spawn(async move { to.send(frame).await });
         }
-        // Its end is an event of its own.
+        // The supervisor's end is reported by an event of its own.
         Err(mpsc::error::TrySendError::Closed(_)) => {}
     }
 }

@@ -1,5 +1,5 @@
-//! Finds OpenMP programs that were moved to fewer CPUs than they have threads, and cannot follow: they are slow out of all
-//! proportion, and their owners do not see why.
+//! Finds OpenMP programs that were moved to fewer CPUs than they have threads and cannot adapt: they become
+//! disproportionately slow, and their owners cannot see why.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use rms_malleable::LIBRARY;
 use crate::share::Share;
 use crate::supervisor::tree;
 
-/// The runtime whose threads wait by turning around, which on too few CPUs keeps those from working that are waited for.
+/// The runtime whose threads wait by spinning, which on too few CPUs blocks the threads that they wait for.
 const SPINNING: &str = "libgomp";
 
-/// Says so in the log, once for each process that is found now.
+/// Logs a warning for each such process of the job.
 pub fn warn_of(share: &Share) {
     let Some(supervisor) = share.supervisor() else { return };
     for pid in tree::descendants(Pid::from_raw(supervisor)) {
@@ -27,21 +27,21 @@ pub fn warn_of(share: &Share) {
     }
 }
 
-/// How many threads such a process has, and how many CPUs. `None`: it is none, or it is gone.
+/// Returns the number of threads and of CPUs of such a process. `None`: it is not such a process, or it is gone.
 fn slow_team(process: &Path) -> Option<(usize, usize)> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let n_threads = field("Threads:")?.parse().ok()?;
     let mask = field("Cpus_allowed:")?.chars().filter_map(|digit| digit.to_digit(16));
     let n_cpus = mask.map(|digit| digit.count_ones() as usize).sum();
-    // Most have one thread: their maps are not read.
+    // Most processes have one thread: their maps are not read.
     if n_threads <= n_cpus {
         return None;
     }
     cannot_follow(process).then_some((n_threads, n_cpus))
 }
 
-/// Is it a program of GCC's OpenMP into which the library is not loaded by which it would follow its CPUs?
+/// Returns whether the process uses GCC's OpenMP without the library with which it would follow its CPUs.
 pub fn cannot_follow(process: &Path) -> bool {
     let maps = fs::read_to_string(process.join("maps"));
     maps.is_ok_and(|maps| maps.contains(SPINNING) && !maps.contains(LIBRARY))

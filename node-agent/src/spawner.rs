@@ -1,4 +1,4 @@
-//! The process that forks supervisors: small and single-threaded, which the agent is not.
+//! The process that forks supervisors: small and single-threaded, unlike the agent.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ use crate::spool;
 use crate::supervisor::{self, Folder, Seat, seat_socket};
 use crate::sys::{self, SingleThreaded};
 
-/// Orders one supervisor.
+/// Requests one supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeatOrder {
     pub name: String,
@@ -29,7 +29,7 @@ pub struct SeatOrder {
     pub jobs_dir: PathBuf,
 }
 
-/// The answer: its socket can be connected to from now on.
+/// The answer: the supervisor's socket can be connected to from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeatMade {
     pub name: String,
@@ -37,10 +37,11 @@ pub struct SeatMade {
     pub made: Result<i32, String>,
 }
 
-/// Starts the spawner and returns the way to it. It ends when that is closed, and takes idle supervisors along.
-/// The directory is there to be read in lists of processes: it says whose spawner and whose supervisors these are.
+/// Starts the spawner and returns the connection to it. The spawner ends when that is closed, and idle supervisors end
+/// with it. The directory is an argument only to be seen in process lists: it shows whose spawner and supervisors these
+/// are.
 ///
-/// It is executed anew rather than forked off, so that an agent with threads can replace one that was killed.
+/// The spawner is executed rather than forked, so that an agent with threads can replace one that was killed.
 ///
 /// # Errors
 /// No more processes.
@@ -52,13 +53,13 @@ pub fn start(program: &Path, dir: &Path) -> io::Result<(UnixStream, Child)> {
     Ok((agent_end, child))
 }
 
-/// How the program is called to be the spawner.
+/// The subcommand that runs the program as the spawner.
 pub const SUBCOMMAND: &str = "spawner";
 
-/// The spawner's whole life; standard input is the way to the agent.
+/// Runs the spawner; standard input is the connection to the agent.
 ///
 /// # Errors
-/// It has no such input, or has threads.
+/// Standard input is no such connection, or the process has threads.
 pub fn main() -> io::Result<()> {
     let single = SingleThreaded::check()?;
     let orders = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -71,7 +72,7 @@ pub fn main() -> io::Result<()> {
 fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
     let _only_cosmetic = prctl::set_name(c"rms-spawner");
     sys::reset_signals();
-    // The agent is told to stop by these; the spawner ends when the agent has ended.
+    // These signals stop the agent; the spawner ends when the agent has ended.
     let mut mask = nix::sys::signal::SigSet::empty();
     mask.add(Signal::SIGINT);
     mask.add(Signal::SIGTERM);
@@ -121,10 +122,10 @@ fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Forked> {
     match single.fork()? {
         ForkResult::Parent { child } => Ok(Forked::Parent(child.as_raw())),
         ForkResult::Child => {
-            // While it has no job it ends with the spawner, which ends with the agent.
+            // An idle supervisor ends with the spawner, which ends with the agent.
             prctl::set_pdeathsig(Signal::SIGKILL)?;
             if getppid() != spawner {
-                // It ended before that: nobody would ever end this process, and nobody knows of it.
+                // The spawner has ended before that: nothing knows of this process or would ever end it.
                 sys::exit_now(0);
             }
             Ok(Forked::Child(Box::new(Seat { name, seats_dir, jobs_dir, cgroup, listener })))
@@ -132,7 +133,7 @@ fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Forked> {
     }
 }
 
-/// It may outlive whoever reads the agent's output, so it holds none of that open.
+/// Becomes a supervisor. It may outlive the reader of the agent's output, so it keeps none of that open.
 fn become_supervisor(seat: Seat, single: SingleThreaded) -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;

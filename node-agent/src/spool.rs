@@ -1,4 +1,4 @@
-//! Where an agent keeps what must outlive it: one directory for each execution of a job on this node.
+//! The files that outlive an agent: one directory for each execution of a job on this node.
 
 use std::fs;
 use std::io;
@@ -21,11 +21,11 @@ pub struct Spool {
     dir: PathBuf,
 }
 
-/// What a later agent needs to know of an execution, written before anything is started.
+/// What a later agent needs to know of an execution; written before anything is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub order: Order,
-    /// Of the boot in which it was started: after a reboot nothing of it is left.
+    /// The boot in which the execution was started: after a reboot nothing of it is left.
     pub boot: String,
     pub cgroup: Cgroup,
     pub seat: String,
@@ -33,7 +33,7 @@ pub struct Entry {
     pub supervisor: i32,
 }
 
-/// The same while it is written.
+/// An [`Entry`] by reference, for writing.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct EntryRef<'a> {
     pub order: &'a Order,
@@ -44,8 +44,8 @@ pub struct EntryRef<'a> {
 }
 
 impl Spool {
-    /// Makes the directories under the agent's directory. Users must be able to reach their scripts, node
-    /// files and the agent's socket, so the way there may be walked but not listed.
+    /// Makes the directories under the agent's directory. Users must be able to reach their scripts, node files and the
+    /// agent's socket, so the path may be traversed but not listed.
     ///
     /// # Errors
     /// No permission, no space.
@@ -57,7 +57,7 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Makes what is missing of it.
+    /// Makes the directories that are missing.
     ///
     /// # Errors
     /// As [`create`](Spool::create).
@@ -69,7 +69,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Whether nobody has deleted it.
+    /// Returns whether the directories exist: someone may have deleted them.
     pub fn is_whole(&self) -> bool {
         self.jobs_dir().is_dir() && self.seats_dir().is_dir()
     }
@@ -86,7 +86,7 @@ impl Spool {
         self.dir.join("seats")
     }
 
-    /// The keys of jobs that negotiate.
+    /// Returns the directory of the keys of jobs that negotiate.
     pub fn keys_dir(&self) -> PathBuf {
         self.dir.join("keys")
     }
@@ -95,7 +95,7 @@ impl Spool {
         self.jobs_dir().join(entry_name(job, run))
     }
 
-    /// The executions that are there.
+    /// Returns the executions that have an entry.
     ///
     /// # Errors
     /// The spool cannot be read.
@@ -111,8 +111,8 @@ impl Spool {
         Ok(entries)
     }
 
-    /// Is any execution there that may still run? One whose result is written has ended, and its entry is only not removed
-    /// yet.
+    /// Returns whether any execution may still run. An execution whose result is written has ended; only its entry is
+    /// not removed yet.
     ///
     /// # Errors
     /// The spool cannot be read.
@@ -130,7 +130,8 @@ pub fn parse_entry_name(name: &str) -> Option<(JobId, Run)> {
     Some((JobId(job.parse().ok()?), Run(run.parse().ok()?)))
 }
 
-/// What the files in a directory and below it take. Who has more of them than anybody would count has too many.
+/// Returns the bytes that the files in a directory and below it take. A job with more than [`MOST_ENTRIES`] files
+/// counts as having exceeded any quota.
 pub fn bytes_in(dir: &Path) -> u64 {
     let (mut n_bytes, mut n_entries) = (0, 0);
     let mut dirs = vec![dir.to_owned()];
@@ -141,7 +142,7 @@ pub fn bytes_in(dir: &Path) -> u64 {
                 return u64::MAX;
             }
             let Ok(metadata) = entry.metadata() else { continue };
-            // A file with holes takes less than it is long.
+            // A sparse file takes less than its length.
             n_bytes += metadata.blocks() * 512;
             if metadata.is_dir() {
                 dirs.push(entry.path());
@@ -153,12 +154,12 @@ pub fn bytes_in(dir: &Path) -> u64 {
 
 pub const MOST_ENTRIES: usize = 10_000;
 
-/// A tenth of the disk: what a job may leave in the spool if nobody says.
+/// Returns a tenth of the disk: what a job may leave in the spool by default.
 pub fn share_of_disk(dir: &Path) -> u64 {
     statvfs(dir).map_or(u64::MAX, |disk| disk.blocks() * disk.fragment_size() / 10)
 }
 
-/// Writes a file that is there as a whole or not at all.
+/// Writes a file atomically: it is there as a whole or not at all.
 ///
 /// # Errors
 /// No space, no permission.
@@ -170,7 +171,7 @@ pub fn write_whole(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     fs::rename(&draft, path)
 }
 
-/// Makes a file of an entry durable, with its name and that of the entry.
+/// Makes a file of an entry durable, including its name and that of the entry.
 ///
 /// # Errors
 /// The disk fails.
@@ -194,15 +195,15 @@ pub fn result_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("result")
 }
 
-/// What an execution has left in its streams, as its supervisor saw it when the last process was gone.
+/// The streams that an execution has left, as its supervisor saw them when the last process was gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputManifest {
-    /// The disk had no room while it ran, so what it wrote may not be there.
+    /// The disk was full while the job ran, so some of its output may be missing.
     pub was_full: bool,
     pub streams: Vec<ManifestEntry>,
 }
 
-/// One of them. Without a size, its file was not there any more.
+/// One stream. Without a size, its file no longer existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestEntry {
     pub task: u32,
@@ -210,11 +211,11 @@ pub struct ManifestEntry {
     pub size: Option<Size>,
 }
 
-/// Tells whether a file is as it was.
+/// Size and time of change, which tell whether a file has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     pub n_bytes: u64,
-    /// Changed last, in seconds and nanoseconds.
+    /// The time of the last change, in seconds and nanoseconds.
     pub changed: (i64, i64),
 }
 
@@ -225,7 +226,7 @@ impl Size {
 }
 
 impl OutputManifest {
-    /// Looks at the streams of these tasks.
+    /// Collects the sizes of the streams of these tasks.
     pub fn collect(entry_dir: &Path, tasks: impl Iterator<Item = u32>, was_full: bool) -> OutputManifest {
         let streams = tasks.flat_map(|task| {
             [("out", false), ("err", true)].map(|(name, is_error)| {
@@ -241,7 +242,7 @@ impl OutputManifest {
     }
 }
 
-/// How an execution ended, with what it has written where that is kept for followers.
+/// How an execution ended, with its streams if they are kept for followers.
 #[derive(Debug, Serialize)]
 pub struct ResultRef<'a> {
     #[serde(flatten)]
@@ -250,7 +251,7 @@ pub struct ResultRef<'a> {
     pub written: Option<OutputManifest>,
 }
 
-/// What an execution that has ended has left in its streams; nothing if nobody saw its end.
+/// Returns the streams that a finished execution has left; `None` if no supervisor saw its end.
 ///
 /// # Errors
 /// As [`read_result`].
@@ -265,31 +266,31 @@ pub fn read_manifest(entry_dir: &Path, job: JobId, run: Run) -> io::Result<Optio
     Ok(result.written)
 }
 
-/// Is there nothing left of the disk for who writes as this user? Other users than root leave a part of it to root.
+/// Returns whether the disk is full for the user that writes. For users other than root, a part of it is reserved.
 pub fn is_out_of_room(dir: &Path, is_root: bool) -> bool {
     let Ok(disk) = statvfs(dir) else { return false };
     let free = if is_root { disk.blocks_free() } else { disk.blocks_available() };
     free * disk.fragment_size() < LEAST_ROOM
 }
 
-/// Who writes until nothing more can be written leaves less than that.
+/// The disk counts as full below this: a program that writes until it fails leaves less.
 const LEAST_ROOM: u64 = 256 << 10;
 
 pub fn write_result(entry_dir: &Path, report: &JobReport) -> io::Result<()> {
     write_whole(&result_path(entry_dir), &serde_json::to_vec(report).map_err(io::Error::other)?, 0o600)
 }
 
-/// How an execution ended.
+/// Reads how an execution ended.
 ///
 /// # Errors
-/// It has not ended: there is no result, or it is still that of the job which the supervisor served before.
+/// The execution has not ended: there is no result, or only that of the job which the supervisor served before.
 pub fn read_result(entry_dir: &Path, job: JobId, run: Run) -> io::Result<JobReport> {
     let report: JobReport = serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)?;
     let is_its_own = (report.job, report.run) == (job, run);
     if is_its_own { Ok(report) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// Notes how many steps of the job were asked for here.
+/// Writes how many steps of the job were requested here.
 ///
 /// # Errors
 /// The disk fails.
@@ -297,14 +298,14 @@ pub fn write_steps(entry_dir: &Path, n_steps: u32) -> io::Result<()> {
     write_whole(&entry_dir.join(STEPS), n_steps.to_string().as_bytes(), 0o600)
 }
 
-/// How many steps of the job were asked for here; none if nothing was noted.
+/// Reads how many steps of the job were requested here; 0 if nothing was written.
 pub fn read_steps(entry_dir: &Path) -> u32 {
     fs::read_to_string(entry_dir.join(STEPS)).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 const STEPS: &str = "steps";
 
-/// The script of a job, executable for its owner.
+/// Returns the path of the script of a job, executable for its owner.
 pub fn script_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("script")
 }
@@ -313,17 +314,17 @@ pub fn socket_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("control.sock")
 }
 
-/// Marks an entry whose result the server has, but whose streams may still be read.
+/// Returns the path of the mark of an entry whose result the server has, but whose streams may still be read.
 pub fn forgotten_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("forgotten")
 }
 
-/// The file in which a task's stream is kept for followers.
+/// Returns the file in which a task's stream is kept for followers.
 pub fn stream_path(entry_dir: &Path, stream: &str, task: u32) -> PathBuf {
     entry_dir.join(format!("{stream}.{task}"))
 }
 
-/// The tasks whose streams are kept in an entry, in ascending order.
+/// Returns the tasks whose streams are kept in an entry, in ascending order.
 pub fn stream_tasks(entry_dir: &Path) -> Vec<u32> {
     let Ok(files) = fs::read_dir(entry_dir) else { return Vec::new() };
     let task = |file: fs::DirEntry| file.file_name().to_str()?.strip_prefix("out.")?.parse().ok();
@@ -332,7 +333,7 @@ pub fn stream_tasks(entry_dir: &Path) -> Vec<u32> {
     tasks
 }
 
-/// The file that holds what no other execution can: a new one at each boot.
+/// Returns the id of the current boot, which is unique to it.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -358,7 +359,7 @@ pub fn connect_socket(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short)
 }
 
-/// The same file through an open directory; valid as long as that is kept.
+/// Returns a path to the same file through an open directory; valid as long as the directory is kept open.
 ///
 /// # Errors
 /// The directory cannot be opened.

@@ -13,15 +13,16 @@ use crate::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
 use crate::pmi::place::MAX_PER_NODE;
 use crate::share::{Share, StreamEvent, ToSeat};
 
-/// Both ways to the tasks of a step on one node. Dropping `to` ends them; the last from them is `Done` or `Failed`. Full: the
-/// side that produces waits; what goes `to` them is taken at once, for input flows under a window.
+/// Both directions to the tasks of a step on one node. Dropping `to` ends them; the last message from them is `Done` or
+/// `Failed`. If a queue is full, its sender waits; messages in `to` are taken at once, because input is bounded by a
+/// window.
 #[derive(Debug)]
 pub struct Part {
     pub to: mpsc::Sender<StepDown>,
     pub from: mpsc::Receiver<StepUp>,
 }
 
-/// Starts it under the supervisor of this node.
+/// Starts the part under the supervisor of this node.
 pub fn start(share: &Share, step: StepPart) -> Part {
     let (to, downs) = mpsc::channel(MAX_PIECES);
     let (ups, from) = mpsc::channel(MAX_PIECES);
@@ -30,7 +31,7 @@ pub fn start(share: &Share, step: StepPart) -> Part {
 }
 
 async fn run_part(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
-    // The first node of a job may be faster than this one, and ask before the order to start has been passed on.
+    // The first node of a job may be faster than this one, and send its request before the order to start arrives.
     let supervisor = tokio::select! {
         supervisor = share.wait_for_supervisor() => supervisor,
         () = ups.closed() => return,
@@ -49,7 +50,7 @@ async fn run_part(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDo
     let input = Input { credit: Mutex::new(Credit::new(readers)), stream };
     let order = ToSupervisor::Step(Box::new(StepOrder { stream, part: step }));
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
-    // Two at once, so that tasks whose output nobody reads can be ended.
+    // Both directions at once, so that tasks whose output is not read can be ended.
     let is_over = tokio::select! {
         is_over = forward_events(&mut events, &supervisor, &input, &ups) => is_over,
         () = forward_orders(&mut downs, &supervisor, &input) => false,
@@ -99,7 +100,7 @@ async fn forward_events(
             Some(StreamEvent::Pmi(up)) => StepUp::Pmi(up),
             Some(StreamEvent::Done) => StepUp::Done,
             Some(StreamEvent::Failed { reason }) => StepUp::Failed { reason },
-            // Of commands alone.
+            // Only commands send this.
             Some(StreamEvent::Ended { .. }) => continue,
             None => {
                 let reason = "the job has ended there, or its supervisor is gone".to_owned();
@@ -136,7 +137,7 @@ async fn forward_orders(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSea
 
 struct Input {
     credit: Mutex<Credit<u32>>,
-    /// Of the step.
+    /// The first stream of the step.
     stream: u64,
 }
 
@@ -145,7 +146,7 @@ impl Input {
         self.credit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To each task that reads and has not ended.
+    /// Returns frames for each task that reads and has not ended.
     fn frames(&self, bytes: &[u8]) -> Vec<Vec<u8>> {
         let stream = |task: u32| self.stream + u64::from(task) * STREAMS_PER_EXEC;
         self.credit().readers().map(|task| frame::bytes(stream(task), bytes)).collect()
@@ -156,7 +157,7 @@ fn task_of(stream: u64) -> u32 {
     (stream % STREAMS_PER_STEP / STREAMS_PER_EXEC) as u32
 }
 
-/// How much of an input that several read has been read by all of them.
+/// Counts how much of an input all of its readers have read.
 #[derive(Debug)]
 pub struct Credit<K> {
     n_sent: u64,
@@ -177,12 +178,12 @@ impl<K: Ord + Copy> Credit<K> {
         self.n_sent += n_bytes;
     }
 
-    /// Sent, and not yet read by all.
+    /// Returns the bytes sent and not yet read by all.
     pub fn n_open(&self) -> u64 {
         self.n_sent - self.n_told
     }
 
-    /// One of them has read so much more: how much more all have.
+    /// Records what one reader has read, and returns how much more all have.
     pub fn taken(&mut self, reader: K, n_bytes: u64) -> u64 {
         if let Some(n_taken) = self.n_taken.get_mut(&reader) {
             *n_taken = n_taken.saturating_add(n_bytes).min(self.n_sent);
@@ -190,13 +191,13 @@ impl<K: Ord + Copy> Credit<K> {
         self.take_new()
     }
 
-    /// One of them reads no more, and is not waited for.
+    /// Removes a reader that reads no more, and returns how much more all others have read.
     pub fn remove_reader(&mut self, reader: K) -> u64 {
         self.n_taken.remove(&reader);
         self.take_new()
     }
 
-    /// How much more than was told so far all have read.
+    /// Returns how much more all have read than was reported so far.
     pub fn take_new(&mut self) -> u64 {
         let by_all = self.n_taken.values().copied().min().unwrap_or(self.n_sent);
         let take_new = by_all.saturating_sub(self.n_told);
@@ -205,7 +206,7 @@ impl<K: Ord + Copy> Credit<K> {
     }
 }
 
-/// Between tasks here and a peer that runs the step.
+/// Forwards messages between tasks here and a peer that runs the step.
 pub async fn serve(channel: Channel, part: Part) {
     let (mut sender, mut receiver) = channel.split();
     let Part { to, mut from } = part;
@@ -227,7 +228,7 @@ pub async fn serve(channel: Channel, part: Part) {
     orders.abort();
 }
 
-/// Between a step that runs here and tasks under another agent.
+/// Forwards messages between a step that runs here and tasks under another agent.
 pub fn on_channel(channel: Channel) -> Part {
     let (to, mut downs) = mpsc::channel::<StepDown>(MAX_PIECES);
     let (ups, from) = mpsc::channel(MAX_PIECES);
@@ -238,7 +239,7 @@ pub fn on_channel(channel: Channel) -> Part {
                 return;
             }
         }
-        // The other agent ends the tasks when this way to it is closed.
+        // The other agent ends the tasks when this connection is closed.
         sender.finish();
     });
     tokio::spawn(async move {

@@ -21,10 +21,10 @@ pub struct Recovered {
     pub n_steps: u32,
 }
 
-/// Looks at one execution, and connects to its supervisor if that may live.
+/// Examines one execution, and connects to its supervisor if that may be alive.
 pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Recovered {
     let dir = spool.entry_dir(job, run);
-    // What a power failure has left may be that of the job which the supervisor served before.
+    // After a power failure, the entry may be that of the job which the supervisor served before.
     let is_its_own = |entry: &Entry| (entry.order.job, entry.order.run) == (job, run);
     let entry = spool::read_entry(&dir).ok().filter(is_its_own).map(Box::new);
     let is_forgotten = entry.is_some() && spool::forgotten_path(&dir).exists();
@@ -33,11 +33,11 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Recovered {
     let may_live = is_of_this_boot && !is_forgotten && result.is_none();
     let stream = may_live.then(|| spool::connect_socket(&spool::socket_path(&dir)).ok()).flatten();
     if may_live && stream.is_none() {
-        // It may have ended between the two looks.
+        // The execution may have ended between the two checks.
         result = spool::read_result(&dir, job, run).ok();
     }
     let is_there = match (&entry, &result) {
-        // A folder comes here with all that belongs in it, so one that is bare was on its way out.
+        // A folder gets its name with all files in it, so an empty one was being removed.
         (None, None) => fs::remove_dir(&dir).is_err() && dir.exists(),
         (_, _) => true,
     };
@@ -54,7 +54,8 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Recovered {
     Recovered { remains: SpoolEntry { is_there, entry: said, is_forgotten, result }, entry, stream, n_steps }
 }
 
-/// Removes the folders of supervisors that have ended. One that is alive and has no job ends by this.
+/// Removes the folders of supervisors that have ended. An idle supervisor that is alive ends because of the connection
+/// attempt.
 pub fn clear_seats(seats_dir: &Path) {
     let Ok(entries) = fs::read_dir(seats_dir) else { return };
     for entry in entries.filter_map(Result::ok) {

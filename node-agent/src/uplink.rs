@@ -26,13 +26,13 @@ use crate::share::Shares;
 use crate::supervisor::now;
 use crate::watch::Watches;
 
-/// What the link needs.
+/// The context of the link.
 #[derive(Debug)]
 pub struct Uplink {
     pub server: String,
     pub endpoint: Endpoint,
     pub cluster: String,
-    /// A change of it ends the link, and the next hello tells it.
+    /// A change ends the link, and the next hello has the new inventory.
     pub inventory: watch::Receiver<Inventory>,
     pub advertised: Advertised,
     pub credentials_dir: PathBuf,
@@ -44,14 +44,16 @@ pub struct Uplink {
     pub events: mpsc::Sender<NodeEvent>,
 }
 
-/// The server reads faster than a node has news; full: the link is closed, and the next hello tells everything.
+/// Capacity of the queue of reports. The server reads faster than a node has news; if the queue is full, the link is
+/// closed, and the next hello reports everything.
 const MAX_REPORTS: usize = 4096;
 /// A link that lasted this long was not refused: the next attempt may follow soon.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
-/// The first attempt after a link that ended; soon enough that nobody waits for it, and never all agents at once.
+/// The delay of the first attempt after a link ended: too short to matter, and random, so that not all agents connect
+/// at once.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// A renewal that was refused is asked for again after this.
+/// How long to wait before a refused renewal is requested again.
 const RENEWAL_RETRY_DELAY: Duration = Duration::from_secs(600);
 
 /// Reports go out on the control channel of one link.
@@ -64,7 +66,7 @@ struct Control {
 impl Reporter for Control {
     fn hello(&self, report: &NodeReport, trouble: Option<&str>) {
         let hello = AgentHello { trouble: trouble.map(str::to_owned), ..self.hello.clone() };
-        // A failing outbox has closed the link, which is heard where it is read.
+        // A failing outbox has closed the link, which its reader notices.
         let _heard_elsewhere = self.outbox.push(&ToServer::Hello(hello));
         self.report(report);
     }
@@ -96,7 +98,7 @@ impl Uplink {
             let link = self
                 .endpoint
                 .connect_patiently(&self.server, &Expect::server(), &mut backoff, |error, delay| {
-                    // A server that is away for a night fills no log.
+                    // A server that is away for long must not fill the log.
                     if n_failures < 3 || n_failures.is_power_of_two() {
                         let error = chain(error);
                         tracing::warn!(server = self.server, error, ?delay, "cannot reach the server; trying again");
@@ -113,8 +115,8 @@ impl Uplink {
                 return;
             }
             tracing::warn!(server = self.server, reason, "the link to the server has ended; jobs go on");
-            // A server that was killed or stopped refuses nobody. One that closes links may do so again: it does to two
-            // agents of one name, each time the other one comes.
+            // A server that was killed or stopped has not refused the agent. One that closes links may do so again: of
+            // two agents of one name, it closes one's link whenever the other connects.
             let is_server_gone = matches!(link.end(), Some(End::Lost | End::Leaving));
             if (is_accepted && is_server_gone) || since.elapsed() > STABLE_AFTER {
                 refused.reset();
@@ -123,7 +125,7 @@ impl Uplink {
         }
     }
 
-    /// A new join of this node has put other credentials there, and the server accepts only those.
+    /// Loads new credentials, which another join of this node may have saved: the server accepts only those.
     fn reload_credentials(&self) {
         let Ok(found) = Credentials::load(&self.credentials_dir) else { return };
         let own = self.endpoint.credentials();
@@ -133,9 +135,9 @@ impl Uplink {
         }
     }
 
-    /// Prints on standard output that the server has accepted us, for the program that started us and waits.
+    /// Prints on standard output that the server has accepted this agent, for a program that started it and waits.
     fn announce(&self) {
-        // Nobody may be reading it.
+        // Possibly no program reads it.
         let mut stdout = std::io::stdout().lock();
         let _ = writeln!(stdout, "connected to {}", self.server).and_then(|()| stdout.flush());
     }
@@ -224,7 +226,7 @@ impl Uplink {
                     }
                     Err(_) => return link.closed().await,
                 },
-                // An agent says hello and reports before all else: once the server has said what it desires, it has.
+                // Only after the agent's hello and reports: once the server has sent the desired state, it has those.
                 request = self.keys.next_request(), if *is_accepted => {
                     let _heard_by_the_receiver = outbox.push(&request.into());
                 }
@@ -247,7 +249,7 @@ impl Uplink {
         let _agent_ends = self.events.send(NodeEvent::Inbound(inbound)).await;
     }
 
-    /// A third of the certificate's life is left for a server that is away.
+    /// Returns the time until renewal: a third of the certificate's lifetime is left in case the server is away.
     fn until_renewal(&self) -> Duration {
         let credentials = self.endpoint.credentials();
         let life = credentials.expires().since(credentials.issued()).to_std();
@@ -272,7 +274,7 @@ impl Uplink {
 }
 
 async fn serve_channel(mut channel: Channel, shares: Shares, watches: Watches, masks: Masks) {
-    // Nothing but these two is opened by a server; for anything else the link is closed.
+    // The server opens no other channels; for anything else the link is closed.
     match channel.next_kind().await {
         Ok(Some(kind)) if kind == Kind::MasksAsked.number() => {
             if let Ok(Some(asked)) = channel.recv::<MasksAsked>().await {

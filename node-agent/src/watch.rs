@@ -1,7 +1,7 @@
-//! Wakes followers when a file in a directory grows, all of them by one watch of the kernel.
+//! Wakes followers when a file in a directory grows, all of them through one inotify instance.
 //!
-//! Closing an instance of inotify takes the kernel 10 ms and more, in which the agent's one thread would stand still: so
-//! there is one for all followers, it stays open between them, and it is closed on a thread of its own.
+//! Closing an instance of inotify takes the kernel 10 ms and more, which would block the agent's only thread: so all
+//! followers share one, it stays open between them, and it is closed on a separate thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
-/// The directories of an agent that somebody watches; clones are the same.
+/// The watched directories of an agent; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Watches(Arc<Parts>);
 
@@ -28,7 +28,7 @@ struct Parts {
 #[derive(Debug)]
 struct Open {
     inotify: Inotify,
-    /// Followers of one directory share its descriptor.
+    /// The followers by watch descriptor, which those of one directory share.
     followers: BTreeMap<i32, Vec<Arc<Notify>>>,
 }
 
@@ -40,15 +40,15 @@ pub struct Watch {
     woken: Arc<Notify>,
 }
 
-/// A user has 128 instances by default, and there may be many agents on a machine for trials: one that nobody follows
-/// any more gives its own back.
+/// How long an unused instance stays open: a user has 128 instances by default, and trials may run many agents on a
+/// machine.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Watches {
     /// Watches a directory from now on.
     ///
     /// # Errors
-    /// It is not there, or the system has no more watches.
+    /// The directory does not exist, or the system has no more watches.
     pub fn watch(&self, dir: &Path) -> io::Result<Watch> {
         let mut slot = self.lock();
         let open = match slot.as_mut() {
@@ -66,7 +66,7 @@ impl Watches {
 
     fn open(&self) -> io::Result<Open> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        // It is read like a pipe, which is all that the runtime needs to know.
+        // An inotify file is read like a pipe, which is all that the runtime needs to know.
         let events = pipe::Receiver::from_owned_fd_unchecked(inotify.as_fd().try_clone_to_owned()?)?;
         tokio::spawn(self.clone().read(events));
         Ok(Open { inotify, followers: BTreeMap::new() })
@@ -99,8 +99,8 @@ impl Watches {
         }
     }
 
-    /// Events are a header of four numbers, of which the first is the descriptor and the last the length of the name
-    /// behind it.
+    /// Wakes the followers of these events. An event is a header of four numbers, the first the descriptor and the last
+    /// the length of the name that follows it.
     fn wake(&self, mut events: &[u8]) {
         let slot = self.lock();
         let Some(open) = slot.as_ref() else { return };
@@ -109,9 +109,9 @@ impl Watches {
             let descriptor = i32::from_ne_bytes(number(0));
             match open.followers.get(&descriptor) {
                 Some(followers) => followers.iter().for_each(|woken| woken.notify_one()),
-                // The kernel has lost events: they may have been anybody's.
+                // The kernel has dropped events, which may have been those of any follower.
                 None if descriptor < 0 => open.followers.values().flatten().for_each(|woken| woken.notify_one()),
-                // A directory that nobody watches any more.
+                // A directory that is no longer watched.
                 None => {}
             }
             let name_bytes = u32::from_ne_bytes(number(12)) as usize;
@@ -125,7 +125,7 @@ impl Watches {
 }
 
 impl Watch {
-    /// Something in the directory has changed since the last time, or does now.
+    /// Waits until something in the directory has changed since the last call, or changes now.
     pub async fn woken(&self) {
         self.woken.notified().await;
     }

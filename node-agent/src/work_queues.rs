@@ -15,11 +15,11 @@ pub struct WorkQueues(Arc<Mutex<BTreeMap<WorkKey, Queue>>>);
 pub enum WorkKey {
     Execution(JobId, Run),
     Seat(String),
-    /// All that there is.
+    /// The whole node.
     Node,
 }
 
-/// What follows the one that runs.
+/// The items after the running one.
 #[derive(Default)]
 struct Queue(VecDeque<WorkItem>);
 
@@ -86,7 +86,7 @@ mod tests {
         add(one.clone(), 1);
         add(one, 2);
         add(other, 3);
-        // Further threads do them, so this one may wait.
+        // They run on other threads, so this one may wait.
         assert_eq!(order.recv().ok(), Some(3));
         assert!(order.try_recv().is_err(), "what follows a hanging chore has not been done");
         drop(release);

@@ -1,4 +1,4 @@
-//! MPI applications that grow and shrink while they compute, and come to the same results, bit for bit, as without.
+//! MPI applications that grow and shrink while they compute, and get the same results, bit for bit, as without.
 
 mod common;
 
@@ -10,7 +10,7 @@ use rms_wire::ToAgent;
 
 const OK: NodeExit = NodeExit::Exited { code: 0 };
 
-/// Runs a program on two nodes with so many ranks on each, and returns what it wrote.
+/// Runs a program on two nodes with `n_each` ranks on each, and returns its output.
 async fn run(cluster: &mut Cluster, job: u64, n_each: u32, program: &str, args: &str) -> String {
     cluster.submit(job, &["n1", "n2"], n_each, |_| {}, argv(program, args)).await;
     let output = format!("rms-{job}.out");
@@ -19,7 +19,7 @@ async fn run(cluster: &mut Cluster, job: u64, n_each: u32, program: &str, args: 
     cluster.read(&output)
 }
 
-/// A program's result does not depend on what becomes of its ranks.
+/// Checks that a program's result does not depend on the changes of its ranks.
 async fn check(program: &str, rigid: &str, size: &str) {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     let (Some(adaptive), Some(fixed)) = (build(program, cluster.path()), build(rigid, cluster.path())) else {
@@ -37,7 +37,7 @@ async fn check(program: &str, rigid: &str, size: &str) {
         assert_eq!((told("checksum"), told("refused")), (expected.clone(), "0".to_owned()), "{plan}: {output}");
         assert_eq!((told("largest").as_str(), told("changes").as_str()), (largest, n_changes), "{plan}: {output}");
     }
-    // Wherever there is room, which is nowhere: a refusal changes nothing.
+    // On any node with room, of which there is none: a refusal changes nothing.
     let args = format!("{size} --plan 2,3,2");
     cluster.submit(4, &["n1", "n2"], 1, |_| {}, argv(&adaptive, &args)).await;
     let (seq, _) = cluster.agent("n1").asked().await;

@@ -20,7 +20,7 @@ async fn an_agent_says_hello_and_runs_what_is_desired() {
     cluster.close().await;
 }
 
-/// What a later server may tell.
+/// A message that a later server may send.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum LaterToAgent {
     Desire { generation: u64, job: Option<u64>, last: bool, colour: String },
@@ -37,7 +37,7 @@ async fn an_agent_skips_what_a_newer_server_tells_it_and_runs_its_jobs() {
     cluster.submit(1, &["n1"], 1, |_| {}, script("#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\nexit 5\n")).await;
     cluster.agent("n1").running(1).await;
     cluster.agent("n1").say(&LaterToAgent::Weather { degrees: 21 }).await;
-    // Older than what it has seen, and with a field more: nothing changes.
+    // Older than what it has seen, and with an additional field: nothing changes.
     let desire = LaterToAgent::Desire { generation: 0, job: None, last: true, colour: "red".to_owned() };
     cluster.agent("n1").say(&desire).await;
     std::fs::write(cluster.path().join("go"), "").expect("a file");
@@ -111,7 +111,7 @@ async fn an_agent_that_starts_clears_the_cgroups_of_one_that_was_killed() {
         cluster.agent(node).ended(job).await;
     }
     let (killed, living) = (cluster.cgroup_of("n1"), cluster.cgroup_of("n2"));
-    // On a machine without v1 there is nothing to see here; the decision itself has a test of its own.
+    // On a machine without v1 there is nothing to check here; the decision itself has a test of its own.
     let has_v1 = living.exists();
     cluster.kill("n1").await;
     let deadline = std::time::Instant::now() + common::PATIENCE;

@@ -14,14 +14,14 @@ use node_agent::topology::cpulist::CpuSet;
 use node_agent::topology::{cpus_of, own_cpus};
 use rms_api::desired::{Launch, NodeExit};
 
-/// The same with so many CPUs of the two that the node counts.
+/// Returns the same launch with `cpus` of the two CPUs that the node counts.
 fn with_cpus(launch: &Launch, generation: u32, cpus: u32) -> Launch {
     let mut changed = Launch { generation, ..launch.clone() };
     changed.nodes[0].cpus = cpus;
     changed
 }
 
-/// A program with threads and processes that come and go.
+/// Returns a program with threads and processes that come and go.
 fn restless_program(dir: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/apps/threads.c");
     let program = dir.join("threads");
@@ -30,7 +30,7 @@ fn restless_program(dir: &Path) -> PathBuf {
     program
 }
 
-/// The masks of all threads of a process and of those below it.
+/// Returns the masks of all threads of a process and of those below it.
 fn masks_below(root: Pid) -> Vec<CpuSet> {
     let processes = descendants(root).into_iter().chain([root]);
     let threads = processes.flat_map(|process| {
@@ -40,7 +40,7 @@ fn masks_below(root: Pid) -> Vec<CpuSet> {
     threads.filter_map(|thread| cpus_of(Pid::from_raw(thread)).ok()).collect()
 }
 
-/// Everything that is there now, and what comes within a while, runs on these.
+/// Checks that all current processes, and those that start within a while, run on these CPUs.
 fn keeps_to(root: Pid, cpus: &CpuSet) {
     for _ in 0..100 {
         let masks = masks_below(root);
@@ -68,7 +68,7 @@ async fn threads_follow(wanted: CgroupMode, has_list: bool) {
     world.change(1, with_cpus(&launch, 2, 1)).await;
     assert!(world.confined(1, 2).await);
     keeps_to(pid, &one);
-    // Whoever comes next begins with what is known now.
+    // The next agent begins with the current state.
     world.kill_agent().await;
     world.start_agent().await;
     assert!(world.confined(1, 2).await, "the supervisor knows");
@@ -118,14 +118,14 @@ async fn the_next_job_has_all_cpus_again() {
 }
 
 impl World {
-    /// The server has decided so.
+    /// Changes the launch, as the server would.
     async fn change(&mut self, job: u64, launch: Launch) {
         let wanted = self.desired.jobs.iter_mut().find(|wanted| wanted.job.0 == job).expect("it was submitted");
         wanted.launch = Arc::new(launch);
         self.desire().await;
     }
 
-    /// Waits for word of a generation, and whether the job's processes keep to their CPUs.
+    /// Waits for the report of a generation; returns whether the job's processes are confined to their CPUs.
     async fn confined(&mut self, job: u64, generation: u32) -> bool {
         use rms_api::desired::JobStatus;
         loop {

@@ -1,4 +1,5 @@
-//! What a job costs beside the bare fork and exec of its program. Not a test: run it with `--ignored --nocapture`.
+//! Measures the cost of a job beyond the bare fork and exec of its program. Not a test: run it with `--ignored
+//! --nocapture`.
 
 mod common;
 
@@ -20,7 +21,7 @@ fn own_cpu(who: UsageWho) -> Duration {
     Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
 }
 
-/// What all processes below us have used, with the children they have reaped.
+/// Returns the CPU time of all processes below this one, and of the children that they have reaped.
 fn tree_cpu() -> Duration {
     let ticks = |pid: nix::unistd::Pid| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -44,7 +45,7 @@ async fn a_job_beside_fork_and_exec() {
     }
     per_job("fork, exec, wait", since.elapsed(), own_cpu(UsageWho::RUSAGE_CHILDREN) - before);
 
-    // Processes of another user have memory of their own until they are executed.
+    // Processes of another user have a copy of the memory until they are executed.
     let is_root = nix::unistd::geteuid().is_root();
     let owners = [me()].into_iter().chain(is_root.then(|| "games".to_owned()));
     for (owner, wanted) in owners.flat_map(|owner| [(owner.clone(), CgroupMode::Auto), (owner, CgroupMode::None)]) {

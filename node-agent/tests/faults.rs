@@ -1,4 +1,4 @@
-//! What outlives what: agents, spawners and supervisors are killed under running jobs.
+//! Which processes outlive which: agents, spawners and supervisors are killed under running jobs.
 
 mod common;
 
@@ -8,7 +8,7 @@ use node_agent::spool;
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Run, Span};
 
-/// Runs until somebody makes the file `go`.
+/// Runs until the file `go` is made.
 const WAITS: &str = "echo $$ > pid; while [ ! -e go ]; do sleep 0.01; done; exit 5";
 
 fn go(world: &World) {
@@ -154,7 +154,7 @@ async fn a_killed_spawner_is_replaced() {
     world.close().await;
 }
 
-/// Runs job 1 to its end and returns who served it. The server has not taken note of that yet.
+/// Runs job 1 to its end and returns its supervisor. The server has not taken note of the result yet.
 async fn first_supervisor(world: &mut World) -> i32 {
     let launch = script(world, WAITS);
     world.submit(1, launch).await;
@@ -165,7 +165,7 @@ async fn first_supervisor(world: &mut World) -> i32 {
     supervisor
 }
 
-/// As a server says it that gives the node to the next job: the first is forgotten in the same breath.
+/// Starts job 2 and forgets job 1 in the same message, as a server does that gives the node to the next job.
 async fn second_instead(world: &mut World) {
     world.desired.jobs.clear();
     let launch = script(world, "ls $(dirname $RMS_HOSTFILE) > files; exit 6");
@@ -182,7 +182,7 @@ async fn second_instead(world: &mut World) {
 #[tokio::test]
 async fn a_supervisor_goes_on_to_the_next_job_with_nothing_of_the_last() {
     let mut goes_on = false;
-    // On a busy machine it may have written the result down and ended before it hears of the next job.
+    // On a busy machine the supervisor may have written the result and ended before it gets the next job.
     for _ in 0..10 {
         let mut world = World::new(CgroupMode::None).await;
         let supervisor = first_supervisor(&mut world).await;
@@ -206,7 +206,7 @@ async fn a_supervisor_goes_on_to_the_next_job_with_nothing_of_the_last() {
 async fn a_job_given_to_a_supervisor_that_dies_before_it_begins_is_given_to_another() {
     let mut world = World::new(CgroupMode::None).await;
     let supervisor = first_supervisor(&mut world).await;
-    // It cannot hear what it is told, and then nothing any more; unless it has ended by itself, which is as good.
+    // A stopped supervisor receives nothing more; unless it has ended by itself, which is as good.
     let _ended_already = node_agent::sys::kill(supervisor, nix::libc::SIGSTOP);
     let killed = tokio::spawn(async move {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -225,7 +225,7 @@ async fn nothing_runs_twice_when_the_agent_dies_with_the_order() {
         let mut world = World::new(CgroupMode::None).await;
         let launch = script(&world, "echo once >> runs; while [ ! -e go ]; do sleep 0.01; done");
         world.submit(1, launch).await;
-        // At any moment: before the order has left, while it is obeyed, after.
+        // At a random moment: before the order is sent, while it is carried out, or after.
         tokio::time::sleep(std::time::Duration::from_micros(u64::from(rand::random::<u16>()) / 8)).await;
         world.kill_agent().await;
         world.start_agent().await;

@@ -1,4 +1,4 @@
-//! Users who mean harm, and an agent that runs as root: whatever their processes do, a job ends when it is to end.
+//! Malicious users against an agent that runs as root: whatever their processes do, a job ends when it is to end.
 
 mod common;
 
@@ -15,7 +15,7 @@ use node_agent::cgroup::{CgroupMode, EnforcedResources, probe};
 use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Owner, Span};
 
-/// A user of the system whose processes belong to no other test: each test takes another one.
+/// A user of the system whose processes belong to no other test: each test uses a different one.
 struct Villain {
     world: World,
     user: User,
@@ -23,7 +23,7 @@ struct Villain {
 }
 
 impl Villain {
-    /// `None`, and says why, where this cannot be tried.
+    /// Returns `None`, and prints why, if this cannot be tested here.
     async fn new(name: &str, wanted: CgroupMode) -> Option<Villain> {
         let user = User::from_name(name).ok().flatten();
         let (Some(user), true) = (user, nix::unistd::geteuid().is_root()) else {
@@ -48,14 +48,14 @@ impl Villain {
         self.owned(script(&self.world, text))
     }
 
-    /// The program as the user, outside of every job.
+    /// Starts the program as the user, outside of every job.
     fn outside(&self, arguments: &[&str]) -> Outside {
         let mut command = Command::new(&self.program);
         command.args(arguments).uid(self.user.uid.as_raw()).gid(self.user.gid.as_raw());
         Outside(command.stdout(Stdio::piped()).spawn().expect("it starts"))
     }
 
-    /// It ended soon, whatever its processes did.
+    /// Checks that the job ended soon, whatever its processes did.
     async fn ended(&mut self, job: u64) -> NodeExit {
         let since = Instant::now();
         let (exit, _) = self.world.ended(job).await;
@@ -73,7 +73,7 @@ impl Drop for Outside {
     }
 }
 
-/// This test's own, which all that it starts inherits.
+/// Returns the OOM score of this test, which all its children inherit.
 fn own_score() -> i32 {
     fs::read_to_string("/proc/self/oom_score_adj").expect("readable").trim().parse().expect("a number")
 }
@@ -84,7 +84,8 @@ const GRACE: Span = Span::from_millis(200);
 async fn long_a_process_that_is_stopped_before_it_is_executed_holds_up_nothing() {
     let Some(mut villain) = Villain::new("games", CgroupMode::Auto).await else { return };
     let _stopper = villain.outside(&["stop", "60"]);
-    // Searching a long PATH, though none too long to be executed with, gives the stopper time; it has become the user by then.
+    // Searching a long PATH, though not one too long to execute with, gives the stopper time; by then the process has
+    // become the user.
     let path = "/nowhere:".repeat(14_000) + "/usr/bin:/bin";
     let mut launch = villain.owned(tasks(&villain.world, 2, &["sleep", "1000"]));
     launch.execution.environment = std::sync::Arc::new(rms_model::Environment(vec![("PATH".to_owned(), path)]));
@@ -98,7 +99,7 @@ async fn long_a_process_that_is_stopped_before_it_is_executed_holds_up_nothing()
     villain.world.end(2, GRACE).await;
     let exit = villain.ended(2).await;
     assert!(matches!(exit, NodeExit::Ordered | NodeExit::Overstayed), "{exit:?}");
-    // By a script, too, whose window is short: some of these are hit.
+    // Also with a script, whose window is short: some of these are hit.
     for job in 10..20 {
         let mut launch = villain.script("#!/bin/sh\nsleep 1000\n");
         (launch.grace, launch.wall) = (GRACE, Span::from_millis(200));
@@ -121,7 +122,7 @@ async fn long_a_job_whose_processes_are_traced_ends() {
     villain.world.end(1, GRACE).await;
     let exit = villain.ended(1).await;
     assert!(matches!(exit, NodeExit::Ordered | NodeExit::Overstayed), "{exit:?}");
-    // The next job does not meet what is left of this one.
+    // The next job is not affected by what is left of this one.
     villain.world.forget(1).await;
     let next = villain.script("#!/bin/sh\nexit 7\n");
     villain.world.submit(2, next).await;
@@ -180,7 +181,8 @@ async fn an_input_is_opened_by_the_job_itself() {
     let uids = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}", uid = villain.user.uid);
     let read = villain.world.read("read");
     assert!(read.contains(&uids), "{read}");
-    // What only root may read is not read for anybody, and a file that is none of the job's own is no output.
+    // Files that only root may read are not read for anyone, and a file that is not the job's own is not used for
+    // output.
     for (job, (input, output)) in (2..).zip([
         (Some("/proc/1/environ"), None),
         (Some("/proc/self/fd/3"), None),

@@ -1,4 +1,4 @@
-//! What jobs do on a node: start, write, end; real processes of the user who runs the test.
+//! Jobs on a node start, write and end: real processes of the user who runs the test.
 
 mod common;
 
@@ -9,7 +9,7 @@ use node_agent::cgroup::CgroupMode;
 use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Environment, Limits, Owner, Span, Work};
 
-/// Runs one job to its end.
+/// Runs one job to its end and returns its exit status.
 async fn exit_of(world: &mut World, job: u64, launch: Launch) -> NodeExit {
     world.submit(job, launch).await;
     world.ended(job).await.0
@@ -109,7 +109,7 @@ async fn limits_umask_and_environment_are_the_submitters() {
     let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines[..2], ["123 0027 none none yes 1 2", "/dev/null"]);
     let fds: Vec<&str> = lines[2].split_whitespace().collect();
-    // The shell keeps the script open under a number of its own.
+    // The shell keeps the script open under a descriptor of its own.
     let leaked = fds.iter().filter(|fd| fd.parse::<u32>().is_ok_and(|fd| (3..10).contains(&fd))).count();
     assert_eq!(leaked, 0, "no file of ours is open in a job: {fds:?}");
     world.close().await;
@@ -176,7 +176,7 @@ async fn a_signal_reaches_the_tasks() {
 
 async fn usage_is_counted(wanted: CgroupMode) {
     let mut world = World::new(wanted).await;
-    // The work is done by grandchildren; two of them, so that the tree is more than its largest process.
+    // The work is done by two grandchildren, so that the tree is more than its largest process.
     let text = "sh -c 'dd if=/dev/zero of=/dev/null bs=64M count=8 2>/dev/null; \
                 i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done'";
     let launch = script(&world, text);
@@ -266,7 +266,7 @@ async fn jobs_keep_to_the_mask_without_cgroups() {
     jobs_keep_to_the_mask(CgroupMode::None).await;
 }
 
-/// Only root can run jobs of others.
+/// Only root can run jobs of other users.
 #[tokio::test]
 async fn a_job_runs_as_its_owner_and_with_no_more_rights() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

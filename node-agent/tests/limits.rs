@@ -1,4 +1,4 @@
-//! What a node keeps jobs to: memory, room in the spool; and what it says when it cannot.
+//! The limits of jobs on a node: memory and room in the spool; and the messages if they cannot be enforced.
 
 mod common;
 
@@ -10,7 +10,8 @@ use node_agent::cgroup::{CgroupMode, EnforcedResources, Kind, probe};
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Mebibytes, Run, Span};
 
-/// A node whose cgroups limit memory, and the program that eats some; `None`, and says why, where that cannot be.
+/// Returns a node whose cgroups limit memory, and a program that allocates some; `None`, and prints why, if that is not
+/// possible.
 async fn world_with_limits() -> Option<(World, String)> {
     let cgroups = probe(CgroupMode::Auto, "limber-memory-test", EnforcedResources::default()).expect("some or none");
     let can = cgroups.limits_memory();
@@ -46,17 +47,17 @@ async fn a_job_gets_the_memory_that_it_asked_for_and_no_more() {
     world.submit(2, launch).await;
     assert_eq!(world.ended(2).await.0, NodeExit::Exited { code: 0 });
     world.forget(2).await;
-    // The next one that the same supervisor serves has asked for nothing.
+    // The next job of the same supervisor has no limit.
     let launch = limited(&world, 200, 0);
     world.submit(3, launch).await;
     assert_eq!(world.ended(3).await.0, NodeExit::Exited { code: 0 });
     world.forget(3).await;
-    // A script that does not look at its commands' codes does not hide it.
+    // A script that ignores the exit codes of its commands does not hide it.
     let mut launch = script(&world, &format!("{program} eat 200\necho done\n"));
     launch.memory = Mebibytes(64);
     world.submit(4, launch).await;
     assert_eq!(world.ended(4).await.0, NodeExit::OutOfMemory);
-    // What it has not to do with counts for no later job.
+    // Kills in an earlier job do not count for a later one.
     world.forget(4).await;
     let mut launch = script(&world, "exit 3\n");
     launch.memory = Mebibytes(64);
@@ -117,7 +118,7 @@ async fn a_start_that_fails_says_whose_fault_it_was() {
     let (exit, _) = world.ended(1).await;
     let NodeExit::NotStarted { reason } = &exit else { panic!("{exit:?}") };
     assert!(!reason.contains("the node is at fault"), "{reason}");
-    // Somebody has put a file where the entry of the next one would be.
+    // A file is where the entry of the next job would be.
     std::fs::write(world.spool().entry_dir(JobId(2), Run(1)), "").expect("ours");
     let launch = script(&world, "true\n");
     world.submit(2, launch).await;

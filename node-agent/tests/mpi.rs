@@ -9,7 +9,7 @@ use common::cluster::Cluster;
 use rms_api::desired::NodeExit;
 use rms_model::Work;
 
-/// Ranks that run this after the definitions of `rank.bash`.
+/// Returns ranks that run this text after the definitions of `rank.bash`.
 fn ranks(text: &str) -> Work {
     let script = format!("{}\n{text}", include_str!("data/pmi/rank.bash"));
     Work::Tasks { argv: ["bash", "-c", &script].map(str::to_owned).to_vec() }
@@ -75,7 +75,7 @@ async fn a_fence_holds_while_an_agent_is_restarted() {
     );
     cluster.submit(1, &["n1", "n2"], 1, |_| {}, work).await;
     cluster.agent("n2").running(1).await;
-    // The one that carries, then the one where the hub is.
+    // The agent of the other node, then the one of the hub's node.
     for node in ["n2", "n1"] {
         cluster.kill(node).await;
         cluster.start(node).await;
@@ -155,7 +155,7 @@ async fn the_remote_shell_reaches_nodes_that_have_joined_and_none_that_have_left
     cluster.close().await;
 }
 
-/// A program of the test suite, built with this compiler; none where that is not installed.
+/// Builds a program of the test suite with this compiler; `None` if that is not installed.
 fn build(compiler: &str, program: &str, dir: &Path) -> Option<String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/apps/{program}.c"));
     let binary = dir.join(program);
@@ -169,12 +169,12 @@ fn build(compiler: &str, program: &str, dir: &Path) -> Option<String> {
     }
 }
 
-/// Where MPICH is: the wheel's programs may be anywhere.
+/// Returns the path of a program of MPICH: the wheel's programs may be anywhere.
 fn mpich(program: &str) -> String {
     std::env::var("RMS_TEST_MPICH").map_or(format!("{program}.mpich"), |bin| format!("{bin}/{program}"))
 }
 
-/// `rank@node` of each line that the ranks wrote, sorted.
+/// Returns `rank@node` of each line that the ranks wrote, sorted.
 fn places(output: &str) -> Vec<String> {
     let word = |line: &str, key: &str| {
         let value = line.split_whitespace().find_map(|word| word.strip_prefix(key));

@@ -1,4 +1,4 @@
-//! A running job hears that its nodes have changed: by its hostfile, by a signal, by a command.
+//! A running job is notified that its nodes have changed: by its hostfile, by a signal, by a command.
 
 mod common;
 
@@ -9,7 +9,7 @@ use node_agent::cgroup::CgroupMode;
 use rms_api::desired::{Launch, LaunchNode, NodeExit};
 use rms_model::{NodeId, OnResize};
 
-/// The same launch on more nodes, some of which it is to leave: `t1 t2 -t3`.
+/// Returns the same launch on other nodes; the job is about to leave those with a minus: `t1 t2 -t3`.
 fn on(launch: &Launch, generation: u32, nodes: &str) -> Launch {
     let mut changed = launch.clone();
     changed.generation = generation;
@@ -24,13 +24,13 @@ fn on(launch: &Launch, generation: u32, nodes: &str) -> Launch {
 }
 
 impl World {
-    /// The server has decided so.
+    /// Changes the launch, as the server would.
     async fn change(&mut self, launch: Launch) {
         self.desired.jobs[0].launch = Arc::new(launch);
         self.desire().await;
     }
 
-    /// Waits until a file has so many lines, and returns them.
+    /// Waits until a file has `n_lines` lines, and returns them.
     async fn lines(&self, name: &str, n_lines: usize) -> Vec<String> {
         let deadline = tokio::time::Instant::now() + common::PATIENCE;
         loop {
@@ -45,13 +45,13 @@ impl World {
     }
 }
 
-/// What a process sees of its nodes.
+/// Prints what a process sees of its nodes.
 const LOOK: &str = "echo $(cat $RMS_GENERATION_FILE): $(grep -v '^#' $RMS_HOSTFILE | cut -d' ' -f1) >> seen";
 
 #[tokio::test]
 async fn a_script_hears_by_a_signal_of_nodes_that_come_and_of_those_that_it_is_to_leave() {
     let mut world = World::new(CgroupMode::Auto).await;
-    // Its handler comes late; until then the signal would end it. What it has started is not told.
+    // The handler is set late; until then the signal would end the process. Its children are not notified.
     let text = format!(
         "sleep 0.3; look() {{ {LOOK}; }}; trap look USR1; echo up > up; while :; do sleep 100 & echo $! >> sleepers; wait $!; done"
     );
@@ -62,7 +62,7 @@ async fn a_script_hears_by_a_signal_of_nodes_that_come_and_of_those_that_it_is_t
     assert_eq!(world.lines("seen", 1).await, ["2: t1 t2 t3"]);
     world.change(on(&launch, 3, "t1 t2 -t3")).await;
     assert_eq!(world.lines("seen", 2).await[1], "3: t1 t2");
-    // That it has left is no news; it would be told in vain.
+    // The job has left the node as announced, which it is not notified of.
     world.change(on(&launch, 4, "t1 t2")).await;
     world.change(on(&launch, 5, "t1")).await;
     assert_eq!(world.lines("seen", 3).await[2..], ["5: t1"]);
@@ -106,7 +106,7 @@ async fn each_task_hears_by_the_signal() {
 #[tokio::test]
 async fn a_command_hears_of_the_newest_change_and_never_runs_twice_at_once() {
     let mut world = World::new(CgroupMode::Auto).await;
-    // The first one takes its time; two more changes come meanwhile.
+    // The first hook is slow; two more changes come meanwhile.
     let hook = format!(
         "mkdir busy || echo twice >> seen; {LOOK}; echo for $RMS_RESIZE_GENERATION of $RMS_JOB_ID on $RMS_NODELIST of $RMS_MALLEABLE_LEAST to $RMS_MALLEABLE_MOST; \
          while [ ! -e go ]; do sleep 0.02; done; rmdir busy; cat"

@@ -13,7 +13,7 @@ use rms_wire::ToAgent;
 
 const OK: NodeExit = NodeExit::Exited { code: 0 };
 
-/// The nodes that were asked for have been granted, and come with this generation.
+/// Returns the message that the requested nodes are granted, and come with this generation.
 fn ready(seq: u64, generation: u32) -> ToAgent {
     let negotiation = NegotiationId { initiator: Side::Application, number: 1 };
     let outcome = AskOutcome::Ready { negotiation, quantity: 2, nodes: Vec::new(), generation, n_rounds: 1 };
@@ -24,7 +24,7 @@ fn told(output: &str, key: &str) -> String {
     mpich::told(output, "spawn ", key)
 }
 
-/// The values of `key=` in the lines of the children, sorted.
+/// Returns the values of `key=` in the lines of the children, sorted.
 fn children(output: &str, key: &str) -> Vec<String> {
     let lines = output.lines().filter(|line| line.starts_with("child "));
     let value = |line: &str| {
@@ -81,7 +81,7 @@ async fn a_spawn_without_room_asks_the_server_and_goes_to_the_nodes_that_come() 
         }
         let output = cluster.read("0");
         assert_eq!((told(&output, "refused"), told(&output, "largest")), ("0".to_owned(), "7".to_owned()), "{output}");
-        // Three times five, on the nodes that came, each with a number and a file of its own.
+        // Three times five, on the nodes that joined, each with a number and a file of its own.
         let all: String = (2..17).map(|task| cluster.read(&task.to_string())).collect();
         assert!(children(&all, "node").iter().all(|node| node == "n2" || node == "n3"), "{all}");
         assert_eq!(children(&all, "app"), [vec!["0"; 3], vec!["1"; 12]].concat(), "{all}");
@@ -97,7 +97,7 @@ async fn a_spawn_that_is_refused_leaves_the_program_as_it_was() {
         let (seq, _) = cluster.agent("n1").asked().await;
         let refused = Refused::new("not_negotiable", "no nodes are free");
         cluster.agent("n1").answer(ToAgent::NotAsked { seq, refused }).await;
-        // A program that is not there, and a node that is not held.
+        // A program that does not exist, and a node that the job does not hold.
         for (job, args) in [(2, "2 2 n1,n2 program=/no/such/program"), (3, "1 1 n9")] {
             cluster.submit(job, &["n1", "n2"], 1, |_| {}, argv(&spawn, args)).await;
         }
@@ -116,7 +116,7 @@ async fn spawns_as_users_write_them_are_served_or_refused() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(odd) = build("odd", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&odd, "spawns n1 n2")).await;
-        // An MPI whose ports are those of two nodes on one machine finds no way between them.
+        // An MPI whose ports are those of two nodes on one machine cannot connect them.
         cluster.submit(2, &["n1"], 2, |_| {}, argv(&odd, "names")).await;
         for (job, expected) in [
             (1, "odd universe=2\nodd words=22\nodd several=42\nodd half=11\nodd many=122\nodd refused=6\n"),
@@ -125,7 +125,7 @@ async fn spawns_as_users_write_them_are_served_or_refused() {
             let output = format!("rms-{job}.out");
             assert_eq!(cluster.agent("n1").ended(job).await.0, OK, "{}", cluster.read(&output));
             let printed = cluster.read(&output);
-            // Why a spawn was refused stands there, too, in the words of the agent.
+            // The output includes the agent's reason why a spawn was refused.
             let (said, told): (Vec<&str>, Vec<&str>) =
                 printed.split_inclusive('\n').partition(|line| line.starts_with("rms: "));
             assert_eq!(told.concat(), expected);
@@ -136,7 +136,7 @@ async fn spawns_as_users_write_them_are_served_or_refused() {
     cluster.close().await;
 }
 
-/// How a job ends whose spawned ranks end badly, and what its owner is told.
+/// The end of a job whose spawned ranks fail, and the message to its owner.
 #[tokio::test]
 async fn ranks_that_end_badly_end_the_job_and_it_is_said_which() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
@@ -181,7 +181,7 @@ async fn rank_0_may_leave_and_its_node_stays_for_the_others() {
     cluster.close().await;
 }
 
-/// A rank in bash that spawns others in bash on node `n2`, whenever the test says so.
+/// A rank in bash that spawns others in bash on node `n2`, whenever the test requests it.
 const PARENT: &str = r#"
 child='say() { printf "%s\n" "$*" >&$PMI_FD; IFS= read -r answer <&$PMI_FD; }
     say cmd=init pmi_version=1 pmi_subversion=1
@@ -213,7 +213,7 @@ async fn a_node_whose_ranks_have_left_is_taken_away_without_a_sound() {
     cluster.agent("n2").running(1).await;
     std::fs::write(cluster.path().join("joined"), "").expect("a file");
     cluster.says("rms-1.out", "child at n2 spawned 1 task 1").await;
-    // An agent that is restarted in between changes nothing.
+    // An agent that is restarted meanwhile changes nothing.
     cluster.kill("n2").await;
     cluster.start("n2").await;
     std::fs::write(cluster.path().join("again"), "").expect("a file");
@@ -233,7 +233,7 @@ async fn spawns_go_on_while_agents_are_killed_and_come_back() {
     if let Some(spawn) = build("spawn", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&spawn, "40 2 n1,n2 linger=10")).await;
         cluster.agent("n1").running(1).await;
-        // The one that carries, the one where the hub is, and again.
+        // The agent of the other node, the one of the hub's node, and both again.
         for (node, cycle) in [("n2", 2), ("n1", 8), ("n2", 14), ("n1", 20)] {
             cluster.says("rms-1.out", &format!("child cycle={cycle} ")).await;
             cluster.kill(node).await;

@@ -1,7 +1,7 @@
 //! The remote shell that `mpirun` uses inside a job: `rms-rsh [options…] NODE command…`.
 //!
-//! It asks the agent of its own node, which runs the command under the job on the other one. No keys, no
-//! daemons: whoever is a process of the job may reach the nodes of the job, and nothing else.
+//! It asks the agent of its own node, which runs the command under the job on the other one. It needs no keys and no
+//! daemons: any process of the job can reach the nodes of the job, and no others.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -48,10 +48,10 @@ fn run(request: &Request) -> Result<i32, String> {
         .map_err(|_| format!("{SOCKET_VARIABLE} is not set; rms-rsh works only inside a job"))?;
     let unreachable = |error: io::Error| format!("cannot reach the node agent at {socket}: {error}");
     let mut stream = connect_socket(Path::new(&socket)).map_err(unreachable)?;
-    // An agent that turns us away says why at once, and may have left before it was asked.
+    // An agent that rejects the caller sends the reason at once, and may close before it has read the request.
     let asked = stream.write_all(&frame::message(request));
     let to_agent = stream.try_clone().map_err(unreachable)?;
-    // It ends with the process, also in the middle of a read.
+    // The thread ends with the process, even in the middle of a read.
     std::thread::spawn(move || send_input(to_agent));
     let received = receive(stream);
     received.map_err(|error| format!("lost the node agent: {}", asked.err().unwrap_or(error)))
@@ -85,7 +85,7 @@ fn receive(mut stream: UnixStream) -> io::Result<i32> {
                     eprintln!("rms-rsh: {reason}");
                     return Ok(EXIT_FAILED);
                 }
-                // Of steps, and of credentials: nobody asked for them.
+                // Answers about steps and credentials, which were not requested.
                 Frame::Message(
                     CommandEnd::Waiting
                     | CommandEnd::Started { .. }
@@ -103,7 +103,7 @@ fn receive(mut stream: UnixStream) -> io::Result<i32> {
     }
 }
 
-/// Whoever reads our output may have left; the command still runs to its end.
+/// Writes output. Its reader may be gone; the command still runs to its end.
 fn show(mut to: impl Write, bytes: &[u8]) {
     let _reader_left = to.write_all(bytes).and_then(|()| to.flush());
 }

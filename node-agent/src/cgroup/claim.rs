@@ -1,4 +1,4 @@
-//! Tells the cgroups of living agents from those that a killed agent has left: the living hold theirs locked.
+//! Distinguishes the cgroups of live agents from those that a killed agent has left: live agents hold locks on theirs.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-/// Keeps an agent's directories from being taken for a dead one's. It ends with the process, however that ends.
+/// Locks that mark an agent's directories as in use. They end with the process, however it ends.
 #[derive(Debug)]
 pub struct Claim {
     _locks: Vec<Flock<File>>,
 }
 
-/// Locks the directories. `None`: another agent has just removed one of them, and it must be made anew.
+/// Locks the directories. `None`: another agent has just removed one of them, and it must be made again.
 pub(super) fn claim<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> io::Result<Option<Claim>> {
     let mut locks = Vec::new();
     for dir in dirs {
@@ -26,8 +26,8 @@ pub(super) fn claim<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> io::Resu
     Ok(Some(Claim { _locks: locks }))
 }
 
-/// Removes what is empty of the directories beside `own` that agents have made and none holds. The job of a dead
-/// agent keeps its own: a cgroup with a process in it is not removed.
+/// Removes empty directories beside `own` that agents have made and no agent has locked. A job of a dead agent keeps
+/// its cgroup: a cgroup with a process in it cannot be removed.
 pub(super) fn remove_stale_beside(own: &Path) {
     let siblings = own.parent().map(fs::read_dir);
     for entry in siblings.into_iter().flatten().flatten().flatten() {
@@ -35,7 +35,8 @@ pub(super) fn remove_stale_beside(own: &Path) {
         if path == own || !entry.file_name().to_str().is_some_and(is_instance) {
             continue;
         }
-        // Held until all of it is gone, so that an agent that starts now waits, and then makes its own anew.
+        // Held until everything is removed, so that an agent that starts now waits, and then makes its directories
+        // again.
         if let Ok(Some(_lock)) = lock(&path, FlockArg::LockExclusiveNonblock) {
             remove_dirs(&path);
         }
@@ -51,9 +52,10 @@ fn remove_dirs(dir: &Path) {
     let _busy = fs::remove_dir(dir);
 }
 
-/// `None`: it is not there any more, or somebody else has it.
+/// Locks a directory. `None`: it no longer exists, or another process has locked it.
 fn lock(dir: &Path, how: FlockArg) -> io::Result<Option<Flock<File>>> {
-    // Users may pass through it, and read what is in it by name; who can open the directory itself could lock it.
+    // Users may traverse the directory and read files in it by name; a user who could open the directory itself could
+    // lock it.
     let _not_ours = fs::set_permissions(dir, fs::Permissions::from_mode(0o711));
     let file = match File::open(dir) {
         Ok(file) => file,
@@ -65,12 +67,12 @@ fn lock(dir: &Path, how: FlockArg) -> io::Result<Option<Flock<File>>> {
         Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
         Err((_, error)) => return Err(error.into()),
     };
-    // Whoever had it before may have removed it while we waited.
+    // The previous holder may have removed it while this process waited.
     let is_same = fs::metadata(dir).is_ok_and(|now| lock.metadata().is_ok_and(|held| held.ino() == now.ino()));
     Ok(is_same.then_some(lock))
 }
 
-/// Whether this is a name as [`crate::setup::instance`] gives.
+/// Returns whether the name has the form that [`crate::setup::instance`] produces.
 fn is_instance(name: &str) -> bool {
     let is_hex = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.rsplit_once('-').is_some_and(|(node, digits)| !node.is_empty() && is_hex(digits))

@@ -1,4 +1,5 @@
-//! Closes device files to a cgroup of v2, which has no controller for them: the kernel asks a program whenever one is opened.
+//! Closes device files to a cgroup of v2, which has no controller for them: the kernel runs a BPF program whenever one
+//! is opened.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -9,8 +10,8 @@ use std::path::Path;
 use super::DeviceNumber;
 use crate::sys::bpf::{self, Instruction};
 
-/// Closes these device files, and no others, to everything inside. The directory is ours: what is attached to it was by this
-/// process or by one before it, and goes with it.
+/// Closes exactly these device files to all processes inside. The directory is the agent's own: programs attached to it
+/// come from this process or an earlier one, and are removed with the directory.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -20,29 +21,30 @@ pub(super) fn close(dir: &Path, closed: &BTreeSet<DeviceNumber>) -> io::Result<(
     if !closed.is_empty() {
         bpf::attach(dir.as_fd(), &bpf::load(&program(closed))?)?;
     }
-    // Each has a say, so nothing is open meanwhile that is closed before and after.
+    // Every attached program must allow an access, so a file that stays closed is closed in between, too.
     before.iter().try_for_each(|program| bpf::detach(dir.as_fd(), program))
 }
 
-/// Can device files be closed in this directory and below? Whether the kernel lets us is seen only by doing so.
+/// Checks whether device files can be closed in this directory and below. Only trying shows whether the kernel permits
+/// it.
 ///
 /// # Errors
-/// Why not.
+/// They cannot; the error says why.
 pub(super) fn probe(dir: &Path) -> io::Result<()> {
     let nothing = BTreeSet::from([DeviceNumber { is_block: true, major: 0, minor: 0 }]);
     close(dir, &nothing)?;
-    // Also what another process has attached must be found and removed.
+    // Programs that another process has attached must be found and removed, too.
     close(dir, &BTreeSet::new())
 }
 
-/// Allows all but these, however they are accessed. It is called with the address of what is accessed, 32 bits each: the
-/// kind of access above the kind of file, the major and the minor number.
+/// Returns a program that allows all device files but these, for every kind of access. Its argument is the address of
+/// the access, in fields of 32 bits: the kind of access above the kind of file, the major and the minor number.
 fn program(closed: &BTreeSet<DeviceNumber>) -> Vec<Instruction> {
     let load = |to: u8, offset| Instruction { registers: registers(to, CONTEXT), offset, ..of(LOAD, 0) };
     let mut program = vec![load(KIND, 0), load(MAJOR, 4), load(MINOR, 8), on(KIND, AND, 0xffff)];
     for number in closed {
         let kind = if number.is_block { BLOCK } else { CHARACTER };
-        // To the next one, unless all are the same.
+        // Skips to the next device unless all fields match.
         let unless = |offset, register, value: u64| Instruction { offset, ..on(register, SKIP_UNLESS, value as i32) };
         program.extend([unless(4, KIND, kind), unless(3, MAJOR, number.major), unless(2, MINOR, number.minor)]);
         program.extend([on(RESULT, SET, 0), of(EXIT, 0)]);
@@ -63,11 +65,11 @@ fn registers(to: u8, from: u8) -> u8 {
     if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from }
 }
 
-/// Kinds of files, `BPF_DEVCG_DEV_…`.
+/// Kinds of device files, `BPF_DEVCG_DEV_…`.
 const BLOCK: u64 = 1;
 const CHARACTER: u64 = 2;
 
-/// Numbers of registers.
+/// Register numbers.
 const RESULT: u8 = 0;
 const CONTEXT: u8 = 1;
 const KIND: u8 = 2;
@@ -96,14 +98,15 @@ mod tests {
     use super::super::{Cgroup, Kind};
     use super::*;
 
-    /// A hierarchy of v2 mounted for one test, with a cgroup in it; both go when the test ends, however it does.
+    /// A hierarchy of v2 mounted for one test, with a cgroup in it; both are removed when the test ends, even if it
+    /// fails.
     struct Hierarchy {
         mount: tempfile::TempDir,
         dir: PathBuf,
     }
 
     impl Hierarchy {
-        /// None where that is not allowed, which it says.
+        /// Returns `None` if mounting is not allowed, and prints so.
         fn mount() -> Option<Hierarchy> {
             let dir = tempfile::tempdir().expect("a directory");
             let mounted = mount(Some("none"), dir.path(), Some("cgroup2"), MsFlags::empty(), None::<&str>);
@@ -138,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Whether a process in the cgroup can open each of these, or what it is told.
+    /// Returns for each device file whether a process in the cgroup can open it, or the error.
     fn opened(cgroup: &Cgroup, devices: &[&str]) -> Vec<String> {
         let script = "echo 0 > $0/cgroup.procs; for f; do (: < $f) 2>&1 && echo open; done";
         let mut shell = Command::new("sh");
@@ -149,7 +152,7 @@ mod tests {
     }
 
     const DENIED: &str = "Operation not permitted";
-    /// Tells the test in a second process which cgroup it is to work on.
+    /// Tells the test in a second process which cgroup to work on.
     const SECOND: &str = "LIMBER_TEST_CGROUP";
 
     fn numbers(devices: &[&str]) -> BTreeSet<DeviceNumber> {
@@ -170,7 +173,7 @@ mod tests {
         let closed = numbers(&["/dev/zero", "/dev/full"]);
         cgroup.set_devices(&BTreeSet::new(), &closed).expect("closed");
         assert_eq!(opened(&cgroup, &all), ["open", DENIED, DENIED]);
-        // A file of the other kind with the same numbers is another one.
+        // A device file of the other kind with the same numbers is a different device.
         let made = "mknod $0/disk b 1 5; mknod $0/zero c 1 5";
         let folder = tempfile::tempdir().expect("a directory");
         let script = format!("echo 0 > $1/cgroup.procs; {made}");

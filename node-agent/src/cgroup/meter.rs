@@ -1,4 +1,4 @@
-//! Reads what a cgroup has counted, through files that stay open from job to job.
+//! Reads the counters of a cgroup through files that stay open from job to job.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,15 +14,15 @@ pub struct Meter {
     kind: Kind,
     cpu: Option<File>,
     peak: Option<File>,
-    /// How often the limit of memory was met.
+    /// How often the memory limit was reached.
     limited: Option<File>,
 }
 
-/// The counters at the start of a job; what a supervisor served before is not the next job's.
+/// The counters at the start of a job, so that what the supervisor's earlier jobs used is not counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Baseline {
     cpu_micros: u64,
-    /// What is there already, as pages of files that earlier jobs have read or written; in bytes.
+    /// Memory in use already, in bytes, such as pages of files that earlier jobs have read or written.
     left_over: u64,
     n_limited: u64,
 }
@@ -35,13 +35,13 @@ impl Meter {
             Kind::None => return Meter { kind, cpu: None, peak: None, limited: None },
         };
         let open = |dir: Option<&Path>, name: &str| File::open(dir?.join(name)).ok();
-        // Older kernels with v2 let nobody begin the peak anew.
+        // Older kernels with v2 do not allow resetting the peak.
         let begins_anew = |dir: &Path| OpenOptions::new().read(true).write(true).open(dir.join(peak_name)).ok();
         let peak = memory.and_then(begins_anew).or_else(|| open(memory, peak_name));
         Meter { kind, cpu: open(cpuacct, cpu_name), peak, limited: open(memory, limited_name) }
     }
 
-    /// Starts to count.
+    /// Starts a measurement.
     pub fn baseline(&self) -> Baseline {
         let has_begun_anew = self.peak.as_ref().is_some_and(|peak| peak.write_all_at(b"0", 0).is_ok());
         let left_over = if has_begun_anew { self.peak_bytes() } else { 0 };
@@ -49,18 +49,18 @@ impl Meter {
         Baseline { cpu_micros: self.cpu_micros().unwrap_or(0), left_over, n_limited }
     }
 
-    /// What was used since; `None` where no cgroup counts.
+    /// Returns the usage since the baseline; `None` without a cgroup that counts.
     pub fn usage(&self, since: Baseline) -> Option<Usage> {
         let micros = self.cpu_micros()?.saturating_sub(since.cpu_micros);
         let cpu = Span::from_millis(i64::try_from(micros.div_ceil(1000)).unwrap_or(i64::MAX));
         let peak = self.peak_bytes();
-        // At the limit, what was left over has made room.
+        // If the limit was reached, the kernel has reclaimed the memory in use before.
         let is_beside = since.left_over > 0 && self.n_limited() == since.n_limited;
         let peak = if is_beside { peak.saturating_sub(since.left_over) } else { peak };
         Some(Usage { cpu, peak_memory_kib: peak / 1024 })
     }
 
-    /// The most memory that was in use since the last job began, with what was there before.
+    /// Returns the peak of memory since the last job began, including what was in use before.
     pub fn peak_bytes(&self) -> u64 {
         self.peak.as_ref().and_then(|peak| read(peak)?.trim().parse().ok()).unwrap_or(0)
     }
@@ -85,7 +85,7 @@ impl Meter {
     }
 }
 
-/// The counters are a few lines at most, which the kernel makes up at each read from the start.
+/// Reads a counter file: it has a few lines at most, which the kernel generates at each read from the start.
 fn read(file: &File) -> Option<String> {
     let mut text = vec![0; 4096];
     let n = file.read_at(&mut text, 0).ok()?;

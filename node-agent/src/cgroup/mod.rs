@@ -1,4 +1,5 @@
-//! One cgroup for each supervisor and the job under it: counts what the whole tree uses, finds all of it.
+//! One cgroup for each supervisor and its job: counts the resource usage of the whole process tree, and finds all of
+//! its processes.
 
 mod claim;
 mod device_program;
@@ -21,9 +22,9 @@ pub use claim::Claim;
 pub use meter::{Baseline, Meter};
 pub use probe::{CgroupMode, CgroupModeError, EnforcedResources, Parent, ProbeError, probe};
 
-/// What a supervisor needs for itself at most.
+/// The most memory that a supervisor needs itself.
 const OWN_MIB: u64 = 4;
-/// So many bytes of what one job left may count for the next.
+/// The most bytes left by one job that may count for the next.
 const MOST_LEFT_OVER: u64 = 4 << 20;
 
 /// How this node keeps track of process trees.
@@ -31,11 +32,11 @@ const MOST_LEFT_OVER: u64 = 4 << 20;
 pub enum Kind {
     V1,
     V2,
-    /// By being the sub-reaper of the tree.
+    /// The supervisor is the sub-reaper of the tree.
     None,
 }
 
-/// The cgroup of one supervisor; a directory in each hierarchy of v1, one directory of v2, none at all.
+/// The cgroup of one supervisor: a directory in each hierarchy of v1, one directory of v2, or none at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     kind: Kind,
@@ -43,15 +44,15 @@ pub struct Cgroup {
     cpuacct: Option<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
-    /// Where it keeps everything inside to some CPUs.
+    /// The directory that confines the processes inside to some CPUs.
     #[serde(default)]
     cpuset: Option<PathBuf>,
-    /// Where device files are closed to everything inside.
+    /// The directory that closes device files to the processes inside.
     #[serde(default)]
     devices: Option<PathBuf>,
 }
 
-/// A device file as the kernel knows it.
+/// A device file as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceNumber {
     pub is_block: bool,
@@ -60,7 +61,7 @@ pub struct DeviceNumber {
 }
 
 impl DeviceNumber {
-    /// `None`: it is no device file, or there is none.
+    /// Returns the number of a device file; `None` if it is not a device file or does not exist.
     pub fn of(path: &Path) -> Option<DeviceNumber> {
         let metadata = fs::metadata(path).ok()?;
         let is_block = metadata.file_type().is_block_device();
@@ -69,7 +70,7 @@ impl DeviceNumber {
         is_device.then(|| DeviceNumber { is_block, major: major(number), minor: minor(number) })
     }
 
-    /// As rules of the kernel name it.
+    /// Returns the number as written in the kernel's rules.
     fn rule(self) -> String {
         let kind = if self.is_block { 'b' } else { 'c' };
         format!("{kind} {}:{} rwm", self.major, self.minor)
@@ -77,7 +78,7 @@ impl DeviceNumber {
 }
 
 impl Cgroup {
-    /// No cgroup: every question is answered by the sub-reaper.
+    /// Returns no cgroup: the sub-reaper keeps track of the processes.
     pub fn none() -> Cgroup {
         let dirs = Vec::new();
         Cgroup { kind: Kind::None, dirs, cpuacct: None, memory: None, pids: None, cpuset: None, devices: None }
@@ -87,7 +88,7 @@ impl Cgroup {
         self.kind
     }
 
-    /// Moves the calling process in; what it forks is born inside. The first attach after a pause costs
+    /// Moves the calling process into the cgroup; its future children start there. The first attach after a pause costs
     /// about 14 ms, so it is done before there is a job.
     ///
     /// # Errors
@@ -96,14 +97,14 @@ impl Cgroup {
         self.dirs.iter().try_for_each(|dir| fs::write(dir.join("cgroup.procs"), "0"))
     }
 
-    /// All processes inside.
+    /// Returns all processes inside.
     pub fn processes(&self) -> Vec<Pid> {
         let Some(dir) = self.dirs.first() else { return Vec::new() };
         let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw).collect()
     }
 
-    /// Kills everything inside, the supervisor too.
+    /// Kills all processes inside, including the supervisor.
     pub fn kill_all(&self) {
         if self.kind == Kind::V2
             && let Some(dir) = self.dirs.first()
@@ -116,7 +117,7 @@ impl Cgroup {
         }
     }
 
-    /// Keeps everything inside to these CPUs, if it can.
+    /// Confines all processes inside to these CPUs, if cpusets are available.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -125,7 +126,8 @@ impl Cgroup {
         fs::write(dir.join("cpuset.cpus"), cpulist::print(cpus))
     }
 
-    /// Closes these device files, and opens those again that were closed `before`, to everything inside, if it can.
+    /// Closes these device files to all processes inside, and reopens those that were closed `before`, if device
+    /// control is available.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -142,21 +144,21 @@ impl Cgroup {
         }
     }
 
-    /// Can it keep jobs to the memory that they were given?
+    /// Returns whether the cgroup can limit the memory of jobs.
     pub fn limits_memory(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// Lets nobody inside fork while the tree is being killed, or does so again. False where it cannot.
+    /// Forbids forks inside while the tree is being killed, or allows them again. Returns false if that is impossible.
     pub fn forbid_forks(&self, forbid: bool) -> bool {
         let limit = if forbid { "0" } else { "max" };
         self.pids.as_ref().is_some_and(|dir| fs::write(dir.join("pids.max"), limit).is_ok())
     }
 
-    /// Lets everything inside have so much memory and no swap; 0: all that there is.
+    /// Limits the processes inside to this much memory and no swap; 0: no limit.
     ///
     /// # Errors
-    /// The kernel refuses, or there is nothing here that could see to it.
+    /// The kernel refuses, or no memory controller is available.
     pub fn limit_memory(&self, limit: Mebibytes) -> io::Result<()> {
         let Some(dir) = &self.memory else { return Err(io::ErrorKind::Unsupported.into()) };
         // The supervisor is inside, too.
@@ -165,7 +167,7 @@ impl Cgroup {
         match self.kind {
             Kind::None => Err(io::ErrorKind::Unsupported.into()),
             Kind::V1 => {
-                // Memory and swap together are never less than memory; not every kernel counts them.
+                // The limit of memory and swap together must not be below that of memory; not every kernel counts them.
                 let both = dir.join("memory.memsw.limit_in_bytes");
                 let _not_counted = fs::write(&both, "-1");
                 fs::write(dir.join("memory.limit_in_bytes"), if is_limited { &bytes } else { "-1" })?;
@@ -173,7 +175,7 @@ impl Cgroup {
                 Ok(())
             }
             Kind::V2 => {
-                // The kernel would end processes to keep to it.
+                // The kernel would kill processes to enforce the limit.
                 if is_limited && in_use(dir) > limit.0.saturating_add(OWN_MIB).saturating_mul(1 << 20) {
                     return Err(io::ErrorKind::ResourceBusy.into());
                 }
@@ -183,7 +185,7 @@ impl Cgroup {
         }
     }
 
-    /// How many processes inside were killed so far because there was no memory left for them.
+    /// Returns how many processes inside the kernel has killed so far because they were out of memory.
     pub fn n_out_of_memory(&self) -> u64 {
         let file = match self.kind {
             Kind::V1 => "memory.oom_control",
@@ -194,13 +196,14 @@ impl Cgroup {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Can this cgroup count for another job? The peak of memory in v2 stays for ever.
+    /// Returns whether this cgroup can be reused for another job. In v2 the peak of memory is never reset.
     pub fn can_start_over(&self) -> bool {
         self.kind != Kind::V2
     }
 
-    /// Has a job that used so many bytes at most left shared memory behind? In v1 that counts here as long as it is there, and
-    /// would be taken from what the next job may have. The long list of what is in use is read only after a job that can have.
+    /// Returns whether a job with this peak of bytes may have left shared memory behind. In v1 that counts here as long
+    /// as it exists, and would reduce what the next job may have. The long statistics are read only after a job that
+    /// can have left so much.
     pub fn has_left_over(&self, peak: u64) -> bool {
         if self.kind != Kind::V1 || peak < 2 * MOST_LEFT_OVER {
             return false;
@@ -210,27 +213,27 @@ impl Cgroup {
         shared.and_then(|bytes| bytes.trim().parse::<u64>().ok()).is_some_and(|bytes| bytes >= MOST_LEFT_OVER)
     }
 
-    /// Opens its counters.
+    /// Opens the counters.
     pub fn meter(&self) -> Meter {
         Meter::open(self.kind, self.cpuacct.as_deref(), self.memory.as_deref())
     }
 
-    /// Removes it; it must be empty.
+    /// Removes the cgroup, which must be empty.
     ///
     /// # Errors
-    /// It is not empty yet.
+    /// The cgroup is not empty yet.
     pub fn remove(&self) -> io::Result<()> {
         let remove = |dir: &PathBuf| match fs::remove_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         };
-        // All of it that can go goes, whatever stays.
+        // Removes every directory that can be removed, even if others stay.
         let removed: Vec<io::Result<()>> = self.dirs.iter().map(remove).collect();
         removed.into_iter().collect()
     }
 }
 
-/// Bytes that processes inside use of v2, but those that the kernel can write back to files.
+/// Returns the bytes that processes inside use in v2, without those that the kernel can write back to files.
 fn in_use(dir: &Path) -> u64 {
     let current = fs::read_to_string(dir.join("memory.current")).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Finds out which cgroups this process may make, and makes the one that all others live in.
+//! Finds out which cgroups this process can make, and makes the parent of all supervisors' cgroups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,10 +12,10 @@ use super::claim::{self, Claim};
 use super::{Cgroup, Kind, device_program};
 use crate::topology::cpulist::{self, CpuSet};
 
-/// What the configuration wants.
+/// The kind of cgroups that the configuration requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CgroupMode {
-    /// v2 if it can be used, else v1, else none.
+    /// v2 if usable, else v1, else none.
     #[default]
     Auto,
     V1,
@@ -23,7 +23,7 @@ pub enum CgroupMode {
     None,
 }
 
-/// Why a text is no choice of cgroups.
+/// An invalid kind of cgroups.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no kind of cgroup: write auto, v1, v2 or none")]
 pub struct CgroupModeError(String);
@@ -42,7 +42,7 @@ impl FromStr for CgroupMode {
     }
 }
 
-/// Why the wanted cgroups cannot be had.
+/// Why the requested cgroups are not available.
 #[derive(Debug, Error)]
 pub enum ProbeError {
     #[error("this machine has no {0} mounted; set cgroup = \"auto\"")]
@@ -55,29 +55,30 @@ pub enum ProbeError {
 #[derive(Clone, Debug)]
 pub struct Parent {
     kind: Kind,
-    /// By controller; in v2 the one directory under the name "".
+    /// The directories by controller; in v2 a single one under the name "".
     dirs: BTreeMap<String, PathBuf>,
     has_cpuset: bool,
     /// Whether device files can be closed to jobs, or why not.
     devices: Result<(), String>,
 }
 
-/// What the cgroups are to keep jobs to, beside their memory.
+/// The resources that the cgroups enforce, beside memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EnforcedResources<'a> {
-    /// All CPUs of the node that jobs may have; `None`: no cpusets.
+    /// All CPUs of the node that jobs may use; `None`: no cpusets.
     pub cpus: Option<&'a CpuSet>,
-    /// There are device files that not every job may open.
+    /// Whether there are device files that some jobs must not open.
     pub devices: bool,
 }
 
-/// v1 controllers that are used where they are mounted; the first two must be.
+/// v1 controllers that are used if mounted; the first two are required.
 const V1_CONTROLLERS: [&str; 5] = ["cpuacct", "memory", "pids", "cpuset", "devices"];
 
-/// `name` is the path under the hierarchy's root (v1) or under our own delegated cgroup (v2).
+/// Probes the kinds of cgroups and makes the parent. `name` is the path under the hierarchy's root (v1) or under the
+/// agent's delegated cgroup (v2).
 ///
 /// # Errors
-/// Only where one kind is wanted and cannot be had.
+/// One kind is requested explicitly and not available.
 pub fn probe(wanted: CgroupMode, name: &str, enforced: EnforcedResources<'_>) -> Result<Parent, ProbeError> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -119,7 +120,7 @@ fn probe_v1(mounts: &str, name: &str, enforced: EnforcedResources<'_>) -> Result
         match make(&path, (controller == "cpuset").then_some(mount.as_path())) {
             Ok(()) => drop(dirs.insert(controller.to_owned(), path)),
             Err(source) if is_needed => return Err(ProbeError::Make { path, source }),
-            // The others only make things better.
+            // The other controllers are optional.
             Err(_) => {}
         }
     }
@@ -134,7 +135,7 @@ fn probe_v1(mounts: &str, name: &str, enforced: EnforcedResources<'_>) -> Result
     Ok(Parent { has_cpuset, devices, ..Parent::new(Kind::V1, dirs) })
 }
 
-/// Gives a cpuset these CPUs; those that jobs inside have meanwhile stay.
+/// Sets the CPUs of a cpuset; CPUs that running jobs inside still use stay.
 fn widen(dir: &Path, cpus: &CpuSet) -> io::Result<()> {
     let file = dir.join("cpuset.cpus");
     let narrowed = fs::write(&file, cpulist::print(cpus));
@@ -145,7 +146,7 @@ fn widen(dir: &Path, cpus: &CpuSet) -> io::Result<()> {
     })
 }
 
-/// Makes `path`. In a cpuset hierarchy each level needs CPUs and memory nodes before anybody can enter.
+/// Makes `path`. In a cpuset hierarchy each level needs CPUs and memory nodes before a process can enter.
 fn make(path: &Path, cpuset_root: Option<&Path>) -> io::Result<()> {
     fs::create_dir_all(path)?;
     let Some(root) = cpuset_root else { return Ok(()) };
@@ -171,7 +172,7 @@ fn probe_v2(mounts: &str, own: &str, name: &str, enforced: EnforcedResources<'_>
     let path = base.join(name);
     fs::create_dir_all(&path).map_err(|source| ProbeError::Make { path: path.clone(), source })?;
     if !own_path.is_empty() {
-        // A cgroup that holds processes may not pass controllers on, so the agent goes one level down.
+        // A cgroup that holds processes cannot delegate controllers, so the agent moves one level down.
         let agent = base.join("limber-agent");
         let _without_controllers = fs::create_dir_all(&agent).and_then(|()| fs::write(agent.join("cgroup.procs"), "0"));
     }
@@ -194,18 +195,18 @@ fn probe_v2(mounts: &str, own: &str, name: &str, enforced: EnforcedResources<'_>
 
 fn enable_controllers(dir: &Path) {
     for controller in ["memory", "pids", "cpuset"] {
-        // What is not delegated stays away; the CPU is counted in any case.
+        // Controllers that are not delegated stay disabled; CPU time is counted in any case.
         let _not_delegated = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }
 
-/// May cgroups below use a controller of v2?
+/// Returns whether child cgroups may use a controller of v2.
 fn passes_on(dir: &Path, controller: &str) -> bool {
     let controllers = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
     controllers.split_whitespace().any(|name| name == controller)
 }
 
-/// Where a hierarchy is mounted: `device path type options …`.
+/// Returns where a hierarchy is mounted: `device path type options …`.
 fn find_mount(mounts: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -216,7 +217,7 @@ fn find_mount(mounts: &str, kind: &str, option: Option<&str>) -> Option<PathBuf>
 }
 
 impl Parent {
-    /// Keeps nobody to anything.
+    /// Returns a parent that enforces nothing.
     pub(super) fn new(kind: Kind, dirs: BTreeMap<String, PathBuf>) -> Parent {
         Parent { kind, dirs, has_cpuset: false, devices: Err("there are no cgroups".to_owned()) }
     }
@@ -225,20 +226,20 @@ impl Parent {
         self.kind
     }
 
-    /// Does a cpuset keep everything inside on the masked CPUs?
+    /// Returns whether a cpuset confines all processes inside to the configured CPUs.
     pub fn has_cpuset(&self) -> bool {
         self.has_cpuset
     }
 
-    /// Can device files be closed to jobs?
+    /// Checks whether device files can be closed to jobs.
     ///
     /// # Errors
-    /// Why not.
+    /// They cannot; the text says why.
     pub fn closes_devices(&self) -> Result<(), &str> {
         self.devices.as_ref().copied().map_err(String::as_str)
     }
 
-    /// Can jobs be kept to the memory that they ask for?
+    /// Returns whether the memory of jobs can be limited to what they request.
     pub fn limits_memory(&self) -> bool {
         match self.kind {
             Kind::V1 => self.dirs.get("memory").is_some_and(|dir| dir.join("memory.limit_in_bytes").exists()),
@@ -259,20 +260,20 @@ impl Parent {
         Ok(cgroup)
     }
 
-    /// The names of all that are there.
+    /// Returns the names of all cgroups inside.
     pub fn names(&self) -> BTreeSet<String> {
-        // In all hierarchies: a process that was just entering or leaving may keep one of a cgroup's directories alone.
+        // In all hierarchies: a process that was entering or leaving may have kept only one directory of a cgroup.
         let entries = self.dirs.values().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
         let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
         entries.filter(is_dir).filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Its directories, one in each hierarchy.
+    /// Returns the directories, one in each hierarchy.
     pub fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
         self.dirs.values()
     }
 
-    /// The cgroup of this name, which may not be there.
+    /// Returns the cgroup of this name, which may not exist.
     pub fn at(&self, name: &str) -> Cgroup {
         let dir = |controller: &str| self.dirs.get(controller).map(|dir| dir.join(name));
         let (cpuacct, memory, pids) = match self.kind {
@@ -294,10 +295,11 @@ impl Parent {
         Cgroup { kind: self.kind, dirs, cpuacct, memory, pids, cpuset, devices }
     }
 
-    /// Marks it as a living agent's. `None`: another agent has just taken it for a dead one's; probe again.
+    /// Marks the directories as those of a live agent. `None`: another agent has just removed them as those of a dead
+    /// agent; probe again.
     ///
     /// # Errors
-    /// It cannot be locked.
+    /// The directories cannot be locked.
     pub fn claim(&self) -> io::Result<Option<Claim>> {
         claim::claim(self.dirs.values())
     }
@@ -307,7 +309,7 @@ impl Parent {
         self.dirs.values().for_each(|dir| claim::remove_stale_beside(dir));
     }
 
-    /// Removes the parent itself; whoever still lives inside keeps it.
+    /// Removes the parent itself, unless it still has cgroups inside.
     pub fn remove(&self) {
         for dir in self.dirs.values() {
             let _still_used = fs::remove_dir(dir);

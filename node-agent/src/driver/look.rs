@@ -1,4 +1,4 @@
-//! Looks at what no event tells: the disk, what jobs have left on it, and processes that do not die.
+//! Polls what no event reports: the disk, what jobs have left on it, and processes that cannot be killed.
 
 use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
@@ -10,7 +10,7 @@ use crate::share::{Share, Shares};
 use crate::spool;
 use crate::supervisor::tree;
 
-/// It reads the folders of all jobs that run, so it may take a while.
+/// Polls the node. It reads the folders of all running jobs, so it may take a while.
 pub fn look(setup: &Setup, shares: &Shares, mut unkillable: Vec<i32>) -> Look {
     let dir = setup.spool.dir();
     unkillable.retain(|pid| !tree::is_dead(Pid::from_raw(*pid)));
@@ -26,7 +26,7 @@ pub fn look(setup: &Setup, shares: &Shares, mut unkillable: Vec<i32>) -> Look {
     Look { disk: disk(setup), unkillable, violations, problem: problem(setup, shares) }
 }
 
-/// What else keeps this node from starting jobs, and what to do.
+/// Returns what else keeps this node from starting jobs, and what to do.
 fn problem(setup: &Setup, shares: &Shares) -> Option<String> {
     if !setup.missing_enforcement.is_empty() {
         let what = setup.missing_enforcement.join(" and ");
@@ -56,7 +56,7 @@ fn problem(setup: &Setup, shares: &Shares) -> Option<String> {
     ))
 }
 
-/// A job that runs with what the node has no more.
+/// Returns a running job that uses resources which the node no longer has.
 pub fn job_exceeding_node(setup: &Setup, shares: &Shares) -> Option<JobId> {
     let mut memory = 0_u64;
     shares.all().iter().filter(|share| !share.has_ended()).map(Share::order).find_map(|order| {
@@ -74,7 +74,7 @@ fn disk(setup: &Setup) -> Option<Disk> {
     Some(Disk {
         size: disk.blocks() * part,
         free: disk.blocks_available() * part,
-        // Some file systems count no files.
+        // Some file systems do not count files.
         has_files: disk.files() == 0 || disk.files_available() > 64,
         is_out_of_room: spool::is_out_of_room(dir, false),
     })

@@ -1,4 +1,4 @@
-//! Where the keys of jobs lie on a node, and for whom.
+//! Places the keys of jobs on a node for their users.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ use thiserror::Error;
 use crate::spool::{entry_name, parse_entry_name};
 use crate::supervisor::{Account, AccountError};
 
-/// The directories of one agent: one for each execution, which its user owns and nobody else may enter. They are apart
-/// from the supervisors' folders, which go from job to job.
+/// The key directories of one agent: one for each execution, which its user owns and nobody else may enter. They are
+/// separate from the supervisors' folders, which are reused from job to job.
 #[derive(Clone, Debug)]
 pub struct KeyDirs {
     dir: PathBuf,
@@ -32,14 +32,14 @@ pub enum PlaceError {
 }
 
 impl KeyDirs {
-    /// Users must be able to walk there, and nobody to list what is there.
+    /// Creates the parent directory. Users must be able to traverse it, and must not be able to list it.
     ///
     /// # Errors
     /// No permission, no space.
     pub fn create(dir: &Path) -> io::Result<KeyDirs> {
         fs::create_dir_all(dir)?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o711))?;
-        // Jobs are told where it is, and run in other directories.
+        // The path is passed to jobs, which run in other directories.
         Ok(KeyDirs { dir: dir.canonicalize()? })
     }
 
@@ -47,7 +47,7 @@ impl KeyDirs {
         self.dir.join(entry_name(job, run))
     }
 
-    /// Whoever looks finds all three files, or none; those before, or these.
+    /// Places a key atomically: a reader finds all three files or none, and all of the old key or all of the new one.
     pub(super) fn place(
         &self,
         job: JobId,
@@ -86,7 +86,7 @@ impl KeyDirs {
         let _never_there = fs::remove_dir_all(self.dir(job, run));
     }
 
-    /// Removes everything else that is there.
+    /// Removes all other entries.
     pub(super) fn keep_only(&self, wanted: &[(JobId, Run)]) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         for entry in entries.filter_map(Result::ok) {
@@ -98,7 +98,7 @@ impl KeyDirs {
         }
     }
 
-    /// A name that is no execution's, for files on their way in or out.
+    /// Returns a path that is not an execution's, for files on their way in or out.
     fn temp_path(&self, word: &str, job: JobId, run: Run) -> PathBuf {
         self.dir.join(format!(".{word}-{}", entry_name(job, run)))
     }

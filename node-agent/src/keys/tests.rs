@@ -1,4 +1,4 @@
-//! Keys of jobs without a server: what is asked for when, and what lies in the spool afterwards.
+//! Keys of jobs without a server: what is requested when, and what is in the spool afterwards.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -11,7 +11,7 @@ use super::*;
 const JOB: JobId = JobId(7);
 const RUN: Run = Run(2);
 
-/// A node, and the authority of its server.
+/// A node, and the CA of its server.
 struct Scene {
     dir: tempfile::TempDir,
     authority: Authority,
@@ -108,7 +108,7 @@ async fn a_server_that_is_away_or_says_no_is_asked_again() {
     scene.keys.link_up();
     let again = scene.keys.next_request().await;
     assert!(again.seq > lost.seq);
-    // An answer to what was asked over the link before is none.
+    // An answer to a request of the previous connection is ignored.
     scene.certify(&lost, Span::from_hours(1));
     assert_eq!(scene.entries(), Vec::<String>::new());
     scene.keys.not_certified(again.seq, &Refused::new("busy", "later"));

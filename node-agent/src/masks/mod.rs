@@ -1,4 +1,4 @@
-//! Tells the server on which CPUs the processes of jobs may run, and sets the mask of one: beside the agent's task.
+//! Tells the server on which CPUs the processes of jobs may run, and sets the mask of one, outside the agent's task.
 
 mod client;
 mod set;
@@ -25,7 +25,7 @@ use crate::topology::cpulist::CpuSet;
 use crate::topology::{cpus_of, own_cpus};
 use client::SupervisorClient;
 
-/// What is looked at for it; clones are the same.
+/// What inspections need; clones share it.
 #[derive(Clone, Debug)]
 pub struct Masks {
     shares: Shares,
@@ -33,11 +33,11 @@ pub struct Masks {
     permits: Arc<Semaphore>,
 }
 
-/// Looks at processes at a time: a file of a process that hangs in the kernel may hang its reader.
+/// The most inspections at a time: a file of a process that hangs in the kernel may hang its reader.
 const MAX_INSPECTIONS: usize = 4;
-/// The server does not wait much longer for the whole answer.
+/// How long to wait for a permit: the server does not wait much longer for the whole answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Of a process, for what it may run on: others are not looked at.
+/// The most threads of a process whose masks are read; further ones are skipped.
 const MOST_THREADS: usize = 4096;
 
 impl Masks {
@@ -45,7 +45,7 @@ impl Masks {
         Masks { shares, setup, permits: Arc::new(Semaphore::new(MAX_INSPECTIONS)) }
     }
 
-    /// Answers, if that is possible in time: the server has a timeout of its own.
+    /// Answers a request, if that is possible in time: the server has a timeout of its own.
     pub async fn serve(self, asked: MasksAsked, mut channel: Channel) {
         let waited = tokio::time::timeout(TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = waited else {
@@ -115,7 +115,7 @@ impl Inspection<'_> {
         SeenMasks { intended, actual, processes, n_processes: self.processes.len() as u32 }
     }
 
-    /// What the server means it to have, by the kernel's numbers.
+    /// Returns the CPUs that the server intends for the job, by the kernel's numbers.
     fn intended(&self, job: &MaskedJob) -> CpuSet {
         let order = self.share.order();
         let place = order.place().map(|place| rms_api::desired::LaunchNode {
@@ -131,7 +131,7 @@ impl Inspection<'_> {
         self.setup.mask.clone().or_else(own_cpus).unwrap_or_default()
     }
 
-    /// The processes that follow the CPUs of the job, with what they were told.
+    /// Returns the processes that follow the CPUs of the job, with the CPUs that they were told.
     fn joined(&self) -> BTreeMap<i32, Answer> {
         let Some(client) = self.client() else { return BTreeMap::new() };
         let pids = client.ask(&Request::List).map(|answer| answer.pids).unwrap_or_default();
@@ -139,16 +139,16 @@ impl Inspection<'_> {
             let answer = client.ask(&Request::Get { pid, flags: Flags::default() }).ok()?;
             (answer.status == Status::Done).then_some((pid, answer))
         };
-        // A supervisor that does not answer once is not asked for each.
+        // If the supervisor does not answer once, it is not asked about the other processes.
         pids.into_iter().map_while(told).collect()
     }
 
-    /// To the supervisor; none of a job whose processes do not follow.
+    /// Returns a client of the supervisor; `None` if no process of the job follows its CPUs.
     fn client(&self) -> Option<SupervisorClient> {
         SupervisorClient::to(&socket_path(self.share.entry_dir())).ok()
     }
 
-    /// `None`: it has ended.
+    /// Returns the mask of a process; `None` if it has ended.
     fn process(&self, pid: Pid, told: Option<&Answer>, is_target: bool) -> Option<ProcessMask> {
         let path = Path::new("/proc").join(pid.to_string());
         let program = fs::read_to_string(path.join("comm")).ok()?.trim_end().to_owned();
@@ -156,7 +156,7 @@ impl Inspection<'_> {
         let mut cpus = CpuSet::new();
         threads.iter().take(MOST_THREADS).filter_map(|thread| cpus_of(*thread).ok()).for_each(|own| cpus.extend(own));
         let variables = Variables::of(&path);
-        // The generation of the job's CPUs with which it began.
+        // The generation of the job's CPUs with which the process started.
         let began: Option<u32> = variables.number("RMS_GENERATION");
         let has_changed = is_target || began.is_some_and(|began| began < self.share.order().launch.generation);
         let is_slow_team = has_changed && threads.len() > cpus.len() && slow_teams::cannot_follow(&path);
@@ -173,7 +173,7 @@ impl Inspection<'_> {
     }
 }
 
-/// With which a process was executed.
+/// The environment with which a process was executed.
 struct Variables(Vec<u8>);
 
 impl Variables {
@@ -189,7 +189,7 @@ impl Variables {
         std::str::from_utf8(value?).ok()?.parse().ok()
     }
 
-    /// Of the job; tasks of a step have numbers of their own.
+    /// Returns the task of the job; tasks of a step have numbers of their own.
     fn task(&self) -> Option<u32> {
         if self.number("RMS_STEP_ID").is_some() { None } else { self.number("RMS_TASK_ID") }
     }

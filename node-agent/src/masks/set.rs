@@ -1,4 +1,5 @@
-//! Sets the mask of one process: its supervisor does it where the process follows the CPUs of its job, the kernel elsewhere.
+//! Sets the mask of one process: through its supervisor if the process follows the CPUs of its job, else through the
+//! kernel.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -17,7 +18,7 @@ use crate::topology::{own_cpus, set_cpus_of};
 
 impl Inspection<'_> {
     /// # Errors
-    /// There is no such process, or the CPUs are not the job's, or others have set them aside.
+    /// There is no such process, or the CPUs are not the job's, or they are set aside for other processes.
     pub(super) fn set(&self, order: &MaskOrder) -> Result<(), Refused> {
         let pid = self.target(order)?;
         let own = self.own();
@@ -29,7 +30,7 @@ impl Inspection<'_> {
         }
     }
 
-    /// The process that is meant.
+    /// Returns the process that the order names.
     pub(super) fn target(&self, order: &MaskOrder) -> Result<Pid, Refused> {
         let is_of = |pid: &Pid, task| Variables::of(format!("/proc/{pid}").as_ref()).task() == Some(task);
         let found = self.processes.iter().copied().find(|pid| match order.process {
@@ -50,7 +51,7 @@ impl Inspection<'_> {
         Refused::new("no_such_process", message)
     }
 
-    /// The CPUs that its processes were told to keep to last.
+    /// Returns the CPUs that the job's processes were last told to use.
     fn own(&self) -> CpuSet {
         self.share.order().mask.clone().or_else(own_cpus).unwrap_or_default()
     }
@@ -74,7 +75,7 @@ impl Inspection<'_> {
         Err(Refused::new("not_its_cpus", message))
     }
 
-    /// As DROM does. None: nothing is set aside for it any more.
+    /// Sets CPUs aside for the process, as DROM does. An empty set ends that.
     fn set_aside(&self, pid: Pid, cpus: &Indices) -> Result<(), Refused> {
         let pid = pid.as_raw();
         let flags = Flags { steals: false, returns: false, waits: true };
@@ -84,14 +85,14 @@ impl Inspection<'_> {
         };
         let answered = match self.client().map(|client| client.ask(&request)) {
             Some(Ok(answer)) => answer.status,
-            // It is done, and the process takes its time: who reads sees that it is behind.
+            // The change is made, but the process has yet to follow: the answer shows it as behind.
             Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => Status::Done,
             Some(Err(_)) | None => Status::Failed,
         };
         let job = self.share.job();
         match answered {
             Status::Done | Status::Timeout => Ok(()),
-            // It was asked to be as before, and is.
+            // The process was to be reset, and has nothing set aside.
             Status::NoProcess if cpus.is_empty() => Ok(()),
             Status::NoProcess => Err(self.no_process(pid)),
             Status::Pending => {
@@ -115,7 +116,7 @@ impl Inspection<'_> {
             Errno::ESRCH => self.no_process(pid),
             _other => Refused::new("failed", format_args!("cannot set the CPUs of process {pid}: {}", errno.desc())),
         })?;
-        // What the job has lent meanwhile must not be taken back by this.
+        // This must not give the process CPUs that the job has lent meanwhile.
         let own = self.own();
         if cpus.is_subset(&own) {
             return Ok(());
@@ -127,7 +128,7 @@ impl Inspection<'_> {
     }
 }
 
-/// Until no thread has come that has another mask.
+/// Moves all threads of a process, again until no new thread has appeared.
 fn move_threads(pid: Pid, cpus: &CpuSet) -> Result<(), Errno> {
     let mut n_moved = 0;
     for _ in 0..MOST_WALKS {
@@ -149,10 +150,10 @@ fn move_threads(pid: Pid, cpus: &CpuSet) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A program that makes threads without end is not waited for: they have the masks of those that make them.
+/// The most rounds, for programs that create threads without end: new threads inherit the mask of their creators.
 const MOST_WALKS: u32 = 32;
 
-/// The job has no processes here.
+/// Returns the refusal for a job without processes here.
 pub(super) fn unknown_job(node: &str) -> Refused {
     Refused::new("no_such_process", format_args!("the job has no processes on node {node} now: try again once it has"))
 }

@@ -1,4 +1,4 @@
-//! Lets the agents of other nodes of a job at the job's share here, and no others.
+//! Gives agents of a job's other nodes access to the job's share here, and no other agents.
 
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ pub enum AccessError {
     NotMember { peer: String, job: JobId },
 }
 
-/// Another node's frame may come before this node's order to start, or before word that it is a node of the job at all.
+/// How long to wait: another node's frame may arrive before this node's order to start, or before the news that it is a
+/// node of the job at all.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The share that a peer speaks of, if its node is one of the job's, or becomes one: a node that has just come may be
-/// faster than word of it.
+/// Returns the share that a peer names, if its node is one of the job's, or becomes one: a node that has just joined
+/// may be faster than the news of it.
 pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Result<Share, AccessError> {
     let share = tokio::time::timeout(TIMEOUT, shares.wait_for(job, run)).await;
     let share = share.map_err(|_| AccessError::NotHere { job })?;

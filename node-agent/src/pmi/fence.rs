@@ -1,20 +1,20 @@
-//! The fences of one world: they open when every node that takes part is in, and bring what all have put.
+//! The fences of one world: a fence opens when every participating node has entered it, and delivers all pairs put.
 
 use std::collections::BTreeMap;
 
 use super::frames::{Down, Pair};
 use super::{JobNode, WorldId};
 
-/// Where the nodes of one world meet.
+/// The current fence of one world.
 #[derive(Debug)]
 pub struct Fence {
     world: WorldId,
     nodes: BTreeMap<JobNode, FenceState>,
-    /// The fence that is open.
+    /// The number of the open fence.
     seq: u64,
-    /// Put by the nodes that are in the open fence.
+    /// Pairs put by the nodes that are in the open fence.
     gathered: Vec<Pair>,
-    /// Answers to a node that asks again for the fence before: it was released, but the answer got lost.
+    /// Pairs of the previous fence, for a node that asks again: the fence was released, but the answer got lost.
     last_released: Vec<Pair>,
 }
 
@@ -23,13 +23,13 @@ enum FenceState {
     Computing,
     InFence,
     Finalized,
-    /// It is none of the job's any more: nobody waits for it, and it for nobody.
+    /// The node has left the job: it waits for no other node, and no other node waits for it.
     Left,
 }
 
-/// What a fence may bring to each node: less than a frame between agents holds.
+/// The most bytes that a fence may deliver to each node: less than a frame between agents holds.
 const MAX_FENCE_BYTES: usize = 7 << 20;
-/// What a pair takes beside its texts.
+/// The bytes that a pair takes in addition to its key and value.
 const PAIR_BYTES: usize = 16;
 
 impl Fence {
@@ -43,7 +43,7 @@ impl Fence {
         }
     }
 
-    /// All ranks of a node are in fence `seq`. What the nodes are to be told now.
+    /// Handles that all ranks of a node have entered fence `seq`. Returns what to tell the nodes now.
     pub fn enter(&mut self, node: &JobNode, seq: u64, pairs: Vec<Pair>) -> Vec<(JobNode, Down)> {
         let Some(state) = self.nodes.get_mut(node) else { return Vec::new() };
         if *state == FenceState::Left {
@@ -62,7 +62,7 @@ impl Fence {
         self.release()
     }
 
-    /// No rank of the node takes part any more.
+    /// Handles that no rank of the node takes part any more.
     pub fn finalize(&mut self, node: &JobNode) -> Vec<(JobNode, Down)> {
         match self.nodes.get_mut(node) {
             Some(state) => *state = FenceState::Finalized,
@@ -71,8 +71,8 @@ impl Fence {
         self.release()
     }
 
-    /// The nodes for which `is_member` does not hold are none of the job's any more, whether or not they can say that
-    /// their ranks have finalized.
+    /// Marks the nodes for which `is_member` does not hold as having left the job, whether or not they can still report
+    /// that their ranks have finalized.
     pub fn keep(&mut self, is_member: impl Fn(&JobNode) -> bool) -> Vec<(JobNode, Down)> {
         let mut released = Vec::new();
         for (node, state) in self.nodes.iter_mut().filter(|(node, _)| !is_member(node)) {
@@ -88,7 +88,7 @@ impl Fence {
         Down::FenceDone { world: self.world, seq, pairs: self.last_released.clone() }
     }
 
-    /// Opens the next fence if nobody is missing from this one.
+    /// Opens the next fence if no node is missing from this one.
     fn release(&mut self) -> Vec<(JobNode, Down)> {
         let is_missing = self.nodes.values().any(|state| *state == FenceState::Computing);
         let is_entered = self.nodes.values().any(|state| *state == FenceState::InFence);

@@ -1,4 +1,4 @@
-//! Where the nodes of a job meet: fences, published names, and where the ranks of a spawn go.
+//! The meeting point of a job's nodes: fences, published names, and the placement of spawned ranks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,21 +12,21 @@ use super::{JobNode, RankId, WorldId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub node: JobNode,
-    /// How many ranks it has room for.
+    /// How many ranks the node has room for.
     pub capacity: u32,
-    /// The job is to leave it: no ranks are placed there, not even by name.
+    /// The job is about to leave the node: no ranks are placed there, not even by name.
     pub is_departing: bool,
 }
 
-/// What the hub wants.
+/// An action that the hub requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HubOut {
     Down(JobNode, Down),
-    /// Ranks that were let go may be about to leave: [`Hub::paused`] is to be called when they have had some time.
+    /// Released ranks may be about to leave: the caller calls [`Hub::paused`] after giving them some time.
     Pause,
-    /// More nodes from the server; [`Hub::grown`] is to be called with the answer.
+    /// Requests more nodes from the server; the caller calls [`Hub::grown`] with the answer.
     RequestNodes(Growth),
-    /// Why all ranks are to end, or why a spawn has failed, for who looks at the job's output.
+    /// The reason why all ranks end or a spawn has failed, written for readers of the job's output.
     WriteError(String),
 }
 
@@ -35,14 +35,14 @@ pub enum HubOut {
 pub struct Growth {
     pub seq: u64,
     pub nodes: u32,
-    /// Fewer are of no use.
+    /// Fewer nodes are of no use.
     pub least: u32,
 }
 
 /// The answer to a [`Growth`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grown {
-    /// They come with this generation of the job's nodes.
+    /// The nodes come with this generation of the job's nodes.
     Granted {
         generation: u32,
     },
@@ -54,25 +54,25 @@ pub enum Grown {
 /// The hub of one job.
 #[derive(Debug)]
 pub struct Hub {
-    /// The name of the first key-value space; the others have a number more.
+    /// The name of the first key-value space; a number is appended for the others.
     kvsname: String,
     /// The node that the hub is on.
     own: JobNode,
     generation: u32,
     members: Vec<Member>,
-    /// What a node that is yet to come will have room for.
+    /// How many ranks a node that joins later will have room for.
     new_node_capacity: u32,
     worlds: BTreeMap<WorldId, World>,
     next_world: u32,
     next_task: u32,
     published: BTreeMap<String, String>,
-    /// The latest question of each rank, and its answer if it has one: it may get lost.
+    /// The latest question of each rank, and its answer if there is one, kept because it may get lost.
     questions: BTreeMap<RankId, (u64, Option<HubAnswer>)>,
     /// Spawns for which there is no room yet.
     waiting: VecDeque<PendingSpawn>,
     request: Option<NodeRequest>,
     n_requests: u64,
-    /// Nodes that have said anything: those of a program that is none of MPI are silent.
+    /// Nodes that have sent anything: nodes of a program without MPI are silent.
     heard: BTreeSet<JobNode>,
     bye: BTreeSet<JobNode>,
     aborted: Option<i32>,
@@ -88,7 +88,7 @@ struct World {
 
 #[derive(Debug)]
 enum Phase {
-    /// These nodes have not said that they have started theirs.
+    /// The nodes in `orders` have not yet confirmed that they have started their ranks.
     Placing {
         requester: Requester,
         n_ranks: u32,
@@ -98,7 +98,7 @@ enum Phase {
     Cancelled,
 }
 
-/// Who is to be told what came of a spawn.
+/// The rank that gets the result of a spawn.
 #[derive(Clone, Debug)]
 struct Requester {
     node: JobNode,
@@ -111,11 +111,11 @@ struct PendingSpawn {
     requester: Requester,
     commands: Vec<Command>,
     pairs: Vec<Pair>,
-    /// How often more nodes were asked for on its behalf.
+    /// How often more nodes were requested for this spawn.
     n_tries: u32,
 }
 
-/// The one question for more nodes that is open, on behalf of the first spawn that waits.
+/// The one open request for more nodes, made for the first waiting spawn.
 #[derive(Debug)]
 struct NodeRequest {
     rank: RankId,
@@ -124,7 +124,7 @@ struct NodeRequest {
 
 #[derive(Clone, Copy, Debug)]
 enum RequestPhase {
-    /// It is not asked yet: there may be room in a moment.
+    /// The request is not sent yet: there may be room in a moment.
     Pausing,
     Open(Growth),
     /// The nodes come with this generation.
@@ -142,15 +142,16 @@ pub enum Need {
     Ranks,
 }
 
-/// More names than any program publishes.
+/// The limit of published names, more than any program needs.
 const MAX_PUBLISHED: usize = 4096;
-/// Spawns that wait for room at a time; one more is refused.
+/// How many spawns may wait for room at a time; further ones are refused.
 const MAX_WAITING: usize = 64;
-/// A grant may turn out too small, because nodes differ: how often to ask for one spawn.
+/// How often nodes are requested for one spawn: a grant may turn out too small, because nodes differ.
 const MAX_TRIES: u32 = 2;
 
 impl Hub {
-    /// `n_ranks` of the first world are on each node, in the order of `members`, of which the first is the hub's own.
+    /// Makes the hub of a job with `n_ranks` of the first world on each node, in the order of `members`, whose first
+    /// node is the hub's own.
     pub fn new(kvsname: String, members: Vec<Member>, n_ranks: &[u32], new_node_capacity: u32, next_task: u32) -> Hub {
         let ranks: BTreeMap<JobNode, u32> = members
             .iter()
@@ -193,7 +194,8 @@ impl Hub {
         if self.members.iter().any(is_missing) { Need::Bye } else { Need::Nothing }
     }
 
-    /// No rank is left that anybody has heard of. A node that was taken from the job may be gone with its last word.
+    /// Returns whether no known rank is left. Ranks of a node that was taken from the job do not count: the node may be
+    /// gone before it has reported their end.
     fn is_over(&self) -> bool {
         let is_present = |(node, n_ranks): (&JobNode, &u32)| {
             *n_ranks > 0 && (*node == self.own || self.heard.contains(node) && self.is_member(node))
@@ -201,14 +203,14 @@ impl Hub {
         !self.worlds.values().any(|world| world.remaining.iter().any(is_present))
     }
 
-    /// The nodes of the job have changed. Those that left are listened to until their ranks have gone.
+    /// Handles a change of the job's nodes. Nodes that left are listened to until their ranks have gone.
     pub fn update(&mut self, members: Vec<Member>, generation: u32) -> Vec<HubOut> {
         let mut outs = Vec::new();
         if generation < self.generation {
             return outs;
         }
         self.generation = generation;
-        // What a node had room for at first does not change because others come.
+        // The capacity of a known node does not change because others join.
         let known = std::mem::take(&mut self.members);
         let as_known = |new: Member| {
             let old = known.iter().find(|old| old.node == new.node);
@@ -241,7 +243,7 @@ impl Hub {
         }
     }
 
-    /// What the nodes are to be told now. A node that there is not, is not listened to.
+    /// Handles a message of a node and returns what to tell the nodes now. Messages of unknown nodes are ignored.
     pub fn receive(&mut self, node: &JobNode, up: Up) -> Vec<HubOut> {
         let mut outs = Vec::new();
         let has_ranks = self.worlds.values().any(|world| world.remaining.contains_key(node));
@@ -259,7 +261,7 @@ impl Hub {
                 }
             }
             Up::Abort { code, message } => {
-                // What goes wrong after that goes wrong because of it.
+                // Later errors are consequences of the first one.
                 if self.aborted.is_none() {
                     self.aborted = Some(code);
                     outs.push(HubOut::WriteError(message));
@@ -278,14 +280,14 @@ impl Hub {
             }
             Up::Bye => drop(self.bye.insert(node.clone())),
         }
-        // It may have missed that the others were told.
+        // The node may have missed the message to the others.
         if (is_new || is_hello) && self.is_over() && *node != self.own {
             outs.push(HubOut::Down(node.clone(), Down::Over));
         }
         outs
     }
 
-    /// Says again what the node may have missed; for its questions it asks itself.
+    /// Repeats what the node may have missed; the answers to its questions it requests itself.
     fn resend(&self, node: &JobNode, outs: &mut Vec<HubOut>) {
         if let Some(code) = self.aborted {
             outs.push(HubOut::Down(node.clone(), Down::Aborted { code }));
@@ -306,13 +308,13 @@ impl Hub {
     fn remaining(&mut self, node: &JobNode, id: WorldId, n_ranks: u32, outs: &mut Vec<HubOut>) {
         let Some(world) = self.worlds.get_mut(&id) else { return };
         let Some(known) = world.remaining.get_mut(node) else { return };
-        // An older word that comes late says more.
+        // An older report that arrives late has the larger number.
         if n_ranks >= *known {
             return;
         }
         *known = n_ranks;
-        // Before all are placed, this may be a node on which they could not be started: nobody is let through a fence
-        // in which others will always be missing.
+        // Until all ranks are placed, this may be a node on which they could not be started: no rank passes a fence in
+        // which others will always be missing.
         let is_alive = matches!(world.phase, Phase::Alive);
         if n_ranks == 0 && is_alive {
             let downs = world.fence.finalize(node);
@@ -337,7 +339,7 @@ impl Hub {
         }
         if let Some((id, answer)) = self.questions.get(&requester.rank) {
             if *id == requester.id {
-                // Asked again: the answer got lost, or is yet to come.
+                // A repeated question: the answer got lost, or is yet to come.
                 let again = answer.clone().map(|answer| Down::Answer { to: requester.rank, id: requester.id, answer });
                 outs.extend(again.map(|again| HubOut::Down(requester.node, again)));
                 return;
@@ -381,7 +383,7 @@ impl Hub {
         self.answer(requester, HubAnswer::NotSpawned { reason }, outs);
     }
 
-    /// How many ranks each node has room for.
+    /// Returns how many more ranks each node has room for.
     fn rooms(&self) -> Vec<Room> {
         let room = |member: &Member| {
             let n_ranks: u32 = self.worlds.values().filter_map(|world| world.remaining.get(&member.node)).sum();
@@ -402,7 +404,8 @@ impl Hub {
         }
     }
 
-    /// Room or nodes have changed: places what fits now, and asks for nodes for the first that does not.
+    /// Handles a change of room or nodes: places what fits now, and requests nodes for the first spawn that does not
+    /// fit.
     fn settle(&mut self, outs: &mut Vec<HubOut>) {
         let is_complete = match self.request.as_ref().map(|request| request.phase) {
             Some(RequestPhase::Granted { generation }) => generation <= self.generation,
@@ -419,7 +422,7 @@ impl Hub {
                 .map(|request| request.phase);
             let rooms = self.rooms();
             match (place(&pending.commands, &rooms), own_phase) {
-                // What was asked for on its behalf is on the way.
+                // The nodes requested for it are on the way.
                 (_, Some(RequestPhase::Open(_) | RequestPhase::Granted { .. })) => self.waiting.push_back(pending),
                 (Ok(blocks), pausing) => {
                     if pausing.is_some() {
@@ -447,7 +450,7 @@ impl Hub {
         outs.push(HubOut::Pause);
     }
 
-    /// The pause is over: requests nodes if there is still no room.
+    /// Handles the end of the pause: requests nodes if there is still no room.
     pub fn paused(&mut self) -> Vec<HubOut> {
         let mut outs = Vec::new();
         self.settle(&mut outs);
@@ -457,7 +460,7 @@ impl Hub {
         if let (Some(Err(PlaceError::Full { n_missing })), Some(request)) = (placed, &mut self.request) {
             self.n_requests += 1;
             let nodes = n_missing.div_ceil(self.new_node_capacity);
-            // All ranks or none: fewer nodes would not do.
+            // A spawn starts all ranks or none: fewer nodes would not be enough.
             let growth = Growth { seq: self.n_requests, nodes, least: nodes };
             request.phase = RequestPhase::Open(growth);
             outs.push(HubOut::RequestNodes(growth));
@@ -465,7 +468,7 @@ impl Hub {
         outs
     }
 
-    /// The question for nodes that has no answer yet.
+    /// Returns the request for nodes that has no answer yet.
     pub fn unanswered(&self) -> Option<Growth> {
         match self.request.as_ref()?.phase {
             RequestPhase::Open(growth) => Some(growth),
@@ -473,7 +476,7 @@ impl Hub {
         }
     }
 
-    /// The server has answered a [`HubOut::RequestNodes`].
+    /// Handles the server's answer to a [`HubOut::RequestNodes`].
     pub fn grown(&mut self, seq: u64, grown: Grown) -> Vec<HubOut> {
         let mut outs = Vec::new();
         let is_open = self.unanswered().is_some_and(|growth| growth.seq == seq);
@@ -495,7 +498,7 @@ impl Hub {
         outs
     }
 
-    /// There is room: the ranks become a world.
+    /// Makes a world of the ranks, for which there is room.
     fn begin(&mut self, pending: PendingSpawn, blocks: &[Block], rooms: &[Room], outs: &mut Vec<HubOut>) {
         let world = WorldId(self.next_world);
         self.next_world += 1;
@@ -530,7 +533,7 @@ impl Hub {
         for (node, order) in &mut orders {
             let n_here = order.parts.iter().map(|part| part.n_ranks).sum();
             order.first_task = self.next_task;
-            // A number that is given twice names an output file twice, no more.
+            // A task number that is assigned twice only means that two tasks share the name of an output file.
             self.next_task = self.next_task.saturating_add(n_here);
             remaining.insert(node.clone(), n_here);
         }
@@ -557,14 +560,14 @@ impl Hub {
         }
     }
 
-    /// A world does not come about: nothing of it is to be left.
+    /// Cancels a world that cannot be completed: nothing of it may be left.
     fn cancel(&mut self, id: WorldId, problem: &str, outs: &mut Vec<HubOut>) {
         let Some(world) = self.worlds.get_mut(&id) else { return };
         let Phase::Placing { requester, .. } = &world.phase else { return };
         let requester = requester.clone();
         world.phase = Phase::Cancelled;
         for (node, n_ranks) in &mut world.remaining {
-            // Who is not of the job any more kills its ranks without being told.
+            // A node that has left the job kills its ranks without being told.
             let is_member = self.members.iter().any(|member| member.node == *node);
             match is_member {
                 true => outs.push(HubOut::Down(node.clone(), Down::Cancel { world: id })),

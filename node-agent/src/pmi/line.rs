@@ -1,12 +1,12 @@
-//! Takes one line of PMI-1 apart: `cmd=put kvsname=k key=a value=b`.
+//! Parses one line of PMI-1: `cmd=put kvsname=k key=a value=b`.
 
 use thiserror::Error;
 
-/// The pairs of one line in their order; small, so looked up by walking.
+/// The pairs of one line in their order; few, so a lookup searches them linearly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'a>(Vec<(&'a str, &'a str)>);
 
-/// Why a line is none of PMI-1.
+/// Why a line is not valid PMI-1.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LineError {
     #[error("a line that is not text")]
@@ -21,11 +21,11 @@ pub enum LineError {
 
 impl<'a> Line<'a> {
     /// # Errors
-    /// Not UTF-8, or it begins with a word without `=`.
+    /// The line is not UTF-8, or it begins with a word without `=`.
     pub fn parse(bytes: &'a [u8]) -> Result<Line<'a>, LineError> {
         let text = std::str::from_utf8(bytes).map_err(|_| LineError::NotText)?;
         let mut pairs: Vec<(&str, &str)> = Vec::new();
-        // Where the last value begins and the next word does.
+        // The start of the last value, and the start of the next word.
         let (mut value_start, mut start) = (0, 0);
         for word in text.split(|letter: char| letter.is_ascii_whitespace()) {
             let end = start + word.len();
@@ -35,7 +35,7 @@ impl<'a> Line<'a> {
                     pairs.push((key, value));
                 }
                 (None, _) if word.is_empty() => {}
-                // Names that programs publish may be of several words, and nobody puts them in quotes.
+                // A name that a program publishes may consist of several words, and is not quoted.
                 (None, Some((_, value))) => *value = &text[value_start..end],
                 (None, None) => return Err(LineError::NoPair(word.chars().take(40).collect())),
             }
@@ -49,7 +49,7 @@ impl<'a> Line<'a> {
     }
 
     /// # Errors
-    /// The key is missing, or its value longer than `max`.
+    /// The key is missing, or its value is longer than `max`.
     pub fn need(&self, key: &'static str, max: usize) -> Result<&'a str, LineError> {
         let value = self.get(key).ok_or_else(|| LineError::Missing { command: self.command(), key })?;
         if value.len() > max {

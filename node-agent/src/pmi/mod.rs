@@ -1,9 +1,9 @@
-//! Process management for MPI: PMI-1 as MPICH and its relatives speak it to whoever started their ranks.
+//! Process management for MPI: PMI-1, the protocol between ranks of MPICH and its relatives and their process manager.
 //!
-//! The ranks of a job form *worlds*: one that it begins with, and one for each `MPI_Comm_spawn`. Each node of a job has
-//! a [`node::NodeRanks`] with a [`ranks::Ranks`] for each world, which answers its own ranks; node 0 also has the
+//! The ranks of a job form *worlds*: the first one, and one for each `MPI_Comm_spawn`. Each node of a job has a
+//! [`node::NodeRanks`] with a [`ranks::Ranks`] for each world, which answers its own ranks; node 0 also has the
 //! [`hub::Hub`], where the nodes' fences meet and which decides where spawned ranks go. All of it is pure and lives in
-//! the supervisors, so an agent may restart in the middle; agents only carry [`frames::HubFrame`]s from node to node.
+//! the supervisors, so an agent may restart at any time; agents only carry [`frames::HubFrame`]s from node to node.
 
 pub mod fence;
 pub mod frames;
@@ -19,19 +19,19 @@ mod tests;
 pub use rms_wire::pmi::{RankId, WorldId};
 use serde::{Deserialize, Serialize};
 
-/// As the ranks are told by `get_maxes`.
+/// The limits that the ranks get in reply to `get_maxes`.
 pub const KVSNAME_MAX: usize = 256;
 pub const KEYLEN_MAX: usize = 64;
 pub const VALLEN_MAX: usize = 4096;
-/// No line of the protocol is longer: a command, a name, a key, a value and their labels.
+/// The longest line of the protocol: a command, a name, a key, a value and their labels.
 pub const LINE_MAX: usize = KVSNAME_MAX + KEYLEN_MAX + VALLEN_MAX + 256;
-/// Lines of a spawn hold whole words of a command.
+/// The longest line of a spawn, which may hold a whole argument of a command.
 pub const SPAWN_LINE_MAX: usize = 64 << 10;
 
-/// A node of a job for as long as it is one: who leaves and comes again is another.
+/// A node of a job while it belongs to the job: a node that leaves and comes back is a different `JobNode`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct JobNode {
     pub node: String,
-    /// The generation of the job's nodes with which it came.
+    /// The generation of the job's nodes with which the node joined.
     pub joined: u32,
 }

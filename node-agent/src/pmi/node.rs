@@ -15,33 +15,33 @@ pub const MAPPING_KEY: &str = "PMI_process_mapping";
 pub struct NodeRanks {
     worlds: BTreeMap<WorldId, World>,
     tasks: BTreeMap<u32, (WorldId, usize)>,
-    /// Worlds that were ordered here, whatever became of them: an order that comes twice starts nothing.
+    /// Worlds that were ordered to start here, whether or not they did: a repeated order starts nothing.
     ordered: BTreeSet<WorldId>,
-    /// Why a world could not be started here; kept until the hub gives it up.
+    /// Why a world could not be started here; kept until the hub cancels it.
     failed: BTreeMap<WorldId, String>,
-    /// Those that were given up elsewhere before they had started here.
+    /// Worlds that were cancelled before they had started here.
     cancelled: BTreeSet<WorldId>,
-    /// How many ranks still take part, as the hub was told and has not noted.
+    /// How many ranks still take part, as reported to the hub but not yet acknowledged.
     unacknowledged: BTreeMap<WorldId, u32>,
-    /// Has anything here ever had to do with MPI? A node without ranks of its own is there for those to come.
+    /// Whether anything here has used MPI. A node without ranks of its own exists for ranks that come later.
     is_used: bool,
     is_aborted: bool,
     is_over: bool,
-    /// What runs here is being ended by order.
+    /// How the ranks here are being ended by order, if so.
     ending: Option<Ending>,
 }
 
 #[derive(Debug)]
 struct World {
     ranks: Ranks,
-    /// How many ranks still take part, as the hub knows.
+    /// How many ranks still take part, as last reported to the hub.
     n_reported: u32,
-    /// Its ranks are being killed because others of the same spawn could not be started.
+    /// The ranks are being killed because others of the same spawn could not be started.
     is_cancelled: bool,
 }
 
 impl NodeRanks {
-    /// `own` are the ranks that the job begins with here.
+    /// Makes the ranks of a node; `own` are those that the job begins with here.
     pub fn new(own: WorldInit) -> NodeRanks {
         let mut node = NodeRanks {
             worlds: BTreeMap::new(),
@@ -69,36 +69,36 @@ impl NodeRanks {
         self.worlds.insert(id, World { ranks: Ranks::new(birth), n_reported, is_cancelled: false });
     }
 
-    /// What a node says that has no ranks yet, so that it can be given some.
+    /// Returns the message of a node without ranks, so that the hub can place ranks there.
     pub fn opening(&self) -> Option<Up> {
         let is_idle = self.worlds.is_empty() && !self.is_over;
         is_idle.then_some(Up::Hello)
     }
 
-    /// Whether the program is known to use MPI.
+    /// Returns whether the program is known to use MPI.
     pub fn is_used(&self) -> bool {
         self.is_used
     }
 
-    /// May ranks still come to this node, or are some here that others need?
+    /// Returns whether ranks may still be placed on this node, or ranks are here that others need.
     pub fn is_kept(&self) -> bool {
         self.is_used && !self.is_over && !self.is_aborted
     }
 
-    /// Whether the exit status of this task is ignored, because its spawn failed.
+    /// Returns whether the exit status of this task is ignored, because its spawn failed.
     pub fn is_discarded(&self, task: u32) -> bool {
         let world = self.tasks.get(&task).and_then(|(world, _)| self.worlds.get(world));
         world.is_some_and(|world| world.is_cancelled)
     }
 
-    /// Bytes from the socket of a task.
+    /// Handles bytes from the socket of a task.
     pub fn bytes(&mut self, task: u32, bytes: &[u8]) -> Vec<Out> {
         let mut outs = Vec::new();
         let Some((id, local)) = self.tasks.get(&task).copied() else { return outs };
         let Some(world) = self.worlds.get_mut(&id).filter(|world| !world.is_cancelled) else { return outs };
         world.ranks.bytes(local, bytes, &mut outs);
         self.is_used |= world.ranks.uses_mpi();
-        // Of ranks that finalize one by one, the hub hears as their processes end: mostly they are all of them.
+        // If ranks finalize one by one, they are reported as their processes end; usually all finalize together.
         if world.ranks.n_remaining() == 0 {
             self.report_remaining(id, &mut outs);
         }
@@ -106,7 +106,7 @@ impl NodeRanks {
         outs
     }
 
-    /// What runs here is ended by order.
+    /// Notes that the ranks here are ended by order.
     pub fn end(&mut self, ending: Ending) -> Vec<Out> {
         let mut outs = Vec::new();
         self.ending = self.ending.max(Some(ending));
@@ -114,7 +114,7 @@ impl NodeRanks {
         outs
     }
 
-    /// The process of a task has ended.
+    /// Handles the end of a task's process.
     pub fn task_ended(&mut self, task: u32, end: End) -> Vec<Out> {
         let mut outs = Vec::new();
         let Some((id, local)) = self.tasks.remove(&task) else { return outs };
@@ -146,7 +146,7 @@ impl NodeRanks {
         outs.push(Out::Hub(Up::Remaining { world, n_ranks }));
     }
 
-    /// An abort in one world is that of the job.
+    /// Treats an abort in one world as an abort of the job.
     fn note_abort(&mut self, outs: &[Out]) {
         let aborts = outs.iter().any(|out| matches!(out, Out::Abort { .. }));
         if aborts && !self.is_aborted {
@@ -208,7 +208,7 @@ impl NodeRanks {
         }
     }
 
-    /// [`Out::Start`] was carried out; with a problem, perhaps in part.
+    /// Handles that [`Out::Start`] was carried out; with a problem, perhaps only in part.
     pub fn started(&mut self, placement: &Placement, problem: Option<String>, n_started: usize) -> Vec<Out> {
         let mut outs = Vec::new();
         let world = placement.world;
@@ -230,10 +230,10 @@ impl NodeRanks {
         outs
     }
 
-    /// The world did not come about elsewhere.
+    /// Cancels a world whose ranks could not be started elsewhere.
     fn cancel(&mut self, world: WorldId, outs: &mut Vec<Out>) {
         self.failed.remove(&world);
-        // Should the order to start it come after this, it starts nothing.
+        // If the order to start it arrives after this, it starts nothing.
         self.ordered.insert(world);
         match self.worlds.get(&world) {
             Some(_) => self.kill(world, outs),
@@ -274,7 +274,7 @@ impl NodeRanks {
     }
 }
 
-/// What the first world's ranks on a node are born with: `first_rank..first_rank + n_local` of all.
+/// Returns the initial state of the first world's ranks on a node: `first_rank..first_rank + n_local` of all.
 pub fn first_birth(
     kvsname: &str,
     n_ranks: u32,
@@ -294,7 +294,7 @@ pub fn first_birth(
     }
 }
 
-/// A mapping that no value can hold is left out: ranks then ask each other.
+/// Returns the pair of the mapping. A mapping that is too long for a value is left out: the ranks then ask each other.
 pub fn mapping_pair(mapping: String) -> Option<Pair> {
     let fits = mapping.len() < VALLEN_MAX;
     fits.then(|| Pair { key: MAPPING_KEY.to_owned(), value: mapping })

@@ -1,4 +1,4 @@
-//! Decides which nodes take the ranks of a spawn: those that are named, or those with room, in blocks.
+//! Decides which nodes take the ranks of a spawn: the named ones, or else those with room, in blocks.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use thiserror::Error;
 use super::JobNode;
 use super::frames::{Command, NamedNode};
 
-/// A node of the job and how many more ranks it has room for.
+/// A node of the job and the number of further ranks that it has room for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     pub node: JobNode,
     pub n_free: u32,
 }
 
-/// Ranks that follow each other on one node. Blocks come in the order of the ranks.
+/// Consecutive ranks on one node. Blocks come in the order of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Which of the commands.
+    /// Index of the command.
     pub command: usize,
-    /// Which of the rooms.
+    /// Index of the room.
     pub room: usize,
     pub n_ranks: u32,
 }
@@ -35,11 +35,11 @@ pub enum PlaceError {
     TooMany,
 }
 
-/// A node that is named takes what it is told, but nobody means that many.
+/// A named node takes as many ranks as requested, up to this limit, which no real program reaches.
 pub const MAX_PER_NODE: u32 = 4096;
 
 /// # Errors
-/// A node is named that the job does not hold; there is no room. Nothing is placed then.
+/// The job does not hold a named node; there is no room. Nothing is placed then.
 pub fn place(commands: &[Command], rooms: &[Room]) -> Result<Vec<Block>, PlaceError> {
     let mut free: Vec<u32> = rooms.iter().map(|room| room.n_free).collect();
     let mut blocks = Vec::new();
@@ -63,7 +63,7 @@ pub fn place(commands: &[Command], rooms: &[Room]) -> Result<Vec<Block>, PlaceEr
     }
 }
 
-/// Fills one node after the other; and how many ranks are left over.
+/// Fills one node after the other; also returns how many ranks are left over.
 fn wherever(n_ranks: u32, free: &[u32]) -> (Vec<(usize, u32)>, u32) {
     let mut left = n_ranks;
     let mut counts = Vec::new();
@@ -77,8 +77,8 @@ fn wherever(n_ranks: u32, free: &[u32]) -> (Vec<(usize, u32)>, u32) {
     (counts, left)
 }
 
-/// One rank to each node in turn as long as it has room (or slots that it was given), then one to each whether or not
-/// it has. With slots, one node is filled before the next.
+/// Gives one rank to each node in turn while it has room (or slots, if the request gives them), then one to each
+/// regardless of room. With slots, one node is filled before the next.
 fn at_named(command: &Command, rooms: &[Room], free: &[u32]) -> Result<Vec<(usize, u32)>, PlaceError> {
     let mut nodes: Vec<(usize, u32)> = Vec::new();
     let mut limits: BTreeMap<usize, u32> = BTreeMap::new();
@@ -120,8 +120,8 @@ fn at_named(command: &Command, rooms: &[Room], free: &[u32]) -> Result<Vec<(usiz
     Ok(nodes)
 }
 
-/// Which ranks live together, as PMI's keys say it: `(vector,(first node,nodes,ranks on each),…)`. Nodes are counted
-/// in the order in which they first appear.
+/// Returns which ranks share a node, as the value of PMI's key: `(vector,(first node,nodes,ranks on each),…)`. Nodes
+/// are numbered in the order in which they first appear.
 pub fn process_mapping<H: Ord>(blocks: impl IntoIterator<Item = (H, u32)>) -> String {
     let mut numbers: BTreeMap<H, usize> = BTreeMap::new();
     let mut folded: Vec<(usize, usize, u32)> = Vec::new();
@@ -159,7 +159,7 @@ mod tests {
         Command { argv: vec!["a".to_owned()], n_ranks, nodes, wdir: None, path: None }
     }
 
-    /// (room, ranks) of each block.
+    /// Returns (room, ranks) of each block.
     fn placed(commands: &[Command], free: &[(&str, u32)]) -> Result<Vec<(usize, u32)>, PlaceError> {
         place(commands, &rooms(free)).map(|blocks| blocks.iter().map(|block| (block.room, block.n_ranks)).collect())
     }

@@ -1,4 +1,4 @@
-//! Answers the ranks of one world on one node: lines in, lines out, and what has to be asked at the hub.
+//! Answers the ranks of one world on one node: lines in, lines and questions to the hub out.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use super::spawn::{Collector, Progress};
 use super::{KEYLEN_MAX, KVSNAME_MAX, LINE_MAX, RankId, SPAWN_LINE_MAX, VALLEN_MAX, WorldId};
 use crate::sys::End;
 
-/// What is to be done.
+/// An action that the caller performs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// A whole line, with its end.
+    /// A whole line, with its line end.
     Line {
         task: u32,
         line: String,
@@ -23,16 +23,16 @@ pub enum Out {
         code: i32,
         reason: String,
     },
-    /// To be read as the job's owner: a rank says in them where it wants to have ranks.
+    /// Hostfiles to be read as the job's owner: a rank names them to choose the nodes of a spawn.
     Read {
         from: RankId,
         paths: Vec<String>,
     },
-    /// Ranks of a new world; [`NodeRanks::started`](super::node::NodeRanks::started) is to be called then.
+    /// Starts ranks of a new world; the caller then calls [`NodeRanks::started`](super::node::NodeRanks::started).
     Start(Placement),
-    /// For who looks at the job's output.
+    /// An error, for readers of the job's output.
     WriteError(String),
-    /// Tasks of a spawn that failed.
+    /// Kills tasks of a spawn that failed.
     Kill {
         tasks: Vec<u32>,
     },
@@ -43,16 +43,16 @@ pub enum Out {
 pub struct WorldInit {
     pub world: WorldId,
     pub kvsname: String,
-    /// On all nodes.
+    /// The number of ranks on all nodes.
     pub n_ranks: u32,
     pub universe: u32,
-    /// What the key-value space begins with.
+    /// The initial content of the key-value space.
     pub pairs: Vec<Pair>,
-    /// The ranks that are here.
+    /// The ranks on this node.
     pub members: Vec<Member>,
 }
 
-/// One rank, and the task that it is.
+/// One rank, and the number of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     pub rank: u32,
@@ -68,25 +68,25 @@ pub struct Ranks {
     universe: u32,
     ranks: Vec<Rank>,
     kvs: BTreeMap<String, String>,
-    /// Put here since the last fence.
+    /// Pairs put on this node since the last fence.
     fresh: Vec<Pair>,
     n_fresh_bytes: usize,
-    /// The fence that the ranks are in, or will enter next.
+    /// The number of the fence that the ranks are in, or will enter next.
     seq: u64,
-    /// What the hub was told and has not answered.
+    /// The fence that the hub was told about and has not answered.
     asked_fence: Option<Up>,
     is_aborted: bool,
-    /// They are being ended here by order, the job's or this node's.
+    /// How the ranks are being ended on this node, if so: the whole job ends, or it leaves this node.
     ending: Option<Ending>,
 }
 
-/// How ranks end that do not end by themselves.
+/// How ranks are ended that do not end by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
-    /// They get TERM: that one of them ends without finalizing is no crash.
+    /// The ranks get TERM: a rank that then ends without finalizing has not crashed.
     Ordered,
-    /// The job has left this node and goes on elsewhere. They may finalize before TERM, for which they must not wait for
-    /// those that stay.
+    /// The job has left this node and continues elsewhere. The ranks may finalize before TERM, and must not wait for
+    /// the ranks that stay.
     Leaving,
 }
 
@@ -98,13 +98,13 @@ struct Rank {
     spawn: Option<Collector>,
     n_asked: u64,
     asked: Option<Question>,
-    /// It said `init` at some time.
+    /// The rank has sent `init` at some time.
     uses_mpi: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Has not said `init`, and perhaps never will: not every program is one of MPI.
+    /// The rank has not sent `init`, and perhaps never will: not every program uses MPI.
     Silent,
     Active,
     InBarrier,
@@ -112,9 +112,9 @@ enum State {
     Gone,
 }
 
-/// A node's ranks may put so much between two fences; a real program puts a few hundred bytes a rank.
+/// The most bytes that a node's ranks may put between two fences; a real program puts a few hundred bytes a rank.
 pub(super) const MAX_FRESH_BYTES: usize = 4 << 20;
-/// More ranks than this are told of all of them by one word: old programs read lines of 1024 bytes.
+/// The result of a larger spawn has no list of error codes: old programs read lines of at most 1024 bytes.
 const MAX_ERROR_CODES: u32 = 400;
 
 impl Ranks {
@@ -143,22 +143,22 @@ impl Ranks {
         }
     }
 
-    /// How many ranks still take part.
+    /// Returns how many ranks still take part.
     pub fn n_remaining(&self) -> u32 {
         self.ranks.iter().filter(|rank| !rank.has_ended()).count() as u32
     }
 
-    /// Whether any of them has used PMI.
+    /// Returns whether any rank has used PMI.
     pub fn uses_mpi(&self) -> bool {
         self.ranks.iter().any(|rank| rank.uses_mpi)
     }
 
-    /// Whether ranks wait for a barrier or an answer.
+    /// Returns whether ranks wait for a barrier or an answer.
     pub fn has_waiting_ranks(&self) -> bool {
         self.ranks.iter().any(|rank| rank.state == State::InBarrier || rank.asked.is_some())
     }
 
-    /// Have all their processes ended?
+    /// Returns whether the processes of all ranks have ended.
     pub fn have_ended(&self) -> bool {
         self.ranks.iter().all(|rank| rank.state == State::Gone)
     }
@@ -167,13 +167,14 @@ impl Ranks {
         self.ranks.iter().map(|rank| rank.member.task)
     }
 
-    /// They are ended by order: what became of them then is no crash.
+    /// Notes that the ranks are ended by order: how they end from now on is no crash.
     pub fn end(&mut self, ending: Ending, outs: &mut Vec<Out>) {
         self.ending = self.ending.max(Some(ending));
         self.release_leaving_ranks(outs);
     }
 
-    /// A fence of `MPI_Finalize` opens when the last rank of the world comes, which may be long after these are gone.
+    /// Releases the ranks from a barrier if the job leaves this node. The fence of `MPI_Finalize` opens when the last
+    /// rank of the world arrives, which may be long after these ranks are gone.
     fn release_leaving_ranks(&mut self, outs: &mut Vec<Out>) {
         if self.ending == Some(Ending::Leaving) {
             self.asked_fence = None;
@@ -188,12 +189,12 @@ impl Ranks {
         }
     }
 
-    /// The job ends: ignores all further messages of the ranks.
+    /// Ignores all further messages of the ranks, because the job ends.
     pub fn mute(&mut self) {
         self.is_aborted = true;
     }
 
-    /// Bytes from a rank's socket.
+    /// Handles bytes from a rank's socket.
     pub fn bytes(&mut self, local: usize, bytes: &[u8], outs: &mut Vec<Out>) {
         let Some(rank) = self.ranks.get_mut(local) else { return };
         rank.unfinished.extend_from_slice(bytes);
@@ -226,14 +227,13 @@ impl Ranks {
         self.ranks[local].spawn.as_ref().is_some_and(Collector::is_open)
     }
 
-    /// The process that was started as this rank has ended. What it had sent before was given to
-    /// [`bytes`](Ranks::bytes).
+    /// Handles the end of a rank's process. What it had sent before was passed to [`bytes`](Ranks::bytes).
     pub fn task_ended(&mut self, local: usize, end: End, outs: &mut Vec<Out>) {
         let Some(rank) = self.ranks.get_mut(local) else { return };
         let state = std::mem::replace(&mut rank.state, State::Gone);
         match state {
             State::Silent | State::Active | State::InBarrier if self.ending.is_some() => {}
-            // Whoever spawned it waits until it connects.
+            // The ranks that spawned it wait until it connects.
             State::Silent if self.world != WorldId::FIRST && !self.is_aborted => {
                 self.abort(local, code_of(end), format!("{} without MPI_Init", how(end)), outs);
             }
@@ -245,7 +245,7 @@ impl Ranks {
         }
     }
 
-    /// Everybody is in fence `seq`.
+    /// Handles that all nodes are in fence `seq`.
     pub fn fence_done(&mut self, seq: u64, pairs: Vec<Pair>, outs: &mut Vec<Out>) {
         let is_awaited = seq == self.seq && self.asked_fence.is_some();
         if !is_awaited {
@@ -257,7 +257,7 @@ impl Ranks {
         self.release_barrier(outs);
     }
 
-    /// The hub answers a question of this rank.
+    /// Handles the hub's answer to a question of this rank.
     pub fn answered(&mut self, rank: u32, id: u64, answer: HubAnswer, outs: &mut Vec<Out>) {
         let Some(rank) = self.ranks.iter_mut().find(|known| known.member.rank == rank) else { return };
         let is_awaited = rank.n_asked == id && rank.asked.is_some();
@@ -267,13 +267,13 @@ impl Ranks {
         }
     }
 
-    /// The hostfiles that a spawn of this rank names were read, or why they cannot be.
+    /// Handles the contents of the hostfiles that a spawn of this rank names, or why they cannot be read.
     pub fn hostfiles_read(&mut self, rank: u32, contents: Vec<Result<String, String>>, outs: &mut Vec<Out>) {
         let Some(local) = self.ranks.iter().position(|known| known.member.rank == rank) else { return };
         self.spawn(local, contents, outs);
     }
 
-    /// What the hub has not answered.
+    /// Returns the messages that the hub has not answered.
     pub fn unanswered(&self) -> impl Iterator<Item = Up> {
         let questions = self.ranks.iter().filter_map(|rank| {
             let question = rank.asked.clone()?;
@@ -304,7 +304,7 @@ impl Ranks {
         }
         self.is_aborted = true;
         let reason = format!("{} {what}", self.name(&self.ranks[local]));
-        // The hub first: once the job ends, nobody may be left to be told why.
+        // The hub is told first: once the job ends, no process may be left that could be told why.
         outs.push(Out::Hub(Up::Abort { code, message: reason.clone() }));
         outs.push(Out::Abort { code, reason });
     }
@@ -456,7 +456,7 @@ impl Ranks {
         }
     }
 
-    /// A fence in which a rank is missing for ever would hang until the wall time.
+    /// Aborts if ranks wait in a fence for a rank that will never arrive: they would hang until the wall time.
     fn abort_if_barrier_misses_rank(&mut self, outs: &mut Vec<Out>) {
         let has_waiting_ranks = self.ending.is_none() && self.ranks.iter().any(|rank| rank.state == State::InBarrier);
         let gone = self.ranks.iter().position(|rank| rank.state == State::Gone && !rank.uses_mpi);
@@ -485,7 +485,7 @@ impl Rank {
     }
 }
 
-/// What a rank did wrong.
+/// An error of a rank.
 #[derive(Debug, thiserror::Error)]
 enum RankError {
     #[error("broke the PMI protocol: {0}")]
@@ -502,7 +502,7 @@ enum RankError {
     TooMany,
 }
 
-/// What the job ends with because a rank has ended too early: never success.
+/// Returns the exit code of the job if a rank has ended too early: never success.
 fn code_of(end: End) -> i32 {
     match end {
         End::Exited(code) => code.max(1),
@@ -538,7 +538,7 @@ fn answer_line(answer: HubAnswer) -> String {
             line
         }
         HubAnswer::NotSpawned { reason } => {
-            // One word of a line, which ends there.
+            // The message is a single word at the end of the line.
             let is_plain = |letter: char| letter.is_ascii_graphic() && letter != '=';
             let word: String =
                 reason.chars().take(200).map(|letter| if is_plain(letter) { letter } else { '_' }).collect();

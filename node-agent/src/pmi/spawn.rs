@@ -1,10 +1,10 @@
-//! Collects `mcmd=spawn … endcmd`: what a rank wants to have started, and where.
+//! Collects the lines of `mcmd=spawn … endcmd`: which programs a rank wants to start, and where.
 
 use thiserror::Error;
 
 use super::frames::{Command, NamedNode, Pair, Question};
 
-/// Why what a rank asks for cannot even be considered. The words go into one word of an answer.
+/// Why the request of a rank is invalid. The text becomes one word of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpawnError {
     #[error("it is longer than {MAX_BYTES} bytes")]
@@ -23,10 +23,10 @@ pub enum SpawnError {
     Slots(String),
 }
 
-/// Of one spawn in all: names, arguments, keys. Less than a frame between agents holds.
+/// The most bytes of a whole spawn: names, arguments, keys. Less than a frame between agents holds.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The lines of a spawn as they come; several programs come as several blocks.
+/// Collects the lines of a spawn as they arrive; several programs arrive as several blocks.
 #[derive(Debug, Default)]
 pub struct Collector {
     is_open: bool,
@@ -51,7 +51,7 @@ struct Draft {
     path: Option<String>,
 }
 
-/// How far the collector has come.
+/// Whether the spawn is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     More,
@@ -59,18 +59,18 @@ pub enum Progress {
 }
 
 impl Collector {
-    /// `mcmd=spawn` was read.
+    /// Begins a block, after `mcmd=spawn` was read.
     pub fn open(&mut self) {
         self.is_open = true;
         self.drafts.push(Draft::default());
     }
 
-    /// Is the next line one of a block?
+    /// Returns whether the next line belongs to a block.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// One line without its end.
+    /// Handles one line, given without its line end.
     pub fn line(&mut self, text: &str) -> Progress {
         if text == "endcmd" {
             self.is_open = false;
@@ -79,7 +79,7 @@ impl Collector {
         }
         self.n_bytes += text.len();
         if self.n_bytes > MAX_BYTES {
-            // The rest is read and dropped: a program that can go on without ranks may go on.
+            // The rest is read and dropped: a program that can continue without new ranks may do so.
             self.problem = Some(SpawnError::TooLong);
             self.drafts.truncate(1);
             self.pairs.clear();
@@ -110,7 +110,7 @@ impl Collector {
             _key if key.starts_with("preput_key_") => draft.preput_key = value.to_owned(),
             _value if key.starts_with("preput_val_") => {
                 let key = std::mem::take(&mut draft.preput_key);
-                // Each program of one spawn brings them.
+                // Each program of a spawn repeats the pairs.
                 self.pairs.retain(|pair| pair.key != key);
                 self.pairs.push(Pair { key, value: value.to_owned() });
             }
@@ -120,25 +120,25 @@ impl Collector {
                 "hostfile" => draft.hostfile = Some(value.to_owned()),
                 "wdir" | "wd" => draft.wdir = Some(value.to_owned()),
                 "path" => draft.path = Some(value.to_owned()),
-                // MPI lets a program say more than anybody understands.
+                // MPI allows info keys that an implementation does not know.
                 _unknown => {}
             },
-            // Counts of what comes anyway, and what newer versions say besides.
+            // Counts of the lines that follow anyway, and keys of newer versions.
             _unknown => {}
         }
         Ok(())
     }
 
-    /// The hostfiles that somebody who may read files must read first.
+    /// Returns the hostfiles that must first be read by a process with the permission to do so.
     pub fn hostfiles(&self) -> Vec<String> {
         self.drafts.iter().filter_map(|draft| draft.hostfile.clone()).collect()
     }
 
-    /// What is asked for. `hostfiles` are the contents of [`hostfiles`](Collector::hostfiles), or why they cannot be
-    /// read.
+    /// Returns the collected request. `hostfiles` are the contents of [`hostfiles`](Collector::hostfiles), or why they
+    /// cannot be read.
     ///
     /// # Errors
-    /// It makes no sense.
+    /// The request is invalid.
     pub fn finish(self, hostfiles: Vec<Result<String, String>>) -> Result<Question, SpawnError> {
         if let Some(problem) = self.problem {
             return Err(problem);
@@ -180,7 +180,7 @@ impl Draft {
     }
 }
 
-/// `name`, `name:slots` as Hydra writes it, or `name slots=n` as Open MPI does.
+/// Parses `name`, `name:slots` as Hydra writes it, or `name slots=n` as Open MPI does.
 fn named_node(text: &str) -> Result<Option<NamedNode>, SpawnError> {
     let mut words = text.split_whitespace();
     let Some(first) = words.next() else { return Ok(None) };

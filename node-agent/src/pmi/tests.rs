@@ -1,4 +1,4 @@
-//! Jobs of several nodes with their hub, tried line by line without a process or a network.
+//! Jobs of several nodes with their hub, tested line by line without a process or a network.
 
 mod leaving;
 mod lossy;
@@ -20,9 +20,9 @@ struct Job {
     nodes: BTreeMap<JobNode, NodeRanks>,
     hub: Hub,
     first: JobNode,
-    /// Which node a task runs on.
+    /// The node of each task.
     tasks: BTreeMap<u32, JobNode>,
-    /// Lines to each task.
+    /// The lines sent to each task.
     heard: BTreeMap<u32, VecDeque<String>>,
     started: Vec<(JobNode, Placement)>,
     killed: Vec<u32>,
@@ -30,23 +30,23 @@ struct Job {
     asked: Vec<Growth>,
     n_pauses: usize,
     aborted: Option<(i32, String)>,
-    /// Why, for the user.
+    /// Messages for the user.
     told: Vec<String>,
-    /// Frames on their way, for who wants to carry them himself.
+    /// Frames in flight, for tests that deliver them themselves.
     ups: VecDeque<(JobNode, Up)>,
     downs: VecDeque<(JobNode, Down)>,
-    /// Why the next placement cannot be started, and how many of its ranks are before that shows.
+    /// Why the next placement fails, and how many of its ranks start before that.
     problem: Option<(String, usize)>,
 }
 
-/// Nodes `a`, `b`, … that were there from the start.
+/// Returns node `a`, `b`, …, which belongs to the job from the start.
 fn node(idx: usize) -> JobNode {
     let letter = char::from(b'a' + u8::try_from(idx).expect("few nodes"));
     JobNode { node: letter.to_string(), joined: 1 }
 }
 
 impl Job {
-    /// A job that fills its nodes.
+    /// Returns a job that fills its nodes.
     fn new(kvsname: &str, ranks_per_node: &[u32]) -> Job {
         Job::with_room(kvsname, ranks_per_node, ranks_per_node)
     }
@@ -107,7 +107,7 @@ impl Job {
         self.nodes.get_mut(node).expect("the node is there")
     }
 
-    /// Does what a node wants, and puts its frames on their way.
+    /// Carries out a node's actions, and queues its frames.
     fn take(&mut self, node: &JobNode, outs: Vec<Out>) {
         for out in outs {
             match out {
@@ -152,7 +152,7 @@ impl Job {
         }
     }
 
-    /// Who was about to leave has had time to.
+    /// Ends the pause in which ranks may leave.
     fn pause(&mut self) {
         let outs = self.hub.paused();
         self.hub_wants(outs);
@@ -165,12 +165,12 @@ impl Job {
     }
 
     fn carry_down(&mut self, to: &JobNode, down: Down) {
-        // A node that has left hears nothing any more.
+        // A node that has left receives nothing any more.
         let outs = self.nodes.get_mut(to).map(|node| node.receive(down)).unwrap_or_default();
         self.take(to, outs);
     }
 
-    /// Until nobody has anything to say.
+    /// Delivers frames until none are left.
     fn carry_all(&mut self) {
         loop {
             if let Some((from, up)) = self.ups.pop_front() {
@@ -197,14 +197,14 @@ impl Job {
         assert_eq!(self.hears(task), "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0");
     }
 
-    /// MPI_Finalize, and the end of the process.
+    /// Finalizes a task and ends its process.
     fn finish(&mut self, task: u32) {
         self.say(task, "cmd=finalize");
         assert_eq!(self.hears(task), "cmd=finalize_ack rc=0");
         self.task_ended(task, End::Exited(0));
     }
 
-    /// The code and the reason of an abort that must have happened.
+    /// Returns the code and the reason of an abort that must have happened.
     fn aborted(&self) -> (i32, &str) {
         let (code, reason) = self.aborted.as_ref().expect("the job is aborted");
         (*code, reason)
@@ -219,7 +219,7 @@ fn members(capacities: &[u32]) -> Vec<Member> {
         .collect()
 }
 
-/// What a rank sends to spawn `n_ranks` of a program, with info keys.
+/// Returns the lines that a rank sends to spawn `n_ranks` of a program, with info keys.
 fn spawn_lines(n_ranks: u32, info: &[(&str, &str)]) -> String {
     let mut lines = format!(
         "mcmd=spawn\nnprocs={n_ranks}\nexecname=./md\ntotspawns=1\nspawnssofar=1\npreput_num=1\n\

@@ -17,7 +17,7 @@ pub struct NodeTasks {
     pub n_tasks: u32,
 }
 
-/// Why a step has no place.
+/// Why a step cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     #[error("{name} is not a node of job {job}, or the job is to leave it: {job} has {nodes}")]
@@ -30,15 +30,15 @@ pub enum LayoutError {
     TooManyTasks { n_tasks: u32, cpus: u32, room: u32, nodes: String },
     #[error("the step asks for {n_tasks} tasks on node {node}: at most {MAX_PER_NODE} are started on one")]
     TooManyOnOne { n_tasks: u32, node: String },
-    /// Other steps have the CPUs.
+    /// Other steps use the CPUs.
     #[error("other steps of the job have the CPUs")]
     Busy,
 }
 
-/// `taken` are the CPUs that other steps have, by node.
+/// Places the tasks of a step. `taken` are the CPUs that other steps use, by node.
 ///
 /// # Errors
-/// It can never be, or not now.
+/// The step can never be placed, or not now.
 pub fn lay_out(
     order: &Order,
     step: &StepRequest,
@@ -93,7 +93,7 @@ struct Candidate<'a> {
     place: &'a LaunchNode,
     /// Tasks that the job itself has there.
     own: u32,
-    /// Tasks of the step that have room there, and of these, those that no other step is in the way of.
+    /// The step's tasks for which there is room, and how many of them fit beside other steps (`free`).
     room: u32,
     free: u32,
     taken: u32,
@@ -114,7 +114,7 @@ fn nodes_of<'a>(
     let candidate = |place: &'a LaunchNode| {
         let cpus = place.cpus.max(1);
         let taken = taken.get(&place.name).copied().unwrap_or(0);
-        // A job that was let have more tasks than CPUs has them in its steps, too.
+        // A job that may have more tasks than CPUs may have them in its steps, too.
         let own = if step.cpus_per_task.is_none() { place.n_tasks } else { 0 };
         let room = (cpus / cpus_per_task).max(own);
         let free = room.saturating_sub(taken.div_ceil(cpus_per_task));
@@ -124,7 +124,7 @@ fn nodes_of<'a>(
     Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(candidate).collect())
 }
 
-/// Those that were named, then those that other steps load least; in the order of the job.
+/// Chooses the named nodes, then those that other steps load least; in the order of the job.
 fn choose<'a>(mut candidates: Vec<Candidate<'a>>, step: &StepRequest, n_nodes: u32) -> Vec<Candidate<'a>> {
     let mut ranks: Vec<(bool, bool, u32, usize)> = (0..)
         .zip(&candidates)
@@ -145,14 +145,14 @@ fn choose<'a>(mut candidates: Vec<Candidate<'a>>, step: &StepRequest, n_nodes: u
     candidates
 }
 
-/// So many tasks, as evenly as there is room: how many on each node. None if there is not.
+/// Distributes tasks as evenly as the room permits: how many on each node. `None` if there is not enough room.
 fn spread(n_tasks: u32, room: &[u32]) -> Option<Vec<u32>> {
     let mut counts = vec![0_u32; room.len()];
     let mut left = n_tasks;
     while left > 0 {
         let before = left;
         let n_open = counts.iter().zip(room).filter(|(count, room)| count < room).count() as u32;
-        // Whole rounds at once: a step may have very many tasks.
+        // Several rounds at once: a step may have very many tasks.
         let each = (left / n_open.max(1)).max(1);
         for (count, room) in counts.iter_mut().zip(room) {
             let more = each.min(room - *count).min(left);

@@ -1,7 +1,8 @@
-//! Runs a step of a job for one of its processes: starts its tasks on the job's nodes, carries their streams, and ends them all.
+//! Runs a step of a job for one of its processes: starts its tasks on the job's nodes, carries their streams, and ends
+//! them all.
 //!
-//! It needs no decision of the server, so it is started as by `mpirun`: from the caller to the agent of its node, and
-//! from there to the agents of the other nodes. The hub of the step's ranks is here, too. When this agent ends, the
+//! A step needs no decision of the server, so it is started as by `mpirun`: from the caller to the agent of its node,
+//! and from there to the agents of the other nodes. The hub of the step's ranks is here, too. When this agent ends, the
 //! step ends.
 
 pub mod layout;
@@ -37,16 +38,16 @@ use crate::supervisor::slurm;
 use crate::supervisor::variables::Variables;
 use crate::supervisor::{Account, now};
 
-/// Frames that wait for a caller that does not read. Full: the tasks' output waits.
+/// The most frames queued for a caller that does not read. If the queue is full, the tasks' output waits.
 const MAX_WAITING: usize = 32;
-/// A caller that sends more than its window allows is not `rms`.
+/// How far a caller may exceed its window: one that exceeds it further is not `rms`.
 const SLACK: u64 = 64 << 10;
-/// An agent that is upgraded is back sooner.
+/// How long to retry an agent: one that is being upgraded is back sooner.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Before it is tried again. Ranks of a step that finalize make room for others.
+/// The pause before a retry. Ranks of a step that finalize meanwhile make room for others.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Serves one caller that wants a step, until the step is over.
+/// Serves one caller of a step, until the step is over.
 pub async fn serve(
     share: Share,
     peers: Peers,
@@ -86,7 +87,7 @@ async fn write_frames(mut frames: mpsc::Receiver<Vec<u8>>, mut write: OwnedWrite
     }
 }
 
-/// Ends, and drops its sender to the step, when the caller is gone.
+/// Reads the caller's frames. Ends, and drops its sender to the step, when the caller is gone.
 async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Sender<CallerMessage>) {
     let mut piece = vec![0; 16 << 10];
     loop {
@@ -140,7 +141,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
     loop {
         let opened = tokio::select! {
             opened = opening.join_next() => opened,
-            // Nobody waits for it any more. What is said before the step runs is said in vain.
+            // The caller has left. Other messages before the step runs are dropped.
             is_gone = caller_left(&mut caller.from) => match is_gone {
                 true => return,
                 false => continue,
@@ -164,7 +165,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
     RunningStep::new(share, &request, layout, steps, parts, cpus).run(caller).await;
 }
 
-/// The agent there may be restarting.
+/// Opens the part on another node. The agent there may be restarting, so this retries.
 async fn open_there(peers: &Peers, place: &LaunchNode, step: &StepPart) -> Result<Part, String> {
     let begun = Instant::now();
     loop {
@@ -176,7 +177,7 @@ async fn open_there(peers: &Peers, place: &LaunchNode, step: &StepPart) -> Resul
     }
 }
 
-/// Where its tasks go, as soon as there is room; none if the caller has left.
+/// Waits for room for the step's tasks and returns their placement; `None` if the caller has left.
 async fn find_room(
     share: &Share,
     request: &StepRequest,
@@ -213,7 +214,7 @@ async fn find_room(
     }
 }
 
-/// Does nobody want the step any more, before it runs? Input does not come then.
+/// Waits for the next message and returns whether the caller has left before the step runs. Input does not arrive then.
 async fn caller_left(from: &mut mpsc::Receiver<CallerMessage>) -> bool {
     match from.recv().await {
         Some(CallerMessage::Say(Say::End)) | None => true,
@@ -238,7 +239,7 @@ fn orders(
     let (set, unset) = changes(order, &environment::of_job(order, &account, &files), &request.environment);
     let counts: Vec<u32> = layout.iter().map(|node| node.n_tasks).collect();
     let mapping = process_mapping(counts.iter().copied().enumerate());
-    // MPICH names its shared memory after the key-value space: no other step has it, of whichever agent.
+    // MPICH names its shared memory after the key-value space: the name must be unique among all steps of all agents.
     let place = order.place().map(|place| format!("{} {}", place.address, place.name)).unwrap_or_default();
     let unique = fnv1a(format!("{place} {}", now().as_millis()).as_bytes());
     let kvsname = format!("kvs_{}_{}_s{number}_{unique:08x}", order.job, order.run);
@@ -278,13 +279,13 @@ fn orders(
     Ok((0..).zip(layout).map(step).collect())
 }
 
-/// Ranks that there is room for, those that the step begins with included.
+/// Returns the number of ranks that there is room for, including those that the step begins with.
 fn capacity(node: &NodeTasks) -> u32 {
     node.n_tasks.max(node.place.cpus)
 }
 
-/// What of an environment differs from that of the job here: variables that were set, and those of the job's owner that
-/// were unset. What the job is told of itself is different on each node, and never taken away.
+/// Returns how an environment differs from that of the job here: variables that were set, and those of the job's owner
+/// that were unset. The variables that describe the job differ on each node, and are never removed.
 fn changes(order: &Order, of_job: &Variables, here: &[(String, String)]) -> (Vec<(String, String)>, Vec<String>) {
     let is_changed = |(name, value): &&(String, String)| of_job.get(name) != Some(value);
     let set = here.iter().filter(is_changed).cloned().collect();
@@ -299,7 +300,7 @@ struct RunningStep {
     layout: Vec<NodeTasks>,
     /// Senders to the parts that are not done, by position.
     parts: BTreeMap<usize, mpsc::Sender<StepDown>>,
-    /// From all of them.
+    /// Messages from all parts.
     ups: mpsc::Receiver<(usize, StepUp)>,
     /// Ends with the step.
     forwarders: JoinSet<()>,
@@ -308,13 +309,13 @@ struct RunningStep {
     credit: Credit<usize>,
     kills_on_bad_exit: bool,
     is_ending: bool,
-    /// How its tasks have ended so far.
+    /// The signal and the highest exit code of its tasks so far.
     signal: Option<i32>,
     code: i32,
     /// The exit code that replaces them.
     exit_override: Option<i32>,
     waiting: VecDeque<Vec<u8>>,
-    /// Input that was read, and of which the caller has not been told.
+    /// Bytes of input that were read and not yet acknowledged to the caller.
     n_taken: u64,
     _cpus: ClaimedCpus,
 }
@@ -384,7 +385,7 @@ impl RunningStep {
                         None => false,
                     };
                     if !is_valid {
-                        // Without its caller a step has no use: the ways to its tasks are dropped, and they end.
+                        // Without its caller a step is useless: the connections to its tasks are dropped, and they end.
                         return;
                     }
                 }
@@ -409,7 +410,7 @@ impl RunningStep {
         let _caller_left = to.send(frame::message(&CommandEnd::Ended { code })).await;
     }
 
-    /// False if the caller is none.
+    /// Handles a message of the caller. Returns false if the caller violates the protocol.
     async fn handle_message(&mut self, message: CallerMessage) -> bool {
         match message {
             CallerMessage::Input(bytes) => {
@@ -450,7 +451,7 @@ impl RunningStep {
 
     async fn send(&mut self, idx: usize, down: StepDown) {
         if let Some(sender) = self.parts.get(&idx) {
-            // Should it be gone, that is heard from the other side.
+            // If the part is gone, its receiver reports that.
             let _heard_apart = sender.send(down).await;
         }
     }
@@ -461,7 +462,7 @@ impl RunningStep {
 
     fn taken(&mut self, n_bytes: u64) {
         self.n_taken += n_bytes;
-        // One word for all that was read meanwhile: a caller that does not read must not fill our memory.
+        // One message for all that was read meanwhile: a caller that does not read must not fill the agent's memory.
         if self.n_taken > 0 && self.waiting.is_empty() {
             let n_bytes = std::mem::take(&mut self.n_taken);
             self.answer(&CommandEnd::Taken { n_bytes });
@@ -509,11 +510,11 @@ impl RunningStep {
         self.taken(n_bytes);
     }
 
-    /// A part was lost: the other tasks cannot finish without it.
+    /// Handles the loss of a part: the other tasks cannot finish without it.
     async fn failed(&mut self, idx: usize, reason: String) {
         if self.parts.contains_key(&idx) {
             let node = self.layout[idx].place.name.clone();
-            // What goes wrong after that goes wrong because of it, or likewise.
+            // Later failures are consequences of the first one, or have the same cause.
             if self.exit_override.is_none() {
                 self.answer(&CommandEnd::Told { reason: format!("node {node}: {reason}") });
             }
@@ -548,7 +549,7 @@ fn node_id(node: &NodeTasks) -> JobNode {
     JobNode { node: node.place.name.clone(), joined: node.place.joined }
 }
 
-/// As a shell would see it: an abort is never a success.
+/// Returns the exit code as a shell would see it: an abort is never a success.
 fn exit_code(code: i32) -> i32 {
     match code & 0xff {
         0 => 1,

@@ -1,9 +1,9 @@
-//! Shares out the CPUs that a job has of a node among its tasks there.
+//! Distributes the CPUs that a job has of a node among its tasks there.
 
 use crate::topology::cpulist::CpuSet;
 
-/// So many CPUs for each task, of the lists of all packages; none where there is but one task, or not enough for all.
-/// A task is in one package wherever one has room for it.
+/// Returns `each` CPUs for each task, from the lists of all packages; empty if there is only one task, or not enough
+/// CPUs for all. A task is in one package if any has room for it.
 pub fn share_out(packages: &[Vec<u32>], n_tasks: u32, each: u32) -> Vec<CpuSet> {
     let each = each.max(1) as usize;
     let n_cpus: usize = packages.iter().map(Vec::len).sum();
@@ -15,7 +15,7 @@ pub fn share_out(packages: &[Vec<u32>], n_tasks: u32, each: u32) -> Vec<CpuSet> 
     for _ in 0..n_tasks {
         let share = match left.iter_mut().find(|cpus| cpus.len() >= each) {
             Some(cpus) => take(cpus, each),
-            // It straddles packages, as none has room.
+            // The task spans packages, as none has room.
             None => {
                 let mut missing = each;
                 let mut some = |cpus: &mut &[u32]| {

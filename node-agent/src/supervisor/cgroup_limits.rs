@@ -16,7 +16,7 @@ use crate::topology::cpulist::{self, CpuSet};
 pub struct CgroupLimits {
     /// Whether the memory of the job is limited.
     is_limited: bool,
-    /// Unknown before the first job, and after the CPUs of one have changed.
+    /// The CPUs that are set. Unknown before the first job, and after the CPUs of a job have changed.
     cpus: Option<CpuSet>,
     /// Device files that are closed.
     closed: BTreeSet<DeviceNumber>,
@@ -77,7 +77,7 @@ impl CgroupLimits {
         }
         cgroup.limit_memory(order.memory()).map_err(|error| {
             let reason = format!("cannot limit its memory to {}: {error}", order.memory());
-            // Our own memory counts, too: a large script or environment may exceed the limit.
+            // The supervisor's own memory counts, too: a large script or environment may exceed the limit.
             StartFailure { reason, is_fault: error.kind() != io::ErrorKind::ResourceBusy }
         })
     }

@@ -30,7 +30,7 @@ pub struct Program<'a> {
     pub cwd: &'a str,
     pub account: &'a Account,
     pub argv: &'a [CString],
-    /// Tried one after the other, as a shell searches `PATH`.
+    /// Candidate paths, tried in order, as a shell searches `PATH`.
     pub candidates: &'a [CString],
     pub environment: Vec<CString>,
     pub stdin: &'a Input,
@@ -134,7 +134,7 @@ impl Program<'_> {
         set_limits(&order.launch.execution.limits)?;
         if let Some(mask) = self.cpus.or(order.mask.as_ref()) {
             let mut set = CpuSet::new();
-            // CPUs that the kernel does not know are accounted, not applied.
+            // CPUs that the kernel does not know are counted, not applied.
             let n_set = mask.iter().filter(|cpu| set.set(**cpu as usize).is_ok()).count();
             if n_set > 0 {
                 let _inside_a_smaller_cpuset = sched_setaffinity(Pid::from_raw(0), &set);
@@ -151,7 +151,7 @@ impl Program<'_> {
         }
         let who = &self.account.name;
         self.account.drop_privileges().map_err(|error| format!("cannot become user {who}: {}", error.desc()))?;
-        // As the owner, for whom `/proc/self` is the job.
+        // Opened as the owner, for whom `/proc/self` is the job.
         match self.stdin {
             Input::Open(file) => dup2_stdin(file).map_err(no_streams)?,
             Input::File(path) => {
@@ -161,13 +161,13 @@ impl Program<'_> {
         }
         let cwd = self.cwd;
         chdir(cwd).map_err(|error| format!("cannot enter the working directory {cwd}: {}", error.desc()))?;
-        // Their actions are the supervisor's, which are the default ones.
+        // The signals' actions are the supervisor's, which are the defaults.
         sys::unblock_signals();
         let error = self.try_candidates(image);
         let name = self.argv.first().map(|name| name.to_string_lossy()).unwrap_or_default();
         let interpreter = self.candidates.iter().find_map(|candidate| missing_interpreter(candidate));
         Err(match (error, interpreter) {
-            // The kernel says the same of a script that is there.
+            // The kernel returns the same error for a script whose interpreter is missing.
             (Errno::ENOENT, Some(interpreter)) => {
                 format!("cannot execute '{name}': its first line names {interpreter}, which is not there")
             }
@@ -176,7 +176,7 @@ impl Program<'_> {
         })
     }
 
-    /// As execvp(3): the first candidate that is there; a file without an interpreter is given to `/bin/sh`.
+    /// Executes the first candidate that exists, as execvp(3); a file without an interpreter is given to `/bin/sh`.
     fn try_candidates(&self, image: &mut Image<'_>) -> Errno {
         let mut worst = Errno::ENOENT;
         for candidate in self.candidates {

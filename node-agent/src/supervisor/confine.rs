@@ -1,8 +1,8 @@
 //! Moves all threads of a running job from the CPUs that it had to those that it has now.
 //!
-//! A cpuset, where there is one, does it at once and lets nobody out. It leaves masks narrower that threads once were
-//! given, so they are set in any case, one by one, until none is found that would have to change: a thread that was
-//! made meanwhile has the mask of the one that made it.
+//! A cpuset, if available, does so at once, and no process can leave it. It does not widen the masks of threads that
+//! were restricted before, so masks are always set, one by one, until none needs a change: a thread that was created
+//! meanwhile has the mask of its creator.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::cgroup::Cgroup;
 use crate::topology::cpulist::{self, CpuSet};
 use crate::topology::{cpus_of, set_cpus_of};
 
-/// Why a job's processes do not keep to their CPUs.
+/// Why a job's processes are not confined to their CPUs.
 #[derive(Debug, Error)]
 pub enum ConfineError {
     #[error("cannot set the CPUs of its cgroup to {cpus}")]
@@ -29,17 +29,17 @@ pub enum ConfineError {
     Unstable,
 }
 
-/// From which CPUs threads are moved to which.
+/// The CPUs that threads are moved from and to.
 #[derive(Clone, Debug)]
 pub struct CpuMove {
     pub before: CpuSet,
     pub after: CpuSet,
 }
 
-/// Processes that go another way than the others of the job.
+/// Moves of processes that differ from the job's, by process id.
 pub type CpuMoves = BTreeMap<i32, CpuMove>;
 
-/// Puts every descendant of this process, and whoever else is in its cgroup, from the CPUs `before` on those `after`.
+/// Moves every descendant of this process, and all other processes in its cgroup, from the CPUs `before` to `after`.
 ///
 /// # Errors
 /// Some threads may have been moved, and others not.
@@ -58,12 +58,13 @@ pub fn confine(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<(), Con
     Err(ConfineError::Unstable)
 }
 
-/// A thread is copied with its mask a moment before it is seen; it is, when we look once more.
+/// A new thread has copied its mask a moment before it is visible; the next walk sees it.
 const QUIET_WALKS: u32 = 2;
-/// Mostly two or three do. Who forks or sets masks without end is not waited for: nothing else happens meanwhile.
+/// Two or three walks are usually enough. Programs that fork or set masks without end are given up: nothing else
+/// happens meanwhile.
 const MOST_WALKS: u32 = 256;
 
-/// How many threads had to be moved.
+/// Returns how many threads had to be moved.
 fn walk(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<usize, ConfineError> {
     let mut processes = tree::descendants(getpid());
     processes.extend(cgroup.processes());
@@ -83,7 +84,7 @@ fn walk(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<usize, Confine
     Ok(n_moved)
 }
 
-/// Was it moved?
+/// Returns whether the thread was moved.
 fn move_thread(thread: Pid, before: &CpuSet, after: &CpuSet) -> Result<bool, ConfineError> {
     let fail = |source| ConfineError::Thread { thread, source };
     let has = cpus_of(thread).map_err(fail)?;
@@ -94,13 +95,14 @@ fn move_thread(thread: Pid, before: &CpuSet, after: &CpuSet) -> Result<bool, Con
     set_cpus_of(thread, &wanted).map_err(fail)?;
     let got = cpus_of(thread).map_err(fail)?;
     match got.is_subset(after) {
-        // Not all of them, where some are offline: it will not be otherwise next time.
+        // Some of the CPUs may be offline: the next walk would get no more.
         true => Ok(got != has),
         false => Err(ConfineError::Escapes { thread }),
     }
 }
 
-/// Which CPUs a thread is to have. One that the program has pinned keeps what remains of that.
+/// Returns the CPUs that a thread is to have. A thread that the program has pinned keeps the remaining part of its
+/// mask.
 fn wanted(has: &CpuSet, before: &CpuSet, after: &CpuSet) -> CpuSet {
     let is_pinned = has != before;
     let remaining: CpuSet = has.intersection(after).copied().collect();

@@ -8,12 +8,12 @@ use std::os::unix::net::UnixStream;
 use crate::frame::{Decoder, Frame};
 use crate::order::{FromSupervisor, ToSupervisor};
 
-/// The agent, as long as it lives.
+/// The connection to the agent, as long as that lives.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     decoder: Decoder,
-    /// Not yet taken by the socket. Reports are few; bytes of streams are bounded by their windows.
+    /// Bytes that the socket has not taken yet. Reports are few; bytes of streams are bounded by their windows.
     outgoing: VecDeque<u8>,
 }
 
@@ -27,10 +27,10 @@ impl Connection {
         !self.outgoing.is_empty()
     }
 
-    /// Everything that has arrived.
+    /// Receives everything that has arrived.
     ///
     /// # Errors
-    /// The agent is gone or speaks nonsense; frames before that are in `into`.
+    /// The agent is gone or sent an invalid frame; frames before that are in `into`.
     pub fn receive(&mut self, into: &mut Vec<Frame<ToSupervisor>>) -> io::Result<()> {
         let mut piece = [0; 16 << 10];
         let end = loop {
@@ -38,7 +38,7 @@ impl Connection {
                 Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     self.decoder.push(&piece[..n]);
-                    // Less than there was room for: that was all.
+                    // A short read: nothing more is there.
                     if n < piece.len() {
                         break Ok(());
                     }

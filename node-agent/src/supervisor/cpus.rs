@@ -1,8 +1,8 @@
 //! The CPUs that the processes of a job run on, and how they change to others.
 //!
-//! Processes that have joined are told first. What is taken away is taken once they have answered, or after a while; what
-//! is given is given before they are told. Processes that have not joined are only moved. If a change is interrupted,
-//! the union of both sets is held until the smaller one is applied.
+//! Joined processes are told first. CPUs are removed once the processes have acknowledged, or after a while; CPUs are
+//! added before the processes are told. Other processes are only moved. If a change is interrupted, the union of both
+//! sets is held until the smaller one is applied.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use crate::order::Order;
 use crate::topology::cpulist::CpuSet;
 use crate::topology::own_cpus;
 
-/// Of one job on one node.
+/// The CPUs of one job on one node.
 #[derive(Debug)]
 pub struct JobCpus {
-    /// Those that its processes keep to; during a change those before and those after it.
+    /// The CPUs that the processes are confined to; during a change, the old and the new ones.
     held: CpuSet,
     /// Whether the last change could be enforced.
     is_confined: bool,
-    /// The generation of the job's nodes and cores by which they do.
+    /// The generation of the job's nodes and cores that is applied.
     generation: u32,
-    /// Those that they had before, if it was not sure then that all had begun.
+    /// The previous CPUs, if some tasks may not have been executed when they changed.
     before_exec: Option<CpuSet>,
     pub malleable: Option<Malleable>,
     change: Option<Change>,
@@ -63,8 +63,8 @@ impl JobCpus {
         AppliedCpus { generation: self.generation, is_confined: self.is_confined }
     }
 
-    /// The order is another one. Its processes are moved to the CPUs that it has here now. Where that fails they go back
-    /// to those that they had, and the server decides what follows.
+    /// Applies a changed order: moves the processes to the CPUs that the job has here now. If that fails, they go back
+    /// to their old ones, and the server decides what follows.
     pub fn follow(&mut self, order: &Order, is_starting: bool, cgroup: &Cgroup) {
         let (after, generation) = (cpus_of(order), order.launch.generation);
         let aim = self.change.as_ref().map_or(&self.held, |change| &change.after);
@@ -75,12 +75,12 @@ impl JobCpus {
             }
             return;
         }
-        // Who was not executed yet may still be about to set the old ones.
+        // A process that was not executed yet may still be about to set the old ones.
         self.before_exec = is_starting.then(|| self.held.clone());
         self.begin_change(after, generation, order.shrink_patience(), cgroup);
     }
 
-    /// Other CPUs are intended for some of the processes than before, of those that the job has.
+    /// Applies a changed distribution of the job's CPUs among its processes.
     fn redistribute(&mut self, patience: Duration, cgroup: &Cgroup) {
         let (after, generation) = match &self.change {
             Some(change) => (change.after.clone(), change.generation),
@@ -94,7 +94,7 @@ impl JobCpus {
         let told = self.malleable.as_mut().filter(|malleable| !malleable.is_empty());
         let Some(malleable) = told else {
             if let Some(malleable) = &mut self.malleable {
-                // Processes that join from now on are told these.
+                // Processes that join from now on are told these CPUs.
                 malleable.publish(&after);
             }
             self.change = None;
@@ -155,7 +155,7 @@ impl JobCpus {
         (self.generation, self.is_confined) = (generation, false);
     }
 
-    /// The same for tasks that were executed only after a change.
+    /// Moves tasks that were executed only after a change.
     pub fn follow_after_exec(&mut self, is_starting: bool, cgroup: &Cgroup) {
         let is_settled = self.is_confined && !is_starting && self.change.is_none();
         if let Some(before) = self.before_exec.take_if(|_| is_settled) {
@@ -180,7 +180,7 @@ impl JobCpus {
     }
 }
 
-/// The CPUs that an order means; without a mask, all that this process may use itself.
+/// Returns the CPUs of an order; without a mask, all that this process may use itself.
 pub fn cpus_of(order: &Order) -> CpuSet {
     order.mask.clone().or_else(own_cpus).unwrap_or_default()
 }

@@ -1,24 +1,24 @@
-//! Tells the processes of a job which GPUs of a shared node are theirs.
+//! The variables that tell the processes of a job which GPUs of a shared node are theirs.
 
 use rms_api::desired::LaunchNode;
 use rms_model::{Devices, Indices};
 
 use crate::order::OwnDevices;
 
-/// What CUDA, ROCm and scripts read; nothing in them hides all GPUs.
+/// The variables that CUDA, ROCm and scripts read; an empty value hides all GPUs.
 pub const VARIABLES: [&str; 4] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "RMS_GPUS", "CUDA_DEVICE_ORDER"];
 
-/// What a job is told. Libraries count the GPUs that they may open; scripts are told the numbers that the node has for them.
+/// Returns the variables of a job. Libraries count the GPUs that they may open; scripts get the node's own numbers.
 pub fn variables(own: &OwnDevices) -> [(&'static str, String); 4] {
     let list = |numbers: &mut dyn Iterator<Item = u32>| numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",");
     let numbers = list(&mut own.gpus.iter().copied());
     let visible = if own.is_alone { list(&mut (0..own.gpus.len() as u32)) } else { numbers.clone() };
     let [cuda, rocm, rms, order] = VARIABLES;
-    // As the driver numbers the files, and not by speed.
+    // GPUs are ordered as the driver numbers the files, not by speed.
     [(cuda, visible.clone()), (rocm, visible), (rms, numbers), (order, "PCI_BUS_ID".to_owned())]
 }
 
-/// The job's GPUs on a node by their names; `None` where it has the whole node, and so all.
+/// Returns the job's GPUs on a node by their names; `None` if it has the whole node, and so all.
 pub fn gpus(node: &LaunchNode) -> Option<Vec<(&str, &Indices)>> {
     let grant = node.grant.as_ref()?;
     let is_gpu = |(name, _): &(&String, &Indices)| Devices::serves(name, "gpu");

@@ -1,4 +1,4 @@
-//! The environment of a job's processes: the user's own, cleaned, and what a job is told of itself.
+//! The environment of a job's processes: the user's own, cleaned, and variables that describe the job.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ use crate::order::Order;
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What all processes of the job on this node have in common.
+/// Returns the variables of all processes of the job on this node.
 pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables {
     let mut variables = Variables::new();
     variables.insert("PATH".to_owned(), DEFAULT_PATH.to_owned());
@@ -46,7 +46,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("RMS_NODELIST", hostlist::fold(&names));
     set("RMS_NNODES", names.len().to_string());
     set("RMS_NTASKS", order.launch.n_tasks.to_string());
-    // Who asked for none has the one that he was counted for; scripts take it for a number of threads.
+    // A job that requested none is counted with one; scripts use it as a number of threads.
     set("RMS_CPUS_PER_TASK", order.launch.cpus_per_task.max(1).to_string());
     set("RMS_TASKS_PER_NODE", slurm::on_each(order.usable().map(|node| node.n_tasks)));
     set("RMS_NODE_ID", order.node_idx.to_string());
@@ -59,7 +59,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     of_gpus.for_each(|(name, value)| set(name, value));
     set("RMS_HOSTFILE", files.openmpi.display().to_string());
     set("RMS_HOSTFILE_MPICH", files.mpich.display().to_string());
-    // Counts the hostfile's contents; it is rewritten when the job's nodes change.
+    // Counts the versions of the hostfile, which is rewritten when the job's nodes change.
     set("RMS_GENERATION", order.launch.generation.to_string());
     set("RMS_AGENT_SOCKET", order.agent_socket.display().to_string());
     set("RMS_GENERATION_FILE", files.generation.display().to_string());
@@ -89,11 +89,12 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     variables
 }
 
-/// What commands from other nodes of the job have of their own.
+/// Returns the variables of commands from other nodes of the job.
 ///
-/// Open MPI's daemons make a directory for each run, below one that is named after the machine. Those of two nodes on one
-/// machine make the same one at the same time, and the one that loses ends, unheard by mpirun, which waits for ever. So
-/// each node has its own place for them. mpirun must not have it: it would hand it on to all.
+/// Open MPI's daemons make a directory for each run, below one that is named after the machine. Those of two nodes on
+/// one machine make the same directory at the same time, and the one that loses the race ends without telling mpirun,
+/// which then waits forever. So each node gets its own directory for them. mpirun must not get it: it would pass it on
+/// to all nodes.
 pub fn of_command(variables: &Variables, order: &Order, account: &Account) -> Variables {
     let mut variables = variables.clone();
     if let Some(place) = order.place().filter(|_| share_a_machine(order)) {
@@ -106,7 +107,7 @@ pub fn of_command(variables: &Variables, order: &Order, account: &Account) -> Va
     variables
 }
 
-/// What one task has of its own.
+/// Adds the variables of one task.
 pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     variables.insert("RMS_TASK_ID".to_owned(), task.to_string());
     variables.insert("RMS_LOCAL_ID".to_owned(), local.to_string());
@@ -115,9 +116,9 @@ pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     }
 }
 
-/// A script is no task, and what it is told must hold on all nodes: MPICH's `mpirun` hands all of it on to its ranks,
-/// over what the agents say there. In Slurm's words it is the first task on the first node, as under sbatch, as far as it
-/// names what says so, or where there is nobody else.
+/// Sets the variables of a script. It is not a task, and its variables must be valid on all nodes: MPICH's `mpirun`
+/// passes all of them on to its ranks, where they override what the agents set. In Slurm's variables the script is the
+/// first task on the first node, as under sbatch, but only if its text names such a variable, or if it runs alone.
 pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
     hide_what_differs(variables, order);
     if slurm::is_spoken(variables) {
@@ -129,8 +130,8 @@ pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
     }
 }
 
-/// A task that is an `mpirun` hands what it is told on to ranks on all nodes, as one in a script does; neither its numbers
-/// nor its node are theirs.
+/// Hides variables from a task that is an `mpirun`, which passes its environment on to ranks on all nodes, like one in
+/// a script; its task numbers and its node are not theirs.
 pub fn of_mpirun(variables: &mut Variables, order: &Order, program: &[u8]) {
     let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     if !MPIRUNS.contains(&name) {
@@ -143,7 +144,7 @@ pub fn of_mpirun(variables: &mut Variables, order: &Order, program: &[u8]) {
 
 const MPIRUNS: [&[u8]; 5] = [b"mpirun", b"mpiexec", b"mpiexec.hydra", b"orterun", b"prterun"];
 
-/// Leaves what holds on all nodes of the job.
+/// Keeps only variables that are valid on all nodes of the job.
 fn hide_what_differs(variables: &mut Variables, order: &Order) {
     let nodes: Vec<&LaunchNode> = order.usable().collect();
     let mut hide = |name: &str| drop(variables.remove(name));
@@ -160,15 +161,15 @@ fn hide_what_differs(variables: &mut Variables, order: &Order) {
     }
 }
 
-/// What the tasks of a step have in common: the job's environment here, as far as whoever asked for the step has not
-/// changed it, and which nodes and tasks the step has of the job's.
+/// Sets the variables that the tasks of a step have in common: the job's environment here with the caller's changes,
+/// and the step's share of the job's nodes and tasks.
 pub fn of_step(variables: &mut Variables, step: &StepPart) {
-    // And what `mpirun` has told a rank that asks for a step.
+    // Includes what `mpirun` has set for a rank that starts a step.
     let is_ours = |name: &str| {
         ["RMS_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "OMPI_COMM_WORLD_"].iter().any(|own| name.starts_with(own))
     };
     let is_of_all = |name: &str| ["USER", "LOGNAME", "HOME", "SHELL"].contains(&name);
-    // A script has not got what holds for one node only.
+    // A script lacks the variables that are valid on one node only.
     let is_kept = |name: &String| is_ours(name) || is_of_all(name) || slurm::OF_ONE.contains(&name.as_str());
     variables.retain(|name, _| is_kept(name) || !step.unset.contains(name));
     variables.entry("PATH".to_owned()).or_insert_with(|| DEFAULT_PATH.to_owned());
@@ -180,7 +181,7 @@ pub fn of_step(variables: &mut Variables, step: &StepPart) {
         let wanted = names.iter().filter(|name| is_slurms || !name.starts_with("SLURM_"));
         variables.extend(wanted.map(|name| ((*name).to_owned(), value.clone())));
     };
-    // Without SLURM_STEP_ID: by that name Open MPI believes in a Slurm that serves its ranks, and does not start.
+    // Without SLURM_STEP_ID: if it is set, Open MPI expects a Slurm that serves its ranks, and does not start.
     set(&["RMS_STEP_ID", "SLURM_STEPID"], step.step.to_string());
     set(&["RMS_NODELIST", "SLURM_STEP_NODELIST"], step.nodes.clone());
     set(&["RMS_NNODES", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"], step.n_nodes.to_string());
@@ -195,15 +196,15 @@ pub fn of_step(variables: &mut Variables, step: &StepPart) {
     set(&["RMS_NODE_ID", "SLURM_NODEID"], step.node_idx.to_string());
 }
 
-/// What the command for a change has of its own: which change it is for, though another one may have come. It is no more
-/// a task than a script.
+/// Sets the variables of the resize command: they name the change that it is for, because another may have come since.
+/// Like a script, it is not a task.
 pub fn of_hook(variables: &mut Variables, order: &Order, command: &str) {
     of_script(variables, order, command);
     let generation = order.launch.generation;
     variables.insert("RMS_RESIZE_GENERATION".to_owned(), generation.to_string());
 }
 
-/// What a rank that we start ourselves finds its process manager by.
+/// Sets the variables by which a rank that the supervisor starts finds its process manager.
 pub fn of_rank(variables: &mut Variables, pmi_fd: i32, rank: u32, local: u32, n_local: u32, n_ranks: u32) {
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("PMI_FD", pmi_fd.to_string());
@@ -214,7 +215,7 @@ pub fn of_rank(variables: &mut Variables, pmi_fd: i32, rank: u32, local: u32, n_
     set("MPI_LOCALRANKID", local.to_string());
 }
 
-/// `mpirun` reaches the other nodes through the agents, and leaves binding to us.
+/// Configures `mpirun` to reach the other nodes through the agents, and to leave binding to them.
 fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, files: &HostFiles) {
     let Some(rsh) = &order.rsh else { return };
     let rsh = rsh.display().to_string();
@@ -222,23 +223,23 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     let mut set = |name: &str, value: &str| drop(variables.insert(name.to_owned(), value.to_owned()));
     // Open MPI 4 and the runtime of Open MPI 5.
     set("OMPI_MCA_plm", "rsh");
-    // Where the job is told of itself in Slurm's words, it would take its nodes from them. Its component `schizo` for
-    // Slurm is to stay: without it, a program that runs alone takes itself for one that srun has started, and gives up.
+    // If the job has Slurm's variables, Open MPI would take its nodes from them. Its component `schizo` for Slurm must
+    // stay: without it, a singleton program believes that srun has started it, and fails.
     set("OMPI_MCA_ras", "^slurm");
     set("OMPI_MCA_plm_rsh_agent", &rsh);
     set("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
     set("OMPI_MCA_orte_default_hostfile", &openmpi);
     set("OMPI_MCA_hwloc_base_binding_policy", "none");
     if share_a_machine(order) {
-        // Open MPI names its shared memory by the machine's host name, so ranks of two nodes on one machine
-        // would take each other's for their own.
+        // Open MPI names its shared memory after the machine's host name, so ranks of two nodes on one machine would
+        // use each other's.
         set("OMPI_MCA_btl", "self,tcp");
     }
     let is_loopback =
         |node: &LaunchNode| node.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
     if order.launch.nodes.iter().all(is_loopback) {
-        // Open MPI passes over the loopback interface and tries every other: of a machine without a network there
-        // would be none, and on one with several it has been seen to hang.
+        // Open MPI skips the loopback interface and tries every other: a machine without a network has none, and on one
+        // with several it has been seen to hang.
         set("OMPI_MCA_btl_tcp_if_include", "lo");
         set("OMPI_MCA_oob_tcp_if_include", "lo");
     }
@@ -263,7 +264,7 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     }
 }
 
-/// Are two nodes of the job the same machine, as in a cluster for trying things? There, each node has a loopback
+/// Returns whether two nodes of the job are the same machine, as in a test cluster. There, each node has a loopback
 /// address of its own.
 fn share_a_machine(order: &Order) -> bool {
     let machine = |node: &LaunchNode| match node.address.parse::<SocketAddr>() {

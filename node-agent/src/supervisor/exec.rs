@@ -21,7 +21,7 @@ use crate::sys::{End, SingleThreaded};
 /// A command that runs, or whose last output is being passed on.
 #[derive(Debug)]
 pub struct Exec {
-    /// Its input; output is the stream after it, errors the one after that.
+    /// The stream of its input; output is the next stream, errors the one after that.
     pub stream: u64,
     pub pid: Pid,
     pub exec_status: ExecStatus,
@@ -36,7 +36,7 @@ pub struct Exec {
 #[derive(Debug, Default)]
 pub struct InputPipe {
     pipe: Option<File>,
-    /// Bounded by the sender's window.
+    /// Input that the pipe has not taken, bounded by the sender's window.
     waiting: VecDeque<u8>,
     is_complete: bool,
 }
@@ -155,7 +155,7 @@ impl Exec {
         pieces
     }
 
-    /// The agent has passed on `n_bytes` of a stream.
+    /// Records that the agent has passed on `n_bytes` of a stream.
     pub fn confirmed(&mut self, stream: u64, n_bytes: u64) {
         let idx = stream.wrapping_sub(self.stream + 1) as usize;
         if let Some(Some(output)) = self.outputs.get_mut(idx) {

@@ -1,7 +1,7 @@
-//! The directory of one supervisor: made once, moved to each job's name and back, its files written in place.
+//! The directory of one supervisor: made once, renamed to each job's name and back, its files rewritten in place.
 //!
-//! Making and deleting files is what a short job costs most on a disk, so a folder keeps its own. A rename onto a
-//! folder that is there fails, for none is ever empty: that makes the move the claim of an execution.
+//! Creating and deleting files is the largest disk cost of a short job, so a folder keeps its files. A rename onto an
+//! existing folder fails, because none is ever empty: so the rename claims an execution.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,41 +16,42 @@ use super::hostfile::{self, HostFiles};
 use crate::order::Order;
 use crate::spool::{self, EntryRef, OutputManifest, ResultRef, Size};
 
-/// Where a supervisor keeps its socket and what must outlive an agent.
+/// The directory with a supervisor's socket and the files that must outlive an agent.
 #[derive(Debug)]
 pub struct Folder {
-    /// Where it is between jobs.
+    /// Its path between jobs.
     seat: PathBuf,
-    /// Where it is now.
+    /// Its current path.
     dir: PathBuf,
     entry: Slot,
     openmpi: Slot,
     mpich: Slot,
     generation: Slot,
-    /// Made at the first end of a job, so that what is there is a result.
+    /// Created when the first job ends, so that an existing file is a result.
     result: Option<Slot>,
-    /// Its job is forgotten, and it still has that one's name.
+    /// Its job is forgotten, and the folder still has that job's name.
     is_free: bool,
 }
 
-/// A file that is written over and over.
+/// A file that is rewritten for each job.
 #[derive(Debug)]
 struct Slot {
     file: File,
     len: usize,
-    /// What was last written to it by [`write_once`](Slot::write_once), and how the file was then: a job of our own user may
-    /// change it.
+    /// What [`write_once`](Slot::write_once) wrote last, and the file's size and time then: a job of the agent's own
+    /// user may change the file.
     written: Option<(Vec<u8>, Size)>,
 }
 
-/// Longer files give their blocks back when something shorter follows.
+/// Longer files are truncated when something shorter follows.
 const PADDED_TO: usize = 16 << 10;
 
-/// The hostfiles of a job on some nodes are not written again for the next one on as many.
+/// Contents up to this size are remembered: hostfiles need not be written again for the next job on the same number of
+/// nodes.
 const KEPT_UP_TO: usize = 1 << 10;
 
 impl Folder {
-    /// The directory of a new seat, to bind its socket in.
+    /// Makes the directory of a new seat, in which its socket is bound.
     ///
     /// # Errors
     /// No space, no permission.
@@ -86,8 +87,8 @@ impl Folder {
         HostFiles::of(&self.dir)
     }
 
-    /// The nodes have changed while processes read: each file is there as it was or as it is, and the generation comes
-    /// last, so who sees it finds the nodes that it counts.
+    /// Replaces the files after the nodes have changed, while processes may read them: each file is either old or new,
+    /// and the generation comes last, so a reader that sees it finds the nodes that it counts.
     ///
     /// # Errors
     /// No space, no permission.
@@ -100,7 +101,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes down what a later agent needs to know, and takes the execution's name. From then on it is known.
+    /// Writes what a later agent needs to know, and takes the execution's name. From then on the execution is known.
     ///
     /// # Errors
     /// `AlreadyExists` if another supervisor was faster; no space.
@@ -128,8 +129,8 @@ impl Folder {
         result.write_json(&ResultRef { report, written })
     }
 
-    /// Takes away what belonged to the job alone. [`return_to_seat`](Folder::return_to_seat) is to follow, unless a job does: it then
-    /// moves from name to name at once.
+    /// Removes what belonged to the job alone. [`return_to_seat`](Folder::return_to_seat) must follow, unless another
+    /// job does: the folder is then renamed directly.
     ///
     /// # Errors
     /// The folder cannot be used again.
@@ -147,12 +148,12 @@ impl Folder {
         Ok(())
     }
 
-    /// Whether it still has the name of a job that is forgotten.
+    /// Returns whether the folder still has the name of a forgotten job.
     pub fn is_free(&self) -> bool {
         self.is_free
     }
 
-    /// Back to the seat, if no job has taken it since it was freed.
+    /// Renames the folder back to the seat's name, if no job has taken it since it was freed.
     ///
     /// # Errors
     /// The folder cannot be used again.
@@ -164,7 +165,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Leaves everything to those who still read it, but for the socket, and begins anew.
+    /// Leaves everything but the socket to remaining readers, and starts with a new folder.
     ///
     /// # Errors
     /// No space, no permission.
@@ -179,7 +180,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes it.
+    /// Removes the folder.
     pub fn remove(&self) {
         let _gone_already = fs::remove_dir_all(&self.dir);
     }
@@ -188,12 +189,12 @@ impl Folder {
 impl Slot {
     fn make(path: &Path, mode: u32) -> io::Result<Slot> {
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        // Whatever the caller's umask is.
+        // Regardless of the caller's umask.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         Ok(Slot { file, len: 0, written: None })
     }
 
-    /// A file with other contents in the place of one that may be read just now.
+    /// Replaces a file that may be open for reading.
     fn replace(path: &Path, contents: &[u8], mode: u32) -> io::Result<Slot> {
         let draft = path.with_extension("new");
         let _left_over = fs::remove_file(&draft);
@@ -203,7 +204,7 @@ impl Slot {
         Ok(slot)
     }
 
-    /// Nothing, if just that was written before.
+    /// Writes the contents unless they are what was written last.
     fn write_once(&mut self, contents: Vec<u8>) -> io::Result<()> {
         if let Some((written, size)) = &self.written
             && *written == contents
@@ -220,7 +221,7 @@ impl Slot {
     }
 
     fn write(&mut self, contents: &[u8]) -> io::Result<()> {
-        // A write that fails half-way leaves a length that nobody knows.
+        // A write that fails half-way leaves an unknown length.
         let before = std::mem::replace(&mut self.len, usize::MAX);
         self.file.write_all_at(contents, 0)?;
         if contents.len() < before {
@@ -230,7 +231,7 @@ impl Slot {
         Ok(())
     }
 
-    /// In one piece: what is longer is covered by blanks, which JSON passes over.
+    /// Writes in one piece: the rest of longer contents is covered by blanks, which JSON ignores.
     fn write_json(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut contents = serde_json::to_vec(value).map_err(io::Error::other)?;
         if contents.len() < self.len && self.len <= PADDED_TO {
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!((jobs(), is_at_home(), folder.is_free()), (vec![], true, false));
         folder.return_to_seat().expect("it is there");
 
-        // Somebody else has the third, and is at work on it.
+        // Another supervisor has claimed the third and works on it.
         std::fs::create_dir(spool.jobs_dir().join("3.1")).expect("made");
         std::fs::write(spool.jobs_dir().join("3.1/entry"), "").expect("written");
         claim(&mut folder, &spool, 4).expect("nobody else has it");

@@ -1,4 +1,5 @@
-//! The supervisor's part of processes that follow the CPUs of their job: it opens the way to them, and tells the agent.
+//! The supervisor's part in processes that follow the CPUs of their job: it opens the socket for them, and reports to
+//! the agent.
 
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use super::malleable::Malleable;
 use super::start::StartFailure;
 
 impl Supervisor {
-    /// Before any process of the job is started.
+    /// Opens the socket before any process of the job is started.
     ///
     /// # Errors
     /// The library is not installed here, or the socket cannot be made.
@@ -48,7 +49,7 @@ impl Supervisor {
         self.report_applied(is_news);
     }
 
-    /// Whoever has not given its CPUs back in time loses them.
+    /// Ends a change that is over: processes that have not given their CPUs back in time lose them.
     pub(super) fn cpus_on_time(&mut self, now: Instant) {
         let Some(job) = &mut self.job else { return };
         let before = job.cpus.applied();

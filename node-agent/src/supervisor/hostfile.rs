@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::order::Order;
 use rms_api::desired::LaunchNode;
 
-/// `name slots=n` as Open MPI reads it.
+/// Returns the hostfile as Open MPI reads it: `name slots=n`.
 pub fn openmpi(order: &Order) -> String {
     let mut text = heading(order);
     for (node, slots) in slots(order) {
@@ -15,7 +15,7 @@ pub fn openmpi(order: &Order) -> String {
     text
 }
 
-/// `name:n` as MPICH's Hydra reads it.
+/// Returns the hostfile as MPICH's Hydra reads it: `name:n`.
 pub fn mpich(order: &Order) -> String {
     let mut text = heading(order);
     for (node, slots) in slots(order) {
@@ -24,12 +24,12 @@ pub fn mpich(order: &Order) -> String {
     text
 }
 
-/// How often the nodes have changed, counted from 1.
+/// Returns how often the nodes have changed, counted from 1.
 pub fn generation(order: &Order) -> String {
     format!("{}\n", order.launch.generation)
 }
 
-/// Where the hostfiles of an execution are.
+/// The paths of the hostfiles of an execution.
 #[derive(Clone, Debug)]
 pub struct HostFiles {
     pub openmpi: PathBuf,
@@ -47,13 +47,14 @@ impl HostFiles {
     }
 }
 
-/// Not of which job they are: those of the next one of the same size need not be written.
+/// Returns the heading. It does not name the job, so that files need not be rewritten for the next job of the same
+/// size.
 fn heading(order: &Order) -> String {
     format!("# generation {}\n", order.launch.generation)
 }
 
-/// A node that holds no task still has its CPUs, which a script may use. One that the job is to leave is none of its any
-/// more.
+/// Returns the slots of each node. A node without tasks still has its CPUs, which a script may use. A node that the job
+/// is about to leave is left out.
 fn slots(order: &Order) -> impl Iterator<Item = (&LaunchNode, u32)> {
     order.usable().map(|node| (node, if node.n_tasks > 0 { node.n_tasks } else { node.cpus.max(1) }))
 }

@@ -1,4 +1,4 @@
-//! One share of a job under a supervisor: its tasks, how it is ended, what it used.
+//! One share of a job under a supervisor: its tasks, its end, its usage.
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -70,7 +70,7 @@ pub struct Job {
     wall_at: Instant,
     /// The worst exit status of spawned ranks that have ended.
     spawned: Option<End>,
-    /// Set once its own tasks have ended while other nodes have not been told that the job is over.
+    /// Set once its own tasks have ended while other nodes do not know yet that the job is over.
     linger_until: Option<Instant>,
     /// When to report that the job runs; none once reported.
     report_at: Option<Instant>,
@@ -118,8 +118,8 @@ pub struct Ending {
     had_grace: bool,
 }
 
-/// A result that the server has within this time never costs a disk flush. It is in the file before: only a
-/// power failure within this time can lose it.
+/// A result that the server receives within this time never costs a disk flush. It is in the file before: only a power
+/// failure within this time can lose it.
 const SYNC_AFTER: Duration = Duration::from_millis(200);
 
 /// Most jobs that end sooner are reported only once, at their end. Jobs whose streams are followed are reported at
@@ -131,13 +131,13 @@ const FINALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that is alive after this many KILLs, with pauses between them, is treated as unkillable.
 const MIN_KILLS: u32 = 5;
-/// How long to wait for processes that do not die.
+/// How long to wait for processes that cannot be killed.
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(60);
 
 impl Job {
     pub fn new(order: Order, baseline: Baseline, cgroup: &Cgroup) -> Job {
         let n_out_of_memory = if order.memory() > Mebibytes(0) { cgroup.n_out_of_memory() } else { 0 };
-        // A wall time that no clock can hold never comes.
+        // A wall time that is too long for the clock never expires.
         let begun = Instant::now();
         let wall_at = begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_future);
         Job {
@@ -245,7 +245,7 @@ impl Job {
         };
     }
 
-    /// Whether there may be ranks here, now or later. Tasks of nodes that join later are no ranks.
+    /// Returns whether there may be ranks here, now or later. Tasks of nodes that join later are no ranks.
     fn has_ranks(&self) -> bool {
         let is_rank_node = |place: &LaunchNode| place.joined == 1 || place.n_tasks == 0;
         match self.order.launch.execution.work {
@@ -254,8 +254,8 @@ impl Job {
         }
     }
 
-    /// Takes over changed nodes or wall time; processes started from now on see them in their environment. Returns
-    /// false if the order is outdated.
+    /// Applies changed nodes or wall time; processes started from now on see them in their environment. Returns false
+    /// if the order is outdated.
     pub fn update(&mut self, order: Order, files: &HostFiles, actions: &mut Vec<Action>) -> bool {
         let is_outdated = order.launch.generation < self.order.launch.generation;
         if is_outdated || matches!(self.phase, Phase::Ended { .. }) {
@@ -286,7 +286,7 @@ impl Job {
         self.is_enforced = is_enforced;
     }
 
-    /// The same for tasks that were executed only after a change.
+    /// Moves tasks that were executed only after a change.
     pub fn follow_cpus_late(&mut self, cgroup: &Cgroup) {
         let is_starting = self.is_starting();
         self.cpus.follow_after_exec(is_starting, cgroup);
@@ -321,12 +321,12 @@ impl Job {
         }
     }
 
-    /// TERM to the whole tree; KILL after `grace`. The first reason counts, and the shortest grace.
+    /// Sends TERM to the whole tree, and KILL after `grace`. The first reason counts, and the shortest grace.
     pub fn end(&mut self, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
         self.end_after(Span::ZERO, exit, grace, cgroup);
     }
 
-    /// The same, but the processes have `patience` to end by themselves before TERM. The share ends once none is
+    /// Does the same, but the processes have `patience` to end by themselves before TERM. The share ends once none is
     /// left.
     pub fn end_after(&mut self, patience: Span, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
         let term_at = Instant::now().checked_add(patience.to_std()).unwrap_or_else(far_future);
@@ -346,7 +346,7 @@ impl Job {
         self.on_time(Instant::now(), cgroup);
     }
 
-    /// When [`on_time`](Job::on_time) is to be called next.
+    /// Returns when [`on_time`](Job::on_time) is to be called next.
     pub fn deadline(&self) -> Instant {
         match &self.phase {
             Phase::Running => self.linger_until.map_or(self.wall_at, |until| until.min(self.wall_at)),
@@ -355,12 +355,12 @@ impl Job {
         }
     }
 
-    /// Whether tasks run here.
+    /// Returns whether tasks run here.
     pub fn waits_for_tasks(&self) -> bool {
         self.tasks.iter().any(|task| task.end.is_none())
     }
 
-    /// When its supervisor is to wake up at the latest.
+    /// Returns when its supervisor is to wake up at the latest.
     pub fn wakes_at(&self) -> Instant {
         let of_pmi = self.pmi.as_ref().and_then(PmiServer::wakes_at);
         let of_singleton = self.singleton.as_ref().and_then(SingletonCheck::wakes_at);
@@ -391,12 +391,13 @@ impl Job {
             Phase::Ending(ending) => {
                 ending.term_at = None;
                 if !cgroup.forbid_forks(true) {
-                    // While others fork, killed processes are replaced by new ones; stopped processes do not fork.
+                    // All are stopped first: while others can fork, killed processes are replaced by new ones; stopped
+                    // processes do not fork.
                     tree::stop_descendants(getpid());
                 }
                 tree::signal_descendants(getpid(), nix::libc::SIGKILL);
-                // The next walk finds what was forked during this one; mostly there is no next walk, because the end
-                // of the last child wakes us first.
+                // The next walk finds what was forked during this one; usually there is no next walk, because the end
+                // of the last child wakes the supervisor first.
                 ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));
                 ending.killed_at.get_or_insert(now);
                 ending.n_kills += 1;
@@ -405,7 +406,7 @@ impl Job {
         }
     }
 
-    /// A child has ended: a task, a command, or an orphan that we inherited.
+    /// Handles the end of a child: a task, a command, or an inherited orphan.
     pub fn reaped(&mut self, reaped: Reaped, actions: &mut Vec<Action>) {
         if singleton::found_singleton(&mut self.singleton, &reaped) {
             singleton::warn_owner(self);
@@ -468,7 +469,7 @@ impl Job {
         }
     }
 
-    /// The highest exit code, unless a signal killed a task: a signal says more.
+    /// Returns the highest exit code, unless a signal killed a task: a signal is more specific.
     fn tasks_exit(&self) -> NodeExit {
         match worst(self.tasks.iter().filter_map(|task| task.end).chain(self.spawned)) {
             Some(End::Signaled(signal)) => NodeExit::Signaled { signal },
@@ -522,8 +523,8 @@ impl Job {
         }
     }
 
-    /// Whether KILL was sent to everything and some of it is still there. A tracer can keep dead processes from their
-    /// parent indefinitely, and a process stuck in the kernel does not die.
+    /// Returns whether KILL was sent to all processes and some are still there. A tracer can keep dead processes from
+    /// their parent indefinitely, and a process stuck in the kernel does not die.
     pub fn is_unkillable(&self) -> bool {
         let Phase::Ending(Ending { killed_at: Some(killed_at), n_kills: MIN_KILLS.., .. }) = &self.phase else {
             return false;

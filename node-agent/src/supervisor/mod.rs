@@ -1,7 +1,7 @@
-//! The process that supervises one job on one node: starts it, watches it, ends it, outlives the agent.
+//! The process that supervises one job on one node: starts it, watches it, ends it, and outlives the agent.
 //!
-//! Single-threaded, one `poll` loop, deadlines in place of timers. It is the sub-reaper of everything the job starts,
-//! so "no child left" is "the tree is gone", and SIGCHLD tells of it.
+//! It is single-threaded, with one `poll` loop and deadlines in place of timers. It is the sub-reaper of everything the
+//! job starts, so "no child left" means "the tree is gone", and SIGCHLD notifies of it.
 
 mod binding;
 mod cgroup_limits;
@@ -69,7 +69,7 @@ use mpi::{Action, PmiServer};
 use start::StartFailure;
 pub use user::{Account, AccountError};
 
-/// What a supervisor is started with.
+/// The arguments of a supervisor.
 #[derive(Debug)]
 pub struct Seat {
     pub name: String,
@@ -79,7 +79,7 @@ pub struct Seat {
     pub listener: UnixListener,
 }
 
-/// The socket of a seat that has no job.
+/// Returns the socket of a seat that has no job.
 pub fn seat_socket(seats_dir: &std::path::Path, name: &str) -> PathBuf {
     spool::socket_path(&seats_dir.join(name))
 }
@@ -139,7 +139,7 @@ struct Supervisor {
     cgroup_limits: CgroupLimits,
 }
 
-/// What one descriptor in the poll set stands for.
+/// The source of a descriptor in the poll set.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Signals,
@@ -219,7 +219,7 @@ impl Supervisor {
     fn timeout(&self) -> PollTimeout {
         let Some(job) = &self.job else { return PollTimeout::NONE };
         let left = job.wakes_at().saturating_duration_since(Instant::now());
-        // Rounded up, or it would spin through the last millisecond; a longer sleep than 24 days is cut.
+        // Rounded up, or the loop would spin through the last millisecond; sleeps of more than 24 days are cut.
         let millis = left.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
     }
@@ -227,7 +227,7 @@ impl Supervisor {
     fn ready(&mut self, source: Source) -> io::Result<Next> {
         match source {
             Source::Signals => {
-                // One at a time: another one wakes us again.
+                // One at a time: a further signal wakes the supervisor again.
                 let _only_that_there_is_one = self.signals.read_signal();
                 Ok(self.reap())
             }
@@ -284,7 +284,7 @@ impl Supervisor {
         }
     }
 
-    /// The newest connection wins: an older one is dead, and that was not noticed yet.
+    /// Accepts a connection. The newest wins: an older one is dead, which was not noticed yet.
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.seat.listener.accept() {
             let Ok(connection) = Connection::new(stream) else { continue };
@@ -333,7 +333,7 @@ impl Supervisor {
         }
     }
 
-    /// The result stays on disk for the next agent; this process is not needed for that.
+    /// Exits; the result stays on disk for the next agent, which does not need this process.
     fn exit_with_result(&mut self) -> Next {
         let _without_power_loss_it_holds = spool::sync(&spool::result_path(self.folder.dir()));
         Next::Exit
@@ -379,7 +379,7 @@ impl Supervisor {
             }
             ToSupervisor::Pmi { node, frame } => {
                 self.with_pmi(|pmi, actions| pmi.receive(&node, frame, actions));
-                // It may have been the last frame that was expected of other nodes.
+                // It may have been the last frame that was expected from other nodes.
                 return self.reap();
             }
             ToSupervisor::PmiLinked => self.with_pmi(PmiServer::relinked),
@@ -485,7 +485,7 @@ impl Supervisor {
             supervisor: nix::unistd::getpid().as_raw(),
         };
         if let Err(error) = self.folder.update(&entry) {
-            // The processes go on with what they know; the next change is written again.
+            // The processes continue with the old files; the next change is written again.
             eprintln!("cannot write to {}: {error}", self.folder.dir().display());
         }
         let report = self.job.as_mut().map(Job::take_report);
@@ -519,7 +519,7 @@ impl Supervisor {
     }
 
     fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
-        // Only a job that leaves the node of its own accord has time to end by itself.
+        // Only a job that leaves the node voluntarily has time to end by itself.
         let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
         self.with_pmi(|pmi, actions| pmi.end(ending, actions));
         if let Some(job) = &mut self.job {
@@ -622,11 +622,11 @@ impl Supervisor {
         resize::on_time(job, now);
         singleton::on_time(job, now, &self.single);
         match &job.phase {
-            // The end of a task wakes us by itself.
+            // The end of a task wakes the supervisor by itself.
             Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Continue,
             Phase::Running | Phase::Ending(_) => {
                 job.on_time(now, &self.seat.cgroup);
-                // No end of a child wakes a share that has no tasks or that stays for others.
+                // A share without tasks, or one that stays for others, is not woken by the end of a child.
                 self.reap()
             }
             Phase::Ended { sync_at, .. } if now >= *sync_at => self.exit_with_result(),
@@ -635,7 +635,7 @@ impl Supervisor {
     }
 
     fn send(&mut self, message: &FromSupervisor) {
-        // A failing connection is noticed, with all its consequences, by the next poll.
+        // A failing connection is noticed and handled by the next poll.
         let _noticed_later = self.agent.as_mut().map(|agent| agent.send(message));
     }
 

@@ -17,16 +17,16 @@ use crate::pmi::{JobNode, RankId};
 use crate::sys::End;
 use rms_api::desired::LaunchNode;
 
-/// The ranks of one share.
+/// The PMI server of one share.
 #[derive(Debug)]
 pub struct PmiServer {
     own: JobNode,
-    /// Node 0, where the hub is.
+    /// Node 0, which has the hub.
     first: JobNode,
     ranks: NodeRanks,
-    /// On node 0 only.
+    /// The hub, on node 0 only.
     hub: Option<Hub>,
-    /// By their tasks.
+    /// The sockets of the ranks, by their tasks.
     rank_sockets: BTreeMap<u32, RankSocket>,
     /// When to tell the hub that the pause is over.
     paused_until: Option<Instant>,
@@ -39,7 +39,7 @@ struct RankSocket {
     outgoing: VecDeque<u8>,
 }
 
-/// What the supervisor is to do.
+/// An action for the supervisor.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     Send {
@@ -49,18 +49,18 @@ pub enum Action {
     Abort {
         code: i32,
     },
-    /// Starts ranks; [`PmiServer::started`] is to be called then.
+    /// Starts ranks; the supervisor then calls [`PmiServer::started`].
     Start(Placement),
     /// Kills tasks.
     Kill {
         tasks: Vec<u32>,
     },
-    /// Reads files as the owner; [`PmiServer::hostfiles_read`] is to be called then.
+    /// Reads files as the owner; the supervisor then calls [`PmiServer::hostfiles_read`].
     Read {
         from: RankId,
         paths: Vec<String>,
     },
-    /// Asks for more nodes.
+    /// Requests more nodes.
     RequestNodes(Growth),
     /// Writes into the job's output why it ends, or why a spawn has failed.
     WriteError(String),
@@ -68,11 +68,12 @@ pub enum Action {
 
 /// The job of a rank that leaves more than this unread is aborted.
 const MAX_OUTGOING: usize = 1 << 20;
-/// Ranks that have parted from the others finalize and end; nodes are asked for if there is no room even then.
+/// How long to wait for ranks that have left the others to finalize and end; nodes are requested if there is no room
+/// even then.
 const SPAWN_RETRY_DELAY: Duration = Duration::from_millis(300);
 
 impl PmiServer {
-    /// The ranks that the job begins with, by their tasks and with their sockets.
+    /// Makes the PMI server of the ranks that the job begins with, by their tasks and with their sockets.
     pub fn new(order: &Order, sockets: Vec<(u32, OwnedFd)>) -> PmiServer {
         let members = members(order);
         let n_ranks: Vec<u32> = order.launch.nodes.iter().map(n_first_ranks).collect();
@@ -98,7 +99,8 @@ impl PmiServer {
         pmi
     }
 
-    /// Those of a step, whose hub is where it was asked for: [`listen`](PmiServer::listen) is to be called for each task.
+    /// Makes the PMI server of a step, whose hub is in the agent where it was requested: [`listen`](PmiServer::listen)
+    /// is to be called for each task.
     pub fn of_step(birth: WorldInit) -> PmiServer {
         PmiServer {
             own: no_node(),
@@ -117,22 +119,22 @@ impl PmiServer {
         }
     }
 
-    /// What is to be said before any rank speaks.
+    /// Sends the first frames, before any rank speaks.
     pub fn open(&mut self, actions: &mut Vec<Action>) {
         let opening = self.ranks.opening().map(Out::Hub);
         self.run_outs(opening.into_iter().collect(), actions);
     }
 
-    /// The sockets to be watched: which task, and whether something waits to be written.
+    /// Returns the sockets to poll: the task, and whether output waits.
     pub fn sockets(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>, bool)> {
         self.rank_sockets.iter().map(|(task, line)| (*task, line.socket.as_fd(), !line.outgoing.is_empty()))
     }
 
-    /// A rank's socket is ready.
+    /// Handles a rank's socket that is ready.
     pub fn ready(&mut self, task: u32, actions: &mut Vec<Action>) {
         self.flush(task);
         let mut bytes = [0; 8 << 10];
-        // Bounded, so that a rank that never stops sending does not keep the supervisor from its clock.
+        // Bounded, so that a rank that never stops sending does not keep the supervisor from its deadlines.
         for _ in 0..8 {
             let Some(line) = self.rank_sockets.get_mut(&task) else { return };
             match line.socket.read(&mut bytes) {
@@ -148,27 +150,27 @@ impl PmiServer {
         }
     }
 
-    /// The process of a task has ended.
+    /// Handles the end of a task's process.
     pub fn task_ended(&mut self, task: u32, end: End, actions: &mut Vec<Action>) {
-        // Its last words may still be in the socket, `finalize` among them.
+        // Its last lines may still be in the socket, `finalize` among them.
         self.ready(task, actions);
         let outs = self.ranks.task_ended(task, end);
         self.run_outs(outs, actions);
         self.close(task);
     }
 
-    /// All tasks here are ended by order.
+    /// Notes that all tasks here are ended by order.
     pub fn end(&mut self, ending: Ending, actions: &mut Vec<Action>) {
         let outs = self.ranks.end(ending);
         self.run_outs(outs, actions);
     }
 
-    /// Whether the exit status of this task is ignored.
+    /// Returns whether the exit status of this task is ignored.
     pub fn is_discarded(&self, task: u32) -> bool {
         self.ranks.is_discarded(task)
     }
 
-    /// An [`Action::Start`] was carried out; with a problem, perhaps in part.
+    /// Handles that an [`Action::Start`] was carried out; with a problem, perhaps only in part.
     pub fn started(
         &mut self,
         placement: &Placement,
@@ -183,7 +185,7 @@ impl PmiServer {
         self.run_outs(outs, actions);
     }
 
-    /// An [`Action::Read`] was carried out.
+    /// Handles that an [`Action::Read`] was carried out.
     pub fn hostfiles_read(&mut self, from: RankId, contents: Vec<Result<String, String>>, actions: &mut Vec<Action>) {
         let outs = self.ranks.hostfiles_read(from, contents);
         self.run_outs(outs, actions);
@@ -195,7 +197,7 @@ impl PmiServer {
         self.run_outs(outs, actions);
     }
 
-    /// A frame from another node.
+    /// Handles a frame from another node.
     pub fn receive(&mut self, node: &JobNode, frame: HubFrame, actions: &mut Vec<Action>) {
         match frame {
             HubFrame::Up(up) => self.deliver_to_hub(node, up, actions),
@@ -203,12 +205,12 @@ impl PmiServer {
         }
     }
 
-    /// Whether a rank here has used PMI.
+    /// Returns whether a rank here has used PMI.
     pub fn is_used(&self) -> bool {
         self.ranks.is_used()
     }
 
-    /// What this share still has to wait for when its own tasks have ended.
+    /// Returns what this share still has to wait for when its own tasks have ended.
     pub fn need(&self) -> Need {
         match &self.hub {
             Some(hub) => hub.need(),
@@ -217,26 +219,26 @@ impl PmiServer {
         }
     }
 
-    /// The connection to the hub was restored: sends again what was not answered.
+    /// Sends unanswered messages again after the connection to the hub was restored.
     pub fn relinked(&mut self, actions: &mut Vec<Action>) {
         for up in self.ranks.relinked() {
             actions.push(Action::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
         }
     }
 
-    /// The nodes of the job have changed.
+    /// Handles a change of the job's nodes.
     pub fn update(&mut self, order: &Order, actions: &mut Vec<Action>) {
         let outs = self.hub.as_mut().map(|hub| hub.update(members(order), order.launch.generation)).unwrap_or_default();
         self.run_hub_outs(outs, actions);
     }
 
-    /// What the server said to an [`Action::RequestNodes`].
+    /// Handles the server's answer to an [`Action::RequestNodes`].
     pub fn grown(&mut self, seq: u64, grown: Grown, actions: &mut Vec<Action>) {
         let outs = self.hub.as_mut().map(|hub| hub.grown(seq, grown)).unwrap_or_default();
         self.run_hub_outs(outs, actions);
     }
 
-    /// When [`on_time`](PmiServer::on_time) is to be called.
+    /// Returns when [`on_time`](PmiServer::on_time) is to be called.
     pub fn wakes_at(&self) -> Option<Instant> {
         self.paused_until
     }
@@ -249,7 +251,7 @@ impl PmiServer {
         }
     }
 
-    /// A question for nodes that an agent before this one may have lost.
+    /// Returns a request for nodes that an earlier agent may have lost.
     pub fn unanswered(&self) -> Option<Growth> {
         self.hub.as_ref().and_then(Hub::unanswered)
     }
@@ -329,8 +331,8 @@ fn node_id(place: &LaunchNode) -> JobNode {
     JobNode { node: place.name.clone(), joined: place.joined }
 }
 
-/// MPICH names its shared memory after the key-value space, and what ranks leave there that were killed stays: the
-/// name is that of this execution in this cluster, also where others have jobs of the same number.
+/// Returns the name of the key-value space. MPICH names its shared memory after it, and what killed ranks leave there
+/// stays: so the name is unique to this execution in this cluster, even if others have jobs of the same number.
 fn kvsname(order: &Order) -> String {
     let cluster =
         order.launch.nodes.first().map(|first| format!("{} {}", first.address, first.name)).unwrap_or_default();
@@ -341,7 +343,7 @@ fn no_node() -> JobNode {
     JobNode { node: String::new(), joined: 0 }
 }
 
-/// Ranks of the first world are the tasks of the nodes that the job begins with.
+/// Returns the number of ranks of the first world: the tasks of the nodes that the job begins with.
 fn n_first_ranks(place: &LaunchNode) -> u32 {
     if place.joined == 1 { place.n_tasks } else { 0 }
 }
@@ -350,7 +352,7 @@ fn members(order: &Order) -> Vec<Member> {
     let capacity = |place: &LaunchNode| match (place.n_tasks, place.joined) {
         (0, _) => ranks_of_cpus(place.cpus, order),
         (n_tasks, 1) => n_tasks,
-        // It came with tasks, which are no ranks.
+        // The node came with tasks, which are no ranks.
         (_, _) => 0,
     };
     let member =
@@ -362,7 +364,7 @@ fn ranks_of_cpus(cpus: u32, order: &Order) -> u32 {
     (cpus / order.launch.cpus_per_task.max(1)).max(1)
 }
 
-/// What a node is taken to have room for before it is known which one it will be.
+/// Returns the assumed room of a node that is not known yet.
 fn new_node_capacity(order: &Order) -> u32 {
     order.launch.nodes.first().map_or(1, |place| ranks_of_cpus(place.cpus, order))
 }

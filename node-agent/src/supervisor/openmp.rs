@@ -1,4 +1,4 @@
-//! What OpenMP programs are told whose threads are to follow the CPUs of their job.
+//! Variables of OpenMP programs whose threads are to follow the CPUs of their job.
 
 use rms_malleable::SOCKET_VARIABLE;
 
@@ -7,14 +7,14 @@ use super::malleable::socket_path;
 use super::variables::Variables;
 use crate::order::Order;
 
-/// How many threads a program begins with, which is also the most that it will ever have.
+/// The number of threads that a program begins with, which is also the most that it will ever have.
 pub const THREADS: &str = "OMP_NUM_THREADS";
 
-/// Adds it to the environment of a job with so many CPUs here. What the user has set stays.
+/// Sets the variables of a job with `n_cpus` here. What the user has set stays.
 pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpus: usize) {
     let Some(library) = &order.malleable_library else { return };
     let library = library.display().to_string();
-    // First, so that it comes before a runtime that the user preloads.
+    // First, so that it is loaded before a runtime that the user preloads.
     let preload = match variables.get("LD_PRELOAD").filter(|own| !own.is_empty()) {
         Some(own) => format!("{library}:{own}"),
         None => library.clone(),
@@ -23,7 +23,7 @@ pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpu
     if let Some(dir) = files.generation.parent() {
         variables.insert(SOCKET_VARIABLE.to_owned(), socket_path(dir).display().to_string());
     }
-    // A runtime that binds its threads puts those that it makes later where the first ones were: growth would be in vain.
+    // A runtime that binds its threads puts later ones where the first ones were: they would not use the new CPUs.
     let is_bound = ["OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY"];
     let is_bound = is_bound.iter().any(|name| variables.contains_key(*name));
     let mut propose = |name: &str, value: String| {
@@ -36,7 +36,7 @@ pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpu
     propose(THREADS, threads(order, n_cpus).to_string());
 }
 
-/// Of each task: its CPUs, where several tasks have them.
+/// Returns the number of threads of each task; several tasks share the CPUs.
 fn threads(order: &Order, n_cpus: usize) -> usize {
     let n_tasks = order.place().map_or(1, |place| place.n_tasks.max(1)) as usize;
     match (n_tasks, order.launch.cpus_per_task as usize) {

@@ -1,6 +1,7 @@
-//! Copies what tasks write from their pipes into the spool, where followers read it.
+//! Copies the output of tasks from their pipes into the spool, where followers read it.
 //!
-//! Pipes, because a job may open `/dev/stderr` anew to write to it: that would empty a file, and with it what nobody has read.
+//! Pipes are used because a job may reopen `/dev/stderr` to write to it: that would truncate a file, and lose what has
+//! not been read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +17,7 @@ use super::user::Account;
 /// One stream of a task.
 #[derive(Debug)]
 pub struct Piped {
-    /// None once nobody can write to it any more.
+    /// `None` once no process can write to it any more.
     pipe: Option<File>,
     file: File,
 }
@@ -29,7 +30,7 @@ impl Piped {
     pub fn open(path: &Path, account: &Account) -> io::Result<(Piped, OwnedFd)> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let (pipe, end) = pipe2(OFlag::O_CLOEXEC)?;
-        // So that it can be opened as `/dev/stdout`. Who is not root has made it as the owner.
+        // So that it can be opened as `/dev/stdout`. An agent that is not root already made it as the owner.
         let _only_root_may = fchown(&end, Some(account.uid), Some(account.gid));
         fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok((Piped { pipe: Some(File::from(pipe)), file }, end))
@@ -53,7 +54,7 @@ impl Pump {
         self.streams.iter().enumerate().filter_map(|(idx, stream)| Some((idx, stream.pipe.as_ref()?.as_fd())))
     }
 
-    /// Where the errors of the first task go.
+    /// Returns the file with the errors of the first task.
     pub fn errors(&self) -> Option<&File> {
         self.streams.get(1).map(|stream| &stream.file)
     }
@@ -76,8 +77,8 @@ impl Pump {
         0
     }
 
-    /// Copies the rest when no process is left. One that cannot be killed may write on: no pipe is read for longer
-    /// than what it holds.
+    /// Copies the rest when no process is left. A process that cannot be killed may still write: no pipe is read for
+    /// longer than its capacity.
     pub fn drain(&mut self) {
         for idx in 0..self.streams.len() {
             let pipe = self.streams[idx].pipe.as_ref();

@@ -1,4 +1,4 @@
-//! Tells a job that its nodes have changed: by a signal, or by a command that is executed beside it.
+//! Notifies a job that its nodes have changed: by a signal, or by a command that is executed beside it.
 
 use std::ffi::CString;
 use std::time::{Duration, Instant};
@@ -37,10 +37,10 @@ struct PendingSignal {
     waiting: Vec<(Pid, u32)>,
 }
 
-/// A process that has just been started sets its handlers first. The kernel does not notify of that, so we check
-/// again, with doubling pauses.
+/// A process that has just been started sets its handlers first. The kernel does not notify of that, so the supervisor
+/// checks again, with doubling pauses.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-/// A shell blocks all signals for a moment whenever it forks, and one that comes then ends it a moment later. A
+/// A shell blocks all signals for a moment whenever it forks, and a signal that arrives then ends it a moment later. A
 /// process that waits for a blocked signal has it blocked at each check.
 const MIN_BLOCKED_CHECKS: u32 = 3;
 /// A process that is still not ready after this pause never will be.
@@ -76,7 +76,7 @@ pub fn notify(job: &mut Job, single: &SingleThreaded) {
     }
 }
 
-/// When [`on_time`] is to be called next.
+/// Returns when [`on_time`] is to be called next.
 pub fn wakes_at(job: &Job) -> Option<Instant> {
     job.pending_notices.signal.as_ref().map(|pending| pending.try_at)
 }
@@ -167,7 +167,7 @@ fn start_hook(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, ExecSta
         return Ok(None);
     };
     let Some(Streams { stdin: _, stdout, stderr }) = &job.streams else { return Ok(None) };
-    // The job's own input is not for the command to read.
+    // The command must not read the job's own input.
     let nothing = Input::nothing()?;
     let argv = ["sh".to_owned(), "-c".to_owned(), command.clone()].map(c_string);
     let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;

@@ -1,4 +1,5 @@
-//! Notices programs of Open MPI whose ranks do not find each other, each being rank 0 of 1: it speaks PMIx, we speak PMI-1.
+//! Detects programs of Open MPI whose ranks do not find each other, each being rank 0 of 1: Open MPI uses PMIx, and the
+//! agent PMI-1.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -108,7 +109,7 @@ pub fn on_time(job: &mut Job, now: Instant, single: &SingleThreaded) {
     check_if_due(&mut job.singleton, now, has_used_pmi, tasks, single);
 }
 
-/// Tells a job's owner what was found.
+/// Warns the job's owner.
 pub fn warn_owner(job: &Job) {
     let (n_tasks, n_nodes) = (job.order.launch.n_tasks, job.order.launch.nodes.len());
     let Work::Tasks { argv } = &job.order.launch.execution.work else { return };
@@ -116,7 +117,7 @@ pub fn warn_owner(job: &Job) {
     job_errors::write_error(job, &format!("{}: {advice}", diagnosis(n_tasks)));
 }
 
-/// The diagnosis for a program of `n_tasks` tasks, without the command to type.
+/// Returns the diagnosis for a program of `n_tasks` tasks, without the command to type.
 pub fn diagnosis(n_tasks: u32) -> String {
     format!(
         "the ranks of this program do not find each other: it uses Open MPI, so each of the {n_tasks} tasks is rank 0 of 1. \
@@ -124,7 +125,7 @@ pub fn diagnosis(n_tasks: u32) -> String {
     )
 }
 
-/// The command as a user would type it.
+/// Returns the command as a user would type it.
 pub fn command(argv: &[String]) -> String {
     argv.join(" ").chars().filter(|c| !c.is_control()).take(100).collect()
 }
@@ -132,9 +133,9 @@ pub fn command(argv: &[String]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum MpiState {
     NotMpi = 0,
-    /// It has loaded Open MPI, and has not called MPI_Init.
+    /// The process has loaded Open MPI, and has not called MPI_Init.
     Loaded = 1,
-    /// It has called MPI_Init as a singleton, without mpirun.
+    /// The process has called MPI_Init as a singleton, without mpirun.
     Singleton = 2,
 }
 
@@ -149,12 +150,13 @@ fn inspect(pid: Pid) -> MpiState {
     if has(b"OMPI_COMM_WORLD_SIZE=") || has(b"PMIX_RANK=") { MpiState::NotMpi } else { MpiState::Singleton }
 }
 
-/// By the files that a process has mapped: the libraries, and then what MPI_Init loads to send messages.
+/// Determines the state from the files that a process has mapped: the libraries, and then what MPI_Init loads to send
+/// messages.
 fn mpi_state(maps: &str) -> MpiState {
     let files = || maps.lines().filter_map(|line| line.rsplit('/').next());
     let has = |part: &str| files().any(|file| file.starts_with(part));
     match has("libmpi.so.") && has("libopen-pal.so.") {
-        // Open MPI 5 has all in these libraries.
+        // Open MPI 5 has everything in these libraries.
         true if has("mca_pml_") || has("libopen-pal.so.80") => MpiState::Singleton,
         true => MpiState::Loaded,
         false => MpiState::NotMpi,

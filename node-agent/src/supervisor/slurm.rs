@@ -1,4 +1,4 @@
-//! Tells a job of itself in Slurm's words: the variables that sbatch and srun would set.
+//! Sets Slurm's variables for a job, as sbatch and srun would.
 
 use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
@@ -8,16 +8,16 @@ use super::user::Account;
 use super::variables::Variables;
 use crate::order::Order;
 
-/// What holds on one node, or for one task, and nowhere else.
+/// Variables that are valid only on one node, or for one task.
 pub const OF_ONE: [&str; 6] =
     ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS", "SLURM_NODEID", "SLURMD_NODENAME", "SLURM_TOPOLOGY_ADDR"];
 
-/// Was this asked for?
+/// Returns whether Slurm's variables were requested.
 pub fn is_spoken(variables: &Variables) -> bool {
     variables.contains_key(SLURM)
 }
 
-/// What all processes of the job on this node have in common.
+/// Sets the variables of all processes of the job on this node.
 pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submit_dir: &str) {
     let usable: Vec<&LaunchNode> = order.usable().collect();
     let names: Vec<&str> = usable.iter().map(|node| node.name.as_str()).collect();
@@ -34,8 +34,8 @@ pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submi
     set("SLURM_NPROCS", order.launch.n_tasks.to_string());
     set("SLURM_TASKS_PER_NODE", on_each(usable.iter().map(|node| node.n_tasks)));
     set("SLURM_JOB_CPUS_PER_NODE", on_each(usable.iter().map(|node| node.cpus)));
-    // As sbatch, which sets it only where the user did: scripts fall back on what they think best. One may be nobody's wish,
-    // and is told by the submitter.
+    // As sbatch, which sets it only if the user did: scripts have defaults of their own. 1 may just be the default, and
+    // is set by the submitter if requested.
     if order.launch.cpus_per_task > 1 {
         set("SLURM_CPUS_PER_TASK", order.launch.cpus_per_task.to_string());
     }
@@ -53,20 +53,20 @@ pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submi
         set("SLURM_TOPOLOGY_ADDR_PATTERN", "node".to_owned());
         set("SLURM_CLUSTER_NAME", place.cluster.clone());
         set("SLURM_CPUS_ON_NODE", place.cpus.to_string());
-        // The nearest thing to a partition; what the user wrote for one stays.
+        // The cluster is the nearest thing to a partition; the user's own value stays.
         variables.entry("SLURM_JOB_PARTITION".to_owned()).or_insert_with(|| place.cluster.clone());
     }
     variables.entry("SLURM_SUBMIT_DIR".to_owned()).or_insert_with(|| submit_dir.to_owned());
 }
 
-/// What one task has of its own.
+/// Sets the variables of one task.
 pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     variables.insert("SLURM_PROCID".to_owned(), task.to_string());
     variables.insert("SLURM_LOCALID".to_owned(), local.to_string());
     variables.insert("SLURM_GTIDS".to_owned(), task.to_string());
 }
 
-/// `2(x3),1`: a number for each node, as Slurm prints it.
+/// Returns a number for each node as Slurm prints it: `2(x3),1`.
 pub fn on_each(counts: impl Iterator<Item = u32>) -> String {
     let mut groups: Vec<(u32, u32)> = Vec::new();
     for count in counts {

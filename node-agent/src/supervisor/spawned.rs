@@ -1,4 +1,4 @@
-//! Starts the ranks that other ranks have asked for, and reads the hostfiles that those name.
+//! Starts the ranks that other ranks have requested, and reads the hostfiles that those name.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -20,17 +20,17 @@ use crate::order::Order;
 use crate::pmi::frames::{Part, Placement};
 use crate::sys::SingleThreaded;
 
-/// What of a placement runs, which is all of it if there is no problem.
+/// The started ranks of a placement: all of them if there is no problem.
 #[derive(Debug, Default)]
 pub struct Spawned {
     pub tasks: Vec<Task>,
-    /// Our ends of the ranks' sockets, by their tasks.
+    /// The supervisor's ends of the ranks' sockets, by their tasks.
     pub sockets: Vec<(u32, std::os::fd::OwnedFd)>,
     pub problem: Option<StartError>,
     pub piped: Vec<Piped>,
 }
 
-/// A job under which ranks can be started.
+/// The context of a job in which ranks can be started.
 #[derive(Clone, Copy, Debug)]
 pub struct Parent<'a> {
     pub order: &'a Order,
@@ -60,7 +60,7 @@ fn start_into(
     let mut variables = parent.variables.clone();
     variables.insert("PMI_SPAWNED".to_owned(), "1".to_owned());
     let mut streams = (0_u32..).zip(&all.tasks);
-    // Also of those that do not start.
+    // Including those of ranks that did not start.
     spawned.piped = all.piped;
     for part in &placement.parts {
         let argv = part.argv.iter().cloned().map(start::c_string).collect::<Result<Vec<CString>, StartError>>()?;
@@ -96,7 +96,7 @@ fn start_into(
     Ok(())
 }
 
-/// In the directories that the spawn names, then in the job's `PATH`.
+/// Returns the candidate paths of a program: in the directories that the spawn names, then in the job's `PATH`.
 pub fn candidates(part: &Part, name: &CString, variables: &Variables) -> Vec<CString> {
     let Some(path) = &part.path else { return start::candidates(name, variables) };
     let mut with_path = variables.clone();
@@ -105,10 +105,10 @@ pub fn candidates(part: &Part, name: &CString, variables: &Variables) -> Vec<CSt
     start::candidates(name, &with_path)
 }
 
-/// Longer hostfiles are no hostfiles.
+/// The longest hostfile that is read.
 const MAX_HOSTFILE: u64 = 1 << 20;
 
-/// The contents of hostfiles, read as the owner.
+/// Returns the contents of hostfiles, read as the owner.
 pub fn read_hostfiles(parent: &Parent<'_>, paths: &[String]) -> Vec<Result<String, String>> {
     paths.iter().map(|path| read_hostfile(parent, path)).collect()
 }

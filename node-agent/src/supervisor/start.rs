@@ -28,7 +28,7 @@ use crate::sys::{End, SingleThreaded};
 /// One task that runs, or has ended.
 #[derive(Debug)]
 pub struct Task {
-    /// Its number in the job.
+    /// The number of the task in the job.
     pub task: u32,
     pub pid: Pid,
     pub exec_status: ExecStatus,
@@ -36,7 +36,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// To the task and what it has started in its session's first process group.
+    /// Sends a signal to the task and to what it has started in its session's first process group.
     pub fn signal(&self, signal: i32) {
         crate::sys::kill_group(self.pid, signal);
     }
@@ -50,10 +50,10 @@ pub struct Started {
     pub tasks: Vec<Task>,
     /// The write end of task 0's standard input.
     pub input: Option<OwnedFd>,
-    /// Of the first task.
+    /// The streams of the first task.
     pub streams: Option<Streams>,
     pub piped: Vec<Piped>,
-    /// Our ends of the ranks' sockets, by their tasks; none for a script.
+    /// The supervisor's ends of the ranks' sockets, by their tasks; none for a script.
     pub rank_sockets: Vec<(u32, OwnedFd)>,
 }
 
@@ -103,7 +103,7 @@ impl StartError {
 }
 
 /// # Errors
-/// Nothing of the share was left running; the caller kills what was forked before the failure.
+/// No process of the share is left running; the caller kills what was forked before the failure.
 pub fn start(
     order: &Order,
     folder: &Folder,
@@ -116,7 +116,7 @@ pub fn start(
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
     let StartedTasks { tasks, input, streams, piped, rank_sockets } = match &order.launch.execution.work {
         Work::Script { script, args } if order.node_idx == 0 => starter.script(script, args)?,
-        // The other nodes of a script, and nodes alone, wait for what is started on them.
+        // The other nodes of a script, and nodes without tasks, wait for what is started on them.
         Work::Script { .. } | Work::Nodes => {
             starter.check_cwd()?;
             StartedTasks::default()
@@ -184,11 +184,11 @@ impl Starter<'_> {
         Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, rank_sockets: Vec::new() })
     }
 
-    /// It is not read before it is executed, so an incomplete script is never seen.
+    /// Writes the script. It is not read before it is executed, so an incomplete script is never seen.
     fn write_script(&self, path: &Path, script: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o500).open(path)?;
         file.write_all(script.as_bytes())?;
-        // As root, or it is the owner's already.
+        // Only root can do so; else it is the owner's already.
         match self.account.is_other_user() {
             true => fchown(&file, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())),
             false => Ok(()),
@@ -197,7 +197,7 @@ impl Starter<'_> {
 
     fn tasks(&self, argv: &[String]) -> Result<StartedTasks, StartError> {
         let LaunchNode { first_task, n_tasks: n_local, joined, .. } = *self.place;
-        // The ranks of an MPI program are those that it begins with: nodes that come later bring tasks, no ranks.
+        // The ranks of an MPI program are those that it begins with: tasks on nodes that come later are no ranks.
         let has_ranks = joined == 1;
         let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local, TaskOrigin::Start)?;
         let argv = argv.iter().cloned().map(c_string).collect::<Result<Vec<CString>, StartError>>()?;
@@ -237,7 +237,7 @@ impl Starter<'_> {
     }
 }
 
-/// Makes a socket pair: our end, and the rank's.
+/// Makes a socket pair: the supervisor's end, and the rank's.
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), StartError> {
     let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
     pair.map_err(StartError::Socket)

@@ -1,4 +1,5 @@
-//! The tasks that steps of a job have on this node: started beside the job's own, fed, signalled, ended with what they have started.
+//! The tasks that steps of a job have on this node: started beside the job's own, given input, signalled, and ended
+//! with all processes that they have started.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CString;
@@ -28,30 +29,30 @@ use crate::pmi::ranks::Ending;
 use crate::sys::{self, End, Reaped, SingleThreaded};
 use crate::topology::cpulist::CpuSet;
 
-/// One step here.
+/// The part of one step on this node.
 #[derive(Debug)]
 pub struct Step {
     /// The first of its streams.
     stream: u64,
     order: StepPart,
-    /// What its tasks have in common.
+    /// The variables that its tasks have in common.
     variables: Variables,
-    /// Those whose end has not been told.
+    /// The tasks whose end has not been reported.
     tasks: Vec<Exec>,
     pmi: PmiServer,
     singleton: Option<SingletonCheck>,
-    /// Every task began a session: whatever of it is still there when the tasks have ended goes, too.
+    /// The sessions of its tasks: processes that are still in them when the tasks have ended are killed.
     sessions: Vec<Pid>,
-    /// The next KILL, once it is to end.
+    /// When to send the next KILL, once the step is to end.
     kill_at: Option<Instant>,
     n_kills: u32,
-    /// Why a task of it could not be executed.
+    /// Why a task could not be executed.
     problem: Option<String>,
-    /// Nobody listens any more.
+    /// No receiver listens any more.
     is_silent: bool,
 }
 
-/// What one descriptor of a step stands for.
+/// The source of a descriptor of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     Rank(u32),
@@ -59,28 +60,28 @@ pub enum Source {
     Output(usize, usize),
 }
 
-/// What a step says, in order.
+/// A frame of a step, in order.
 #[derive(Debug)]
 pub enum StepFrame {
     Message(FromSupervisor),
     Bytes { stream: u64, bytes: Vec<u8> },
 }
 
-/// The block of streams that one belongs to, if it is a step's.
+/// Returns the block that a stream belongs to, if it is a step's.
 pub fn block(stream: u64) -> Option<u64> {
     (stream >= STREAMS_PER_STEP).then(|| stream - stream % STREAMS_PER_STEP)
 }
 
-/// The task that a stream of a block belongs to.
+/// Returns the task that a stream of a block belongs to.
 pub fn task_of(stream: u64) -> u32 {
     (stream % STREAMS_PER_STEP / STREAMS_PER_EXEC) as u32
 }
 
 impl Step {
-    /// Starts its tasks; if one does not start, those before it are killed.
+    /// Starts the tasks of the step; if one does not start, those before it are killed.
     ///
     /// # Errors
-    /// Why the first one that did not start did not.
+    /// The error of the first task that did not start.
     pub fn start(parent: &Parent<'_>, order: StepOrder, single: &SingleThreaded) -> Result<Step, StartError> {
         let StepOrder { stream, part: order } = order;
         let birth = first_birth(
@@ -115,7 +116,7 @@ impl Step {
         }
     }
 
-    /// The limits and the CPUs are the job's.
+    /// Returns an order for the step's tasks: the limits and the CPUs are the job's.
     fn as_job(&self, parent: &Parent<'_>) -> Order {
         let mut job = parent.order.clone();
         job.launch_mut().execution.umask = self.order.umask;
@@ -128,7 +129,7 @@ impl Step {
         let candidates = start::candidates(argv.first().ok_or(StartError::ZeroByte)?, &self.variables);
         let StepPart { cwd, first_task, n_local, n_tasks, n_readers, .. } = self.order.clone();
         let mut variables = self.variables.clone();
-        // Who does not take all of the job leaves room for other steps, and it is not known where these are.
+        // A step that does not use all CPUs of the job leaves room for other steps, whose CPUs are not known.
         let n_cpus: usize = parent.order.packages.iter().map(Vec::len).sum();
         let takes_all = u64::from(n_local) * u64::from(self.order.cpus_per_task.max(1)) == n_cpus as u64;
         let cpus = match takes_all {
@@ -148,7 +149,7 @@ impl Step {
         Ok(())
     }
 
-    /// Our end of its process manager's socket.
+    /// Starts a task, and returns the supervisor's end of its PMI socket.
     fn start_task(
         &mut self,
         parent: &Parent<'_>,
@@ -188,7 +189,7 @@ impl Step {
         self.stream
     }
 
-    /// The sessions of its tasks, those of ended ones included.
+    /// Returns the sessions of its tasks, including ended ones.
     pub fn sessions(&self) -> &[Pid] {
         &self.sessions
     }
@@ -197,14 +198,14 @@ impl Step {
         self.sessions.retain(|session| !of_others.contains(session));
     }
 
-    /// What its ranks have to say before any of them speaks.
+    /// Sends the PMI server's first frames, before any rank speaks.
     pub fn open(&mut self, frames: &mut Vec<StepFrame>) {
         let mut actions = Vec::new();
         self.pmi.open(&mut actions);
         self.report(actions, frames);
     }
 
-    /// What is to be polled, and for what.
+    /// Returns the descriptors to poll, with their events.
     pub fn sources(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>, PollFlags)> {
         let ranks = self.pmi.sockets().map(|(task, fd, out)| {
             (Source::Rank(task), fd, if out { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN })
@@ -238,11 +239,11 @@ impl Step {
         }
     }
 
-    /// Bytes for the input of a task; none at all mean its end.
+    /// Passes bytes to the input of a task; no bytes mean its end.
     pub fn input(&mut self, stream: u64, bytes: &[u8], frames: &mut Vec<StepFrame>) {
         match self.tasks.iter_mut().find(|task| task.stream == stream) {
             Some(task) => taken(stream, task.input.feed(bytes), frames),
-            // It has ended and reads no more.
+            // The task has ended and reads no more.
             None => taken(stream, bytes.len() as u64, frames),
         }
     }
@@ -255,22 +256,22 @@ impl Step {
 
     pub fn hear(&mut self, down: Down, parent: &Parent<'_>, single: &SingleThreaded, frames: &mut Vec<StepFrame>) {
         let mut actions = Vec::new();
-        // The PMI server of a step has one hub, so it does not matter which node is said to have spoken.
+        // The PMI server of a step has one hub, so the sending node does not matter.
         self.pmi.receive_from_hub(down, &mut actions);
         self.run(actions, parent, single, frames);
     }
 
-    /// To the process group that each task began.
+    /// Sends a signal to the process group of each task.
     pub fn signal(&self, signal: i32) {
         for task in self.tasks.iter().filter(|task| task.end.is_none()) {
             sys::kill_group(task.pid, signal);
         }
     }
 
-    /// TERM to all of it now, KILL after its grace time.
+    /// Sends TERM to the whole step now, and KILL after its grace time.
     pub fn end(&mut self, is_silent: bool, frames: &mut Vec<StepFrame>) {
         let mut actions = Vec::new();
-        // That ranks end without finalizing is no crash now.
+        // Ranks that end without finalizing from now on have not crashed.
         self.pmi.end(Ending::Ordered, &mut actions);
         self.report(actions, frames);
         if is_silent {
@@ -285,13 +286,14 @@ impl Step {
         }
     }
 
-    /// Its agent is gone, and with it whoever waited for it. The next agent may use the number of its streams anew.
+    /// Ends the step silently after its agent is gone, and its receivers with it. The next agent may reuse the number
+    /// of its streams.
     pub fn abandon(&mut self) {
         self.end(true, &mut Vec::new());
         self.stream = u64::MAX - u64::MAX % STREAMS_PER_STEP;
     }
 
-    /// Without a grace time, as nothing of it is of use any more.
+    /// Ends the step without a grace time, as it is of no use any more.
     fn kill(&mut self) {
         self.kill_at = Some(Instant::now());
     }
@@ -307,13 +309,13 @@ impl Step {
         singleton::check_if_due(&mut self.singleton, now, self.pmi.is_used(), tasks, single);
         if self.kill_at.is_some_and(|at| at <= now) {
             self.signal_all(nix::libc::SIGKILL);
-            // Whatever was forked during the walk is found by the next one.
+            // Processes that were forked during the walk are found by the next one.
             self.kill_at = Some(now + Duration::from_millis(1 << self.n_kills.min(8)));
             self.n_kills += 1;
         }
     }
 
-    /// A child of the supervisor has ended.
+    /// Handles the end of a child of the supervisor.
     pub fn reaped(
         &mut self,
         reaped: &Reaped,
@@ -323,7 +325,7 @@ impl Step {
     ) {
         let is_singleton = singleton::found_singleton(&mut self.singleton, reaped);
         if let (true, Some(task), false) = (is_singleton, self.tasks.first(), self.is_silent) {
-            // Among the errors of its first task; the few bytes beside the window are of no matter.
+            // Written to the errors of its first task; the few bytes beyond the window do not matter.
             let stream = task.stream + 2;
             let (diagnosis, command) = (singleton::diagnosis(self.order.n_tasks), singleton::command(&self.order.argv));
             let text = format!("rms: {diagnosis} in place of srun or rms run: mpirun {command}\n");
@@ -334,7 +336,7 @@ impl Step {
         };
         ended.end = Some(reaped.end);
         let mut actions = Vec::new();
-        // Of an abandoned one nobody asks which task it was.
+        // The number of a task of an abandoned step is not needed.
         if !self.is_silent {
             let task = task_of(ended.stream);
             self.pmi.task_ended(task, reaped.end, &mut actions);
@@ -342,7 +344,7 @@ impl Step {
         self.run(actions, parent, single, frames);
     }
 
-    /// Tells of the tasks that have ended, and whether all have.
+    /// Reports the tasks that have ended; returns whether all have.
     pub fn settle(&mut self, frames: &mut Vec<StepFrame>) -> bool {
         while let Some(idx) = self.tasks.iter().position(|task| task.end.is_some()) {
             let mut task = self.tasks.swap_remove(idx);
@@ -364,7 +366,7 @@ impl Step {
         if !self.tasks.is_empty() {
             return false;
         }
-        // What its tasks have left behind in the background ends with them, as with a job's.
+        // Background processes of its tasks end with them, as with a job's.
         self.signal_all(nix::libc::SIGKILL);
         let stream = self.stream;
         frames.push(StepFrame::Message(match self.problem.take() {
@@ -374,7 +376,8 @@ impl Step {
         true
     }
 
-    /// To each process of its tasks' sessions, and to what those have started in sessions of their own.
+    /// Sends a signal to each process of its tasks' sessions, and to processes that those have started in sessions of
+    /// their own.
     fn signal_all(&self, signal: i32) {
         let mut ours = BTreeSet::new();
         // Parents come before their children.
@@ -409,7 +412,7 @@ impl Step {
         }
     }
 
-    /// Errands that only have to be told.
+    /// Reports actions that only need a message.
     fn report(&mut self, actions: Vec<Action>, frames: &mut Vec<StepFrame>) {
         let stream = self.stream;
         for action in actions {
@@ -431,7 +434,7 @@ impl Step {
                         sys::kill_group(task.pid, nix::libc::SIGKILL);
                     }
                 }
-                // These are a hub's, which is in the agent, or were carried out above.
+                // These are actions of the hub, which is in the agent, or were carried out above.
                 Action::Send { to: _, frame: HubFrame::Down(_) }
                 | Action::RequestNodes(_)
                 | Action::Start(_)
@@ -440,7 +443,8 @@ impl Step {
         }
     }
 
-    /// Ranks that other ranks of the step have asked for: their sockets by their tasks, and why the next one did not start.
+    /// Starts ranks that other ranks of the step have requested. Returns their sockets by task, and why the next rank
+    /// did not start.
     fn spawn(
         &mut self,
         parent: &Parent<'_>,
@@ -485,7 +489,7 @@ impl Step {
     }
 }
 
-/// Which task of a step one is, and which rank of its world.
+/// The numbers of a rank: its task in the step, and its rank in the world.
 #[derive(Clone, Copy, Debug)]
 struct Rank<'a> {
     task: u32,
@@ -496,7 +500,8 @@ struct Rank<'a> {
     cpus: Option<&'a CpuSet>,
 }
 
-/// What a task's outputs have under way: tasks whose output nobody reads must not fill our memory, however many they are.
+/// Returns the window of a task's outputs: unread output must not fill the supervisor's memory, regardless of the
+/// number of tasks.
 fn window(n_local: u32) -> u64 {
     (OUTPUT_OF_A_STEP / u64::from(n_local.max(1))).clamp(LEAST_WINDOW, WINDOW)
 }
@@ -510,5 +515,5 @@ fn taken(stream: u64, n_bytes: u64, frames: &mut Vec<StepFrame>) {
     }
 }
 
-/// A clock can hold it.
+/// The longest grace time, so that deadlines do not overflow.
 const MAX_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);

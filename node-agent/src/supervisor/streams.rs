@@ -1,4 +1,4 @@
-//! Opens the standard streams of a job's tasks, with the owner's permissions and nobody else's.
+//! Opens the standard streams of a job's tasks, with the owner's permissions only.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,7 @@ pub struct Streams {
     pub stderr: Rc<OwnedFd>,
 }
 
-/// Where a process reads from.
+/// The input of a process.
 #[derive(Clone, Debug)]
 pub enum Input {
     Open(Rc<OwnedFd>),
@@ -54,7 +54,7 @@ pub struct AllStreams {
     pub tasks: Vec<Streams>,
     /// The write end of task 0's standard input, for interactive input.
     pub input: Option<OwnedFd>,
-    /// Those of streams that go to the spool.
+    /// The pipes of streams that go to the spool.
     pub piped: Vec<Piped>,
 }
 
@@ -62,7 +62,7 @@ pub struct AllStreams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskOrigin {
     Start,
-    /// Others write already.
+    /// Spawned ranks: other tasks write already.
     Spawned,
 }
 
@@ -92,7 +92,7 @@ impl StreamsError {
     }
 }
 
-/// Where a script's output goes by default.
+/// The default file of a script's output.
 const DEFAULT_OUTPUT: &str = "rms-%j.out";
 
 /// # Errors
@@ -194,7 +194,7 @@ impl Opener<'_> {
         if let Some(open) = self.files.get(&path) {
             return Ok(Rc::clone(open));
         }
-        // Nodes that share a file share what is in it: the first one empties it, all append.
+        // Nodes that share a file share its content: the first one truncates it, all append.
         let is_first = match self.origin {
             TaskOrigin::Start => pattern::is_by_node(pattern) || self.order.node_idx == 0,
             TaskOrigin::Spawned => pattern::is_by_task(pattern),
@@ -233,14 +233,14 @@ fn open_output(path: &Path) -> io::Result<File> {
 }
 
 /// # Errors
-/// It cannot be read by who asks.
+/// The user cannot read it.
 pub fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).and_then(block);
     file.map_err(|source| StreamsError::Open { path: path.to_owned(), what: "input", source })
 }
 
-/// Makes the file blocking again, once the open could not block.
+/// Makes the file blocking again, after an open that could not block.
 fn block(file: File) -> io::Result<OwnedFd> {
     fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
     Ok(OwnedFd::from(file))

@@ -5,10 +5,10 @@ use std::fs;
 
 use nix::unistd::Pid;
 
-/// All descendants of a process, parents before children.
+/// Returns all descendants of a process, parents before children.
 ///
-/// A process that is forked while we look may be missed; whoever wants all of them gone repeats until none
-/// is left. Nobody escapes: orphans become children of the sub-reaper, which is where the walk starts.
+/// A process that is forked during the walk may be missed; to end all of them, repeat until none is left. No process
+/// escapes: orphans become children of the sub-reaper, which is where the walk starts.
 pub fn descendants(root: Pid) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut parents = vec![root];
@@ -16,7 +16,7 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     while let Some(parent) = parents.pop() {
         let children = match listed_children(parent) {
             Some(children) => children,
-            // A kernel without the lists of children: one look at every process instead.
+            // The kernel has no lists of children: look at every process instead.
             None => by_parent.get_or_insert_with(all_by_parent).get(&parent.as_raw()).cloned().unwrap_or_default(),
         };
         found.extend(&children);
@@ -32,7 +32,7 @@ pub fn signal_descendants(root: Pid, signal: i32) {
     }
 }
 
-/// Stops them all, so that none forks any more, until no new ones are found or it has taken long enough.
+/// Stops all descendants, so that none forks any more, until no new ones are found or too many walks were needed.
 pub fn stop_descendants(root: Pid) {
     let mut n_before = 0;
     for _ in 0..MOST_WALKS {
@@ -49,14 +49,14 @@ pub fn stop_descendants(root: Pid) {
 
 const MOST_WALKS: u32 = 32;
 
-/// Is it gone, or a zombie that somebody keeps?
+/// Returns whether a process is gone, or a zombie that has not been reaped.
 pub fn is_dead(pid: Pid) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     matches!(state, Some("Z" | "X"))
 }
 
-/// `None` if the kernel keeps no such lists; a process that is gone has no children.
+/// Returns the children of a process; `None` if the kernel keeps no such lists. A process that is gone has no children.
 fn listed_children(parent: Pid) -> Option<Vec<Pid>> {
     let tasks = format!("/proc/{parent}/task");
     let Ok(entries) = fs::read_dir(&tasks) else { return Some(Vec::new()) };
@@ -82,31 +82,31 @@ fn all_by_parent() -> BTreeMap<i32, Vec<Pid>> {
     by_parent
 }
 
-/// Every process on the machine that we may see.
+/// Returns every visible process on the machine.
 pub fn all() -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let names = entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok());
     names.filter_map(|name| name.parse().ok()).map(Pid::from_raw).collect()
 }
 
-/// All threads of a process; none if it is gone.
+/// Returns all threads of a process; none if it is gone.
 pub fn threads(process: Pid) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
     let names = entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok());
     names.filter_map(|name| name.parse().ok()).map(Pid::from_raw).collect()
 }
 
-/// The parent of a process that lives.
+/// Returns the parent of a live process.
 pub fn parent_of(pid: Pid) -> Option<Pid> {
     stat(pid, 1)
 }
 
-/// The session of a process that lives.
+/// Returns the session of a live process.
 pub fn session_of(pid: Pid) -> Option<Pid> {
     stat(pid, 3)
 }
 
-/// A process id of those that the kernel lists after a process's name.
+/// Returns the n-th of the process ids that the kernel lists after a process's name.
 fn stat(pid: Pid, nth: usize) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may itself hold brackets and spaces.
@@ -114,8 +114,8 @@ fn stat(pid: Pid, nth: usize) -> Option<Pid> {
     rest.split_whitespace().nth(nth)?.parse().ok().map(Pid::from_raw)
 }
 
-/// Processes that carry a mark in the environment they were started with, and all below them. This finds what
-/// a killed supervisor has left behind where there is no cgroup.
+/// Returns the processes that carry a mark in the environment they were started with, and all below them. This finds
+/// what a killed supervisor has left behind if there is no cgroup.
 pub fn marked(mark: &str) -> Vec<Pid> {
     let wanted = format!("RMS_MARK={mark}");
     let carries = |pid: &Pid| {

@@ -1,4 +1,4 @@
-//! Who a job runs as: the owner's ids and groups on this node.
+//! The account that a job runs as: the owner's ids and groups on this node.
 
 use std::ffi::CString;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub struct Account {
     pub gid: Gid,
     pub home: String,
     pub shell: String,
-    /// Absent where this process cannot change its identity and needs not.
+    /// Absent if this process cannot change its identity and need not.
     groups: Option<Vec<Gid>>,
 }
 
@@ -41,7 +41,7 @@ impl AccountCache {
     }
 }
 
-/// Why nothing can run as the owner here.
+/// Why no process can run as the owner here.
 #[derive(Debug, Error)]
 pub enum AccountError {
     #[error("there is no user '{0}' on this node")]
@@ -54,16 +54,16 @@ pub enum AccountError {
 
 impl Account {
     /// # Errors
-    /// The owner is unknown here, or somebody else and this process is not root.
+    /// The owner is unknown here, or is another user and this process is not root.
     pub fn resolve(owner: &str) -> Result<Account, AccountError> {
         let lookup = |source| AccountError::Lookup { owner: owner.to_owned(), source };
         let user = User::from_name(owner).map_err(lookup)?;
         let own_uid = geteuid();
         let is_own = user.as_ref().is_some_and(|user| user.uid == own_uid);
         if !own_uid.is_root() || is_own {
-            // To look somebody up is to read through a file, or to ask another program.
+            // A lookup reads a whole file, or asks another program.
             let agent = if is_own { user.clone() } else { User::from_uid(own_uid).map_err(lookup)? };
-            // In a container a user may have a number only.
+            // In a container a user may have only a number.
             let agent_name = agent.as_ref().map_or_else(|| own_uid.to_string(), |agent| agent.name.clone());
             let is_unnamed = user.is_none() && agent_name == owner;
             if !is_own && !is_unnamed {
@@ -79,12 +79,12 @@ impl Account {
         Ok(Account { name: user.name, uid: user.uid, gid: user.gid, home, shell, groups: Some(groups) })
     }
 
-    /// Whether the owner is another user than that of this process.
+    /// Returns whether the owner is another user than that of this process.
     pub fn is_other_user(&self) -> bool {
         self.groups.is_some()
     }
 
-    /// Becomes the owner for good; called in a child before it executes.
+    /// Becomes the owner permanently; called in a child before it executes.
     ///
     /// # Errors
     /// The kernel refuses, for example because of a limit on the owner's processes.
@@ -95,7 +95,7 @@ impl Account {
         setresuid(self.uid, self.uid, self.uid)
     }
 
-    /// Acts as the owner until the guard is dropped, so that opening a file asks for the owner's permissions.
+    /// Acts as the owner until the guard is dropped, so that opening a file requires the owner's permissions.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -117,7 +117,7 @@ impl Drop for IdentityGuard {
     fn drop(&mut self) {
         if self.0 {
             let root = seteuid(Uid::from_raw(0)).and_then(|()| setegid(Gid::from_raw(0))).and_then(|()| setgroups(&[]));
-            // A supervisor that stays somebody else could not end the job; dying is cleaner: the agent sees it.
+            // A supervisor that keeps another identity could not end the job; a crash is cleaner: the agent notices it.
             root.expect("the saved user id is 0, so returning to it cannot be refused");
         }
     }

@@ -8,7 +8,7 @@ use rms_model::execution::to_bytes;
 /// Variables by name; the last setting of a name wins.
 pub type Variables = BTreeMap<String, String>;
 
-/// `NAME=VALUE` of each; a value that holds a zero byte cannot be passed to anybody.
+/// Returns `NAME=VALUE` for each; values with a zero byte are left out, because they cannot be passed.
 pub fn to_c(variables: &Variables) -> Vec<CString> {
     let variable = |(name, value): (&String, &String)| {
         let (name, value) = (to_bytes(name), to_bytes(value));

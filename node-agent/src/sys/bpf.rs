@@ -1,4 +1,4 @@
-//! Loads a program that decides about device files into the kernel, and attaches it to a cgroup of v2: bpf(2).
+//! Loads a program that controls access to device files into the kernel, and attaches it to a cgroup of v2: bpf(2).
 
 use std::ffi::CStr;
 use std::io;
@@ -15,15 +15,15 @@ pub struct Instruction {
     pub code: u8,
     /// Four bits each for the destination and the source.
     pub registers: u8,
-    /// How many instructions to leave out where a comparison holds, or how far behind an address to read.
+    /// How many instructions to skip if a comparison holds, or the offset from an address to read at.
     pub offset: i16,
     pub immediate: i32,
 }
 
-/// Has the kernel check the program and translate it; it is gone with the last file of it and the last cgroup.
+/// Has the kernel verify and compile the program; it is freed with its last file and its last cgroup.
 ///
 /// # Errors
-/// As bpf(2): this process may not, the kernel has no such programs, or it finds fault with this one.
+/// As bpf(2): the process lacks permission, the kernel has no such programs, or it rejects this one.
 pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     let mut name = [0; 16];
     name[..NAME.len()].copy_from_slice(NAME);
@@ -37,24 +37,24 @@ pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         flags: 0,
         name,
     };
-    // SAFETY: these are the attributes of this command; the instructions are as many as they say, and the licence ends with
-    // null; both live until the call returns.
+    // SAFETY: these are the attributes of this command; there are as many instructions as they say, and the licence
+    // ends with null; both live until the call returns.
     let file = unsafe { bpf(header::PROG_LOAD, &mut attributes) }?;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened the file for this call, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// Lets the program decide for the cgroup and all below, beside others that are attached to it, above it and below it: each
-/// of them must allow what is opened.
+/// Attaches the program to the cgroup and all below, beside programs attached to it, above it and below it: each of
+/// them must allow an access.
 ///
 /// # Errors
-/// As bpf(2); somebody may have attached one further up that allows no others.
+/// As bpf(2); a program further up may have been attached without allowing others.
 pub fn attach(cgroup: BorrowedFd<'_>, program: &OwnedFd) -> io::Result<()> {
     change(header::PROG_ATTACH, cgroup, program, header::F_ALLOW_MULTI)
 }
 
 /// # Errors
-/// As bpf(2); it is not attached.
+/// As bpf(2); the program is not attached.
 pub fn detach(cgroup: BorrowedFd<'_>, program: &OwnedFd) -> io::Result<()> {
     change(header::PROG_DETACH, cgroup, program, 0)
 }
@@ -66,7 +66,7 @@ fn change(command: c_int, cgroup: BorrowedFd<'_>, program: &OwnedFd, flags: u32)
     unsafe { bpf(command, &mut attributes) }.map(drop)
 }
 
-/// The programs that are attached to this very cgroup, whoever has done so.
+/// Returns the programs attached to this very cgroup by any process.
 ///
 /// # Errors
 /// As bpf(2).
@@ -80,8 +80,8 @@ pub fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
         n_ids: MAX_ATTACHED as u32,
         beyond: [0; 33],
     };
-    // SAFETY: these are the attributes of this command, with room for what newer kernels write behind them; there are as
-    // many places for ids as they say, and these live until the call returns.
+    // SAFETY: these are the attributes of this command, with room for what newer kernels write behind them; there are
+    // as many places for ids as they say, and these live until the call returns.
     unsafe { bpf(header::PROG_QUERY, &mut attributes) }?;
     let ids = &ids[..(attributes.n_ids as usize).min(MAX_ATTACHED)];
     ids.iter().map(|id| by_id(*id)).collect()
@@ -96,8 +96,8 @@ fn by_id(id: u32) -> io::Result<OwnedFd> {
 }
 
 /// # Safety
-/// The attributes are those of the command from the first byte on, have room for all that the kernel writes of them, and
-/// pointers in them are valid for what it reads and writes there.
+/// The attributes are those of the command from the first byte on, have room for all that the kernel writes to them,
+/// and their pointers are valid for what it reads and writes there.
 unsafe fn bpf<A>(command: c_int, attributes: &mut A) -> io::Result<c_int> {
     let mut n_tries = 0;
     loop {
@@ -105,22 +105,22 @@ unsafe fn bpf<A>(command: c_int, attributes: &mut A) -> io::Result<c_int> {
         let result = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attributes), size_of::<A>()) };
         n_tries += 1;
         match Errno::result(result) {
-            // A signal came while it looked at the program.
+            // A signal arrived while the kernel verified the program.
             Err(Errno::EAGAIN) if n_tries < MAX_TRIES => {}
-            // A file's number or 0.
+            // A file descriptor or 0.
             other => return Ok(other? as c_int),
         }
     }
 }
 
-/// What `bpftool prog` shows.
+/// The name that `bpftool prog` shows.
 const NAME: &[u8; 14] = b"limber_devices";
 const LICENSE: &CStr = c"MIT";
-/// The kernel attaches no more to one cgroup.
+/// The kernel's limit of programs attached to one cgroup.
 const MAX_ATTACHED: usize = 64;
 const MAX_TRIES: u32 = 5;
 
-/// What of `linux/bpf.h` is used; the kernel's promise is that it stays.
+/// The used constants of `linux/bpf.h`, which the kernel guarantees to be stable.
 mod header {
     use nix::libc::c_int;
 
@@ -134,7 +134,7 @@ mod header {
     pub const F_ALLOW_MULTI: u32 = 2;
 }
 
-/// The members of `union bpf_attr`, each as far as it is used. The kernel takes what is left out for 0.
+/// The members of `union bpf_attr`, each as far as used. The kernel reads omitted fields as 0.
 #[repr(C)]
 struct Load {
     kind: u32,
@@ -162,7 +162,7 @@ struct Query {
     flags: [u32; 2],
     ids: u64,
     n_ids: u32,
-    /// Kernels from 6.17 on write here whatever size they are told.
+    /// Kernels from 6.17 on write here regardless of the given size.
     beyond: [u32; 33],
 }
 

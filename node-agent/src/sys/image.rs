@@ -1,4 +1,4 @@
-//! What a process is to execute, laid out before it exists: between its birth and its program it allocates nothing.
+//! The program image of a process, prepared before it is forked: between fork and exec it allocates nothing.
 
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
@@ -11,9 +11,9 @@ use nix::libc::{self, c_char};
 /// The arguments and the environment of a program.
 #[derive(Debug)]
 pub struct Image<'a> {
-    /// Ends with a null pointer, as the others do.
+    /// Ends with a null pointer, like the other lists.
     argv: Vec<*const c_char>,
-    /// The same arguments for a shell, which finds the file's name in the second place.
+    /// The same arguments for a shell, with the file's name as the second one.
     shell_argv: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     of: PhantomData<&'a CStr>,
@@ -32,7 +32,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Becomes the program in the file; returns only with the reason why not.
+    /// Executes the program in the file; returns only with an error.
     ///
     /// # Errors
     /// As execve(2).
@@ -42,7 +42,7 @@ impl<'a> Image<'a> {
         Err(Errno::last())
     }
 
-    /// Becomes a shell that reads the file.
+    /// Executes a shell that reads the file.
     ///
     /// # Errors
     /// As execve(2).

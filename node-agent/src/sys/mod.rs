@@ -1,4 +1,5 @@
-//! The only unsafe code: forking, executing, reaping with usage, signal dispositions, shared memory, bpf(2).
+//! The only module with unsafe code: forking, executing, reaping with usage, signal dispositions, shared memory,
+//! bpf(2).
 #![allow(unsafe_code)]
 
 pub mod bpf;
@@ -20,19 +21,19 @@ use rms_model::{Span, Usage};
 pub use image::Image;
 pub use page::Page;
 
-/// Proof that this process had one thread when it was checked; whoever holds it starts none.
+/// Proof that this process had one thread when it was checked; the holder must not start another.
 #[derive(Debug)]
 pub struct SingleThreaded {
-    /// For children that borrow this process' memory; made for the first one.
+    /// The stack of children that borrow this process' memory; allocated for the first one.
     stack: RefCell<Vec<u8>>,
 }
 
-/// Many times what a child needs before it executes; pages that it does not touch cost nothing.
+/// Much more than a child needs before it executes; pages that are not touched cost nothing.
 const STACK_BYTES: usize = 256 << 10;
 
 impl SingleThreaded {
     /// # Errors
-    /// The process has more than one thread, or `/proc` is not there to tell.
+    /// The process has more than one thread, or `/proc` is not readable.
     pub fn check() -> io::Result<SingleThreaded> {
         let n_threads = fs::read_dir("/proc/self/task")?.count();
         if n_threads != 1 {
@@ -49,8 +50,8 @@ impl SingleThreaded {
         unsafe { nix::unistd::fork() }
     }
 
-    /// Runs `child` in a new process, which should execute a program; when it returns, the process ends with what it
-    /// returns. With borrowed memory this process stands still until then.
+    /// Runs `child` in a new process, which should execute a program; if it returns, the process exits with the
+    /// returned code. With borrowed memory this process is suspended until then.
     ///
     /// # Errors
     /// As clone(2).
@@ -70,17 +71,17 @@ impl SingleThreaded {
     }
 }
 
-/// What memory a process has until it executes a program.
+/// The memory of a new process until it executes a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Its parent's, which stands still meanwhile: nothing is copied that the program would throw away. Only for a
-    /// process that nobody may stop who may not stop its parent, too.
+    /// The parent's, which is suspended meanwhile: nothing is copied only to be discarded. Only safe if every process
+    /// that may stop the child may stop the parent, too.
     Borrowed,
-    /// Its own.
+    /// A copy of its own.
     Copied,
 }
 
-/// A child that has ended and what it and its own reaped children used.
+/// A child that has ended, with the usage of the child and of the children that it has reaped.
 #[derive(Clone, Copy, Debug)]
 pub struct Reaped {
     pub pid: Pid,
@@ -96,7 +97,7 @@ pub enum End {
 }
 
 impl End {
-    /// As a shell tells it.
+    /// Returns the exit code as a shell reports it.
     pub fn shell_code(self) -> i32 {
         match self {
             End::Exited(code) => code,
@@ -105,16 +106,16 @@ impl End {
     }
 }
 
-/// What [`reap`] found.
+/// The result of [`reap`].
 #[derive(Clone, Copy, Debug)]
 pub enum WaitResult {
     Reaped(Reaped),
-    /// Children live, none has ended.
+    /// There are live children, and none has ended.
     StillAlive,
     NoChildren,
 }
 
-/// One child that has ended, without waiting.
+/// Reaps one child that has ended, without blocking.
 pub fn reap() -> WaitResult {
     loop {
         let mut status = 0;
@@ -137,7 +138,7 @@ pub fn reap() -> WaitResult {
             Ok(WaitStatus::Signaled(_, signal, _)) => End::Signaled(signal as i32),
             // Real-time signals have no name in `Signal`.
             Err(_) if libc::WIFSIGNALED(status) => End::Signaled(libc::WTERMSIG(status)),
-            // Stops and continues are not asked for.
+            // Stops and continues are not requested.
             Ok(_) | Err(_) => continue,
         };
         let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
@@ -147,7 +148,7 @@ pub fn reap() -> WaitResult {
     }
 }
 
-/// Gives every signal its default action and an empty mask, as a program expects to be executed.
+/// Resets every signal to its default action and the mask to empty, as a new program expects.
 pub fn reset_signals() {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     for signal in Signal::iterator() {
@@ -160,39 +161,39 @@ pub fn reset_signals() {
     unblock_signals();
 }
 
-/// An empty signal mask, as a program expects to be executed with.
+/// Empties the signal mask, as a new program expects.
 pub fn unblock_signals() {
     let _cannot_fail = SigSet::empty().thread_set_mask();
 }
 
-/// Children are reaped by the kernel; [`reset_signals`] in a child undoes it.
+/// Lets the kernel reap children; [`reset_signals`] in a child undoes it.
 pub fn ignore_children() {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: ignoring runs no code of ours.
     let _cannot_fail = unsafe { sigaction(Signal::SIGCHLD, &ignore) };
 }
 
-/// Ends this process at once: no destructors, no exit handlers of the process it was forked from.
+/// Ends this process at once, without destructors and without exit handlers of the process it was forked from.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(code) }
 }
 
-/// Closes what was inherited beyond the standard streams: it belongs to whoever started this program, and users'
-/// jobs would inherit it in turn. The first thing that a program does.
+/// Closes inherited files other than the standard streams: they belong to the process that started this program, and
+/// users' jobs would inherit them. Must be the first action of a program.
 pub fn close_inherited() {
     // SAFETY: nothing in this process has opened a file yet, so nothing owns what is closed here.
     let _not_there_on_old_kernels = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }
 
-/// Closes all files in a process that was forked to look at something, so that it keeps none of its parent's open.
+/// Closes all files in a process that was forked for a check, so that it keeps none of its parent's open.
 pub fn close_all() {
     // SAFETY: the process ends without using or dropping what owned them: it returns to no code but the caller's, which
     // opens its own.
     let _not_there_on_old_kernels = unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
 }
 
-/// A signal by number, for those that `Signal` has no name for.
+/// Sends a signal by number, for those that `Signal` has no name for.
 ///
 /// # Errors
 /// As kill(2).
@@ -201,12 +202,12 @@ pub fn kill(pid: i32, signal: i32) -> nix::Result<()> {
     Errno::result(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// A signal to the process group that a child leads, or is about to make: until it has, to the child alone.
+/// Sends a signal to the process group that a child leads or is about to create: until it has, to the child alone.
 pub fn kill_group(leader: Pid, signal: i32) {
     let _gone_already = kill(-leader.as_raw(), signal).or_else(|_| kill(leader.as_raw(), signal));
 }
 
-/// Has the kernel kill others first when memory runs out, as far as this process may ask for that.
+/// Makes the kernel kill other processes first when memory runs out, as far as this process is allowed to.
 pub fn protect_from_oom(score: &str) {
     let _only_root_may = fs::write("/proc/self/oom_score_adj", score);
 }

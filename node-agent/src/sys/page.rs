@@ -1,4 +1,4 @@
-//! A page of memory that is shared with a process that need not be trusted: the kernel keeps it as large as it was made.
+//! A page of memory that is shared with a possibly untrusted process: the kernel fixes its size.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,25 +13,25 @@ use rms_malleable::{MAGIC, VERSION, page};
 
 use crate::topology::cpulist::CpuSet;
 
-/// Where the supervisor of a job tells one of its processes which CPUs it is to use.
+/// Through this page the supervisor of a job tells one of its processes which CPUs to use.
 ///
-/// Nothing that the process may have written is believed but what it has acknowledged: it can only harm itself.
+/// Of what the process may write, only its acknowledgement is used: it can only harm itself.
 #[derive(Debug)]
 pub struct Page {
     memory: NonNull<u8>,
-    /// For the process.
+    /// The file that the process maps.
     file: OwnedFd,
-    /// The last change that was published.
+    /// The number of the last published change.
     seq: u64,
 }
 
 impl Page {
     /// # Errors
-    /// No memory, or no files.
+    /// No memory, or too many open files.
     pub fn new() -> io::Result<Page> {
         let file = memfd_create(c"rms-malleable", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
         ftruncate(&file, page::BYTES as i64)?;
-        // Were it made shorter, our own accesses to it would end us.
+        // If the file were truncated, accesses to the page would kill this process.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -48,14 +48,14 @@ impl Page {
         Ok(page)
     }
 
-    /// What the process is to map.
+    /// Returns the file that the process is to map.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// These are its CPUs from now on, of `most` that it had when the job started.
+    /// Publishes the CPUs of the process, of `most` that it had when the job started.
     pub fn publish(&mut self, cpus: &CpuSet, most: u32) {
-        // Who reads meanwhile sees the odd number, and reads again.
+        // A concurrent reader sees the odd number and reads again.
         self.u64(page::SEQ).store(self.seq + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         for (idx, word) in rms_malleable::words(cpus).into_iter().enumerate() {
@@ -67,17 +67,17 @@ impl Page {
         self.u64(page::SEQ).store(self.seq, Ordering::Release);
     }
 
-    /// Does the process keep to the last change, as it says?
+    /// Returns whether the process reports that it has applied the last change.
     pub fn is_acknowledged(&self) -> bool {
         self.u64(page::ACKED_SEQ).load(Ordering::Acquire) >= self.seq
     }
 
-    /// Of its last parallel region, as it says.
+    /// Returns the number of threads of the last parallel region, as reported by the process.
     pub fn threads(&self) -> u32 {
         self.u32(page::THREADS).load(Ordering::Relaxed)
     }
 
-    /// Nobody looks at it any more: the process is to ask for another one, if it lives.
+    /// Marks the page as abandoned by the supervisor: the process, if it lives, is to request another one.
     fn end(&mut self) {
         self.u32(page::IS_OVER).store(1, Ordering::Relaxed);
         self.seq += 2;
@@ -131,7 +131,7 @@ mod tests {
         assert!(page.is_acknowledged());
         page.publish(&CpuSet::from([1]), 4);
         assert!(!page.is_acknowledged());
-        // It stays as long as it is, whatever the process does.
+        // The size of the file is fixed, whatever the process does.
         assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
         drop(page);
         let mut over = [0; 4];

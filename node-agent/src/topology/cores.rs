@@ -1,4 +1,4 @@
-//! Which logical CPUs the numbered cores of a node are, and which of them a job has.
+//! Maps the numbered cores of a node to logical CPUs, and finds those of a job.
 
 use rms_api::desired::LaunchNode;
 
@@ -7,41 +7,42 @@ use super::cpulist::CpuSet;
 /// The cores of a node as the server numbers them: by package, NUMA domain and core.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cores {
-    /// The logical CPUs of each. A core that is only declared has none.
+    /// The logical CPUs of each core. A core that is only declared has none.
     cpus: Vec<Vec<u32>>,
-    /// That of each; a core of which nothing is said is in the first one.
+    /// The package of each core; a core without an entry is in the first one.
     packages: Vec<u32>,
-    /// As the server counts them.
+    /// The threads per core as the server counts them.
     threads_per_core: u32,
     n_cpus: u32,
 }
 
 impl Cores {
-    /// The server counts `n_cpus` in all, and `threads_per_core` for each core that it grants.
+    /// Makes the cores of a node with `n_cpus` in all; the server counts `threads_per_core` for each core that it
+    /// grants.
     pub fn new(cpus: Vec<Vec<u32>>, threads_per_core: u32, n_cpus: u32) -> Cores {
         Cores { cpus, packages: Vec::new(), threads_per_core, n_cpus }
     }
 
-    /// The same in these packages, one for each core.
+    /// Returns the same cores in these packages, one entry for each core.
     #[must_use]
     pub fn in_packages(self, packages: Vec<u32>) -> Cores {
         Cores { packages, ..self }
     }
 
-    /// The same CPUs as `n_cores` declared cores of so many threads each.
+    /// Returns the same CPUs as `n_cores` declared cores with `threads_per_core` each.
     pub fn declared(self, n_cores: u32, threads_per_core: u32) -> Cores {
         let mut there = self.cpus.into_iter().flatten();
         let cpus = (0..n_cores).map(|_| there.by_ref().take(threads_per_core as usize).collect()).collect();
         Cores::new(cpus, threads_per_core, n_cores.saturating_mul(threads_per_core))
     }
 
-    /// The CPUs of a job that has this place; `None`: all of the node's. Of a core that it has in part, or with
-    /// `one_thread_a_core`, it has the first threads. What it has of declared cores only is counted, not applied.
+    /// Returns the CPUs of a job in this place; `None`: all of the node's. Of a core that it has in part, or with
+    /// `one_thread_a_core`, it has the first threads. Cores that are only declared are counted, not applied.
     pub fn of(&self, place: &LaunchNode, one_thread_a_core: bool) -> Option<CpuSet> {
         Some(self.in_order(place, one_thread_a_core)?.into_iter().map(|(_, cpu)| cpu).collect())
     }
 
-    /// The same CPUs of a job that shares the node, core by core, in a list for each package; none of one that does not.
+    /// Returns the CPUs of a job that shares the node, core by core, one list per package; no lists for other jobs.
     pub fn by_package(&self, place: &LaunchNode, one_thread_a_core: bool) -> Vec<Vec<u32>> {
         let cpus = place.grant.as_ref().and_then(|_| self.in_order(place, one_thread_a_core)).unwrap_or_default();
         let package = |(core, _): &(u32, u32)| self.packages.get(*core as usize).copied().unwrap_or(0);
@@ -49,7 +50,7 @@ impl Cores {
         packages.map(|cpus| cpus.iter().map(|(_, cpu)| *cpu).collect()).collect()
     }
 
-    /// Each with its core.
+    /// Returns each CPU with its core.
     fn in_order(&self, place: &LaunchNode, one_thread_a_core: bool) -> Option<Vec<(u32, u32)>> {
         let threads = if one_thread_a_core { 1 } else { self.threads_per_core };
         let n_cpus = match &place.grant {
@@ -61,7 +62,7 @@ impl Cores {
         let cores = (0..).zip(&self.cpus).filter(|(core, _)| is_granted(*core));
         let most_each = if one_thread_a_core { 1 } else { usize::MAX };
         let cpus = cores.flat_map(|(core, cpus)| cpus.iter().map(move |cpu| (core, *cpu)).take(most_each));
-        // Cores need not have as many threads as each other, so only who gave some back is counted.
+        // Cores may differ in their number of threads, so CPUs are counted only for a job that gave some back.
         let most = if place.cpus < n_cpus { place.cpus as usize } else { usize::MAX };
         let cpus: Vec<(u32, u32)> = cpus.take(most).collect();
         (!cpus.is_empty()).then_some(cpus)

@@ -7,10 +7,10 @@ use thiserror::Error;
 /// The kernel's own numbers of logical CPUs.
 pub type CpuSet = BTreeSet<u32>;
 
-/// More than any kernel numbers, so that `0-4000000000` is refused, not built.
+/// More CPUs than any kernel supports, so that `0-4000000000` is refused, not built.
 const MAX_CPUS: u32 = 8192;
 
-/// Why a text is no list of CPUs.
+/// Why a text is not a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{text}' is not a list of CPUs: {problem}; write 0-3,6")]
 pub struct CpuListError {
@@ -19,7 +19,7 @@ pub struct CpuListError {
 }
 
 /// # Errors
-/// Anything but numbers and ranges separated by commas. The empty text is the empty list.
+/// The text has anything but numbers and ranges separated by commas. The empty text is the empty list.
 pub fn parse(text: &str) -> Result<CpuSet, CpuListError> {
     let fail = |problem| CpuListError { text: text.trim().chars().take(80).collect(), problem };
     let mut cpus = CpuSet::new();
@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<CpuSet, CpuListError> {
     Ok(cpus)
 }
 
-/// The shortest list that [`parse`] reads back.
+/// Returns the shortest list that [`parse`] reads back.
 pub fn print(cpus: &CpuSet) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {

@@ -1,19 +1,19 @@
-//! Parses a declared topology (`pack:2 numa:2 core:24 pu:1`), which may stand in for the real one.
+//! Parses a declared topology (`pack:2 numa:2 core:24 pu:1`), which may replace the real one.
 
 use thiserror::Error;
 
-/// A machine as somebody declares it; each number counts inside the level before it.
+/// A declared machine; each number counts inside the level before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declared {
     pub packs: u32,
     /// NUMA nodes in each pack.
     pub numa_per_pack: u32,
-    /// Cores in each NUMA node, or in each pack where no `numa` is given.
+    /// Cores in each NUMA node, or in each pack if no `numa` is given.
     pub cores: u32,
     pub pus_per_core: u32,
 }
 
-/// Why a text declares no topology.
+/// Why a text is not a topology.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{text}' is not a topology: {problem}; write pack:2 core:24 pu:1, or pack:2 numa:2 core:12 pu:2")]
 pub struct DeclaredError {
@@ -21,7 +21,7 @@ pub struct DeclaredError {
     problem: String,
 }
 
-/// More logical CPUs than a node may declare.
+/// The most logical CPUs that a node may declare.
 const MAX_CPUS: u64 = 65_536;
 
 impl Declared {
@@ -74,7 +74,7 @@ impl Declared {
     }
 }
 
-/// From the outside in.
+/// From the outermost level to the innermost.
 const LEVELS: [&str; 4] = ["pack", "numa", "core", "pu"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Describes the node: what it tells the server, and which CPUs its jobs may really use.
+//! Describes the node: the inventory for the server, and the CPUs that its jobs may really use.
 
 pub mod cores;
 pub mod cpulist;
@@ -18,20 +18,20 @@ use cpulist::CpuSet;
 use declared::Declared;
 use sysfs::{Machine, SysfsError};
 
-/// The node as it is described and as it is.
+/// The node as declared and as it really is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// What the server plans with.
+    /// The resources that the server plans with.
     pub inventory: Inventory,
-    /// Of every job that has all of the node.
+    /// The CPUs of every job that has the whole node.
     pub cpus: CpuSet,
-    /// Some of the machine's CPUs were taken away from jobs.
+    /// Some of the machine's CPUs are withheld from jobs.
     pub is_masked: bool,
-    /// What the machine really has of what is declared.
+    /// The real CPUs of the declared cores.
     pub cores: Cores,
 }
 
-/// What the configuration says of the node.
+/// The properties of the node that the configuration sets.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     pub cpus: Option<CpuSet>,
@@ -44,7 +44,7 @@ pub struct Overrides {
 }
 
 /// # Errors
-/// The machine cannot be read, or none of the wished CPUs exists.
+/// The topology cannot be read, or none of the configured CPUs exists.
 pub fn describe(sys: &Path, overrides: &Overrides) -> Result<Topology, SysfsError> {
     let own = own_cpus();
     let allowed = match (&overrides.cpus, &own) {
@@ -63,7 +63,7 @@ pub fn describe(sys: &Path, overrides: &Overrides) -> Result<Topology, SysfsErro
 fn of_machine(machine: Machine, overrides: &Overrides) -> Topology {
     let memory = overrides.memory.unwrap_or_else(machine_memory);
     let (sockets, numa_nodes, cores, cpus) = match overrides.declared {
-        // CPUs that the machine does not have are accounted, not applied.
+        // CPUs that the machine does not have are counted, not applied.
         Some(declared) => (declared.packs, declared.numa_nodes(), declared.cores(), declared.cpus()),
         None => (machine.sockets, machine.numa_nodes, machine.cores.len() as u32, machine.cpus.len() as u32),
     };
@@ -98,29 +98,29 @@ fn of_machine(machine: Machine, overrides: &Overrides) -> Topology {
     Topology { inventory, cpus: machine.cpus, is_masked: overrides.cpus.is_some(), cores }
 }
 
-/// The CPUs that this process may run on; jobs inherit no more.
+/// Returns the CPUs that this process may run on; jobs inherit them.
 pub fn own_cpus() -> Option<CpuSet> {
     cpus_of(Pid::from_raw(0)).ok()
 }
 
-/// The CPUs that a thread may run on.
+/// Returns the CPUs that a thread may run on.
 ///
 /// # Errors
-/// It is gone.
+/// The thread is gone.
 pub fn cpus_of(thread: Pid) -> nix::Result<CpuSet> {
     let kernel = sched_getaffinity(thread)?;
     let is_set = |cpu: &usize| kernel.is_set(*cpu).unwrap_or(false);
     Ok((0..KernelCpuSet::count()).filter(is_set).map(|cpu| cpu as u32).collect())
 }
 
-/// Lets a thread run on these CPUs alone.
+/// Restricts a thread to these CPUs.
 ///
 /// # Errors
-/// It is gone, or is another user's, or none of them exists.
+/// The thread is gone or is another user's, or none of the CPUs exists.
 pub fn set_cpus_of(thread: Pid, cpus: &CpuSet) -> nix::Result<()> {
     let mut set = KernelCpuSet::new();
     for cpu in cpus {
-        // More than the kernel knows cannot be: these are some of those that it has told.
+        // No number is beyond the kernel's range, because the numbers come from the kernel.
         let _beyond_its_numbers = set.set(*cpu as usize);
     }
     sched_setaffinity(thread, &set)
@@ -157,7 +157,7 @@ mod tests {
         let inventory = &topology.inventory;
         assert_eq!(inventory.packages().collect::<Vec<_>>(), [0..1, 1..3]);
         assert_eq!(inventory.domains().collect::<Vec<_>>(), [0..1, 1..3]);
-        // What the server takes for one package is one.
+        // The server's packages are the real ones.
         let packages = inventory.packages().map(|cores| {
             let grant = Some(Grant { cores: cores.collect(), ..Grant::default() });
             topology.cores.by_package(&LaunchNode { grant, cpus: 6, ..node("n1") }, false)

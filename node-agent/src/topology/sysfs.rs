@@ -13,11 +13,11 @@ use super::cpulist::{self, CpuListError, CpuSet};
 pub struct Machine {
     pub sockets: u32,
     pub numa_nodes: u32,
-    /// The logical CPUs of each core; cores follow one another by socket, NUMA node and core.
+    /// The logical CPUs of each core; cores are ordered by socket, NUMA node and core.
     pub cores: Vec<Vec<u32>>,
-    /// Of each core, counted from 0.
+    /// The package of each core, counted from 0.
     pub packages: Vec<u32>,
-    /// How many of the cores each package has, and each NUMA node in a package.
+    /// How many cores each package has; `domain_cores`: each NUMA node in a package.
     pub package_cores: Vec<u32>,
     pub domain_cores: Vec<u32>,
     pub cpus: CpuSet,
@@ -34,10 +34,10 @@ pub enum SysfsError {
     NoCpus { wanted: String, there: String },
 }
 
-/// The machine under `root` (`/sys` but in tests), of which only `allowed` count; `None` allows all.
+/// Reads the machine under `root` (`/sys` except in tests), of which only `allowed` count; `None` allows all.
 ///
 /// # Errors
-/// A tree without online CPUs, or none of the allowed ones online.
+/// The tree has no online CPUs, or none of the allowed ones is online.
 pub fn read(root: &Path, allowed: Option<&CpuSet>) -> Result<Machine, SysfsError> {
     let online = read_list(&root.join("devices/system/cpu/online"))?;
     let cpus: CpuSet = match allowed {
@@ -78,7 +78,8 @@ pub fn read(root: &Path, allowed: Option<&CpuSet>) -> Result<Machine, SysfsError
     })
 }
 
-/// NUMA nodes that have at least one of the CPUs, with all of theirs; a kernel without NUMA names none.
+/// Returns the NUMA nodes that have at least one of the CPUs, with all CPUs of each; empty if the kernel has no NUMA
+/// support.
 fn numa_nodes(dir: &Path, cpus: &CpuSet) -> BTreeMap<u32, CpuSet> {
     let Ok(entries) = dir.read_dir() else { return BTreeMap::new() };
     let node = |entry: std::fs::DirEntry| {

@@ -1,4 +1,4 @@
-//! A server of a few lines, and real agents that connect to it: enough to order jobs on several nodes.
+//! A minimal server, and real agents that connect to it: enough to run jobs on several nodes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct Cluster {
     endpoint: Endpoint,
     pub agents: BTreeMap<String, Agent>,
     pub cgroup: &'static str,
-    /// Of the agents' certificates.
+    /// The lifetime of the agents' certificates.
     pub life: Span,
 }
 
@@ -88,7 +88,7 @@ impl Cluster {
         self.accept(name, process, desired).await;
     }
 
-    /// The connection that an agent makes anew.
+    /// Accepts a new connection of an agent.
     pub async fn accept(&mut self, name: &str, process: Child, desired: Desired) {
         let accepted = tokio::time::timeout(PATIENCE, self.endpoint.accept()).await.expect("it connects");
         let Some(Accepted::Link(link)) = accepted else { panic!("no link") };
@@ -117,13 +117,13 @@ impl Cluster {
         agent.process.wait().expect("it is our child");
     }
 
-    /// The cgroup of an agent, where v1 counts the CPU.
+    /// Returns the cgroup of an agent where v1 counts the CPU time.
     pub fn cgroup_of(&self, name: &str) -> PathBuf {
         let instance = node_agent::setup::instance(name, &self.agent_dir(name));
         Path::new("/sys/fs/cgroup/cpuacct").join(self.guard.cgroup_parent()).join(instance)
     }
 
-    /// Starts a job on these nodes with so many tasks on each.
+    /// Starts a job on these nodes with `n_each` tasks on each.
     pub async fn submit(&mut self, job: u64, nodes: &[&str], n_each: u32, edit: impl FnOnce(&mut Launch), work: Work) {
         let mut launch = launch(self.dir.path(), work, n_each * nodes.len() as u32);
         launch.nodes = (0_u32..)
@@ -193,7 +193,7 @@ impl Cluster {
         (*wanted.launch).clone()
     }
 
-    /// Tells every node of a job what it is now.
+    /// Sends the changed launch to every node of a job.
     async fn relaunch(&mut self, job: u64, launch: Launch) {
         let launch = Arc::new(launch);
         for (node_idx, node) in (0..).zip(&launch.nodes) {
@@ -205,7 +205,7 @@ impl Cluster {
         }
     }
 
-    /// As the server does when a job is over: all its nodes end it, and then forget it.
+    /// Ends the job on all its nodes and then forgets it, as the server does when a job is over.
     pub async fn end(&mut self, job: u64) -> BTreeMap<String, (NodeExit, Usage)> {
         let mut exits = BTreeMap::new();
         for (name, agent) in &mut self.agents {
@@ -219,14 +219,14 @@ impl Cluster {
         exits
     }
 
-    /// An agent of the same deployment that only connects to others.
+    /// Returns an agent of the same deployment that only connects to others.
     pub fn peer(&self, name: &str) -> (Endpoint, String) {
         let credentials = issue(&self.authority, Role::Agent, name, self.life);
         let serial = credentials.serial().to_owned();
         (Endpoint::dial(&credentials).expect("a port"), serial)
     }
 
-    /// Waits until an agent asks for a new certificate, and grants it.
+    /// Waits until an agent requests a new certificate, and grants it.
     pub async fn renew(&mut self, name: &str) {
         let agent = self.agents.get_mut(name).expect("it is there");
         let csr = loop {
@@ -251,7 +251,7 @@ impl Cluster {
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Waits until a file says this.
+    /// Waits until a file has this text.
     pub async fn says(&self, name: &str, text: &str) {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -268,7 +268,7 @@ impl Cluster {
         self.dir.path()
     }
 
-    /// Ends all agents; what they ran is ended first, and what is left then is the guard's.
+    /// Ends all agents, after their jobs; what is left then is the guard's.
     pub async fn close(mut self) {
         let jobs: Vec<u64> =
             self.agents.values().flat_map(|agent| agent.desired.jobs.iter().map(|wanted| wanted.job.0)).collect();
@@ -291,7 +291,7 @@ impl Agent {
         }
     }
 
-    /// Tells all the serials that are revoked, one a frame.
+    /// Sends all revoked serials, one in a frame.
     pub async fn revoked(&mut self, serials: &[&str]) {
         for (idx, serial) in serials.iter().enumerate() {
             let part = ToAgent::Revoked { serials: vec![(*serial).to_owned()], last: idx + 1 == serials.len() };
@@ -299,27 +299,27 @@ impl Agent {
         }
     }
 
-    /// The server has the result.
+    /// Forgets the job, as the server does once it has the result.
     async fn forget(&mut self, job: u64) {
         self.desired.jobs.retain(|wanted| wanted.job != JobId(job));
         self.ended.remove(&job);
         self.wish().await;
     }
 
-    /// What the agent asks for a job's ranks, and under which number.
+    /// Returns the agent's next request for a job's ranks, with its number.
     pub async fn asked(&mut self) -> (u64, rms_api::negotiate::Ask) {
         loop {
             let message = tokio::time::timeout(PATIENCE, self.receiver.recv()).await.expect("a question in time");
             match message.expect("a frame") {
                 Some(ToServer::Ask { seq, ask, .. }) => return (seq, ask),
-                // That the job runs, and how the node is.
+                // Reports that the job runs, and the state of the node.
                 Some(ToServer::Report(_) | ToServer::Trouble { .. } | ToServer::Serves { .. }) => {}
                 other => panic!("no question: {other:?}"),
             }
         }
     }
 
-    /// Tells it what a server of this version would not.
+    /// Sends a message that a server of this version would not send.
     pub async fn say<M: rms_wire::Message>(&mut self, message: &M) {
         self.sender.send(message).await.expect("the agent listens");
     }
@@ -367,7 +367,7 @@ impl Agent {
         self.ended[&job].clone()
     }
 
-    /// Follows a job from the start, types `input`, and returns what its tasks wrote: (task, is_error, bytes).
+    /// Follows a job from the start, sends `input`, and returns the output of its tasks: (task, is_error, bytes).
     pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
         let mut channel = self.link.open().await.expect("a channel");
         channel.send(&FollowOrder { job: JobId(job), run: Run(1), from: Vec::new() }).await.expect("sent");

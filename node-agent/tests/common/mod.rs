@@ -1,4 +1,4 @@
-//! A node without a server: real spawner, supervisors and processes; the test speaks as the server would.
+//! A node without a server: real spawner, supervisors and processes; the test acts as the server.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -45,8 +45,8 @@ pub struct World {
     pub shares: Shares,
 }
 
-/// Ends, when dropped, every process that names a test's directory, and then removes the cgroups that they were in;
-/// so a test that fails leaves nothing either.
+/// When dropped, ends every process that names a test's directory, and then removes the cgroups that they were in; so
+/// even a failing test leaves nothing behind.
 #[derive(Debug)]
 pub struct Guard {
     _reaper: processes::Reaper,
@@ -60,7 +60,7 @@ impl Guard {
         Guard { _reaper: processes::Reaper::new(dir), cgroups }
     }
 
-    /// The cgroup in which all of this test's are made.
+    /// Returns the parent of all cgroups of this test.
     pub fn cgroup_parent(&self) -> &str {
         self.cgroups.name()
     }
@@ -74,7 +74,7 @@ pub struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Not by its own drop, which waits, and may not within another runtime.
+        // Not dropped, because that waits and must not be done within another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -192,11 +192,11 @@ impl World {
         self.agent = Some(Running { runtime: Some(runtime), events });
     }
 
-    /// As SIGKILL would: no farewell, all sockets closed.
+    /// Ends the agent as SIGKILL would: no farewell, all sockets closed.
     pub async fn kill_agent(&mut self) {
         let events = self.agent.take().expect("it runs").events.clone();
         events.closed().await;
-        // What it had said before belongs to the one that is gone.
+        // Earlier reports are those of the agent that is gone.
         while self.reports.try_recv().is_ok() {}
     }
 
@@ -216,14 +216,14 @@ impl World {
         self.end_after(Span::ZERO, job, grace).await;
     }
 
-    /// The job has left this node: its processes have so long before they are told.
+    /// Ends the job on this node, which it has left: its processes have `patience` before they get TERM.
     pub async fn end_after(&mut self, patience: Span, job: u64, grace: Span) {
         let wanted = self.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)).expect("it was submitted");
         wanted.aim = Aim::End { patience, grace };
         self.desire().await;
     }
 
-    /// The server has the result.
+    /// Forgets the job, as the server does once it has the result.
     pub async fn forget(&mut self, job: u64) {
         self.desired.jobs.retain(|wanted| wanted.job != JobId(job));
         self.desire().await;
@@ -270,7 +270,7 @@ impl World {
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Waits until a file has a whole line in it, and returns what it holds.
+    /// Waits until a file has a complete line, and returns its content.
     pub async fn line_in(&self, name: &str) -> String {
         let path = self.cwd().join(name);
         let has_line = || std::fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'));
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// Ends everything in good order; the guard does it for a test that fails.
+    /// Ends everything in order; for a failing test, the guard does it.
     pub async fn close(mut self) {
         self.desired.jobs.clear();
         if self.agent.is_some() {
@@ -306,7 +306,7 @@ pub fn me() -> String {
     nix::unistd::User::from_uid(nix::unistd::geteuid()).expect("a lookup").expect("a name").name
 }
 
-/// One node with `n_tasks` tasks.
+/// Returns a launch on one node with `n_tasks` tasks.
 pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
     let node = LaunchNode {
         node: NodeId(1),

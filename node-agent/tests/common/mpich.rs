@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rms_model::Work;
 
-/// A program of `tests/apps`, built with MPICH's compiler; none where that is not installed.
+/// Builds a program of `tests/apps` with MPICH's compiler; `None` if that is not installed.
 pub fn build(program: &str, dir: &Path) -> Option<String> {
     let bin = std::env::var("RMS_TEST_MPICH").ok().or_else(installed)?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/apps/{program}.c"));
@@ -21,7 +21,8 @@ pub fn build(program: &str, dir: &Path) -> Option<String> {
     Some(binary.display().to_string())
 }
 
-/// Where `cargo xtask setup` installs it: beside the profile's directory, in which this test lies.
+/// Returns the directory where `cargo xtask setup` installs MPICH: beside the profile's directory, which contains this
+/// test.
 fn installed() -> Option<String> {
     let exe = std::env::current_exe().ok()?;
     let bin = exe.ancestors().map(|dir| dir.join("mpich/bin")).find(|bin| bin.join("mpicc").exists());
@@ -36,7 +37,7 @@ pub fn argv(program: &str, args: &str) -> Work {
     Work::Tasks { argv: words.map(str::to_owned).collect() }
 }
 
-/// The value of `key=` in the line that begins so.
+/// Returns the value of `key=` in the line with this beginning.
 pub fn told(output: &str, beginning: &str, key: &str) -> String {
     let line = output.lines().find(|line| line.starts_with(beginning));
     let line = line.unwrap_or_else(|| panic!("no '{beginning}' in: {output}"));

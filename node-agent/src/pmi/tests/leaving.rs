@@ -1,18 +1,18 @@
-//! Ranks on nodes that a job gives back: they finalize while others of their world go on, or are ended.
+//! Ranks on nodes that a job gives back: they finalize while others of their world continue, or are ended.
 
 use super::*;
 use crate::pmi::hub::Need;
 use crate::pmi::ranks::Ending;
 
 impl Job {
-    /// The order to end what runs on a node.
+    /// Orders a node to end its ranks.
     fn end(&mut self, idx: usize, ending: Ending) {
         let outs = self.node(&node(idx)).end(ending);
         self.take(&node(idx), outs);
         self.carry_all();
     }
 
-    /// The nodes of the job are these from now on.
+    /// Sets the nodes of the job from now on.
     fn keep(&mut self, nodes: &[usize], generation: u32) {
         let member = |idx: &usize| Member { node: node(*idx), capacity: 1, is_departing: false };
         let outs = self.hub.update(nodes.iter().map(member).collect(), generation);
@@ -25,7 +25,7 @@ impl Job {
     }
 }
 
-/// Three nodes of two ranks, and all are up.
+/// Returns a job of three nodes with two ranks each, all active.
 fn three_nodes() -> Job {
     let mut job = Job::new("k", &[2, 2, 2]);
     (0..6).for_each(|task| job.init(task));
@@ -39,7 +39,7 @@ fn ranks_of_the_start_that_leave_come_out_of_the_barrier_of_finalize() {
     assert!(job.hears_nothing(4), "the others of its world go on");
     job.end(2, Ending::Leaving);
     job.is_let_through(4);
-    // One that comes later does not wait at all.
+    // A rank that enters later does not wait at all.
     job.say(5, "cmd=barrier_in");
     job.is_let_through(5);
     job.finish(4);
@@ -99,7 +99,7 @@ fn nobody_waits_for_ranks_of_a_node_that_is_lost() {
     let mut job = three_nodes();
     (0..4).for_each(|task| job.say(task, "cmd=barrier_in"));
     assert!(job.hears_nothing(0));
-    // No word will come from the third.
+    // The third node will send nothing.
     job.nodes.remove(&node(2));
     job.keep(&[0, 1], 2);
     (0..4).for_each(|task| job.is_let_through(task));

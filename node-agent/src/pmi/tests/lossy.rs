@@ -1,11 +1,12 @@
-//! Spawning jobs whose ways between nodes break at random: nothing is lost for good, nothing happens twice.
+//! Spawning jobs whose connections between nodes break at random: nothing is lost permanently, and nothing happens
+//! twice.
 
 use test_kit::{Dice, for_seeds};
 
 use super::*;
 use crate::pmi::hub::Need;
 
-/// A rank that says one thing after the other and waits for each answer.
+/// A rank that sends one command after the other and waits for each answer.
 struct Actor {
     next: VecDeque<(String, &'static str)>,
     is_waiting: bool,
@@ -23,7 +24,7 @@ fn script(kvsname: &str, rank: u32, n_ranks: u32, n_spawns: u32) -> Actor {
         say(format!("cmd=get kvsname={kvsname} key=k{round}-{other}"), "cmd=get_result rc=0");
     }
     for spawn in 0..n_spawns {
-        // A name is published once and taken back once, however often the question was on the way.
+        // A name is published once and unpublished once, however often the request is sent.
         let service = format!("{kvsname}-{rank}-{spawn}");
         say(format!("cmd=publish_name service={service} port=p"), "cmd=publish_result info=ok");
         say(spawn_lines(1 + spawn % 3, &[]), "cmd=spawn_result");
@@ -50,7 +51,7 @@ impl Story {
         Story { job, dice, actors, n_actors: 3, n_refused: 0 }
     }
 
-    /// One thing happens. False if nothing is left that could.
+    /// Does one random step. Returns false if none is left.
     fn step(&mut self, may_break: bool) -> bool {
         let n_ways = self.job.ups.len() + self.job.downs.len();
         let ready: Vec<u32> =
@@ -62,11 +63,11 @@ impl Story {
         match self.dice.below(20) {
             0 if may_break => self.break_way(),
             1 if may_break => self.repeat(),
-            // The first start of a placement now and then fails.
+            // The first start of a placement sometimes fails.
             2 if may_break => self.job.problem = Some(("no more processes".to_owned(), self.dice.below(2) as usize)),
             3 => self.answer_growth(),
             _ if is_quiet => self.job.hub.paused().into_iter().for_each(|out| self.job.hub_wants(vec![out])),
-            // The order of what goes to or comes from one node is kept.
+            // Frames to or from one node stay in order.
             4..=7 => self.carry_one_up(),
             8..=12 => self.carry_one_down(),
             _ => {
@@ -99,10 +100,10 @@ impl Story {
         }
     }
 
-    /// What is on the way to or from a node is lost; the way is there again.
+    /// Loses all frames to and from a node, and restores its connection.
     fn break_way(&mut self) {
         let lost = self.any_node();
-        // The hub's own node needs no way.
+        // The hub's own node needs no connection.
         if lost == self.job.first {
             return;
         }
@@ -112,7 +113,7 @@ impl Story {
         self.job.ups.extend(again.into_iter().map(|up| (lost.clone(), up)));
     }
 
-    /// The oldest frame of a way comes twice.
+    /// Delivers the oldest frame of a connection twice.
     fn repeat(&mut self) {
         let twice = self.any_node();
         if let Some((_, up)) = self.job.ups.iter().find(|(node, _)| *node == twice).cloned() {
@@ -147,7 +148,7 @@ impl Story {
     }
 
     fn receive(&mut self) {
-        // Who was killed in vain says no more; who was started begins to speak.
+        // Killed ranks send nothing more; started ranks begin to send.
         let killed: Vec<u32> = self.job.killed.drain(..).collect();
         let started: Vec<(JobNode, Placement)> = self.job.started.drain(..).collect();
         for (_, placement) in started {
@@ -179,7 +180,7 @@ fn tell(dice: Dice) -> (usize, usize) {
         story.step(true);
     }
     let mut n_steps = 0;
-    // What was lost last is repeated by nobody, as long as no way breaks.
+    // What was lost last is sent again only after a connection breaks, so each connection is restored once more.
     for idx in 1..3 {
         let again = story.job.node(&node(idx)).relinked();
         story.job.ups.extend(again.into_iter().map(|up| (node(idx), up)));

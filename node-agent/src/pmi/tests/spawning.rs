@@ -1,4 +1,4 @@
-//! Ranks that start others: where those go, what they find, and what becomes of what cannot be started.
+//! Ranks that spawn others: where those go, what they see, and what happens to those that cannot be started.
 
 use super::*;
 use crate::pmi::WorldId;
@@ -6,7 +6,7 @@ use crate::pmi::hub::{Grown, Need};
 
 const REFUSED: &str = "cmd=spawn_result rc=-1 msg=";
 
-/// The nodes that were given ranks, and how many each.
+/// Returns the nodes that got ranks, and how many each.
 fn places(job: &Job) -> Vec<(String, u32)> {
     let n_ranks = |placement: &Placement| placement.parts.iter().map(|part| part.n_ranks).sum();
     job.started.iter().map(|(node, placement)| (node.node.clone(), n_ranks(placement))).collect()
@@ -40,12 +40,12 @@ fn children_find_their_world_their_parent_and_each_other() {
     (1..=3).for_each(|task| assert_eq!(job.hears(task), "cmd=barrier_out"));
     job.say(1, "cmd=get kvsname=k_1 key=card");
     assert!(job.hears(1).ends_with("value=3"));
-    // Worlds do not see each other's keys, and fence for themselves.
+    // Worlds do not see each other's keys, and have fences of their own.
     job.say(0, "cmd=get kvsname=k key=card");
     assert!(job.hears(0).contains("rc=-1"));
     job.say(0, "cmd=barrier_in");
     assert_eq!(job.hears(0), "cmd=barrier_out");
-    // Names are known everywhere.
+    // Published names are known in all worlds.
     job.say(2, "cmd=publish_name service=s port=p");
     job.hears(2);
     job.say(0, "cmd=lookup_name service=s");
@@ -176,7 +176,7 @@ fn without_room_more_nodes_are_asked_for_and_waited_for() {
     assert_eq!(job.hears(0), "cmd=spawn_result rc=0 errcodes=0,0,0");
     assert_eq!(places(&job), placed(&[("x", 2), ("y", 1)]));
 
-    // They leave, the nodes are given back, and nobody minds.
+    // They leave and the nodes are given back, without an error.
     (1..=3).for_each(|task| job.init(task));
     (1..=3).for_each(|task| job.finish(task));
     members.truncate(1);

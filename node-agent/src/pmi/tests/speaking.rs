@@ -1,11 +1,12 @@
-//! What single ranks say and hear: transcripts of real ones, and what no rank should say.
+//! The lines of single ranks: transcripts of real ones, and invalid ones.
 
 use super::*;
 use crate::pmi::WorldId;
 use crate::pmi::ranks::MAX_FRESH_BYTES;
 use crate::pmi::{KEYLEN_MAX, LINE_MAX, VALLEN_MAX};
 
-/// Says what the ranks said, and expects what they heard. Ranks of job 1 were spawned; `task` says which task each is.
+/// Sends the recorded lines of the ranks, and expects the recorded answers. Ranks of job 1 were spawned; `task` returns
+/// the task of each.
 fn replay(transcript: &str, mut job: Job, task: impl Fn(&str) -> u32, expect: impl Fn(&str) -> String) -> Job {
     let mut n_answers = 0;
     for line in transcript.lines() {
@@ -29,7 +30,7 @@ fn replay(transcript: &str, mut job: Job, task: impl Fn(&str) -> u32, expect: im
 fn two_nodes_of_mpich_4_hear_what_they_heard_then() {
     let transcript = include_str!("../../../tests/data/pmi/mpich-4.0.2.txt");
     let task = |who: &str| who.strip_prefix("0.").and_then(|rank| rank.parse().ok()).expect("a rank of job 0");
-    // The same mapping, in fewer words.
+    // The same mapping, folded.
     let same = |text: &str| text.replace("(vector,(0,1,1),(1,1,1))", "(vector,(0,2,1))");
     let mut job = replay(transcript, Job::new("kvs_8184_0", &[1, 1]), task, same);
     job.task_ended(0, End::Exited(0));
@@ -108,7 +109,7 @@ fn a_question_whose_answer_got_lost_is_asked_again() {
     assert_eq!(rank.relinked(), [Up::Hello]);
 }
 
-/// The first node would wait for the farewell of whoever says anything.
+/// The first node would wait for the end message of any node that has sent something.
 #[test]
 fn a_program_that_is_none_of_mpi_says_nothing_when_the_way_is_there_again() {
     let mut job = Job::new("k", &[1, 1]);

@@ -1,4 +1,5 @@
-//! The socket on which processes of a job join its supervisor: who they are the kernel says, and none can block it.
+//! The socket on which processes of a job join its supervisor: the kernel identifies them, and none of them can block
+//! it.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice};
@@ -18,15 +19,15 @@ use rms_malleable::{Answer, REQUEST_BYTES, Request};
 
 use crate::spool;
 
-/// Where processes join.
+/// The listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// Of messages, though its type has a name for streams.
+    /// A socket of messages, although its type is named for streams.
     listener: UnixListener,
     path: PathBuf,
 }
 
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 impl Listener {
@@ -54,7 +55,7 @@ impl Listener {
         loop {
             match self.listener.accept() {
                 Ok((socket, _)) => {
-                    // One that is gone already says nothing.
+                    // A process that is gone already has sent nothing.
                     if let Ok(peer) = getsockopt(&socket, PeerCredentials) {
                         let (pid, uid) = (Pid::from_raw(peer.pid()), Uid::from_raw(peer.uid()));
                         return Some(Client { socket, pid, uid, may_join: false });
@@ -79,7 +80,7 @@ pub struct Client {
     socket: UnixStream,
     pub pid: Pid,
     pub uid: Uid,
-    /// It is a process of the job.
+    /// Whether it is a process of the job.
     pub may_join: bool,
 }
 
@@ -88,7 +89,7 @@ pub struct Client {
 pub enum Received {
     Nothing,
     Request(Request),
-    /// It is gone, or sent an invalid message.
+    /// The process is gone, or sent an invalid message.
     Closed,
 }
 
@@ -97,7 +98,7 @@ impl Client {
         self.socket.as_fd()
     }
 
-    /// The next message, if there is one.
+    /// Receives the next message, if there is one.
     pub fn receive(&self) -> Received {
         let mut bytes = [0; REQUEST_BYTES];
         match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
@@ -108,7 +109,8 @@ impl Client {
         }
     }
 
-    /// One who does not read misses it: the page says the same, and who has asked waits for its own deadline.
+    /// Sends an answer. A process that does not read misses it: the page has the same content, and a caller has a
+    /// timeout of its own.
     pub fn send(&self, answer: &Answer, file: Option<BorrowedFd<'_>>) {
         let bytes = answer.to_bytes();
         let fds = file.map(|file| [file.as_raw_fd()]);

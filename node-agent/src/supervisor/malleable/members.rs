@@ -1,4 +1,4 @@
-//! Which CPUs each process of a job is to use that has joined: values in, values out.
+//! Decides which CPUs each joined process of a job is to use: values in, values out.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use rms_malleable::{Flags, Rank, Status};
 
 use crate::topology::cpulist::CpuSet;
 
-/// The CPUs of a job on its node, and what is set aside of them for which process.
+/// The CPUs of a job on its node, and which of them are set aside for which process.
 #[derive(Debug)]
 pub struct Members {
-    /// What the job had when it started.
+    /// The CPUs that the job had when it started.
     initial: CpuSet,
-    /// What it is to have now.
+    /// The CPUs that the job is to have now.
     current: CpuSet,
     members: BTreeMap<i32, Member>,
-    /// Set aside for processes that have not joined yet.
+    /// CPUs set aside for processes that have not joined yet.
     pre_registered: BTreeMap<i32, ExclusiveCpus>,
 }
 
-/// One process.
+/// A process that has joined.
 #[derive(Clone, Debug)]
 pub struct Member {
     rank: Option<Rank>,
-    /// The CPUs that it came with, if it was started on some of the job's only.
+    /// The CPUs that it was started on, if those are only some of the job's.
     pin: Option<CpuSet>,
     exclusive: Option<ExclusiveCpus>,
-    /// Its threads have these.
+    /// The CPUs that its threads have.
     pub held: CpuSet,
 }
 
@@ -33,7 +33,7 @@ pub struct Member {
 #[derive(Clone, Debug)]
 struct ExclusiveCpus {
     cpus: CpuSet,
-    /// Processes that these CPUs were taken from, and go back to.
+    /// The processes that these CPUs were taken from, and go back to.
     taken_from: BTreeMap<i32, CpuSet>,
     returns: bool,
 }
@@ -59,12 +59,13 @@ impl Members {
         self.members.get_mut(&pid)
     }
 
-    /// The job has other CPUs from now on.
+    /// Sets the CPUs of the job from now on.
     pub fn set_current(&mut self, current: CpuSet) {
         self.current = current;
     }
 
-    /// A process that runs on the CPUs `first`. One of the same number has executed another program, or has ended.
+    /// Adds a process that runs on the CPUs `first`. A known process with the same id has executed another program, or
+    /// has ended.
     pub fn join(&mut self, pid: i32, rank: Option<Rank>, first: CpuSet, set_aside_for: Option<i32>) {
         let exclusive =
             self.pre_registered.remove(&set_aside_for.unwrap_or(pid)).or_else(|| self.pre_registered.remove(&pid));
@@ -73,7 +74,7 @@ impl Members {
         self.members.insert(pid, Member { rank, held: first, pin, exclusive });
     }
 
-    /// It has ended. Stolen CPUs go back to those who still want them.
+    /// Removes a process that has ended. Stolen CPUs go back to the processes that still want them.
     pub fn leave(&mut self, pid: i32) {
         let exclusive = self.members.remove(&pid).and_then(|member| member.exclusive);
         if let Some(exclusive) = exclusive {
@@ -88,13 +89,13 @@ impl Members {
         }
     }
 
-    /// Returns how many CPUs it would have if the job had all that it started with.
+    /// Returns how many CPUs the process would have if the job had all that it started with.
     pub fn n_initial(&self, pid: i32) -> u32 {
         let pin = self.members.get(&pid).and_then(|member| member.pin.as_ref());
         pin.unwrap_or(&self.initial).len() as u32
     }
 
-    /// The CPUs that it is to use.
+    /// Returns the CPUs that the process is to use.
     pub fn intended(&self, pid: i32) -> CpuSet {
         let Some(member) = self.members.get(&pid) else { return self.current.clone() };
         let of_now = |cpus: &CpuSet| cpus.intersection(&self.current).copied().collect::<CpuSet>();
@@ -109,7 +110,7 @@ impl Members {
         let is_whole = self.initial.is_subset(&self.current) && of_others.is_empty();
         let pin = member.pin.as_ref().map(|pin| pin.intersection(&common).copied().collect::<CpuSet>());
         match (member.rank, pin.filter(|pin| !pin.is_empty())) {
-            // As it was started, however ranks were placed then.
+            // As the rank was started, however ranks were placed then.
             (Some(_), Some(pin)) if is_whole => pin,
             (Some(_), None) if is_whole => common,
             (Some(rank), _) => slice(&common, rank),
@@ -118,7 +119,7 @@ impl Members {
         }
     }
 
-    /// What is set aside of the job's CPUs, but for this process.
+    /// Returns the job's CPUs that are set aside for other processes.
     fn set_aside(&self, pid: i32) -> CpuSet {
         let others = self.members.iter().filter(|(other, _)| **other != pid);
         let of_members = others.filter_map(|(_, member)| member.exclusive.as_ref());
@@ -135,7 +136,7 @@ impl Members {
     /// Sets CPUs aside for a process that has joined.
     ///
     /// # Errors
-    /// They are not the job's, or another's, or there is no such process.
+    /// The CPUs are not the job's or are set aside for others, or there is no such process.
     pub fn set(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<(), Status> {
         if !self.members.contains_key(&pid) {
             return Err(Status::NoProcess);
@@ -148,10 +149,10 @@ impl Members {
         Ok(())
     }
 
-    /// The same for one that will join.
+    /// Sets CPUs aside for a process that will join.
     ///
     /// # Errors
-    /// As above, or it has joined.
+    /// As above, or the process has joined.
     pub fn pre_init(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<(), Status> {
         if self.members.contains_key(&pid) || self.pre_registered.contains_key(&pid) {
             return Err(Status::Already);
@@ -164,10 +165,10 @@ impl Members {
         Ok(())
     }
 
-    /// Nothing is set aside for it any more.
+    /// Ends setting CPUs aside for the process.
     ///
     /// # Errors
-    /// Nothing was.
+    /// None were set aside.
     pub fn post_finalize(&mut self, pid: i32, flags: Flags) -> Result<(), Status> {
         let of_member = self.members.get_mut(&pid).and_then(|member| member.exclusive.take());
         let mut exclusive = self.pre_registered.remove(&pid).or(of_member).ok_or(Status::NoProcess)?;
@@ -176,7 +177,7 @@ impl Members {
         Ok(())
     }
 
-    /// Takes the CPUs from other processes, and returns which were taken from whom.
+    /// Takes the CPUs from other processes, and returns which were taken from which process.
     fn take(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<BTreeMap<i32, CpuSet>, Status> {
         if cpus.is_empty() || !cpus.is_subset(&self.current) {
             return Err(Status::NotAllowed);
@@ -206,7 +207,7 @@ impl Members {
     }
 }
 
-/// A rank's part: at least one CPU, which ranks have to share where there are fewer CPUs than ranks.
+/// Returns a rank's part: at least one CPU, which ranks share if there are fewer CPUs than ranks.
 fn slice(cpus: &CpuSet, rank: Rank) -> CpuSet {
     let (n_cpus, n_ranks, rank) = (cpus.len(), rank.n_ranks as usize, rank.rank as usize);
     if n_cpus == 0 {
@@ -242,7 +243,7 @@ mod tests {
             members.set_current(cpus(current));
             assert_eq!((members.intended(1), members.n_initial(1)), (cpus(current), 4));
         }
-        // One that is started later, with fewer CPUs, has as many to look forward to.
+        // A process that is started later, with fewer CPUs, may get as many later.
         members.set_current(cpus(&[0]));
         members.join(2, None, cpus(&[0]), None);
         assert_eq!((members.intended(2), members.n_initial(2)), (cpus(&[0]), 4));
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(members.set(2, &cpus(&[0, 1, 2, 3]), STEAL), Err(Status::NotAllowed), "its last one");
         members.leave(2);
         assert_eq!(members.intended(1), cpus(&[0, 1, 2]), "it comes back");
-        // A job that has less keeps to what it has, and finds what was set aside when it has it again.
+        // A job that has fewer CPUs uses those, and what was set aside applies again when it has it again.
         members.set_current(cpus(&[2, 3]));
         assert_eq!(members.intended(1), cpus(&[2]));
         members.set_current(cpus(&[3]));

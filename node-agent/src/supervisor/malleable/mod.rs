@@ -1,4 +1,5 @@
-//! The processes of a job that follow its CPUs by themselves: who has joined, what each was told, and what it answered.
+//! The processes of a job that follow its CPUs by themselves: which have joined, what each was told, and what it
+//! answered.
 
 mod channel;
 mod members;
@@ -21,53 +22,53 @@ use crate::sys::Page;
 use crate::topology::cpulist::CpuSet;
 use crate::topology::cpus_of;
 
-/// The socket of a job whose folder is this.
+/// Returns the path of the socket of the job in this folder.
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("malleable.sock")
 }
 
-/// What is shared with the processes of one job.
+/// The state shared with the processes of one job.
 #[derive(Debug)]
 pub struct Malleable {
     listener: Listener,
     owner: Uid,
-    /// By numbers that are never used twice.
+    /// The clients by numbers that are never reused.
     clients: BTreeMap<u64, Client>,
     next_client: u64,
     members: Members,
     pages: BTreeMap<i32, Shared>,
-    /// Callers who are answered when the change is over.
+    /// Clients that are answered when the change is over.
     waiting: Vec<(u64, Kind)>,
     /// Whether a process was refused because the job has too many.
     was_full: bool,
 }
 
-/// What is shared with one process.
+/// The state shared with one process.
 #[derive(Debug)]
 struct Shared {
     page: Page,
     client: u64,
     cpus: CpuSet,
-    /// When it was published.
+    /// When the CPUs were published.
     since: SystemTime,
-    /// It did not take up the last change in time.
+    /// It did not acknowledge the last change in time.
     is_late: bool,
 }
 
-/// What comes of listening to the processes.
+/// The outcome of a message of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Other CPUs are intended for some of them.
+    /// Other CPUs are intended for some processes than before.
     pub has_changed: bool,
-    /// What the owner is to be told.
+    /// A warning for the owner.
     pub warning: Option<String>,
 }
 
-/// Callers that ask something and have not joined.
+/// The most clients that have not joined.
 const MAX_UNJOINED: usize = 64;
 
 impl Malleable {
-    /// Before any process of the job is started, which has these CPUs.
+    /// Opens the socket of a job with these CPUs, before any of its processes is started.
     ///
     /// # Errors
     /// The socket cannot be made.
@@ -84,13 +85,13 @@ impl Malleable {
         })
     }
 
-    /// What becomes readable when there is something to [`receive`](Malleable::receive), of whom.
+    /// Returns the descriptors to poll for [`receive`](Malleable::receive), with their clients.
     pub fn sources(&self) -> impl Iterator<Item = (Option<u64>, BorrowedFd<'_>)> {
         let listener = std::iter::once((None, self.listener.as_fd()));
         listener.chain(self.clients.iter().map(|(id, client)| (Some(*id), client.as_fd())))
     }
 
-    /// Takes those who wait, or hears one of those who were taken.
+    /// Accepts waiting clients, or handles a message of one client.
     pub fn receive(&mut self, source: Option<u64>, cgroup: &Cgroup) -> Outcome {
         match source {
             None => {
@@ -102,7 +103,7 @@ impl Malleable {
     }
 
     fn accept(&mut self, cgroup: &Cgroup) {
-        // More wake us again, after others have been heard.
+        // Further ones wake the supervisor again, after other clients have been served.
         for mut client in std::iter::from_fn(|| self.listener.accept()).take(MAX_UNJOINED).collect::<Vec<_>>() {
             client.may_join = client.uid.is_root() || is_of_job(client.pid, cgroup);
             // The agent may connect, too.
@@ -127,7 +128,7 @@ impl Malleable {
         }
     }
 
-    /// A process that has joined has ended, or has executed another program.
+    /// Handles the end of a connection: the process has ended, or has executed another program.
     fn disconnected(&mut self, id: u64) -> Outcome {
         self.clients.remove(&id);
         self.waiting.retain(|(waiting, _)| *waiting != id);
@@ -204,7 +205,7 @@ impl Malleable {
         if let Some(before) = self.pages.insert(pid, shared).filter(|before| before.client != id) {
             self.clients.remove(&before.client);
         }
-        // Told what holds before anybody can have changed it: it begins with that.
+        // Published before anything can change: the process begins with the current state.
         self.publish_to(pid);
         if let (Some(shared), Some(client)) = (self.pages.get(&pid), self.clients.get(&id)) {
             client.send(&Answer::new(Kind::Join, Status::Done), Some(shared.page.file()));
@@ -228,12 +229,12 @@ impl Malleable {
         self.clients.get(&id).into_iter().for_each(|client| client.send(answer, None));
     }
 
-    /// Is any process told other CPUs than are intended for it?
+    /// Returns whether any process was told other CPUs than are intended for it.
     fn differs(&self) -> bool {
         self.pages.iter().any(|(pid, shared)| shared.cpus != self.members.intended(*pid))
     }
 
-    /// False: it has been told the same before.
+    /// Publishes the CPUs of a process. Returns false if it was told the same before.
     fn publish_to(&mut self, pid: i32) -> bool {
         let (cpus, n_initial) = (self.members.intended(pid), self.members.n_initial(pid));
         let Some(shared) = self.pages.get_mut(&pid).filter(|shared| shared.cpus != cpus) else { return false };
@@ -243,13 +244,13 @@ impl Malleable {
         true
     }
 
-    /// Wakes a process that waits for a change. One whose first page is on its way has not got it yet.
+    /// Wakes a process that waits for a change. A process that has just joined may not have received its page yet.
     fn wake(&self, pid: i32) {
         let client = self.pages.get(&pid).map(|shared| shared.client);
         client.into_iter().for_each(|client| self.send(client, &Answer::new(Kind::Changed, Status::Done)));
     }
 
-    /// Tells each process what it is to use now that the job is to have these CPUs.
+    /// Tells each process which CPUs to use now that the job has these CPUs.
     pub fn publish(&mut self, cpus: &CpuSet) {
         self.members.set_current(cpus.clone());
         let pids: Vec<i32> = self.pages.keys().copied().collect();
@@ -261,25 +262,25 @@ impl Malleable {
         }
     }
 
-    /// Has every process taken up what it was told, but for those that wait for the others?
+    /// Returns whether every process has acknowledged its CPUs, except those that wait for the others.
     pub fn is_acknowledged(&self) -> bool {
         self.pages.iter().all(|(pid, shared)| shared.is_done() || self.is_waiting(*pid))
     }
 
-    /// Whether a process waits for the change that it has asked for: it may have no thread that could take up its own part
-    /// meanwhile.
+    /// Returns whether a process waits for the change that it has requested: it may have no thread that could apply its
+    /// own part meanwhile.
     fn is_waiting(&self, pid: i32) -> bool {
         let mut clients = self.waiting.iter().filter_map(|(id, _)| self.clients.get(id));
         clients.any(|client| client.pid.as_raw() == pid)
     }
 
-    /// Whether anybody has to be asked at all.
+    /// Returns whether no process has joined.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// From where to where the threads of each process go that has joined; to more than it is to have, `and_before`: as
-    /// long as it has not taken up what it was told.
+    /// Returns the moves of the threads of each joined process. With `and_before`, its old CPUs stay allowed, as long
+    /// as it has not acknowledged the new ones.
     pub fn moves(&self, and_before: bool) -> CpuMoves {
         let of_pid = |pid: i32| {
             let before = self.members.get(pid)?.held.clone();
@@ -292,7 +293,7 @@ impl Malleable {
         self.pages.keys().filter_map(|pid| of_pid(*pid)).collect()
     }
 
-    /// They have been moved so.
+    /// Records that the processes have been moved.
     pub fn moved(&mut self, moves: CpuMoves) {
         for (pid, CpuMove { before: _, after }) in moves {
             self.members.get_mut(pid).into_iter().for_each(|member| member.held.clone_from(&after));
@@ -313,20 +314,21 @@ impl Malleable {
         }
     }
 
-    /// Has this process joined?
+    /// Returns whether this process has joined.
     pub fn has(&self, pid: Pid) -> bool {
         self.pages.contains_key(&pid.as_raw())
     }
 }
 
 impl Shared {
-    /// It has taken up what it was told, or is not waited for.
+    /// Returns whether the process has acknowledged its CPUs, or is not waited for.
     fn is_done(&self) -> bool {
         self.is_late || self.page.is_acknowledged()
     }
 }
 
-/// Below this process, or in its cgroup: `mpirun` and others fork what belongs to the job, too.
+/// Returns whether a process is below this process, or in its cgroup: `mpirun` and others fork processes that belong to
+/// the job, too.
 fn is_of_job(pid: Pid, cgroup: &Cgroup) -> bool {
     let mut ancestor = Some(pid);
     while let Some(one) = ancestor.filter(|pid| pid.as_raw() > 1) {
