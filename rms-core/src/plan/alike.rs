@@ -233,7 +233,7 @@ impl Timelines {
                 self.groups.len() as u32 - 1
             }
         };
-        // Of two that have one digest and are not alike, the second is not found by it.
+        // Of two unlike timelines with the same digest, only the first is found by it.
         self.by_digest.entry(digest).or_insert(group_idx);
         group_idx
     }

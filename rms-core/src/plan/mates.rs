@@ -117,7 +117,7 @@ impl SharingRound {
         SharingRound { cut_offs, by_nodes, failed_searches, n_started: 0, needs_retry: Cell::new(false) }
     }
 
-    /// Does it cost less if others give back nodes to the guest than if it starts on these mates?
+    /// Returns whether it costs less if other jobs give back nodes to the guest than if it starts on these mates.
     fn is_cheaper_by_nodes(&self, guest: Guest<'_>, took: Span, mates: &[&Offered<'_>]) -> bool {
         let Some((_, cost)) = self.by_nodes.filter(|(job, _)| *job == guest.job) else { return false };
         let wall = i128::from(millis(guest.request.wall));
@@ -129,7 +129,8 @@ impl SharingRound {
         added.is_some_and(|added| cost < added)
     }
 
-    /// Is another pass needed, because jobs that have started may lend? If so, forgets the failed searches.
+    /// Returns whether another pass is needed, because jobs that have started may lend. If so, forgets the failed
+    /// searches.
     pub(crate) fn needs_another_pass(&mut self) -> bool {
         let needs_retry = self.needs_retry.take();
         if needs_retry {
@@ -358,8 +359,8 @@ impl<'a> Mates<'a> {
         }
     }
 
-    /// Can these be the mates of the guest, beside `n_others` other nodes? Not if it wants neighbours and other nodes
-    /// lie between them.
+    /// Returns whether these can be the mates of the guest, beside `n_others` other nodes. They cannot if it wants
+    /// neighbours and other nodes lie between them.
     fn are_together(&self, guest: Guest<'_>, n_others: u32, mates: &[&Offered<'_>], pass: &Pass<'_>) -> bool {
         let is_window =
             |cluster: &ClusterId| pass.windows_around(*cluster, &self.nodes_of(mates), n_others).next().is_some();
@@ -408,7 +409,7 @@ impl<'a> Mates<'a> {
         whole_seconds(millis(wall).saturating_mul(denominator.into()), numerator.into())
     }
 
-    /// Would the guest end earlier than without mates, if it took that long?
+    /// Returns whether the guest would end earlier than without mates, if it took that long.
     fn ends_earlier(&self, guest: Guest<'_>, span: Span) -> bool {
         guest.static_end > self.now + span
     }
@@ -460,7 +461,7 @@ impl<'a> Mates<'a> {
         (most - rest, asked)
     }
 
-    /// Do the candidate's nodes suit the guest?
+    /// Returns whether the candidate's nodes suit the guest.
     fn nodes_suit(&self, candidate: &Candidate<'_>, guest: Guest<'_>) -> bool {
         let constraint = constraint_of(guest.spec, guest.request);
         let cluster = candidate.lender.cluster;
@@ -511,7 +512,7 @@ impl<'a> Mates<'a> {
         running.iter().copied().chain(starting)
     }
 
-    /// Would the guest end before all of these mates, and earlier than without them?
+    /// Returns whether the guest would end before all of these mates, and earlier than without them.
     fn ends_inside_and_earlier(&self, guest: Guest<'_>, mates: &[&Offered<'_>], is_in_time: &mut bool) -> bool {
         let (work, rate) = self.work_and_rate(guest, mates);
         let took = whole_seconds(work, rate);

@@ -78,7 +78,7 @@ impl Outline {
     /// Returns a time before which no job that wants the piece for `wall` may start, from `from` on; `None` if it never
     /// may.
     pub(super) fn not_before(&self, piece: &Piece, wall: Span, from: Time, scale: &Scale) -> Option<Time> {
-        // The outline does not distinguish nodes that no job holds.
+        // A whole node is wanted without a number of free cores.
         let level = if piece.is_whole { 0 } else { scale.level(piece.slice.cores.into()) };
         let mut starts = self.once[level] & Stretches::MAX << scale.stretch(from);
         // A job that starts in a stretch occupies the following ones that end before its own end; the last stretch has
