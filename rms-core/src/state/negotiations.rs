@@ -238,8 +238,8 @@ impl JobNegotiations {
 }
 
 impl Loan {
-    /// Does the loan belong to this negotiation and cluster? Journals older than negotiations over several clusters
-    /// name no cluster.
+    /// Returns whether the loan belongs to this negotiation and cluster. Journals older than negotiations over several
+    /// clusters name no cluster.
     pub(crate) fn is_of(&self, id: NegotiationId, cluster: Option<ClusterId>) -> bool {
         self.id == id && cluster.is_none_or(|cluster| self.cluster == cluster)
     }
