@@ -79,7 +79,7 @@ pub struct Settings {
     pub default_wall: Span,
     /// The longest wall time that is accepted.
     pub max_wall: Span,
-    /// The most jobs in the system at once; further submits are rejected. Limits memory and journal.
+    /// The most jobs in the system at once; further submits are refused. Limits memory and journal.
     pub max_jobs: u32,
     /// Which job may start before which. Absent in older journals.
     #[serde(default)]
