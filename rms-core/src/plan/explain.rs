@@ -435,5 +435,5 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
     holds
 }
 
-/// The most blockers that are reported; nobody would read more.
+/// The most blockers that are reported; a longer list would be useless.
 const MAX_BLOCKERS: usize = 16;

@@ -28,7 +28,7 @@ use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_as
 pub(crate) struct GuestStart {
     pub(crate) job: JobId,
     pub(crate) request: Request,
-    /// In the order of nodes.
+    /// Ordered by node.
     pub(crate) lent: Vec<LentCores>,
     /// Free nodes beside those, where it gets what it asked for.
     pub(crate) free: Vec<NodeId>,

@@ -74,7 +74,7 @@ pub enum Scope<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub now: Time,
-    /// In the order of the queue, as far as the scope went.
+    /// In queue order, as far as the scope went.
     pub placements: Vec<Placement>,
     /// Started jobs and ghosts: the last view before the first application. Empty if only starts were requested.
     pub base: View,
@@ -98,7 +98,7 @@ pub(crate) struct SharedNodes {
 pub struct Placement {
     pub job: JobId,
     pub outcome: Placed,
-    /// What its launcher saw; only with [`Scope::Views`].
+    /// The view of its launcher; only with [`Scope::Views`].
     pub view: Option<View>,
 }
 

@@ -15,15 +15,15 @@ pub(super) struct Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhichNodes {
-    /// Those of its current stage.
+    /// The nodes of its current stage.
     Held,
-    /// Those of its current stage that it has not agreed to give back.
+    /// The nodes of its current stage that it has not agreed to give back.
     Staying,
-    /// Those of one cluster, of which a ghost may leave one before the others.
+    /// The nodes of one cluster, which a ghost may leave before the others.
     In(ClusterId),
-    /// Those it has freed, until their processes are gone.
+    /// The nodes that it has freed, until their processes are gone.
     Leaving,
-    /// Those that are kept for what is negotiated with it.
+    /// The nodes that are kept for a negotiation with it.
     Promised,
     /// A number of nodes of its cluster, not yet known which.
     Count(u32),

@@ -1,6 +1,6 @@
 //! Which job may start before which: the walk over the queue of each policy.
 //!
-//! - *views* (001, Fig. 5): each application in order takes its first hole, anew at each pass.
+//! - *views* (001, Fig. 5): each application in order takes its first hole, again at each pass.
 //! - *fcfs*: the same, but no application starts before the one ahead of it.
 //! - *easy*: in a first round applications start now, in order; the first that cannot takes its hole as a reservation,
 //!   and from then on only applications start that do not delay it. A second round estimates the rest.
@@ -153,7 +153,7 @@ type Slots = BTreeMap<JobId, Slot>;
 #[derive(Clone)]
 enum Held {
     Nothing,
-    /// From this time on what it was promised, which was taken together with all promises.
+    /// What it was promised, from this time on; taken together with all other promises.
     AsPromised(Time),
     Taken(Box<Taken>),
 }
@@ -176,7 +176,8 @@ struct Stays {
     freed: Option<BTreeSet<NodeId>>,
     /// That many nodes of a cluster are not free before then.
     first_free: BTreeMap<(ClusterId, u32), Time>,
-    /// For that many nodes of a cluster and that long there is no start until then; holds until a job moves.
+    /// A start of a job with that many nodes of a cluster and that wall time is impossible until then; holds until a
+    /// job moves.
     full_until: BTreeMap<(ClusterId, u32, Span), Time>,
 }
 
@@ -187,7 +188,7 @@ impl Stays {
         if let Some(freed) = &mut self.freed {
             freed.extend(held.places.iter().map(|place| place.node));
         }
-        // What was full before that is as full as it was.
+        // What was full before that is still full.
         self.first_free.retain(|_, first| *first <= from);
         self.full_until.clear();
     }
@@ -200,7 +201,7 @@ pub(super) struct Walk<'a, 'l> {
     pub(super) pass: Pass<'a>,
     /// The job whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
-    /// For external launchers.
+    /// The observer for external launchers.
     look: Option<&'a mut Look<'l>>,
     pub(super) placements: Vec<Placement>,
     /// The earliest time at which later applications may start.

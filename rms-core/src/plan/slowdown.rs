@@ -11,7 +11,7 @@ pub struct Fraction {
     denominator: i128,
 }
 
-/// For some time, the CPUs that a job has on each of its nodes.
+/// For a span of time, the CPUs that a job has on each of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub secs: u64,
@@ -79,7 +79,7 @@ impl PartialOrd for Fraction {
 }
 
 impl Ord for Fraction {
-    /// By their continued fractions, so that nothing overflows.
+    /// Compares their continued fractions, so that nothing overflows.
     fn cmp(&self, other: &Fraction) -> Ordering {
         let (mut left, mut right) = (*self, *other);
         let mut is_turned = false;
@@ -195,11 +195,11 @@ impl Selection {
 }
 
 struct Search<'a> {
-    /// In the order of penalties.
+    /// Ordered by penalty.
     candidates: &'a [Mate],
     /// Indices of candidates by weight, to find the last mate of a set.
     by_weight: BTreeMap<u32, Vec<usize>>,
-    /// By the number of mates still to be chosen, which weights they can have together.
+    /// For each number of mates still to be chosen, the weights that they can have together.
     sums: Vec<Vec<bool>>,
     chosen: Vec<u64>,
     best: Option<Selection>,

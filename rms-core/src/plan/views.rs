@@ -47,7 +47,7 @@ struct Stream {
     filter: Filter,
     is_open: bool,
     version: u64,
-    /// By cluster and shape.
+    /// The state last sent, by cluster and shape.
     told: BTreeMap<(ClusterId, u32), Told>,
     /// When its newest versions were sent, to know how long it takes to answer them.
     versions: VecDeque<(u64, Time)>,

@@ -235,7 +235,7 @@ pub enum Fact {
         job: JobId,
         cluster: ClusterId,
     },
-    /// The stages of a running evolving application were placed, or placed anew.
+    /// The stages of a running evolving application were placed, or placed again.
     CourseSet {
         job: JobId,
         at: Time,

@@ -114,7 +114,7 @@ impl IdSet {
         nodes
     }
 
-    /// Those behind the first `n_before`, which are counted off, until there are `end` nodes.
+    /// Appends nodes after the first `n_before`, which is decremented, until there are `end` nodes.
     fn take(&self, n_before: &mut usize, end: usize, nodes: &mut Vec<NodeId>) {
         for (word_idx, word) in self.words.iter().enumerate() {
             let mut rest = *word;

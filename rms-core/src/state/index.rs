@@ -56,7 +56,7 @@ pub(crate) struct Index {
     pub(crate) kinds: BTreeMap<ClusterId, BTreeMap<Inventory, u32>>,
     /// Agents that are away and not yet lost, by the time since when.
     pub(crate) away: BTreeSet<(Time, NodeId)>,
-    /// Those with nodes that are planned with nevertheless, because the server was restarted then.
+    /// Agents whose nodes are planned with nevertheless, because the server was restarted then.
     pub(crate) expected: BTreeSet<(Time, NodeId)>,
     /// Each environment once, and how many jobs have it: most jobs of a user share theirs, and it is most of a job's
     /// size.

@@ -79,7 +79,7 @@ pub struct State {
     #[serde(with = "stored")]
     pub(crate) jobs: Jobs,
     pub(crate) tokens: BTreeMap<String, Token>,
-    /// By serial.
+    /// The certificates by serial.
     pub(crate) certificates: BTreeMap<String, Issued>,
     /// The highest id ever given. Ids are never reused.
     pub(crate) last_job: JobId,

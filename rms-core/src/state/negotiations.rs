@@ -85,7 +85,7 @@ pub struct Charge {
     pub cluster: ClusterId,
     pub direction: Direction,
     pub nodes: u64,
-    /// For each node and hour.
+    /// The price for a node and hour.
     pub price: Price,
     pub since: Time,
     /// Absent: until the application ends.

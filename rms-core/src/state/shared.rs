@@ -19,7 +19,7 @@ use crate::state::node::Node;
 pub(crate) struct Room {
     pub(crate) cores: i64,
     pub(crate) memory: i64,
-    /// By name, empty on most nodes; passes have many rooms.
+    /// Counts by name, empty on most nodes; passes have many rooms.
     devices: Box<[(String, i64)]>,
     /// The number of jobs that have a part of it.
     n_holders: u32,

@@ -29,7 +29,7 @@ impl QueueKey {
     }
 }
 
-/// What a pass must know of a queued job to skip it.
+/// What a pass must know about a queued job to skip it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// The nodes of its smallest size over all clusters; on core-shared clusters, logical CPUs.

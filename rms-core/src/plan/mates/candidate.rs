@@ -28,7 +28,7 @@ pub(super) struct Candidate<'a> {
 /// The time in system and the requested time of a job, of which its slowdown is the ratio.
 #[derive(Clone, Copy)]
 pub(super) struct JobTimes {
-    /// From its submission to its limit, without the guest.
+    /// The time from its submission to its limit, without the guest.
     pub(super) in_system: Span,
     pub(super) requested: Span,
 }
