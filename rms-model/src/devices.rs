@@ -213,7 +213,7 @@ mod tests {
         check("gpu:a:2,gpu:b:1", "gpu:b:2", &[]);
         check("gpu:a:2,gpu:b:2", "gpu:1,gpu:a:2", &["gpu:a:2,gpu:b:1"]);
         check("gpu:a:1,gpu:b:1,gpu:c:1", "gpu:3", &["gpu:a:1,gpu:b:1,gpu:c:1"]);
-        // Not all of many ways are told.
+        // If there are many ways, not all are listed.
         let many: Devices = "gpu:a:60000,gpu:b:60000".parse().expect("devices");
         assert_eq!(many.choices(&"gpu:60001".parse().expect("devices")).count(), MAX_CHOICES);
     }

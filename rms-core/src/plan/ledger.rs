@@ -38,8 +38,7 @@ pub(super) struct Ledger<'a> {
 const MANY_STEPS: usize = 256;
 
 impl<'a> Ledger<'a> {
-    /// Creates the ledger of the nodes that every job may use, occupied by started jobs and ghosts (001, Fig. 5, step
-    /// 3).
+    /// Creates the ledger of all usable nodes, occupied by started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &'a State, now: Time, without: Option<JobId>) -> Ledger<'a> {
         let mut ledger = Ledger::bare(None, Cow::Borrowed(state.usable()));
         let is_regular = without.is_none() && state.occupation().is_regular(now);

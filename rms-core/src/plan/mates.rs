@@ -47,7 +47,7 @@ pub(crate) struct LentCores {
 /// The slowdown below which the jobs of each cluster lend cores at one instant; `None`: all do (004, §3.2.2).
 type CutOffs = BTreeMap<ClusterId, Option<Fraction>>;
 
-/// The cut-offs of all clusters as of now.
+/// Returns the cut-offs of all clusters as of now.
 fn cut_offs(state: &State) -> CutOffs {
     let of = |name: &String| match state.settings().max_slowdown_of(name) {
         MaxSlowdown::At(ratio) => {
@@ -63,18 +63,19 @@ fn cut_offs(state: &State) -> CutOffs {
     state.clusters().iter().map(|(cluster, name)| (*cluster, of(name))).collect()
 }
 
-/// The mean slowdown of all jobs that have started; running ones count as at their limits (D8 of the vectors' rules).
+/// Returns the mean slowdown of all jobs that have started; running ones count as at their limits (D8 of the vectors'
+/// rules).
 fn average(state: &State) -> Fraction {
     mean(state.slowdowns, state)
 }
 
-/// The mean of these slowdowns and those of running jobs. 0 if there are none, so that no job lends.
+/// Returns the mean of these slowdowns and those of running jobs. 0 if there are none, so that no job lends.
 fn mean(mut slowdowns: Slowdowns, state: &State) -> Fraction {
     running(state).for_each(|(response, requested)| slowdowns.add(response, requested));
     slowdowns.mean().and_then(|(sum, count)| Fraction::new(sum, count)).unwrap_or(Fraction::ZERO)
 }
 
-/// The slowdown that this percentage of running jobs does not exceed.
+/// Returns the slowdown that this percentage of running jobs does not exceed.
 fn percentile(state: &State, percent: usize) -> Fraction {
     let slowdown = |(response, requested)| Fraction::new(millis(response).into(), millis(requested).max(1).into());
     let mut all: Vec<Fraction> = running(state).filter_map(slowdown).collect();
@@ -397,12 +398,12 @@ impl<'a> Mates<'a> {
         candidates
     }
 
-    /// Jobs of the cluster whose slowdown reaches it lend nothing; `None`: all lend.
+    /// Returns the slowdown from which on jobs of the cluster lend nothing; `None`: all lend.
     fn cut_off(&self, cluster: ClusterId) -> Option<Fraction> {
         self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO))
     }
 
-    /// The shortest time that a guest can need, if no mate lends more than the sharing factor allows.
+    /// Returns the shortest time that a guest can need, if no mate lends more than the sharing factor allows.
     fn shortest_runtime(&self, cluster: ClusterId, wall: Span) -> Span {
         let name = &self.state.clusters()[&cluster];
         let (numerator, denominator) = self.state.settings().sharing_factor_of(name).parts();
@@ -418,7 +419,7 @@ impl<'a> Mates<'a> {
         self.state.settings().sharing.runtime_model
     }
 
-    /// What a candidate would lend; `None` if that is too little, or the guest would surely outlast it.
+    /// Returns what a candidate would lend; `None` if that is too little, or the guest would surely outlast it.
     fn offer<'c>(&self, candidate: &'c Candidate<'_>, guest: Guest<'_>, shortest: Span) -> Option<Offer<'c>> {
         let lender = &candidate.lender;
         let mut parts = Vec::with_capacity(lender.parts.len());
@@ -523,13 +524,13 @@ impl<'a> Mates<'a> {
         is_earlier
     }
 
-    /// The work of the guest on the nodes of these mates, and its rate per millisecond.
+    /// Returns the work of the guest on the nodes of these mates, and its rate per millisecond.
     fn work_and_rate(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> (u64, u64) {
         let parts = mates.iter().flat_map(|(_, offer)| offer.parts.iter().copied());
         (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), self.model().rate(parts))
     }
 
-    /// The runtime of the guest on the nodes of these mates.
+    /// Returns the runtime of the guest on the nodes of these mates.
     fn runtime_inside(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> Span {
         let (work, rate) = self.work_and_rate(guest, mates);
         whole_seconds(work, rate)

@@ -1,5 +1,4 @@
-//! Computes what each external launcher sees after a pass, and which clusters have changed for it (001, Fig. 5, step
-//! 5).
+//! Computes what each external launcher sees after a pass, and which clusters changed for it (001, Fig. 5, step 5).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

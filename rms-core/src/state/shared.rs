@@ -325,7 +325,7 @@ impl SharedCluster {
         &self.kinds
     }
 
-    /// Iterates in the order of ids.
+    /// The nodes ordered by id.
     pub(crate) fn lines(&self) -> &[(NodeId, Line)] {
         &self.lines
     }
