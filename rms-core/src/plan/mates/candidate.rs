@@ -227,7 +227,7 @@ impl Offer<'_> {
         u128::from(self.left) * u128::from(rate) >= u128::from(work) * u128::from(self.rate)
     }
 
-    /// Returns whether the owners of the mate's borrowed cores outlast the mate, delayed by a guest that runs that long.
+    /// Returns whether the owners of the mate's borrowed cores outlast the mate, delayed by a guest that takes `took`.
     pub(super) fn ends_inside_owners(&self, took: Span) -> bool {
         let left = self.left.saturating_sub(self.rate.saturating_mul(millis(took)));
         self.owners.is_empty() || {
