@@ -1,4 +1,4 @@
-//! What the server answers: jobs, nodes, views and what becomes of them.
+//! The server's answers: jobs, nodes, views and what happens to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::refusal::Refused;
 pub use crate::stages::{StageLine, Stages};
 use crate::subscription::AdaptationDelays;
 
-/// A job has moved on.
+/// A change of a job's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobChange {
     pub job: JobId,
     pub run: Run,
     pub state: JobState,
-    /// Names of its nodes, once started; node 0 first.
+    /// Names of its nodes, once it has started; node 0 first.
     pub nodes: Vec<String>,
-    /// Set once it has ended.
+    /// Set once the job has ended.
     pub outcome: Option<Outcome>,
 }
 
-/// The states of 001, Fig. 4, and `Held` beside `Submitted` for a launcher that is kept from requesting.
+/// The states of 001, Fig. 4, and `Held` beside `Submitted` for a job whose launcher must not send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum JobState {
     Submitted,
@@ -38,14 +38,14 @@ pub enum JobState {
     RequestSent,
     Waiting,
     Started,
-    /// Settled how it ends; its processes are being ended.
+    /// The outcome is decided; its processes are being ended.
     Ending,
     Ghost,
     Finished,
 }
 
 impl JobState {
-    /// Those of jobs that have not left the system, in the order of a job's life.
+    /// The states of jobs that have not left the system, in the order of a job's life.
     pub const IN_SYSTEM: [JobState; 7] = [
         JobState::Submitted,
         JobState::Held,
@@ -69,7 +69,7 @@ impl JobState {
         }
     }
 
-    /// Whether nothing will change any more that a watcher cares for.
+    /// Returns whether no more changes follow that matter to a watcher.
     pub fn is_over(self) -> bool {
         match self {
             JobState::Ghost | JobState::Finished => true,
@@ -89,27 +89,27 @@ pub enum Answer {
     Submitted {
         job: JobId,
     },
-    /// For `test_only`: when it would start, if it were submitted now.
+    /// For `test_only`: when the job would start if it were submitted now.
     WouldStart {
         request: Request,
         at: Option<Time>,
         reason: Option<Reason>,
     },
-    /// What a cancel, signal, hold, release or priority did, job by job.
+    /// The result of a cancel, signal, hold, release or priority, job by job.
     Jobs {
         done: Vec<JobId>,
         refused: Vec<(JobId, Refused)>,
     },
     Queue {
         now: Time,
-        /// When the plan was made by which waiting jobs would start.
+        /// The time of the plan that determines the starts of waiting jobs.
         #[serde(default)]
         planned: Time,
         jobs: Vec<JobLine>,
     },
     Detail {
         now: Time,
-        /// As for the queue.
+        /// The same as for the queue.
         #[serde(default)]
         planned: Time,
         jobs: Vec<JobDetail>,
@@ -126,7 +126,7 @@ pub enum Answer {
     Tokens(Vec<Token>),
     Certificates(Vec<Issued>),
     Status(Status),
-    /// What came of an ask.
+    /// The result of an ask.
     Negotiated(AskOutcome),
     Negotiations {
         now: Time,
@@ -139,7 +139,7 @@ pub enum Answer {
     },
     /// The change is durable.
     Done,
-    /// From here on: what the server around the core answers.
+    /// The following answers come from the server around the core.
     History(Vec<JobRecord>),
     Launchers(Box<LauncherReport>),
     Server(ServerReport),
@@ -155,7 +155,7 @@ pub enum Answer {
 pub struct JobLine {
     pub job: JobId,
     pub run: Run,
-    /// Without the comment, which is in the details.
+    /// Without the comment, which is part of the details.
     #[serde(default)]
     pub labels: Labels,
     pub owner: Owner,
@@ -163,41 +163,41 @@ pub struct JobLine {
     pub priority: i32,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
-    /// What it asks of its nodes beside tasks and CPUs.
+    /// What it requests of its nodes beside tasks and CPUs.
     #[serde(default, skip_serializing_if = "ResourceRequest::is_default")]
     pub resources: ResourceRequest,
     pub submitted: Time,
     /// When it took its place in the queue (001: its first request).
     pub requested: Option<Time>,
-    /// The request as started, or the one that the last plan chose, or the first option.
+    /// The request as started, or the one chosen by the last plan, or the first option.
     pub request: Request,
     pub started: Option<Time>,
-    /// When a waiting job would start, by the last plan.
+    /// When a waiting job would start according to the last plan.
     pub estimate: Option<Time>,
     /// When a started job must end, or a ghost expires.
     pub until: Option<Time>,
-    /// Names, once started; node 0 first.
+    /// Names of its nodes, once started; node 0 first.
     pub nodes: Vec<String>,
     pub reason: Option<Reason>,
     pub outcome: Option<Outcome>,
-    /// Of an evolving application.
+    /// The stages of an evolving application.
     pub stages: Option<Stages>,
-    /// Between which sizes it may be changed while it runs.
+    /// The sizes between which it may be changed while it runs.
     pub malleable: Option<Declared>,
 }
 
-/// All that is known of one job.
+/// All details of one job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDetail {
     pub line: JobLine,
-    /// Shared with the state where the asker may read all of it: many may ask for many.
+    /// Shared with the state if the caller may read all of it, because many callers may request many jobs.
     pub spec: Arc<JobSpec>,
-    /// Of nodes whose cores were negotiated.
+    /// Lists nodes with negotiated cores.
     pub cores: Vec<CoresLine>,
     /// What it has of nodes that it shares, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub grants: BTreeMap<String, Grant>,
-    /// Once it has lent CPUs or begun on those of others (004).
+    /// Present once it has lent CPUs or started on those of others (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingDetail>,
 }
@@ -209,22 +209,22 @@ pub struct SharingDetail {
     pub asked_wall: Span,
     pub lent: Vec<LoanLine>,
     pub borrowed: Vec<LoanLine>,
-    /// Until now.
+    /// The loans until now.
     pub loans: CpuLoans,
 }
 
-/// How many cores of a node a job has.
+/// The number of cores of a node that a job has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoresLine {
     pub node: String,
     pub n_cores: u32,
-    /// As many as the node has.
+    /// The number of cores of the node.
     pub all: u32,
-    /// Its agent has said that all processes of the job keep to them.
+    /// The agent has confirmed that all processes of the job keep to them.
     pub is_in_force: bool,
 }
 
-/// Why a job is not running now.
+/// The reason why a job is not running now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     Held {
@@ -233,29 +233,29 @@ pub enum Reason {
     NotBefore {
         at: Time,
     },
-    /// No pass has seen it yet; the next one is due at `next_pass`.
+    /// No pass has considered it yet; the next one is due at `next_pass`.
     NotPlanned {
         next_pass: Time,
     },
-    /// It stands behind the first `depth` applications, which alone are considered.
+    /// It is behind the first `depth` applications; only these are considered.
     BeyondDepth {
         depth: u32,
         position: u32,
     },
-    /// The usable nodes of the cluster are too few for any of its sizes, until nodes come back.
+    /// The cluster has too few usable nodes for any of its sizes, until nodes return.
     TooFewNodes {
         cluster: String,
         wanted: u32,
         usable: u32,
         total: u32,
-        /// The cluster has too few of these, whatever nodes there are.
+        /// A licence of which the cluster has too few in total.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         licence: Option<Box<LicenceShortage>>,
-        /// They are to follow one another, as no more than `usable` do.
+        /// The nodes must be contiguous, and at most `usable` are.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         contiguous: bool,
     },
-    /// The step of the profile that blocks it: there `busy` of `capacity` nodes are taken.
+    /// The step of the profile that blocks it: `busy` of `capacity` nodes are taken there.
     Blocked {
         cluster: String,
         wanted: u32,
@@ -266,36 +266,36 @@ pub enum Reason {
         by: Vec<Blocker>,
         /// All nodes of the cluster, usable or not.
         total: u32,
-        /// Where jobs share nodes: what of them is short.
+        /// The resource that is short, if jobs share nodes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         short: Option<Box<Shortage>>,
-        /// It lacks these, whatever nodes are free.
+        /// The licence that is short, even if nodes are free.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         licence: Option<Box<LicenceShortage>>,
-        /// It waits for these, which follow one another.
+        /// The contiguous nodes that it waits for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         neighbours: Vec<String>,
-        /// Of a job that may run on lent cores: why no running job lends to it.
+        /// If it may run on lent cores: why no running job lends to it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lenders: Option<Box<Lenders>>,
     },
-    /// Its launcher has subscribed and sent no request; it is expected by then.
+    /// Its launcher has subscribed and sent no request, which is expected by then.
     NoRequest {
         until: Option<Time>,
     },
-    /// Its nodes are free, but the agents of so many nodes of the cluster have not come back since the server was
-    /// restarted; it is planned with them until then.
+    /// Its nodes are free, but that many agents of the cluster have not reconnected since the restart of the server; it
+    /// is planned on their nodes until then.
     AgentsExpected {
         cluster: String,
         n_nodes: u32,
         until: Time,
     },
-    /// It could start, but its launcher could not be told: it has been away since then, and is lost at `until`.
+    /// It could start, but its launcher could not be notified: it has been away since then, and is lost at `until`.
     LauncherAway {
         since: Time,
         until: Option<Time>,
     },
-    /// The policy lets nobody pass that job, which waits until then.
+    /// The policy lets no job pass the job ahead of it, which waits until then.
     Behind {
         policy: Policy,
         job: JobId,
@@ -303,32 +303,33 @@ pub enum Reason {
     },
 }
 
-/// How many nodes have free what a job takes of each, one resource after the other.
+/// How many nodes have what a job takes of each free, one resource after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
     pub each: Slice,
     pub with_cores: u32,
-    /// Of those.
+    /// The number of those with enough free memory.
     pub with_memory: u32,
-    /// Of those.
+    /// The number of those with enough free devices.
     pub with_devices: u32,
 }
 
-/// Running jobs of a cluster that share their nodes, and why none of them lends cores to a job that waits (004, §3.2). Each
-/// is counted under the first reason that holds; the rest could lend, but no permitted number of them has exactly as many
-/// nodes as the job needs.
+/// Running jobs of a cluster that share their nodes, and why none of them lends cores to a waiting job (004, §3.2).
+/// Each is counted under the first reason that holds; the rest could lend, but no permitted number of them has exactly
+/// as many nodes as the job needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lenders {
-    /// Even on as many cores as the sharing factor allows the job would end no earlier than it is planned to.
+    /// Even on as many cores as the sharing factor allows, the job would not end earlier than planned.
     pub ends_no_earlier: bool,
     pub n_sharing: u32,
-    /// Lend or borrow cores, negotiate, start or end.
+    /// Jobs that lend or borrow cores, negotiate, start or end.
     pub n_busy: u32,
-    /// Their slowdown would exceed the cut-off.
+    /// Jobs with a slowdown that would exceed the cut-off.
     pub n_slowed: u32,
-    /// Have more nodes than the job asks for.
+    /// Jobs with more nodes than the waiting job asks for.
     pub n_larger: u32,
-    /// End before the job would, can spare too few cores, or their nodes lack something that it asks for.
+    /// Jobs that end before the waiting job would, can spare too few cores, or have nodes without something that it
+    /// asks for.
     pub n_unfit: u32,
 }
 
@@ -349,9 +350,9 @@ pub struct Blocker {
     pub nodes: u32,
     pub from: Time,
     pub until: Time,
-    /// It does not have them: they are kept for what is negotiated with it.
+    /// The job does not have the nodes: they are kept for a negotiation with it.
     pub is_offer: bool,
-    /// It waits, and was promised them (the policy `conservative`).
+    /// The job waits, and was promised the nodes (the policy `conservative`).
     pub is_promised: bool,
 }
 
@@ -361,10 +362,10 @@ pub struct NodeLine {
     pub cluster: String,
     pub state: NodeState,
     pub reason: Option<String>,
-    /// Since when it is in this state.
+    /// The time since which it is in this state.
     pub since: Time,
     pub inventory: Inventory,
-    /// What nobody has of it, where jobs share nodes.
+    /// The part that no job has, if jobs share nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<Slice>,
     pub address: String,
@@ -426,17 +427,17 @@ pub struct ViewAnswer {
 pub struct ClusterView {
     pub cluster: ClusterId,
     pub name: String,
-    /// Nodes that may be used.
+    /// The number of usable nodes.
     pub capacity: u32,
-    /// Nodes that exist.
+    /// The number of existing nodes.
     pub total: u32,
     pub started: Profile,
     pub ghosts: Profile,
     /// Waiting jobs, placed at their estimates.
     pub planned: Profile,
-    /// Nodes that nobody has: they are kept for what is negotiated with running jobs.
+    /// Nodes that no job has, because they are kept for negotiations with running jobs.
     pub offered: Profile,
-    /// Of the view of a job with an external launcher: from so many of the nodes it may choose, if not from all.
+    /// In the view of a job with an external launcher: the number of nodes that it may choose from, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choosable: Option<u32>,
 }
@@ -450,68 +451,69 @@ pub struct Status {
     pub n_waiting: u32,
     pub n_started: u32,
     pub n_ghosts: u32,
-    /// Jobs ever submitted.
+    /// The number of all jobs ever submitted.
     pub n_submitted: u64,
     pub n_passes: u64,
     pub last_pass: Option<Time>,
     /// Node-milliseconds that expired ghosts have kept idle.
     pub ghost_node_time: Span,
     pub launchers: LauncherStatus,
-    /// How many of the queue's first applications a pass considers now; none: all of them.
+    /// The number of applications at the front of the queue that a pass considers now; `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_depth: Option<u32>,
 }
 
-/// What external launchers have cost, since the server started.
+/// The cost of external launchers since the start of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherStatus {
-    /// Applications that an external launcher serves, and how many of those are connected.
+    /// Applications served by an external launcher, and how many of the launchers are connected.
     pub n_launchers: u32,
     pub n_connected: u32,
-    /// Views sent, requests taken, and their bytes by the count of 001, B.1.
+    /// Views sent, requests received, and their bytes as counted in 001, B.1.
     pub n_notices: u64,
     pub notice_bytes: u64,
     pub n_requests: u64,
     pub request_bytes: u64,
-    /// Calls that were refused.
+    /// The number of refused calls.
     pub n_refused: u64,
     pub adaptations: AdaptationDelays,
-    /// Of [`Status::ghost_node_time`], by the name of the cluster. Not only since the server started.
+    /// The part of [`Status::ghost_node_time`] of each cluster, by name. Not limited to the time since the server
+    /// started.
     pub ghost_node_time: Vec<(String, Span)>,
 }
 
-/// What launchers have cost.
+/// The cost of launchers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherReport {
-    /// By the core's count.
+    /// The counters of the core.
     pub status: LauncherStatus,
-    /// By the server's.
+    /// The counters of the server.
     pub traffic: LauncherTraffic,
 }
 
-/// Launchers' channels since the server was started, with all bytes of their frames (001, Fig. 12).
+/// Launchers' channels since the start of the server, with all bytes of their frames (001, Fig. 12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherTraffic {
-    /// Open now.
+    /// Channels open now.
     pub n_open: u64,
     pub n_opened: u64,
-    /// From launchers.
+    /// Bytes from launchers.
     pub bytes_up: u64,
-    /// To launchers.
+    /// Bytes to launchers.
     pub bytes_down: u64,
 }
 
-/// How the server itself is, beside what it decides.
+/// The state of the server itself, beside its decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerReport {
     pub version: String,
-    /// When it was started.
+    /// The start of the server.
     pub since: Time,
-    /// The journal with the history, on the disk.
+    /// The size of the journal with the history on disk.
     pub journal_bytes: u64,
-    /// When the last snapshot was made, if there is one.
+    /// The time of the last snapshot, if there is one.
     pub snapshot: Option<Time>,
     pub snapshot_bytes: u64,
-    /// Why jobs that end now are not written to the history, if that is so.
+    /// Why jobs that end now are not written to the history, if they are not.
     pub history_failure: Option<String>,
 }

@@ -1,25 +1,25 @@
-//! Who did what, when: the record of what administrators and users have changed.
+//! The audit: which administrator or user changed what, and when.
 
 use rms_model::Time;
 use serde::{Deserialize, Serialize};
 
-/// Who did what, when: of a setting from what to what, of anything else what was said with it.
+/// One action: of a setting the old and the new value, of anything else the details that were given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
     pub at: Time,
     pub by: String,
-    /// The setting, the nodes, the token, the certificate, the jobs.
+    /// The setting, nodes, token, certificate or jobs.
     #[serde(rename = "key")]
     pub subject: String,
     pub old: String,
     pub new: String,
-    /// [`AuditEntry::SET`] for settings, as in journals that are older than the other actions.
+    /// [`AuditEntry::SET`] for settings, and in journals older than the other actions.
     #[serde(default = "set", skip_serializing_if = "is_set")]
     pub action: String,
 }
 
 impl AuditEntry {
-    /// The action of a setting that was changed.
+    /// The action of changing a setting.
     pub const SET: &'static str = "set";
 
     pub fn of_setting(at: Time, by: &str, key: &str, old: &str, new: &str) -> AuditEntry {
@@ -27,7 +27,7 @@ impl AuditEntry {
         AuditEntry { at, by, subject, old, new, action: set() }
     }
 
-    /// Whether it is about a setting.
+    /// Returns whether it is about a setting.
     pub fn is_setting(&self) -> bool {
         is_set(&self.action)
     }

@@ -1,4 +1,4 @@
-//! What users and programs ask of the server, as they say it and before it is checked.
+//! Calls of users and programs to the server, before they are checked.
 
 pub mod update;
 
@@ -18,7 +18,7 @@ use crate::masks::{MaskOrder, MasksOf};
 use crate::negotiate::{Ask, Order};
 use update::Changes;
 
-/// What a client may ask.
+/// The calls of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
     Submit(Box<Submission>),
@@ -35,7 +35,7 @@ pub enum Call {
     Release {
         select: Select,
     },
-    /// Changes what was said of each of the jobs, all of it or nothing.
+    /// Changes the given attributes of each of the jobs: all of them, or nothing.
     Update {
         select: Select,
         changes: Box<Changes>,
@@ -45,12 +45,12 @@ pub enum Call {
         key: String,
         value: String,
     },
-    /// Nodes by name; nothing new starts on them.
+    /// Drains nodes by name: nothing new starts on them.
     Drain {
         nodes: Vec<String>,
         reason: String,
     },
-    /// Nodes by name; what runs on them is ended.
+    /// Sets nodes down by name: jobs on them are ended.
     Down {
         nodes: Vec<String>,
         reason: String,
@@ -58,7 +58,7 @@ pub enum Call {
     Resume {
         nodes: Vec<String>,
     },
-    /// Forgets nodes that are lost or never came back; refused while they hold jobs.
+    /// Forgets nodes that are lost or never returned; refused while they hold jobs.
     Remove {
         nodes: Vec<String>,
     },
@@ -67,92 +67,93 @@ pub enum Call {
         id: String,
     },
     /// Redeems a token for a certificate over the key that signed `csr`. The only call without a certificate.
-    /// The caller of a join speaks for nobody: `who` is not looked at. `serial` was drawn by the server.
+    /// The caller of a join has no identity: `who` is ignored. The server draws `serial`.
     #[serde(skip)]
     Join {
         token_id: String,
         digest: [u8; 32],
-        /// The name that an agent wants; without one, and if the token has none, that of its `machine`.
+        /// The name that an agent requests; without one, and if the token has none, the name of its `machine`.
         name: Option<String>,
         machine: Option<String>,
-        /// Whether an agent joins, or somebody else; older ones do not say.
+        /// Whether the caller is an agent; older callers do not say.
         is_agent: Option<bool>,
         csr: Vec<u8>,
         /// SHA-256 of the public key that signed `csr`.
         key: [u8; 32],
         serial: String,
-        /// The certificate that the new one takes the place of, by its serial. It is revoked.
+        /// The serial of the certificate that the new one replaces, which is revoked.
         replaces: Option<String>,
     },
-    /// A fresh certificate for the caller's own identity. `serial` was drawn by the server.
+    /// Issues a new certificate for the caller's own identity. The server draws `serial`.
     Renew {
         #[serde(with = "serde_bytes")]
         csr: Vec<u8>,
         #[serde(skip)]
         serial: String,
     },
-    /// By serial, or all certificates of an identity.
+    /// Revokes a certificate by serial, or all certificates of an identity.
     RevokeCertificate {
         which: CertificateSelect,
-        /// What becomes of the jobs of users who are shut out; refused without it where there are any.
+        /// What happens to the jobs of users who lose access; the call is refused without it if there are any.
         jobs: Option<JobsOfRevoked>,
     },
-    /// What lies between two clusters, by name, in both directions (001: ICINFO).
+    /// Describes the connection of two clusters, by name, in both directions (001: ICINFO).
     SetLink {
         a: String,
         b: String,
         latency_us: u32,
-        /// Megabits in a second; 0 is unknown.
+        /// Megabits per second; 0 is unknown.
         bandwidth_mbit: u32,
     },
-    /// An evolving application announces its stages anew: a waiting one all of them, a running one those from now on,
-    /// of which the first is what it holds.
+    /// Announces the stages of an evolving application again: all stages of a waiting one, those from now on of a
+    /// running one, where the first is what it holds.
     Evolve {
         job: JobId,
         stages: Evolution,
         open: bool,
     },
-    /// An evolving application names, by name, nodes that it frees at its next smaller stage.
+    /// Names the nodes that an evolving application frees at its next smaller stage.
     FreeNodes {
         job: JobId,
         nodes: Vec<String>,
     },
-    /// Somebody asks for an application. Answered once something came of it.
+    /// Asks for a change on behalf of an application. Answered when there is a result.
     Negotiate {
         job: JobId,
         ask: Ask,
     },
-    /// The application has adapted itself to this generation of its nodes: those that it was asked to leave are free of
-    /// it.
+    /// Reports that the application has adapted to this generation of its nodes: it has left the nodes that it was
+    /// asked to leave.
     ResizeDone {
         job: JobId,
         generation: u32,
     },
-    /// An admin, or the owner, takes a hand in a negotiation.
+    /// Lets an admin or the owner intervene in a negotiation.
     OrderNegotiation {
         job: JobId,
         negotiation: NegotiationId,
         order: Order,
     },
-    /// Sets the CPUs of one process of a job that runs. Answered with the masks there, once its agent has done so.
+    /// Sets the CPUs of one process of a running job. Answered with the masks of the job there, once its agent has set
+    /// them.
     SetMask {
         job: JobId,
         order: MaskOrder,
     },
-    /// Forgets a cluster that has no nodes.
+    /// Removes a cluster that has no nodes.
     RemoveCluster {
         name: String,
     },
 }
 
 impl Call {
-    /// The higher, the sooner.
+    /// Creates a call that sets the priority of jobs; those with higher values start first.
     pub fn set_priority(select: Select, priority: i32) -> Call {
         Call::Update { select, changes: Box::new(Changes::of_priority(priority)) }
     }
 }
 
-/// A token to be remembered; its secret was drawn outside.
+/// A token to be stored; its secret was drawn elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenOrder {
     #[serde(deserialize_with = "checked::name")]
@@ -171,22 +172,22 @@ pub enum CertificateSelect {
     Identity(Identity),
 }
 
-/// What becomes of the jobs of a user whose certificates are revoked.
+/// What happens to the jobs of a user whose certificates are revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobsOfRevoked {
     Keep,
     Cancel,
 }
 
-/// Which jobs a call means.
+/// The jobs that a call is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Select {
     Ids(#[serde(deserialize_with = "checked::ids")] Vec<JobId>),
     /// The caller's newest job that is still in the system.
     Last,
-    /// All of the caller's; for an admin, all of everybody's.
+    /// All of the caller's jobs; for an admin, all jobs.
     All,
-    /// All of one user's.
+    /// All jobs of one user.
     User(#[serde(deserialize_with = "checked::name")] String),
 }
 
@@ -196,9 +197,9 @@ pub enum Query {
     Queue(JobFilter),
     Job(Select),
     Nodes(NodeFilter),
-    /// What the clusters are called.
+    /// The names of the clusters.
     Clusters,
-    /// Why a job is where it is.
+    /// Why a job is in its present state.
     Explain(Select),
     /// The occupation profiles: of the whole system, or as one waiting job sees them.
     View {
@@ -210,52 +211,53 @@ pub enum Query {
     Certificates,
     /// Counters and sizes of the server's core.
     Status,
-    /// The negotiations of jobs that are in the system: of one, or of all that the caller may see.
+    /// The negotiations of jobs in the system: of one job, or of all that the caller may see.
     Negotiations {
         job: Option<JobId>,
     },
-    /// Which CPUs jobs are to use, and which their processes may use: answered by the core and by the agents of the nodes.
+    /// The CPUs that jobs are to use, and those that their processes may use: answered by the core and by the agents of
+    /// the nodes.
     Masks(MasksOf),
-    /// What the caller has paid for nodes; for an admin, what each user has.
+    /// What the caller has paid for nodes; for an admin, what each user has paid.
     Budgets,
 }
 
-/// Which finished jobs to list, the last that ended first. What is absent or empty does not restrict.
+/// The finished jobs to list, the last to end first. Absent or empty fields do not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryQuery {
-    /// Their owners.
+    /// Owners of the jobs.
     pub users: Vec<String>,
     /// Words of [`Outcome::word`](rms_model::Outcome::word).
     pub states: Vec<String>,
-    /// Ended at or after.
+    /// Jobs that ended at or after this time.
     pub since: Option<Time>,
-    /// Ended before.
+    /// Jobs that ended before this time.
     pub until: Option<Time>,
     #[serde(deserialize_with = "checked::ids")]
     pub jobs: Vec<JobId>,
     pub names: Vec<String>,
-    /// Those that had, or asked for, nodes of these clusters, by name.
+    /// Jobs that had or requested nodes of these clusters, by name.
     #[serde(default)]
     pub clusters: Vec<String>,
-    /// In place of the last that ended first, which is left for those that are equal.
+    /// Replaces the default order, the last to end first, which remains the order of equals.
     #[serde(default)]
     pub sort: Vec<(RecordColumn, Way)>,
-    /// At most so many; 0 for all.
+    /// The most jobs to list; 0 for all.
     pub limit: u32,
     pub offset: u64,
 }
 
-/// A job as it was asked for; nothing in it is checked yet.
+/// A job as requested; nothing in it is checked yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
     #[serde(default)]
     pub labels: Labels,
     pub execution: Execution,
-    /// Absent: one per node.
+    /// Absent: one task per node.
     pub n_tasks: Option<u32>,
-    /// 0: not asked for, the tasks share the CPUs of their node.
+    /// 0: not requested; the tasks share the CPUs of their node.
     pub cpus_per_task: u32,
-    /// In the order of preference between equals; empty means [`Nodes::FromTasks`] for the default wall time.
+    /// By preference between equals; empty means [`Nodes::FromTasks`] for the default wall time.
     pub shapes: Vec<Shape>,
     /// Clusters that may be used; empty means any.
     pub clusters: Vec<String>,
@@ -264,18 +266,18 @@ pub struct Submission {
     pub resources: ResourceRequest,
     pub priority: i32,
     pub hold: bool,
-    /// After a node of it was lost; absent: as the setting says.
+    /// Whether it runs again after one of its nodes was lost; absent: the setting decides.
     pub requeue: Option<bool>,
     pub begin: Option<Time>,
-    /// Check and estimate only: nothing is submitted.
+    /// Only checks and estimates: nothing is submitted.
     pub test_only: bool,
-    /// Stages, in place of the shapes.
+    /// Stages that replace the shapes.
     pub evolving: Option<Evolving>,
     pub malleable: Option<Malleable>,
 }
 
 impl Submission {
-    /// The least that can be asked for: one task on each node in `/`, with an empty environment, named after what it runs.
+    /// Creates a minimal submission: one task on each node in `/`, with an empty environment, named after its work.
     #[must_use]
     pub fn of(execution: impl Into<Execution>, shapes: Vec<Shape>) -> Submission {
         let execution = execution.into();
@@ -304,7 +306,7 @@ impl Submission {
     }
 }
 
-/// One size a job can have.
+/// One possible size of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     pub nodes: Nodes,

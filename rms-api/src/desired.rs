@@ -1,7 +1,7 @@
-//! What the server and a node's agent tell each other: the whole desired state down, reality up.
+//! Messages between the server and a node's agent: the whole desired state down, the actual state up.
 //!
-//! The server never sends differences. A node's desired state is complete and carries a generation, so a
-//! lost message, a reconnect or a restart is healed by sending it again.
+//! The server never sends differences. A node's desired state is complete and carries a generation, so sending it again
+//! repairs a lost message, a reconnect or a restart.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use rms_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Everything one node should be doing.
+/// The desired state of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Desired {
     pub generation: Generation,
-    /// In the order of job ids. What is not listed should not be there: a job that ended is forgotten, one
-    /// that still runs is fenced off and killed.
+    /// In the order of job ids. Jobs that are not listed should not be there: an ended job is forgotten, a running one
+    /// is fenced off and killed.
     pub jobs: Vec<DesiredJob>,
 }
 
@@ -25,30 +25,30 @@ pub struct DesiredJob {
     pub job: JobId,
     pub run: Run,
     pub aim: Aim,
-    /// The same on every node of the job.
+    /// The same on all nodes of the job.
     pub launch: Arc<Launch>,
-    /// Which of [`Launch::nodes`] this node is.
+    /// The index of this node in [`Launch::nodes`].
     pub node_idx: u32,
 }
 
 impl DesiredJob {
-    /// With which generation of the job's nodes this one came.
+    /// Returns the generation of the job's nodes with which this one was added.
     pub fn joined(&self) -> u32 {
         self.launch.nodes.get(self.node_idx as usize).map_or(1, |node| node.joined)
     }
 }
 
-/// What the node should bring about.
+/// What the agent should do with the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aim {
     /// Start it if it was never started here, and let it run.
     Run,
-    /// Wait for `patience`, TERM, wait for `grace`, KILL; no longer than processes are left. A job that was never started
-    /// here is reported as ended at once.
+    /// Wait for `patience`, send TERM, wait for `grace`, send KILL; stop when no processes are left. A job that was
+    /// never started here is reported as ended at once.
     End { patience: Span, grace: Span },
 }
 
-/// How to execute a job; complete, so that an agent, and the supervisor that it hands this to, need to ask nobody.
+/// How to execute a job; complete, so that the agent and the supervisor need no other source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     #[serde(default)]
@@ -57,33 +57,33 @@ pub struct Launch {
     pub execution: Execution,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
-    /// Counted by each node from its own start of the job, so clocks need not agree.
+    /// Measured by each node from its own start of the job, so clocks need not agree.
     pub wall: Span,
-    /// Between TERM and KILL when the wall time is over.
+    /// The time between TERM and KILL after the end of the wall time.
     pub grace: Span,
     /// Node 0 runs a script; tasks are spread in blocks in this order.
     pub nodes: Vec<LaunchNode>,
-    /// Counts the changes of the nodes, from 1: an agent that sees a higher one tells the processes.
+    /// Counts the changes of the nodes, from 1: an agent that receives a higher number tells the processes.
     #[serde(default = "first")]
     pub generation: u32,
-    /// Of a malleable job: what happens in it when its nodes change. Its processes may negotiate for it then, with
+    /// For a malleable job: what happens in it when its nodes change. Its processes may then negotiate for it, with
     /// credentials that the agent places.
     pub on_resize: Option<OnResize>,
-    /// Between how many nodes a malleable job was submitted; 0 and 0 where it named none.
+    /// The range of node numbers with which a malleable job was submitted; 0 and 0 if it gave none.
     #[serde(default)]
     pub least: u32,
     #[serde(default)]
     pub most: u32,
-    /// So much its processes may have on each node, where the node can see to that; 0: all.
+    /// The memory limit of its processes on each node, where the node can enforce it; 0: no limit.
     #[serde(default)]
     pub memory: Mebibytes,
-    /// Its CPUs are cores: of each core that it has, the other hardware threads stay idle.
+    /// Its CPUs are cores: the other hardware threads of each of its cores stay idle.
     #[serde(default)]
     pub one_thread_a_core: bool,
 }
 
 impl Launch {
-    /// The least that can be said of an execution: one task in `/`, with an empty environment, and no node yet.
+    /// Creates a minimal execution: one task in `/`, with an empty environment, and no node yet.
     pub fn of(owner: Owner, execution: impl Into<Execution>) -> Launch {
         Launch {
             labels: Labels::default(),
@@ -104,7 +104,7 @@ impl Launch {
     }
 }
 
-/// Of the nodes of a job.
+/// The first generation of the nodes of a job.
 fn first() -> u32 {
     1
 }
@@ -121,20 +121,20 @@ pub struct LaunchNode {
     pub address: String,
     pub first_task: u32,
     pub n_tasks: u32,
-    /// Those that the job has there: all of the node, unless it has given some back.
+    /// The CPUs that the job has there: all of the node, unless it has given some back.
     pub cpus: u32,
-    /// The generation with which it came. A node that was freed and comes again is started again.
+    /// The generation with which it was added. A node that was freed and is added again starts again.
     #[serde(default = "first")]
     pub joined: u32,
-    /// The job was asked to leave it; what runs there runs on until it has, or is given up.
+    /// The job was asked to leave it; processes there continue until it has left, or its time is over.
     #[serde(default)]
     pub departing: bool,
-    /// What the job has of a node that it shares; absent: all of it.
+    /// The job's part of a node that it shares; absent: all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
 }
 
-/// One job as an agent sees it.
+/// One job as reported by an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobReport {
     pub job: JobId,
@@ -142,26 +142,26 @@ pub struct JobReport {
     pub status: JobStatus,
 }
 
-/// Reality on one node.
+/// The actual state on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobStatus {
     Running {
         since: Time,
-        /// Of the job's nodes and what it has of them, as its share here knows them.
+        /// The generation of the job's nodes and resources, as known to its share here.
         generation: u32,
-        /// Do all its processes keep to the cores, memory and devices that it has here by that generation? Not if the node
-        /// refuses.
+        /// Whether all its processes keep to the cores, memory and devices that it has here by that generation. False
+        /// if the node cannot enforce that.
         is_confined: bool,
     },
     /// No process of the job is left on this node.
     Ended { at: Time, exit: NodeExit, usage: Usage },
-    /// It was ordered, and no process has answered yet. Only a whole report says so: a server that gave the job up
+    /// It was ordered, and no process has answered yet. Only a full report contains this: a server that gave the job up
     /// must know that it is there.
     Starting,
 }
 
 impl JobStatus {
-    /// It runs, with what it was started with.
+    /// Returns the status of a job that runs with its initial resources.
     pub const fn running(since: Time) -> JobStatus {
         JobStatus::Running { since, generation: 1, is_confined: true }
     }
@@ -170,7 +170,7 @@ impl JobStatus {
 /// How a job's share on one node ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeExit {
-    /// The script, or the highest code of the node's tasks; 0 is success.
+    /// The exit code of the script, or the highest of the node's tasks; 0 is success.
     Exited {
         code: i32,
     },
@@ -183,38 +183,38 @@ pub enum NodeExit {
         code: i32,
     },
     WallTime,
-    /// Ended because the server wanted it.
+    /// Ended because the server ordered it.
     Ordered,
-    /// Its processes are gone and nobody saw how: the node was restarted or the supervisor killed.
+    /// Its processes are gone for an unknown reason: the node was restarted or the supervisor killed.
     Vanished {
         reason: String,
     },
     NotStarted {
         reason: String,
     },
-    /// Ended because the server wanted it, by KILL: it had not left within the grace after TERM.
+    /// Ended because the server ordered it, by KILL: it had not ended within the grace after TERM.
     Overstayed,
-    /// The kernel killed processes of it that wanted more memory than it had asked for.
+    /// The kernel killed some of its processes because they needed more memory than requested.
     OutOfMemory,
-    /// Somebody killed the supervisor, and the agent ended what it had left.
+    /// The supervisor was killed, and the agent ended the remaining processes.
     Unsupervised {
         reason: String,
     },
-    /// Ended by the node, whose rules it did not keep to.
+    /// Ended by the node, because it violated a rule.
     Violated {
         reason: String,
     },
 }
 
-/// What an agent tells: all its jobs after a (re)connect, the changed ones otherwise.
+/// A report of an agent: all its jobs after a (re)connect, otherwise the changed ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
-    /// The highest generation that the agent acts on.
+    /// The highest generation that the agent has acted on.
     pub seen: Generation,
     pub jobs: Vec<JobReport>,
 }
 
-/// What an agent says of its node when it connects.
+/// The description of a node that its agent sends when it connects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentHello {
     #[serde(deserialize_with = "rms_model::checked::name")]
@@ -223,7 +223,7 @@ pub struct AgentHello {
     #[serde(deserialize_with = "rms_model::checked::text")]
     pub address: String,
     pub inventory: Inventory,
-    /// Why no job can start there, if none can: said with the hello, so that none is sent before that is known.
+    /// Why no job can start there, if none can: part of the hello, so that no job is sent before this is known.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "rms_model::checked::opt_text")]
     pub trouble: Option<String>,
 }

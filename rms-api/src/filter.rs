@@ -1,6 +1,7 @@
 //! Which jobs, nodes and records a list shows, in which order, and how many.
 //!
-//! The server filters, sorts and cuts: what was not asked for does not travel. What is absent or empty does not restrict.
+//! The server filters, sorts and limits, so that only requested entries are sent. Absent or empty fields do not
+//! restrict.
 
 use rms_model::{JobId, Time, checked};
 use serde::{Deserialize, Serialize};
@@ -8,61 +9,61 @@ use thiserror::Error;
 
 use crate::answer::{JobState, NodeState};
 
-/// Which jobs of the system to list.
+/// The jobs of the system to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFilter {
     #[serde(default, deserialize_with = "checked::ids")]
     pub jobs: Vec<JobId>,
-    /// Their owners.
+    /// Owners of the jobs.
     #[serde(default)]
     pub users: Vec<String>,
     #[serde(default)]
     pub states: Vec<JobState>,
-    /// As their owners call them.
+    /// Names of the jobs.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Those that have nodes of these clusters, or may get some, by name.
+    /// Jobs that have or may get nodes of these clusters, by name.
     #[serde(default)]
     pub clusters: Vec<String>,
-    /// Submitted at or after.
+    /// Jobs submitted at or after this time.
     #[serde(default)]
     pub since: Option<Time>,
-    /// In place of the order of the queue, behind those that run; it is left for those that are equal.
+    /// Replaces the default order, running jobs first, then the queue, which remains the order of equals.
     #[serde(default)]
     pub sort: Vec<(JobColumn, Way)>,
-    /// At most so many; 0 for all.
+    /// The most jobs to list; 0 for all.
     #[serde(default)]
     pub limit: u32,
-    /// So many are left out before the first.
+    /// The number of jobs to skip.
     #[serde(default)]
     pub offset: u64,
 }
 
-/// Which nodes to list.
+/// The nodes to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFilter {
-    /// Refused if there is none of that name.
+    /// Nodes by name; refused if one does not exist.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Those that jobs of these users have.
+    /// Nodes that jobs of these users have.
     #[serde(default)]
     pub users: Vec<String>,
     #[serde(default)]
     pub states: Vec<NodeState>,
     #[serde(default)]
     pub clusters: Vec<String>,
-    /// In place of the order in which they joined.
+    /// Replaces the order in which they joined.
     #[serde(default)]
     pub sort: Vec<(NodeColumn, Way)>,
-    /// At most so many; 0 for all.
+    /// The most nodes to list; 0 for all.
     #[serde(default)]
     pub limit: u32,
-    /// So many are left out before the first.
+    /// The number of nodes to skip.
     #[serde(default)]
     pub offset: u64,
 }
 
-/// What jobs of the system can be sorted by.
+/// The columns by which jobs of the system can be sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobColumn {
     Job,
@@ -74,13 +75,13 @@ pub enum JobColumn {
     Tasks,
     Wall,
     Submitted,
-    /// When it started, or would start; those that nobody knows it of come last.
+    /// When it started, or would start; jobs with an unknown start come last.
     Start,
-    /// When it must end; those that have not started come last.
+    /// When it must end; jobs that have not started come last.
     End,
 }
 
-/// What nodes can be sorted by.
+/// The columns by which nodes can be sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeColumn {
     Node,
@@ -89,12 +90,12 @@ pub enum NodeColumn {
     Cpus,
     Memory,
     Speed,
-    /// How many jobs have it.
+    /// The number of jobs on the node.
     Jobs,
     Since,
 }
 
-/// What records of the history can be sorted by.
+/// The columns by which records of the history can be sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordColumn {
     Job,
@@ -102,23 +103,23 @@ pub enum RecordColumn {
     Name,
     State,
     Submitted,
-    /// Those that never started come before all others.
+    /// Jobs that never started come before all others.
     Started,
     Ended,
-    /// From its start to its end.
+    /// The time from its start to its end.
     Ran,
     Cpu,
     Memory,
 }
 
-/// From the least to the greatest, or the other way.
+/// Ascending, or descending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
     Up,
     Down,
 }
 
-/// What a list can be sorted by, in words.
+/// A column to sort by, with its word.
 pub trait Column: Copy + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }
@@ -167,7 +168,7 @@ impl Column for RecordColumn {
     ];
 }
 
-/// A word that names nothing to sort by.
+/// The error for a word that is not a column.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "there is no column '{word}' to sort by; the columns are {known}, with a '-' before one to begin with the greatest"
@@ -177,10 +178,10 @@ pub struct NoSuchColumn {
     known: String,
 }
 
-/// `submitted`, or `-priority` for the greatest first. The beginning of a word will do where no other begins so.
+/// Parses `submitted`, or `-priority` for descending. A unique beginning of a word is accepted.
 ///
 /// # Errors
-/// The word of no column, or of several.
+/// The word names no column, or several.
 pub fn column<C: Column>(text: &str) -> Result<(C, Way), NoSuchColumn> {
     let (word, way) = match text.strip_prefix('-') {
         Some(word) => (word, Way::Down),
@@ -198,7 +199,7 @@ pub fn column<C: Column>(text: &str) -> Result<(C, Way), NoSuchColumn> {
     })
 }
 
-/// What is sorted by a column is not changed by the same column again: each once, however often it is named.
+/// Returns each column once: sorting by the same column again changes nothing.
 pub fn distinct<C: Copy + PartialEq>(sort: &[(C, Way)]) -> Vec<(C, Way)> {
     let mut distinct: Vec<(C, Way)> = Vec::new();
     for (column, way) in sort {

@@ -1,6 +1,6 @@
-//! The vocabulary of Limber: what users, launchers, the command line, the wire and the core say to each other.
+//! The vocabulary of Limber: the messages between users, launchers, the command line, the wire and the core.
 //!
-//! Nothing here decides or sends anything.
+//! This crate makes no decisions and sends nothing.
 
 pub mod answer;
 pub mod audit;

@@ -1,29 +1,30 @@
-//! Which CPUs jobs are to use on their nodes, and which their processes may use: the server knows the one, agents see the other.
+//! The CPUs that jobs are to use on their nodes, which the server knows, and those that their processes may use, which
+//! agents see.
 
 use rms_model::{Indices, JobId, Owner, Run, Time, checked};
 use serde::{Deserialize, Serialize};
 
-/// Of what somebody asks for the masks.
+/// The object of a request for masks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MasksOf {
-    /// On all of its nodes.
+    /// One job, on all of its nodes.
     Job(JobId),
-    /// All jobs that run there.
+    /// All jobs that run on a node.
     Node(#[serde(deserialize_with = "checked::name")] String),
 }
 
 /// Sets the mask of one process of a job, as DROM does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaskOrder {
-    /// Where it runs; it may be absent for a job that has one node.
+    /// The node of the process; may be absent for a job with one node.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "checked::opt_name")]
     pub node: Option<String>,
     pub process: ProcessOf,
-    /// By the kernel's numbers; none: all that the job has there, as before anybody has set it.
+    /// The kernel's numbers; empty: all CPUs that the job has there, as before any change.
     pub cpus: Indices,
 }
 
-/// Which process of a job on a node.
+/// A process of a job on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessOf {
     Pid(i32),
@@ -36,7 +37,7 @@ pub enum ProcessOf {
 pub struct NodeMasks {
     pub node: String,
     pub jobs: Vec<JobMasks>,
-    /// Why nobody has looked at its processes, if nobody has.
+    /// Why its processes were not inspected, if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
 }
@@ -47,11 +48,11 @@ pub struct JobMasks {
     pub of: MaskedJob,
     pub name: String,
     pub owner: Owner,
-    /// To guests, of its cores there.
+    /// Its cores there that it lends to guests.
     pub lent: Vec<LoanLine>,
-    /// Of owners, as their guest.
+    /// Cores that it borrows from owners as their guest.
     pub borrowed: Vec<LoanLine>,
-    /// What the agent has seen; absent if it has said nothing, or does not have the job yet.
+    /// What the agent reports; absent if it has not answered, or does not have the job yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<SeenMasks>,
 }
@@ -60,24 +61,24 @@ pub struct JobMasks {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoanLine {
     pub node: String,
-    /// The other one.
+    /// The other job.
     pub job: JobId,
     pub cores: Indices,
-    /// Since when the two share what they have now.
+    /// The time since which the two share their present cores.
     pub since: Time,
     /// The owner's processes have left them.
     pub is_in_force: bool,
 }
 
-/// What the server means a job to have of a node now.
+/// What a job should have of a node now, according to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaskedJob {
     pub job: JobId,
     pub run: Run,
-    /// Of a node that it shares, by the server's numbers; absent: all of them.
+    /// The cores of a node that it shares, by the server's numbers; absent: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Indices>,
-    /// So many CPUs of these.
+    /// The number of CPUs that it has of these.
     pub n_cpus: u32,
     #[serde(default)]
     pub one_thread_a_core: bool,
@@ -86,13 +87,13 @@ pub struct MaskedJob {
 /// What an agent sees of one job. CPUs have the kernel's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenMasks {
-    /// What the job is to use, as CPUs of this machine.
+    /// The CPUs of this machine that the job is to use.
     pub intended: Indices,
-    /// On which any of the processes that are listed may run.
+    /// The CPUs on which any of the listed processes may run.
     pub actual: Indices,
-    /// Parents before their children; the first ones, where there are many.
+    /// Parents before their children; if there are many, only the first ones.
     pub processes: Vec<ProcessMask>,
-    /// All of them.
+    /// The number of all processes.
     pub n_processes: u32,
 }
 
@@ -100,22 +101,22 @@ pub struct SeenMasks {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessMask {
     pub pid: i32,
-    /// Of which task it is, if it is of one.
+    /// The task that it belongs to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<u32>,
-    /// The name of its program; empty for those who may not read the job.
+    /// The name of its program; empty for callers who may not read the job.
     pub program: String,
     pub n_threads: u32,
-    /// On which any of its threads may run.
+    /// The CPUs on which any of its threads may run.
     pub cpus: Indices,
-    /// What it was told to use, if it follows the CPUs of its job by itself.
+    /// The CPUs that it was told to use, if it adapts to the CPUs of its job by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Indices>,
-    /// It has not taken that up yet.
+    /// It has not adapted to these yet.
     #[serde(default)]
     pub is_behind: bool,
-    /// A team of GCC's OpenMP that has more threads than CPUs since these were changed, and cannot follow: it may be many
-    /// times slower than its CPUs.
+    /// It has a team of GCC's OpenMP with more threads than CPUs since these were changed, which cannot adapt: it may
+    /// be many times slower than its CPUs.
     #[serde(default)]
     pub is_slow_team: bool,
 }

@@ -1,4 +1,4 @@
-//! Why a call is refused: each says what is wrong and what would be possible.
+//! Why a call is refused: each message says what is wrong and what is possible instead.
 
 use std::fmt;
 
@@ -137,7 +137,7 @@ pub enum Refusal {
     Setting(#[from] SettingError),
     #[error("there is no token '{0}'; 'rms token list' shows them")]
     NoSuchToken(String),
-    /// One message for every way in which a token does not hold: a guesser learns nothing.
+    /// One message for every way in which a token is invalid, so that an attacker learns nothing by guessing.
     #[error(
         "the token is not valid: it is unknown, used, revoked or expired; ask an admin for a new one ('rms token create')"
     )]
@@ -244,11 +244,11 @@ fn are(count: u32) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-/// A refusal as it is told: a stable word for programs, a sentence for people.
+/// A refusal as it is sent: a stable word for programs, and a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 #[error("{message}")]
 pub struct Refused {
-    /// Stable, in `snake_case`.
+    /// A stable word in `snake_case`.
     pub kind: String,
     pub message: String,
 }
@@ -265,7 +265,7 @@ impl From<&Refusal> for Refused {
     }
 }
 
-/// The stable word of a refusal. Scripts match on it: words are never changed.
+/// Returns the stable word of a refusal. Scripts match on it: words are never changed.
 fn word(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::NotAllowed { .. } => "not_allowed",

@@ -1,28 +1,28 @@
-//! How far an application with a profile is, and what comes.
+//! The progress of an application with a profile.
 
 use rms_model::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// How far an evolving application is.
+/// The progress of an evolving application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
-    /// Which stage it is in, counted from 1; the first one while it waits.
+    /// The number of the current stage, counted from 1; 1 while it waits.
     pub number: u32,
-    /// How many there are with those before.
+    /// The number of all stages, including earlier ones.
     pub n_stages: u32,
-    /// This stage and those after it, as far as they were asked for: a line of the queue has two.
+    /// The current stage and the later ones, as far as requested: a line of the queue has two.
     pub legs: Vec<StageLine>,
-    /// By how much the next stage is late.
+    /// The delay of the next stage.
     pub late_by: Option<Span>,
-    /// More may follow.
+    /// More stages may follow.
     pub open: bool,
     /// Counts the changes of its nodes, from 1; 0 while it waits.
     pub generation: u32,
     /// Nodes that it frees at its next smaller stage, by name.
     pub chosen: Vec<String>,
-    /// Nodes that it has freed, but whose processes have not been seen gone.
+    /// Nodes that it has freed and where its processes may still be.
     pub leaving: Vec<String>,
-    /// How often its processes had to be killed because they did not leave nodes that it had freed.
+    /// How often its processes were killed because they did not leave nodes that it had freed.
     pub n_violations: u32,
 }
 
@@ -32,6 +32,6 @@ pub struct StageLine {
     pub nodes: u32,
     /// As requested.
     pub span: Span,
-    /// As promised, or estimated while it waits; absent where nobody can say.
+    /// As promised, or estimated while it waits; absent if unknown.
     pub start: Option<Time>,
 }

@@ -1,8 +1,8 @@
-//! What an external launcher and the server say to each other (001, §4.2 and §5.1).
+//! Messages between an external launcher and the server (001, §4.2 and §5.1).
 //!
-//! A launcher serves one application. It subscribes and is told its *view*; it sends requests, each under a tag of
-//! its own, and sends another when its view changes; with the start it gets host names; it lets the work be started
-//! there, or uses the nodes by its own means; and it says when it is done.
+//! A launcher serves one application. It subscribes and receives its *view*; it sends requests, each with a tag of its
+//! own, and sends another one when its view changes; with the start it receives the granted nodes; it has the work
+//! started there, or uses the nodes by its own means; and it reports when it is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,30 +14,31 @@ use rms_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What a launcher says. Every call but the first names the application that the caller speaks for; only its owner may.
+/// Calls of a launcher. Every call but the first names the application that the caller acts for; only its owner may.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherCall {
     /// Brings an application into the system. Answered with [`LauncherAnswer::Subscribed`]; the first
     /// [`Notice::Changed`], with every cluster that the filter lets through, follows at once.
     Subscribe(Box<Subscription>),
-    /// Speaks for an application again after the connection was lost. Answered and followed as a subscription is, and by
-    /// [`Notice::Started`] if the application has started meanwhile. An older connection for it is told
+    /// Acts for an application again after the connection was lost. Answered and followed as a subscription is, and by
+    /// [`Notice::Started`] if the application has started meanwhile. An older connection for it receives
     /// [`Notice::Replaced`].
     Attach { job: JobId },
     /// 001: listClustersInfo, and the information between clusters.
     Clusters { job: JobId },
-    /// 001: request, or re-request. Takes the place of the request before it.
+    /// 001: request, or re-request. Replaces the previous request.
     Request { job: JobId, wish: LauncherRequest },
-    /// Starts processes on the granted nodes. Once for each start; the application is done when they have ended.
+    /// Starts processes on the granted nodes. Allowed once for each start; the application is done when they have
+    /// ended.
     Launch { job: JobId, tag: Tag, launch: Box<Launchable> },
-    /// The start is taken note of; the launcher uses the nodes by its own means, and will say when it is done.
+    /// Confirms the start; the launcher uses the nodes by its own means, and will report when it is done.
     Accept { job: JobId, tag: Tag },
-    /// 001: done. Processes that were launched and still run are ended. Before a start it withdraws the application.
+    /// 001: done. Launched processes that still run are ended. Before a start, it withdraws the application.
     Finish { job: JobId, tag: Tag, code: i32 },
 }
 
 impl LauncherCall {
-    /// The application that the caller says it speaks for.
+    /// Returns the application that the caller claims to act for.
     pub fn application(&self) -> Option<JobId> {
         match self {
             LauncherCall::Subscribe(_) => None,
@@ -51,36 +52,36 @@ impl LauncherCall {
     }
 }
 
-/// 001: RTag. Chosen by the launcher, rising from request to request of an application; the server says with it which
-/// request was granted, and a launcher proves with it that it speaks of that start.
+/// 001: RTag. Chosen by the launcher, ascending from request to request of an application. It tells the launcher which
+/// request was granted, and in the launcher's calls proves that they refer to that start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tag(pub u64);
 
-/// An application as a launcher brings it (001, §4.2: subscribe).
+/// An application as submitted by a launcher (001, §4.2: subscribe).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
     #[serde(default)]
     pub labels: Labels,
-    /// Which clusters to see, and what their nodes must have.
+    /// The clusters to show, and what their nodes must have.
     pub filter: Filter,
-    /// The higher, the sooner; only an admin may go above 0.
+    /// Applications with higher values come first; only an admin may go above 0.
     pub priority: i32,
-    /// What is launched changes its size while it runs, within these limits (002), unless the launch says otherwise. The
-    /// processes negotiate, or are told by a signal or a hook.
+    /// The launched work changes its size while it runs, within these limits (002), unless the launch specifies others.
+    /// The processes negotiate, or are notified by a signal or a hook.
     pub malleable: Option<Malleable>,
 }
 
 impl Subscription {
-    /// An application that sees every cluster, of ordinary priority.
+    /// Creates a subscription that sees every cluster, with ordinary priority.
     pub fn named(name: impl Into<String>) -> Subscription {
         Subscription { labels: Labels::named(name), filter: Filter::default(), priority: 0, malleable: None }
     }
 }
 
-/// 001: FILTER. Which clusters a launcher wants to see; only nodes that meet the constraint are counted in them.
+/// 001: FILTER. The clusters that a launcher wants to see; only nodes that meet the constraint are counted in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
-    /// By name; empty means any.
+    /// Clusters by name; empty means any.
     #[serde(deserialize_with = "rms_model::checked::names")]
     pub clusters: BTreeSet<String>,
     /// A cluster with fewer nodes that meet the constraint is not shown.
@@ -90,49 +91,49 @@ pub struct Filter {
     /// A cluster with less memory over all nodes that meet the constraint is not shown.
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub total_memory: Mebibytes,
-    /// Beside whole nodes, it wants to see how many nodes have room for each of these; at most [`MAX_SLICES`].
+    /// Slices for which it wants to see how many nodes have room, beside whole nodes; at most [`MAX_SLICES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
 }
 
-/// Profiles of more slices than that would cost more than they tell.
+/// The most slices of a filter: profiles of more would cost more than they are worth.
 pub const MAX_SLICES: usize = 8;
 
 /// 001: REQUEST.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherRequest {
     pub tag: Tag,
-    /// The version of the view that the launcher had seen when it chose: the time since it was sent is its adaptation
+    /// The version of the view on which the choice is based: the time since it was sent is the launcher's adaptation
     /// delay.
     pub seen: u64,
     pub request: Request,
-    /// What it wants of each node, where jobs share nodes; a node that is given away whole must have as much. Without
+    /// What it requests of each node, if jobs share nodes; a node that is allocated whole must have as much. Without
     /// cores: whole nodes.
     #[serde(default, skip_serializing_if = "Slice::is_none")]
     pub slice: Slice,
 }
 
 impl LauncherRequest {
-    /// Whole nodes.
+    /// Creates a request for whole nodes.
     pub fn of_nodes(tag: Tag, seen: u64, request: Request) -> LauncherRequest {
         LauncherRequest { tag, seen, request, slice: Slice::default() }
     }
 }
 
-/// What to start on the granted nodes.
+/// The work to start on the granted nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launchable {
     pub execution: Execution,
-    /// Over all nodes; absent: one on each.
+    /// Over all nodes; absent: one task on each.
     pub n_tasks: Option<u32>,
     pub cpus_per_task: u32,
-    /// It changes its size while it runs, within these limits (002). Absent: as was subscribed.
+    /// The work changes its size while it runs, within these limits (002). Absent: as in the subscription.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub malleable: Option<Malleable>,
 }
 
 impl Launchable {
-    /// One task on each node, which share its CPUs, and nothing that changes.
+    /// Creates a launch of one task on each node, which uses its CPUs, without changes of size.
     pub fn of(execution: impl Into<Execution>) -> Launchable {
         Launchable { execution: execution.into(), n_tasks: None, cpus_per_task: 0, malleable: None }
     }
@@ -143,8 +144,8 @@ impl Launchable {
 pub enum LauncherAnswer {
     Subscribed {
         job: JobId,
-        /// The application's state word is told by [`Notice`]s; this is when the server expects a first request at the
-        /// latest.
+        /// The latest time at which the server expects the first request. The state of the application follows in
+        /// [`Notice`]s.
         request_until: Option<Time>,
     },
     Clusters(ClusterInfos),
@@ -152,7 +153,7 @@ pub enum LauncherAnswer {
     Done,
 }
 
-/// What there is to know of clusters (CINFO) and of what lies between them (ICINFO).
+/// Information on clusters (CINFO) and on the connections between them (ICINFO).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterInfos {
     pub clusters: Vec<ClusterInfo>,
@@ -164,15 +165,15 @@ pub struct ClusterInfos {
 pub struct ClusterInfo {
     pub cluster: ClusterId,
     pub name: String,
-    /// Nodes that exist.
+    /// The number of existing nodes.
     pub nodes: u32,
-    /// The least that each of its nodes has.
+    /// The number of CPUs that each of its nodes has at least.
     pub cpus: u32,
     pub memory: Mebibytes,
-    /// What all of its nodes have.
+    /// The features that all of its nodes have.
     pub features: BTreeSet<String>,
     /// The least that each of its nodes has: packages, physical cores, thousandths of the speed of the reference node,
-    /// and space for scratch files. 0 where the server is older and says nothing.
+    /// and space for scratch files. 0 if the server is older and does not send it.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub sockets: u32,
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
@@ -181,7 +182,7 @@ pub struct ClusterInfo {
     pub speed_milli: u32,
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub scratch: Mebibytes,
-    /// Over all of its nodes.
+    /// The total over all of its nodes.
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub total_memory: Mebibytes,
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
@@ -191,49 +192,49 @@ pub struct ClusterInfo {
     pub shared: bool,
 }
 
-/// 001: ICINFO, as the admin has set it; the same in both directions.
+/// 001: ICINFO, as set by an admin; the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterLink {
     /// The smaller id first.
     pub between: (ClusterId, ClusterId),
     pub latency_us: u32,
-    /// Megabits in a second; 0 is unknown.
+    /// Megabits per second; 0 is unknown.
     pub bandwidth_mbit: u32,
 }
 
-/// What a launcher is told without asking.
+/// Notices to a launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
     /// 001: changeNotify.
     Changed(ViewChange),
     /// 001: startNotify.
     Started(Grant),
-    /// The application has left: it is done, or it was ended by a user, an admin or for a violation.
+    /// The application has left: it is done, or it was ended by a user, an admin or because of a violation.
     Ended { outcome: Outcome },
-    /// Another connection speaks for the application now.
+    /// Another connection acts for the application now.
     Replaced,
 }
 
-/// What has changed in a launcher's view since it was last told: the dirty clusters alone.
+/// What has changed in a launcher's view since the last notice: only the dirty clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewChange {
-    /// Rises with each change of this launcher's view.
+    /// Increases with each change of this launcher's view.
     pub version: u64,
     pub at: Time,
     pub clusters: Vec<ClusterChange>,
 }
 
-/// 001: CHANGE. Those of one cluster follow one another, whole nodes first.
+/// 001: CHANGE. The changes of one cluster are consecutive, whole nodes first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterChange {
     pub cluster: ClusterId,
-    /// 0: whole nodes; from 1 on, the slices of the filter in their order. A node is busy for a slice while it has no room
-    /// for it, and counts in the capacity if it is large enough.
+    /// 0: whole nodes; from 1 on, the slices of the filter in their order. A node is busy for a slice while it has no
+    /// room for it, and counts in the capacity if it is large enough.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub shape: u32,
-    /// The information on the cluster, or between it and others, is another: to be asked for.
+    /// The information on the cluster, or on its connections, has changed and should be requested.
     pub info: bool,
-    /// Nodes that may be used now; the occupation counts among these. 0: the cluster is no longer to be seen.
+    /// The number of usable nodes, which the occupation refers to. 0: the cluster is no longer shown.
     pub capacity: u32,
     /// The new occupation from `at` on; absent if it has not changed. Shared by all launchers that see the same.
     pub occupied: Option<Arc<Profile>>,
@@ -242,16 +243,16 @@ pub struct ClusterChange {
 /// 001: startNotify, with the nodes (RIDs).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Which request was granted.
+    /// The tag of the granted request.
     pub tag: Tag,
     pub run: Run,
     pub at: Time,
     pub request: Request,
-    /// The application is ended then.
+    /// The time at which the application is ended.
     pub until: Time,
-    /// The launcher must launch or accept before.
+    /// The time before which the launcher must launch or accept.
     pub answer_until: Time,
-    /// In the order of the request's clusters.
+    /// Ordered by the request's clusters.
     pub nodes: Vec<GrantedNode>,
 }
 
@@ -260,25 +261,25 @@ pub struct GrantedNode {
     pub name: String,
     pub cluster: ClusterId,
     pub address: String,
-    /// Logical CPUs that the application has there.
+    /// The number of logical CPUs that the application has there.
     pub cpus: u32,
-    /// Absent: it has all of the node.
+    /// Its part of the node; absent: the whole node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<rms_model::Grant>,
 }
 
-/// The adaptation delays that launchers have shown: from the change of a view to the request that answers it.
+/// The adaptation delays of launchers: from the change of a view to the request that answers it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdaptationDelays {
     pub count: u64,
     pub total: Span,
     pub longest: Span,
-    /// How many were at most so long: upper bounds in the order of [`ADAPTATION_BOUNDS`], and the rest.
+    /// The numbers of delays up to each upper bound, in the order of [`ADAPTATION_BOUNDS`], and of the longer ones.
     pub buckets: Vec<u64>,
 }
 
 impl AdaptationDelays {
-    /// One more delay.
+    /// Adds a delay.
     pub fn add(&mut self, delay: Span) {
         self.count += 1;
         self.total = self.total + delay;
@@ -292,19 +293,19 @@ impl AdaptationDelays {
 /// Upper bounds of the buckets of [`AdaptationDelays`], in milliseconds.
 pub const ADAPTATION_BOUNDS: [i64; 9] = [10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000];
 
-/// Profiles by cluster as a launcher holds them: every [`ViewChange`] is laid over it.
+/// The profiles by cluster as a launcher holds them; each [`ViewChange`] is applied to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherView {
     pub version: u64,
     pub at: Time,
     pub capacity: BTreeMap<ClusterId, u32>,
     pub occupied: BTreeMap<ClusterId, Arc<Profile>>,
-    /// The same for the slices of the filter, by their number from 1 on.
+    /// The same for the slices of the filter, by their numbers from 1 on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub slices: BTreeMap<u32, SliceView>,
 }
 
-/// Nodes that are large enough for a slice, and how many of them have no room for it when.
+/// Nodes that are large enough for a slice, and how many of them have no room for it over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceView {
     pub capacity: BTreeMap<ClusterId, u32>,
@@ -312,7 +313,7 @@ pub struct SliceView {
 }
 
 impl LauncherView {
-    /// Lays a change over what was known. Says whether the information on any cluster is to be asked for anew.
+    /// Applies a change. Returns whether the information on any cluster should be requested again.
     pub fn apply(&mut self, change: ViewChange) -> bool {
         let mut asks_info = false;
         self.version = change.version;

@@ -1,4 +1,4 @@
-//! Decodes fields whose type alone cannot keep them right: `#[serde(deserialize_with = "checked::name")]`.
+//! Decodes fields that need more validation than their type: `#[serde(deserialize_with = "checked::name")]`.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -7,27 +7,27 @@ use crate::name::check_name;
 use crate::sizes::Sizes;
 use crate::time::Span;
 
-/// The longest script a submission carries.
+/// The longest script of a submission.
 pub const MAX_SCRIPT_BYTES: usize = 4 << 20;
-/// The longest environment, names and values together.
+/// The largest environment, names and values together.
 pub const MAX_ENVIRONMENT_BYTES: usize = 2 << 20;
-/// More jobs than one call names.
+/// The most jobs that a call may name.
 pub const MAX_IDS: usize = 65_536;
 
-/// For counts that are left out where there is none.
+/// Returns whether a count is zero, so that it is not serialised.
 pub fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// Text that goes to the kernel as a C string.
+/// Decodes text that is passed to the kernel as a C string.
 ///
 /// # Errors
-/// It holds a NUL.
+/// The text contains a NUL.
 pub fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     c_string(String::deserialize(from)?)
 }
 
-/// As [`text`], several times.
+/// Decodes a list of texts like [`text`].
 ///
 /// # Errors
 /// As [`text`].
@@ -35,7 +35,7 @@ pub fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error
     Vec::<String>::deserialize(from)?.into_iter().map(c_string).collect()
 }
 
-/// As [`text`], if there is one. The field needs `default`, too.
+/// Decodes a [`text`], if present. The field needs `default`, too.
 ///
 /// # Errors
 /// As [`text`].
@@ -43,10 +43,10 @@ pub fn opt_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D:
     Option::<String>::deserialize(from)?.map(c_string).transpose()
 }
 
-/// A script of at most [`MAX_SCRIPT_BYTES`].
+/// Decodes a script of at most [`MAX_SCRIPT_BYTES`].
 ///
 /// # Errors
-/// A longer one.
+/// The script is longer.
 pub fn script<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let script = String::deserialize(from)?;
     match script.len() {
@@ -57,7 +57,7 @@ pub fn script<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     }
 }
 
-/// The name of a user, a node, a cluster, a feature or a token.
+/// Decodes the name of a user, a node, a cluster, a feature or a token.
 ///
 /// # Errors
 /// See [`NameError`](crate::name::NameError).
@@ -65,7 +65,7 @@ pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     named(String::deserialize(from)?)
 }
 
-/// As [`name`], if there is one. The field needs `default`, too.
+/// Decodes a [`name`], if present. The field needs `default`, too.
 ///
 /// # Errors
 /// As [`name`].
@@ -73,7 +73,7 @@ pub fn opt_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D:
     Option::<String>::deserialize(from)?.map(named).transpose()
 }
 
-/// As [`name`], several times.
+/// Decodes a list of names like [`name`].
 ///
 /// # Errors
 /// As [`name`].
@@ -81,15 +81,15 @@ pub fn names<'de, D: Deserializer<'de>, C: FromIterator<String>>(from: D) -> Res
     Vec::<String>::deserialize(from)?.into_iter().map(named).collect()
 }
 
-/// A length of time, which is not negative.
+/// Decodes a length of time, which must not be negative.
 ///
 /// # Errors
-/// It is negative.
+/// The time is negative.
 pub fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
     lasting(Span::deserialize(from)?)
 }
 
-/// As [`span`], if there is one. The field needs `default`, too.
+/// Decodes a [`span`], if present. The field needs `default`, too.
 ///
 /// # Errors
 /// As [`span`].
@@ -97,10 +97,10 @@ pub fn opt_span<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Span>, D::E
     Option::<Span>::deserialize(from)?.map(lasting).transpose()
 }
 
-/// At most [`MAX_IDS`] jobs: each costs the server a look and a line of the answer.
+/// Decodes at most [`MAX_IDS`] jobs: each costs the server a lookup and a line of the answer.
 ///
 /// # Errors
-/// There are more.
+/// There are more jobs.
 pub fn ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<crate::JobId>, D::Error> {
     let ids = Vec::deserialize(from)?;
     match ids.len() {
@@ -109,10 +109,10 @@ pub fn ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<crate::JobId>, D::E
     }
 }
 
-/// Sizes that can be; see [`Sizes::is_valid`].
+/// Decodes valid sizes; see [`Sizes::is_valid`].
 ///
 /// # Errors
-/// Multiples of nothing, or a list of totals that is empty, too long or does not rise.
+/// Multiples of 0, or a list of totals that is empty, too long or not ascending.
 pub fn sizes<'de, D: Deserializer<'de>>(from: D) -> Result<Sizes, D::Error> {
     let sizes = Sizes::deserialize(from)?;
     let error = || {

@@ -1,4 +1,4 @@
-//! Devices of a node, counted by their names.
+//! Devices of a node, counted by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,19 +9,19 @@ use thiserror::Error;
 
 use crate::name::check_name;
 
-/// Counted things of a node by their names: `gpu`, or with a type `gpu:a100`. None of them is counted 0 times.
+/// Counts of devices by name: `gpu`, or with a type `gpu:a100`. No count is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Devices(BTreeMap<String, u32>);
 
-/// Why a text names no devices.
+/// The error for a text that does not name devices.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{text}' does not name devices: write gpu:2, gpu:a100:2, or several with commas between them")]
 pub struct DevicesError {
     text: String,
 }
 
-/// More of one name than a node has numbers for.
+/// The most devices of one name: a node has no numbers for more.
 pub const MAX_DEVICES: u32 = crate::indices::MAX_INDEX;
 
 impl Devices {
@@ -29,28 +29,28 @@ impl Devices {
         self.0.is_empty()
     }
 
-    /// In the order of names.
+    /// Iterates in the order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
         self.0.iter().map(|(name, count)| (name.as_str(), *count))
     }
 
-    /// Of this very name.
+    /// Returns the number of devices of exactly this name.
     pub fn count(&self, name: &str) -> u32 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Those that serve who asks for this name, in the order of names; each with its count.
+    /// Lists the devices that serve a request for this name, in the order of names, each with its count.
     pub fn serving<'a>(&'a self, wanted: &'a str) -> impl Iterator<Item = (&'a str, u32)> {
         self.iter().filter(move |(name, _)| Devices::serves(name, wanted))
     }
 
-    /// Are there enough devices for a request of all of these?
+    /// Returns whether there are enough devices for a request of all of these.
     pub fn cover(&self, wanted: &Devices) -> bool {
         wanted.is_empty() || self.choices(wanted).next().is_some()
     }
 
-    /// Each way in which these devices serve a request, by their own names, as if nobody had any of them: of one type first,
-    /// then of two; of more only where nothing else does.
+    /// Lists the ways in which these devices, if all of them are free, serve a request, by their own names: of one type
+    /// first, then of two types; of more types only if nothing else suffices.
     pub fn choices<'a>(&'a self, wanted: &'a Devices) -> impl Iterator<Item = Devices> + 'a {
         let mut ways = vec![Devices::default()];
         for (name, count) in wanted.iter() {
@@ -68,7 +68,7 @@ impl Devices {
         ways.into_iter()
     }
 
-    /// So many more of a name.
+    /// Adds a number of devices of a name.
     pub fn add(&mut self, name: &str, count: u32) {
         if count > 0 {
             let known = self.0.entry(name.to_owned()).or_default();
@@ -76,7 +76,7 @@ impl Devices {
         }
     }
 
-    /// The same with so many of this name.
+    /// Returns the same devices with a different number of this name.
     pub fn with(&self, name: &str, count: u32) -> Devices {
         let mut devices = self.clone();
         devices.0.remove(name);
@@ -84,13 +84,14 @@ impl Devices {
         devices
     }
 
-    /// Does one device of the name `has` serve who asks for `wanted`? A type that was not asked for does not matter.
+    /// Returns whether a device of the name `has` serves a request for `wanted`. A request without a type accepts any
+    /// type.
     pub fn serves(has: &str, wanted: &str) -> bool {
         has == wanted || has.split_once(':').is_some_and(|(kind, _)| kind == wanted)
     }
 }
 
-/// Ways to take so many of what is left of each type.
+/// Returns the ways to take `count` devices of what is left of each type.
 fn mixes<'a>(left: &[(&'a str, u32)], count: u32) -> Vec<Vec<(&'a str, u32)>> {
     let enough = left.iter().filter(|(_, n_left)| *n_left >= count);
     let mut ways: Vec<Vec<(&str, u32)>> = enough.map(|(own, _)| vec![(*own, count)]).collect();
@@ -122,7 +123,7 @@ impl FromIterator<(String, u32)> for Devices {
     }
 }
 
-/// `gpu:a100:2,fpga:1`; a name without a count is one device.
+/// Parses `gpu:a100:2,fpga:1`; a name without a count means one device.
 impl FromStr for Devices {
     type Err = DevicesError;
 
@@ -145,7 +146,7 @@ impl FromStr for Devices {
     }
 }
 
-/// Is it a name of devices, with or without a type?
+/// Returns whether this is a name of devices, with or without a type.
 pub fn is_device_name(name: &str) -> bool {
     let mut parts = name.split(':');
     let is_name = |part: Option<&str>| part.is_some_and(|part| check_name(part).is_ok());
@@ -171,10 +172,10 @@ impl<'de> Deserialize<'de> for Devices {
     }
 }
 
-/// A node whose devices serve a request in more ways than this is looked at in the first ones.
+/// The number of ways that are tried if a node's devices serve a request in more ways.
 const MAX_CHOICES: usize = 16;
 
-/// A request names fewer kinds of devices than this.
+/// The most kinds of devices in a request.
 const MAX_NAMES: usize = 64;
 
 #[cfg(test)]
@@ -212,7 +213,7 @@ mod tests {
         check("gpu:a:2,gpu:b:1", "gpu:b:2", &[]);
         check("gpu:a:2,gpu:b:2", "gpu:1,gpu:a:2", &["gpu:a:2,gpu:b:1"]);
         check("gpu:a:1,gpu:b:1,gpu:c:1", "gpu:3", &["gpu:a:1,gpu:b:1,gpu:c:1"]);
-        // Not all of many ways are told.
+        // If there are many ways, not all are listed.
         let many: Devices = "gpu:a:60000,gpu:b:60000".parse().expect("devices");
         assert_eq!(many.choices(&"gpu:60001".parse().expect("devices")).count(), MAX_CHOICES);
     }

@@ -1,8 +1,8 @@
-//! Errors as people read them.
+//! Errors in the form shown to people.
 
 use std::error::Error;
 
-/// An error with its causes in one line, each said once, from the outside in.
+/// Returns an error with its causes in one line, each once, from the outermost to the innermost.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

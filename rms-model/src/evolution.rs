@@ -9,32 +9,32 @@ use thiserror::Error;
 use crate::profile::Block;
 use crate::time::{ParseSpanError, Span, Time};
 
-/// The stages of an application in their order, from its start on. They are never merged, so that stage i of what
-/// was planned is stage i of what was asked for.
+/// The stages of an application in their order, from its start on. They are never merged, so that stage i of a plan is
+/// stage i of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Stage>", into = "Vec<Stage>")]
 pub struct Evolution {
     stages: Vec<Stage>,
 }
 
-/// So many nodes for so long. A stage of 0 nodes is a pause.
+/// A number of nodes for a time. A stage of 0 nodes is a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stage {
     pub nodes: u32,
     pub span: Span,
 }
 
-/// How often the duration of a stage may be waited for the next one to become possible (000: expand limit; 003:
-/// stretch limit).
+/// How long a stage may be extended until the next one becomes possible, as a multiple of its duration (000: expand
+/// limit; 003: stretch limit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExpandLimit {
-    /// A stage lasts at most so many thousandths of what was requested, rounded down; at least 1000.
+    /// A stage lasts at most this many thousandths of what was requested, rounded down; at least 1000.
     Milli(#[serde(deserialize_with = "at_least_whole")] u32),
-    /// However long it takes.
+    /// A stage may be extended without limit.
     Infinite,
 }
 
-/// A stage lasts at least as long as was asked for, and nobody waits a thousand times as long.
+/// Limits the factor: a stage is never shortened, nor extended by more than a factor of a thousand.
 fn at_least_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     Ok(u32::deserialize(from)?.clamp(1000, 1_000_000))
 }
@@ -43,15 +43,15 @@ fn at_least_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u32, D::E
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Expansion {
     pub limit: ExpandLimit,
-    /// Start as late as the same completion allows (000 and 003: +c).
+    /// Whether to start as late as the same completion allows (000 and 003: +c).
     pub compacting: bool,
 }
 
-/// More stages than any application has. A longer list is refused instead of planned: on a crowded profile the cost of
-/// placing grows with their number times the steps of the profile.
+/// The most stages of an application. A longer list is rejected instead of planned: on a crowded profile, the cost of
+/// placing it grows with the number of stages times the steps of the profile.
 pub const MAX_STAGES: usize = 1000;
 
-/// Why stages are no profile.
+/// The error for stages that are not a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EvolutionError {
     #[error("stage {number} lasts {span}: a stage must last longer than zero and at most 100 years")]
@@ -87,35 +87,35 @@ impl Evolution {
         self.stages.is_empty()
     }
 
-    /// The most nodes of any stage.
+    /// The number of nodes of the largest stage.
     pub fn peak(&self) -> u32 {
         self.stages.iter().map(|stage| stage.nodes).max().unwrap_or(0)
     }
 
-    /// How long all stages take.
+    /// The duration of all stages together.
     pub fn span(&self) -> Span {
         self.stages.iter().fold(Span::ZERO, |sum, stage| sum + stage.span)
     }
 
-    /// Nodes times milliseconds.
+    /// The area in nodes times milliseconds.
     pub fn area(&self) -> i128 {
         self.stages.iter().map(|stage| i128::from(stage.nodes) * i128::from(stage.span.as_millis())).sum()
     }
 
-    /// The same application as a rigid one: its peak for as long as all stages take.
+    /// Returns the same application as a rigid one: its peak for the duration of all stages.
     pub fn rigid(&self) -> Evolution {
         let one = Stage { nodes: self.peak(), span: self.span() };
         Evolution { stages: if self.is_empty() { Vec::new() } else { vec![one] } }
     }
 
-    /// The same nodes for other durations, one for each stage; `None` if there are not as many, or one is zero.
+    /// Returns the same nodes with other durations, one for each stage; `None` if their number differs, or one is zero.
     pub fn lasting(&self, spans: &[Span]) -> Option<Evolution> {
         let are_all = spans.len() == self.stages.len() && spans.iter().all(|span| *span > Span::ZERO);
         let stage = |(stage, span): (&Stage, &Span)| Stage { nodes: stage.nodes, span: *span };
         are_all.then(|| Evolution { stages: self.stages.iter().zip(spans).map(stage).collect() })
     }
 
-    /// What it occupies if it begins at `start` (003: the scheduled EP, delayed).
+    /// Returns what it occupies if it begins at `start` (003: the scheduled EP, delayed).
     pub fn blocks(&self, start: Time) -> impl Iterator<Item = Block> + '_ {
         self.stages.iter().scan(start, |from, stage| {
             let block = Block { from: *from, until: *from + stage.span, nodes: i64::from(stage.nodes) };
@@ -125,7 +125,7 @@ impl Evolution {
     }
 }
 
-/// One stage may last as long as any job may.
+/// The longest stage: as long as any job may run.
 const LONGEST_STAGE: Span = Span::MAX_WALL;
 
 impl TryFrom<Vec<Stage>> for Evolution {
@@ -142,7 +142,7 @@ impl From<Evolution> for Vec<Stage> {
     }
 }
 
-/// `2x500s,8x1h`: nodes and duration of each stage.
+/// Parses `2x500s,8x1h`: nodes and duration of each stage.
 impl FromStr for Evolution {
     type Err = EvolutionError;
 
@@ -179,7 +179,7 @@ impl ExpandLimit {
     /// A stage may last twice as long (000: 2X; 003: mic).
     pub const TWICE: ExpandLimit = ExpandLimit::Milli(2000);
 
-    /// The longest that a stage of `span` may last.
+    /// Returns the longest time that a stage of `span` may last.
     pub fn longest(self, span: Span) -> Span {
         match self {
             ExpandLimit::Milli(milli) => {
@@ -191,14 +191,14 @@ impl ExpandLimit {
     }
 }
 
-/// Why a text is no expand limit.
+/// The error for a text that is not an expand limit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{text}' is not an expand limit: write a number from 1 to 1000 with up to three decimals, or inf")]
 pub struct ExpandLimitError {
     text: String,
 }
 
-/// `1`, `1.5`, `inf`.
+/// Parses `1`, `1.5`, `inf`.
 impl FromStr for ExpandLimit {
     type Err = ExpandLimitError;
 

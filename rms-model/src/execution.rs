@@ -1,6 +1,7 @@
-//! What a job's processes are started with: carried whole from its submission to the supervisor that starts them.
+//! Everything that a job's processes are started with: passed unchanged from the submission to the supervisor that
+//! starts them.
 //!
-//! One more attribute is a field here, which the supervisor applies and a flag of `rms submit` sets.
+//! A new attribute is a field here, which the supervisor applies and a flag of `rms submit` sets.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use thiserror::Error;
 
 use crate::checked::MAX_ENVIRONMENT_BYTES;
 
-/// What is started on each node, and with what around it.
+/// What is started on each node, and its environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
     pub work: Work,
@@ -24,13 +25,13 @@ pub struct Execution {
     pub stdio: Stdio,
     #[serde(default)]
     pub limits: Limits,
-    /// Its OpenMP programs, and others that ask, follow the CPUs that it has on each node while it runs.
+    /// OpenMP programs of the job, and others that ask, adapt to the CPUs that the job has on each node while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub malleable_threads: bool,
 }
 
 impl From<Work> for Execution {
-    /// The least that can be said: this work in `/`, with an empty environment and the umask 022.
+    /// Uses the minimal attributes: this work in `/`, with an empty environment and the umask 022.
     fn from(work: Work) -> Execution {
         Execution {
             work,
@@ -54,7 +55,7 @@ pub enum Work {
         #[serde(deserialize_with = "crate::checked::texts")]
         args: Vec<String>,
     },
-    /// `n_tasks` processes spread over the nodes in blocks; the job ends with the last of them.
+    /// `n_tasks` processes, spread over the nodes in blocks; the job ends with the last of them.
     Tasks {
         #[serde(deserialize_with = "crate::checked::texts")]
         argv: Vec<String>,
@@ -80,13 +81,13 @@ pub struct Stdio {
 }
 
 impl Stdio {
-    /// Do the streams stay in the spool for a client that follows them?
+    /// Returns whether the streams stay in the spool for a client that follows them.
     pub fn is_followed(&self) -> bool {
         self.stream && self.output.is_none()
     }
 }
 
-/// Soft resource limits to set before the work is executed; absent = as the agent has them.
+/// Soft resource limits to set before the work is executed; absent ones are those of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub open_files: Option<u64>,
@@ -97,7 +98,7 @@ pub struct Limits {
     pub address_space_bytes: Option<u64>,
 }
 
-/// Environment variables in the order given; shared between the jobs that have the same.
+/// Environment variables in the order given; shared between jobs with the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>")]
 pub struct Environment(pub Vec<(String, String)>);
@@ -119,7 +120,7 @@ impl TryFrom<Vec<(String, String)>> for Environment {
     }
 }
 
-/// Why variables are no environment.
+/// The error for variables that are not an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadEnvironment {
     #[error("the environment is {n_bytes} bytes long, but at most {MAX_ENVIRONMENT_BYTES} are taken")]
@@ -128,13 +129,13 @@ pub enum BadEnvironment {
     Variable { name: String },
 }
 
-/// Bytes as text that is sent and kept: UTF-8 as it is, any other byte as a character of its own, which is none of a
-/// written text. [`to_bytes`] gives back exactly these bytes.
+/// Encodes bytes as text to be sent and stored: UTF-8 stays unchanged, any other byte becomes a character of its own
+/// that no script uses. [`to_bytes`] returns exactly these bytes.
 pub fn from_bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            // What stands for a byte must not be taken for itself.
+            // A character that stands for a byte must not be taken for itself.
             let is_strange = FOR_BYTES.contains(&c);
             match is_strange {
                 true => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| text.push(for_byte(byte))),
@@ -146,7 +147,7 @@ pub fn from_bytes(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that [`from_bytes`] was given; text of any other origin is itself.
+/// Returns the bytes that [`from_bytes`] was given; any other text stays unchanged.
 pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
     if !text.as_bytes().contains(&FIRST_OF_THEM) {
         return Cow::Borrowed(text.as_bytes());
@@ -161,9 +162,9 @@ pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The last characters for private use: none of them is in any script.
+/// The last characters for private use, which no script uses.
 const FOR_BYTES: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
-/// Each of them begins with this byte, and hardly any other text has it.
+/// The first byte of each of them, which hardly any other text contains.
 const FIRST_OF_THEM: u8 = 0xf4;
 
 fn for_byte(byte: u8) -> char {
@@ -179,7 +180,7 @@ mod tests {
         let check = |bytes: &[u8]| {
             let text = from_bytes(bytes);
             assert_eq!(to_bytes(&text), bytes, "{text:?}");
-            // As a journal or a frame does it.
+            // Encoded as in a journal or a frame.
             assert_eq!(from_bytes(&to_bytes(&text)), text);
         };
         check(b"plain");

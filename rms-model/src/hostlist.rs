@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a text is no hostlist.
+/// The error for a text that is not a hostlist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{text}' is not a list of nodes: {problem}; write n1,n2 or n[1-4,7]")]
 pub struct HostlistError {
@@ -10,10 +10,10 @@ pub struct HostlistError {
     problem: &'static str,
 }
 
-/// More nodes than any list may name, so that `n[1-999999999]` is refused, not built.
+/// The most nodes of a list, so that `n[1-999999999]` is rejected instead of expanded.
 pub const MAX_NODES: usize = 100_000;
 
-/// The nodes of a list, in its order.
+/// Returns the nodes of a list, in its order.
 ///
 /// # Errors
 /// Unbalanced brackets, empty parts, backward ranges, more than [`MAX_NODES`].
@@ -57,7 +57,7 @@ pub fn expand(text: &str) -> Result<Vec<String>, HostlistError> {
     Ok(nodes)
 }
 
-/// The shortest list for nodes in their order: neighbours that count up are folded.
+/// Returns the shortest list for nodes in their order: consecutive numbers are folded.
 pub fn fold<S: AsRef<str>>(nodes: &[S]) -> String {
     let mut groups: Vec<(String, Vec<(String, u64)>)> = Vec::new();
     for node in nodes {
@@ -84,7 +84,7 @@ fn fold_group(prefix: &str, members: &[(String, u64)]) -> String {
         _ => {
             let mut ranges: Vec<(&str, &str, u64)> = Vec::new();
             for (digits, number) in members {
-                // As `expand` would write it: `n[9-11]`, but `n[9,010]`.
+                // Numbers as `expand` would print them: `n[9-11]`, but `n[9,010]`.
                 let continues = |first: &str| format!("{number:0width$}", width = first.len()) == *digits;
                 match ranges.last_mut() {
                     Some((first, last, high)) if high.checked_add(1) == Some(*number) && continues(first) => {

@@ -50,7 +50,7 @@ id!(
     Run(u32)
 );
 
-/// Why a text is no id of a job.
+/// The error for a text that is not a job id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the id of a job is a number, like 7")]
 pub struct BadJobId;
@@ -58,7 +58,7 @@ pub struct BadJobId;
 impl FromStr for JobId {
     type Err = BadJobId;
 
-    /// As it is shown: digits alone.
+    /// Accepts the displayed form: only digits.
     fn from_str(text: &str) -> Result<JobId, BadJobId> {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| text.parse().ok()).flatten().map(JobId).ok_or(BadJobId)

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::id::{JobId, Run};
 pub use crate::name::{NameError, check_name};
 
-/// What a peer may do. One role cannot speak for another.
+/// The role of a peer, which determines its rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -43,12 +43,12 @@ impl Identity {
 }
 
 impl Identity {
-    /// Any process of this execution of a job.
+    /// Returns the identity of the processes of this execution of a job.
     pub fn of_job(job: JobId, run: Run) -> Identity {
         Identity { role: Role::Job, name: format!("{job}.{run}") }
     }
 
-    /// The execution that it speaks for, if it is that of a job.
+    /// Returns the execution of a job that this identity belongs to, if any.
     pub fn as_job(&self) -> Option<(JobId, Run)> {
         let (job, run) = self.name.split_once('.').filter(|_| self.role == Role::Job)?;
         let number =
@@ -75,7 +75,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Why a text names no role.
+/// The error for a text that does not name a role.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is not a role: write server, agent, user or admin")]
 pub struct RoleError(String);

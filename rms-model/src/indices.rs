@@ -6,19 +6,20 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-/// The highest number that a set may hold: no node has more cores, and a hostile frame cannot ask for more memory.
+/// The highest number in a set: no node has more cores, and a malicious frame cannot make the decoder allocate more
+/// memory.
 pub const MAX_INDEX: u32 = (1 << 16) - 1;
 
-/// One bit a number; the first 64 of them cost no allocation. Written as ranges, both ends included.
+/// One bit for each number; the first 64 need no allocation. Serialised as ranges with both ends included.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Indices {
     first: u64,
-    /// The words behind it; the last is never 0.
+    /// The words after the first; the last is never 0.
     more: Vec<u64>,
 }
 
 impl Indices {
-    /// Those below `n`.
+    /// Returns the set of the numbers below `n`.
     #[must_use]
     pub fn below(n: u32) -> Indices {
         let n = n.min(MAX_INDEX + 1);
@@ -39,7 +40,7 @@ impl Indices {
         self.words().nth(index as usize / 64).is_some_and(|word| word & bit(index) != 0)
     }
 
-    /// Numbers above [`MAX_INDEX`] are left out.
+    /// Adds a number; numbers above [`MAX_INDEX`] are ignored.
     pub fn insert(&mut self, index: u32) {
         if index > MAX_INDEX {
             return;
@@ -55,7 +56,7 @@ impl Indices {
         }
     }
 
-    /// Ascending.
+    /// Iterates in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words().enumerate().flat_map(|(word_idx, word)| {
             let mut left = word;
@@ -89,7 +90,7 @@ impl Indices {
         std::iter::zip(self.words(), others.words()).all(|(word, other)| word & other == 0)
     }
 
-    /// Neighbours together, both ends included.
+    /// Returns the ranges of consecutive numbers, both ends included.
     pub fn ranges(&self) -> Vec<(u32, u32)> {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for index in self.iter() {
@@ -118,7 +119,7 @@ impl FromIterator<u32> for Indices {
     }
 }
 
-/// As the kernel writes lists of CPUs: `0-3,8`.
+/// Prints a list in the kernel's format for CPUs: `0-3,8`.
 impl fmt::Display for Indices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (first, last)) in self.ranges().into_iter().enumerate() {
@@ -129,7 +130,7 @@ impl fmt::Display for Indices {
     }
 }
 
-/// Why a text is no list of numbers.
+/// The error for a text that is not a list of numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{text}' is not a list of numbers up to {MAX_INDEX}: {problem}; write 0-3,6")]
 pub struct IndicesError {
@@ -168,7 +169,7 @@ impl Serialize for Indices {
 impl<'de> Deserialize<'de> for Indices {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Indices, D::Error> {
         let ranges: Vec<(u32, u32)> = Vec::deserialize(from)?;
-        // Each of them may be as long as all: only as many as there can be are looked at.
+        // Each range may be as long as the largest set: only as many as can exist are expanded.
         let are_rising = ranges.windows(2).all(|two| two[0].1 < two[1].0);
         let are_right = ranges.iter().all(|(first, last)| first <= last && *last <= MAX_INDEX);
         if !are_rising || !are_right {

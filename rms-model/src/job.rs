@@ -1,4 +1,4 @@
-//! A job as its user describes it, and how it ended.
+//! The description of a job by its user, and how it ended.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -21,12 +21,12 @@ use crate::settings::LostPolicy;
 use crate::sharing::CpuLoans;
 use crate::time::{Span, Time};
 
-/// Who a job belongs to: a Unix user name, which each agent resolves on its own node.
+/// The owner of a job: a Unix user name, which each agent resolves on its own node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(pub String);
 
-/// What is kept by owner is found by a name.
+/// Maps keyed by owner can be searched by name.
 impl Borrow<str> for Owner {
     fn borrow(&self) -> &str {
         &self.0
@@ -43,12 +43,12 @@ pub struct Constraint {
     pub cpus: u32,
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     pub devices: Devices,
-    /// Physical cores.
+    /// The number of physical cores.
     #[serde(default, skip_serializing_if = "crate::checked::is_zero")]
     pub cores: u32,
     #[serde(default, skip_serializing_if = "crate::checked::is_zero")]
     pub sockets: u32,
-    /// Thousandths of the speed of the reference node.
+    /// The speed in thousandths of the reference node's speed.
     #[serde(default, skip_serializing_if = "crate::checked::is_zero")]
     pub speed_milli: u32,
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
@@ -56,7 +56,8 @@ pub struct Constraint {
 }
 
 impl Constraint {
-    /// Is it a node of this kind? Memory, CPUs and devices, of which a job may take a part, are looked at elsewhere.
+    /// Returns whether the node is of a suitable kind. Memory, CPUs and devices, of which a job may take a part, are
+    /// checked elsewhere.
     pub fn suits(&self, inventory: &Inventory) -> bool {
         self.features.is_subset(&inventory.features)
             && inventory.cores >= self.cores
@@ -66,17 +67,17 @@ impl Constraint {
     }
 }
 
-/// How many tasks a job has.
+/// The number of tasks of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskCount {
-    /// As many on each node, whatever size the job starts with.
+    /// The number on each node, whatever size the job starts with.
     PerNode(u32),
-    /// Spread over the nodes in blocks, the first nodes taking one more.
+    /// The total, spread over the nodes in blocks, with one more on the first nodes.
     Total(u32),
 }
 
 impl TaskCount {
-    /// Over all of `n_nodes`.
+    /// Returns the number of tasks on all of `n_nodes`.
     pub fn total(self, n_nodes: u32) -> u32 {
         match self {
             TaskCount::PerNode(n_tasks) => n_tasks.saturating_mul(n_nodes),
@@ -84,7 +85,7 @@ impl TaskCount {
         }
     }
 
-    /// On the node with the most.
+    /// Returns the number of tasks on the node with the most.
     pub fn most_on_a_node(self, n_nodes: u32) -> u32 {
         match self {
             TaskCount::PerNode(n_tasks) => n_tasks,
@@ -93,7 +94,7 @@ impl TaskCount {
     }
 }
 
-/// A job that was accepted: everything in it is possible on the clusters as they were known then.
+/// A job that was accepted: everything in it was possible on the clusters at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     #[serde(default)]
@@ -101,32 +102,32 @@ pub struct JobSpec {
     pub owner: Owner,
     pub execution: Execution,
     pub tasks: TaskCount,
-    /// 0: not asked for, the tasks share the CPUs of their node.
+    /// 0: not requested; the tasks share the CPUs of their node.
     pub cpus_per_task: u32,
-    /// What the built-in launcher chooses from, in the order of preference between equals; never empty.
+    /// The sizes that the built-in launcher chooses from, by preference between equals; never empty.
     pub options: Vec<Request>,
-    /// Clusters that were named to choose from; empty means any.
+    /// The clusters to choose from; empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<String>,
     pub constraint: Constraint,
     #[serde(default, skip_serializing_if = "ResourceRequest::is_default")]
     pub resources: ResourceRequest,
-    /// Higher goes first.
+    /// Jobs with higher values come first.
     pub priority: i32,
-    /// May the job start again after its node was lost? Absent: as the setting says.
+    /// Whether the job may start again after its node was lost. Absent: the setting decides.
     pub requeue: Option<bool>,
     /// Not eligible before this time.
     pub begin: Option<Time>,
-    /// The stages of an application whose needs change; its options are then its peak for all of its time.
+    /// The stages of an application with changing needs; its options are then its peak for its whole time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evolving: Option<Evolving>,
-    /// Between which sizes it may be changed while it runs (002); its options are then the sizes it may start with.
+    /// The sizes between which it may be changed while it runs (002); its options are then the sizes it may start with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub malleable: Option<Malleable>,
 }
 
 impl JobSpec {
-    /// The least that can be said of a job: one task on each node in `/`, with an empty environment and no name.
+    /// Creates a minimal job: one task on each node in `/`, with an empty environment and no name.
     pub fn of(owner: Owner, execution: impl Into<Execution>, options: Vec<Request>) -> JobSpec {
         JobSpec {
             labels: Labels::default(),
@@ -146,21 +147,21 @@ impl JobSpec {
         }
     }
 
-    /// Without its environment and what it runs: what of it can change after its submission.
+    /// Returns the job without its environment and its work: the part that can change after the submission.
     #[must_use]
     pub fn without_work(self) -> JobSpec {
         JobSpec { execution: Execution { environment: Arc::default(), work: Work::Nodes, ..self.execution }, ..self }
     }
 
-    /// With the environment and what the job runs.
+    /// Returns the job with the environment and the work of another one.
     #[must_use]
     pub fn with_work_of(self, job: &JobSpec) -> JobSpec {
         let (environment, work) = (Arc::clone(&job.execution.environment), job.execution.work.clone());
         JobSpec { execution: Execution { environment, work, ..self.execution }, ..self }
     }
 
-    /// May it start again after its node was lost? Its own word counts before the setting. Who follows its streams
-    /// would see them twice, and its input is gone: unasked, such a job does not run again.
+    /// Returns whether it may start again after its node was lost. Its own choice overrides the setting. If a client
+    /// follows its streams, it would see them twice, and the input is gone: such a job runs again only on request.
     pub fn may_run_again(&self, policy: LostPolicy) -> bool {
         let by_setting = match policy {
             LostPolicy::Requeue => !self.execution.stdio.stream,
@@ -187,7 +188,7 @@ pub enum Outcome {
     },
     /// Ended because its wall time was over.
     WallTime,
-    /// A node of it was lost, or its processes were lost on that node.
+    /// One of its nodes was lost, or its processes there were lost.
     NodeLost {
         node: String,
     },
@@ -198,7 +199,7 @@ pub enum Outcome {
         node: String,
         reason: String,
     },
-    /// It, or its launcher, did not keep to the rules.
+    /// The job or its launcher violated a rule.
     Violation {
         reason: String,
     },
@@ -206,12 +207,12 @@ pub enum Outcome {
     StageLate {
         stage: u32,
     },
-    /// Processes of it were killed because they wanted more memory than it had asked for.
+    /// The kernel killed some of its processes because they needed more memory than requested.
     OutOfMemory {
         node: String,
         limit: Mebibytes,
     },
-    /// The process that watched over it on a node was killed, and the job was ended there.
+    /// The supervisor on a node was killed, and the job was ended there.
     Unsupervised {
         node: String,
         reason: String,
@@ -219,7 +220,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Every word of [`Outcome::word`], each once.
+    /// The words of [`Outcome::word`], each once.
     pub const WORDS: [&'static str; 11] = [
         "completed",
         "failed",
@@ -234,7 +235,7 @@ impl Outcome {
         "supervisor_lost",
     ];
 
-    /// The one word that `rms` prints and selects by.
+    /// Returns the word that `rms` prints and filters by.
     pub fn word(&self) -> &'static str {
         match self {
             Outcome::Completed => "completed",
@@ -251,7 +252,7 @@ impl Outcome {
         }
     }
 
-    /// `code:signal` as history stores it.
+    /// Returns `code:signal` as the history stores it.
     pub fn code_signal(&self) -> (i32, i32) {
         match self {
             Outcome::Completed => (0, 0),
@@ -292,23 +293,23 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What the processes of a job used, over its whole process tree.
+/// The resources used by the processes of a job, over its whole process tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     #[serde(deserialize_with = "crate::checked::span")]
     pub cpu: Span,
-    /// The highest sum on one node where the kernel keeps it, else of the largest process.
+    /// The highest sum on one node if the kernel records it, otherwise that of the largest process.
     pub peak_memory_kib: u64,
 }
 
 impl Usage {
-    /// The usage of one more node of the same job.
+    /// Adds the usage on another node of the same job.
     pub fn and(self, other: Usage) -> Usage {
         Usage { cpu: self.cpu + other.cpu, peak_memory_kib: self.peak_memory_kib.max(other.peak_memory_kib) }
     }
 }
 
-/// One job of the history: written once, when the job is done.
+/// One job in the history: written once, when the job is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
     pub job: JobId,
@@ -317,7 +318,7 @@ pub struct JobRecord {
     pub labels: Labels,
     pub owner: Owner,
     pub submitted: Time,
-    /// When it could first have started: after its hold and its begin time.
+    /// The earliest possible start: after its hold and its begin time.
     pub eligible: Time,
     /// Absent if it never started.
     pub started: Option<Time>,
@@ -325,20 +326,20 @@ pub struct JobRecord {
     pub request: Request,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
-    /// Node names, the first is the one that ran the script.
+    /// Node names; the script ran on the first one.
     pub nodes: Vec<String>,
     pub outcome: Outcome,
     pub usage: Usage,
-    /// What an evolving application really held, stage by stage.
+    /// What an evolving application actually held, stage by stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evolution: Option<Evolution>,
-    /// Absent if it never shared CPUs.
+    /// Absent if the job never shared CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loans: Option<CpuLoans>,
 }
 
 impl JobRecord {
-    /// The least that can be said of a job that is over: its first execution was completed at `at` before it started.
+    /// Creates a minimal record of a job that is over: its first execution was completed at `at` before it started.
     pub fn of(job: JobId, owner: Owner, request: Request, at: Time) -> JobRecord {
         JobRecord {
             job,
@@ -365,7 +366,7 @@ impl JobRecord {
 mod tests {
     use super::*;
 
-    /// The variant after this one; a new one does not compile before it has its place here.
+    /// The next variant; a new variant does not compile until it is listed here.
     fn after(outcome: &Outcome) -> Option<Outcome> {
         Some(match outcome {
             Outcome::Completed => Outcome::Failed { code: 1 },
@@ -387,7 +388,7 @@ mod tests {
     fn the_words_of_outcomes_are_those_that_outcomes_have() {
         let all = std::iter::successors(Some(Outcome::Completed), after);
         let mut words: Vec<&str> = all.map(|outcome| outcome.word()).collect();
-        // A failure by code and one by signal read the same.
+        // A failure by exit code and one by signal print the same word.
         words.dedup();
         assert_eq!(words, Outcome::WORDS);
     }

@@ -1,19 +1,19 @@
-//! What a job is called and marked with: carried from its submission to its history, and no reason for any decision.
+//! Names and marks of a job: stored from its submission to its history, and never used for decisions.
 //!
-//! One more is a field here and a line in [`Labels::all`]; everything that describes a job has all of them.
+//! A new label is a field here and a line in [`Labels::all`]; everything that describes a job has all labels.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Labels {
-    /// What `rms queue` shows; never empty in the system.
+    /// The name in `rms queue`; never empty in the system.
     #[serde(deserialize_with = "crate::checked::text")]
     pub name: String,
-    /// For people; only the owner and admins read it.
+    /// A comment for people; only the owner and admins can read it.
     #[serde(deserialize_with = "crate::checked::text", skip_serializing_if = "String::is_empty")]
     pub comment: String,
-    /// Under which it is to be counted.
+    /// The account under which the job is counted.
     #[serde(deserialize_with = "crate::checked::text", skip_serializing_if = "String::is_empty")]
     pub account: String,
 }
@@ -21,16 +21,16 @@ pub struct Labels {
 /// One of the labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label<'a> {
-    /// As messages and outputs call it.
+    /// The name in messages and outputs.
     pub key: &'static str,
     pub text: &'a str,
     pub max_bytes: usize,
-    /// May everybody read it? Otherwise it is for the owner and admins.
+    /// Whether all users may read it; otherwise only the owner and admins may.
     pub is_public: bool,
 }
 
 impl Labels {
-    /// A job of this name, and nothing else said of it.
+    /// Returns the labels of a job with this name only.
     pub fn named(name: impl Into<String>) -> Labels {
         Labels { name: name.into(), ..Labels::default() }
     }
@@ -44,7 +44,7 @@ impl Labels {
         ]
     }
 
-    /// False if there is none of this name.
+    /// Sets a label. Returns false if there is none of this name.
     pub fn set(&mut self, key: &str, text: String) -> bool {
         let Labels { name, comment, account } = self;
         let label = match key {
@@ -57,12 +57,12 @@ impl Labels {
         true
     }
 
-    /// Those that everybody may read, but for the name.
+    /// Lists the labels that all users may read, except the name.
     pub fn marks(&self) -> impl Iterator<Item = Label<'_>> {
         self.all().into_iter().filter(|label| label.is_public && label.key != "name")
     }
 
-    /// What everybody may read.
+    /// Returns the labels that all users may read.
     #[must_use]
     pub fn public(&self) -> Labels {
         Labels { comment: String::new(), ..self.clone() }

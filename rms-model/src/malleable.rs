@@ -5,23 +5,23 @@ use thiserror::Error;
 
 use crate::sizes::Sizes;
 
-/// Between which sizes an application may be changed, and how it learns of it.
+/// The sizes between which an application may be changed, and how it learns of a change.
 ///
-/// `least` and `most` both 0: as many as it starts with. It is then neither offered nor asked for any, but may itself ask for
-/// more, or give back.
+/// If `least` and `most` are both 0, the application keeps the size that it starts with: it is neither offered nodes
+/// nor asked for any, but may itself ask for more, or give some back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Malleable {
-    /// It is never asked to hold fewer nodes.
+    /// The application is never asked to hold fewer nodes.
     pub least: u32,
-    /// It is never offered more.
+    /// The application is never offered more nodes.
     pub most: u32,
-    /// Which of the numbers between are of use.
+    /// The usable sizes between them.
     #[serde(deserialize_with = "crate::checked::sizes")]
     pub sizes: Sizes,
     pub on_resize: OnResize,
     pub speedup: Speedup,
-    /// Does it go on without a node that is lost, as long as it has its least? Absent: workers do, and who negotiates if it
-    /// has said that it can.
+    /// Whether the application continues without a lost node, as long as it has its least. If absent, workers do, and a
+    /// negotiating application does if it has declared that it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survives_loss: Option<bool>,
 }
@@ -29,18 +29,18 @@ pub struct Malleable {
 /// What happens in the job when its nodes change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnResize {
-    /// A process of the job negotiates for it, with the credentials that the agent has placed there.
+    /// A process of the job negotiates for it, with the credentials that the agent has placed on the node.
     Negotiates,
-    /// The work gets a signal, and confirms with `rms resize-done`.
+    /// The work gets a signal and confirms with `rms resize-done`.
     Signal(i32),
-    /// A command is executed on the first node, and confirms with `rms resize-done`.
+    /// A command runs on the first node and confirms with `rms resize-done`.
     Hook(String),
-    /// The tasks are workers that need nothing from each other: started on nodes that come, ended on nodes that go.
+    /// The tasks are independent workers: started on nodes that are added, ended on nodes that are removed.
     Workers,
 }
 
-/// A declared speed-up: with so many nodes, so many thousandths of the speed on one; ascending by nodes. Empty: not
-/// declared.
+/// A declared speed-up: pairs of a number of nodes and the speed on them, in thousandths of the speed on one node;
+/// ascending by nodes. Empty if none was declared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(u32, u32)>")]
 pub struct Speedup(pub Vec<(u32, u32)>);
@@ -54,27 +54,27 @@ impl TryFrom<Vec<(u32, u32)>> for Speedup {
     }
 }
 
-/// Why points are no speed-up.
+/// The error for points that are not a speed-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a speed-up has at most {MAX_POINTS} points, and their numbers of nodes rise from 1")]
 pub struct BadSpeedup;
 
 impl Malleable {
-    /// Whether nothing was said of its sizes but that they may be negotiated.
+    /// Returns whether no sizes were given, so that they are only subject to negotiation.
     pub fn is_as_started(&self) -> bool {
         self.least == 0 && self.most == 0
     }
 
-    /// The least and the most once it has started with so many nodes.
+    /// Returns the least and the most nodes of an application that has started with `started_with` nodes.
     pub fn range(&self, started_with: u32) -> (u32, u32) {
         if self.is_as_started() { (started_with, started_with) } else { (self.least, self.most) }
     }
 }
 
 impl Speedup {
-    /// The speed on so many nodes in thousandths of that on one, on straight lines between what is declared, rounded
-    /// down: from 1000 on one node, or what is declared for it, and with no gain beyond the last. `None` if nothing is
-    /// declared.
+    /// Returns the speed on that many nodes, in thousandths of the speed on one. It is interpolated linearly between
+    /// the declared points and rounded down: from 1000 on one node, or what is declared for it, and without gain beyond
+    /// the last point. `None` if nothing is declared.
     pub fn at(&self, nodes: u32) -> Option<u32> {
         let (last_nodes, last_speed) = *self.0.last()?;
         if nodes >= last_nodes {
@@ -84,21 +84,21 @@ impl Speedup {
         let (to, to_speed) = self.0[next_idx];
         let before = next_idx.checked_sub(1).map(|idx| self.0[idx]);
         let (from, from_speed) = before.unwrap_or(if nodes == 0 { (0, 0) } else { (1, 1000) });
-        // `from` is below `to` where the list ascends, as it does once it was checked.
+        // In an ascending list, as every checked list is, `from` is below `to`.
         let width = i64::from(to.saturating_sub(from)).max(1);
         let rise = i64::from(to_speed) - i64::from(from_speed);
         let speed = i64::from(from_speed) + (rise * i64::from(nodes.saturating_sub(from))).div_euclid(width);
         Some(u32::try_from(speed.max(0)).unwrap_or(u32::MAX))
     }
 
-    /// Whether it names numbers of nodes above 0 in ascending order, and not too many of them.
+    /// Returns whether the numbers of nodes are above 0 and ascending, and not too many.
     pub fn is_sound(&self) -> bool {
         let nodes = self.0.iter().map(|(nodes, _)| *nodes);
         self.0.len() <= MAX_POINTS && nodes.clone().all(|nodes| nodes > 0) && nodes.is_sorted_by(|one, next| one < next)
     }
 }
 
-/// How many points a declared speed-up has at most.
+/// The most points of a declared speed-up.
 pub const MAX_POINTS: usize = 256;
 
 #[cfg(test)]

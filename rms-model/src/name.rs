@@ -1,13 +1,13 @@
-//! Names of peers, nodes, clusters and features: plain, because they travel far.
+//! Names of peers, nodes, clusters and features, restricted to simple characters.
 
 use thiserror::Error;
 
-/// Why a text is no name for a peer, a node, a cluster or a feature.
+/// The error for a text that is not a name of a peer, a node, a cluster or a feature.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is not a name: use 1 to 64 letters, digits, '-', '_' or '.', starting with a letter, a digit or '_'")]
 pub struct NameError(String);
 
-/// Names travel into file names, certificates and tables, so they are kept plain.
+/// Checks a name. Names appear in file names, certificates and tables, so only simple characters are allowed.
 ///
 /// # Errors
 /// See [`NameError`].

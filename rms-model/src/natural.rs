@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// Compares two names. Of names that differ in leading zeros alone, the smaller text is first.
+/// Compares two names. If they differ only in leading zeros, the smaller text comes first.
 pub fn compare(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one, other);
     while let (Some(first), Some(second)) = (left.chars().next(), right.chars().next()) {
@@ -22,7 +22,7 @@ pub fn compare(one: &str, other: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| one.cmp(other))
 }
 
-/// The digits at the beginning, and what comes after them.
+/// Returns the digits at the beginning, and the rest.
 fn split_number(text: &str) -> (&str, &str) {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)

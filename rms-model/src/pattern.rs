@@ -1,10 +1,10 @@
-//! The patterns of output files, `run-%j-%t.out`: which there are, and what they stand for.
+//! The patterns of output files, `run-%j-%t.out`, and their meaning.
 
 use std::fmt::Write as _;
 
 use thiserror::Error;
 
-/// What the letters stand for.
+/// The values that the letters stand for.
 #[derive(Clone, Debug)]
 pub struct Names<'a> {
     pub job: u64,
@@ -13,11 +13,11 @@ pub struct Names<'a> {
     pub node: &'a str,
     pub node_idx: u32,
     pub task: u32,
-    /// Which step of the job; none for a script.
+    /// The step of the job; `None` for a script.
     pub step: Option<u32>,
 }
 
-/// A percent sign that stands for nothing.
+/// The error for a percent sign without a meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "the file name '{name}' has {what}, which stands for nothing: there are %j and %A (job), %J (job and step), %s (step), \
@@ -29,7 +29,7 @@ pub struct PatternError {
 }
 
 /// # Errors
-/// The first percent sign that stands for nothing: what was meant would be lost.
+/// The first percent sign without a meaning: what was intended would be lost.
 pub fn check(pattern: &str) -> Result<(), PatternError> {
     parts(pattern).into_iter().try_for_each(|part| match part {
         Part::Text(_) | Part::Letter { .. } => Ok(()),
@@ -41,8 +41,9 @@ pub fn check(pattern: &str) -> Result<(), PatternError> {
     })
 }
 
-/// A number between the percent sign and its letter pads numbers with zeros (`%4t`). As under Slurm, a backslash
-/// anywhere turns all of them off. Unknown ones, of jobs that were accepted before they were refused, stay as they are.
+/// Fills in a pattern. A number between the percent sign and its letter pads numbers with zeros (`%4t`). As in Slurm, a
+/// backslash anywhere disables all patterns. Unknown patterns, in jobs accepted before they were rejected, stay
+/// unchanged.
 pub fn fill(pattern: &str, names: &Names<'_>) -> String {
     let mut filled = String::with_capacity(pattern.len() + 16);
     for part in parts(pattern) {
@@ -65,11 +66,11 @@ pub fn fill(pattern: &str, names: &Names<'_>) -> String {
                 (_, Some(step)) => write!(filled, "{step:0width$}"),
                 (_, None) => write!(filled, "batch"),
             },
-            // What Slurm writes for a job that is no array.
+            // Slurm's value for a job that is not an array.
             'a' => write!(filled, "{:0width$}", u32::MAX - 1),
             't' => write!(filled, "{:0width$}", names.task),
             'n' => write!(filled, "{:0width$}", names.node_idx),
-            // A name given by a user must not lead out of the directory that the pattern names.
+            // A name chosen by a user must not lead out of the directory that the pattern names.
             'x' => write!(filled, "{}", names.job_name.replace('/', "_")),
             'u' => write!(filled, "{}", names.user),
             'N' | 'h' => write!(filled, "{}", names.node),
@@ -80,12 +81,12 @@ pub fn fill(pattern: &str, names: &Names<'_>) -> String {
     filled
 }
 
-/// Has each task a file of its own?
+/// Returns whether each task has a file of its own.
 pub fn is_by_task(pattern: &str) -> bool {
     has_any(pattern, "t")
 }
 
-/// Has each node at least one file of its own?
+/// Returns whether each node has at least one file of its own.
 pub fn is_by_node(pattern: &str) -> bool {
     has_any(pattern, "tnNh")
 }
@@ -112,7 +113,7 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
         parts.push(Part::Text(&rest[..at]));
         let after = &rest[at + 1..];
         let n_digits = after.bytes().take_while(u8::is_ascii_digit).count();
-        // A width that no file name could hold is no width.
+        // A width too large for a file name is ignored.
         let width = after[..n_digits].parse::<usize>().unwrap_or(0).min(20);
         let letter = after[n_digits..].chars().next();
         let n_bytes = 1 + n_digits + letter.map_or(0, char::len_utf8);

@@ -1,4 +1,4 @@
-//! Which waiting application may start before which: the queue's policy.
+//! The policy of the queue: which waiting application may start before which.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,35 +6,36 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// How a pass treats the queue. All of them place an application at its first hole; they differ in what it may pass.
+/// How a pass treats the queue. All policies place an application at its first hole; they differ in which others it may
+/// pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// FCFS with repeated backfilling (001, Fig. 5): each pass places the queue anew, in its order. Nobody is promised
-    /// a start.
+    /// FCFS with repeated backfilling (001, Fig. 5): each pass places the queue again, in its order. No start is
+    /// promised.
     #[default]
     Views,
-    /// Nothing passes a waiting application.
+    /// No application passes a waiting one.
     Fcfs,
     /// Only the first application that has to wait has a reservation; others start now if they do not delay it.
     Easy,
-    /// Every application is promised a start when it is first considered, and the promise only ever moves earlier.
+    /// Each application is promised a start when it is first considered, and the promise only ever moves earlier.
     Conservative,
-    /// As `views`; and who cannot start now starts at once on CPUs that running jobs lend, where that lowers slowdown
-    /// (004).
+    /// Like `views`; in addition, a job that cannot start now starts at once on CPUs lent by running jobs if that
+    /// lowers the slowdown (004).
     Slowdown,
 }
 
-/// A word that is none of the policies'.
+/// The error for a word that is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no policy: write views, fcfs, easy, conservative or slowdown")]
 pub struct UnknownPolicy(pub String);
 
 impl Policy {
-    /// Every policy.
+    /// All policies.
     pub const ALL: [Policy; 5] = [Policy::Views, Policy::Fcfs, Policy::Easy, Policy::Conservative, Policy::Slowdown];
 
-    /// The word for it in settings and on the command line.
+    /// The word in settings and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Views => "views",

@@ -1,4 +1,4 @@
-//! What an application asks for, and the view it asks from (001, §4.2 and §5.1).
+//! What an application requests, and the view on which the request is based (001, §4.2 and §5.1).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::time::Span;
 /// Nodes on each named cluster, all at once, for one wall time (001: REQUEST).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Request {
-    /// Nodes per cluster; entries of 0 ask for nothing there.
+    /// Nodes per cluster; entries of 0 request nothing there.
     pub nodes: BTreeMap<ClusterId, u32>,
     #[serde(deserialize_with = "crate::checked::span")]
     pub wall: Span,
@@ -22,11 +22,11 @@ impl Request {
         Request { nodes: BTreeMap::from([(cluster, n_nodes)]), wall }
     }
 
-    /// Nodes over all clusters.
+    /// Returns the number of nodes over all clusters.
     pub fn n_nodes(&self) -> u32 {
         self.nodes.values().sum()
     }
 }
 
-/// One cluster occupation profile per cluster, as one application sees it. A cluster that is missing is empty.
+/// One cluster occupation profile per cluster, as seen by one application. A cluster that is missing is empty.
 pub type View = BTreeMap<ClusterId, Profile>;

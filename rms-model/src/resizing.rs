@@ -1,4 +1,4 @@
-//! Whom the server offers idle nodes, and for whose sake it asks for nodes back (002).
+//! Which applications the server offers idle nodes, and for which jobs it asks for nodes back (002).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,41 +10,41 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OfferRule {
-    /// Nobody: applications that want more ask for it.
+    /// None: applications that want more nodes ask for them.
     Never,
-    /// Everybody equally, weighted by the shares of their users.
+    /// All equally, weighted by the shares of their users.
     #[default]
     EqualShare,
-    /// First who holds the fewest nodes above its minimum: the rule of the "agreement" policies.
+    /// First the one with the fewest nodes above its minimum: the rule of the "agreement" policies.
     FewestAboveMinimum,
-    /// First who gains the most speed by one more node, as far as it has declared that.
+    /// First the one that gains the most speed by one more node, according to its declared speed-up.
     Efficiency,
 }
 
-/// For whom running applications are asked to shrink. For a drained node they always are.
+/// For which jobs running applications are asked to shrink. For a drained node they are always asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShrinkRule {
-    /// For nobody.
+    /// For no job.
     Never,
-    /// For the first waiting job, by jobs of a lower priority.
+    /// For the first waiting job; jobs of a lower priority are asked.
     Priority,
-    /// For the first waiting job, by everybody but jobs of a higher priority.
+    /// For the first waiting job; all but jobs of a higher priority are asked.
     #[default]
     Queue,
 }
 
-/// A word that is none of a rule's.
+/// The error for a word that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no such rule")]
 pub struct UnknownRule(pub String);
 
 impl OfferRule {
-    /// Every rule.
+    /// All rules.
     pub const ALL: [OfferRule; 4] =
         [OfferRule::Never, OfferRule::EqualShare, OfferRule::FewestAboveMinimum, OfferRule::Efficiency];
 
-    /// The word for it in settings.
+    /// The word in settings.
     pub fn name(self) -> &'static str {
         match self {
             OfferRule::Never => "never",
@@ -56,10 +56,10 @@ impl OfferRule {
 }
 
 impl ShrinkRule {
-    /// Every rule.
+    /// All rules.
     pub const ALL: [ShrinkRule; 3] = [ShrinkRule::Never, ShrinkRule::Priority, ShrinkRule::Queue];
 
-    /// The word for it in settings.
+    /// The word in settings.
     pub fn name(self) -> &'static str {
         match self {
             ShrinkRule::Never => "never",

@@ -1,4 +1,4 @@
-//! What a node is made of and whether it may be used.
+//! The resources of a node, and whether it may be used.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,39 +26,39 @@ impl fmt::Display for Mebibytes {
     }
 }
 
-/// The feature of a node that keeps jobs to the memory that they ask for; its agent finds out by itself.
+/// The feature of nodes where memory limits are enforced on jobs; the agent detects it.
 pub const MEMORY_FEATURE: &str = "memory-limit";
 
-/// What the kernel of a node may be unable to keep jobs to: names in [`Inventory::unenforced`].
+/// The limits that the kernel of a node may be unable to enforce: names in [`Inventory::unenforced`].
 pub const ENFORCEABLE: [&str; 3] = ["cpus", "devices", "memory"];
 
-/// What a node says of itself when it joins (001: the node part of CINFO).
+/// What a node reports about itself when it joins (001: the node part of CINFO).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Inventory {
     pub sockets: u32,
     pub numa_nodes: u32,
     /// Physical cores over all sockets.
     pub cores: u32,
-    /// Logical CPUs over all cores; what `-c` counts.
+    /// Logical CPUs over all cores; the unit of `-c`.
     pub cpus: u32,
     pub memory: Mebibytes,
     /// Speed relative to the deployment's reference node, in thousandths.
     pub speed_milli: u32,
     #[serde(deserialize_with = "crate::checked::names")]
     pub features: BTreeSet<String>,
-    /// What the agent found, or was told of.
+    /// Devices that the agent detected, or that were configured.
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     pub devices: Devices,
     /// Space for scratch files, as its administrator declared it.
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub scratch: Mebibytes,
-    /// Of [`ENFORCEABLE`], what its kernel does not keep jobs to; newer agents may name more.
+    /// The names of [`ENFORCEABLE`] that its kernel does not enforce; newer agents may report others.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty", deserialize_with = "crate::checked::names")]
     pub unenforced: BTreeSet<String>,
-    /// Cores of each package, where these have not as many as each other.
+    /// The number of cores of each package, if these differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub package_cores: Vec<u32>,
-    /// Cores of each NUMA domain, where these have not as many as each other; one over two packages counts in both.
+    /// The number of cores of each NUMA domain, if these differ; a domain over two packages counts in both.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domain_cores: Vec<u32>,
 }
@@ -83,27 +83,27 @@ impl Default for Inventory {
 }
 
 impl Inventory {
-    /// Hardware threads of a core.
+    /// The number of hardware threads of a core.
     pub fn threads_per_core(&self) -> u32 {
         (self.cpus / self.cores.max(1)).max(1)
     }
 
-    /// The cores of each package: all of the node's, in turn.
+    /// The cores of each package, as consecutive ranges over all cores.
     pub fn packages(&self) -> impl Iterator<Item = Range<u32>> {
         parts(self.sockets, &self.package_cores, self.cores)
     }
 
-    /// The cores of each NUMA domain: all of the node's, in turn.
+    /// The cores of each NUMA domain, as consecutive ranges over all cores.
     pub fn domains(&self) -> impl Iterator<Item = Range<u32>> {
         parts(self.numa_nodes, &self.domain_cores, self.cores)
     }
 
-    /// Cores of the largest package.
+    /// The number of cores of the largest package.
     pub fn largest_package(&self) -> u32 {
         self.packages().map(|cores| cores.end - cores.start).max().unwrap_or(0)
     }
 
-    /// The same node with packages and NUMA domains of so many cores, of which nothing is said where they are equal.
+    /// Returns the node with packages and NUMA domains of these numbers of cores, which are left out if they are equal.
     #[must_use]
     pub fn with_parts(self, package_cores: Vec<u32>, domain_cores: Vec<u32>) -> Inventory {
         let unless_equal = |sizes: Vec<u32>, n_parts: u32| {
@@ -116,10 +116,10 @@ impl Inventory {
     }
 }
 
-/// The cores of each part of a node. Without sizes they are as equal as can be, the first ones having one more where the
-/// number does not divide; with sizes that are wrong the last one has the rest.
+/// Returns the cores of each part of a node. Without sizes the parts are as equal as possible, the first ones with one
+/// core more if the number does not divide; with wrong sizes the last part has the rest.
 fn parts(n_parts: u32, sizes: &[u32], n_cores: u32) -> impl Iterator<Item = Range<u32>> {
-    // There are no parts without cores.
+    // No part is without cores.
     let n_parts = n_parts.clamp(1, n_cores.max(1));
     let (least, n_with_more) = (n_cores / n_parts, n_cores % n_parts);
     let n_parts = if sizes.is_empty() { n_parts } else { sizes.len() as u32 };
@@ -132,17 +132,17 @@ fn parts(n_parts: u32, sizes: &[u32], n_cores: u32) -> impl Iterator<Item = Rang
     })
 }
 
-/// What the admin wants of a node.
+/// The state of a node as the admin set it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeAdmin {
     Enabled,
-    /// Nothing new starts here; what runs may end. *Draining* while something runs, *drained* after.
+    /// No new job starts here; running ones may end. *Draining* while jobs run, *drained* afterwards.
     Drain {
         reason: String,
         by: String,
         since: Time,
     },
-    /// Out of use: what runs here is ended as if the node were lost.
+    /// Out of use: jobs here are ended as if the node were lost.
     Down {
         reason: String,
         by: String,
@@ -150,13 +150,13 @@ pub enum NodeAdmin {
     },
 }
 
-/// What the server knows of the agent's link.
+/// The state of the agent's connection as the server knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeLink {
     Connected {
         since: Time,
     },
-    /// The link is gone; what ran there may still run.
+    /// The connection is gone; jobs there may still run.
     Away {
         since: Time,
     },
@@ -164,7 +164,7 @@ pub enum NodeLink {
     Lost {
         since: Time,
     },
-    /// The server was restarted then, and the agent has not come back yet. It is planned with, for a while.
+    /// The server was restarted then, and the agent has not reconnected yet. Jobs are planned on the node for a while.
     Expected {
         since: Time,
     },

@@ -1,4 +1,4 @@
-//! What an admin may tune while the server runs; durable and audited.
+//! The settings that an admin may change while the server runs; durable and audited.
 
 mod depth;
 mod own;
@@ -22,71 +22,72 @@ pub use table::KEYS;
 use table::{Row, TABLE};
 use values::Wrong;
 
-/// What becomes of the jobs of a node that is lost, if they do not say so themselves.
+/// What happens to the jobs of a lost node, unless they specify it themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LostPolicy {
     /// The job ends as `node lost`.
     Fail,
-    /// The job waits again, in its old place, under a new run number.
+    /// The job waits again, at its old place in the queue, under a new run number.
     Requeue,
 }
 
-/// What becomes of processes that a launcher had started, when the launcher is lost.
+/// What happens to processes started by a launcher when the launcher is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LauncherPolicy {
-    /// They are ended with it (001, §5.3.1).
+    /// They are ended (001, §5.3.1).
     End,
-    /// They run to their end, or to that of their wall time, without it.
+    /// They continue without it until their end, or that of their wall time.
     Run,
 }
 
-/// When a ghost keeps nodes that were given back, for the fair-start delay.
+/// When a ghost keeps nodes that were given back for the fair-start delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GhostRule {
-    /// Whenever there is a delay (001, §5.3.1).
+    /// Always (001, §5.3.1).
     Always,
-    /// Only while an application with an external launcher waits that could use them: the delay is for its launcher.
+    /// Only while an application with an external launcher waits that could use them: the delay serves its launcher.
     IfWanted,
 }
 
-/// The tunable values, one by one documented where `rms admin show` prints them.
+/// The settings; each is documented where `rms admin show` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
     /// How long a ghost keeps freed nodes, so that slow launchers get their chance (001, §5.3.1).
     pub fair_start: Span,
-    /// The same for clusters, by name, that have their own.
+    /// Values for single clusters, by name.
     pub fair_start_at: Own<Span>,
     /// Percent of a cluster's nodes that an application with an external launcher may choose from (001, §8).
     pub view_share: u32,
-    /// The same for clusters that have their own.
+    /// Values for single clusters.
     pub view_share_at: Own<u32>,
     /// The least time between two scheduling passes (001, §5.3.2).
     pub resched_timer: Span,
-    /// How many waiting applications a pass considers, in order (001, §5.4).
+    /// The number of waiting applications that a pass considers, in order (001, §5.4).
     pub queue_depth: Depth,
-    /// Where the depth is found by the server: how long a pass may take.
+    /// The longest time of a pass, if the server chooses the depth.
     pub pass_time: Span,
     /// How long an agent may be away before its node is lost.
     pub node_lost_after: Span,
     pub lost_policy: LostPolicy,
-    /// Between TERM and KILL.
+    /// The time between TERM and KILL.
     pub kill_grace: Span,
-    /// The wall time of a job that names none.
+    /// The wall time of a job that specifies none.
     pub default_wall: Span,
     /// The longest wall time that is accepted.
     pub max_wall: Span,
-    /// The most jobs in the system at once; a submit beyond it is refused. It bounds memory and journal.
+    /// The most jobs in the system at once; further submits are refused. Limits memory and journal.
     pub max_jobs: u32,
-    /// Which job may start before which. Absent in journals that are older than the choice.
+    /// Which job may start before which. Absent in older journals.
     #[serde(default)]
     pub policy: Policy,
     /// How long an application may be subscribed without a request; 0 = without limit.
     pub request_timeout: Span,
-    /// How long a launcher may take to launch or accept once its application was started; 0 = as long as the wall time.
+    /// How long a launcher may take to launch or accept after the start of its application; 0 = as long as the wall
+    /// time.
     pub start_timeout: Span,
     /// How long a launcher may be away before it is lost, and its application with it; 0 = not at all.
     pub launcher_grace: Span,
@@ -94,84 +95,85 @@ pub struct Settings {
     /// How long an evolving application may take, once a smaller stage is due, to name the nodes that it frees.
     #[serde(default)]
     pub release_grace: Span,
-    /// How long the processes of an application on nodes that it says it has left have to end by themselves, before TERM.
+    /// How long processes on nodes that the application reports to have left may take to end by themselves, before
+    /// TERM.
     pub exit_grace: Span,
     /// Which running applications are offered nodes that no waiting job needs (002).
     pub offer_idle: OfferRule,
-    /// For whom running applications are asked to give nodes back.
+    /// For which jobs running applications are asked to give nodes back.
     pub shrink_for: ShrinkRule,
-    /// For how long an offer stands, and its nodes are held for it.
+    /// For how long an offer is valid, and its nodes are held for it.
     pub offer_valid: Span,
-    /// So long after an offer was declined, only more than what was declined is offered.
+    /// After an offer was declined, only larger ones are made for this long.
     pub offer_again: Span,
-    /// By so much all that running applications gain may make a waiting job start later than it would without.
+    /// The most by which all gains of running applications together may delay a waiting job.
     pub delay_tolerance: Span,
-    /// What a node that an application gains costs for an hour, in thousandths; 0 = nothing.
+    /// The cost of a gained node for an hour, in thousandths; 0 = nothing.
     pub price: u64,
-    /// The same for clusters that have their own.
+    /// Values for single clusters.
     pub price_at: Own<u64>,
-    /// How far down from the price the server goes in a negotiation, in percent of it.
+    /// The lowest price that the server accepts in a negotiation, in percent of the price.
     pub price_floor: u32,
-    /// What a user may spend on gained nodes in all, in thousandths; `None` = whatever it costs.
+    /// What a user may spend on gained nodes in total, in thousandths; `None` = without limit.
     pub budget: Option<u64>,
-    /// The same for users who have their own.
+    /// Values for single users.
     pub budget_of: Own<Option<u64>>,
-    /// How many nodes beyond their first ones all jobs of a user may have; `None` = any number.
+    /// The number of nodes that all jobs of a user may have beyond their first ones; `None` = without limit.
     pub growth_limit: Option<u32>,
-    /// The same for users who have their own.
+    /// Values for single users.
     pub growth_limit_of: Own<Option<u32>>,
-    /// The weight of a user where idle nodes are shared.
+    /// The weight of a user when idle nodes are shared.
     pub share: u32,
-    /// The same for users who have their own.
+    /// Values for single users.
     pub share_of: Own<u32>,
-    /// For how long after a restart of the server nodes are planned with whose agents are not back yet.
+    /// How long after a restart of the server jobs are planned on nodes whose agents have not reconnected.
     pub restart_grace: Span,
-    /// For which waiting jobs offers are taken back that nobody has answered, before their time is over.
+    /// For which waiting jobs unanswered offers are withdrawn before they expire.
     pub offer_recall: ShrinkRule,
     /// How long the history keeps a job that has ended; `None` = without limit.
     pub history_keep: Option<Span>,
-    /// How many jobs that have ended the history keeps, the newest; `None` = all.
+    /// The number of ended jobs that the history keeps, the newest; `None` = all.
     pub history_most: Option<u64>,
-    /// The most jobs of a user in the system at once; `None` = any number.
+    /// The most jobs of a user in the system at once; `None` = without limit.
     pub job_limit: Option<u32>,
-    /// The same for users who have their own.
+    /// Values for single users.
     pub job_limit_of: Own<Option<u32>>,
-    /// MiB that scripts and environments of all jobs of a user in the system may take, equal environments once; `None` =
-    /// any number.
+    /// The MiB that scripts and environments of all jobs of a user in the system may take, equal environments once;
+    /// `None` = without limit.
     pub script_limit: Option<u32>,
-    /// The same for users who have their own.
+    /// Values for single users.
     pub script_limit_of: Own<Option<u32>>,
-    /// Submits of a user in a second, where each 4 KiB of script and environment count as one more; those of a minute
-    /// may come at once. `None` = any number.
+    /// The submits of a user per second, where each 4 KiB of script and environment count as one more; those of a
+    /// minute may come at once. `None` = without limit.
     pub submit_limit: Option<u32>,
-    /// The same for users who have their own.
+    /// Values for single users.
     pub submit_limit_of: Own<Option<u32>>,
     pub ghosts: GhostRule,
-    /// How the nodes of a cluster are given to jobs.
+    /// How the nodes of a cluster are allocated to jobs.
     pub allocation: Allocation,
-    /// The same for clusters, by name, that have their own.
+    /// Values for single clusters, by name.
     pub allocation_at: Own<Allocation>,
-    /// Where jobs share nodes: the memory for each CPU of a job that asks for none; 0 = none is counted.
+    /// If jobs share nodes: the memory for each CPU of a job that requests none; 0 = none is counted.
     pub memory_per_cpu: Mebibytes,
-    /// The same for clusters that have their own.
+    /// Values for single clusters.
     pub memory_per_cpu_at: Own<Mebibytes>,
-    /// The most CPUs that a job may ask for, over all its nodes of a cluster; `None` = any number.
+    /// The most CPUs that a job may request over all its nodes of a cluster; `None` = without limit.
     pub max_cpus: Option<u32>,
-    /// The same for clusters that have their own.
+    /// Values for single clusters.
     pub max_cpus_at: Own<Option<u32>>,
     /// Counted things of a cluster that belong to no node.
     pub licences: Devices,
-    /// The same for clusters that have their own.
+    /// Values for single clusters.
     pub licences_at: Own<Devices>,
-    /// Under the policy `slowdown` (004).
+    /// Settings of the policy `slowdown` (004).
     pub sharing: SharingSettings,
-    /// The cut-off of clusters that have their own.
+    /// The cut-offs of single clusters.
     pub max_slowdown_at: Own<MaxSlowdown>,
-    /// The sharing factor of clusters that have their own.
+    /// The sharing factors of single clusters.
     pub sharing_factor_at: Own<Ratio>,
 }
 
-/// The highest price, in thousandths: what a negotiation can carry.
+/// The highest price, in thousandths, that a negotiation can carry.
 pub const MAX_PRICE: u64 = 1 << 40;
 /// The largest budget, in thousandths.
 pub const MAX_BUDGET: u64 = 1 << 60;
@@ -241,7 +243,7 @@ impl Default for Settings {
     }
 }
 
-/// Why a setting cannot be changed so.
+/// The error for a setting that cannot be changed as requested.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SettingError {
     #[error("there is no setting '{0}'; the settings are {list}", list = KEYS.join(", "))]
@@ -252,7 +254,7 @@ pub enum SettingError {
     Span(#[from] ParseSpanError),
     #[error("'{value}' is not a value of {key}: {expected}")]
     Value { key: String, value: String, expected: &'static str },
-    /// Each is a value of its setting, but they contradict each other.
+    /// Each value is valid, but together they contradict each other.
     #[error("{key} = {value} cannot hold together with {other} = {other_value}: {why}")]
     Contradiction { key: &'static str, value: String, other: &'static str, other_value: String, why: &'static str },
 }
@@ -263,24 +265,25 @@ impl Settings {
         self.fair_start_at.get(cluster).copied().unwrap_or(self.fair_start)
     }
 
-    /// How many of so many nodes of a cluster an application with an external launcher may choose from: one at least.
+    /// Returns how many of `n_nodes` nodes of a cluster an application with an external launcher may choose from: at
+    /// least one.
     pub fn choosable_in(&self, cluster: &str, n_nodes: u32) -> u32 {
         let percent = self.view_share_at.get(cluster).copied().unwrap_or(self.view_share);
         let share = (u64::from(n_nodes) * u64::from(percent)).div_ceil(100);
         u32::try_from(share).unwrap_or(n_nodes).min(n_nodes).max(n_nodes.min(1))
     }
 
-    /// How the nodes of a cluster are given to jobs.
+    /// How the nodes of a cluster are allocated to jobs.
     pub fn allocation_of(&self, cluster: &str) -> Allocation {
         self.allocation_at.get(cluster).copied().unwrap_or(self.allocation)
     }
 
-    /// The memory for each CPU of a job on this cluster that asks for none; 0: none is counted.
+    /// The memory for each CPU of a job on this cluster that requests none; 0: none is counted.
     pub fn memory_per_cpu_of(&self, cluster: &str) -> Mebibytes {
         self.memory_per_cpu_at.get(cluster).copied().unwrap_or(self.memory_per_cpu)
     }
 
-    /// The most CPUs that a job may ask for on this cluster; `None`: any number.
+    /// The most CPUs that a job may request on this cluster; `None`: without limit.
     pub fn max_cpus_of(&self, cluster: &str) -> Option<u32> {
         self.max_cpus_at.get(cluster).copied().unwrap_or(self.max_cpus)
     }
@@ -290,7 +293,7 @@ impl Settings {
         self.licences_at.get(cluster).unwrap_or(&self.licences)
     }
 
-    /// Up to which slowdown jobs of a cluster lend their CPUs.
+    /// The slowdown up to which jobs of a cluster lend their CPUs.
     pub fn max_slowdown_of(&self, cluster: &str) -> MaxSlowdown {
         self.max_slowdown_at.get(cluster).copied().unwrap_or(self.sharing.max_slowdown)
     }
@@ -300,42 +303,42 @@ impl Settings {
         self.sharing_factor_at.get(cluster).copied().unwrap_or(self.sharing.sharing_factor)
     }
 
-    /// Has any cluster some?
+    /// Returns whether any cluster has licences.
     pub fn have_licences(&self) -> bool {
         !self.licences.is_empty() || !self.licences_at.is_empty()
     }
 
-    /// What a gained node of a cluster costs for an hour, in thousandths.
+    /// The cost of a gained node of a cluster for an hour, in thousandths.
     pub fn price_in(&self, cluster: &str) -> u64 {
         self.price_at.get(cluster).copied().unwrap_or(self.price)
     }
 
-    /// What a user may spend in all, in thousandths; `None`: whatever it costs.
+    /// What a user may spend in total, in thousandths; `None`: without limit.
     pub fn budget_of(&self, user: &str) -> Option<u64> {
         self.budget_of.get(user).copied().unwrap_or(self.budget)
     }
 
-    /// How many nodes beyond their first ones all jobs of a user may have; `None`: any number.
+    /// The number of nodes that all jobs of a user may have beyond their first ones; `None`: without limit.
     pub fn growth_limit_of(&self, user: &str) -> Option<u32> {
         self.growth_limit_of.get(user).copied().unwrap_or(self.growth_limit)
     }
 
-    /// The most jobs of a user in the system at once; `None`: any number.
+    /// The most jobs of a user in the system at once; `None`: without limit.
     pub fn job_limit_of(&self, user: &str) -> Option<u32> {
         self.job_limit_of.get(user).copied().unwrap_or(self.job_limit)
     }
 
-    /// MiB that scripts and environments of a user's jobs may take; `None`: any number.
+    /// The MiB that scripts and environments of a user's jobs may take; `None`: without limit.
     pub fn script_limit_of(&self, user: &str) -> Option<u32> {
         self.script_limit_of.get(user).copied().unwrap_or(self.script_limit)
     }
 
-    /// Submits of a user in a second; `None`: any number.
+    /// The submits of a user per second; `None`: without limit.
     pub fn submit_limit_of(&self, user: &str) -> Option<u32> {
         self.submit_limit_of.get(user).copied().unwrap_or(self.submit_limit)
     }
 
-    /// The weight of a user where idle nodes are shared.
+    /// The weight of a user when idle nodes are shared.
     pub fn share_of(&self, user: &str) -> u32 {
         self.share_of.get(user).copied().unwrap_or(self.share)
     }
@@ -350,7 +353,7 @@ impl Settings {
         KEYS.iter().map(|key| (*key).to_owned()).chain(with_names)
     }
 
-    /// Whom a setting is about, if it is not about all.
+    /// Returns the cluster or user that a setting is about, if it is about a single one.
     pub fn subject_of(key: &str) -> Option<Subject<'_>> {
         let (own, name) = own_row(key)?;
         Some(match own.whose {
@@ -359,7 +362,7 @@ impl Settings {
         })
     }
 
-    /// The value of one setting, in the form [`Settings::set`] takes.
+    /// Returns the value of one setting, in the form that [`Settings::set`] accepts.
     ///
     /// # Errors
     /// An unknown key.
@@ -370,10 +373,10 @@ impl Settings {
         }
     }
 
-    /// Whether all of them can hold together.
+    /// Checks that all settings are consistent.
     ///
     /// # Errors
-    /// The first two that cannot.
+    /// The first two that contradict each other.
     pub fn check(&self) -> Result<(), SettingError> {
         if self.default_wall > self.max_wall {
             return Err(SettingError::Contradiction {
@@ -387,7 +390,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes back what this cluster had for itself.
+    /// Removes the values of this cluster.
     pub fn forget_cluster(&mut self, name: &str) {
         let of_clusters = TABLE.iter().filter_map(|row| row.own.as_ref()).filter(|own| own.whose == Whose::Cluster);
         of_clusters.for_each(|own| (own.forget)(self, name));
@@ -420,7 +423,7 @@ fn row(key: &str) -> Result<&'static Row, SettingError> {
     }
 }
 
-/// The setting and the name in `setting@name`.
+/// Returns the setting and the name of `setting@name`.
 fn own_row(key: &str) -> Option<(&'static OwnRow, &str)> {
     let (setting, name) = key.split_once('@')?;
     let row = TABLE.iter().find(|row| row.key == setting)?;

@@ -1,4 +1,4 @@
-//! How far running jobs lend their CPUs to jobs that would have to wait (004): the words of its settings.
+//! Settings of how far running jobs lend their CPUs to jobs that would have to wait (004).
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,29 +14,29 @@ pub struct Ratio {
     denominator: u32,
 }
 
-/// A text or two numbers that are no fraction.
+/// The error for a text or two numbers that are not a fraction.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no fraction: write it as 10, 2.5 or 7/3")]
 pub struct NoRatio(pub String);
 
-/// Up to which slowdown a running job may lend its CPUs: the cut-off of 004, §3.2.2. A job whose slowdown would be as high
-/// as that, or higher, lends none.
+/// The slowdown up to which a running job may lend its CPUs: the cut-off of 004, §3.2.2. A job whose slowdown would
+/// reach it lends none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaxSlowdown {
     At(Ratio),
     Infinite,
-    /// The mean over all jobs that have started, whether they run or have ended (004: DynAVGSD).
+    /// The mean over all jobs that have started, running or ended (004: DynAVGSD).
     Average,
     /// The mean over running jobs.
     Mean,
     /// The median over running jobs.
     Median,
-    /// What 70 % of running jobs do not exceed.
+    /// The slowdown that 70 % of running jobs do not exceed.
     Percentile70,
 }
 
-/// How fast a job goes on with some of its CPUs (004, §3.4).
+/// How fast a job continues with some of its CPUs (004, §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeModel {
@@ -56,14 +56,14 @@ pub struct SharingSettings {
     pub sharing_factor: Ratio,
     /// The most jobs whose nodes one guest may use (004, §3.2.4: m).
     pub max_mates: u32,
-    /// The most jobs that have lent each other of the same cores: an owner and its guest are 2, and where more are allowed
+    /// The most jobs that may share the same cores through loans: an owner and its guest are 2; if more are allowed,
     /// guests lend, too (004, §3.2.4: more than two jobs a node).
     pub max_sharers: u32,
-    /// Only so many possible mates, those with the least slowdown, are looked at (004, §3.2.4: nm); `None` = all.
+    /// The number of possible mates that are considered, those with the least slowdown (004, §3.2.4: nm); `None` = all.
     pub max_candidates: Option<u32>,
-    /// By which run times are estimated.
+    /// The model by which run times are estimated.
     pub runtime_model: RuntimeModel,
-    /// May a guest use free nodes, or free cores of other nodes, beside those of its mates (004, §3.2.4)?
+    /// Whether a guest may use free nodes, or free cores of other nodes, beside those of its mates (004, §3.2.4).
     pub mix_free_nodes: bool,
 }
 
@@ -82,7 +82,7 @@ impl Default for SharingSettings {
 }
 
 impl Ratio {
-    /// `None` if the denominator is 0.
+    /// Returns `None` if the denominator is 0.
     pub fn new(numerator: u32, denominator: u32) -> Option<Ratio> {
         let divisor = gcd(numerator, denominator);
         (denominator > 0).then(|| Ratio { numerator: numerator / divisor, denominator: denominator / divisor })
@@ -92,7 +92,7 @@ impl Ratio {
         (self.numerator, self.denominator)
     }
 
-    /// So much of a count, rounded down.
+    /// Returns this part of a count, rounded down.
     pub fn of(self, count: u32) -> u32 {
         let part = u64::from(count) * u64::from(self.numerator) / u64::from(self.denominator);
         u32::try_from(part).unwrap_or(u32::MAX)
@@ -137,7 +137,7 @@ impl FromStr for Ratio {
     }
 }
 
-/// As a decimal fraction where it is one of at most six places.
+/// Prints a decimal fraction if it has at most six places.
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ratio { numerator, denominator } = *self;
@@ -184,7 +184,7 @@ impl FromStr for MaxSlowdown {
 impl RuntimeModel {
     pub const ALL: [RuntimeModel; 2] = [RuntimeModel::Ideal, RuntimeModel::Worst];
 
-    /// As it is set and printed.
+    /// The word in settings and outputs.
     pub fn word(self) -> &'static str {
         match self {
             RuntimeModel::Ideal => "ideal",
@@ -192,14 +192,14 @@ impl RuntimeModel {
         }
     }
 
-    /// How much work a job does in a unit of time, where it does as much as it asked for cores if it has all of them. 0 by
-    /// the worst model if it has none somewhere.
+    /// Returns how much work a job does in a unit of time; with all its cores, this is the number of cores that it
+    /// asked for. By the worst model it is 0 if the job has no cores on some node.
     pub fn rate(self, parts: impl Iterator<Item = CoreShare> + Clone) -> u64 {
         match self {
             RuntimeModel::Ideal => parts.map(|part| u64::from(part.n_nodes) * u64::from(part.has)).sum(),
             RuntimeModel::Worst => {
                 let all = asked(parts.clone());
-                // Rounded down where its nodes differ: then it is estimated to take longer, not shorter.
+                // Rounded down if its nodes differ, so that the estimated time is too long rather than too short.
                 let pace = |part: CoreShare| all * u64::from(part.has) / u64::from(part.asked.max(1));
                 parts.map(pace).min().unwrap_or(0)
             }
@@ -207,7 +207,7 @@ impl RuntimeModel {
     }
 }
 
-/// What a job has lent of its CPUs, and what it has had of others' (004).
+/// The CPU time that a job has lent, and that it has borrowed from others (004).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CpuLoans {
@@ -217,7 +217,7 @@ pub struct CpuLoans {
     pub borrowed: u64,
 }
 
-/// What a job has of so many nodes, alike on each: cores, of those that it asked for.
+/// The cores that a job has, of those that it asked for, on each of a number of nodes that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreShare {
     pub n_nodes: u32,
@@ -225,7 +225,7 @@ pub struct CoreShare {
     pub asked: u32,
 }
 
-/// All cores that were asked for.
+/// Returns the number of all cores that were asked for.
 pub fn asked(parts: impl Iterator<Item = CoreShare>) -> u64 {
     parts.map(|part| u64::from(part.n_nodes) * u64::from(part.asked)).sum()
 }

@@ -1,27 +1,27 @@
-//! Which numbers of nodes an application can use.
+//! The numbers of nodes that an application can use.
 
 use serde::{Deserialize, Serialize};
 
-/// Which totals are of use: what is held *after* the change, not the change itself. "Accepted as long as the total
-/// number of processors is a power of 2" (002, §6).
+/// The usable totals: what is held *after* the change, not the change itself. "Accepted as long as the total number of
+/// processors is a power of 2" (002, §6).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Sizes {
-    /// Every total.
+    /// Any total.
     #[default]
     Any,
-    /// Multiples of a number above 0; so is 0.
+    /// Multiples of a number above 0, including 0.
     MultipleOf(u64),
     /// 1, 2, 4, …
     PowerOfTwo,
-    /// Exactly these, ascending.
+    /// Exactly these totals, ascending.
     Listed(Vec<u64>),
 }
 
-/// The most totals that a list holds.
+/// The most totals in a list.
 pub const MAX_SIZES: usize = 256;
 
 impl Sizes {
-    /// Whether these are sizes: multiples of something, or totals that rise.
+    /// Returns whether these sizes are valid: multiples of a positive number, or ascending totals.
     pub fn is_valid(&self) -> bool {
         match self {
             Sizes::Any | Sizes::PowerOfTwo => true,
@@ -32,7 +32,7 @@ impl Sizes {
         }
     }
 
-    /// What holds of such a size, as the end of a sentence.
+    /// Returns a description of the sizes, as the end of a sentence.
     pub fn kind(&self) -> String {
         match self {
             Sizes::Any => "possible".to_owned(),
@@ -42,7 +42,7 @@ impl Sizes {
         }
     }
 
-    /// Whether a total is one of these.
+    /// Returns whether a total is one of these sizes.
     pub fn fits(&self, total: u64) -> bool {
         match self {
             Sizes::Any => true,
@@ -52,7 +52,7 @@ impl Sizes {
         }
     }
 
-    /// The greatest of these totals that is not above `bound`.
+    /// Returns the greatest of these totals that is not above `bound`.
     pub fn greatest(&self, bound: u64) -> Option<u64> {
         match self {
             Sizes::Any => Some(bound),
@@ -62,7 +62,7 @@ impl Sizes {
         }
     }
 
-    /// The least of these totals that is not below `bound`.
+    /// Returns the least of these totals that is not below `bound`.
     pub fn least(&self, bound: u64) -> Option<u64> {
         match self {
             Sizes::Any => Some(bound),
@@ -72,7 +72,7 @@ impl Sizes {
         }
     }
 
-    /// Whether everything that was of use under `earlier` surely still is.
+    /// Returns whether every total that was usable under `earlier` surely still is.
     pub fn covers(&self, earlier: &Sizes) -> bool {
         match (self, earlier) {
             (Sizes::Any, _) | (Sizes::PowerOfTwo, Sizes::PowerOfTwo) => true,

@@ -19,9 +19,9 @@ pub struct Span(i64);
 
 impl Time {
     pub const EPOCH: Time = Time(0);
-    /// Later than anything that is ever planned.
+    /// Later than any planned time.
     pub const NEVER: Time = Time(i64::MAX);
-    /// The begin of the 30th of December 9999 in UTC: some zone has no date for what is later.
+    /// The begin of the 30th of December 9999 in UTC: later times have no date in some time zones.
     pub const LATEST: Time = Time::from_secs(253_402_128_000);
 
     pub const fn from_millis(millis: i64) -> Time {
@@ -36,12 +36,12 @@ impl Time {
         self.0
     }
 
-    /// Whole seconds since the epoch, rounded down.
+    /// Returns whole seconds since the epoch, rounded down.
     pub const fn as_secs(self) -> i64 {
         self.0.div_euclid(1000)
     }
 
-    /// The span from `earlier` to here; zero if `earlier` is later.
+    /// Returns the span from `earlier` to here; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0).max(0))
     }
@@ -49,7 +49,7 @@ impl Time {
 
 impl Span {
     pub const ZERO: Span = Span(0);
-    /// Longer than any wall time: the largest request is a hundred years.
+    /// No wall time is longer: the largest request is a hundred years.
     pub const MAX_WALL: Span = Span(100 * 366 * 24 * 3600 * 1000);
 
     pub const fn from_millis(millis: i64) -> Span {
@@ -80,7 +80,7 @@ impl Span {
         self.0 == 0
     }
 
-    /// The same span for timers; a negative span is no time at all.
+    /// Returns the same span for timers; a negative span becomes zero.
     pub fn to_std(self) -> std::time::Duration {
         std::time::Duration::from_millis(self.0.max(0) as u64)
     }
@@ -116,7 +116,7 @@ impl Add for Span {
     }
 }
 
-/// `1d02h03m04s`-style, with the largest unit first and zero units left out; it parses back to the same span.
+/// Prints `1d02h03m04s`, with the largest unit first and zero units left out; parsing returns the same span.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
@@ -138,10 +138,10 @@ impl fmt::Display for Span {
     }
 }
 
-/// Units in the order they are printed.
+/// Units in the order of printing.
 const UNITS: [(&str, i64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Why a text is not a duration.
+/// The error for a text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseSpanError {
     #[error("'{0}' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:SS, HH:MM:SS or D-HH:MM:SS")]
@@ -152,8 +152,8 @@ pub enum ParseSpanError {
     TooLong(String),
 }
 
-/// Accepts `1h30m`, `90s`, `250ms`, `1.5h`, `MM:SS`, `HH:MM:SS` and `D-HH[:MM[:SS]]`. A number without a unit is refused
-/// but for 0: seconds to some, minutes to others.
+/// Accepts `1h30m`, `90s`, `250ms`, `1.5h`, `MM:SS`, `HH:MM:SS` and `D-HH[:MM[:SS]]`. A number without a unit is
+/// rejected unless it is 0: some users mean seconds, others minutes.
 impl FromStr for Span {
     type Err = ParseSpanError;
 
@@ -173,11 +173,11 @@ impl FromStr for Span {
     }
 }
 
-/// A job's wall time: as every duration, but a bare number is minutes, as it is to those who come from `sbatch`. What
-/// names a wall time and nothing else reads it so: `-t`, `#SBATCH --time`.
+/// Parses a job's wall time like any duration, except that a bare number means minutes, as users of `sbatch` expect.
+/// Used where only a wall time can be given: `-t`, `#SBATCH --time`.
 ///
 /// # Errors
-/// As every duration.
+/// The same as for every duration.
 pub fn parse_wall(text: &str) -> Result<Span, ParseSpanError> {
     let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let millis = digits(text).and_then(|mins| mins.checked_mul(60_000));

@@ -1,31 +1,32 @@
-//! Join tokens as the server remembers them: never the secret, only its digest.
+//! Join tokens as the server stores them: never the secret, only its digest.
 
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
 use crate::time::Time;
 
-/// A short-lived right to one certificate for one identity.
+/// A short-lived permission for one certificate of one identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
-    /// Public part; it names the token in lists and logs.
+    /// The public part, which names the token in lists and logs.
     pub id: String,
     /// SHA-256 of the secret part.
     pub digest: [u8; 32],
-    /// The identity it gives; a token without a name takes the name that the joining agent asks for.
+    /// The identity that it grants; with a token without a name, the joining agent chooses its name.
     pub identity: TokenIdentity,
-    /// For agents: the cluster to join.
+    /// The cluster that an agent joins.
     pub cluster: Option<String>,
     pub created: Time,
     pub created_by: String,
     pub expires: Time,
     pub state: TokenState,
-    /// The same key may redeem it again for the same certificate until it expires: the first answer may have been lost.
+    /// Set once redeemed: the same key may redeem it again for the same certificate until it expires, because the first
+    /// answer may have been lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redeemed: Option<Redeemed>,
 }
 
-/// With which key a token was redeemed, and for which certificate.
+/// The key that redeemed a token, and the certificate that was issued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redeemed {
     /// SHA-256 of the public key.
@@ -33,11 +34,11 @@ pub struct Redeemed {
     pub serial: String,
 }
 
-/// The identity that a token creates.
+/// The identity that a token grants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenIdentity {
     Named(Identity),
-    /// An agent that names itself.
+    /// An agent that chooses its name.
     AnyAgent,
 }
 
@@ -48,17 +49,17 @@ pub enum TokenState {
     Revoked { at: Time, by: String },
 }
 
-/// A certificate that was issued and when it stops being accepted.
+/// A certificate that was issued, and when it expires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
-    /// Lower-case hexadecimal, as certificate tools print it without colons.
+    /// Lower-case hexadecimal without colons.
     pub serial: String,
     pub identity: Identity,
     pub issued: Time,
     pub expires: Time,
     pub revoked: Option<Time>,
-    /// The serials of those whose place it takes: they are good until it is first used, or an answer that is lost would
-    /// leave its holder without any.
+    /// The serials of the certificates that it replaces: they are valid until it is first used; otherwise a lost answer
+    /// would leave its holder without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,
 }

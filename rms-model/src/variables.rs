@@ -1,26 +1,27 @@
-//! Which variables of a job's environment say what, and which ones launchers leave behind.
+//! Environment variables of jobs with a meaning, and those that launchers leave behind.
 
-/// Left over from the launcher under which somebody submitted; an MPI library would believe them.
+/// Prefixes of variables left over from the launcher under which a job was submitted; an MPI library would believe
+/// them.
 const OF_LAUNCHERS: [&str; 9] = ["SLURM_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "RMS_"];
 
-/// Is this variable a trace of a launcher, which no job inherits?
+/// Returns whether this variable is a leftover of a launcher, which no job inherits.
 pub fn is_of_a_launcher(name: &str) -> bool {
     OF_LAUNCHERS.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Where somebody submitted the job: the submitter sets it, and the directory of a job may be another one.
+/// The directory in which the job was submitted; the submitter sets it, and the directory of the job may differ.
 pub const SUBMIT_DIR: &str = "RMS_SUBMIT_DIR";
 pub const SUBMIT_HOST: &str = "RMS_SUBMIT_HOST";
 
 /// Holds `PMI_FD:PMI_RANK` for a rank that an agent has started itself: `mpirun` inherits it, but sets others of these.
 pub const PMI_MARK: &str = "RMS_PMI";
 
-/// Set to 1 by the submitter of a job that is told of itself in Slurm's words, too. Variables `SLURM_*` beside it are the
-/// submitter's own and not inherited from anywhere.
+/// Set to 1 by the submitter of a job that also gets Slurm's variables. Variables `SLURM_*` beside it are the
+/// submitter's own and not inherited from a launcher.
 pub const SLURM: &str = "RMS_SLURM_ENV";
 
-/// The variables that an agent sets for the processes of each such job. In the process of a script, the last three are
-/// those of a first and only task, as under sbatch.
+/// The variables that an agent sets for the processes of such a job. For a script, the last three are those of a first
+/// and only task, as under sbatch.
 pub const SLURM_OF_AGENT: [&str; 26] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",

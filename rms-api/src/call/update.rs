@@ -1,4 +1,4 @@
-//! What of a job is to be changed: each thing that is said, and nothing else.
+//! Changes to a job: exactly the given attributes, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 
-/// All of it, or nothing. What is absent stays as it is.
+/// All changes are made, or none. What is absent stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
-    /// [Labels](rms_model::Labels) by their names.
+    /// [Labels](rms_model::Labels) by name.
     pub labels: BTreeMap<String, String>,
-    /// Of each size, or of the one that runs.
+    /// The wall time of each size, or of the running one.
     pub wall: Option<WallChange>,
-    /// In place of all sizes; those that name no wall time have the one that the job has.
+    /// Replaces all sizes; sizes without a wall time get that of the job.
     pub shapes: Option<Vec<Shape>>,
     pub resizing: Option<Resizing>,
-    /// Of a job that changes within limits or negotiates: does it go on without a node that is lost?
+    /// For a job that is malleable within limits or negotiates: whether it continues without a lost node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub survives_loss: Option<bool>,
     pub n_tasks: Option<u32>,
     /// 0: the tasks share the CPUs of their node.
     pub cpus_per_task: Option<u32>,
-    /// Empty means any.
+    /// Empty means any cluster.
     pub clusters: Option<Vec<String>>,
     pub features: Option<BTreeSet<String>>,
     pub memory: Option<Mebibytes>,
@@ -44,21 +44,22 @@ pub struct Changes {
     pub output: Option<String>,
     #[serde(deserialize_with = "checked::opt_text")]
     pub error: Option<String>,
-    /// In place of the whole environment.
+    /// Replaces the whole environment.
     pub environment: Option<Arc<Environment>>,
 }
 
-/// What is said anew of what a job takes of each node: the fields of [`ResourceRequest`].
+/// Changes to what a job takes of each node: the fields of [`ResourceRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResourceChanges {
-    /// In place of the memory of a node, too.
+    /// Also replaces the memory of a node.
     pub memory_per_cpu: Option<Mebibytes>,
-    /// In place of all of the same kind (`gpu:a100` is one of `gpu`), on each node or in all; none: of no kind any more.
+    /// Replaces all devices of the same kind (`gpu:a100` is one of `gpu`), on each node or in total; if empty, removes
+    /// those of all kinds.
     pub devices: Option<Devices>,
-    /// The same.
+    /// Replaces them likewise.
     pub devices_in_all: Option<Devices>,
-    /// In place of all; none: of no kind any more.
+    /// Replaces all licences; if empty, removes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub licences: Option<Devices>,
     pub tasks_per_node: Option<u32>,
@@ -80,7 +81,7 @@ impl ResourceChanges {
         *self == ResourceChanges::default()
     }
 
-    /// What is asked for then.
+    /// Returns the request after these changes.
     #[must_use]
     pub fn of(&self, mut asked: ResourceRequest) -> ResourceRequest {
         for named in [&self.devices, &self.devices_in_all].into_iter().flatten() {
@@ -109,21 +110,21 @@ impl ResourceChanges {
     }
 }
 
-/// Of a device, without its type.
+/// Returns the name of a device without its type.
 fn kind(name: &str) -> &str {
     name.split_once(':').map_or(name, |(kind, _)| kind)
 }
 
-/// How the size of a job may change while it runs, in place of what was said of that.
+/// How the size of a job may change while it runs; replaces what was set for that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resizing {
     Never,
     Within(Malleable),
-    /// In place of the sizes, too.
+    /// Also replaces the sizes.
     ByStages(Evolving),
 }
 
-/// Another wall time.
+/// A change of the wall time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WallChange {
     To(#[serde(deserialize_with = "checked::span")] Span),
@@ -132,7 +133,7 @@ pub enum WallChange {
 }
 
 impl WallChange {
-    /// What becomes of a wall time; nothing is left of one that is shorter than what is taken from it.
+    /// Returns the wall time after the change; zero if more is subtracted than there is.
     pub fn of(self, wall: Span) -> Span {
         match self {
             WallChange::To(wall) => wall,
@@ -158,13 +159,13 @@ impl Changes {
         Changes { priority: Some(priority), ..Changes::default() }
     }
 
-    /// Only what can be changed while a job runs?
+    /// Returns whether all of the changes are possible while a job runs.
     pub fn is_of_running(&self) -> bool {
         let Changes { labels, wall, priority, .. } = self;
         *self == Changes { labels: labels.clone(), wall: *wall, priority: *priority, ..Changes::default() }
     }
 
-    /// Is it about sizes and the nodes that can have them?
+    /// Returns whether they concern sizes and the nodes that can have them.
     pub fn is_of_size(&self) -> bool {
         let Changes { wall, shapes, resizing, n_tasks, cpus_per_task, clusters, features, memory, resources, .. } =
             self;
@@ -173,14 +174,14 @@ impl Changes {
         wall.is_some() || shapes.is_some() || resizing.is_some() || is_of_tasks || is_of_nodes
     }
 
-    /// Is it about how the processes are started?
+    /// Returns whether they concern how the processes are started.
     pub fn is_of_execution(&self) -> bool {
         let Changes { cwd, input, output, error, environment, .. } = self;
         cwd.is_some() || input.is_some() || output.is_some() || error.is_some() || environment.is_some()
     }
 }
 
-/// As a word and numbers: `never`, `2..8`, `2x500s,8x1h`.
+/// Prints a word and numbers: `never`, `2..8`, `2x500s,8x1h`.
 impl fmt::Display for Resizing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -191,7 +192,7 @@ impl fmt::Display for Resizing {
     }
 }
 
-/// As the audit tells them: `time=+1h name=x`.
+/// Prints the changes for the audit: `time=+1h name=x`.
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |names: &mut dyn Iterator<Item = &String>| names.cloned().collect::<Vec<_>>().join(",");

@@ -1,5 +1,5 @@
-//! What is free over time of the nodes of one cluster: nodes of which the same is free share one timeline, so that a search
-//! looks at each timeline once, on however many nodes it is.
+//! What is free over time on the nodes of one cluster. Nodes with the same free resources share one timeline, so that a
+//! search reads each timeline once, for any number of nodes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,7 +10,7 @@ use super::outline::{Outline, Scale};
 use super::timeline::Timeline;
 use crate::state::Line;
 
-/// Nodes that are alike: of all of them the same is free at each time.
+/// Nodes that are alike: the same is free on all of them at each time.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) timeline: Timeline,
@@ -20,7 +20,7 @@ pub(super) struct Group {
     pub(super) is_usable: bool,
     pub(super) is_open: bool,
     digest: u64,
-    /// The state says that nodes are so: others may turn out to be so, too.
+    /// The state describes nodes of this group: more nodes may join it.
     is_drawn: bool,
     is_vacant: bool,
 }
@@ -33,7 +33,7 @@ impl Group {
         self.digest == other.digest && are_one(self, other) && self.timeline == other.timeline
     }
 
-    /// Its timeline has changed.
+    /// Updates what is derived from the timeline after a change.
     fn settle(&mut self, scale: &Scale) {
         self.outline = Outline::of(&self.timeline, scale);
         let look = (self.kind as u64) << 2 | u64::from(self.is_usable) << 1 | u64::from(self.is_open);
@@ -41,19 +41,19 @@ impl Group {
     }
 }
 
-/// The timelines of the nodes of a cluster, by their place among all of them.
+/// The timelines of the nodes of a cluster, by the index of the node.
 #[derive(Debug)]
 pub(super) struct Timelines {
     pub(super) scale: Scale,
-    /// Into the groups; nodes that nobody has asked about are in none.
+    /// Indices of the groups; nodes that were never searched have none.
     group_of: Vec<Option<u32>>,
     are_all_drawn: bool,
     groups: Vec<Group>,
     vacant: Vec<u32>,
-    /// Groups from which the last node has gone, until they are vacated.
+    /// Groups that their last node has left, until they are vacated.
     emptied: Vec<u32>,
     by_digest: BTreeMap<u64, u32>,
-    /// By what the state says of a node, one for which it does, and the group in which that began.
+    /// By the digest of the state of a node: a node in this state, and the group created for it.
     drawn: BTreeMap<u64, (usize, u32)>,
     /// Nodes on which something was planned, in no order.
     planned: Vec<usize>,
@@ -61,7 +61,7 @@ pub(super) struct Timelines {
 }
 
 impl Timelines {
-    /// Nobody looks before that time.
+    /// Creates them for searches that do not go back before `now`.
     pub(super) fn new(now: Time, most_cores: u32) -> Timelines {
         Timelines {
             scale: Scale::new(now, most_cores),
@@ -87,7 +87,7 @@ impl Timelines {
         self.group_of.get(idx).copied().flatten().map(|group| group as usize)
     }
 
-    /// Some of them have no nodes any more.
+    /// Some groups may have no nodes any more.
     pub(super) fn groups(&self) -> &[Group] {
         &self.groups
     }
@@ -102,7 +102,7 @@ impl Timelines {
         self.is_planned.get(idx).copied().unwrap_or(false)
     }
 
-    /// The group of a node.
+    /// Returns the group of a node, and creates it if necessary.
     pub(super) fn draw(&mut self, idx: usize, lines: &[(NodeId, Line)], draw: impl FnOnce(&Line) -> Timeline) -> usize {
         self.group_of.resize(lines.len().max(self.group_of.len()), None);
         if let Some(known) = self.group_of[idx] {
@@ -140,7 +140,7 @@ impl Timelines {
         group as usize
     }
 
-    /// From now on each node is in a group.
+    /// Puts each node into a group.
     pub(super) fn draw_all(&mut self, lines: &[(NodeId, Line)], draw: impl Fn(&Line) -> Timeline) {
         if !self.are_all_drawn {
             self.are_all_drawn = true;
@@ -150,7 +150,7 @@ impl Timelines {
         }
     }
 
-    /// Something is planned on this node, which is in a group.
+    /// Records that something is planned on this node, which is in a group.
     pub(super) fn plan_on(&mut self, idx: usize) {
         self.is_planned.resize(self.group_of.len(), false);
         if !self.is_planned[idx] {
@@ -159,7 +159,7 @@ impl Timelines {
         }
     }
 
-    /// Somebody is planned who starts then.
+    /// Prepares for a planned start at `at`.
     pub(super) fn reach(&mut self, at: Time) {
         if self.scale.reach(at) {
             for group in &mut self.groups {
@@ -168,7 +168,7 @@ impl Timelines {
         }
     }
 
-    /// The group of those nodes of a group to which this happens. If it has one node alone, it may become that.
+    /// Returns the group of the nodes of a group after this change. A group with a single node may be changed itself.
     pub(super) fn edited(&mut self, before: usize, edit: impl FnOnce(&mut Timeline)) -> usize {
         let group = &self.groups[before];
         if group.n_nodes > 1 || group.is_drawn {
@@ -185,7 +185,7 @@ impl Timelines {
         if self.groups[known].is_like(&self.groups[before]) { known } else { before }
     }
 
-    /// The node is in this group from now on.
+    /// Moves the node to this group.
     pub(super) fn put(&mut self, idx: usize, group: usize) {
         if let Some(before) = self.group_of[idx].replace(group as u32) {
             let n_left = &mut self.groups[before as usize].n_nodes;
@@ -197,7 +197,7 @@ impl Timelines {
         self.groups[group].n_nodes += 1;
     }
 
-    /// Groups without nodes make room for others. Until then those that have none keep their numbers.
+    /// Frees groups without nodes for reuse. Until then they keep their numbers.
     pub(super) fn vacate(&mut self) {
         while let Some(group_idx) = self.emptied.pop() {
             let group = &mut self.groups[group_idx as usize];
@@ -216,7 +216,7 @@ impl Timelines {
         }
     }
 
-    /// The one that is like it, or else this one.
+    /// Returns an existing group that is like this one, or else adds this one.
     fn insert(&mut self, group: Group) -> u32 {
         let known = self.by_digest.get(&group.digest).copied();
         if let Some(known) = known.filter(|known| self.groups[*known as usize].is_like(&group)) {
@@ -233,7 +233,7 @@ impl Timelines {
                 self.groups.len() as u32 - 1
             }
         };
-        // Of two that have one digest and are not alike, the second is not found by it.
+        // Of two unlike timelines with the same digest, only the first is found by it.
         self.by_digest.entry(digest).or_insert(group_idx);
         group_idx
     }

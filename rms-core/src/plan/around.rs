@@ -1,4 +1,4 @@
-//! What the queue would look like if running applications had more nodes, or fewer.
+//! Plans what would happen to the queue if running applications had more nodes, or fewer.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{Placed, Plan, Scope};
 use crate::state::State;
 use crate::state::job::Started;
 
-/// Nodes that a running application would have from now on until its end.
+/// Additional nodes that a running application would have from now until its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gain {
     pub(crate) job: JobId,
@@ -22,7 +22,7 @@ pub(crate) struct Gain {
     pub(crate) nodes: u32,
 }
 
-/// Nodes that a running application would hold no more, instead of until then.
+/// Nodes that a running application would give up now, instead of holding them until `until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) job: JobId,
@@ -30,13 +30,13 @@ pub(crate) struct Loss {
     pub(crate) until: Time,
 }
 
-/// The plan with all estimates, if these applications got so many more nodes before anybody else gets some. `None` if
-/// such nodes are not free, or will be needed by applications that run.
+/// Returns the plan with all estimates, if these applications got their additional nodes before any job starts. `None`
+/// if such nodes are not free, or running applications will need them.
 pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Plan> {
     plan_after(state, now, &[], gains)
 }
 
-/// The same, if these losses come before.
+/// Does the same, with these losses before the gains.
 pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gain]) -> Option<Plan> {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
@@ -54,7 +54,7 @@ pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gai
     Some(walk.into_plan(base))
 }
 
-/// The plan with all estimates, if a running application held its nodes for so much longer.
+/// Returns the plan with all estimates, if a running application held its nodes longer by `more`.
 pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -> Plan {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
@@ -67,8 +67,8 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
     walk.into_plan(base)
 }
 
-/// The plan with all estimates, if these nodes, and no others, were kept for what is negotiated with a running
-/// application, and it ended so much later; those that are not kept yet are free.
+/// Returns the plan with all estimates, if exactly these nodes were kept for a negotiation with a running application,
+/// and it ended later by `longer`. Nodes that are not kept yet are free.
 pub(crate) fn plan_if_kept(
     state: &State,
     now: Time,
@@ -98,7 +98,8 @@ pub(crate) fn plan_if_kept(
     walk.into_plan(base)
 }
 
-/// Would a waiting application start at once if these nodes were free, beside those that applications are leaving?
+/// Returns whether a waiting application would start at once if these nodes were free, together with those that
+/// applications are leaving.
 pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[Loss]) -> bool {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
@@ -115,7 +116,7 @@ pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[L
     found.and_then(|placement| placement.outcome.estimate(now)).is_some_and(|estimate| estimate <= now)
 }
 
-/// How many nodes of a cluster nobody wants from now until then, if everybody starts as the plan says.
+/// Returns how many nodes of a cluster no job wants from now until `until`, if all jobs start as the plan says.
 pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) -> u32 {
     if let Some(clear_until) = plan.shared.clear_until.get(&cluster) {
         return clear_until.iter().filter(|clear| **clear >= until).count() as u32;
@@ -125,22 +126,22 @@ pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) 
     u32::try_from(capacity - wanted).unwrap_or(0)
 }
 
-/// How many nodes of a cluster an application may have, beside its own and as long as these, while everybody starts as
-/// the plan says.
+/// Returns how many nodes of a cluster an application may get beside its own, for as long as it holds those, while all
+/// jobs start as the plan says.
 pub(crate) fn room_beside(state: &State, plan: &Plan, job: JobId, cluster: ClusterId) -> u32 {
     let held = parts::held(&state.jobs()[&job], plan.now, state.settings());
     held.map_or(0, |(_, until)| room(state, plan, cluster, until))
 }
 
-/// What of these nodes, which a job holds on clusters that are shared by cores, nobody has or is planned to have from now
-/// on until it ends, which may be so much later.
+/// Returns what no job has or is planned to have, from now on until the job ends, of nodes that the job holds on
+/// clusters shared by cores. The job may end later by `longer`.
 pub(crate) fn spare(state: &State, now: Time, job: JobId, nodes: &[NodeId], longer: Span) -> Vec<Slice> {
     let (walk, until) = walk_if_longer(state, now, job, longer);
     let spare = |node: &NodeId| walk.pass.grids.spare(state.nodes().get(node)?.cluster, *node, until);
     nodes.iter().map(|node| spare(node).unwrap_or_default()).collect()
 }
 
-/// The same of licences of a cluster.
+/// Does the same for licences of a cluster.
 pub(crate) fn spare_licences(
     state: &State,
     now: Time,
@@ -153,7 +154,7 @@ pub(crate) fn spare_licences(
     walk.pass.licences.spare(cluster, name, until)
 }
 
-/// Everybody who waits is placed beside a running application that stays for so much longer; and when that one ends.
+/// Places all waiting jobs beside a running application that stays longer by `longer`; returns when that one ends, too.
 fn walk_if_longer(state: &State, now: Time, job: JobId, longer: Span) -> (Walk<'_, '_>, Time) {
     let mut walk = Walk::new(state, now, n_free(state), &|_: JobId| false);
     let until = parts::held(&state.jobs()[&job], now, state.settings()).map_or(now, |(_, until)| until);
@@ -162,7 +163,7 @@ fn walk_if_longer(state: &State, now: Time, job: JobId, longer: Span) -> (Walk<'
     (walk, until + longer)
 }
 
-/// For how long after its end an application may keep its nodes, while everybody starts as the plan says.
+/// Returns for how long after its end an application may keep its nodes, while all jobs start as the plan says.
 pub(crate) fn room_after(state: &State, plan: &Plan, job: JobId) -> Span {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return Span::ZERO };
@@ -180,19 +181,19 @@ pub(crate) fn room_after(state: &State, plan: &Plan, job: JobId) -> Span {
     full_from.chain(next_use.copied()).min().map_or(Span::MAX_WALL, |full_from| full_from.since(from))
 }
 
-/// Who waits and starts later than it would have: when before, and when now, if it still can.
+/// Lists the waiting jobs that start later than before: their previous start, and the new one, if they still can start.
 pub(crate) fn delayed(before: &Plan, after: &Plan) -> impl Iterator<Item = (JobId, Time, Option<Time>)> {
     let mut later = after.placements.iter().map(|placement| (placement.job, placement.outcome.estimate(after.now)));
     before.placements.iter().filter_map(move |placement| {
         let estimate = placement.outcome.estimate(before.now)?;
-        // Both are in the order of the queue; who is missing has started or cannot any more.
+        // Both are in queue order; a job that is missing has started, or cannot start any more.
         let found = later.find(|(job, _)| *job == placement.job).and_then(|(_, later)| later);
         let is_late = found.is_none_or(|later| later > estimate);
         is_late.then_some((placement.job, estimate, found))
     })
 }
 
-/// The gain as a job of its own, with what the application wants of each node.
+/// Turns the gain into a job of its own, with what the application wants of each node.
 fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
     let entry = state.jobs().get(&gain.job)?;
     let Started { at, request, .. } = entry.started()?;
@@ -200,7 +201,7 @@ fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
     let spec = &*entry.spec;
     let tasks = TaskCount::PerNode(spec.tasks.most_on_a_node(entry.started()?.began_with()));
     let options = vec![Request::on_one(gain.cluster, gain.nodes, wall)];
-    // Who grows has its licences.
+    // A growing application already has its licences.
     let resources = ResourceRequest { licences: Devices::default(), ..spec.resources.clone() };
     (!wall.is_zero()).then(|| JobSpec { tasks, options, resources, evolving: None, malleable: None, ..spec.clone() })
 }
@@ -212,7 +213,7 @@ mod tests {
     use crate::tests::World;
     use test_kit::for_seeds;
 
-    /// What the plan has room for is what can be had without a delay, and no more: nobody needs to plan to find out.
+    /// The room in a plan is exactly what can be used without a delay: no further planning is needed to find it out.
     #[test]
     fn the_room_in_a_plan_is_all_that_delays_nobody() {
         let mut n_partial = 0;
@@ -251,7 +252,7 @@ mod tests {
         assert!(n_partial > 20, "only {n_partial} were of interest");
     }
 
-    /// Under each policy, whether or not they were promised.
+    /// Holds under each policy, whether or not the job has a promise.
     #[test]
     fn a_stay_delays_who_was_promised_the_nodes() {
         for policy in ["views", "fcfs", "easy", "conservative"] {

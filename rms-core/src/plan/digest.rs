@@ -1,17 +1,17 @@
-//! A fingerprint of what a profile says of the future, kept up as blocks are added, so that equal views are found without
-//! walking over them.
+//! A fingerprint of a profile's future, updated as blocks are added, so that equal views are recognised without
+//! comparing them step by step.
 
 use rms_model::profile::Block;
 use rms_model::{Profile, Time};
 
-/// The sum of all changes after an instant, each weighted by a number drawn from its time. A profile ends with 0 nodes,
-/// so the changes that are to come say all of it from that instant on: equal futures have equal digests, and different
-/// ones do not but with a chance of 2⁻¹²⁷. A sum is as easily taken from as added to.
+/// The sum of all changes after an instant, each weighted by a number derived from its time. A profile ends with 0
+/// nodes, so its future changes determine it from that instant on: equal futures have equal digests, and different ones
+/// collide with a chance of 2⁻¹²⁷. Changes can be added to a sum and subtracted from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Digest(u128);
 
 impl Digest {
-    /// Of what is after `now`.
+    /// Computes the digest of what is after `now`.
     pub(super) fn of(profile: &Profile, now: Time) -> Digest {
         let mut digest = Digest::default();
         let mut before = profile.at(now);
@@ -22,7 +22,7 @@ impl Digest {
         digest
     }
 
-    /// The profile has gained a block.
+    /// Adds a block to the profile.
     pub(super) fn add(&mut self, block: Block, now: Time) {
         let Block { from, until, nodes } = block;
         if from >= until {
@@ -35,7 +35,7 @@ impl Digest {
         }
     }
 
-    /// Lets the time from `before` to `now` pass over the profile.
+    /// Moves the instant of the digest from `before` to `now`.
     pub(super) fn pass_time(&mut self, profile: &Profile, before: Time, now: Time) {
         let mut nodes = profile.at(before);
         for at in profile.change_points(before).skip(1).take_while(|at| *at <= now) {

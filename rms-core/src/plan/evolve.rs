@@ -144,7 +144,8 @@ impl Pass<'_> {
     }
 }
 
-/// The first stage that would not fit if the application started now and waited for nothing, and what blocks it.
+/// Returns the first stage that would not fit if the application started now and waited for nothing, and what blocks
+/// it.
 fn blocked(
     occupied: &Profile,
     (cluster, capacity): (ClusterId, u32),

@@ -17,7 +17,7 @@ pub(crate) struct QueuePosition {
     pub(crate) placed_idx: Option<usize>,
 }
 
-/// The reason why a job has not started; `None` if it has, or if it starts with this pass.
+/// Returns the reason why a job has not started; `None` if it has, or if it starts with this pass.
 pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePosition, next_pass: Time) -> Option<Reason> {
     let entry = state.jobs().get(&job)?;
     match &entry.phase {
@@ -44,7 +44,7 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePositio
     }
 }
 
-/// The reason of a placement, without a search for the jobs that block it.
+/// Returns the reason of a placement, without a search for the jobs that block it.
 pub(crate) fn short_reason(
     state: &State,
     plan: &Plan,
@@ -59,7 +59,7 @@ pub(crate) fn short_reason(
     outcome_reason_by(state, plan, placed_idx, outcome, plan.now, taken)
 }
 
-/// The launcher is away and cannot be notified of a start; the application ends if it stays away.
+/// Returns a reason if the launcher is away and cannot be notified of a start; the application ends if it stays away.
 fn launcher_away(state: &State, entry: &Job) -> Option<Reason> {
     let since = entry.launcher_away_since()?;
     Some(Reason::LauncherAway { since, until: Some(since + state.settings().launcher_grace) })
@@ -143,12 +143,12 @@ fn outcome_reason_by(
     }
 }
 
-/// The job of a placement of a plan.
+/// Returns the job of a placement of a plan.
 fn placed_job<'a>(state: &'a State, plan: &Plan, placed_idx: usize) -> Option<&'a Job> {
     plan.placements.get(placed_idx).and_then(|placement| state.jobs().get(&placement.job))
 }
 
-/// The neighbours that a job waits for, and the jobs that hold some of them before its start.
+/// Returns the neighbours that a job waits for, and the jobs that hold some of them before its start.
 fn neighbours_blocked(
     state: &State,
     plan: &Plan,
@@ -197,14 +197,14 @@ fn neighbours_blocked(
     }
 }
 
-/// The first licence of which a cluster has too few for a job, even if no other job used any.
+/// Returns the first licence of which a cluster has too few for a job, even if no other job used any.
 fn lacking_licence(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Option<LicenceShortage> {
     let job = state.jobs().get(&plan.placements.get(placed_idx)?.job)?;
     let all = state.settings().licences_of(&state.clusters()[&cluster]);
     licences::lacking(&job.spec.resources.licences, all, all)
 }
 
-/// On a core-shared cluster, how many nodes currently have what the job takes of each.
+/// Returns how many nodes of a core-shared cluster currently have what the job takes of each.
 fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cluster: &ClusterId) -> Option<Shortage> {
     let spec = &state.jobs().get(&plan.placements.get(placed_idx)?.job)?.spec;
     let shared = state.shared().get(*cluster)?;
@@ -225,7 +225,8 @@ fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cl
     Some(short)
 }
 
-/// The jobs on nodes of a core-shared cluster: all, or those that use the resource of which too few nodes have enough.
+/// Returns the jobs on nodes of a core-shared cluster: all, or those that use the resource of which too few nodes have
+/// enough.
 fn holds_of_shared(
     state: &State,
     now: Time,
@@ -265,7 +266,7 @@ fn n_nodes(state: &State, cluster: ClusterId) -> u32 {
     state.nodes().values().filter(|node| node.cluster == cluster).count() as u32
 }
 
-/// Under FCFS: the last waiting job ahead of this one, and its planned start.
+/// Returns under FCFS the last waiting job ahead of this one, and its planned start.
 fn last_waiting_before(state: &State, plan: &Plan, placed_idx: usize) -> Option<(JobId, Time)> {
     if state.settings().policy != Policy::Fcfs {
         return None;
@@ -277,7 +278,7 @@ fn last_waiting_before(state: &State, plan: &Plan, placed_idx: usize) -> Option<
     })
 }
 
-/// The job of a placement, if it still waits: a plan may be older than the state.
+/// Returns the job of a placement, if it still waits: a plan may be older than the state.
 fn waiting<'a>(state: &'a State, placement: &Placement) -> Option<&'a Job> {
     state.jobs().get(&placement.job).filter(|entry| entry.is_queued())
 }
@@ -293,7 +294,7 @@ struct BusyWindow {
     by: Vec<Blocker>,
 }
 
-/// The blocking step that the pass has found, without a search for the jobs in it.
+/// Returns the blocking step that the pass has found, without a search for the jobs in it.
 fn busy_step(state: &State, now: Time, at: Time, request: &Request, blocked: Option<&Blocked>) -> Option<BusyWindow> {
     if let Some(blocked) = blocked {
         return Some(BusyWindow::step(blocked, now));
@@ -312,7 +313,7 @@ impl BusyWindow {
     }
 }
 
-/// The whole time until its start in which too few nodes are free for it, and all jobs that hold nodes then.
+/// Returns the whole time until its start in which too few nodes are free for it, and all jobs that hold nodes then.
 fn busy_window(
     state: &State,
     plan: &Plan,
@@ -435,5 +436,5 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
     holds
 }
 
-/// The most blockers that are reported; nobody would read more.
+/// The most blockers that are reported; a longer list would be useless.
 const MAX_BLOCKERS: usize = 16;

@@ -1,4 +1,4 @@
-//! Nodes on which a running application may have more: free ones, or those with room for as much as it has of others.
+//! Nodes to which a running application may grow: free ones, or those with room for as much as it has of others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use crate::state::job::{Job, Started};
 use crate::state::node::Node;
 use crate::state::{Piece, SharedCluster, State, constraint_of, pieces_to_grow, takes_whole_nodes};
 
-/// So many nodes of a cluster that an application may use: free ones, plain ones first; of those that it shares the fullest
-/// that have room, or the emptiest.
+/// Returns up to `wanted` nodes of a cluster that an application may use: free ones, plain ones first; of nodes that it
+/// shares, the fullest with room, or the emptiest.
 pub(crate) fn free_for(state: &State, job: JobId, cluster: ClusterId, wanted: usize) -> Vec<NodeId> {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return Vec::new() };
@@ -24,7 +24,7 @@ pub(crate) fn free_for(state: &State, job: JobId, cluster: ClusterId, wanted: us
     state.free(cluster).filter(is_right).filter(|node| !reserved.contains(node)).take(wanted).collect()
 }
 
-/// May the application have this node of the cluster, or something of it?
+/// Returns whether the application may get this node of the cluster, or a part of it.
 pub(crate) fn is_free_for(state: &State, job: JobId, cluster: ClusterId, node: NodeId) -> bool {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return false };
@@ -34,7 +34,7 @@ pub(crate) fn is_free_for(state: &State, job: JobId, cluster: ClusterId, node: N
         && row::reserved(state, job, started).all(|reserved| reserved != node)
 }
 
-/// The same, whatever others were promised of it.
+/// Does the same without regard to promises to others.
 pub(crate) fn has_room_to_grow(state: &State, job: JobId, node: NodeId) -> bool {
     let entry = &state.jobs()[&job];
     let (Some(started), Some(known)) = (entry.started(), state.nodes().get(&node)) else { return false };
@@ -44,7 +44,7 @@ pub(crate) fn has_room_to_grow(state: &State, job: JobId, node: NodeId) -> bool 
     }
 }
 
-/// What it would take of these nodes, where it shares them.
+/// Returns what the application would take of these nodes, if it shares them.
 pub(crate) fn slices_to_grow(state: &State, job: JobId, nodes: &[NodeId]) -> BTreeMap<NodeId, Slice> {
     let entry = &state.jobs()[&job];
     let slice = |node: &NodeId| {
@@ -55,18 +55,19 @@ pub(crate) fn slices_to_grow(state: &State, job: JobId, nodes: &[NodeId]) -> BTr
     nodes.iter().filter_map(slice).collect()
 }
 
-/// As large as it was when it began: what it takes of each node goes by that.
+/// Returns a request of the size that it began with, which determines what it takes of each node.
 fn first_request(started: &Started) -> Request {
     let cluster = started.request.nodes.keys().next().copied().unwrap_or_default();
     Request::on_one(cluster, started.began_with(), started.request.wall)
 }
 
-/// The cluster, if the application takes parts of its nodes.
+/// Returns the cluster, if the application takes parts of its nodes.
 fn shares<'a>(state: &'a State, entry: &Job, cluster: ClusterId) -> Option<&'a SharedCluster> {
     state.shared().get(cluster).filter(|_| !takes_whole_nodes(&entry.spec))
 }
 
-/// What it would take of this node; `None` if there is no room for that now, or it has something of it.
+/// Returns what the application would take of this node; `None` if there is no room now, or it already has a part of
+/// it.
 fn piece_to_grow(entry: &Job, shared: &SharedCluster, node: NodeId) -> Option<Piece> {
     let (_, line) = &shared.lines()[shared.line_idx(node).ok()?];
     let is_open = line.is_open && line.ghost.is_none() && entry.held().all(|held| held != node);
@@ -74,7 +75,7 @@ fn piece_to_grow(entry: &Job, shared: &SharedCluster, node: NodeId) -> Option<Pi
     pieces.find(|piece| line.room.holds(piece))
 }
 
-/// In the order in which a pass takes them.
+/// Returns the nodes with room, in the order in which a pass takes them.
 fn with_room(entry: &Job, shared: &SharedCluster, reserved: &BTreeSet<NodeId>) -> Vec<NodeId> {
     let held: BTreeSet<NodeId> = entry.held().collect();
     let pieces: Vec<Vec<Piece>> = shared.kinds().iter().map(|kind| pieces_to_grow(entry, kind)).collect();

@@ -1,7 +1,8 @@
-//! How early a request can start at best, by what smaller ones have found: within a pass nothing is taken back.
+//! A lower bound for the start of a request, from the starts found for smaller ones: within a pass nothing is taken
+//! back.
 //!
-//! While a pass runs, profiles only grow. So a request for as many nodes or more, for as long or longer, can not fit
-//! before the start that was found for a smaller one. Searching from the latest such start on gives the same answer as
+//! While a pass runs, profiles only grow. So a request for as many nodes or more, for as long or longer, cannot fit
+//! before the start that was found for a smaller one. Searching from the latest such start gives the same answer as
 //! searching from now, without reading the crowded part of the profile again for each of thousands of applications.
 
 use rms_model::{Mebibytes, Span, Time};
@@ -9,7 +10,7 @@ use rms_model::{Mebibytes, Span, Time};
 /// The starts found so far, in a Fenwick tree over the nodes wanted whose nodes are staircases over the spans.
 #[derive(Debug)]
 pub(super) struct Frontier {
-    /// By 1 + nodes wanted; 0 is not used.
+    /// By 1 + nodes wanted; index 0 is not used.
     nodes: Vec<Staircase>,
 }
 
@@ -20,12 +21,12 @@ struct Staircase {
 }
 
 impl Frontier {
-    /// For requests of at most `capacity` nodes.
+    /// Creates a frontier for requests of at most `capacity` nodes.
     pub(super) fn new(capacity: u32) -> Frontier {
         Frontier { nodes: vec![Staircase::default(); capacity as usize + 2] }
     }
 
-    /// No request for `wanted` nodes or more, for `span` or longer, starts before `start`.
+    /// Records that no request for `wanted` nodes or more, for `span` or longer, starts before `start`.
     pub(super) fn record(&mut self, wanted: u32, span: Span, start: Time) {
         let mut idx = wanted as usize + 1;
         while idx < self.nodes.len() {
@@ -34,7 +35,7 @@ impl Frontier {
         }
     }
 
-    /// The latest start recorded for a request that is at most as large.
+    /// Returns the latest start recorded for a request that is at most as large.
     pub(super) fn bound(&self, wanted: u32, span: Span) -> Option<Time> {
         let mut idx = (wanted as usize + 1).min(self.nodes.len() - 1);
         let mut bound = None;
@@ -46,21 +47,21 @@ impl Frontier {
     }
 }
 
-/// What somebody wants of each of some nodes that jobs share.
+/// What a job wants of each of some nodes that jobs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SliceWant {
     pub(super) n_nodes: u32,
     pub(super) cores: u32,
     pub(super) memory: Mebibytes,
     pub(super) wall: Span,
-    /// Nobody else may have anything of them.
+    /// No other job may have anything of the nodes.
     pub(super) is_whole: bool,
-    /// A bit for each kind of node that will do.
+    /// A bit for each suitable kind of node.
     pub(super) kinds: u64,
 }
 
 impl SliceWant {
-    /// Where this one can start, the other one can, too.
+    /// Returns whether the other one can start wherever this one can.
     fn covers(&self, other: &SliceWant) -> bool {
         self.n_nodes >= other.n_nodes
             && self.cores >= other.cores
@@ -71,14 +72,14 @@ impl SliceWant {
     }
 }
 
-/// The starts found so far for slices, without those that say nothing beside the others.
+/// The starts found so far for slices, without those that add nothing to the others.
 #[derive(Debug, Default)]
 pub(super) struct SliceFrontier {
     starts: Vec<(SliceWant, Time)>,
 }
 
 impl SliceFrontier {
-    /// Nobody who wants no less starts before `start`.
+    /// Records that no job that wants as much or more starts before `start`.
     pub(super) fn record(&mut self, want: SliceWant, start: Time) {
         if self.bound(&want).is_none_or(|known| known < start) {
             self.starts.retain(|(known, at)| *at > start || !known.covers(&want));
@@ -86,7 +87,7 @@ impl SliceFrontier {
         }
     }
 
-    /// The latest start recorded for somebody who wants no more.
+    /// Returns the latest start recorded for a job that wants no more.
     pub(super) fn bound(&self, want: &SliceWant) -> Option<Time> {
         self.starts.iter().filter(|(known, _)| want.covers(known)).map(|(_, start)| *start).max()
     }

@@ -1,4 +1,4 @@
-//! The nodes of one cluster that is shared by cores, as they fill up in a pass: who is placed here has named nodes.
+//! The nodes of one cluster that is shared by cores, as they fill up in a pass. A job placed here has named nodes.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use super::timeline::{Hole, Start, Timeline, first_start};
 use crate::state::job::Job;
 use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of, pieces_to_grow};
 
-/// A piece of one node, for somebody who was placed.
+/// A piece of one node, for a job that was placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) cluster: ClusterId,
@@ -21,16 +21,16 @@ pub(super) struct Place {
     pub(super) piece: Piece,
 }
 
-/// Nodes in the order in which stages take them: a stage of so many nodes has the first ones. So a count of nodes says when
-/// a stage has room, as it does where nodes are given away whole.
+/// Nodes in the order in which stages use them: a stage of n nodes has the first n. So a count of nodes says when a
+/// stage has room, as it does where nodes are allocated whole.
 #[derive(Debug, Default)]
 pub(super) struct Row {
     pub(super) places: Vec<Place>,
-    /// How many of its nodes cannot be had when: they have no room, or ones before them have none.
+    /// How many of its nodes are unavailable over time: they have no room, or nodes before them have none.
     pub(super) occupied: Profile,
 }
 
-/// Is told of times at which a place makes the difference between a node that nobody has and one that somebody has.
+/// Called for times at which a place decides whether any job has something of a node.
 pub(super) type Changed<'c> = dyn FnMut(&Place, Time, Time) + 'c;
 
 #[derive(Debug)]
@@ -38,40 +38,40 @@ pub(super) struct Grid<'a> {
     cluster: ClusterId,
     all: &'a Shared,
     shared: &'a SharedCluster,
-    /// All nodes in the order in which they follow one another.
+    /// All nodes in their order of neighbourhood.
     pub(super) in_order: &'a [NodeId],
     now: Time,
-    /// Until when those stay who should have left.
+    /// The time until which jobs stay that should have left.
     overdue: Time,
-    /// Of nodes that were asked about, by their place among all of them.
+    /// The timelines of nodes that were searched, by the index of the node.
     timelines: Timelines,
-    /// Is anything planned that begins later than now, or a node taken for free that is not? If not, room that a node has
-    /// stays, and none has more than the state says.
+    /// Whether anything is planned that begins later than now, or a held node is treated as free. If not, room on a
+    /// node stays, and no node has more than the state says.
     has_plans: bool,
-    /// By their place among all nodes, when the first of those who wait gets something of them.
+    /// By index, the time when the first waiting job gets a part of the node.
     next_use: Vec<Time>,
-    /// What was searched last and when it starts, and the groups of nodes that have room then; until something is taken.
+    /// The last search, its start and the groups of nodes with room then; reset when something is taken.
     found: Option<(Wanted, Time, Vec<usize>)>,
-    /// What was found from now on; nothing is known any more once somebody has given something back.
+    /// Starts found from now on; `None` once something was given back.
     frontier: Option<RefCell<SliceFrontier>>,
 }
 
-/// What somebody wants of the nodes of a cluster.
+/// What a job wants of the nodes of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) n_nodes: u32,
     wall: Span,
-    /// For each kind of node what may be taken of it: the first that is free.
+    /// For each kind of node what may be taken of it: the first piece that is free.
     pub(super) pieces: Vec<Vec<Piece>>,
     packing: Packing,
-    /// Nodes that it does not take, by their place among all of them.
+    /// Nodes that it does not use, by index.
     except: BTreeSet<usize>,
-    /// They follow one another.
+    /// The nodes must be contiguous.
     pub(super) is_contiguous: bool,
 }
 
 impl Wanted {
-    /// As far as it is known that who wants more starts no earlier.
+    /// Returns the want, if it is certain that a job that wants more starts no earlier.
     fn want(&self) -> Option<SliceWant> {
         let mut pieces = self.pieces.iter().flatten();
         let first = pieces.next()?;
@@ -85,7 +85,7 @@ impl Wanted {
         is_plain.then_some(want)
     }
 
-    /// A node with fewer free cores has no room for it.
+    /// The number of free cores below which a node has no room for it.
     fn least_cores(&self) -> u32 {
         self.pieces.iter().flatten().map(|piece| piece.slice.cores).min().unwrap_or(0)
     }
@@ -115,7 +115,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// What a job wants here if it starts with this size.
+    /// Returns what a job wants here if it starts with this size.
     pub(super) fn wanted(&self, spec: &JobSpec, request: &Request) -> Wanted {
         Wanted {
             n_nodes: request.nodes.get(&self.cluster).copied().unwrap_or(0),
@@ -127,7 +127,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The same for so many more nodes and so long, beside these.
+    /// Returns what a job wants for `n_nodes` more nodes and `wall`, beside these nodes.
     pub(super) fn wanted_beside(
         &self,
         (spec, request): (&JobSpec, &Request),
@@ -138,7 +138,7 @@ impl<'a> Grid<'a> {
         Wanted { n_nodes, wall, except, is_contiguous: false, ..self.wanted(spec, request) }
     }
 
-    /// How many nodes that may be planned with are large enough.
+    /// Returns how many of the usable nodes are large enough.
     pub(super) fn n_eligible(&self, wanted: &Wanted) -> u32 {
         let kinds = std::iter::zip(&wanted.pieces, self.shared.n_usable());
         kinds.filter(|(pieces, _)| !pieces.is_empty()).map(|(_, n_usable)| n_usable).sum()
@@ -161,8 +161,8 @@ impl<'a> Grid<'a> {
         &self.shared.lines()[idx].1
     }
 
-    /// The earliest time from `from` on at which so many nodes have room, and how many have at `from`; `None` if there
-    /// are too few of them.
+    /// Finds the earliest time from `from` on at which enough nodes have room, and how many have room at `from`; `None`
+    /// if there are too few nodes.
     pub(super) fn first_start(&mut self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
         let n_wanted = wanted.n_nodes as usize;
         if (self.n_eligible(wanted) as usize) < n_wanted {
@@ -210,7 +210,7 @@ impl<'a> Grid<'a> {
         self.timelines.draw(idx, shared.lines(), draw)
     }
 
-    /// Groups whose nodes are large enough, each with how many of its nodes are, once all are drawn.
+    /// Returns the groups whose nodes are large enough, with the number of nodes of each, once all are drawn.
     fn groups_for(&self, wanted: &Wanted) -> Vec<(usize, usize)> {
         let mut n_except: BTreeMap<usize, usize> = BTreeMap::new();
         for group in wanted.except.iter().filter_map(|idx| self.timelines.group_idx(*idx)) {
@@ -224,7 +224,7 @@ impl<'a> Grid<'a> {
         groups.collect()
     }
 
-    /// The first times at which a node of a group has room for one of the pieces: as [`Timeline::first_hole_by`].
+    /// Finds the first times at which a node of a group has room for a piece: as [`Timeline::first_hole_by`].
     fn next_hole_in(&self, group: &Group, wanted: &Wanted, (from, latest): (Time, Time)) -> Option<Hole> {
         let from = self.opens(group.is_open, from);
         let latest = latest.max(from);
@@ -238,19 +238,19 @@ impl<'a> Grid<'a> {
         wanted.pieces[group.kind].iter().filter_map(hole).min_by_key(|hole| hole.first)
     }
 
-    /// Does room that a node has from some time on stay, and does everybody leave when he should?
+    /// Returns whether room on a node stays once it is there, and all jobs leave in time.
     fn is_simple(&self) -> bool {
         let is_overdue = self.all.ends(self.cluster).next().is_some_and(|(until, _)| until <= self.now);
         !self.has_plans && !is_overdue && self.shared.are_all_open()
     }
 
-    /// Nodes that have room now; while [`Grid::is_simple`] for good.
+    /// The nodes that have room now; while [`Grid::is_simple`], it stays.
     fn fit_now<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = usize> + 'w {
         let buckets = self.shared.with_free(wanted.least_cores()).flat_map(|(_, nodes)| nodes);
         buckets.filter(|idx| self.next_fit(*idx, self.line(*idx), wanted) == Some(self.now))
     }
 
-    /// Nodes that have no room now, by when they will; only while [`Grid::is_simple`].
+    /// The nodes that have no room now, by the time when they will; only while [`Grid::is_simple`].
     fn fit_later<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (Time, usize)> + 'w {
         let planned = self.timelines.planned().iter().filter_map(|idx| {
             let fit = self.next_fit(*idx, self.line(*idx), wanted)?;
@@ -274,7 +274,7 @@ impl<'a> Grid<'a> {
             (_, Some(_)) => others.next(),
             (None, None) => None,
         });
-        // Two who leave a node at one time make room together, once.
+        // Two jobs that leave a node at the same time make room together, once.
         let mut last = (Time::EPOCH, BTreeSet::new());
         in_order.filter(move |(at, idx)| {
             if last.0 != *at {
@@ -284,21 +284,21 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// How many nodes have room now, up to so many.
+    /// Counts the nodes that have room now, up to `most`.
     pub(super) fn n_with_room_now(&self, wanted: &Wanted, most: u32) -> u32 {
         self.fit_now(wanted).take(most as usize).count() as u32
     }
 
-    /// Can it start now, as far as these nodes go?
+    /// Returns whether a job can start now, as far as these nodes matter.
     pub(super) fn has_room_now(&self, wanted: &Wanted) -> bool {
         let n_wanted = wanted.n_nodes as usize;
-        // Who was placed in this pass has only taken some of them.
+        // Jobs placed in this pass have only taken some of the nodes.
         (self.shared.n_with_free(wanted.least_cores()) as usize) >= n_wanted
             && self.fit_now(wanted).take(n_wanted).count() == n_wanted
     }
 
-    /// May one of these nodes have room for somebody from some time before `latest` on, once he has given back what he has
-    /// from then until then?
+    /// Returns whether one of these nodes may have room for a job at a time before `latest`, if the job gives back its
+    /// own places from `from` to `until`.
     pub(super) fn may_start_on(
         &self,
         nodes: &BTreeSet<NodeId>,
@@ -308,7 +308,7 @@ impl<'a> Grid<'a> {
     ) -> bool {
         let mut by_cluster = own.chunk_by(|one, next| one.cluster == next.cluster);
         let own = by_cluster.find(|places| places[0].cluster == self.cluster).unwrap_or_default();
-        // Groups of which a node that he has, or one that he has not, may not be had in time.
+        // Pairs of a group and whether the job holds the node: a node of each pair seen has no room in time.
         let mut seen: BTreeSet<(usize, bool)> = BTreeSet::new();
         nodes.iter().any(|node| {
             let Ok(idx) = self.shared.line_idx(*node) else { return false };
@@ -327,13 +327,13 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The first times from `from` on at which a node has room for one of the pieces.
+    /// Finds the first times from `from` on at which a node has room for one of the pieces.
     pub(super) fn next_hole(&self, idx: usize, line: &Line, wanted: &Wanted, from: Time) -> Option<Hole> {
         let pieces = wanted.pieces[line.kind].iter();
         pieces.filter_map(|piece| self.next_hole_of(idx, line, piece, wanted.wall, from)).min_by_key(|hole| hole.first)
     }
 
-    /// The same for this piece.
+    /// Does the same for one piece.
     fn next_hole_of(&self, idx: usize, line: &Line, piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
         let from = self.opens(line.is_open, from);
         match self.timelines.get(idx) {
@@ -342,17 +342,17 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The first time from `from` on at which something may start there: nothing does now where no agent is.
+    /// Returns the first time from `from` on at which a job may start there: not now, if no agent is connected.
     fn opens(&self, is_open: bool, from: Time) -> Time {
         if is_open { from } else { from.max(self.now + Span::from_millis(1)) }
     }
 
-    /// From when on a node has room for one of the pieces.
+    /// Returns the time from which on a node has room for one of the pieces.
     fn next_fit(&self, idx: usize, line: &Line, wanted: &Wanted) -> Option<Time> {
         self.next_hole(idx, line, wanted, self.now).map(|hole| hole.first)
     }
 
-    /// Has a node room for the piece then?
+    /// Returns whether a node has room for the piece at `at`.
     fn fits_at(&self, idx: usize, line: &Line, piece: &Piece, wall: Span, at: Time) -> bool {
         self.opens(line.is_open, at) == at
             && match self.timelines.get(idx) {
@@ -361,13 +361,13 @@ impl<'a> Grid<'a> {
             }
     }
 
-    /// From when on a node for which nothing is planned has room for good.
+    /// Returns the time from which on a node without plans has room for good.
     fn fit_for_good(&self, line: &Line, piece: &Piece) -> Option<Time> {
         let ghost = line.ghost.unwrap_or(self.now);
         if line.room.holds(piece) {
             return Some(ghost);
         }
-        // Who should have left by now stays beyond some who leave in time.
+        // A job that should have left by now stays longer than some that leave in time.
         let (late, others) = line.holds().split_at(line.holds().partition_point(|hold| hold.until <= self.now));
         let (before, after) = others.split_at(others.partition_point(|hold| hold.until < self.overdue));
         let mut room = line.room.clone();
@@ -381,7 +381,7 @@ impl<'a> Grid<'a> {
         None
     }
 
-    /// Nodes for somebody who starts at a time at which so many have room; `None` if they have not.
+    /// Chooses nodes for a job that starts at a time when enough have room; `None` if too few have.
     pub(super) fn choose(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
         if wanted.is_contiguous {
             return self.choose_run(wanted, at);
@@ -392,7 +392,7 @@ impl<'a> Grid<'a> {
                 false => self.choose_later(wanted, at),
             };
         }
-        // Of each group whether its nodes have room, once one was asked about: which piece, and how many cores are free.
+        // For each group that was checked: the piece for which it has room, if any, and the number of free cores.
         let mut by_group: Vec<Option<Option<(&Piece, i64)>>> = vec![None; self.timelines.groups().len()];
         if let Some((_, _, with_room)) = self.found.as_ref().filter(|(known, time, _)| *time == at && known == wanted) {
             by_group.fill(Some(None));
@@ -433,7 +433,7 @@ impl<'a> Grid<'a> {
         Some(self.places(ranked.into_iter().map(|((.., idx), piece)| (idx, piece))))
     }
 
-    /// The first piece of a node that there is room for then.
+    /// Returns the first piece of a node for which there is room at `at`.
     pub(super) fn piece_at<'w>(&self, idx: usize, wanted: &'w Wanted, at: Time) -> Option<&'w Piece> {
         let line = self.line(idx);
         let mut pieces = wanted.pieces[line.kind].iter();
@@ -450,7 +450,7 @@ impl<'a> Grid<'a> {
         places
     }
 
-    /// The same among nodes that are alike, now: those with the fewest free cores, or with the most.
+    /// Chooses nodes now among nodes that are alike: those with the fewest free cores, or with the most.
     fn choose_now(&self, wanted: &Wanted) -> Option<Vec<Place>> {
         let n_wanted = wanted.n_nodes as usize;
         let sign = if wanted.packing == Packing::Pack { 1 } else { -1 };
@@ -461,7 +461,7 @@ impl<'a> Grid<'a> {
             let free = timeline.map_or(room.cores, |timeline| timeline.at(self.now).cores);
             Some((sign * free, idx, piece))
         };
-        // What was planned on in this pass has less free than its place among the others says.
+        // A node with plans of this pass has fewer free cores than its bucket says.
         let mut ranked: Vec<(i64, usize, &Piece)> =
             self.timelines.planned().iter().filter_map(|idx| ranked_at(*idx)).collect();
         let buckets = self.shared.with_free(wanted.least_cores());
@@ -477,7 +477,7 @@ impl<'a> Grid<'a> {
         (ranked.len() == n_wanted).then(|| self.places(ranked.into_iter().map(|(_, idx, piece)| (idx, piece))))
     }
 
-    /// The same, later: those that have room last, so that what is free now is left to others meanwhile.
+    /// Chooses nodes for a later start: those that get room last, so that other jobs can use what is free now.
     fn choose_later(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
         let n_wanted = wanted.n_nodes as usize;
         let later = self.fit_later(wanted).take_while(|(fit, _)| *fit <= at);
@@ -490,15 +490,15 @@ impl<'a> Grid<'a> {
         (places.len() == n_wanted).then_some(places)
     }
 
-    /// The nodes that are given and, as far as more are wanted, those that have room for good soonest.
+    /// Returns the given nodes and, if more are wanted, those that have room for good soonest.
     pub(super) fn row(&self, wanted: &Wanted, first: &[NodeId]) -> Row {
         let candidate = |idx: usize| {
             let line = self.line(idx);
-            // A node that is held stays, also when it says that it has less now.
+            // A node that is held stays, even if it now reports less than before.
             let kind = &self.shared.kinds()[line.kind];
             let piece = wanted.pieces[line.kind].first().cloned().unwrap_or_else(|| Piece::whole(kind));
             let opens = self.opens(line.is_open, self.now);
-            // A node that is held and not planned with serves until it is given back.
+            // A node that is held but no longer usable serves until it is given back.
             let lacking = if line.is_usable { self.drawn(idx).lacking(&piece, opens) } else { Vec::new() };
             let for_good = lacking.last().map_or(self.now, |(_, until)| *until);
             let n_spare_devices = kind.devices.iter().count() - piece.slice.devices.iter().count();
@@ -533,10 +533,10 @@ impl<'a> Grid<'a> {
         self.timelines.get(idx).map_or_else(|| Cow::Owned(draw()), Cow::Borrowed)
     }
 
-    /// The same nodes again, if they still have room then for a job of this size.
+    /// Keeps the same nodes, if they still have room at `at` for a job of this size.
     pub(super) fn keep(&self, wanted: &Wanted, nodes: &[NodeId], at: Time) -> Option<Vec<Place>> {
         let mut places = Vec::with_capacity(wanted.n_nodes as usize);
-        // Most of them are like the one before.
+        // Most nodes are like the one before.
         let mut last: Option<(usize, &Piece)> = None;
         for node in nodes {
             let Ok(idx) = self.shared.line_idx(*node) else { continue };
@@ -550,8 +550,8 @@ impl<'a> Grid<'a> {
         (places.len() == wanted.n_nodes as usize && self.are_together(wanted, &places)).then_some(places)
     }
 
-    /// Somebody takes his places from then until then, or with a `sign` of -1 gives them back. For each time at which that
-    /// makes the difference between a node that nobody has and one that somebody has, `changed` is told if anybody asks.
+    /// Takes places from `from` to `until`, or with a `sign` of -1 gives them back. Calls `changed`, if given, for each
+    /// time at which that decides whether any job has something of the node.
     pub(super) fn take(
         &mut self,
         places: &[Place],
@@ -559,7 +559,7 @@ impl<'a> Grid<'a> {
         sign: i64,
         mut changed: Option<&mut Changed<'_>>,
     ) {
-        // What becomes of the nodes of a group that have given such a piece.
+        // Known results: the group of a node, the piece that it gave, and its group afterwards.
         let mut known: Vec<(usize, &Piece, usize)> = Vec::new();
         self.found = None;
         self.next_use.resize(self.shared.lines().len(), Time::NEVER);
@@ -593,13 +593,13 @@ impl<'a> Grid<'a> {
         self.timelines.vacate();
     }
 
-    /// When the first of those who wait gets something of a node.
+    /// The time when the first waiting job gets a part of a node.
     pub(super) fn next_use(&self) -> impl Iterator<Item = (NodeId, Time)> + '_ {
         let used = std::iter::zip(self.shared.lines(), &self.next_use).filter(|(_, at)| **at < Time::NEVER);
         used.map(|((node, _), at)| (*node, *at))
     }
 
-    /// A job is about to be taken for one that does not hold this node: what it has of it, and until when.
+    /// Prepares to treat a job as not holding this node. Returns what the job has of it, and until when.
     pub(super) fn free_up(&mut self, job: JobId, node: NodeId) -> Option<(Place, Time)> {
         let hold = self.line(self.shared.line_idx(node).ok()?).hold_of(job)?;
         let until = if hold.until > self.now { hold.until } else { self.overdue };
@@ -608,7 +608,7 @@ impl<'a> Grid<'a> {
         Some((place, until))
     }
 
-    /// What a job has of a node, or else would take of it: all of it if it is too small for that by now.
+    /// Returns what a job has of a node, or else would take of it: all of it, if the node is now too small for that.
     pub(super) fn place_of(&self, job: JobId, entry: &Job, node: NodeId) -> Option<Place> {
         let line = self.line(self.shared.line_idx(node).ok()?);
         let kind = &self.shared.kinds()[line.kind];
@@ -621,7 +621,7 @@ impl<'a> Grid<'a> {
         Some(Place { cluster: self.cluster, node, piece })
     }
 
-    /// The times at which a node has room for one of these pieces, of those that its kind can give.
+    /// The times at which a node has room for one of these pieces, as far as its kind has them.
     pub(super) fn times_with_room(
         &self,
         node: NodeId,
@@ -633,7 +633,7 @@ impl<'a> Grid<'a> {
         self.drawn(idx).times(times, |room| pieces.iter().any(|piece| room.holds(piece)))
     }
 
-    /// What of a node of each kind serves a slice.
+    /// Returns the pieces of a node of each kind that serve a slice.
     pub(super) fn pieces(&self, slice: &Slice) -> Vec<Vec<Piece>> {
         self.shared.kinds().iter().map(|kind| pieces(slice, kind)).collect()
     }
@@ -642,12 +642,12 @@ impl<'a> Grid<'a> {
         self.shared.lines().iter().filter(|(_, line)| line.is_usable).map(|(node, _)| *node)
     }
 
-    /// What of a node nobody has or is to have from now on until then.
+    /// Returns what of a node no job has or will have from now until `until`.
     pub(super) fn spare(&self, node: NodeId, until: Time) -> Option<Slice> {
         Some(self.drawn(self.shared.line_idx(node).ok()?).least(until))
     }
 
-    /// The usable nodes that somebody has something of, and from when until when.
+    /// The usable nodes of which a job has something, and from when until when.
     pub(super) fn busy(&self) -> impl Iterator<Item = (NodeId, Time, Time)> + '_ {
         let lines = self.shared.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
         lines.flat_map(|(idx, (node, line))| {
@@ -664,13 +664,13 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// Logical CPUs of the cores that somebody has there.
+    /// The number of logical CPUs of the cores of a place.
     pub(super) fn n_cpus(&self, place: &Place) -> usize {
         let line = self.shared.line_idx(place.node).map(|idx| &self.shared.lines()[idx].1);
         line.map_or(0, |line| place.piece.slice.cores * self.shared.kinds()[line.kind].threads_per_core()) as usize
     }
 
-    /// For each usable node that nobody has now, until when nobody will have it.
+    /// For each usable node that no job has now, the time until which none will.
     pub(super) fn clear_until(&self) -> impl Iterator<Item = Time> + '_ {
         let usable = self.shared.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
         usable.filter_map(|(idx, (_, line))| match self.timelines.get(idx) {
@@ -683,7 +683,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Times that are in one of two lists, each in order.
+/// Returns the times that are in one of two lists, each of which is in order.
 fn united(one: &[(Time, Time)], other: &[(Time, Time)]) -> Vec<(Time, Time)> {
     let mut all = [one, other].concat();
     all.sort_unstable();

@@ -1,4 +1,4 @@
-//! The clusters of a pass that are shared by cores, together.
+//! All clusters of a pass that are shared by cores.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::state::{SharedCluster, State};
 #[derive(Debug, Default)]
 pub(super) struct Grids<'a> {
     pub(super) by_cluster: BTreeMap<ClusterId, Grid<'a>>,
-    /// From when until when somebody has something of a node, once whole nodes are counted.
+    /// From when until when a job has something of a node, once whole nodes are counted.
     pub(super) blocks: Option<Vec<(Place, Block)>>,
 }
 
@@ -34,24 +34,24 @@ impl<'a> Grids<'a> {
         self.by_cluster.is_empty()
     }
 
-    /// What a job wants of them if it starts with this size.
+    /// Returns what a job wants of them if it starts with this size.
     pub(super) fn wanted(&self, spec: &JobSpec, request: &Request) -> WantedBy {
         let grids = request.nodes.iter().filter(|(_, nodes)| **nodes > 0);
         grids.filter_map(|(cluster, _)| Some((*cluster, self.by_cluster.get(cluster)?.wanted(spec, request)))).collect()
     }
 
-    /// What of a request is on other clusters.
+    /// Returns the part of a request that is on other clusters.
     pub(super) fn others(&self, request: &Request) -> Request {
         let others = request.nodes.iter().filter(|(cluster, _)| !self.by_cluster.contains_key(cluster));
         Request { nodes: others.map(|(cluster, nodes)| (*cluster, *nodes)).collect(), wall: request.wall }
     }
 
-    /// Nodes for somebody who starts then; `None` if too few of them have room.
+    /// Chooses nodes for a job that starts at `at`; `None` if too few of them have room.
     pub(super) fn choose(&self, wanted: &WantedBy, at: Time) -> Option<Vec<Place>> {
         together(wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].choose(wanted, at)))
     }
 
-    /// The same nodes again; `None` if they have no room then.
+    /// Keeps the same nodes; `None` if they have no room at `at`.
     pub(super) fn keep(&self, wanted: &WantedBy, nodes: &[NodeId], at: Time) -> Option<Vec<Place>> {
         together(wanted.iter().map(|(cluster, wanted)| self.by_cluster[cluster].keep(wanted, nodes, at)))
     }
@@ -60,23 +60,23 @@ impl<'a> Grids<'a> {
         places.iter().map(|place| self.by_cluster[&place.cluster].n_cpus(place)).sum()
     }
 
-    /// What a job has of a node, or else would take of it.
+    /// Returns what a job has of a node, or else would take of it.
     pub(super) fn place_of(&self, job: JobId, entry: &Job, cluster: ClusterId, node: NodeId) -> Option<Place> {
         self.by_cluster.get(&cluster)?.place_of(job, entry, node)
     }
 
-    /// So many nodes of a cluster for stages, these first.
+    /// Returns `n_nodes` nodes of a cluster for stages, those in `first` before others.
     pub(super) fn row(&self, cluster: ClusterId, spec: &JobSpec, n_nodes: u32, first: &[NodeId]) -> Option<Row> {
         let grid = self.by_cluster.get(&cluster)?;
         Some(grid.row(&grid.wanted(spec, &Request::on_one(cluster, n_nodes, Span::ZERO)), first))
     }
 
-    /// What of a node nobody has or is to have from now on until then.
+    /// Returns what of a node no job has or will have from now until `until`.
     pub(super) fn spare(&self, cluster: ClusterId, node: NodeId, until: Time) -> Option<Slice> {
         self.by_cluster.get(&cluster)?.spare(node, until)
     }
 
-    /// Takes places, or gives them back; answers with what that changes for whole nodes.
+    /// Takes places, or gives them back; returns what that changes for whole nodes.
     pub(super) fn take(&mut self, places: &[Place], (from, until): (Time, Time), sign: i64) -> Vec<(Place, Block)> {
         let mut blocks = Vec::new();
         let is_counted = self.blocks.is_some();
@@ -91,7 +91,7 @@ impl<'a> Grids<'a> {
         blocks
     }
 
-    /// What is left of whole nodes.
+    /// Returns what is left of whole nodes.
     pub(super) fn left(&self) -> SharedNodes {
         let clear = |(cluster, grid): (&ClusterId, &Grid<'a>)| (*cluster, grid.clear_until().collect());
         let next_use = self.by_cluster.values().flat_map(Grid::next_use).collect();
@@ -99,12 +99,12 @@ impl<'a> Grids<'a> {
     }
 }
 
-/// Places on all clusters, mostly one; `None` if one of them has none.
+/// Joins the places on all clusters, mostly one; `None` if one of them has none.
 fn together(by_cluster: impl Iterator<Item = Option<Vec<Place>>>) -> Option<Vec<Place>> {
     by_cluster.reduce(|places, more| Some([places?, more?].concat())).unwrap_or_else(|| Some(Vec::new()))
 }
 
-/// What is taken of nodes that are shared, by node.
+/// Returns what is taken of shared nodes, by node.
 pub(super) fn slices(places: &[Place]) -> BTreeMap<NodeId, Slice> {
     let shared = places.iter().filter(|place| !place.piece.is_whole);
     shared.map(|place| (place.node, place.piece.slice.clone())).collect()

@@ -10,20 +10,20 @@ use super::{Blocked, Shortage};
 /// The request a launcher sends for its view.
 #[derive(Debug)]
 pub(super) struct Choice<'a> {
-    /// Where its spec lists it.
+    /// The index in the list of its spec.
     pub(super) option_idx: u32,
     pub(super) request: &'a Request,
     pub(super) start: Time,
     pub(super) blocked: Option<Blocked>,
 }
 
-/// A size, where its spec lists it, and where it fits.
+/// The index of a size in its spec, the size, and where it fits.
 pub(super) type SizedHole<'a> = (usize, &'a Request, Result<(Time, Option<Blocked>), Shortage>);
 
-/// The size that completes first; of equals the one listed first (PAPERS §2: strict <, as OAR does).
+/// Chooses the size that completes first; between equals the one listed first (PAPERS §2: strict <, as OAR does).
 ///
 /// # Errors
-/// No size fits: of the last one listed, which of its clusters is too small for how many nodes.
+/// No size fits: names the cluster of the last size listed that is too small, and the number of nodes wanted.
 pub(super) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, Shortage> {
     let mut best: Option<Choice<'a>> = None;
     let mut too_small = None;

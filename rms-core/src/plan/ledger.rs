@@ -1,4 +1,4 @@
-//! Who is busy when, over a set of nodes that an application may use.
+//! The occupation over time of a set of nodes that an application may use.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,15 +22,15 @@ use crate::state::node::{Node, NodeGhost};
 pub(super) struct Ledger<'a> {
     /// `None`: every usable node.
     eligible: Option<BTreeSet<NodeId>>,
-    /// A cluster that is absent has none.
+    /// A cluster that is absent has no nodes.
     pub(super) capacity: Cow<'a, BTreeMap<ClusterId, u32>>,
-    /// That of the state, until something is added.
+    /// The view of the state, until something is added.
     pub(super) view: Cow<'a, View>,
-    /// What the searches of this pass have shown, for clusters whose profile is long.
+    /// What the searches of this pass have shown, for clusters with a long profile.
     frontiers: BTreeMap<ClusterId, Frontier>,
-    /// Of the view, as of the time given; only while launchers look at it.
+    /// Digests of the view, as of the given time; only while launchers watch it.
     digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,
-    /// Were nodes given back? What searches have shown before holds no more then.
+    /// Whether nodes were given back; then earlier search results no longer hold.
     has_shrunk: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Ledger<'a> {
 const MANY_STEPS: usize = 256;
 
 impl<'a> Ledger<'a> {
-    /// The nodes that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
+    /// Creates the ledger of all usable nodes, occupied by started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &'a State, now: Time, without: Option<JobId>) -> Ledger<'a> {
         let mut ledger = Ledger::bare(None, Cow::Borrowed(state.usable()));
         let is_regular = without.is_none() && state.occupation().is_regular(now);
@@ -49,7 +49,7 @@ impl<'a> Ledger<'a> {
         ledger
     }
 
-    /// These nodes, all of them usable.
+    /// Creates the ledger of these nodes, all of which are usable.
     pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>, without: Option<JobId>) -> Ledger<'a> {
         let mut capacity: BTreeMap<ClusterId, u32> = BTreeMap::new();
         for node in &eligible {
@@ -68,7 +68,7 @@ impl<'a> Ledger<'a> {
         self
     }
 
-    /// From now on it says of each cluster whether what it shows has changed.
+    /// From now on, tracks for each cluster whether its profile has changed.
     pub(super) fn keep_digests(&mut self, now: Time) {
         let digests = self.view.iter().map(|(cluster, profile)| (*cluster, Digest::of(profile, now)));
         self.digests = Some((now, digests.collect()));
@@ -78,13 +78,13 @@ impl<'a> Ledger<'a> {
         self.digests.is_some()
     }
 
-    /// What a cluster's profile says from now on, in short; all are equal while none are kept.
+    /// Returns a digest of what a cluster's profile says from now on; all are equal while none are kept.
     pub(super) fn digest(&self, cluster: ClusterId) -> Digest {
         let digests = self.digests.as_ref().map(|(_, digests)| digests);
         digests.and_then(|digests| digests.get(&cluster)).copied().unwrap_or_default()
     }
 
-    /// Is it about these nodes, and no others?
+    /// Returns whether the ledger is about exactly these nodes.
     pub(super) fn is_of(&self, nodes: &BTreeSet<NodeId>) -> bool {
         self.eligible.as_ref().is_some_and(|eligible| eligible == nodes)
     }
@@ -112,7 +112,8 @@ impl<'a> Ledger<'a> {
         blocks.into_iter().map(|(cluster, blocks)| (cluster, Profile::from_blocks(blocks))).collect()
     }
 
-    /// How many nodes of this ledger a holder keeps: of those that nobody knows yet, the ones that cannot be others.
+    /// Returns how many nodes of this ledger a holder keeps; of nodes not chosen yet, those that cannot come from
+    /// elsewhere.
     fn share_of(&self, state: &State, entry: &Job, nodes: WhichNodes) -> BTreeMap<ClusterId, i64> {
         match nodes {
             WhichNodes::Held => self.count(state, &own(entry)),
@@ -122,7 +123,7 @@ impl<'a> Ledger<'a> {
             WhichNodes::Staying => {
                 let request = entry.started().map(|started| &started.request.nodes);
                 let leaving = entry.agreed_to_leave().map(|(_, nodes)| nodes).unwrap_or_default();
-                // Nobody knows yet which of them go: those that stay may all be of this ledger.
+                // It is unknown yet which of them leave: those that stay may all be in this ledger.
                 let most = |cluster: ClusterId| {
                     let held = request.and_then(|nodes| nodes.get(&cluster)).copied().unwrap_or(0);
                     i64::from(held).saturating_sub_unsigned(leaving.get(&cluster).copied().unwrap_or(0)).max(0)
@@ -152,8 +153,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// How many of `nodes` this ledger plans with, by cluster; those of clusters that are shared by cores are planned with
-    /// one by one.
+    /// Counts which of `nodes` this ledger plans with, by cluster. Nodes of clusters that are shared by cores are
+    /// planned one by one elsewhere.
     pub(super) fn count(&self, state: &State, nodes: &[NodeId]) -> BTreeMap<ClusterId, i64> {
         let mut counts = BTreeMap::new();
         for node in nodes {
@@ -165,7 +166,7 @@ impl<'a> Ledger<'a> {
         counts
     }
 
-    /// At least so many of `wanted` nodes taken from `other` must come from here.
+    /// Returns how many of `wanted` nodes taken from `other` must at least come from here.
     pub(super) fn least_share(&self, state: &State, other: &Ledger<'_>, cluster: ClusterId, wanted: u32) -> u32 {
         let Some(here) = &self.eligible else { return wanted };
         let in_cluster = |node: &&NodeId| state.nodes()[*node].cluster == cluster;
@@ -180,7 +181,7 @@ impl<'a> Ledger<'a> {
         state.n_usable(cluster)
     }
 
-    /// Takes nodes away, or gives them back. What was found before holds no more once nodes are given back.
+    /// Takes nodes away, or gives them back. Earlier search results no longer hold once nodes are given back.
     pub(super) fn add(&mut self, cluster: ClusterId, block: Block) {
         if block.nodes < 0 {
             self.has_shrunk = true;
@@ -193,18 +194,18 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Of a cluster of which it shows nothing yet, before it keeps digests.
+    /// Sets the profile of a cluster that has none yet, before the ledger keeps digests.
     pub(super) fn show(&mut self, cluster: ClusterId, occupied: Profile) {
         self.view.to_mut().insert(cluster, occupied);
     }
 
-    /// Shows what was promised, too; from now on nodes will be given back.
+    /// Shows the promises, too; from now on nodes will be given back.
     pub(super) fn take_promises(&mut self, with_promises: &'a View) {
         self.view = Cow::Borrowed(with_promises);
         self.has_shrunk = true;
     }
 
-    /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
+    /// Finds the first hole on one cluster from `now` on, searching from the latest known lower bound.
     fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
         if !is_long || self.has_shrunk {
@@ -215,7 +216,7 @@ impl<'a> Ledger<'a> {
         let bound = frontier.bound(wanted, wall).map_or(now, |bound| bound.max(now));
         let mut hole = self.hole_from(cluster, wanted, wall, bound)?;
         if hole.start == bound && bound > now {
-            // The step before is too full: otherwise an earlier start than the bound were possible.
+            // The step before is too full: otherwise an earlier start than the bound would be possible.
             hole.blocked_by = self.view.get(&cluster).and_then(|profile| profile.step_before(bound));
         }
         if let Some(frontier) = self.frontiers.get_mut(&cluster) {
@@ -232,13 +233,13 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Nodes of a cluster that are free and stay free for `wall`.
+    /// Returns how many nodes of a cluster are free and stay free for `wall`.
     pub(super) fn least_free(&self, cluster: ClusterId, wall: Span, from: Time) -> i64 {
         let capacity = i64::from(self.capacity_of(cluster));
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
     }
 
-    /// For how long so many nodes of a cluster stay free.
+    /// Returns for how long `nodes` nodes of a cluster stay free.
     pub(super) fn longest_free(&self, cluster: ClusterId, nodes: u32, from: Time) -> Span {
         let limit = i64::from(self.capacity_of(cluster)) - i64::from(nodes);
         let full_from = match self.view.get(&cluster) {
@@ -248,7 +249,7 @@ impl<'a> Ledger<'a> {
         full_from.unwrap_or(Time::NEVER).since(from)
     }
 
-    /// The first instant at which so many nodes of a cluster are free.
+    /// Returns the first instant at which `nodes` nodes of a cluster are free.
     pub(super) fn first_free(&self, cluster: ClusterId, nodes: u32, from: Time) -> Time {
         let limit = i64::from(self.capacity_of(cluster)) - i64::from(nodes);
         let first = match self.view.get(&cluster) {
@@ -258,7 +259,7 @@ impl<'a> Ledger<'a> {
         first.unwrap_or(Time::NEVER)
     }
 
-    /// Is there no start during `[from, before)` from which on so many nodes are free for `wall`, or until `until`?
+    /// Returns whether no start during `[from, before)` leaves `wanted` nodes free for `wall`, or until `until`.
     pub(super) fn is_full_until(
         &self,
         cluster: ClusterId,
@@ -270,19 +271,19 @@ impl<'a> Ledger<'a> {
         self.view.get(&cluster).map_or(limit < 0, |profile| profile.is_full(limit, wall, (from, before, until)))
     }
 
-    /// The step that leaves fewer than `wanted` nodes of a cluster free for `wall`.
+    /// Returns the step that leaves fewer than `wanted` nodes of a cluster free for `wall`.
     pub(super) fn full_step(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Blocked> {
         self.blocked(cluster, wanted, self.hole_from(cluster, wanted, wall, from)?)
     }
 
-    /// How a hole that is later than wished came to be.
+    /// Explains why a hole is later than requested.
     pub(super) fn blocked(&self, cluster: ClusterId, wanted: u32, hole: Hole) -> Option<Blocked> {
         let capacity = i64::from(self.capacity_of(cluster));
         hole.blocked_by.map(|step| Blocked { cluster, step, until: hole.start, wanted, capacity })
     }
 }
 
-/// The nodes that a holder keeps from others: a guest has some that are its mates'.
+/// Returns the nodes that a holder keeps from others: some nodes of a guest are its mates'.
 fn own(entry: &Job) -> Cow<'_, [NodeId]> {
     match entry.sharing() {
         Some(_) => Cow::Owned(entry.own_nodes().collect()),
@@ -290,7 +291,7 @@ fn own(entry: &Job) -> Cow<'_, [NodeId]> {
     }
 }
 
-/// Who holds nodes keeps each of these from then until then; of those about which nobody knows which they are, nothing.
+/// Lists the nodes that each holder keeps, with from when until when; nodes that are not chosen yet are left out.
 pub(super) fn held_nodes(state: &State, now: Time) -> impl Iterator<Item = (NodeId, (Time, Time))> + '_ {
     state.holding().flat_map(move |(_, entry)| {
         let parts = parts(entry, now, state.settings()).into_iter();
@@ -315,7 +316,7 @@ pub(super) fn eligible(state: &State, constraint: &Constraint) -> BTreeSet<NodeI
     state.nodes().iter().filter(|(_, entry)| is_eligible(entry)).map(|(node, _)| *node).collect()
 }
 
-/// Usable nodes of a cluster that meet a constraint, are outside of `here`, and are not among `held`.
+/// Counts the usable nodes of a cluster that meet a constraint, are outside of `here`, and are not among `held`.
 fn n_elsewhere(state: &State, cluster: ClusterId, constraint: &Constraint, here: &Ledger<'_>, held: &[NodeId]) -> u32 {
     let is_elsewhere = |(node, entry): &(&NodeId, &Node)| {
         entry.cluster == cluster
@@ -327,7 +328,7 @@ fn n_elsewhere(state: &State, cluster: ClusterId, constraint: &Constraint, here:
     state.nodes().iter().filter(is_elsewhere).count() as u32
 }
 
-/// Does a node have what every node of the job must have?
+/// Returns whether a node has what every node of the job must have.
 pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
     inventory.memory >= constraint.memory
         && inventory.cpus >= constraint.cpus
@@ -349,12 +350,12 @@ fn ghost_block(ghost: &NodeGhost, now: Time) -> Block {
     Block { from: ghost.from.min(now), until: ghost.until, nodes: 1 }
 }
 
-/// What each started job and ghost holds of one cluster, with its state, and whether that is kept for what is negotiated.
+/// What each started job and ghost holds of one cluster, with its state, and whether it is kept for a negotiation.
 pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, bool, Block)> {
     holds(state, now, cluster).map(|(_, state, is_offer, block)| (state, is_offer, block)).collect()
 }
 
-/// The same with the jobs.
+/// Does the same, with the jobs.
 pub(super) fn holds(
     state: &State,
     now: Time,
@@ -379,8 +380,8 @@ pub(super) fn holds(
     held.chain(given_back)
 }
 
-/// The earliest time from `now` on when the request fits in every ledger on every cluster it names (R4).
-/// `Err` names the cluster that is too small.
+/// Finds the earliest time from `now` on when the request fits in every ledger on every cluster it names (R4). `Err`
+/// names the cluster that is too small.
 pub(super) fn first_hole(
     ledgers: &mut [&mut Ledger<'_>],
     request: &Request,
@@ -390,7 +391,7 @@ pub(super) fn first_hole(
     let mut blocked = None;
     let wanted = || request.nodes.iter().map(|(cluster, wanted)| (*cluster, *wanted)).filter(|(_, wanted)| *wanted > 0);
     let mut n_profiles = 0;
-    // Each profile alone, from now on, as far as its frontier knows.
+    // Searches each profile alone from now on, as far as its frontier knows.
     for ledger in ledgers.iter_mut() {
         for (cluster, wanted) in wanted() {
             let hole = ledger.first_hole(cluster, wanted, request.wall, now).ok_or((cluster, wanted))?;
@@ -408,7 +409,8 @@ pub(super) fn first_hole(
     joint_hole(&ledgers, request, (start, blocked))
 }
 
-/// The earliest time when the request fits in all ledgers together, from a start on that one of them allows.
+/// Finds the earliest time when the request fits in all ledgers together, beginning with a start that one of them
+/// allows.
 pub(super) fn joint_hole(
     ledgers: &[&Ledger<'_>],
     request: &Request,

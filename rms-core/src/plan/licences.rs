@@ -43,12 +43,13 @@ impl Licences {
         }
     }
 
-    /// The number of licences of this name that are free from now until then.
+    /// The number of licences of this name that are free from now until `until`.
     pub(super) fn spare(&self, cluster: ClusterId, name: &str, until: Time) -> u32 {
         self.by_cluster.get(&cluster).map_or(0, |pool| pool.least(until).devices.count(name))
     }
 
-    /// The earliest time from `from` on at which all clusters of the request have these, and keep them for its wall time.
+    /// Finds the earliest time from `from` on at which all clusters of the request have these licences free for its
+    /// wall time.
     ///
     /// # Errors
     /// The cluster that has too few, even when all jobs have left.
@@ -84,7 +85,7 @@ impl Licences {
     }
 }
 
-/// The first cluster where too few of a licence are free now, without regard to waiting jobs.
+/// Finds the first cluster where too few of a licence are free now, without regard to waiting jobs.
 pub(super) fn shortage(
     state: &State,
     now: Time,
@@ -102,7 +103,7 @@ pub(super) fn shortage(
     })
 }
 
-/// The first licence of which more is wanted than is left.
+/// Finds the first licence of which more is wanted than is left.
 pub(super) fn lacking(wanted: &Devices, left: &Devices, all: &Devices) -> Option<LicenceShortage> {
     let (name, wanted) = wanted.iter().find(|(name, wanted)| left.count(name) < *wanted)?;
     Some(LicenceShortage { name: name.to_owned(), wanted, free: left.count(name), total: all.count(name) })

@@ -28,7 +28,7 @@ use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_as
 pub(crate) struct GuestStart {
     pub(crate) job: JobId,
     pub(crate) request: Request,
-    /// In the order of nodes.
+    /// Ordered by node.
     pub(crate) lent: Vec<LentCores>,
     /// Free nodes beside those, where it gets what it asked for.
     pub(crate) free: Vec<NodeId>,
@@ -47,7 +47,7 @@ pub(crate) struct LentCores {
 /// The slowdown below which the jobs of each cluster lend cores at one instant; `None`: all do (004, §3.2.2).
 type CutOffs = BTreeMap<ClusterId, Option<Fraction>>;
 
-/// The cut-offs of all clusters as of now.
+/// Returns the cut-offs of all clusters as of now.
 fn cut_offs(state: &State) -> CutOffs {
     let of = |name: &String| match state.settings().max_slowdown_of(name) {
         MaxSlowdown::At(ratio) => {
@@ -63,18 +63,19 @@ fn cut_offs(state: &State) -> CutOffs {
     state.clusters().iter().map(|(cluster, name)| (*cluster, of(name))).collect()
 }
 
-/// The mean slowdown of all jobs that have started; running ones count as at their limits (D8 of the vectors' rules).
+/// Returns the mean slowdown of all jobs that have started; running ones count as at their limits (D8 of the vectors'
+/// rules).
 fn average(state: &State) -> Fraction {
     mean(state.slowdowns, state)
 }
 
-/// The mean of these slowdowns and those of running jobs. 0 if there are none, so that no job lends.
+/// Returns the mean of these slowdowns and those of running jobs. 0 if there are none, so that no job lends.
 fn mean(mut slowdowns: Slowdowns, state: &State) -> Fraction {
     running(state).for_each(|(response, requested)| slowdowns.add(response, requested));
     slowdowns.mean().and_then(|(sum, count)| Fraction::new(sum, count)).unwrap_or(Fraction::ZERO)
 }
 
-/// The slowdown that this percentage of running jobs does not exceed.
+/// Returns the slowdown that this percentage of running jobs does not exceed.
 fn percentile(state: &State, percent: usize) -> Fraction {
     let slowdown = |(response, requested)| Fraction::new(millis(response).into(), millis(requested).max(1).into());
     let mut all: Vec<Fraction> = running(state).filter_map(slowdown).collect();
@@ -117,7 +118,7 @@ impl SharingRound {
         SharingRound { cut_offs, by_nodes, failed_searches, n_started: 0, needs_retry: Cell::new(false) }
     }
 
-    /// Does it cost less if others give back nodes to the guest than if it starts on these mates?
+    /// Returns whether it costs less if other jobs give back nodes to the guest than if it starts on these mates.
     fn is_cheaper_by_nodes(&self, guest: Guest<'_>, took: Span, mates: &[&Offered<'_>]) -> bool {
         let Some((_, cost)) = self.by_nodes.filter(|(job, _)| *job == guest.job) else { return false };
         let wall = i128::from(millis(guest.request.wall));
@@ -129,7 +130,8 @@ impl SharingRound {
         added.is_some_and(|added| cost < added)
     }
 
-    /// Is another pass needed, because jobs that have started may lend? If so, forgets the failed searches.
+    /// Returns whether another pass is needed, because jobs that have started may lend. If so, forgets the failed
+    /// searches.
     pub(crate) fn needs_another_pass(&mut self) -> bool {
         let needs_retry = self.needs_retry.take();
         if needs_retry {
@@ -358,8 +360,8 @@ impl<'a> Mates<'a> {
         }
     }
 
-    /// Can these be the mates of the guest, beside `n_others` other nodes? Not if it wants neighbours and other nodes
-    /// lie between them.
+    /// Returns whether these can be the mates of the guest, beside `n_others` other nodes. They cannot if it wants
+    /// neighbours and other nodes lie between them.
     fn are_together(&self, guest: Guest<'_>, n_others: u32, mates: &[&Offered<'_>], pass: &Pass<'_>) -> bool {
         let is_window =
             |cluster: &ClusterId| pass.windows_around(*cluster, &self.nodes_of(mates), n_others).next().is_some();
@@ -396,19 +398,19 @@ impl<'a> Mates<'a> {
         candidates
     }
 
-    /// Jobs of the cluster whose slowdown reaches it lend nothing; `None`: all lend.
+    /// Returns the slowdown from which on jobs of the cluster lend nothing; `None`: all lend.
     fn cut_off(&self, cluster: ClusterId) -> Option<Fraction> {
         self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO))
     }
 
-    /// The shortest time that a guest can need, if no mate lends more than the sharing factor allows.
+    /// Returns the shortest time that a guest can need, if no mate lends more than the sharing factor allows.
     fn shortest_runtime(&self, cluster: ClusterId, wall: Span) -> Span {
         let name = &self.state.clusters()[&cluster];
         let (numerator, denominator) = self.state.settings().sharing_factor_of(name).parts();
         whole_seconds(millis(wall).saturating_mul(denominator.into()), numerator.into())
     }
 
-    /// Would the guest end earlier than without mates, if it took that long?
+    /// Returns whether the guest would end earlier than without mates, if it took that long.
     fn ends_earlier(&self, guest: Guest<'_>, span: Span) -> bool {
         guest.static_end > self.now + span
     }
@@ -417,7 +419,7 @@ impl<'a> Mates<'a> {
         self.state.settings().sharing.runtime_model
     }
 
-    /// What a candidate would lend; `None` if that is too little, or the guest would surely outlast it.
+    /// Returns what a candidate would lend; `None` if that is too little, or the guest would surely outlast it.
     fn offer<'c>(&self, candidate: &'c Candidate<'_>, guest: Guest<'_>, shortest: Span) -> Option<Offer<'c>> {
         let lender = &candidate.lender;
         let mut parts = Vec::with_capacity(lender.parts.len());
@@ -460,7 +462,7 @@ impl<'a> Mates<'a> {
         (most - rest, asked)
     }
 
-    /// Do the candidate's nodes suit the guest?
+    /// Returns whether the candidate's nodes suit the guest.
     fn nodes_suit(&self, candidate: &Candidate<'_>, guest: Guest<'_>) -> bool {
         let constraint = constraint_of(guest.spec, guest.request);
         let cluster = candidate.lender.cluster;
@@ -511,7 +513,7 @@ impl<'a> Mates<'a> {
         running.iter().copied().chain(starting)
     }
 
-    /// Would the guest end before all of these mates, and earlier than without them?
+    /// Returns whether the guest would end before all of these mates, and earlier than without them.
     fn ends_inside_and_earlier(&self, guest: Guest<'_>, mates: &[&Offered<'_>], is_in_time: &mut bool) -> bool {
         let (work, rate) = self.work_and_rate(guest, mates);
         let took = whole_seconds(work, rate);
@@ -522,13 +524,13 @@ impl<'a> Mates<'a> {
         is_earlier
     }
 
-    /// The work of the guest on the nodes of these mates, and its rate per millisecond.
+    /// Returns the work of the guest on the nodes of these mates, and its rate per millisecond.
     fn work_and_rate(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> (u64, u64) {
         let parts = mates.iter().flat_map(|(_, offer)| offer.parts.iter().copied());
         (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), self.model().rate(parts))
     }
 
-    /// The runtime of the guest on the nodes of these mates.
+    /// Returns the runtime of the guest on the nodes of these mates.
     fn runtime_inside(&self, guest: Guest<'_>, mates: &[&Offered<'_>]) -> Span {
         let (work, rate) = self.work_and_rate(guest, mates);
         whole_seconds(work, rate)

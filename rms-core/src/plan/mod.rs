@@ -1,8 +1,8 @@
-//! Reads the state and says which jobs start now and when the others would; changes nothing.
+//! Reads the state and finds which jobs start now and when the others would start; changes nothing.
 //!
-//! The pass of 001, Fig. 5 (FCFS with repeated backfilling): started jobs and ghosts make the first *last
-//! view*; then each queued application in order gets that view, its launcher's request is placed in the first
-//! hole, and added to the view for the next one.
+//! Implements the pass of 001, Fig. 5 (FCFS with repeated backfilling): started jobs and ghosts make the first *last
+//! view*; then each queued application in order gets that view, its launcher's request is placed in the first hole, and
+//! added to the view for the next application.
 
 mod alike;
 mod around;
@@ -53,43 +53,43 @@ pub(crate) use row::row_beside;
 
 use crate::state::State;
 
-/// How much of a pass is wanted.
+/// How much of a pass is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
     /// Only what starts now. The pass ends early once no node is free: nothing later in the order could start,
     /// and nothing earlier depends on it.
     Starts,
-    /// The same where all that was freed since the last pass is before that time; of clusters that are shared by cores, on
-    /// these nodes.
+    /// The same if all that was freed since the last pass is before `until`; in clusters that are shared by cores, on
+    /// `nodes` only.
     Freed { until: Time, nodes: &'a BTreeSet<NodeId> },
-    /// The same where nothing was freed since the last pass that could let anybody start earlier than it found.
+    /// The same if nothing was freed since the last pass that could let a job start earlier than that pass found.
     Arrivals,
-    /// An estimate for every application that is considered.
+    /// An estimate for each application that is considered.
     Estimates,
     /// Estimates, and each application's view.
     Views,
 }
 
-/// What a pass found.
+/// The result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub now: Time,
-    /// In the order of the queue, as far as the scope went.
+    /// In queue order, as far as the scope went.
     pub placements: Vec<Placement>,
-    /// Started jobs and ghosts: the last view before the first application. Empty if only starts were wanted.
+    /// Started jobs and ghosts: the last view before the first application. Empty if only starts were requested.
     pub base: View,
-    /// The last view after the last application. Empty if only starts were wanted.
+    /// The last view after the last application. Empty if only starts were requested.
     pub last_view: View,
-    /// Nodes of clusters that are shared by cores, after the last application.
+    /// The nodes of clusters that are shared by cores, after the last application.
     pub(crate) shared: SharedNodes,
 }
 
 /// What a plan leaves of whole nodes in clusters that are shared by cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SharedNodes {
-    /// For each node that nobody has now, until when nobody has it.
+    /// For each node that no job holds now, the time until which none will.
     pub(crate) clear_until: BTreeMap<ClusterId, Vec<Time>>,
-    /// When the first of those who wait gets something of a node.
+    /// When the first waiting job gets a part of a node.
     pub(crate) next_use: BTreeMap<NodeId, Time>,
 }
 
@@ -98,36 +98,36 @@ pub(crate) struct SharedNodes {
 pub struct Placement {
     pub job: JobId,
     pub outcome: Placed,
-    /// What its launcher saw; only with [`Scope::Views`].
+    /// The view of its launcher; only with [`Scope::Views`].
     pub view: Option<View>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// It starts now, on these nodes; node 0 first.
+    /// The job starts now, on these nodes; node 0 first.
     Now {
         request: Request,
         nodes: Vec<NodeId>,
-        /// What it takes of those that it shares; the others it has alone.
+        /// What the job takes of the nodes that it shares; the others it has exclusively.
         slices: BTreeMap<NodeId, Slice>,
-        /// The nodes of all stages of an evolving application, each of which has the first ones, where its cluster is
-        /// shared by cores.
+        /// The nodes of all stages of an evolving application on a cluster that is shared by cores. Each stage uses the
+        /// first of them.
         row: Vec<NodeId>,
-        /// The stages of an evolving application; the request has those nodes that it starts with.
+        /// The stages of an evolving application; the request has the nodes of the start.
         fit: Option<Box<fit::Fit>>,
     },
-    /// It would start then, if nothing changed; the last step that kept it from starting earlier is given.
-    /// `option_idx` says which of its sizes that is.
+    /// The job would start at `at` if nothing changed. `blocked` is the last step that prevents an earlier start, and
+    /// `option_idx` says which of the job's sizes the request is.
     Later {
         request: Request,
         option_idx: u32,
         at: Time,
         blocked: Option<Blocked>,
         fit: Option<Box<fit::Fit>>,
-        /// Those of clusters that are shared by cores, where it has named nodes, and those that follow one another.
+        /// Its nodes in clusters that are shared by cores, where a placement names them, and its contiguous nodes.
         nodes: Vec<NodeId>,
     },
-    /// No size of it fits the nodes that are usable today.
+    /// None of its sizes fits the nodes that are usable today.
     Never { shortage: Shortage },
 }
 
@@ -158,7 +158,7 @@ impl Scope<'_> {
 }
 
 impl Plan {
-    /// Nobody starts now, and nothing else was asked.
+    /// Returns a plan in which no job starts and that has nothing else.
     pub(crate) fn of_nobody(now: Time) -> Plan {
         Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new(), shared: SharedNodes::default() }
     }
@@ -178,7 +178,7 @@ impl Placed {
         }
     }
 
-    /// When one starts that has to wait.
+    /// The estimated start of a job that has to wait.
     pub(crate) fn later(&self) -> Option<Time> {
         match self {
             Placed::Later { at, .. } => Some(*at),
@@ -202,23 +202,24 @@ impl Placed {
     }
 }
 
-/// Steps 3 and 4 of 001, Fig. 5.
+/// Computes steps 3 and 4 of 001, Fig. 5.
 pub fn plan(state: &State, now: Time, scope: Scope<'_>) -> Plan {
     policy::run(state, now, scope, None, None)
 }
 
-/// Who starts now, up to the first one who has to wait and starts all the same on cores that running jobs lend (004,
+/// Plans the jobs that start now, up to the first waiting job that can start on cores lent by running jobs (004,
 /// Listing 1).
 pub(crate) fn plan_sharing(state: &State, now: Time, round: &mut SharingRound) -> (Plan, Option<GuestStart>) {
     policy::run_sharing(state, now, round)
 }
 
-/// The plan as one queued application sees it: its last view is what that one gets. `None` if no pass considers it.
+/// Returns the plan as a queued application sees it: its last view is the view of that application. `None` if no pass
+/// considers it.
 pub(crate) fn plan_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
     policy::run_before(state, now, seer)
 }
 
-/// As [`plan`], for one more application at the end of the queue that was not submitted.
+/// Plans as [`plan`] does, with one more application at the end of the queue that was not submitted.
 pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> Placed {
     let mut plan = policy::run(state, now, Scope::Estimates, Some(applicant), None);
     plan.placements.pop().expect("the applicant is placed last").outcome

@@ -1,5 +1,5 @@
-//! A timeline in outline: in which stretches of time about so many cores are free once, or throughout; it says where
-//! nobody need look for room.
+//! A timeline in outline: in which stretches of time about how many cores are free once, or throughout. It tells where
+//! a search for room is useless.
 
 use rms_model::{Span, Time};
 
@@ -9,13 +9,13 @@ use crate::state::Piece;
 const N_STRETCHES: usize = 32;
 const N_LEVELS: usize = 16;
 
-/// Stretches of one width, of which the last one has no end; and levels, which are numbers of cores, rounded down.
+/// Stretches of equal width, except that the last one has no end; and levels, which are numbers of cores, rounded down.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     origin: Time,
-    /// Of the milliseconds of a stretch.
+    /// The binary logarithm of the milliseconds of a stretch.
     log_width: u32,
-    /// Nobody has more.
+    /// No node has more cores.
     most_cores: i64,
 }
 
@@ -24,9 +24,9 @@ type Stretches = u32;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outline {
-    /// By level, in which stretches as many cores are free at some time.
+    /// By level: the stretches in which that many cores are free at some time.
     once: [Stretches; N_LEVELS],
-    /// In which they are at each time.
+    /// By level: the stretches in which they are free at all times.
     throughout: [Stretches; N_LEVELS],
 }
 
@@ -36,7 +36,7 @@ impl Scale {
         Scale { origin, log_width: 20, most_cores: i64::from(most_cores.max(1)) }
     }
 
-    /// From now on stretches are wide enough to tell times up to this one apart. Were they too narrow for that?
+    /// Widens the stretches until they distinguish times up to this one. Returns whether that was necessary.
     pub(super) fn reach(&mut self, at: Time) -> bool {
         let before = self.log_width;
         while self.begin(N_STRETCHES - 1) <= at && self.log_width < 50 {
@@ -75,12 +75,14 @@ impl Outline {
         outline
     }
 
-    /// Nobody who wants the piece for so long may start between `from` and this time; `None` if he never may.
+    /// Returns a time before which no job that wants the piece for `wall` may start, from `from` on; `None` if it never
+    /// may.
     pub(super) fn not_before(&self, piece: &Piece, wall: Span, from: Time, scale: &Scale) -> Option<Time> {
-        // Of a node that nobody has it is not said how much is free.
+        // A whole node is wanted without a number of free cores.
         let level = if piece.is_whole { 0 } else { scale.level(piece.slice.cores.into()) };
         let mut starts = self.once[level] & Stretches::MAX << scale.stretch(from);
-        // Who starts in a stretch has all of the next ones that are over before he may leave; the last one never is.
+        // A job that starts in a stretch occupies the following ones that end before its own end; the last stretch has
+        // no end.
         let throughout = self.throughout[level] | 1 << (N_STRETCHES - 1);
         for n_later in 1..scale.n_within(wall).min(N_STRETCHES) {
             starts &= throughout >> n_later | !(Stretches::MAX >> n_later);

@@ -15,34 +15,34 @@ pub(super) struct Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhichNodes {
-    /// Those of its current stage.
+    /// The nodes of its current stage.
     Held,
-    /// Those of its current stage that it has not agreed to give back.
+    /// The nodes of its current stage that it has not agreed to give back.
     Staying,
-    /// Those of one cluster, of which a ghost may leave one before the others.
+    /// The nodes of one cluster, which a ghost may leave before the others.
     In(ClusterId),
-    /// Those it has freed, until their processes are gone.
+    /// The nodes that it has freed, until their processes are gone.
     Leaving,
-    /// Those that are kept for what is negotiated with it.
+    /// The nodes that are kept for a negotiation with it.
     Promised,
     /// A number of nodes of its cluster, not yet known which.
     Count(u32),
 }
 
-/// The times for which a started job or a ghost holds nodes (R3), stage by stage for an evolving one. A job that is
-/// overdue is shown a little longer than now; otherwise others would be planned into its nodes.
+/// Returns the times for which a started job or a ghost holds nodes (R3), stage by stage for an evolving one. An
+/// overdue job is shown a little longer than now; otherwise others would be planned onto its nodes.
 pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     let overdue = now + settings.kill_grace.max(Span::from_secs(1));
     let mut parts = parts_as_held(entry, now, overdue);
     if let Some((agreed, _)) = entry.agreed_to_leave() {
-        // Others are planned for what it has promised, or nodes that come together for one of them would be lent out
-        // meanwhile.
+        // Other jobs are planned for what it has promised; otherwise nodes that gather for one of them would be given
+        // out meanwhile.
         split(&mut parts, promise_end(settings, agreed).max(overdue));
     }
     parts
 }
 
-/// The time for which a job holds its present nodes, as far as is known now.
+/// Returns the time for which a job holds its present nodes, as far as is known now.
 pub(super) fn held(entry: &Job, now: Time, settings: &Settings) -> Option<(Time, Time)> {
     let parts = parts_as_held(entry, now, now + settings.kill_grace.max(Span::from_secs(1)));
     parts.iter().find(|part| part.nodes == WhichNodes::Held).map(|part| (part.from, part.until))
@@ -82,7 +82,7 @@ fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
         }
         Phase::Started(started) => {
             let planned = started.at + started.request.wall;
-            // The clock may have been set back since: what holds a node holds it now.
+            // The clock may have been set back since; a job that holds a node holds it now.
             let until = if planned > now { planned } else { overdue };
             let held = Part { from: started.at.min(now), until, nodes: WhichNodes::Held };
             let leaving = Part { until: overdue, nodes: WhichNodes::Leaving, ..held };

@@ -1,4 +1,4 @@
-//! Places applications one after the other in views that fill up (001, Fig. 5, step 4); the policy says in which order.
+//! Places applications one after the other in views that fill up (001, Fig. 5, step 4); the policy decides the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,17 +21,17 @@ use crate::state::job::{Promise, Started};
 use crate::state::node::Node;
 use crate::state::{constraint_of, takes_any_nodes};
 
-/// Looks at the views as they fill up.
+/// Observes the views as they fill up.
 pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
 
-/// When somebody looks at a pass.
+/// When a pass is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
-    /// Nobody has been placed.
+    /// No application has been placed yet.
     Begins,
-    /// The view is the one of this application.
+    /// The view is the view of this application.
     Before(JobId),
-    /// Everybody has been placed.
+    /// All applications have been placed.
     Ends,
 }
 
@@ -41,39 +41,39 @@ pub(super) struct Pass<'a> {
     pub(super) now: Time,
     pub(super) grids: Grids<'a>,
     pub(super) licences: Licences,
-    /// Every usable node.
+    /// All usable nodes.
     pub(super) all: Ledger<'a>,
-    /// Nodes that meet a constraint, for the constraints met so far that exclude any; of those that the same nodes
-    /// meet, the first one stands for all. And windows of those who are placed on neighbours.
+    /// Nodes that meet a constraint, for the constraints met so far that exclude any. If several constraints select the
+    /// same nodes, the first one represents them. Also windows of jobs that are placed on neighbouring nodes.
     pub(super) special: BTreeMap<Subset, Ledger<'a>>,
-    /// Slices that launchers look for.
+    /// Slices that launchers search for.
     pub(super) watches: Watches<'a>,
-    /// Which constraint stands for one met before; none if every usable node meets it, as they all do the one that asks
-    /// for nothing, which is not listed.
+    /// Which constraint represents one met before; `None` if every usable node meets it. The constraint without demands
+    /// is always met and not listed.
     pub(super) stands_for: BTreeMap<Constraint, Option<Subset>>,
     /// What was placed so far, to open a special ledger late.
     pub(super) placed: Vec<Taken>,
-    /// It is kept up by all that is taken and given back, and not only by those who stay where they were placed.
+    /// Whether `placed` follows everything that is taken and given back, and not only final placements.
     tracks: bool,
-    /// Nodes given away in this pass, and how many of each cluster: while no ledger is special they are the first of
-    /// those that are free.
+    /// Nodes given away in this pass, and how many of each cluster: while no ledger is special they are the first free
+    /// nodes.
     taken: Vec<NodeId>,
     n_taken: BTreeMap<ClusterId, usize>,
     /// The same nodes as a set, once a ledger is special.
     taken_set: BTreeSet<NodeId>,
-    /// What every ledger shows, though the state does not say so.
+    /// What every ledger shows in addition to the state.
     supposed: Vec<Supposed>,
-    /// Nodes that are taken for free here, though somebody holds them.
+    /// Nodes that this pass treats as free, although a job holds them.
     freed: BTreeMap<ClusterId, Vec<NodeId>>,
-    /// Nodes that are taken for held here, though nobody holds them.
+    /// Nodes that this pass treats as held, although they are free.
     kept: BTreeSet<NodeId>,
-    /// Free nodes left, over all clusters; of those that are shared by cores, logical CPUs.
+    /// Number of free nodes left, over all clusters; in clusters that are shared by cores, of logical CPUs.
     pub(super) n_free: usize,
-    /// Nobody is placed behind this one: what it takes need not be shown.
+    /// No application is placed after this one: what it takes need not be shown.
     pub(super) is_last: bool,
 }
 
-/// Nodes that would be held, too, or with a `sign` of -1 no more.
+/// Nodes that are treated as held, or with a `sign` of -1 as no longer held.
 struct Supposed {
     nodes: Vec<NodeId>,
     from: Time,
@@ -92,15 +92,15 @@ impl Supposed {
 /// Nodes that a placed application takes from the view.
 #[derive(Clone, PartialEq)]
 pub(super) struct Taken {
-    /// The ledger its nodes come from; `None` is every usable node.
+    /// The ledger that its nodes come from; `None` means all usable nodes.
     pub(super) subset: Option<Subset>,
     pub(super) request: Request,
     pub(super) at: Time,
     /// Known only if it starts now.
     nodes: Option<Vec<NodeId>>,
-    /// What an evolving application needs from its start on, instead of the nodes of the request.
+    /// What an evolving application needs from its start on; replaces the nodes of the request.
     pub(super) stages: Option<Evolution>,
-    /// On clusters that are shared by cores; stages have the first ones of them.
+    /// Its places in clusters that are shared by cores; a stage uses the first of them.
     pub(super) places: Vec<Place>,
     licences: Devices,
 }
@@ -112,21 +112,21 @@ pub(super) struct Found {
     pub(super) subset: Option<Subset>,
     pub(super) start: Time,
     pub(super) blocked: Option<Blocked>,
-    /// The stages of an evolving application; the request has those nodes that it starts with.
+    /// The stages of an evolving application; the request has the nodes of the start.
     pub(super) fit: Option<Box<Fit>>,
-    /// On clusters that are shared by cores.
+    /// What it wants in clusters that are shared by cores.
     pub(super) wanted: WantedBy,
-    /// There the nodes of all stages, each of which has the first ones.
+    /// The nodes of all stages in such a cluster; each stage uses the first of them.
     pub(super) row: Vec<Place>,
     pub(super) licences: Devices,
 }
 
-/// What came of taking nodes for an application that its profiles let start now.
+/// The result of taking nodes for an application whose profiles allow a start now.
 enum Take {
     Nodes(Vec<NodeId>, Vec<Place>),
-    /// The profile says that nodes are free which are not.
+    /// Some nodes that the profile shows as free are not.
     NotFree,
-    /// Nodes are free, but an application that was placed before needs them, and can use no others.
+    /// Nodes are free, but an application placed before needs them and can use no others.
     Kept(Option<Blocked>),
 }
 
@@ -152,7 +152,7 @@ impl<'a> Pass<'a> {
             n_free,
             is_last: false,
         };
-        // Nodes that a running application will need, and can use no others, are kept from the first one on.
+        // Nodes that a running application will need, without alternatives, are kept from the first application on.
         let counted = state.evolved().filter(|(.., started)| !state.is_shared(cluster_of(&started.request)));
         for (_, entry, Started { request, .. }) in counted {
             pass.open_ledger(&constraint_of(&entry.spec, request));
@@ -161,7 +161,7 @@ impl<'a> Pass<'a> {
         pass
     }
 
-    /// As if these nodes, which somebody would hold until then, were free; before anybody is placed.
+    /// Treats these nodes, which a job would hold until `until`, as free. Called before any application is placed.
     pub(super) fn free_up(&mut self, job: JobId, nodes: &[NodeId], until: Time) {
         self.suppose(Supposed { nodes: nodes.to_vec(), from: self.now, until, sign: -1 });
         self.free_places(job, nodes);
@@ -173,7 +173,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// As if a job held these nodes, or what it has of them, from then until then, too; before anybody is placed.
+    /// Treats these nodes, or the job's parts of them, as held by the job from `from` to `until`, too. Called before
+    /// any application is placed.
     pub(super) fn keep_busy(&mut self, job: JobId, nodes: &[NodeId], from: Time, until: Time) {
         self.suppose(Supposed { nodes: nodes.to_vec(), from, until, sign: 1 });
         let places = self.places_of(job, nodes);
@@ -186,7 +187,7 @@ impl<'a> Pass<'a> {
         known.filter_map(|(node, known)| self.grids.place_of(job, entry, known.cluster, *node)).collect()
     }
 
-    /// As if these free nodes were held since then and until then; before anybody is placed.
+    /// Treats these free nodes as held from `from` to `until`. Called before any application is placed.
     pub(super) fn keep_from_others(&mut self, job: JobId, nodes: &[NodeId], from: Time, until: Time) {
         self.keep_busy(job, nodes, from, until);
         self.kept.extend(nodes);
@@ -194,7 +195,7 @@ impl<'a> Pass<'a> {
         self.n_free -= nodes.len() - places.len() + self.grids.n_cpus(&places);
     }
 
-    /// Is it taken for free, though somebody holds it?
+    /// Returns whether the pass treats a held node as free.
     pub(super) fn is_freed(&self, node: NodeId) -> bool {
         self.supposed.iter().any(|supposed| supposed.sign < 0 && supposed.nodes.contains(&node))
     }
@@ -203,7 +204,7 @@ impl<'a> Pass<'a> {
         self.supposed.iter().for_each(|supposed| supposed.show(self.state, ledger));
     }
 
-    /// Nodes given away so far count one by one from now on, not by their number.
+    /// From now on, records the nodes given away so far one by one, and not by their number.
     pub(super) fn remember_taken(&mut self) {
         self.taken_set.extend(self.taken.iter().copied());
     }
@@ -215,18 +216,18 @@ impl<'a> Pass<'a> {
         self.supposed.push(supposed);
     }
 
-    /// The last view as an application may see it: from now on, over all clusters (R5).
+    /// Returns the last view as an application may see it: from now on, over all clusters (R5).
     pub(super) fn view(&self, state: &State, now: Time) -> View {
         let profile = |cluster: &ClusterId| self.all.view.get(cluster).map(|p| p.cut_before(now)).unwrap_or_default();
         state.clusters().keys().map(|cluster| (*cluster, profile(cluster))).collect()
     }
 
-    /// Step 4b: the size that its launcher asks for and the first hole for it, from `from` on.
+    /// Performs step 4b: finds the size that the launcher requests and its first hole from `from` on.
     pub(super) fn find(&mut self, spec: &JobSpec, from: Time) -> Result<Found, Shortage> {
         self.find_until(spec, from, None)
     }
 
-    /// The same among the sizes that start by `latest`, one of which does.
+    /// Does the same among the sizes that start by `latest`; at least one does.
     pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
         if let Some(evolving) = &spec.evolving {
             self.open_ledgers(spec);
@@ -253,7 +254,8 @@ impl<'a> Pass<'a> {
             (Ok((start, _)), Some(latest)) => *start <= latest,
             (Ok(_) | Err(_), _) => true,
         };
-        // Where nodes were not free after all, nothing may be in time any more: then the first that completes.
+        // If nodes were not free after all, no size may be in time any more: then the first one that completes is
+        // chosen.
         if holes.iter().any(is_in_time) {
             holes.retain(is_in_time);
         }
@@ -264,7 +266,7 @@ impl<'a> Pass<'a> {
         Ok(Found { request, option_idx, subset, start, blocked, fit: None, wanted, row: Vec::new(), licences })
     }
 
-    /// The common case: one size, and any nodes will do.
+    /// Handles the common case of one size that can use any nodes.
     fn find_anywhere(&mut self, request: &Request, from: Time) -> Result<Found, Shortage> {
         match ledger::first_hole(&mut [&mut self.all], request, from) {
             Ok((start, blocked)) => {
@@ -276,7 +278,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Steps 4b and 4c: the launcher's request in its first hole from `from` on.
+    /// Performs steps 4b and 4c: places the launcher's request in its first hole from `from` on.
     pub(super) fn place(&mut self, spec: &JobSpec, from: Time) -> Placed {
         match self.find(spec, from) {
             Ok(found) => self.settle(found),
@@ -284,21 +286,22 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Step 4c: what was found is taken from the view, with nodes if it starts now.
+    /// Performs step 4c: takes what was found from the view, with nodes if the job starts now.
     pub(super) fn settle(&mut self, found: Found) -> Placed {
         let (outcome, taken) = self.settle_until(found, None);
         self.stays(taken);
         outcome
     }
 
-    /// From now on somebody stays where he was placed.
+    /// Records that an application keeps its place.
     pub(super) fn stays(&mut self, taken: Taken) {
         if !self.tracks {
             self.placed.push(taken);
         }
     }
 
-    /// From now on all are known whose place is taken, also of those who may give it back; before anybody is placed.
+    /// From now on, records every place that is taken, also those that may be given back. Called before any application
+    /// is placed.
     pub(super) fn track_all(&mut self) {
         self.tracks = true;
     }
@@ -313,7 +316,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// As [`Pass::settle`], and what was taken comes back; where the nodes are not free, the hole at `latest` will do.
+    /// Does the same as [`Pass::settle`] and also returns what was taken. If the nodes are not free, the hole at
+    /// `latest` is used.
     pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
         self.open_window(found.subset.as_ref());
         let Found { request, option_idx, subset, start, blocked, mut fit, wanted, row, licences } = found;
@@ -331,7 +335,7 @@ impl<'a> Pass<'a> {
                 (later.unwrap_or(next), blocked, None)
             }
         };
-        // Where nodes are not free after all, the stages move on as they are: it is a guess until the next pass.
+        // If nodes are not free after all, the stages are shifted unchanged: an approximation until the next pass.
         fit.iter_mut().for_each(|fit| fit.start = at);
         let stages = fit.as_ref().map(|fit| fit.expanded.clone());
         let (nodes, places) = match now {
@@ -354,7 +358,7 @@ impl<'a> Pass<'a> {
         (outcome, taken)
     }
 
-    /// As [`Pass::settle`], but nothing is taken unless it starts now.
+    /// Does the same as [`Pass::settle`], but takes nothing unless the job starts now.
     pub(super) fn start(&mut self, found: Found) -> Option<Placed> {
         if found.start > self.now {
             return None;
@@ -376,7 +380,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Nodes of all clusters of a request, in the order of clusters.
+    /// Takes the nodes of all clusters of a request, in the order of clusters.
     fn take_all(&mut self, request: &Request, subset: Option<&Subset>, wanted: &WantedBy, row: &[Place]) -> Take {
         if !row.is_empty() {
             let first = row.get(..request.n_nodes() as usize).unwrap_or(row);
@@ -397,8 +401,8 @@ impl<'a> Pass<'a> {
         Take::Nodes(nodes, places)
     }
 
-    /// Takes from the view all that was ever promised, if that is still to come and all of it fits; no ledger but that
-    /// of all nodes is open.
+    /// Takes all promises from the view, if all of them are in the future and fit, and no ledger but that of all nodes
+    /// is open.
     pub(super) fn take_promises(&mut self) -> bool {
         let is_to_come = self.state.next_promise().is_none_or(|at| at >= self.now);
         let knows_all = self.special.is_empty() && self.state.occupation().is_regular(self.now);
@@ -417,7 +421,7 @@ impl<'a> Pass<'a> {
         true
     }
 
-    /// What was taken for a promise by [`Pass::take_promises`].
+    /// Returns what [`Pass::take_promises`] took for a promise.
     pub(super) fn promised(&self, spec: &JobSpec, promise: Option<&Promise>) -> Option<Taken> {
         let Promise { at, option_idx, nodes: _ } = promise?;
         let at = *at;
@@ -426,7 +430,7 @@ impl<'a> Pass<'a> {
         Some(Taken { subset: None, request, at, nodes: None, stages: None, places, licences })
     }
 
-    /// Takes from the view what was promised, if the nodes are still there; the ledgers of `spec` are open.
+    /// Takes a promise from the view, if the nodes are still there. The ledgers of `spec` are open.
     pub(super) fn keep(&mut self, spec: &JobSpec, promise: &Promise) -> Option<Taken> {
         let request = spec.options.get(promise.option_idx as usize)?;
         let subset = match spec.resources.contiguous {
@@ -458,14 +462,14 @@ impl<'a> Pass<'a> {
         self.add_shares(taken, -1);
     }
 
-    /// Takes what was given back.
+    /// Takes again what was given back.
     pub(super) fn take_again(&mut self, taken: &Taken) {
         self.add_shares(taken, 1);
     }
 
-    /// Free nodes of each cluster of the request: plain ones first, then by id. A node is left out while an
-    /// application that was placed before can use only such nodes and needs it during the request: the count of all
-    /// nodes alone does not show that.
+    /// Takes free nodes of each cluster of the request: plain ones first, then by id. Skips a node while an application
+    /// placed before can use only such nodes and needs it during the request: the count of all nodes alone does not
+    /// show that.
     fn take_nodes(&mut self, request: &Request, subset: Option<&Subset>) -> Take {
         let ledger = subset.map_or(&self.all, |subset| &self.special[subset]);
         if self.special.is_empty() && self.freed.is_empty() && self.kept.is_empty() {
@@ -510,7 +514,7 @@ impl<'a> Pass<'a> {
         Take::Nodes(nodes, Vec::new())
     }
 
-    /// The common case: all are alike, and free nodes are those that the state says.
+    /// Handles the common case: all nodes are alike, and the free nodes are those of the state.
     fn take_first_free(&mut self, request: &Request) -> Take {
         let mut nodes = Vec::with_capacity(request.n_nodes() as usize);
         for (cluster, wanted) in &request.nodes {
@@ -535,7 +539,7 @@ impl<'a> Pass<'a> {
         self.taken.extend(nodes.iter().copied());
     }
 
-    /// When a request whose nodes are kept for others now may find some: not before something changes.
+    /// Returns when a request whose nodes are kept for others now may find some: not before something changes.
     fn next_start(&self, request: &Request, subset: Option<&Subset>) -> Time {
         let clusters = request.nodes.keys().filter_map(|cluster| self.all.view.get(cluster));
         let next_change = clusters.filter_map(|profile| profile.change_points(self.now).nth(1)).min();
@@ -545,7 +549,7 @@ impl<'a> Pass<'a> {
         ledger::joint_hole(&ledgers, request, (from, None)).map_or(from, |(start, _)| start)
     }
 
-    /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
+    /// Adds what `taken` takes from each ledger, or removes it with a `sign` of -1.
     fn add_shares(&mut self, taken: &Taken, sign: i64) {
         if self.is_last {
             return;
@@ -582,8 +586,8 @@ impl<'a> Pass<'a> {
         self.special = special;
     }
 
-    /// What `taken` takes from the nodes of `ledger`: the nodes that it has, as long as it needs as many, and of others
-    /// those that cannot come from elsewhere.
+    /// Returns what `taken` takes from the nodes of `ledger`: its known nodes, up to the number that it needs, and of
+    /// its unknown nodes those that cannot come from elsewhere.
     pub(super) fn shares(
         &self,
         taken: &Taken,
@@ -608,7 +612,7 @@ impl<'a> Pass<'a> {
         taken.blocks().map(share).collect()
     }
 
-    /// From now on it is known what the class looks like; before anybody is placed.
+    /// From now on, keeps the view of a class. Called before any application is placed.
     pub(super) fn watch(&mut self, class: &Class) {
         let (constraint, slice) = class;
         if slice.is_none() {
@@ -621,7 +625,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What a class that is watched looks like by now, with the constraint that stands for it, if that excludes any.
+    /// Returns the present view of a watched class, with the constraint that represents it, if that excludes any nodes.
     pub(super) fn seen_as(&self, class: &Class) -> (&Ledger<'a>, (Option<Subset>, Slice)) {
         let (constraint, slice) = class;
         if let Some(ledger) = self.watches.ledger(class) {
@@ -635,7 +639,7 @@ impl<'a> Pass<'a> {
 }
 
 impl Taken {
-    /// Stages on the cluster of an evolving application.
+    /// Creates what the stages take of the cluster of an evolving application.
     pub(super) fn of_stages(
         subset: Option<Subset>,
         request: Request,
@@ -651,23 +655,23 @@ impl Taken {
         self.request.wall
     }
 
-    /// Known only if it starts now.
+    /// Known only if the application starts now.
     pub(super) fn nodes(&self) -> Option<&[NodeId]> {
         self.nodes.as_deref()
     }
 
-    /// What it takes of a cluster that is given away node by node.
+    /// What it takes of a cluster that is allocated by whole nodes.
     pub(super) fn blocks_on(&self, cluster: ClusterId) -> impl Iterator<Item = Block> + '_ {
         self.blocks().filter(move |(on, _)| *on == cluster).map(|(_, block)| block)
     }
 
-    /// Nodes that it has by name, though it starts later.
+    /// Nodes that are named for it, although it starts later.
     pub(super) fn named(&self) -> impl Iterator<Item = NodeId> + '_ {
         let window = self.subset.iter().filter_map(Subset::window).flatten().copied();
         self.places.iter().map(|place| place.node).chain(window)
     }
 
-    /// What it takes of each cluster that is given away node by node, in the order of time.
+    /// What it takes of each cluster that is allocated by whole nodes, ordered by time.
     fn blocks(&self) -> impl Iterator<Item = (ClusterId, Block)> + '_ {
         let until = self.at + self.request.wall;
         let rigid = if self.stages.is_none() { Some(&self.request.nodes) } else { None };

@@ -33,7 +33,7 @@ pub enum MapError {
 /// Chooses `n_nodes` of the nodes that an application holds, for it to free.
 pub type Choose<'a> = dyn FnMut(usize, &BTreeSet<NodeId>, usize) -> BTreeSet<NodeId> + 'a;
 
-/// The default choice: the highest ids.
+/// Makes the default choice: the highest ids.
 pub fn highest(held: &BTreeSet<NodeId>, n_nodes: usize) -> BTreeSet<NodeId> {
     held.iter().rev().take(n_nodes).copied().collect()
 }
@@ -86,7 +86,7 @@ pub fn map(
     Ok(Mapping { times: changes.into_keys().collect(), held: intervals })
 }
 
-/// How many nodes each application needs from each of its change-points on, in the order of the list.
+/// Returns how many nodes each application needs from each of its change-points on, in the order of the list.
 fn changes(apps: &[Scheduled<'_>]) -> BTreeMap<Time, BTreeMap<usize, usize>> {
     let mut changes: BTreeMap<Time, BTreeMap<usize, usize>> = BTreeMap::new();
     for (app_idx, app) in apps.iter().enumerate() {

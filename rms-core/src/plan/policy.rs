@@ -1,13 +1,13 @@
 //! Which job may start before which: the walk over the queue of each policy.
 //!
-//! - *views* (001, Fig. 5): each application in order takes its first hole, anew at each pass.
-//! - *fcfs*: the same, but nobody starts before the one in front.
+//! - *views* (001, Fig. 5): each application in order takes its first hole, again at each pass.
+//! - *fcfs*: the same, but no application starts before the one ahead of it.
 //! - *easy*: in a first round applications start now, in order; the first that cannot takes its hole as a reservation,
-//!   and from then on only those start that leave it alone. A second round estimates the rest.
-//! - *conservative*: what was promised is taken first, at its promised time; then each application in order lets go of
-//!   its own promise and takes the first hole there is, which is the promised one or an earlier one. So a job that ends
-//!   early moves others forward and nobody back. A promise holds as long as jobs leave by their wall times and nodes
-//!   stay: where it does not fit any more, the application takes the next hole before the promises of those behind it.
+//!   and from then on only applications start that do not delay it. A second round estimates the rest.
+//! - *conservative*: promises are taken first, at their promised times; then each application in order gives up its own
+//!   promise and takes the first hole there is, which is the promised one or an earlier one. So a job that ends early
+//!   moves others forward and none back. A promise holds as long as jobs leave by their wall times and nodes stay: if
+//!   it does not fit any more, the application takes the next hole before the promises of those behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,9 +95,9 @@ pub(super) fn run_sharing(state: &State, now: Time, round: &mut SharingRound) ->
     (Plan { placements: walk.placements, ..Plan::of_nobody(now) }, inside)
 }
 
-/// The plan up to one application, whose view is the last one; `None` if it is not considered.
+/// Returns the plan up to one application, whose view is the last one; `None` if it is not considered.
 ///
-/// The views of all applications would be as many as their number squared.
+/// Storing the views of all applications would take space quadratic in their number.
 pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
     let is_queued = state.jobs().get(&seer).is_some_and(Job::is_queued);
     let n_before = if is_queued { considered(state).position(|(job, _)| job == seer)? } else { return None };
@@ -106,7 +106,7 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
     match state.settings().policy {
-        // What is behind it does not matter to it.
+        // Applications behind it do not affect it.
         Policy::Views | Policy::Fcfs | Policy::Slowdown => {
             walk.queue(considered(state).take(n_before + 1), Scope::Estimates);
         }
@@ -131,7 +131,7 @@ pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Demand)
     state.demands().enumerate().take_while(within).map(|(_, considered)| considered)
 }
 
-/// Free nodes over all clusters; of those that are shared by cores, logical CPUs.
+/// The number of free nodes over all clusters; in clusters that are shared by cores, of logical CPUs.
 pub(super) fn n_free(state: &State) -> usize {
     let n_free = |cluster: &ClusterId| match state.shared().get(*cluster) {
         Some(shared) => shared.n_free_cpus as usize,
@@ -140,7 +140,7 @@ pub(super) fn n_free(state: &State) -> usize {
     state.clusters().keys().map(n_free).sum()
 }
 
-/// One application under the conservative policy, once it was looked at.
+/// One application under the conservative policy, once it was considered.
 struct Slot {
     held: Held,
     outcome: Option<Placed>,
@@ -153,7 +153,7 @@ type Slots = BTreeMap<JobId, Slot>;
 #[derive(Clone)]
 enum Held {
     Nothing,
-    /// From this time on what it was promised, which was taken together with all promises.
+    /// What it was promised, from this time on; taken together with all other promises.
     AsPromised(Time),
     Taken(Box<Taken>),
 }
@@ -176,7 +176,8 @@ struct Stays {
     freed: Option<BTreeSet<NodeId>>,
     /// That many nodes of a cluster are not free before then.
     first_free: BTreeMap<(ClusterId, u32), Time>,
-    /// For that many nodes of a cluster and that long there is no start until then; holds until a job moves.
+    /// A start of a job with that many nodes of a cluster and that wall time is impossible until then; holds until a
+    /// job moves.
     full_until: BTreeMap<(ClusterId, u32, Span), Time>,
 }
 
@@ -187,7 +188,7 @@ impl Stays {
         if let Some(freed) = &mut self.freed {
             freed.extend(held.places.iter().map(|place| place.node));
         }
-        // What was full before that is as full as it was.
+        // What was full before that is still full.
         self.first_free.retain(|_, first| *first <= from);
         self.full_until.clear();
     }
@@ -200,10 +201,10 @@ pub(super) struct Walk<'a, 'l> {
     pub(super) pass: Pass<'a>,
     /// The job whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
-    /// For external launchers.
+    /// The observer for external launchers.
     look: Option<&'a mut Look<'l>>,
     pub(super) placements: Vec<Placement>,
-    /// Nothing that comes now may start before.
+    /// The earliest time at which later applications may start.
     earliest: Time,
 }
 
@@ -219,7 +220,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    /// With the view before the first application.
+    /// Begins with the view before the first application.
     pub(super) fn into_plan(self, base: View) -> Plan {
         let shared = self.pass.grids.left();
         let last_view = self.pass.all.view.into_owned();
@@ -329,8 +330,8 @@ impl<'a, 'l> Walk<'a, 'l> {
             if sees_this {
                 self.look(Moment::Before(job));
             }
-            // Who does not start now was offered nothing better than this; the guesses of the second round do not let him
-            // start after all.
+            // A job that does not start now was offered nothing better than this; the estimates of the second round do
+            // not let it start after all.
             let hole = found.as_ref().map_or(self.now, |found| found.start);
             let not_before = hole.max(self.now + Span::from_millis(1));
             let outcome = match found {
@@ -399,7 +400,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         Room::new(self.pass.n_free, |nodes| longest(nodes).unwrap_or(Span::ZERO))
     }
 
-    /// Is it worth a look whether this one starts now, without a reservation?
+    /// Returns whether it is worth a search whether the job starts now, without a reservation.
     fn may_start(&self, demand: &Demand) -> bool {
         if demand.least_nodes as usize > self.pass.n_free {
             return false;
@@ -417,7 +418,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             Scope::Estimates | Scope::Views => false,
         };
         let mut slots = Slots::default();
-        // Where nodes are shared, promises name them: each is taken by itself, and holds unless one of them does not.
+        // Where nodes are shared, promises name them: each is taken individually, and all hold unless one fails.
         let mut keeps_promises = true;
         if !may_pass_by {
             for (job, _) in jobs.clone() {
@@ -521,12 +522,12 @@ impl<'a, 'l> Walk<'a, 'l> {
             let held = self.lay_down(job, held);
             let latest = held.as_ref().map(|held| held.at);
             let slot = match (self.pass.find_until(self.spec(job), self.now, latest), held, before) {
-                // Of the rows for its stages that are tried, none is as good as the one that it has.
+                // None of the rows that were tried for its stages is as good as its present one.
                 (Ok(found), Some(held), Some(before)) if found.start > held.at => {
                     self.pass.take_again(&held);
                     Slot { held: Held::Taken(Box::new(held)), outcome: Some(before) }
                 }
-                // The nodes that it was promised are as good as others.
+                // The promised nodes are as good as others.
                 (Ok(found), Some(held), _) if found.start > self.now && found.is_as_good_as(&held) => {
                     self.pass.take_again(&held);
                     let outcome = found.later_on(&held);
@@ -550,14 +551,15 @@ impl<'a, 'l> Walk<'a, 'l> {
         has_moved
     }
 
-    /// Where it has named nodes, it can move forward only to some of which one was freed.
+    /// Returns whether a job with named nodes cannot move forward: it can only if one of the nodes that it needs was
+    /// freed.
     fn must_stay_there(&self, job: JobId, held: &Held, stays: &Stays) -> bool {
         let (Held::Taken(held), Some(freed)) = (held, &stays.freed) else { return false };
         held.at > self.now && !self.pass.may_start_earlier(self.spec(job), held, (stays.freed_until, freed))
     }
 
-    /// Before its promised start it holds nothing itself, so it can move forward only if nodes enough are free from some
-    /// instant on until then, or for its wall time.
+    /// Returns whether a job cannot move forward. Before its promised start it holds nothing itself, so it needs enough
+    /// nodes that are free from some instant on until that start, or for its wall time.
     fn must_stay(&self, demand: &Demand, held: &Held, stays: &mut Stays) -> bool {
         let at = match held {
             Held::Nothing => return false,
@@ -586,7 +588,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         is_full
     }
 
-    /// What an application sees is what it does not hold itself.
+    /// Returns the view without what the application itself holds.
     fn view_without(&mut self, job: JobId, held: &Held) -> View {
         let held = self.lay_down(job, held.clone());
         let view = self.pass.view(self.state, self.now);
@@ -603,7 +605,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         self.take_up(held);
     }
 
-    /// Gives back what an application holds, for a moment.
+    /// Gives back what an application holds, temporarily.
     fn lay_down(&mut self, job: JobId, held: Held) -> Option<Taken> {
         let held = match held {
             Held::Nothing => None,

@@ -1,4 +1,5 @@
-//! Nodes for stages on clusters that are shared by cores: they are named in advance, for a count of nodes says nothing there.
+//! Nodes for stages on clusters that are shared by cores: they are named in advance, because a count of nodes is not
+//! enough there.
 
 use rms_model::{JobId, NodeId, Profile, Time};
 
@@ -9,11 +10,11 @@ use crate::state::State;
 use crate::state::course::Course;
 use crate::state::job::{Job, Started};
 
-/// Nodes that a running application was promised for stages to come, each from when until when.
+/// Lists the nodes that a running application was promised for future stages, with from when until when.
 fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
     let Some(Started { evolved: Some(evolved), ending: None, .. }) = entry.started() else { return Vec::new() };
     let course = &evolved.course;
-    // What is late begins now at the earliest, and what comes after it is late, too.
+    // A late stage begins now at the earliest, and later stages are late as well.
     let late_by = now.since(course.next_change());
     let of_place = |(place, node): (usize, &NodeId)| {
         let times = course.times_to_come(place).into_iter();
@@ -22,7 +23,7 @@ fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
     course.row.iter().enumerate().flat_map(of_place).collect()
 }
 
-/// Nodes that others than this application were promised for stages that begin before its end.
+/// The nodes that were promised to other applications for stages that begin before this one ends.
 pub(super) fn reserved<'a>(state: &'a State, job: JobId, started: &Started) -> impl Iterator<Item = NodeId> + use<'a> {
     let end = started.at + started.request.wall;
     let others = state.evolved().filter(move |(other, ..)| *other != job);
@@ -31,14 +32,14 @@ pub(super) fn reserved<'a>(state: &'a State, job: JobId, started: &Started) -> i
 }
 
 impl Pass<'_> {
-    /// Running applications will need their nodes.
+    /// Keeps the nodes that running applications will need.
     pub(super) fn reserve_rows(&mut self) {
         for (job, entry, _) in self.state.evolved() {
             self.reserve_row(job, entry, 1);
         }
     }
 
-    /// With a `sign` of -1, the application needs them no more.
+    /// Keeps the future nodes of an application; with a `sign` of -1, releases them.
     fn reserve_row(&mut self, job: JobId, entry: &Job, sign: i64) {
         for (node, from, until) in to_come(entry, self.now) {
             let known = self.state.nodes().get(&node).filter(|known| known.is_usable());
@@ -48,8 +49,8 @@ impl Pass<'_> {
     }
 }
 
-/// The row of a running application, and how many of it cannot be had when. Nodes of it that are not planned with any
-/// more give way to others; with `is_new` all that it does not hold do.
+/// Returns the row of a running application, and how many of its nodes are unavailable over time. Nodes that are no
+/// longer usable are replaced; with `is_new`, all that the application does not hold.
 pub(crate) fn row_beside(
     state: &State,
     now: Time,

@@ -1,4 +1,4 @@
-//! Neighbours on a cluster that is shared by cores, all of which have room at once.
+//! Neighbouring nodes of a cluster shared by cores that all have room at once.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::window::{is_run, latest_in_windows, runs};
 use crate::state::{Piece, longest_run};
 
 impl Grid<'_> {
-    /// The most suitable nodes that the job could have together.
+    /// Returns the largest number of suitable nodes that the job could have together.
     pub(super) fn most_together(&self, wanted: &Wanted) -> u32 {
         match wanted.is_contiguous {
             true => longest_run(self.in_order, |node| self.eligible_idx(wanted, node).is_some()),
@@ -28,7 +28,7 @@ impl Grid<'_> {
         let mut holes: Vec<Hole> = lines.iter().map(|line| next_hole(line, from)).collect();
         let n_now = holes.iter().filter(|hole| hole.first <= from).count();
         loop {
-            // No earlier, for none of them has room before its time.
+            // No earlier start exists, because none of the nodes has room before its time.
             let fits: Vec<Time> = holes.iter().map(|hole| hole.first).collect();
             let start =
                 latest_in_windows(&fits, wanted.n_nodes.max(1) as usize).min().filter(|at| *at < Time::NEVER)?;
@@ -61,7 +61,7 @@ impl Grid<'_> {
         Some(self.places(fitting.get(first..first + n_wanted)?.iter().flatten().copied()))
     }
 
-    /// Are these places together, if the request wants neighbours?
+    /// Returns whether these places are contiguous, if the request wants that.
     pub(super) fn are_together(&self, wanted: &Wanted, places: &[Place]) -> bool {
         let nodes: BTreeSet<NodeId> = places.iter().map(|place| place.node).collect();
         !wanted.is_contiguous || is_run(self.in_order, &nodes)

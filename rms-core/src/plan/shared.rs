@@ -1,4 +1,4 @@
-//! A pass over clusters that are shared by cores, beside those that are given away node by node.
+//! The part of a pass on clusters that are shared by cores, beside those that are allocated by whole nodes.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::{Blocked, Placed, Shortage};
 use crate::state::Piece;
 
 impl Pass<'_> {
-    /// From now on the views count the nodes of shared clusters that somebody has something of.
+    /// From now on, the views count the nodes of shared clusters of which a job has something.
     pub(super) fn count_whole_nodes(&mut self) {
         let mut blocks = Vec::new();
         for (cluster, grid) in &self.grids.by_cluster {
@@ -38,7 +38,7 @@ impl Pass<'_> {
         known.extend(blocks);
     }
 
-    /// Takes places on shared clusters from then until then, or with a `sign` of -1 gives them back.
+    /// Takes places on shared clusters for `times`, or with a `sign` of -1 gives them back.
     pub(super) fn take_places(&mut self, places: &[Place], times: (Time, Time), sign: i64) {
         if places.is_empty() {
             return;
@@ -49,7 +49,7 @@ impl Pass<'_> {
         self.show_blocks(blocks);
     }
 
-    /// The same for a job: its stages have as many of the places as they need, the first ones.
+    /// Does the same for a job: each of its stages has as many of the places as it needs, the first ones.
     pub(super) fn take_places_of(&mut self, taken: &Taken, sign: i64) {
         match &taken.stages {
             None => self.take_places(&taken.places, (taken.at, taken.at + taken.wall()), sign),
@@ -62,7 +62,7 @@ impl Pass<'_> {
         }
     }
 
-    /// As if a job did not have what it has of these nodes.
+    /// Treats what a job has of these nodes as free.
     pub(super) fn free_places(&mut self, job: JobId, nodes: &[NodeId]) {
         for node in nodes {
             let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.is_usable()) else { continue };
@@ -73,7 +73,7 @@ impl Pass<'_> {
         }
     }
 
-    /// As if a running job held all that it has for so much longer; before anybody is placed.
+    /// Treats all that a running job has as held longer by `longer`. Called before any application is placed.
     pub(super) fn keep_longer(&mut self, job: JobId, end: Time, longer: Span) {
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started().filter(|_| !longer.is_zero()) else { return };
@@ -81,22 +81,22 @@ impl Pass<'_> {
         self.licences.take_of(entry, &started.request, (end, end + longer), 1);
     }
 
-    /// Does every size of the job need room on a shared cluster that is not there now?
+    /// Returns whether every size of the job needs room on a shared cluster that is not there now.
     pub(super) fn has_no_room(&self, spec: &JobSpec) -> bool {
         let has_no_room = |request: &Request| {
             let wanted = self.grids.wanted(spec, request);
             wanted.iter().any(|(cluster, wanted)| !self.grids.by_cluster[cluster].has_room_now(wanted))
         };
-        // Stages need the room of the largest one later.
+        // Later stages need the room of the largest one.
         !self.grids.is_empty() && spec.evolving.is_none() && spec.options.iter().all(has_no_room)
     }
 
-    /// May a job start earlier than where it was placed, if all that was freed meanwhile is of these nodes and before that
-    /// time?
+    /// Returns whether a job may start earlier than it was placed, if all that was freed meanwhile is on these nodes
+    /// and before that time.
     pub(super) fn may_start_earlier(&self, spec: &JobSpec, held: &Taken, freed: (Time, &BTreeSet<NodeId>)) -> bool {
         let is_of_nodes_alone =
             spec.evolving.is_none() && spec.resources.licences.is_empty() && !held.places.is_empty();
-        // Another size of it may be done earlier, though it starts at the same time.
+        // Another size of it may complete earlier, although it starts at the same time.
         let latest = if spec.options.len() == 1 { held.at } else { held.at + Span::from_millis(1) };
         let (until, nodes) = freed;
         !is_of_nodes_alone
@@ -110,7 +110,7 @@ impl Pass<'_> {
             })
     }
 
-    /// The first hole for a request on clusters that are given away node by node.
+    /// Finds the first hole for a request on clusters that are allocated by whole nodes.
     fn first_counted_hole(
         &mut self,
         request: &Request,
@@ -137,8 +137,8 @@ impl Pass<'_> {
         }
     }
 
-    /// The first time from `from` on at which the request has room on shared clusters, fits on all others, and has its
-    /// licences.
+    /// Finds the first time from `from` on at which the request has room on shared clusters, fits on all others, and
+    /// has its licences.
     pub(super) fn first_hole(
         &mut self,
         (wanted, licences): (&WantedBy, &Devices),
@@ -195,12 +195,12 @@ impl Pass<'_> {
 }
 
 impl Found {
-    /// Is it the same size at the same time, of nodes that have names?
+    /// Returns whether it is the same size at the same time, on named nodes.
     pub(super) fn is_as_good_as(&self, held: &Taken) -> bool {
         held.named().next().is_some() && self.fit.is_none() && self.start == held.at && self.request == held.request
     }
 
-    /// On these nodes instead of others.
+    /// Returns a later start on the nodes of `held` instead of others.
     pub(super) fn later_on(self, held: &Taken) -> Placed {
         let nodes = held.named().collect();
         let Found { request, option_idx, start: at, blocked, fit, .. } = self;

@@ -1,8 +1,8 @@
-//! EASY on a cluster that is shared by cores, where nodes are alike and what a job waits for is a slice of some of them: who
-//! starts now, found by counts of free cores, without a look at those for whom there is no room.
+//! EASY on a cluster that is shared by cores, where nodes are alike and each job waits for a slice of some of them.
+//! Finds the jobs that start now by counts of free cores, without visiting jobs for which there is no room.
 //!
-//! The answer is that of the walk over the queue in [`policy`](super::policy): whoever starts has the same nodes, and the
-//! reservation of the first that waits is on the same ones.
+//! The result is that of the walk over the queue in [`policy`](super::policy): each job starts on the same nodes, and
+//! the reservation of the first waiting job is on the same ones.
 
 use std::collections::BTreeMap;
 use std::ops::{Add, Sub};
@@ -19,15 +19,15 @@ struct Size {
     memory: i64,
 }
 
-/// What jobs take of a node that this pass has placed, none of which has all of it.
+/// What jobs placed in this pass take of a node that none of them has exclusively.
 #[derive(Clone, Debug, Default)]
 struct Taken {
     size: Size,
-    /// Each with its end.
+    /// The size of each job, with its end.
     by: Vec<(Time, Size)>,
 }
 
-/// What a job wants of each of its nodes.
+/// What a job requests of each of its nodes.
 #[derive(Clone, Copy)]
 struct Wanted {
     slice: SliceDemand,
@@ -35,14 +35,15 @@ struct Wanted {
     size: Size,
 }
 
-/// The reservation of the first that waits. Nodes without a free core are left out: nobody can start there anyway.
+/// The reservation of the first waiting job. Nodes without a free core are left out: no job can start there anyway.
 struct Shadow {
     at: Time,
-    /// What is free of its nodes then beside it, by their places: of those that nobody has now only if that is anything.
+    /// What is free beside the reservation on its nodes then, by the index of the node. A node that no job holds now is
+    /// listed only if something is left.
     left: BTreeMap<usize, Size>,
-    /// Its nodes that nobody has now.
+    /// Its nodes that no job holds now.
     clear: IdSet,
-    /// How many of these it has all of.
+    /// How many of these it has exclusively.
     n_whole: u32,
 }
 
@@ -52,17 +53,17 @@ struct Slices<'a> {
     shared: &'a SharedCluster,
     kind: &'a Inventory,
     now: Time,
-    /// Nodes of which nobody has anything, nor got it in this pass.
+    /// Nodes of which no job has anything, nor got it in this pass.
     clear: IdSet,
-    /// By their places, the nodes of which this pass has given parts away.
+    /// By index, the nodes of which this pass has given parts away.
     taken: BTreeMap<usize, Taken>,
-    /// Placements that have all of their nodes, and until when.
+    /// Placements that have their nodes exclusively, with their ends.
     whole: Vec<(Time, usize)>,
     room: SliceRoom,
     placements: Vec<Placement>,
 }
 
-/// `None` where the walk over the queue has to be made.
+/// Returns `None` if the walk over the queue is required.
 pub(super) fn of_easy(state: &State, now: Time) -> Option<Plan> {
     let mut clusters = state.shared().clusters();
     let ((cluster, shared), None) = (clusters.next()?, clusters.next()) else { return None };
@@ -95,7 +96,7 @@ impl Slices<'_> {
         let is_beyond = |key: QueueKey| last.is_some_and(|last| key > last);
         let mut head = None;
         for (key, demand) in self.state.keyed_demands().take_while(|(key, _)| !is_beyond(*key)) {
-            // No size of others fits the nodes that there are.
+            // A job none of whose sizes fits the existing nodes is skipped.
             let Some(wanted) = self.wanted(demand) else { continue };
             if !self.start(key, &wanted, None) {
                 head = Some((key, wanted));
@@ -106,7 +107,7 @@ impl Slices<'_> {
         let mut shadow = None;
         while let Some((key, demand)) = self.state.next_slice(behind, &self.room).filter(|(key, _)| !is_beyond(*key)) {
             if shadow.is_none() {
-                // Until somebody may start, nobody needs to know when the first of them will.
+                // The reservation is computed only once a job behind the head may start.
                 let Some(found) = self.reserve(&first) else { break };
                 self.room.reserve(found.at.since(self.now), self.counts_beside(&found));
                 shadow = Some(found);
@@ -120,7 +121,7 @@ impl Slices<'_> {
         self.placements
     }
 
-    /// `None` if the nodes that may be planned with are too few or too small.
+    /// Returns `None` if too few of the usable nodes are large enough.
     fn wanted(&self, demand: &Demand) -> Option<Wanted> {
         let slice = demand.slice?;
         let cores = slice.cores(self.kind)?;
@@ -141,7 +142,7 @@ impl Slices<'_> {
         }
     }
 
-    /// Starts it if enough nodes have room, beside the reservation if it would still run then.
+    /// Starts a job if enough nodes have room; beside the reservation, if the job would still run then.
     fn start(&mut self, key: QueueKey, wanted: &Wanted, mut shadow: Option<&mut Shadow>) -> bool {
         let until = self.now + wanted.slice.wall;
         let beside = shadow.as_deref().filter(|shadow| until > shadow.at);
@@ -164,7 +165,7 @@ impl Slices<'_> {
         true
     }
 
-    /// Somebody gets all of these nodes, as the next placement.
+    /// Gives all of these nodes to a job, whose placement is the next one.
     fn take_whole(&mut self, nodes: &[NodeId], until: Time, shadow: Option<&Shadow>) {
         let all = i64::from(self.kind.cores);
         let mut n_others = nodes.len() as u32;
@@ -182,7 +183,7 @@ impl Slices<'_> {
         self.whole.push((until, self.placements.len()));
     }
 
-    /// Somebody gets a part of this node.
+    /// Gives a part of this node to a job.
     fn take(&mut self, idx: usize, wanted: &Wanted, until: Time, shadow: Option<&mut Shadow>) {
         let before = self.free(idx);
         self.clear.remove(self.shared.lines()[idx].0);
@@ -214,7 +215,7 @@ impl Slices<'_> {
         self.placements.push(Placement { job: key.job, outcome, view: None });
     }
 
-    /// The first nodes that nobody has anything of.
+    /// Chooses the first nodes of which no job has anything.
     fn choose_whole(&self, wanted: &Wanted, beside: Option<&Shadow>) -> Option<Vec<NodeId>> {
         let nobody = IdSet::default();
         let kept = beside.map_or(&nobody, |shadow| &shadow.clear);
@@ -222,7 +223,7 @@ impl Slices<'_> {
         (nodes.len() == wanted.slice.nodes as usize).then_some(nodes)
     }
 
-    /// The fullest nodes that have room, or the emptiest.
+    /// Chooses the fullest nodes that have room, or the emptiest.
     fn choose(&self, wanted: &Wanted, beside: Option<&Shadow>) -> Option<Vec<NodeId>> {
         let n_wanted = wanted.slice.nodes as usize;
         let sign = if wanted.slice.is_spread { -1 } else { 1 };
@@ -230,7 +231,7 @@ impl Slices<'_> {
             let left = beside.and_then(|shadow| shadow.left_of(*idx, self.shared));
             self.free(*idx).holds(wanted.size) && left.is_none_or(|left| left.holds(wanted.size))
         };
-        // What was taken in this pass has less free than its place among the others says.
+        // A node used in this pass has fewer free cores than its bucket says.
         let taken = self.taken.keys().copied().filter(has_room);
         let mut ranked: Vec<(i64, usize)> = taken.map(|idx| (sign * self.free(idx).cores, idx)).collect();
         let buckets = self.shared.with_free(wanted.size.cores as u32);
@@ -245,8 +246,8 @@ impl Slices<'_> {
         (ranked.len() == n_wanted).then(|| ranked.into_iter().map(|(_, idx)| self.shared.lines()[idx].0).collect())
     }
 
-    /// When the first that waits will start, and on which nodes: those that have room last, so that what is free now is
-    /// left to others meanwhile. `None` if it never will.
+    /// Finds when the first waiting job will start, and on which nodes: those that get room last, so that what is free
+    /// now is left to other jobs meanwhile. `None` if it never will.
     fn reserve(&self, first: &Wanted) -> Option<Shadow> {
         if !first.is_whole {
             return self.reserve_parts(first);
@@ -272,19 +273,19 @@ impl Slices<'_> {
         Some(Shadow { at, left, clear, n_whole })
     }
 
-    /// When nobody has anything of a node any more that is not clear now.
+    /// Returns when a node that is not clear now is free of all its jobs.
     fn clear_at(&self, idx: usize) -> Option<Time> {
         let last = self.shared.lines()[idx].1.last().map(|(until, _)| until);
         let own = self.taken.get(&idx).and_then(|taken| taken.by.iter().map(|(until, _)| *until).max());
         last.max(own)
     }
 
-    /// When so many nodes more will be clear, and how many more are then.
+    /// Returns when that many more nodes will be clear, and how many more are clear then.
     fn clear_later(&self, n_wanted: i64) -> Option<(Time, i64)> {
         let of_whole = |(until, placement_idx): &(Time, usize)| (*until, self.nodes_of(*placement_idx).len() as i64);
         let mut own: Vec<(Time, i64)> = self.whole.iter().map(of_whole).collect();
         for idx in self.taken.keys() {
-            // It is clear later than the state says.
+            // The node is clear later than the state says.
             own.extend(self.shared.lines()[*idx].1.last().map(|(until, _)| (until, -1)));
             own.extend(self.clear_at(*idx).map(|until| (until, 1)));
         }
@@ -314,7 +315,7 @@ impl Slices<'_> {
         }
     }
 
-    /// As [`Slices::reserve`], node by node.
+    /// Does the same as [`Slices::reserve`], node by node.
     fn reserve_parts(&self, first: &Wanted) -> Option<Shadow> {
         let n_wanted = first.slice.nodes as usize;
         let fit_now = || {
@@ -351,7 +352,7 @@ impl Slices<'_> {
         let at = loop {
             let next = [own.peek().map(|(until, _)| *until), ends.peek().map(|(until, _)| *until)];
             let at = next.into_iter().flatten().min()?;
-            // Nodes on which this pass has placed somebody come first.
+            // Nodes on which this pass has placed jobs come first.
             let mut gain: (Vec<usize>, Vec<usize>) = Default::default();
             while let Some((_, idx)) = own.next_if(|(until, _)| *until == at) {
                 gain.0.push(idx);
@@ -383,7 +384,8 @@ impl Slices<'_> {
         Some(Shadow { at, left, clear, n_whole: 0 })
     }
 
-    /// How many nodes have so many cores for somebody who stays beyond the reservation, by their number.
+    /// Returns how many nodes have that many free cores for a job that outlasts the start of the reservation; the index
+    /// is the number of cores.
     fn counts_beside(&self, shadow: &Shadow) -> Vec<u32> {
         let mut counts = self.room.now().to_vec();
         SliceRoom::take(&mut counts, self.kind.cores.into(), 0, shadow.n_whole);
@@ -396,7 +398,7 @@ impl Slices<'_> {
 }
 
 impl Shadow {
-    /// `None` if the node is not one of its own.
+    /// Returns `None` if the reservation does not include the node.
     fn left_of(&self, idx: usize, shared: &SharedCluster) -> Option<Size> {
         let is_whole = || self.clear.contains(shared.lines()[idx].0);
         self.left.get(&idx).copied().or_else(|| is_whole().then(Size::default))

@@ -11,7 +11,7 @@ pub struct Fraction {
     denominator: i128,
 }
 
-/// For some time, the CPUs that a job has on each of its nodes.
+/// For a span of time, the CPUs that a job has on each of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub secs: u64,
@@ -51,7 +51,7 @@ pub struct Selection {
 impl Fraction {
     pub const ZERO: Fraction = Fraction { numerator: 0, denominator: 1 };
 
-    /// `None` if the denominator is not positive.
+    /// Creates a fraction; `None` if the denominator is not positive.
     pub fn new(numerator: i128, denominator: i128) -> Option<Fraction> {
         if denominator <= 0 {
             return None;
@@ -64,7 +64,7 @@ impl Fraction {
         (self.numerator, self.denominator)
     }
 
-    /// `None` if it is out of range.
+    /// Returns the sum; `None` if it is out of range.
     pub fn plus(self, other: Fraction) -> Option<Fraction> {
         let left = self.numerator.checked_mul(other.denominator)?;
         let right = other.numerator.checked_mul(self.denominator)?;
@@ -79,7 +79,7 @@ impl PartialOrd for Fraction {
 }
 
 impl Ord for Fraction {
-    /// By their continued fractions, so that nothing overflows.
+    /// Compares their continued fractions, so that nothing overflows.
     fn cmp(&self, other: &Fraction) -> Ordering {
         let (mut left, mut right) = (*self, *other);
         let mut is_turned = false;
@@ -103,26 +103,26 @@ impl Ord for Fraction {
     }
 }
 
-/// 004, eq. 4: how much longer a job is in the system than it asked for, in its own requested times. `None` if it asked
-/// for none.
+/// Returns the slowdown of a job (004, eq. 4): its time in the system over its requested time. `None` if it requested
+/// none.
 pub fn penalty(waited_secs: u64, increase_secs: u64, requested_secs: u64) -> Option<Fraction> {
     let spent = i128::from(waited_secs) + i128::from(increase_secs) + i128::from(requested_secs);
     Fraction::new(spent, requested_secs.into())
 }
 
-/// 004, eq. 5, the ideal model: the work goes on as fast as all its CPUs together allow. The whole time, not what is
-/// added to it. `None` if it has no CPU in some slot.
+/// Returns the time by the ideal model (004, eq. 5): the work continues as fast as all its CPUs together allow. This is
+/// the whole time, not what is added to it. `None` if it has no CPU in some slot.
 pub fn stretched_ideal(requested_cpus: u32, slots: &[Slot]) -> Option<Fraction> {
     stretched(requested_cpus, slots, |cpus| cpus.iter().map(|n_cpus| u64::from(*n_cpus)).sum())
 }
 
-/// 004, eq. 6, the worst model: the slowest node sets the pace of all. As printed it sets a job's total against one
-/// node's count; here every node counts as the slowest.
+/// Returns the time by the worst model (004, eq. 6): the slowest node sets the pace of all. The printed equation
+/// relates a job's total to one node's count; here every node counts as the slowest.
 pub fn stretched_worst(requested_cpus: u32, slots: &[Slot]) -> Option<Fraction> {
     stretched(requested_cpus, slots, |cpus| cpus.iter().min().map_or(0, |least| u64::from(*least) * cpus.len() as u64))
 }
 
-/// The difference between a stretched time and the time of the slots.
+/// Returns the difference between a stretched time and the time of the slots.
 pub fn increase(stretched: Fraction, slots: &[Slot]) -> Option<Fraction> {
     let total: i128 = slots.iter().map(|slot| i128::from(slot.secs)).sum();
     stretched.plus(Fraction::new(-total, 1)?)
@@ -164,8 +164,8 @@ pub(crate) fn select_valid(
     Some(best)
 }
 
-/// For each number up to `most_summands`, which sums up to `most` that many of these sizes, or fewer, can have. Sizes
-/// may repeat.
+/// Returns for each number up to `most_summands` which sums up to `most` are possible with that many of these sizes, or
+/// fewer. Sizes may repeat.
 pub(crate) fn reachable_sums(
     sizes: impl Iterator<Item = u32> + Clone,
     most: u32,
@@ -188,18 +188,18 @@ pub(crate) fn reachable_sums(
 }
 
 impl Selection {
-    /// The set with the fewest mates, then with the smallest ids.
+    /// Returns the set with the fewest mates, then with the smallest ids.
     pub fn first(&self) -> Option<&Vec<u64>> {
         self.sets.iter().min_by_key(|set| (set.len(), *set))
     }
 }
 
 struct Search<'a> {
-    /// In the order of penalties.
+    /// Ordered by penalty.
     candidates: &'a [Mate],
     /// Indices of candidates by weight, to find the last mate of a set.
     by_weight: BTreeMap<u32, Vec<usize>>,
-    /// By the number of mates still to be chosen, which weights they can have together.
+    /// For each number of mates still to be chosen, the weights that they can have together.
     sums: Vec<Vec<bool>>,
     chosen: Vec<u64>,
     best: Option<Selection>,

@@ -12,7 +12,7 @@ use crate::state::{constraint_of, is_unconstrained};
 /// Nodes that have a ledger of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subset {
-    /// Those that meet it.
+    /// Nodes that meet the constraint.
     Meets(Constraint),
     /// Neighbours, all of which one application takes.
     Window(BTreeSet<NodeId>),

@@ -8,20 +8,20 @@ use crate::state::{Line, NodeRoom, Piece};
 
 type Step = (Time, NodeRoom);
 
-/// What is free from each of these times on until the next one; from the last one on for ever.
+/// What is free from each of these times until the next one; the last step has no end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// No two that follow one another are equal: timelines are equal if the same is free at each time.
+    /// No two consecutive steps are equal: timelines are equal if the same is free at each time.
     steps: Vec<Step>,
 }
 
 impl Timeline {
-    /// Of a node that nobody has, from that time on.
+    /// Creates the timeline of a node that no job holds, from that time on.
     pub fn of_free(slice: &Slice, from: Time) -> Timeline {
         Timeline { steps: vec![(from, NodeRoom::of(slice))] }
     }
 
-    /// Of a node with all who hold it. Who should have left by now is there until `overdue`.
+    /// Creates the timeline of a node with all its holders. A job that should have left by now stays until `overdue`.
     pub(super) fn of(line: &Line, inventory: &Inventory, now: Time, overdue: Time) -> Timeline {
         let mut timeline = Timeline { steps: vec![(now, line.room.clone())] };
         for hold in line.holds() {
@@ -34,7 +34,7 @@ impl Timeline {
         timeline
     }
 
-    /// Somebody takes a piece from then until then; with a `sign` of -1 it is given back.
+    /// Takes a piece from `from` to `until`; with a `sign` of -1 gives it back.
     pub fn take(&mut self, from: Time, until: Time, piece: &Piece, sign: i64) {
         if from >= until {
             return;
@@ -46,20 +46,20 @@ impl Timeline {
         self.join(first);
     }
 
-    /// The step that begins there is no step if nothing changes with it.
+    /// Removes the step at `idx` if it equals the one before.
     fn join(&mut self, idx: usize) {
         if (1..self.steps.len()).contains(&idx) && self.steps[idx - 1].1 == self.steps[idx].1 {
             self.steps.remove(idx);
         }
     }
 
-    /// From when until when how much is free, in order.
+    /// Lists from when until when how much is free, in order.
     pub(super) fn steps(&self) -> impl Iterator<Item = (Time, Time, &NodeRoom)> + '_ {
         let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
         self.steps.iter().zip(ends).map(|((begin, room), end)| (*begin, end, room))
     }
 
-    /// One number for all that are equal, and seldom for others.
+    /// Returns a number that is the same for equal timelines, and seldom for others.
     pub(super) fn digest(&self) -> u64 {
         let add = |digest: u64, (begin, room): &Step| {
             (digest ^ (begin.as_millis() as u64) ^ room.digest()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
@@ -67,7 +67,8 @@ impl Timeline {
         self.steps.iter().fold(0, add)
     }
 
-    /// The step that begins then; one is made where there is none. What was before the first step is nothing.
+    /// Returns the step that begins at `at`, and inserts one if there is none. Before the first step there is nothing
+    /// to cut.
     fn cut(&mut self, at: Time) -> Option<usize> {
         if at == Time::NEVER {
             return None;
@@ -83,17 +84,17 @@ impl Timeline {
         }
     }
 
-    /// The first times from `from` on at which somebody may start who wants the piece for so long.
+    /// Finds the first times from `from` on at which a job may start that wants the piece for `wall`.
     pub fn first_hole(&self, piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
         self.first_hole_by(piece, wall, (from, Time::NEVER))
     }
 
-    /// The same, but nobody wants to know of any after `latest`, which is not before `from`.
+    /// Does the same, but starts after `latest`, which is not before `from`, are not needed.
     pub fn first_hole_by(&self, piece: &Piece, wall: Span, times: (Time, Time)) -> Option<Hole> {
         self.first_hole_where(|(_, room)| room.holds(piece), wall, times)
     }
 
-    /// As [`Timeline::first_hole`] if there is room for it in the time that is given, whatever is taken then.
+    /// Does the same as [`Timeline::first_hole`], with room for the piece during `given`, whatever is taken then.
     pub(super) fn first_hole_beside(&self, given: (Time, Time), piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
         let mut timeline = self.clone();
         timeline.cut(given.0);
@@ -115,7 +116,7 @@ impl Timeline {
                 return Some(Hole::not_before(step.0));
             }
             let first = from.max(step.0);
-            // What comes after that does not matter to who starts by `latest`.
+            // What comes after that does not matter to a job that starts by `latest`.
             let enough = latest + wall;
             let Some((end, _)) = steps.find(|step| step.0 >= enough || !has_room(step)) else {
                 return Some(Hole::for_good(first));
@@ -126,14 +127,14 @@ impl Timeline {
         }
     }
 
-    /// May somebody start then who wants the piece for so long?
+    /// Returns whether a job that wants the piece for `wall` may start at `at`.
     pub(super) fn fits_at(&self, piece: &Piece, wall: Span, at: Time) -> bool {
         let until = at + wall;
         let mut steps = self.steps[self.idx_at(at)..].iter().take_while(|(begin, _)| *begin <= at || *begin < until);
         steps.all(|(_, room)| room.holds(piece))
     }
 
-    /// The step of that time; before the first one, that.
+    /// Returns the step at that time; before the first step, the first one.
     fn idx_at(&self, at: Time) -> usize {
         self.steps.partition_point(|(begin, _)| *begin <= at).saturating_sub(1)
     }
@@ -143,7 +144,7 @@ impl Timeline {
         &self.steps[self.idx_at(at)].1
     }
 
-    /// What is free at every time before then.
+    /// What is free at every time before `until`.
     pub(super) fn least(&self, until: Time) -> Slice {
         let mut steps = self.steps.iter().take_while(|(begin, _)| *begin < until).map(|(_, room)| room);
         let first = steps.next().cloned().unwrap_or_default();
@@ -154,17 +155,17 @@ impl Timeline {
         least.left()
     }
 
-    /// The times between `from` and `until` at which nobody has anything of the node.
+    /// The times between `from` and `until` at which no job has anything of the node.
     pub(super) fn clear(&self, from: Time, until: Time) -> Vec<(Time, Time)> {
         self.times((from, until), NodeRoom::is_clear)
     }
 
-    /// The times from `from` on at which somebody has something of it.
+    /// The times from `from` on at which a job has something of the node.
     pub(super) fn busy(&self, from: Time) -> Vec<(Time, Time)> {
         self.times((from, Time::NEVER), |room| !room.is_clear())
     }
 
-    /// The times at which there is no room for a piece, or before `opens` nothing may start.
+    /// The times at which there is no room for a piece, and those before `opens`, when nothing may start.
     pub(super) fn lacking(&self, piece: &Piece, opens: Time) -> Vec<(Time, Time)> {
         let first = self.steps.first().map_or(opens, |(begin, _)| *begin);
         let mut lacking = self.times((opens, Time::NEVER), |room| !room.holds(piece));
@@ -174,7 +175,7 @@ impl Timeline {
         lacking
     }
 
-    /// The times of which this holds.
+    /// The times at which `holds` is true.
     pub(super) fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();
         let first = self.idx_at(from);
@@ -193,23 +194,23 @@ impl Timeline {
     }
 }
 
-/// Times at which somebody may start on a node.
+/// Times at which a job may start on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
     pub first: Time,
-    /// At every time until then he may.
+    /// A job may start at every time from `first` to this one.
     pub last: Time,
 }
 
 impl Hole {
-    /// Where nobody ever may.
+    /// A job may never start.
     pub(super) const NONE: Hole = Hole::for_good(Time::NEVER);
 
     pub(super) const fn for_good(first: Time) -> Hole {
         Hole { first, last: Time::NEVER }
     }
 
-    /// Nobody knows when, but it is not before that time: at no time is it known that he may.
+    /// The exact times are unknown, but none is before `first`: the hole contains no time.
     pub(super) fn not_before(first: Time) -> Hole {
         Hole { first, last: first - Span::from_millis(1) }
     }
@@ -219,16 +220,16 @@ impl Hole {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     pub at: Time,
-    /// How many nodes had room at the time from which it was searched.
+    /// How many nodes had room at the time from which the search began.
     pub n_now: usize,
-    /// Nodes of which groups have room at the start; at least as many as are wanted.
+    /// The groups whose nodes have room at the start; at least as many nodes as are wanted.
     pub groups: Vec<usize>,
 }
 
-/// The soonest of some times at each of which so many nodes have room, as far as they are wanted.
+/// The soonest of some times, at each of which a number of nodes get room, as far as nodes are wanted.
 struct Soonest {
     n_wanted: usize,
-    /// The last one first.
+    /// Ordered with the last one first.
     times: BinaryHeap<(Time, usize)>,
     n_nodes: usize,
 }
@@ -247,7 +248,7 @@ impl Soonest {
         }
     }
 
-    /// By then as many as are wanted have room; never if they do not.
+    /// The time by which as many nodes as are wanted have room, or [`Time::NEVER`].
     fn last(&self) -> Time {
         let last = self.times.peek().filter(|_| self.n_nodes >= self.n_wanted);
         last.map_or(Time::NEVER, |(at, _)| *at)
@@ -259,10 +260,10 @@ impl Soonest {
     }
 }
 
-/// The earliest time at which so many nodes have room at once, and which they are (RESOURCES: the same nodes must have room
-/// throughout, so that a count over all of them is not enough). Of nodes that are alike only their number matters:
-/// `n_alike` says of how many each group is. `next_hole` tells the first times at which nodes of a group have room, none of
-/// them before a time; if they are all after another one, it need not be exact.
+/// Finds the earliest time at which that many nodes have room at once, and which nodes they are (RESOURCES: the same
+/// nodes must have room throughout, so that a count over all of them is not enough). Of nodes that are alike only the
+/// number matters: `n_alike` is the size of each group. `next_hole` returns the first times at which the nodes of a
+/// group have room, none of them before a time; if they are all after another time, it need not be exact.
 pub fn first_start(
     n_alike: &[usize],
     n_wanted: usize,
@@ -277,14 +278,14 @@ pub fn first_start(
         soonest.clear();
         for (group, hole) in holes.iter_mut().enumerate() {
             if hole.last < start {
-                // Who has room later than enough others does not matter yet.
+                // A group that gets room later than enough others does not matter yet.
                 *hole = next_hole(group, (start, soonest.last())).unwrap_or(Hole::NONE);
             }
             soonest.add(hole.first, n_alike[group]);
         }
         let with_room = holes.iter().enumerate().filter(|(_, hole)| hole.first <= start).map(|(group, _)| group);
         let n_now = *n_now.get_or_insert_with(|| with_room.clone().map(|group| n_alike[group]).sum());
-        // No earlier, for none of them has room before its time.
+        // No earlier start exists, because none of the groups has room before its time.
         let next = if n_wanted == 0 { start } else { soonest.last() };
         if next == start {
             return Some(Start { at: start, n_now, groups: with_room.collect() });

@@ -1,4 +1,4 @@
-//! What each external launcher sees after a pass, and which clusters have changed for it (001, Fig. 5, step 5).
+//! Computes what each external launcher sees after a pass, and which clusters changed for it (001, Fig. 5, step 5).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::state::State;
 use crate::state::fact::Fact;
 use crate::state::job::Job;
 
-/// What the launchers of applications that have not started were told over their connections. It is not part of the
-/// state: a launcher that attaches anew is told everything anew.
+/// What was sent to the launchers of applications that have not started. It is not part of the state: a launcher that
+/// reconnects is sent everything again.
 #[derive(Debug, Default)]
 pub struct Streams {
     streams: BTreeMap<JobId, Stream>,
@@ -27,30 +27,30 @@ pub struct Streams {
     /// How often the information on each cluster has changed while this server ran.
     infos: BTreeMap<ClusterId, u64>,
     n_infos: u64,
-    /// Counts passes, to know which launchers this one has served.
+    /// Counts passes, to know which launchers the present one has served.
     n_looks: u64,
     latest: Option<Latest>,
     sent: Sent,
 }
 
-/// How much was sent, by the count of 001, B.1.
+/// The amount sent, counted as in 001, B.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     pub notices: u64,
     pub bytes: u64,
 }
 
-/// What one launcher was told.
+/// What was sent to one launcher.
 #[derive(Debug)]
 struct Stream {
     filter: Filter,
     is_open: bool,
     version: u64,
-    /// By cluster and shape.
+    /// The state last sent, by cluster and shape.
     told: BTreeMap<(ClusterId, u32), Told>,
     /// When its newest versions were sent, to know how long it takes to answer them.
     versions: VecDeque<(u64, Time)>,
-    /// The clusters that its filter shows, as of so many changes of information.
+    /// The clusters that its filter shows, valid for this number of information changes.
     shown: Vec<ClusterId>,
     shown_at: Option<u64>,
     looked_at: u64,
@@ -59,47 +59,47 @@ struct Stream {
 #[derive(Clone, Debug)]
 struct Told {
     info: u64,
-    /// As it was shown, without nodes that it may not choose from.
+    /// The capacity as shown, without nodes that it may not choose from.
     capacity: u32,
     hidden: u32,
     cop: Seen,
     occupied: Arc<Profile>,
 }
 
-/// A profile that somebody saw, and what is left of it.
+/// A profile that a launcher saw, and what is left of it.
 #[derive(Clone, Debug)]
 struct Seen {
     occupied: Arc<Profile>,
-    /// Of what is after `as_of`.
+    /// The digest of what is after `as_of`.
     digest: Digest,
     as_of: Time,
-    /// When time next passes over a step of it.
+    /// The time of its next step.
     next: Option<Time>,
 }
 
 /// A cluster as seen by all launchers with the same view.
 #[derive(Clone, Debug)]
 struct Snapshot {
-    /// Of this many nodes an application may choose from all but `hidden`.
+    /// An application may choose from all nodes but `hidden`.
     capacity: u32,
     hidden: u32,
     cop: Seen,
-    /// What is shown as occupied: as much as leaves free what is free, but never more than may be chosen from.
+    /// The occupation as shown: it leaves the free nodes free, but never shows more than may be chosen from.
     occupied: Arc<Profile>,
-    /// 001, B.1: what it costs to send it.
+    /// The cost of sending it (001, B.1).
     bytes: u64,
 }
 
-/// Nodes that an application may use: all of them, or those that meet a constraint; and what it wants of each.
+/// Nodes that an application may use, which are all or those that meet a constraint, and what it wants of each.
 type Kind = (Option<Subset>, Slice);
 
-/// What a filter shows, by shape: whole nodes, and its slices.
+/// Lists what a filter shows, by shape: whole nodes, and its slices.
 fn classes(filter: &Filter) -> impl Iterator<Item = Class> + '_ {
     let whole = Slice::default();
     std::iter::once(whole).chain(filter.slices.iter().cloned()).map(|slice| (filter.constraint.clone(), slice))
 }
 
-/// What the latest pass left for those who come next.
+/// Results of the latest pass for launchers that connect later.
 #[derive(Debug)]
 struct Latest {
     classes: BTreeMap<Class, Kind>,
@@ -107,7 +107,7 @@ struct Latest {
 }
 
 impl Streams {
-    /// A launcher begins to listen; the first it is told is all that it may see.
+    /// Opens the stream of a launcher; its first message contains all that it may see.
     pub fn open(&mut self, job: JobId, filter: &Filter) {
         let version = self.streams.get(&job).map_or(0, |before| before.version);
         self.close(job);
@@ -128,7 +128,7 @@ impl Streams {
         self.n_open += 1;
     }
 
-    /// Its connection is gone. Versions go on rising should it come back.
+    /// Closes the stream of a launcher whose connection is gone. Its version numbers continue if it reconnects.
     pub fn close(&mut self, job: JobId) {
         if let Some(stream) = self.streams.get_mut(&job)
             && stream.is_open
@@ -147,18 +147,18 @@ impl Streams {
         }
     }
 
-    /// The application has started or has left: it is shown nothing any more.
+    /// Forgets an application that has started or left: it is sent nothing any more.
     pub fn forget(&mut self, job: JobId) {
         self.close(job);
         self.streams.remove(&job);
     }
 
-    /// Is any launcher connected?
+    /// Returns whether any launcher is connected.
     pub fn is_watched(&self) -> bool {
         self.n_open > 0
     }
 
-    /// Is all that this filter shows watched?
+    /// Returns whether everything that this filter shows is watched.
     pub(crate) fn watches(&self, filter: &Filter) -> bool {
         classes(filter).all(|class| self.classes.contains_key(&class))
     }
@@ -171,7 +171,7 @@ impl Streams {
         self.sent
     }
 
-    /// Takes for granted that a launcher was told this at that time.
+    /// Assumes that a launcher was sent this at that time.
     pub fn assume(&mut self, job: JobId, view: &rms_model::View, capacities: &BTreeMap<ClusterId, u32>, at: Time) {
         let Some(stream) = self.streams.get_mut(&job) else { return };
         for (cluster, capacity) in capacities {
@@ -183,7 +183,7 @@ impl Streams {
         }
     }
 
-    /// A fact is about to become true; some change what there is to know of clusters.
+    /// Notes a fact that is about to be applied; some facts change the information on clusters.
     pub(crate) fn note(&mut self, state: &State, fact: &Fact) {
         if let Fact::ClusterAdded { cluster, .. } | Fact::NodeJoined { cluster, .. } = fact {
             self.info_changed(*cluster);
@@ -217,7 +217,8 @@ impl Streams {
         self.n_infos += 1;
     }
 
-    /// How long the launcher took to answer a version of its view; none if that was long ago or counted before.
+    /// Returns how long the launcher took to answer a version of its view; `None` if that version is too old or was
+    /// answered.
     pub(crate) fn answered(&mut self, job: JobId, version: u64, now: Time) -> Option<Span> {
         let stream = self.streams.get_mut(&job)?;
         let (_, sent) = stream.versions.iter().find(|(sent, _)| *sent == version).copied()?;
@@ -225,12 +226,12 @@ impl Streams {
         Some(now.since(sent))
     }
 
-    /// No pass has looked for anybody: what is left is not known.
+    /// Records a pass that no launcher observed: what it left is unknown.
     pub(crate) fn unseen_pass(&mut self) {
         self.latest = None;
     }
 
-    /// The pass, and what each launcher is to be told after it.
+    /// Runs the pass, and returns what each launcher is to be sent after it.
     pub fn pass(&mut self, state: &State, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
         let (plan, changes) = self.run(state, now, true);
         let starts = |placement: &&super::Placement| {
@@ -238,7 +239,7 @@ impl Streams {
             matches!(placement.outcome, Placed::Now { .. }) && is_told
         };
         for placement in plan.placements.iter().filter(starts) {
-            // R6: the started are told of the start and of nothing else.
+            // R6: started applications are told of the start and of nothing else.
             self.forget(placement.job);
         }
         let mut notices = Vec::with_capacity(changes.len());
@@ -251,13 +252,13 @@ impl Streams {
         (plan, notices)
     }
 
-    /// What a launcher is told at once when it begins to listen, before it has a place in the queue (001, §5.3.1: the
+    /// Returns what a launcher is sent at once when it subscribes, before it has a place in the queue (001, §5.3.1: the
     /// last view).
     pub fn first(&mut self, state: &State, now: Time, job: JobId) -> Option<ViewChange> {
         let filter = &self.streams.get(&job)?.filter;
         let is_known = |latest: &Latest| classes(filter).all(|class| latest.classes.contains_key(&class));
         if !self.latest.as_ref().is_some_and(is_known) {
-            // What the next pass would leave; so it is as well when the latest pass had nobody to look for.
+            // This is what the next pass would leave, also if the latest pass had no launcher to serve.
             self.run(state, now, false);
         }
         let (stream, latest) = (self.streams.get_mut(&job)?, self.latest.as_mut()?);
@@ -313,10 +314,10 @@ impl Streams {
     }
 }
 
-/// For one application, the clusters that look different, and what it costs to say so.
+/// For one application: the clusters that have changed, and the cost of sending them.
 type News = (JobId, Vec<ClusterChange>, u64);
 
-/// Looks at a pass for all launchers that are connected.
+/// Observes a pass for all connected launchers.
 struct Looker<'s> {
     state: &'s State,
     now: Time,
@@ -325,13 +326,13 @@ struct Looker<'s> {
     classes: &'s BTreeMap<Class, u32>,
     infos: &'s BTreeMap<ClusterId, u64>,
     n_infos: u64,
-    /// The newest of each cluster; those who look one after the other mostly see the same.
+    /// The newest snapshot of each cluster; consecutive launchers mostly see the same.
     snapshots: BTreeMap<(Kind, ClusterId), Snapshot>,
     news: Vec<News>,
 }
 
 impl Looker<'_> {
-    /// What is placed is counted in all ledgers, so they must be there.
+    /// Opens all ledgers, because placements must be counted in each of them.
     fn begin(&mut self, pass: &mut Pass<'_>) {
         for class in self.classes.keys() {
             pass.watch(class);
@@ -362,7 +363,7 @@ impl Looker<'_> {
                     is_same = told.cop.digest == ledger.digest(*cluster) && told.hidden == hidden;
                     is_info_same = told.info == info;
                     if !is_same && told.hidden.max(hidden) > 0 {
-                        // It may be behind what is hidden that something has changed.
+                        // The change may concern only hidden nodes.
                         let snapshot = snapshot(&mut self.snapshots, (self.state, ledger), kind, *cluster, self.now);
                         is_same = told.occupied.cut_before(self.now) == *snapshot.occupied;
                         if is_same {
@@ -375,7 +376,7 @@ impl Looker<'_> {
                         continue;
                     }
                 }
-                // A change without a profile, to no capacity, would be read as the cluster's end.
+                // A change without a profile and without capacity would be read as the removal of the cluster.
                 let tells_occupied = !is_same || capacity == 0;
                 let mut occupied = None;
                 bytes += 1;
@@ -399,14 +400,14 @@ impl Looker<'_> {
                 bytes += 1;
             }
         }
-        // Whoever begins to listen is told even that there is nothing to see.
+        // A new subscriber is sent even an empty view.
         let is_first = stream.versions.is_empty() && stream.told.is_empty();
         if !clusters.is_empty() || is_first {
             self.news.push((job, clusters, bytes));
         }
     }
 
-    /// Those who have sent no request yet, and those who stand behind the ones that are considered, see what is left.
+    /// Shows what is left to launchers that have sent no request yet, and to jobs beyond the considered ones.
     fn look_for_others(&mut self, pass: &Pass<'_>) {
         let is_left = |(job, stream): &(&JobId, &Stream)| {
             let waits = self.state.jobs().get(job).is_some_and(Job::is_before_its_start);
@@ -421,7 +422,7 @@ impl Looker<'_> {
     fn latest(&mut self, pass: &mut Pass<'_>) -> Latest {
         let mut classes = BTreeMap::new();
         let mut shown = BTreeMap::new();
-        // The default is what most will come with.
+        // Most new launchers use the default class.
         let everybody = Class::default();
         pass.watch(&everybody);
         for class in std::iter::once(&everybody).chain(self.classes.keys()) {
@@ -439,7 +440,7 @@ impl Looker<'_> {
     }
 }
 
-/// The cluster as it looks now, made once for all who see the same.
+/// Returns the present state of the cluster, computed once for all launchers that see the same.
 fn snapshot<'m>(
     snapshots: &'m mut BTreeMap<(Kind, ClusterId), Snapshot>,
     (state, ledger): (&State, &Ledger<'_>),
@@ -473,13 +474,13 @@ impl Snapshot {
         Snapshot { capacity, hidden, cop, occupied, bytes: 1 + 8 * n_pairs as u64 }
     }
 
-    /// It was sent.
+    /// Returns what the launcher was sent.
     fn told(&self, info: u64) -> Told {
         let Snapshot { capacity, hidden, cop, occupied, bytes: _ } = self;
         Told { info, capacity: capacity - hidden, hidden: *hidden, cop: cop.clone(), occupied: Arc::clone(occupied) }
     }
 
-    /// Leaves out what has passed.
+    /// Removes what has passed.
     fn cut(&mut self, now: Time) {
         if self.cop.as_of < now {
             *self = Snapshot::of(self.capacity, self.hidden, Seen::of(self.cop.occupied.cut_before(now), now));
@@ -519,7 +520,7 @@ impl Stream {
     }
 }
 
-/// The clusters that a filter lets through: those with nodes that meet it, and enough of them.
+/// Returns the clusters that a filter lets through: those with enough nodes that meet it.
 pub(crate) fn shown(state: &State, filter: &Filter) -> Vec<ClusterId> {
     let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
     let has_enough = |cluster: ClusterId| {
@@ -532,22 +533,22 @@ pub(crate) fn shown(state: &State, filter: &Filter) -> Vec<ClusterId> {
     clusters.filter(|(cluster, name)| is_named(name) && has_enough(**cluster)).map(|(cluster, _)| *cluster).collect()
 }
 
-/// How many of so many nodes of a cluster an application with an external launcher may choose from (001, §8).
+/// Returns how many of `n_nodes` nodes of a cluster an application with an external launcher may choose from (001, §8).
 pub(crate) fn choosable(state: &State, cluster: ClusterId, n_nodes: u32) -> u32 {
     state.clusters().get(&cluster).map_or(n_nodes, |name| state.settings().choosable_in(name, n_nodes))
 }
 
-/// How many of the nodes that meet the filter it may choose from.
+/// Returns how many of the nodes that meet the filter the application may choose from.
 pub(crate) fn n_choosable(state: &State, filter: &Filter, cluster: ClusterId) -> u32 {
     choosable(state, cluster, n_meeting(state, filter, cluster))
 }
 
-/// Nodes of a cluster that exist and meet the filter, whether or not they are up today.
+/// Returns how many nodes of a cluster meet the filter, whether or not they are up today.
 pub(crate) fn n_meeting(state: &State, filter: &Filter, cluster: ClusterId) -> u32 {
     kinds_meeting(state, filter, cluster).map(|(_, n_alike)| n_alike).sum()
 }
 
-/// The same by what they are.
+/// Lists the kinds of these nodes, with the number of each.
 pub(crate) fn kinds_meeting<'a>(
     state: &'a State,
     filter: &'a Filter,
@@ -556,5 +557,5 @@ pub(crate) fn kinds_meeting<'a>(
     state.kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint))
 }
 
-/// A launcher that answers an older one has been overtaken by so many changes that its delay says little.
+/// A launcher that answers an older version has missed so many changes that its delay says little.
 const VERSIONS_KEPT: usize = 16;

@@ -18,7 +18,7 @@ pub(super) type Class = (Constraint, Slice);
 #[derive(Debug)]
 struct WatchedLedger<'a> {
     ledger: Ledger<'a>,
-    /// On clusters where jobs share nodes, what serves it, by kind of node.
+    /// On clusters that are shared by cores, the pieces that serve the slice, by kind of node.
     pieces: BTreeMap<ClusterId, Vec<Vec<Piece>>>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Watches<'a> {
     by_class: BTreeMap<Class, WatchedLedger<'a>>,
 }
 
-/// Of each class that is watched, when each of some places' nodes has room.
+/// For each watched class, the times at which the node of each place has room.
 pub(super) type RoomBefore = Vec<Vec<Vec<(Time, Time)>>>;
 
 impl<'a> Watches<'a> {

@@ -1,5 +1,5 @@
-//! Where neighbours are free together, on clusters that are given away node by node: all of a window of so many that follow
-//! one another.
+//! Finds where neighbouring nodes are free together, on clusters that are allocated by whole nodes: a window is a
+//! number of nodes that follow one another.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -16,22 +16,22 @@ use crate::state::job::Promise;
 use crate::state::node::Node;
 use crate::state::{constraint_of, longest_run};
 
-/// Where nodes are looked for, on clusters that are given away node by node.
+/// Where nodes are searched, on clusters that are allocated by whole nodes.
 pub(super) enum Among {
-    /// Any of these; `None`: of all usable ones.
+    /// Any of these; `None`: any usable ones.
     Any(Option<Subset>),
     Neighbours(Neighbours),
 }
 
-/// Nodes that meet a constraint and follow one another, and where such were found last.
+/// Nodes that meet a constraint and follow one another, and the windows found last.
 pub(super) struct Neighbours {
     constraint: Constraint,
-    /// At this time it has such nodes already.
+    /// The time at which the job has such nodes already.
     latest: Option<Time>,
     found: BTreeMap<ClusterId, BTreeSet<NodeId>>,
 }
 
-/// Nodes that somebody was promised by their number alone.
+/// Nodes promised to a job by their number alone.
 struct Counted<'p> {
     taken: &'p Taken,
     from: Time,
@@ -50,22 +50,22 @@ impl Among {
     }
 }
 
-/// When nodes are held for sure, and by whom they are known to be held: from then until then.
+/// When nodes are certainly held, as spans from begin to end.
 type Holds = BTreeMap<NodeId, Vec<(Time, Time)>>;
 
-/// How well it is known when a window is free; before the time that is known it is not.
+/// How exactly it is known when a window is free; it is not free before the known time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Known {
-    /// Each of its nodes alone.
+    /// Each of its nodes was checked alone.
     ByNode,
-    /// Its nodes together, beside those who have named nodes.
+    /// Its nodes were checked together, beside jobs with named nodes.
     Together,
-    /// Beside all others.
+    /// Its nodes were checked beside all other jobs.
     Exactly,
 }
 
 impl Pass<'_> {
-    /// Where nodes for a size of a job are looked for; its ledgers are open.
+    /// Returns where nodes for a size of a job are searched; its ledgers are open.
     pub(super) fn among(&self, spec: &JobSpec, request: &Request, latest: Option<Time>) -> Among {
         let constraint = constraint_of(spec, request);
         match spec.resources.contiguous {
@@ -74,7 +74,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The first time from `from` on at which a window of each cluster is free for a request.
+    /// Finds the first time from `from` on at which a window of each cluster is free for a request.
     pub(super) fn first_windows(
         &mut self,
         neighbours: &mut Neighbours,
@@ -98,8 +98,8 @@ impl Pass<'_> {
         }
     }
 
-    /// The window of a cluster that is free first. Of equals the first one in the order of nodes; of those that are free at
-    /// `from`, one in the shortest run of nodes that are, so that long ones stay whole.
+    /// Finds the window of a cluster that is free first. Among equals it is the first one in the order of nodes; among
+    /// those that are free at `from`, one in the shortest run of free nodes, so that long runs stay whole.
     fn first_window(
         &mut self,
         neighbours: &Neighbours,
@@ -118,7 +118,7 @@ impl Pass<'_> {
         if usable < wanted {
             return Err(shortage);
         }
-        // As many nodes are free nowhere before.
+        // Before that time, fewer nodes are free.
         let (from_all, by_all) = ledger::first_hole(&mut [&mut self.all], request, from).map_err(|_| shortage)?;
         let holds = self.holds_of(cluster);
         let counted = self.counted_on(cluster);
@@ -143,7 +143,7 @@ impl Pass<'_> {
                         let times = (at, at + request.wall);
                         let others = counted.iter().filter(|_| latest.is_none_or(|latest| at < latest));
                         match self.lacks_nodes(others, &holds, nodes, times) {
-                            // What it has already is as good as any later one.
+                            // Its present nodes are as good as any later ones.
                             Some(until) => (latest.map_or(until, |latest| until.min(latest)), Known::Together),
                             None => (at, Known::Exactly),
                         }
@@ -160,7 +160,7 @@ impl Pass<'_> {
         Err(shortage)
     }
 
-    /// The first time from `from` on at which all of a window is free, in each ledger that has nodes of it.
+    /// Finds the first time from `from` on at which all of a window is free, in each ledger that has nodes of it.
     fn window_hole(&self, nodes: &[NodeId], request: &Request, from: Time) -> Option<(Time, Option<Blocked>)> {
         let window: BTreeSet<NodeId> = nodes.iter().copied().collect();
         let subset = Subset::Window(window);
@@ -195,8 +195,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Windows of so many nodes more than these, all of which they have: the others of each. Of nodes that are given away
-    /// whole, only free ones.
+    /// Lists the windows that consist of these nodes and `n_more` others, as the others of each. On clusters that are
+    /// allocated by whole nodes, only free nodes are considered.
     pub(super) fn windows_around<'w>(
         &'w self,
         cluster: ClusterId,
@@ -212,7 +212,7 @@ impl Pass<'_> {
         })
     }
 
-    /// The only size of a job now, on free nodes that make a window with these.
+    /// Finds a start now for the only size of a job, on free nodes that make a window with these.
     pub(super) fn find_beside(&self, spec: &JobSpec, nodes: &BTreeSet<NodeId>) -> Option<Found> {
         let request = spec.options.first()?.clone();
         let (cluster, n_more) = request.nodes.iter().next()?;
@@ -236,7 +236,7 @@ impl Pass<'_> {
         })
     }
 
-    /// The window that was promised, if it is still one; `Some(None)` if nothing was promised on such clusters.
+    /// Returns the promised window, if it is still one; `Some(None)` if nothing was promised on such clusters.
     pub(super) fn promised_window(
         &mut self,
         spec: &JobSpec,
@@ -264,7 +264,7 @@ impl Pass<'_> {
         Some(Some(subset))
     }
 
-    /// Who was promised nodes of a cluster by their number, under the policy that keeps promises.
+    /// The jobs with promises of nodes of a cluster by number, under the policy that keeps promises.
     fn counted_on(&self, cluster: ClusterId) -> Vec<Counted<'_>> {
         let keeps_promises = self.state.settings().policy == Policy::Conservative;
         let placed = self.placed.iter().filter(|taken| keeps_promises && taken.nodes().is_none());
@@ -276,8 +276,8 @@ impl Pass<'_> {
         counted.map(|taken| Counted { taken, from: taken.at, until: taken.at + taken.wall() }).collect()
     }
 
-    /// Until when the first of these may not find its nodes, if these are taken: whichever of the others all of them take
-    /// as their times come, as many must be left that are free for all of its time.
+    /// Returns until when the first of these jobs may lack nodes if the window is taken. Whichever nodes the jobs take
+    /// when their times come, enough must be left that are free for the whole time of each.
     fn lacks_nodes<'c>(
         &self,
         counted: impl Iterator<Item = &'c Counted<'c>> + Clone,
@@ -303,7 +303,7 @@ impl Pass<'_> {
         counted.clone().filter(|one| overlaps(from, until, one)).filter(lacks).map(|one| one.until).min()
     }
 
-    /// When the nodes of a cluster are held by those who run, and by those who were placed on named ones.
+    /// When the nodes of a cluster are held by running jobs, and by jobs that were placed on named nodes.
     fn holds_of(&self, cluster: ClusterId) -> Holds {
         let mut holds = Holds::new();
         for (node, held) in ledger::held_nodes(self.state, self.now).filter(|(node, _)| !self.is_freed(*node)) {
@@ -312,7 +312,7 @@ impl Pass<'_> {
         for node in self.state.neighbours(cluster) {
             let entry = &self.state.nodes()[node];
             if entry.is_usable() && !entry.is_open() {
-                // Nothing starts where no agent is.
+                // No job starts on a node without an agent.
                 holds.entry(*node).or_default().push((self.now, self.now + Span::from_millis(1)));
             }
         }
@@ -334,7 +334,7 @@ impl Pass<'_> {
     }
 }
 
-/// The first time from `from` on from which on none of the nodes is held for so long.
+/// Finds the first time from `from` on at which no node is held for `wall`.
 fn first_gap<'h>(busy: impl Iterator<Item = &'h [(Time, Time)]> + Clone, wall: Span, from: Time) -> Time {
     let mut start = from;
     loop {
@@ -350,7 +350,7 @@ fn first_gap<'h>(busy: impl Iterator<Item = &'h [(Time, Time)]> + Clone, wall: S
     }
 }
 
-/// For each place, how long the run of those is that it lies in and of which this holds; 0 if it does not.
+/// Returns for each position the length of the run for which `holds` is true around it; 0 if `holds` is false there.
 pub(super) fn runs<T>(all: &[T], holds: impl Fn(&T) -> bool) -> Vec<usize> {
     let mut runs = Vec::with_capacity(all.len());
     for run in all.chunk_by(|one, next| holds(one) == holds(next)) {
@@ -360,9 +360,9 @@ pub(super) fn runs<T>(all: &[T], holds: impl Fn(&T) -> bool) -> Vec<usize> {
     runs
 }
 
-/// For each window of so many neighbours the latest of their times, by its first place.
+/// Returns for each window of `n_nodes` neighbours the latest of their times, by its first position.
 pub(super) fn latest_in_windows(times: &[Time], n_nodes: usize) -> impl Iterator<Item = Time> + '_ {
-    // Places with descending times: a place further on with a later time makes those before it irrelevant.
+    // Positions with descending times: a later position with a later time makes those before it irrelevant.
     let mut latest: VecDeque<usize> = VecDeque::new();
     times.iter().enumerate().filter_map(move |(place, time)| {
         while latest.back().is_some_and(|last| times[*last] <= *time) {
@@ -377,7 +377,7 @@ pub(super) fn latest_in_windows(times: &[Time], n_nodes: usize) -> impl Iterator
     })
 }
 
-/// Does none other lie between these nodes?
+/// Returns whether no other node lies between these nodes.
 pub(super) fn is_run(in_order: &[NodeId], nodes: &BTreeSet<NodeId>) -> bool {
     let first = in_order.iter().position(|node| nodes.contains(node));
     let run = first.and_then(|first| in_order.get(first..first + nodes.len()));

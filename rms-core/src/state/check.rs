@@ -35,14 +35,14 @@ pub enum Violation {
     Unsettled { job: JobId },
 }
 
-/// Does the node have all cores and devices of the grant?
+/// Returns whether the node has all cores and devices of the grant.
 fn fits_inventory(grant: &Grant, inventory: &Inventory) -> bool {
     let exist =
         |(name, indices): (&String, &Indices)| indices.iter().all(|index| index < inventory.devices.count(name));
     grant.cores.iter().all(|core| core < inventory.cores) && grant.devices.iter().all(exist)
 }
 
-/// Does the job hold the first nodes of its row, if it has one, and is no node in the row twice?
+/// Returns whether the job holds the first nodes of its row, if it has one, and no node is in the row twice.
 fn holds_first_of_row(started: &Started) -> bool {
     let row = started.row();
     let distinct: BTreeSet<&NodeId> = row.iter().collect();
@@ -51,7 +51,7 @@ fn holds_first_of_row(started: &Started) -> bool {
 }
 
 impl State {
-    /// Are the parts of a node's holders disjoint, and together no more than the node has?
+    /// Returns whether the parts of a node's holders are disjoint, and together no more than the node has.
     fn has_disjoint_parts(&self, node: NodeId, entry: &Node) -> bool {
         let mut cores = Indices::default();
         let mut devices: BTreeMap<String, Indices> = BTreeMap::new();
@@ -72,7 +72,7 @@ impl State {
         })
     }
 
-    /// Do both jobs of each loan record it, and have both agreed to share?
+    /// Returns whether both jobs of each loan record it, and both have agreed to share.
     fn loans_agree(&self, job: JobId, entry: &Job) -> bool {
         let Some(sharing) = entry.sharing() else { return true };
         let other = |other: &JobId| self.jobs.get(other).and_then(|entry| entry.started());

@@ -21,7 +21,7 @@ impl Piece {
     }
 }
 
-/// Will any nodes do, whatever size the job starts with?
+/// Returns whether the job can use any nodes, whatever size it starts with.
 pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
     // Every node has one CPU.
     let is_one_cpu = |request: &Request| cpus_on_a_node(spec, request) <= 1;
@@ -35,14 +35,14 @@ pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
     is_plain && is_unconstrained(&spec.constraint) && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
 }
 
-/// Does every node meet the constraint?
+/// Returns whether every node meets the constraint.
 pub(crate) fn is_unconstrained(constraint: &Constraint) -> bool {
     static NOTHING: LazyLock<Constraint> = LazyLock::new(Constraint::default);
     *constraint == *NOTHING
 }
 
-/// What every node must have if the job starts with this size: CPUs, memory and devices for its share of the tasks, if
-/// it asked.
+/// Returns what every node must have if the job starts with this size: CPUs, memory and devices for its share of the
+/// tasks, if requested.
 pub(crate) fn constraint_of(spec: &JobSpec, request: &Request) -> Constraint {
     let cpus = cpus_on_a_node(spec, request).max(spec.constraint.cpus);
     let mut devices = spec.constraint.devices.clone();
@@ -51,19 +51,19 @@ pub(crate) fn constraint_of(spec: &JobSpec, request: &Request) -> Constraint {
     Constraint { cpus, memory: memory_on_a_node(spec, request), devices, ..spec.constraint.clone() }
 }
 
-/// Does the job take whole nodes, however their cluster is shared? So do those that count no CPUs.
+/// Returns whether the job takes whole nodes even of a core-shared cluster. Jobs that count no CPUs do so, too.
 pub(crate) fn takes_whole_nodes(spec: &JobSpec) -> bool {
     spec.resources.exclusive || spec.cpus_per_task == 0
 }
 
-/// What an application that runs takes of a node of this kind that comes: as much as of those that it began with.
+/// Returns what a running application takes of an additional node of this kind: as much as of its first nodes.
 pub(crate) fn pieces_to_grow(entry: &Job, inventory: &Inventory) -> Vec<Piece> {
     let began_with = entry.started().map_or(1, Started::began_with);
     pieces_of(&entry.spec, &Request::on_one(ClusterId::default(), began_with, Span::ZERO), inventory)
 }
 
-/// What the job takes of each node of this kind if it starts with this size: one of these, the first that is free;
-/// nothing if the node is too small for it.
+/// Returns what the job takes of each node of this kind if it starts with this size: the first of these pieces that is
+/// free; empty if the node is too small.
 pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory) -> Vec<Piece> {
     let cpus = cpus_on_a_node(spec, request);
     let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
@@ -83,7 +83,7 @@ pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory
     }
 }
 
-/// The pieces of a node of this kind that serve a slice; one of them is enough.
+/// Returns the pieces of a node of this kind that serve a slice; one of them is enough.
 pub(crate) fn pieces(slice: &Slice, inventory: &Inventory) -> Vec<Piece> {
     let Slice { cores, memory, devices } = slice;
     if *cores > inventory.cores || *memory > inventory.memory {
@@ -96,7 +96,7 @@ pub(crate) fn pieces(slice: &Slice, inventory: &Inventory) -> Vec<Piece> {
     inventory.devices.choices(devices).map(piece).collect()
 }
 
-/// The slice with what the constraint asks of each node, and the constraint on nodes that can give it.
+/// Returns the slice with what the constraint requires of each node, and the constraint on nodes that can give it.
 pub(crate) fn merge_slice(constraint: &Constraint, slice: &Slice) -> (Constraint, Slice) {
     let mut devices = slice.devices.clone();
     for (name, count) in constraint.devices.iter() {
@@ -113,7 +113,7 @@ fn takes_all_cores(cores: u32, devices: &Devices, inventory: &Inventory) -> bool
     cores == inventory.cores && devices.is_empty()
 }
 
-/// Logical CPUs for the tasks of the node that has the most.
+/// The number of logical CPUs for the tasks of the node with the most tasks.
 pub(super) fn cpus_on_a_node(spec: &JobSpec, request: &Request) -> u32 {
     spec.tasks.most_on_a_node(request.n_nodes()).saturating_mul(spec.cpus_per_task)
 }

@@ -10,8 +10,8 @@ use crate::state::course::Cores;
 use crate::state::job::{Job, Phase, Share, Started};
 
 impl Job {
-    /// What nobody else may have of a node that it holds; `None`: all of it. Cores that it gives back are its own until
-    /// all agents have said that its processes keep to the others.
+    /// The part of a held node that no other job may have; `None`: all of it. Cores that the job gives back remain its
+    /// own until all agents have confirmed that its processes keep to the others.
     pub fn part_of(&self, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         match &self.phase {
             Phase::Started(started) => started.part_of(&self.spec, node, inventory),
@@ -39,7 +39,7 @@ impl Started {
         })
     }
 
-    /// With the memory and the devices that its agent was told of last.
+    /// The part with the memory and the devices that were last sent to its agent.
     fn cores_part(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         let granted = self.grants.get(&node);
         // No agent has confirmed this for a lost node, where its processes may still run.
@@ -51,14 +51,14 @@ impl Started {
             return None;
         }
         let mut part = granted.cloned().unwrap_or_else(|| Grant::whole(inventory));
-        // Its agent gives it the first ones.
+        // The agent keeps the first cores for it.
         part.cores = part.cores.iter().take(n_kept as usize).collect();
         Some(part)
     }
 }
 
 impl State {
-    /// All nodes hear of it, for what a job finds in its hostfile is the same on each.
+    /// Changes a job's cores. All its nodes are told, because the hostfile of a job must be the same on each.
     pub(super) fn set_cores(
         &mut self,
         job: JobId,
@@ -103,7 +103,7 @@ impl State {
         Ok(())
     }
 
-    /// Its agent has seen to everything up to this generation.
+    /// Records that the agent has applied everything up to this generation.
     pub(super) fn cores_in_force(&mut self, job: JobId, node: NodeId, generation: u32) -> Result<(), ApplyError> {
         self.edit_evolved(job, |_, evolved| {
             let cores = evolved.places.get_mut(&node).and_then(|place| place.cores.as_mut());
@@ -117,7 +117,8 @@ impl State {
         Ok(())
     }
 
-    /// What it has given back of these nodes is not its own again when it gets other cores or leaves them.
+    /// Stores the present parts as grants: cores given back on these nodes must not become the job's again when it gets
+    /// other cores or leaves the nodes.
     pub(super) fn save_parts_as_grants(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), ApplyError> {
         let entry = self.jobs.get(&job).ok_or(ApplyError::Job(job))?;
         let shared = nodes.iter().filter_map(|node| Some((*node, self.nodes.get(node)?)));

@@ -6,22 +6,22 @@ use negotiation::NegotiationId;
 use rms_model::{ClusterId, Devices, Evolution, Evolving, ExpandLimit, Generation, Grant, NodeId, Span, Stage, Time};
 use serde::{Deserialize, Serialize};
 
-/// The stages from the current one on, as they were promised (003: the scheduled EP).
+/// The promised stages from the current one on (003: the scheduled EP).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Course {
-    /// Which stage of the application the first leg is, counted from 1.
+    /// The number of the first leg's stage in the application, counted from 1.
     pub number: u32,
-    /// Never empty; the first one is what it holds.
+    /// Never empty; the first leg is what the application holds.
     pub legs: Vec<Leg>,
     pub limit: ExpandLimit,
-    /// It may be extended before its end.
+    /// The course may be extended before its end.
     pub open: bool,
     /// On a core-shared cluster, the nodes of all stages: each stage has the first ones. Empty elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub row: Vec<NodeId>,
 }
 
-/// One stage and when it begins.
+/// One stage and its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leg {
     pub nodes: u32,
@@ -44,7 +44,7 @@ impl Course {
         self.legs.iter().map(|leg| leg.nodes).max().unwrap_or(0)
     }
 
-    /// The times from now on at which it has the node at this index of its row.
+    /// The times from now on at which the application has the node at this index of its row.
     fn times(&self, place: usize) -> Vec<(Time, Time)> {
         let ends = self.legs.iter().skip(1).map(|leg| leg.start).chain([self.end()]);
         let mut times: Vec<(Time, Time)> = Vec::new();
@@ -63,7 +63,7 @@ impl Course {
         self.times(place).into_iter().skip(usize::from(is_held)).collect()
     }
 
-    /// Until when it keeps the node at this index of its nodes.
+    /// The time until which it keeps the node at this index of its nodes.
     pub fn kept_until(&self, place: usize) -> Time {
         match self.row.is_empty() {
             true => self.end(),
@@ -145,7 +145,7 @@ pub struct Evolved {
     pub departing: BTreeMap<NodeId, Time>,
     /// Nodes that it has freed and whose processes may still be there, and since when.
     pub leaving: BTreeMap<NodeId, Time>,
-    /// Those of them that it reports to have left: its processes there may be ending.
+    /// Of those, the nodes that it reports to have left: its processes there may be ending.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub released: BTreeSet<NodeId>,
     /// How often its processes were killed because they did not leave freed nodes.
@@ -172,13 +172,13 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cores {
     pub n_cores: u32,
-    /// Before the last change.
+    /// The number before the last change.
     pub was: u32,
-    /// Of the nodes and CPUs, with which they changed.
+    /// The generation of nodes and CPUs with which they changed.
     pub generation: u32,
-    /// By which negotiation.
+    /// The negotiation that changed them.
     pub by: NegotiationId,
-    /// The agent has said that all processes keep to them.
+    /// The agent has confirmed that all processes keep to them.
     pub is_in_force: bool,
 }
 
@@ -187,19 +187,19 @@ pub struct Cores {
 pub struct GrantChange {
     /// Its cores are in [`Place::cores`].
     pub was: Grant,
-    /// Of the nodes and CPUs, with which that changed.
+    /// The generation of nodes and CPUs with which this changed.
     pub generation: u32,
-    /// By which negotiation.
+    /// The negotiation that changed it.
     pub by: NegotiationId,
-    /// The agent has said that all processes keep to what they have now.
+    /// The agent has confirmed that all processes keep to the new grant.
     pub is_in_force: bool,
 }
 
-/// Licences of a cluster that an application has by a negotiation.
+/// Licences of a cluster that an application has through a negotiation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NegotiatedLicences {
     pub licences: Devices,
-    /// Before the last change.
+    /// The licences before the last change.
     pub was: Devices,
     pub by: NegotiationId,
 }
@@ -258,7 +258,7 @@ impl Evolved {
         &self.chosen[..self.chosen.len().min(surplus)]
     }
 
-    /// Does it keep its present nodes until its end, as far as is known?
+    /// Returns whether it keeps its present nodes until its end, as far as is known.
     pub fn is_steady(&self) -> bool {
         self.course.legs.len() == 1 && self.leaving.is_empty()
     }

@@ -165,16 +165,16 @@ impl State {
     }
 }
 
-/// The tasks of each of the nodes that a job starts with: blocks, the first nodes taking one more where it does not
-/// divide.
+/// Returns the number of tasks on each node at the start of a job: blocks, with one more on the first nodes if the
+/// number does not divide.
 pub(crate) fn tasks_per_node(spec: &JobSpec, n_nodes: u32) -> impl Iterator<Item = u32> + use<> {
     let n_tasks = spec.tasks.total(n_nodes);
     let (least, n_with_more) = (n_tasks / n_nodes.max(1), n_tasks % n_nodes.max(1));
     (0..n_nodes).map(move |idx| least + u32::from(idx < n_with_more))
 }
 
-/// Does nothing start on nodes that join later? This holds for tasks that know each other: they spawn others there.
-/// Workers need nothing from each other, and scripts use their nodes as they like.
+/// Returns whether nothing starts on nodes that join later. This holds for tasks that communicate: they spawn others
+/// there. Workers are independent, and scripts use their nodes as they like.
 fn joins_idle(spec: &JobSpec) -> bool {
     let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
     match spec.execution.work {

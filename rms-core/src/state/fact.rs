@@ -235,7 +235,7 @@ pub enum Fact {
         job: JobId,
         cluster: ClusterId,
     },
-    /// The stages of a running evolving application were placed, or placed anew.
+    /// The stages of a running evolving application were placed, or placed again.
     CourseSet {
         job: JobId,
         at: Time,
@@ -526,9 +526,9 @@ impl Fact {
         }
     }
 
-    /// Is it part of a negotiation in which nothing is agreed yet? If it is lost together with the messages after it,
-    /// both ends notice and start over. This does not hold for an opening by the server, whose number must not be
-    /// reused, nor for an end.
+    /// Returns whether the fact is part of a negotiation in which nothing is agreed yet. If it is lost together with
+    /// the messages after it, both ends notice and start over. This does not hold for an opening by the server, whose
+    /// number must not be reused, nor for an end.
     pub(crate) fn is_of_negotiation(&self) -> bool {
         let is_said = matches!(self, Fact::DialogueChanged { dialogue, .. } if match dialogue.phase() {
             Phase::Offered(by) => by == Side::Application,
@@ -540,8 +540,9 @@ impl Fact {
         is_said || matches!(self, Fact::NodesHeld { .. }) || self.comes_again()
     }
 
-    /// Would the same fact occur again if it were lost? This holds for what an agent still reports as running, for
-    /// applications that were given a view, and for launchers that are away: all are, after a restart.
+    /// Returns whether the same fact would occur again if it were lost. This holds for what an agent still reports as
+    /// running, for applications that were given a view, and for launchers that are away: all of these recur after a
+    /// restart.
     pub(crate) fn comes_again(&self) -> bool {
         matches!(
             self,

@@ -4,10 +4,10 @@ use rms_model::NodeId;
 
 use crate::state::node::Node;
 
-/// Nodes change hands all the time, one by one: each costs the change of one bit.
+/// A set of nodes in which adding or removing a node changes one bit, because that happens often.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FreeNodes {
-    /// By how many features they have: plain nodes are taken first, so that special ones stay for those who need them.
+    /// By number of features: plain nodes are taken first, so that special ones stay for jobs that need them.
     by_features: Vec<(usize, IdSet)>,
     n_nodes: usize,
 }
@@ -17,7 +17,7 @@ impl FreeNodes {
         self.n_nodes
     }
 
-    /// Plain ones first, then by id.
+    /// Lists plain nodes first, then by id.
     pub(crate) fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.by_features.iter().flat_map(|(_, alike)| alike.iter())
     }
@@ -49,7 +49,7 @@ impl FreeNodes {
     }
 
     fn place(&self, n_features: usize) -> Result<usize, usize> {
-        // Mostly all are alike.
+        // Mostly all nodes are alike.
         if self.by_features.first().is_some_and(|(known, _)| *known == n_features) {
             return Ok(0);
         }
@@ -57,7 +57,7 @@ impl FreeNodes {
     }
 }
 
-/// Sets that are empty are no difference.
+/// Ignores empty sets.
 impl PartialEq for FreeNodes {
     fn eq(&self, other: &FreeNodes) -> bool {
         self.n_nodes == other.n_nodes && self.iter().eq(other.iter())
@@ -66,14 +66,14 @@ impl PartialEq for FreeNodes {
 
 impl Eq for FreeNodes {}
 
-/// A set of ids in a bit each: ids are given in turn, so they lie close.
+/// A set of ids with one bit each: ids are assigned in sequence, so they are dense.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdSet {
     words: Vec<u64>,
 }
 
 impl IdSet {
-    /// Was it absent?
+    /// Adds a node. Returns whether it was absent.
     pub(crate) fn insert(&mut self, node: NodeId) -> bool {
         let (word_idx, bit) = place(node);
         if word_idx >= self.words.len() {
@@ -84,7 +84,7 @@ impl IdSet {
         is_new
     }
 
-    /// Was it there?
+    /// Removes a node. Returns whether it was present.
     pub(crate) fn remove(&mut self, node: NodeId) -> bool {
         let (word_idx, bit) = place(node);
         let Some(word) = self.words.get_mut(word_idx) else { return false };
@@ -114,7 +114,7 @@ impl IdSet {
         nodes
     }
 
-    /// Those behind the first `n_before`, which are counted off, until there are `end` nodes.
+    /// Appends nodes after the first `n_before`, which is decremented, until there are `end` nodes.
     fn take(&self, n_before: &mut usize, end: usize, nodes: &mut Vec<NodeId>) {
         for (word_idx, word) in self.words.iter().enumerate() {
             let mut rest = *word;
@@ -137,7 +137,7 @@ impl IdSet {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.words.iter().enumerate().flat_map(|(word_idx, word)| {
-            // Each turn takes the lowest bit away.
+            // Each iteration removes the lowest bit.
             let rests = std::iter::successors(Some(*word), |rest| Some(rest & (rest - 1)));
             let rests = rests.take(word.count_ones() as usize);
             rests.map(move |rest| NodeId(word_idx as u32 * u64::BITS + rest.trailing_zeros()))
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// Against a set of ids as the standard library has it.
+    /// Compares with a set of ids of the standard library.
     #[test]
     fn ids_come_back_in_order_and_each_once() {
         let mut ids = IdSet::default();

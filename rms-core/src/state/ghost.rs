@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// Nodes that running applications had given back are free.
+    /// Frees nodes that running applications had given back.
     pub(super) fn expire_node_ghosts(&mut self, nodes: &[NodeId], at: Time) -> Result<(), ApplyError> {
         for node in nodes {
             let Some(entry) = self.nodes.get(node) else { continue };
@@ -67,7 +67,7 @@ impl State {
         Ok(())
     }
 
-    /// Nodes that running applications have given back and that are still kept, the next to be free first.
+    /// Nodes that running applications have given back and that are still kept, the next one to be free first.
     pub(crate) fn node_ghosts(&self) -> impl Iterator<Item = (Time, NodeId)> + '_ {
         self.index.node_ghosts.iter().copied()
     }

@@ -1,14 +1,14 @@
-//! The jobs that hold a node: hardly ever more than one.
+//! The jobs that hold a node, rarely more than one.
 
 use rms_model::JobId;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A set in the order of ids. The one that is there is kept in place, for nodes change hands all the time.
+/// A set in the order of ids. The first id is stored inline, because holders change often.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Vec<JobId>")]
 pub struct Holders {
     first: Option<JobId>,
-    /// Those behind it, while several hold the node.
+    /// Further holders, while several jobs hold the node.
     others: Vec<JobId>,
 }
 
@@ -29,7 +29,7 @@ impl Holders {
         self.iter().any(|held| held == job)
     }
 
-    /// In the order of ids.
+    /// Iterates in the order of ids.
     pub fn iter(&self) -> std::iter::Chain<std::option::Iter<'_, JobId>, std::slice::Iter<'_, JobId>> {
         self.first.iter().chain(&self.others)
     }

@@ -38,31 +38,30 @@ pub(crate) struct Index {
     pub(crate) malleable: BTreeSet<JobId>,
     pub(crate) lenders: Lenders,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
-    /// Nodes that running applications have given back, by when they are free.
+    /// Nodes that running applications have given back, by the time when they are free.
     pub(crate) node_ghosts: BTreeSet<(Time, NodeId)>,
     /// Jobs that wait for their begin time; an external launcher sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
     pub(crate) launcher_timers: LauncherTimerIndex,
-    /// When queued jobs were promised to start.
+    /// The promised starts of queued jobs.
     pub(crate) promises: BTreeSet<(Time, JobId)>,
-    /// When running evolving applications reach their next stage, or their end.
+    /// The times when running evolving applications reach their next stage, or their end.
     pub(crate) stages: BTreeSet<(Time, JobId)>,
     /// The free nodes of each cluster that has nodes.
     pub(crate) free: BTreeMap<ClusterId, FreeNodes>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
     pub(crate) neighbours: Neighbours,
-    /// The number of nodes of each kind in a cluster, in whatever state they are: admission looks at kinds, not at
-    /// nodes.
+    /// The number of nodes of each kind in a cluster, in any state: admission considers kinds, not nodes.
     pub(crate) kinds: BTreeMap<ClusterId, BTreeMap<Inventory, u32>>,
-    /// Agents that are away and not yet lost, by since when.
+    /// Agents that are away and not yet lost, by the time since when.
     pub(crate) away: BTreeSet<(Time, NodeId)>,
-    /// Those whose nodes are planned with nevertheless, because the server was restarted then.
+    /// Agents whose nodes are planned with nevertheless, because the server was restarted then.
     pub(crate) expected: BTreeSet<(Time, NodeId)>,
-    /// Each environment once, and how many jobs have it: most jobs of a user share theirs, which is most of a job's
+    /// Each environment once, and how many jobs have it: most jobs of a user share theirs, and it is most of a job's
     /// size.
     pub(crate) environments: BTreeMap<Arc<Environment>, BTreeMap<Owner, u32>>,
-    /// What the jobs of each user take.
+    /// The resources that the jobs of each user take.
     pub(crate) usage: BTreeMap<Owner, Usage>,
     /// The jobs of each user, so that listing them does not visit those of all users.
     pub(crate) owned: BTreeMap<Owner, BTreeSet<JobId>>,
@@ -130,7 +129,7 @@ impl Index {
             }
             Phase::Started(started) => {
                 self.holding.insert(job);
-                // Before its launcher has launched, there is nothing that could change its size.
+                // Before its launcher has launched, nothing could change its size.
                 let is_there = entry.launcher.as_ref().is_none_or(Launcher::has_launched);
                 if entry.spec.malleable.is_some() && is_there {
                     self.malleable.insert(job);

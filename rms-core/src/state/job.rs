@@ -31,7 +31,7 @@ pub struct Job {
     /// The execution that runs, or that ran last; 0 before the first.
     pub run: Run,
     pub phase: Phase,
-    /// While it waits under the conservative policy. Absent in journals that are older than it.
+    /// The promise to a job that waits under the conservative policy. Absent in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<Promise>,
     /// The external launcher that serves it; absent for jobs that were submitted with their work.
@@ -42,11 +42,11 @@ pub struct Job {
     pub negotiations: Option<Box<JobNegotiations>>,
 }
 
-/// When a waiting job will start at the latest, and in which of its sizes.
+/// When a waiting job will start at the latest, and with which of its sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
     pub at: Time,
-    /// Into the options of its spec.
+    /// Index into the options of its spec.
     pub option_idx: u32,
     /// The nodes, on core-shared clusters where not any nodes will do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -170,7 +170,7 @@ impl Job {
         }
     }
 
-    /// Is the job in the queue, with a request for nodes?
+    /// Returns whether the job is in the queue, with a request for nodes.
     pub fn is_queued(&self) -> bool {
         match &self.phase {
             Phase::RequestSent | Phase::Waiting => true,
@@ -178,7 +178,7 @@ impl Job {
         }
     }
 
-    /// Has it yet to start?
+    /// Returns whether the job has not started yet.
     pub fn is_before_its_start(&self) -> bool {
         match &self.phase {
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => true,
@@ -232,7 +232,7 @@ impl Job {
         own.unwrap_or(&self.spec.resources.licences)
     }
 
-    /// Does the job have licences of any cluster, or has it had some?
+    /// Returns whether the job has licences of any cluster, or has had some.
     pub(crate) fn is_licensed(&self) -> bool {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         !self.spec.resources.licences.is_empty() || evolved.is_some_and(|evolved| !evolved.licences.is_empty())
@@ -265,7 +265,7 @@ impl Job {
         self.negotiations.as_ref()?.open().find(is_here).map(Negotiation::id)
     }
 
-    /// Was this node agreed and handed over, but is not ready yet?
+    /// Returns whether this node was agreed and handed over, but is not ready yet.
     pub(crate) fn is_awaited(&self, node: NodeId) -> bool {
         let is_ordered = self.started().is_some_and(|started| {
             started.ending.is_none() && started.shares.get(&node).is_some_and(|share| *share == Share::Ordered)
@@ -322,17 +322,18 @@ impl Started {
         self.evolved.as_ref().map_or(&[], |evolved| &evolved.course.row)
     }
 
-    /// Are its processes up on all of its nodes?
+    /// Returns whether its processes are up on all of its nodes.
     pub(crate) fn is_settled(&self) -> bool {
         self.shares.values().all(|share| *share != Share::Ordered)
     }
 
-    /// Has it freed this node, whose processes are still there?
+    /// Returns whether it has freed this node, where its processes still are.
     pub fn is_leaving(&self, node: NodeId) -> bool {
         self.evolved.as_ref().is_some_and(|evolved| evolved.leaving.contains_key(&node))
     }
 
-    /// Has the application reported that it left this node, so that its processes there may be ending on their own?
+    /// Returns whether the application has reported that it left this node, so that its processes there may be ending
+    /// on their own.
     pub fn has_released(&self, node: NodeId) -> bool {
         // A job that is being ended gets no more time.
         let is_going_on = self.ending.is_none();
@@ -359,8 +360,8 @@ impl Started {
         self.cores(node).map_or(all, |cores| cores.usable().min(all))
     }
 
-    /// Is a confirmation from an agent outstanding that the processes keep to the cores, memory and devices last
-    /// ordered? Nodes without processes send none.
+    /// Returns whether an agent has yet to confirm that the processes keep to the cores, memory and devices last
+    /// ordered. Nodes without processes send no confirmation.
     pub fn awaits_agents(&self) -> bool {
         let is_ordered = |node: &NodeId| {
             let changed = self.evolved.as_ref().and_then(|evolved| evolved.changed.get(node));

@@ -8,7 +8,7 @@ use rms_model::JobId;
 
 use crate::state::job::Job;
 
-/// A map whose entries stay where they are: a job is large, and a tree moves what it holds as others come and go.
+/// A map with entries that stay in place: a job is large, and a tree would move entries as others come and go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Jobs {
     entries: BTreeMap<JobId, Box<Job>>,
@@ -34,7 +34,7 @@ impl Jobs {
         self.entries.get(job).map(|entry| &**entry)
     }
 
-    /// In the order of ids.
+    /// Iterates in the order of ids.
     pub fn iter(&self) -> Entries<'_> {
         self.entries.iter().map(|(job, entry)| (job, &**entry))
     }

@@ -11,7 +11,7 @@ use super::constraint::merge_slice;
 use super::{ApplyError, BumpedNodes, State};
 use crate::state::job::{Job, Launcher, Phase, Share, StartAnswer};
 
-/// Returns the job specification for a launcher's request: a slice of each node, as one task with so many cores takes
+/// Returns the job specification for a launcher's request: a slice of each node, as one task with that many cores takes
 /// it, or whole nodes.
 pub(crate) fn spec_for_request(entry: &Job, request: &Request, slice: &Slice) -> JobSpec {
     let spec = &entry.spec;
@@ -112,7 +112,7 @@ impl State {
         if malleable.is_some() {
             spec.malleable.clone_from(malleable);
         }
-        // Workers are counted on each node: those that come later get as many.
+        // Workers are counted on each node: nodes that come later get as many.
         let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
         let n_nodes = nodes.len().max(1) as u32;
         if let (true, Some(n_tasks)) = (are_workers, n_tasks)

@@ -1,5 +1,5 @@
-//! Running jobs that could lend cores of their nodes now, and how many of them; kept up fact by fact where nodes and cores
-//! stay as they are.
+//! Running jobs that could lend cores of their nodes now, and how many. Each fact updates the index, for jobs whose
+//! nodes and cores are fixed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,31 +18,31 @@ pub(crate) struct Lender {
     pub(crate) n_nodes: u32,
     /// The number of its nodes over which its tasks are spread.
     pub(crate) n_with_tasks: u32,
-    /// Its nodes by what it has of them.
+    /// Its nodes, grouped by what it has of each.
     pub(crate) parts: Vec<LenderPart>,
 }
 
-/// Nodes of a lender on each of which it has the same.
+/// Nodes of a lender on which it has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LenderPart {
     pub(crate) n_nodes: u32,
-    /// Cores that it has, and those that it asked for: a guest has fewer.
+    /// The cores that it has on each; `asked` is what it asked for, which is more if it is a guest.
     pub(crate) cores: u32,
     pub(crate) asked: u32,
-    /// Those that it keeps.
+    /// The cores that it keeps.
     pub(crate) least: u32,
-    /// The first of them; all are of one kind.
+    /// The first of the nodes; all are of one kind.
     pub(crate) node: NodeId,
 }
 
-/// The index.
+/// The index of lenders.
 pub(crate) type Lenders = BTreeMap<JobId, Lender>;
 
 impl Lender {
-    /// `None` if the job does not run, does not share, or lends already.
+    /// Returns `None` if the job does not run, does not share, or lends already.
     pub(super) fn of(entry: &Job, nodes: &Nodes, shared: &Shared) -> Option<Lender> {
         let Phase::Started(started) = &entry.phase else { return None };
-        // Its parts change without notice while nodes or cores come and go.
+        // The parts change without notice while nodes or cores come and go.
         let is_steady = entry.spec.evolving.is_none()
             && started.evolved.as_ref().is_none_or(|evolved| evolved.is_steady())
             && !started.awaits_agents();
@@ -75,7 +75,7 @@ impl Lender {
         Some(lender)
     }
 
-    /// One more node.
+    /// Adds a node.
     pub(crate) fn add(&mut self, nodes: &Nodes, more: LenderPart) {
         let kind = |node: &NodeId| nodes.get(node).map(|known| &known.inventory);
         let is_alike = |part: &&mut LenderPart| {
@@ -88,7 +88,7 @@ impl Lender {
         }
     }
 
-    /// All cores that it asked for.
+    /// The number of all cores that it asked for.
     pub(crate) fn n_asked(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.n_nodes) * u64::from(part.asked)).sum()
     }
@@ -108,21 +108,22 @@ impl State {
             .filter_map(|(job, entry, _)| Some((job, Cow::Owned(Lender::of(entry, &self.nodes, &self.index.shared)?))));
         let is_settled = |job: &JobId| {
             let negotiations = self.jobs.get(job).and_then(|entry| entry.negotiations.as_ref());
-            // Nodes that it has for a time are taken back then, whatever is on them.
+            // Nodes that it has for a limited time are taken back then, whatever runs on them.
             negotiations.is_none_or(|all| all.loans.is_empty() && all.open().next().is_none())
         };
         fixed.chain(changed).filter(move |(job, _)| is_settled(job))
     }
 }
 
-/// The fewest cores with which a job goes on, on each of its nodes: what it said, or one CPU for each task (004, §3.3).
+/// Returns the fewest cores with which a job continues on each of its nodes: its own minimum, or one CPU for each task
+/// (004, §3.3).
 pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, inventory: &Inventory) -> u32 {
     let n_tasks = spec.tasks.most_on_a_node(n_nodes);
     let cpus = match spec.resources.min_cpus_per_node {
         0 => n_tasks,
         least => least.max(n_tasks),
     };
-    // Where it has fewer cores of a package, it keeps fewer: `share::lend` finds at least what this leaves.
+    // If it has fewer cores of a package, it keeps fewer: `share::lend` finds at least what this leaves.
     let of_package = |cores: Range<u32>| spec.resources.cores_per_package.min(cores.end - cores.start);
     let of_packages: u32 = inventory.packages().map(of_package).sum();
     cpus.div_ceil(threads_of_core(spec, inventory)).max(of_packages).max(1)
@@ -133,7 +134,7 @@ pub(crate) fn cores_of_task(spec: &JobSpec, inventory: &Inventory) -> u32 {
     spec.cpus_per_task.div_ceil(threads_of_core(spec, inventory)).max(1)
 }
 
-/// Hardware threads of a core that a job uses.
+/// The number of hardware threads of a core that a job uses.
 fn threads_of_core(spec: &JobSpec, inventory: &Inventory) -> u32 {
     if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() }
 }

@@ -79,7 +79,7 @@ pub struct State {
     #[serde(with = "stored")]
     pub(crate) jobs: Jobs,
     pub(crate) tokens: BTreeMap<String, Token>,
-    /// By serial.
+    /// The certificates by serial.
     pub(crate) certificates: BTreeMap<String, Issued>,
     /// The highest id ever given. Ids are never reused.
     pub(crate) last_job: JobId,
@@ -229,12 +229,12 @@ impl State {
         self.index.queue.iter()
     }
 
-    /// Does every queued job want slices of any nodes of one core-shared cluster, in a single size?
+    /// Returns whether every queued job wants slices of any nodes of one core-shared cluster, in a single size.
     pub(crate) fn wants_are_slices(&self) -> bool {
         self.index.n_unsliced == 0
     }
 
-    /// Does every queued job want any nodes of one cluster, in a single size?
+    /// Returns whether every queued job wants any nodes of one cluster, in a single size.
     pub(crate) fn wants_are_plain(&self) -> bool {
         self.index.n_not_plain == 0
     }
@@ -396,7 +396,7 @@ impl State {
         self.index.queue.next_within(behind, room)
     }
 
-    /// The same for slices of shared nodes.
+    /// Does the same for slices of shared nodes.
     pub(crate) fn next_slice(&self, behind: QueueKey, room: &SliceRoom) -> Option<(QueueKey, &Demand)> {
         self.index.queue.next_slice(behind, room)
     }
@@ -411,7 +411,7 @@ impl State {
         self.index.stages.iter().copied()
     }
 
-    /// Is any agent of this cluster away whose node is not lost yet?
+    /// Returns whether any agent of this cluster is away whose node is not lost yet.
     pub(crate) fn is_any_away(&self, cluster: ClusterId) -> bool {
         self.index.away.iter().any(|(_, node)| self.nodes[node].cluster == cluster)
     }

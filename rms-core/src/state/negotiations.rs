@@ -85,7 +85,7 @@ pub struct Charge {
     pub cluster: ClusterId,
     pub direction: Direction,
     pub nodes: u64,
-    /// For each node and hour.
+    /// The price for a node and hour.
     pub price: Price,
     pub since: Time,
     /// Absent: until the application ends.
@@ -238,8 +238,8 @@ impl JobNegotiations {
 }
 
 impl Loan {
-    /// Does the loan belong to this negotiation and cluster? Journals older than negotiations over several clusters
-    /// name no cluster.
+    /// Returns whether the loan belongs to this negotiation and cluster. Journals older than negotiations over several
+    /// clusters name no cluster.
     pub(crate) fn is_of(&self, id: NegotiationId, cluster: Option<ClusterId>) -> bool {
         self.id == id && cluster.is_none_or(|cluster| self.cluster == cluster)
     }

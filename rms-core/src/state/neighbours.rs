@@ -1,4 +1,4 @@
-//! In which order the nodes of a cluster follow one another: the natural one of their names.
+//! The order of the nodes of a cluster in which neighbours follow one another: the natural order of their names.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Neighbours {
         neighbours
     }
 
-    /// A node joins; the others are known.
+    /// Inserts a node; the other nodes are known.
     pub(super) fn insert(&mut self, node: NodeId, entry: &Node, others: &Nodes) {
         let in_order = self.by_cluster.entry(entry.cluster).or_default();
         let is_before = |other: &NodeId| natural::compare(&others[other].name, &entry.name).is_lt();
@@ -46,7 +46,7 @@ impl Neighbours {
     }
 }
 
-/// The length of the longest run of neighbours of which this holds.
+/// Returns the length of the longest run of neighbours for which `holds` is true.
 pub(crate) fn longest_run(in_order: &[NodeId], holds: impl Fn(NodeId) -> bool) -> u32 {
     let (mut run, mut longest) = (0, 0);
     for node in in_order {

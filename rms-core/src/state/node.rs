@@ -1,4 +1,4 @@
-//! A node inside the core.
+//! A node in the core's state.
 
 use rms_model::{ClusterId, Generation, Inventory, JobId, NodeAdmin, NodeLink, Run, Time};
 use serde::{Deserialize, Serialize};
@@ -15,14 +15,14 @@ pub struct Node {
     pub address: String,
     pub admin: NodeAdmin,
     pub link: NodeLink,
-    /// Counts the changes of its desired state; it never goes back, over restarts too.
+    /// Counts the changes of its desired state; never decreases, even over restarts.
     pub generation: Generation,
     /// Started jobs and ghosts that hold it.
     pub holders: Holders,
-    /// Executions that run here though nothing wants them any more.
+    /// Executions that still run here although they are no longer wanted.
     pub stale: Vec<(JobId, Run)>,
-    /// A running application has given it back, and it stays visible as occupied (001, §5.3.1). Absent in journals that
-    /// are older than it.
+    /// Set while a node that a running application has given back stays visible as occupied (001, §5.3.1). Absent in
+    /// older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ghost: Option<NodeGhost>,
 }
@@ -36,7 +36,7 @@ pub struct NodeGhost {
 }
 
 impl Node {
-    /// May something be planned here? Whether it is free is another question.
+    /// Returns whether jobs may be planned on the node, whether or not it is free.
     pub fn is_usable(&self) -> bool {
         let is_there = match self.link {
             NodeLink::Connected { .. } | NodeLink::Expected { .. } => true,
@@ -52,17 +52,18 @@ impl Node {
         }
     }
 
-    /// May something start here now? So it is if it is usable, its agent is there, and neither a job nor a ghost holds it.
+    /// Returns whether a job may start here now: the node is usable, its agent is connected, and neither a job nor a
+    /// ghost holds it.
     pub fn is_free(&self) -> bool {
         self.is_open() && self.holders.is_empty()
     }
 
-    /// Would it be free if nobody held it?
+    /// Returns whether the node would be free if no job held it.
     pub(crate) fn is_open(&self) -> bool {
         self.is_connected() && self.ghost.is_none() && self.is_usable()
     }
 
-    /// Since when its agent is away, if it is and the node is not lost.
+    /// The time since when its agent is away, if it is and the node is not lost.
     pub(crate) fn away_since(&self) -> Option<Time> {
         match self.link {
             NodeLink::Away { since } | NodeLink::Expected { since } => Some(since),
@@ -70,7 +71,7 @@ impl Node {
         }
     }
 
-    /// Since when the server, which was restarted, expects its agent back and plans with it meanwhile.
+    /// The time since when the server, after a restart, expects its agent back and plans with the node meanwhile.
     pub(crate) fn expected_since(&self) -> Option<Time> {
         match self.link {
             NodeLink::Expected { since } => Some(since),

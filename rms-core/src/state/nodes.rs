@@ -1,4 +1,4 @@
-//! The nodes by their ids: a lookup costs no search, for nodes change hands all the time.
+//! The nodes by their ids, with lookups that need no search, because nodes are accessed often.
 
 use std::collections::BTreeMap;
 use std::iter::Map;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::state::node::Node;
 
-/// A map in a sorted vector. Ids are given in turn and nodes are seldom removed, so a node mostly is as far behind the
-/// first one as its id is, and never further.
+/// A map in a sorted vector. Ids are assigned in sequence and nodes are seldom removed, so the offset of a node from
+/// the first one is mostly the difference of their ids, and never more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "BTreeMap<NodeId, Node>")]
 pub struct Nodes {
@@ -38,7 +38,7 @@ impl Nodes {
         self.place(*node).ok().map(|idx| &self.entries[idx].1)
     }
 
-    /// In the order of ids.
+    /// Iterates in the order of ids.
     pub fn iter(&self) -> Entries<'_> {
         self.entries.iter().map(|(node, entry)| (node, entry))
     }
@@ -66,7 +66,7 @@ impl Nodes {
         self.place(*node).ok().map(|idx| self.entries.remove(idx).1)
     }
 
-    /// Where it is, or would be.
+    /// Returns the index of a node, or where it would be.
     fn place(&self, node: NodeId) -> Result<usize, usize> {
         let Some((first, _)) = self.entries.first() else { return Err(0) };
         let farthest = node.0.saturating_sub(first.0) as usize;

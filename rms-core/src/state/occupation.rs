@@ -16,16 +16,17 @@ use crate::state::node::{Node, NodeGhost};
 pub(crate) struct Occupation {
     held: BTreeMap<JobId, Holding>,
     ends: BTreeSet<(Time, JobId)>,
-    /// When the last one of them began.
+    /// The latest begin of any of them.
     latest: Option<Time>,
-    /// Started jobs until their wall times are over and ghosts until they expire, on nodes that may be planned with.
+    /// Started jobs until their wall times end, and ghosts until they expire, on usable nodes.
     busy: View,
     /// The same with the promised starts of queued jobs; empty while there are no promises.
     with_promises: View,
     n_promised: usize,
-    /// How many usable nodes that running applications have given back are kept until and since then.
+    /// The number of usable nodes that running applications have given back, by the times until and since when they are
+    /// kept.
     ghosts: BTreeMap<(Time, Time), i64>,
-    /// Those that run and whose needs change: what they hold when depends on the time of the pass.
+    /// Running jobs with changing needs: what they hold depends on the time of the pass.
     evolving: BTreeSet<JobId>,
 }
 
@@ -33,14 +34,14 @@ pub(crate) struct Occupation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Holding {
     from: Time,
-    /// When it first lets go of some of them.
+    /// When it first gives back some of its nodes.
     until: Time,
     nodes: Vec<(ClusterId, Time, i64)>,
 }
 
 impl Occupation {
-    /// The job has started or become a ghost; or its nodes have changed.
-    /// Nodes of clusters that are shared by cores are counted elsewhere.
+    /// Adds a job that has started or become a ghost, or whose nodes have changed. Nodes of clusters that are shared by
+    /// cores are counted elsewhere.
     pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes, (all_usable, shared): (bool, &Shared)) {
         let (request, from, until) = match &entry.phase {
             Phase::Started(Started { evolved: Some(evolved), .. }) if !evolved.is_steady() => {
@@ -67,7 +68,7 @@ impl Occupation {
             let counts = request.nodes.iter().filter(|(cluster, _)| shared.get(**cluster).is_none());
             counts.map(|(cluster, nodes)| held_in((*cluster, i64::from(*nodes)))).collect()
         } else {
-            // Where it is a guest, the node is its owner's.
+            // If the job is a guest, the node is its owner's.
             let counts = usable(entry.own_nodes().chain(entry.promised_nodes()), nodes, shared);
             counts.into_iter().map(held_in).collect()
         };
@@ -91,7 +92,7 @@ impl Occupation {
         }
     }
 
-    /// A queued job was promised its request at this time; or, with a `sign` of -1, it no longer is.
+    /// Records that a queued job was promised its request at this time; or, with a `sign` of -1, that it no longer is.
     pub(super) fn promise(&mut self, request: &Request, at: Time, sign: i64, shared: &Shared) {
         if self.n_promised == 0 {
             self.with_promises.clone_from(&self.busy);
@@ -116,7 +117,8 @@ impl Occupation {
         }
     }
 
-    /// A usable node that a running application has given back is kept; or, with a `sign` of -1, it no longer is.
+    /// Records that a usable node is kept that a running application has given back; or, with a `sign` of -1, that it
+    /// no longer is.
     pub(super) fn count_node_ghost(&mut self, cluster: ClusterId, ghost: &NodeGhost, sign: i64) {
         let NodeGhost { job: _, from, until } = *ghost;
         self.add(&Holding { from, until, nodes: vec![(cluster, until, 1)] }, sign);
@@ -131,13 +133,13 @@ impl Occupation {
         &self.busy
     }
 
-    /// What is busy and what was promised, if there are promises.
+    /// Returns what is busy and what was promised, if there are promises.
     pub(crate) fn with_promises(&self) -> Option<&View> {
         (self.n_promised > 0).then_some(&self.with_promises)
     }
 
-    /// Is `busy` what a pass at `now` should see? Not while a job is there that should have left or whose needs change,
-    /// nor after the clock was set back.
+    /// Returns whether `busy` is what a pass at `now` should see. It is not while a job is there that should have left
+    /// or with changing needs, nor after the clock was set back.
     pub(crate) fn is_regular(&self, now: Time) -> bool {
         let is_overdue = self.ends.first().is_some_and(|(until, _)| *until <= now)
             || self.ghosts.keys().any(|(until, from)| *until <= now || *from > now);
@@ -161,7 +163,7 @@ fn add_block(view: &mut View, cluster: ClusterId, block: Block) {
     }
 }
 
-/// How many of them may be planned with, by cluster.
+/// Counts the usable ones among these nodes, by cluster.
 fn usable(held: impl Iterator<Item = NodeId>, nodes: &Nodes, shared: &Shared) -> BTreeMap<ClusterId, i64> {
     let mut counts: BTreeMap<ClusterId, i64> = BTreeMap::new();
     let is_counted = |entry: &&Node| entry.is_usable() && shared.get(entry.cluster).is_none();

@@ -19,7 +19,7 @@ use crate::state::node::Node;
 pub(crate) struct Room {
     pub(crate) cores: i64,
     pub(crate) memory: i64,
-    /// By name, empty on most nodes; passes have many rooms.
+    /// Counts by name, empty on most nodes; passes have many rooms.
     devices: Box<[(String, i64)]>,
     /// The number of jobs that have a part of it.
     n_holders: u32,
@@ -40,16 +40,16 @@ pub(crate) struct Hold {
 pub(crate) struct Line {
     /// What is free now.
     pub(crate) room: Room,
-    /// In the order of their ends.
+    /// Ordered by their ends.
     holds: Vec<Hold>,
     /// Cores and devices that are in use.
     cores: Indices,
     devices: BTreeMap<String, Indices>,
-    /// May something be planned here?
+    /// Whether jobs may be planned here.
     pub(crate) is_usable: bool,
-    /// May something start here, if there is room?
+    /// Whether a job may start here, if there is room.
     pub(crate) is_open: bool,
-    /// Until when nobody gets a node that a running application has given back.
+    /// The time until which a node that a running application has given back is kept from all jobs.
     pub(crate) ghost: Option<Time>,
     /// Index into the kinds of its cluster.
     pub(crate) kind: usize,
@@ -120,7 +120,7 @@ impl Room {
         }
     }
 
-    /// One number for all that are equal, and seldom for others.
+    /// Returns a number that is the same for equal rooms, and seldom for others.
     pub(crate) fn digest(&self) -> u64 {
         let holders = u64::from(self.n_holders).rotate_left(40);
         let amounts = (self.cores as u64).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (self.memory as u64).rotate_left(20);
@@ -144,12 +144,12 @@ impl Room {
         }
     }
 
-    /// Does no job have a part of it?
+    /// Returns whether no job has a part of it.
     pub(crate) fn is_clear(&self) -> bool {
         self.n_holders == 0
     }
 
-    /// What is left of it.
+    /// Returns what is left of it.
     pub(crate) fn left(&self) -> Slice {
         let count = |count: i64| u32::try_from(count).unwrap_or(0);
         let devices: Devices = self.devices.iter().map(|(name, left)| (name.clone(), count(*left))).collect();
@@ -183,7 +183,7 @@ impl Line {
         }
     }
 
-    /// Is the same free of both at each time, whoever has the rest?
+    /// Returns whether the same is free of both at each time, whichever jobs have the rest.
     pub(crate) fn is_like(&self, other: &Line) -> bool {
         let are_alike = |(one, other): (&Hold, &Hold)| {
             one.until == other.until && (Arc::ptr_eq(&one.piece, &other.piece) || one.piece == other.piece)
@@ -195,7 +195,7 @@ impl Line {
             && std::iter::zip(&self.holds, &other.holds).all(are_alike)
     }
 
-    /// One number for all that are alike, and seldom for others.
+    /// Returns a number that is the same for lines that are alike, and seldom for others.
     pub(crate) fn digest(&self) -> u64 {
         let look = (self.kind as u64) << 2 | u64::from(self.is_usable) << 1 | u64::from(self.is_open);
         let ghost = self.ghost.map_or(0, |ghost| ghost.as_millis() as u64);
@@ -325,7 +325,7 @@ impl SharedCluster {
         &self.kinds
     }
 
-    /// In the order of ids.
+    /// The nodes ordered by id.
     pub(crate) fn lines(&self) -> &[(NodeId, Line)] {
         &self.lines
     }
@@ -402,12 +402,12 @@ impl SharedCluster {
         open.filter(|(_, line)| has_room(line)).count() as u32
     }
 
-    /// How many nodes of each kind may be planned with.
+    /// The number of usable nodes of each kind.
     pub(crate) fn n_usable(&self) -> &[u32] {
         &self.n_usable
     }
 
-    /// Can jobs start on all usable nodes?
+    /// Returns whether jobs can start on all usable nodes.
     pub(crate) fn are_all_open(&self) -> bool {
         self.n_closed == 0
     }

@@ -53,7 +53,7 @@ pub struct Loan {
 }
 
 impl Sharing {
-    /// Is it a guest, or has it guests?
+    /// Returns whether it is a guest, or has guests.
     pub fn is_active(&self) -> bool {
         !self.lent.is_empty() || !self.mates.is_empty()
     }
@@ -130,7 +130,7 @@ impl Job {
         self.started()?.sharing.as_deref()
     }
 
-    /// Is it a guest on this node?
+    /// Returns whether it is a guest on this node.
     pub fn is_guest_on(&self, node: NodeId) -> bool {
         self.sharing().is_some_and(|sharing| sharing.mates.contains_key(&node))
     }
@@ -165,7 +165,7 @@ impl Started {
         self.work_at(self.at, 0).0
     }
 
-    /// Does it lend or borrow cores?
+    /// Returns whether it lends or borrows cores.
     pub(crate) fn is_sharing(&self) -> bool {
         self.sharing.as_ref().is_some_and(|sharing| sharing.is_active())
     }
@@ -312,7 +312,7 @@ impl State {
         Ok(())
     }
 
-    /// Is the job a guest on this node that waits for its mate to leave the CPUs?
+    /// Returns whether the job is a guest on this node that waits for its mate to leave the CPUs.
     pub(crate) fn awaits_cpus(&self, job: JobId, node: NodeId) -> bool {
         let owner = self.jobs.get(&job).and_then(|entry| entry.sharing()?.mates.get(&node));
         let owner = owner.and_then(|owner| self.jobs.get(owner)?.sharing());

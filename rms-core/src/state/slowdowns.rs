@@ -1,36 +1,36 @@
-//! The mean slowdown of jobs, in what they asked for: the cut-off of 004 that follows the load (§3.2.2).
+//! The mean slowdown of jobs relative to what they requested: the cut-off of 004 that follows the load (§3.2.2).
 
 use rms_model::Span;
 use serde::{Deserialize, Serialize};
 
 use super::sharing::millis;
 
-/// How many jobs, and the sum of their slowdowns.
+/// The number of jobs, and the sum of their slowdowns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "(u64, u64, u64)", from = "(u64, u64, u64)")]
 pub struct Slowdowns {
     n_jobs: u64,
-    /// In parts of [`UNIT`]; each is rounded down.
+    /// In units of 1 / [`UNIT`]; each summand is rounded down.
     sum: u128,
 }
 
-/// Of a slowdown: a sum over a million jobs is off by less than one in a million.
+/// The unit of a slowdown: a sum over a million jobs is off by less than one in a million.
 const UNIT: u128 = 1 << 40;
 
 impl Slowdowns {
-    /// Is none of a job?
+    /// Returns whether no job has been added.
     pub(crate) fn is_empty(&self) -> bool {
         self.n_jobs == 0
     }
 
-    /// One more job was in the system for so long and had asked for so much.
+    /// Adds a job with its response time and its requested time.
     pub(crate) fn add(&mut self, response: Span, requested: Span) {
         let requested = u128::from(millis(requested).max(1));
         self.n_jobs = self.n_jobs.saturating_add(1);
         self.sum = self.sum.saturating_add(u128::from(millis(response)) * UNIT / requested);
     }
 
-    /// Their mean as a fraction; `None` if there are none.
+    /// Returns the mean as a fraction; `None` if there are no jobs.
     pub(crate) fn mean(&self) -> Option<(i128, i128)> {
         let sum = i128::try_from(self.sum).ok()?;
         let count = i128::from(self.n_jobs).checked_mul(UNIT as i128)?;

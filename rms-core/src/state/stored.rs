@@ -1,4 +1,4 @@
-//! The jobs as a snapshot stores them: each environment once, however many jobs share it.
+//! The jobs as a snapshot stores them: each environment once, whichever jobs share it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

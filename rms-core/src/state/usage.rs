@@ -1,17 +1,17 @@
-//! What the jobs of each user take: counted by the index, bounded by quotas.
+//! The resources that the jobs of each user take: counted by the index, limited by quotas.
 
 use rms_model::Environment;
 use rms_model::Work;
 
-/// What the jobs of a user take; those that are done do not count.
+/// What the jobs of a user take; jobs that are done do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) n_jobs: u32,
-    /// Of scripts and commands, and of environments, where those that several jobs share count once.
+    /// The size of scripts, commands and environments; an environment that several jobs share counts once.
     pub(crate) n_bytes: u64,
 }
 
-/// The bytes of what a job executes.
+/// Returns the size of what a job executes.
 pub(crate) fn work_bytes(work: &Work) -> u64 {
     let texts = |texts: &[String]| texts.iter().map(|text| text.len() as u64).sum::<u64>();
     match work {

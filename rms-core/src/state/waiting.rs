@@ -29,7 +29,7 @@ impl QueueKey {
     }
 }
 
-/// What a pass must know of a queued job to skip it.
+/// What a pass must know about a queued job to skip it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// The nodes of its smallest size over all clusters; on core-shared clusters, logical CPUs.
@@ -139,7 +139,7 @@ fn only_cluster(request: &Request) -> Option<PlainDemand> {
 /// Queued jobs and their demands.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobQueue {
-    /// None of them is empty.
+    /// Each block has at least one job.
     blocks: Vec<Block>,
     n_jobs: usize,
 }
@@ -153,18 +153,18 @@ struct Block {
     fewest: [u32; N_CPU_CLASSES],
 }
 
-/// How many nodes have so many cores free, now and beside the reservation of the first job that waits; for searches of
-/// the queue for slices.
+/// For each number of cores, how many nodes have that many free, now and beside the reservation of the first waiting
+/// job; for searches of the queue for slices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SliceRoom {
     threads: u32,
-    /// By the number of cores.
+    /// Indexed by the number of cores.
     now: Vec<u32>,
     /// The counts for jobs that run beyond the start of the reservation, which is this far ahead.
     later: Option<(Span, Vec<u32>)>,
 }
 
-/// For how long so many nodes stay free from now on; for searches of the queue.
+/// How long a number of nodes stays free from now on; for searches of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     n_free: u32,
@@ -191,7 +191,7 @@ impl JobQueue {
         self.n_jobs
     }
 
-    /// In the order of the queue.
+    /// Iterates in the order of the queue.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (QueueKey, &Demand)> + Clone + '_ {
         self.blocks.iter().flat_map(|block| &block.entries).map(|(key, demand)| (*key, demand))
     }
@@ -300,7 +300,7 @@ impl JobQueue {
     }
 }
 
-/// Two queues are equal however they are divided into blocks.
+/// Compares queues without regard to their division into blocks.
 impl PartialEq for JobQueue {
     fn eq(&self, other: &JobQueue) -> bool {
         self.n_jobs == other.n_jobs && self.iter().eq(other.iter())
@@ -329,7 +329,7 @@ impl Block {
         }
     }
 
-    /// Is the demand a minimum of the block, in time or in nodes of slices?
+    /// Returns whether the demand is a minimum of the block, in time or in nodes of slices.
     fn sets_a_minimum(&self, demand: &Demand) -> bool {
         let is_fewest = |slice: &SliceDemand| self.fewest[cpu_class(slice.cpus)] == slice.nodes;
         self.shortest[class(demand.least_nodes)] == Some(demand.shortest())
@@ -346,7 +346,7 @@ impl Block {
 }
 
 impl SliceRoom {
-    /// `now` has for each number of cores how many nodes have as many free.
+    /// Creates it from `now`: for each number of cores, how many nodes have that many free.
     pub(crate) fn new(threads: u32, now: Vec<u32>) -> SliceRoom {
         SliceRoom { threads: threads.max(1), now, later: None }
     }
@@ -360,12 +360,12 @@ impl SliceRoom {
         self.later = Some((after, counts));
     }
 
-    /// `n_nodes` nodes have fewer cores free, each of them `after` instead of `before`.
+    /// Records that `n_nodes` nodes have fewer cores free, each of them `after` instead of `before`.
     pub(crate) fn take_now(&mut self, before: i64, after: i64, n_nodes: u32) {
         SliceRoom::take(&mut self.now, before, after, n_nodes);
     }
 
-    /// The same for the counts beside the reservation.
+    /// Does the same for the counts beside the reservation.
     pub(crate) fn take_later(&mut self, before: i64, after: i64, n_nodes: u32) {
         if let Some((_, counts)) = &mut self.later {
             SliceRoom::take(counts, before, after, n_nodes);
@@ -403,7 +403,8 @@ fn cpu_class(cpus: u32) -> usize {
 }
 
 impl Room {
-    /// `longest` returns for how long so many nodes of one cluster stay free, on the cluster where that is longest.
+    /// Creates it; `longest` returns for how long a number of nodes of one cluster stays free, on the cluster where
+    /// that is longest.
     pub(crate) fn new(n_free: usize, mut longest: impl FnMut(u32) -> Span) -> Room {
         let n_free = u32::try_from(n_free).unwrap_or(u32::MAX);
         let mut room = Room { n_free, ..Room::default() };
@@ -435,7 +436,7 @@ mod tests {
 
     use super::*;
 
-    /// Against a map and a look at each, while jobs come and leave anywhere.
+    /// Compares with a map and a check of each entry, while jobs come and leave anywhere.
     #[test]
     fn a_search_finds_whom_a_look_at_each_finds() {
         let mut dice = Dice::new(3);

@@ -1,47 +1,47 @@
-//! How a profile keeps its steps: in order, in chunks that know their least and most nodes.
+//! The storage of a profile's steps: in order, in chunks that know their least and most nodes.
 //!
-//! One sorted vector is fastest while it is short; past some thousand steps an insertion moves too much memory, and
-//! a search reads too much of it. So the vector is cut into chunks. A search skips a chunk by its extremes, and adding
-//! to all steps of a chunk is one addition to its `lift`. A profile of up to [`MOST_STEPS`] steps is one chunk, so a
-//! plain vector. Figures are printed by the bench.
+//! One sorted vector is fastest while it is short; beyond some thousand steps an insertion moves too much memory, and a
+//! search reads too much of it. So the vector is cut into chunks. A search skips a chunk by its extremes, and adding to
+//! all steps of a chunk is one addition to its `lift`. A profile of up to [`MOST_STEPS`] steps is one chunk, which is a
+//! plain vector. The bench prints figures.
 
 use super::{Step, walked};
 use crate::time::Time;
 
-/// Steps in ascending order of time, never two at one time.
+/// Steps in ascending order of time, never two at the same time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
-    /// None of them is empty.
+    /// No chunk is empty.
     chunks: Vec<Chunk>,
 }
 
 #[derive(Debug)]
 struct Chunk {
-    /// Where the first step begins; kept beside the vector so that a search need not follow it.
+    /// The begin of the first step; stored beside the vector so that a search need not read the vector.
     first: Time,
-    /// To be added to the nodes of every step, to `least` and to `most`.
+    /// The number to add to the nodes of every step, to `least` and to `most`.
     lift: i64,
     least: i64,
     most: i64,
-    /// Have `first`, `least` and `most` to be read anew? Only within a change.
+    /// Whether `first`, `least` and `most` must be recomputed; only during a change.
     is_stale: bool,
     steps: Vec<Step>,
 }
 
-/// Where a step is.
+/// The position of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     chunk_idx: usize,
     step_idx: usize,
 }
 
-/// Measured best between 64 and 256: longer ones cost more at each insertion, shorter ones are more to search.
+/// Measured best between 64 and 256: longer chunks cost more at each insertion, shorter ones make searches longer.
 const MOST_STEPS: usize = 128;
 
 /// A chunk of fewer steps is joined with the next one if both are small.
 const FEW_STEPS: usize = MOST_STEPS / 8;
 
-/// With room for what is mostly added next: a block has two edges.
+/// Reserves room for the usual next addition: a block has two edges.
 impl Clone for Chunk {
     fn clone(&self) -> Chunk {
         let mut steps = Vec::with_capacity(self.steps.len() + 4);
@@ -68,7 +68,7 @@ impl Chunk {
             .fold((i64::MAX, i64::MIN), |(least, most), step| (least.min(step.nodes), most.max(step.nodes)));
     }
 
-    /// Adds to some steps. The extremes are read anew only if one of those steps may have been the one that is left.
+    /// Adds to some steps. The extremes are recomputed only if one of those steps may have been an extreme.
     fn add(&mut self, steps: std::ops::Range<usize>, nodes: i64) {
         if steps.len() == self.steps.len() {
             walked::note(1);
@@ -107,12 +107,12 @@ impl Chunk {
 impl Chunks {
     pub(super) const EMPTY: Chunks = Chunks { chunks: Vec::new() };
 
-    /// From steps that are in order.
+    /// Creates the chunks from steps that are in order.
     pub(super) fn new(steps: Vec<Step>) -> Chunks {
         let chunks = match steps.len() {
             0 => Vec::new(),
             1..=MOST_STEPS => vec![Chunk::new(steps)],
-            // Half full, as chunks are after they were split.
+            // Half full, as chunks are after a split.
             _ => steps.chunks(MOST_STEPS / 2).map(|steps| Chunk::new(steps.to_vec())).collect(),
         };
         Chunks { chunks }
@@ -149,7 +149,7 @@ impl Chunks {
         self.chunks[place.chunk_idx].step(place.step_idx)
     }
 
-    /// The last step that begins at `time` or before.
+    /// Returns the last step that begins at `time` or before.
     pub(super) fn at(&self, time: Time) -> Option<Place> {
         let chunk_idx = self.chunk_at(time)?;
         walked::note(1);
@@ -158,7 +158,7 @@ impl Chunks {
         Some(Place { chunk_idx, step_idx })
     }
 
-    /// The last chunk that begins at `time` or before.
+    /// Returns the last chunk that begins at `time` or before.
     fn chunk_at(&self, time: Time) -> Option<usize> {
         self.chunks.partition_point(|chunk| chunk.first <= time).checked_sub(1)
     }
@@ -189,20 +189,20 @@ impl Chunks {
         (chunk_idx + 1 < self.chunks.len()).then_some(Place { chunk_idx: chunk_idx + 1, step_idx: 0 })
     }
 
-    /// The last step that begins before `until`, from `place` on, whose step does.
+    /// Returns the last step from `place` on that begins before `until`; the step at `place` does.
     pub(super) fn last_before(&self, until: Time, place: Place) -> Place {
         let mut chunk_idx = place.chunk_idx;
         while self.chunks.get(chunk_idx + 1).is_some_and(|next| next.first < until) {
             chunk_idx += 1;
         }
         let first_idx = if chunk_idx == place.chunk_idx { place.step_idx } else { 0 };
-        // A request rarely spans many steps of a chunk, so looking at them in turn is faster than halving.
+        // A request rarely spans many steps of a chunk, so a linear search is faster than a binary one.
         let n_steps = self.chunks[chunk_idx].steps[first_idx..].iter().take_while(|step| step.from < until).count();
         walked::note(n_steps + chunk_idx - place.chunk_idx);
         Place { chunk_idx, step_idx: first_idx + n_steps - 1 }
     }
 
-    /// The first step from `place` on that has at most `limit` nodes.
+    /// Returns the first step from `place` on that has at most `limit` nodes.
     pub(super) fn next_within(&self, limit: i64, place: Place) -> Option<Place> {
         let mut first_idx = place.step_idx;
         for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
@@ -221,7 +221,7 @@ impl Chunks {
         None
     }
 
-    /// The first step from `place` on that has more than `limit` nodes.
+    /// Returns the first step from `place` on that has more than `limit` nodes.
     pub(super) fn next_above(&self, limit: i64, place: Place) -> Option<Place> {
         let mut first_idx = place.step_idx;
         for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
@@ -240,7 +240,7 @@ impl Chunks {
         None
     }
 
-    /// The last step of those from `first` to `last` that has more than `limit` nodes.
+    /// Returns the last step of those from `first` to `last` that has more than `limit` nodes.
     pub(super) fn last_above(&self, limit: i64, first: Place, last: Place) -> Option<Place> {
         let mut end_idx = last.step_idx + 1;
         for chunk_idx in (first.chunk_idx..=last.chunk_idx).rev() {
@@ -262,7 +262,7 @@ impl Chunks {
         None
     }
 
-    /// The most nodes from `place` on, among the steps that begin before `until`.
+    /// Returns the most nodes from `place` on, among the steps that begin before `until`.
     pub(super) fn most(&self, place: Place, until: Time) -> i64 {
         let mut most = i64::MIN;
         let mut first_idx = place.step_idx;
@@ -286,8 +286,8 @@ impl Chunks {
         most
     }
 
-    /// Adds `nodes` to everything during `[from, until)`. Neighbours that differed and still do stay apart, and
-    /// those that have become equal are joined.
+    /// Adds `nodes` to everything during `[from, until)`. Neighbours that differ stay separate, and those that have
+    /// become equal are joined.
     pub(super) fn add(&mut self, from: Time, until: Time, nodes: i64) {
         let first = self.cut(from);
         let last = self.cut(until);
@@ -297,18 +297,17 @@ impl Chunks {
             let end = if chunk_idx == last.chunk_idx { last.step_idx } else { chunk.steps.len() };
             chunk.add(begin..end, nodes);
         }
-        // Only the two edges can have become equal to what is before them: the inside moved as one.
+        // Only the two edges can have become equal to the step before them: the steps inside changed together.
         self.heal(last);
         self.heal(first);
-        // From the back, since this moves what is behind.
+        // From the back, because a removal moves what is behind.
         if last.chunk_idx != first.chunk_idx {
             self.settle(last.chunk_idx);
         }
         self.settle(first.chunk_idx);
     }
 
-    /// Makes a step begin at `time`; the function does not change. The chunk may be left longer than it should be until
-    /// it is settled.
+    /// Makes a step begin at `time` without changing the function. The chunk may be too long until it is settled.
     fn cut(&mut self, time: Time) -> Place {
         let chunk_idx = match self.chunk_at(time) {
             Some(chunk_idx) => chunk_idx,
@@ -338,12 +337,12 @@ impl Chunks {
         if self.step(place).nodes == before {
             let chunk = &mut self.chunks[place.chunk_idx];
             chunk.steps.remove(place.step_idx);
-            // Otherwise a step with as many nodes is left.
+            // Otherwise a step with as many nodes remains.
             chunk.is_stale |= place.step_idx == 0;
         }
     }
 
-    /// Summarises a chunk that was changed, if it must, and splits it, joins it or lets it go if its length asks for it.
+    /// Summarises a changed chunk, if necessary, and splits, joins or removes it according to its length.
     fn settle(&mut self, chunk_idx: usize) {
         let n_steps = self.chunks[chunk_idx].steps.len();
         if n_steps == 0 {

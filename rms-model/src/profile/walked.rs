@@ -1,7 +1,7 @@
-//! Counts the steps that walks over profiles look at (001, §6.1: basic operations); nothing, unless the feature is on.
+//! Counts the steps that walks over profiles read (001, §6.1: basic operations); does nothing without the feature.
 //!
-//! A step counts when it is read in turn, added to, or written into a new profile. A step that is found by halving, and a
-//! chunk whose extremes are enough to pass it over, count as one. The count is per thread, is only ever read by
+//! A step counts when it is read in turn, added to, or written into a new profile. A step that is found by binary
+//! search, and a chunk that is skipped by its extremes, count as one. The count is per thread, is only read by
 //! experiments, and decides nothing.
 
 #[cfg(feature = "count-steps")]
@@ -12,7 +12,7 @@ thread_local! {
     static WALKED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How many steps this thread has walked over so far; always 0 without the feature `count-steps`.
+/// Returns how many steps this thread has walked over so far; always 0 without the feature `count-steps`.
 pub fn steps_walked() -> u64 {
     #[cfg(feature = "count-steps")]
     let walked = WALKED.get();

@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 /// The setting `queue_depth` (001, §5.4).
 ///
-/// It is written down as a number, as it always was: 0 for all of them, and the largest one for `auto`, which a program that
-/// does not know it takes for all of them as well.
+/// It is stored as a number: 0 for all applications, and the largest number for `auto`, which older programs take for
+/// all as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "u32", into = "u32")]
 pub enum Depth {
     All,
     First(u32),
-    /// As many as passes are quick enough for (001, §6.3).
+    /// As many as keep passes fast enough (001, §6.3).
     Auto,
 }
 
-/// What a text is no depth for.
+/// The error for a text that is not a depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoDepth;
 
 impl Depth {
-    /// Where one begins that is the server's to choose.
+    /// The depth with which the server begins if it chooses the depth.
     pub const BEGINNING: u32 = 1000;
 }
 

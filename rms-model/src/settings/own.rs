@@ -1,4 +1,4 @@
-//! Values of a setting for single clusters or users, beside the one for all others.
+//! Values of a setting for single clusters or users, beside the general one.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use super::values::Wrong;
 
-/// The values of those who have their own, by name.
+/// The values of clusters or users with their own, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Own<T>(BTreeMap<String, T>);
 
-/// Whom a setting with a name behind an `@` is about.
+/// The cluster or user of a setting with a name behind an `@`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject<'a> {
     Cluster(&'a str),
     User(&'a str),
 }
 
-/// Who may have a value of a setting for himself.
+/// Whether clusters or users may have their own value of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     Cluster,
     User,
 }
 
-/// How the values of a setting that somebody has for himself are reached, by his name.
+/// How the values of a setting for single clusters or users are accessed by name.
 pub(super) struct OwnRow {
     pub(super) whose: Whose,
     pub(super) names: fn(&Settings) -> Vec<&str>,
@@ -35,16 +35,16 @@ pub(super) struct OwnRow {
     pub(super) forget: fn(&mut Settings, &str),
 }
 
-/// What a setting of one cluster or user is set to so that the one for all counts again.
+/// The value that makes the general setting apply to a cluster or user again.
 pub const AS_OTHERS: &str = "default";
 
 impl<T> Own<T> {
-    /// The value of this one, if it has its own.
+    /// Returns the value of this cluster or user, if it has its own.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.0.get(name)
     }
 
-    /// Whether nobody has its own.
+    /// Returns whether none has its own value.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -57,7 +57,7 @@ impl<T> Own<T> {
         self.0.remove(name);
     }
 
-    /// Those who have their own.
+    /// Lists those with their own values.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

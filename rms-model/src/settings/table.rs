@@ -1,4 +1,5 @@
-//! All settings: a row for each, with its name, the form of its values, and whose own it may be.
+//! All settings: a row for each, with its name, the form of its values, and whether clusters or users may have their
+//! own.
 
 use super::Settings;
 use super::own::{OwnRow, Whose};
@@ -8,12 +9,12 @@ use super::values::{
     VALID, VIEW_SHARE, WALL, Wrong, YES_OR_NO,
 };
 
-/// How the value of one setting is reached.
+/// How the value of one setting is accessed.
 pub(super) struct Row {
     pub(super) key: &'static str,
     pub(super) get: fn(&Settings) -> String,
     pub(super) set: fn(&mut Settings, &str) -> Result<(), Wrong>,
-    /// If clusters or users may have their own.
+    /// Present if clusters or users may have their own values.
     pub(super) own: Option<OwnRow>,
 }
 
@@ -49,7 +50,7 @@ macro_rules! own {
     };
 }
 
-/// In the order they are shown.
+/// The rows in the order of display.
 pub(super) const TABLE: &[Row] = &[
     setting!(fair_start, SPAN, Cluster fair_start_at),
     setting!(resched_timer, SPAN),
@@ -100,7 +101,7 @@ pub(super) const TABLE: &[Row] = &[
     setting!(mix_free_nodes in sharing, YES_OR_NO),
 ];
 
-/// The names of the settings, in the order they are shown.
+/// The names of the settings in the order of display.
 pub const KEYS: [&str; TABLE.len()] = {
     let mut keys = [""; TABLE.len()];
     let mut idx = 0;

@@ -1,4 +1,4 @@
-//! How values of settings are printed and read.
+//! Prints and parses the values of settings.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -12,28 +12,29 @@ use crate::resources::Mebibytes;
 use crate::sharing::{MaxSlowdown, Ratio, RuntimeModel};
 use crate::time::{ParseSpanError, Span};
 
-/// How the values of some settings are printed and read. What was read once is read for ever: journals have it.
+/// How the values of some settings are printed and parsed. Accepted values must stay valid, because journals contain
+/// them.
 pub(super) struct Form<T: 'static> {
     pub(super) print: fn(&T) -> String,
     pub(super) read: fn(&str) -> Result<T, Wrong>,
 }
 
-/// Why a text is no value.
+/// The error for a text that is not a value.
 #[derive(Debug)]
 pub(super) enum Wrong {
     Span(ParseSpanError),
-    /// What would be one.
+    /// What is expected instead.
     Expected(&'static str),
 }
 
-/// A limit that is none.
+/// The word for no limit.
 const NONE: &str = "none";
 
-/// Sums of a few of these are times that the pass plans with, so none may come near the end of time.
+/// Passes add a few of these to times, so none may come near the end of time.
 pub(super) const SPAN: Form<Span> = Form { print: Span::to_string, read: span };
-/// Longer than zero.
+/// A time longer than zero.
 pub(super) const WALL: Form<Span> = Form { print: Span::to_string, read: wall };
-/// An offer that is over at once would be nothing but noise.
+/// A time above zero: an offer that expires at once would be useless.
 pub(super) const VALID: Form<Span> = Form {
     print: Span::to_string,
     read: |text| {
@@ -60,17 +61,17 @@ pub(super) const PRICE: Form<u64> = Form {
 };
 pub(super) const SHARE: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 1..=MAX_SHARE, "a whole number from 1 to 1000000") };
-/// It may be nothing.
+/// A percentage that may be 0.
 pub(super) const PERCENT: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 0..=100, "a whole number from 0 to 100") };
 pub(super) const VIEW_SHARE: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 1..=100, "a whole number of percent from 1 to 100") };
 pub(super) const JOBS: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 1..=u32::MAX, "a whole number of at least 1") };
-/// All combinations of so many are tried.
+/// The number of mates; small, because all combinations are tried.
 pub(super) const MATES: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 1..=8, "a whole number from 1 to 8") };
-/// Each has a part of what the one before it has.
+/// The number of sharers, each of which has a part of what the one before it has.
 pub(super) const SHARERS: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 2..=8, "a whole number from 2 to 8") };
 pub(super) const DEPTH: Form<Depth> =
@@ -87,7 +88,7 @@ pub(super) const MAX_SLOWDOWN: Form<MaxSlowdown> = Form {
     print: MaxSlowdown::to_string,
     read: |text| parsed(text, "a number like 10 or 2.5, infinite, average, mean, median or p70"),
 };
-/// Whoever lent all would not go on at all.
+/// A factor below 1: a job that lends everything would stop.
 pub(super) const FACTOR: Form<Ratio> = Form {
     print: Ratio::to_string,
     read: |text| {
@@ -95,7 +96,7 @@ pub(super) const FACTOR: Form<Ratio> = Form {
         factor.ok_or(Wrong::Expected("a part below 1, as 0.5 or 2/3"))
     },
 };
-/// No node has an exbibyte.
+/// Memory below an exbibyte.
 pub(super) const MEMORY: Form<Mebibytes> = Form {
     print: |memory| memory.0.to_string(),
     read: |text| number(text, 0..=(1 << 40) - 1, "MiB, as a whole number; 0 counts none").map(Mebibytes),
@@ -104,7 +105,7 @@ pub(super) const LICENCES: Form<Devices> = Form {
     print: |licences| if licences.is_empty() { NONE.to_owned() } else { licences.to_string() },
     read: |text| {
         let parsed = if text == NONE { Ok(Devices::default()) } else { text.parse() };
-        // What looks like a type is a count that is none.
+        // A name that looks like a type is a wrong count.
         let parsed = parsed.ok().filter(|all: &Devices| all.iter().all(|(name, _)| !name.contains(':')));
         parsed.ok_or(Wrong::Expected("none, or names with counts: matlab:20,ansys:5"))
     },

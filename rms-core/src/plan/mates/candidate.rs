@@ -28,7 +28,7 @@ pub(super) struct Candidate<'a> {
 /// The time in system and the requested time of a job, of which its slowdown is the ratio.
 #[derive(Clone, Copy)]
 pub(super) struct JobTimes {
-    /// From its submission to its limit, without the guest.
+    /// The time from its submission to its limit, without the guest.
     pub(super) in_system: Span,
     pub(super) requested: Span,
 }
@@ -93,7 +93,7 @@ impl JobTimes {
         millis(self.requested).max(1).into()
     }
 
-    /// Is its slowdown below the cut-off?
+    /// Returns whether its slowdown is below the cut-off.
     pub(super) fn is_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
         let (numerator, denominator) = cut_off.parts();
         let (spent, requested) = (self.response_with(guest), self.requested());
@@ -131,7 +131,8 @@ impl Owner {
         1 + owners.iter().map(|owner| Owner::n_sharers(&owner.owners)).max().unwrap_or(0)
     }
 
-    /// Does it run for as long as the guest while it lends what it does now, and do its own owners run long enough?
+    /// Returns whether it runs for as long as the guest while it lends what it does now, and its own owners run long
+    /// enough.
     pub(super) fn outlasts(&self, guest: Span) -> bool {
         let done = self.rate.saturating_mul(millis(guest));
         let end = || guest + whole_seconds(self.left - done, self.alone);
@@ -154,13 +155,13 @@ impl Candidate<'_> {
         all_times
     }
 
-    /// Are all of them below the cut-off?
+    /// Returns whether all of them are below the cut-off.
     pub(super) fn all_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
         self.times.is_below(cut_off, guest)
             && (self.owners.is_empty() || self.all_times().iter().all(|times| times.is_below(cut_off, guest)))
     }
 
-    /// Is the job the candidate, or one of its owners?
+    /// Returns whether the job is the candidate, or one of its owners.
     pub(super) fn involves(&self, job: JobId) -> bool {
         let mut involves = self.job == job;
         Owner::each(&self.owners, &mut |owner| involves |= owner.job == job);
@@ -220,12 +221,13 @@ pub(super) fn longest_guest(state: &State, lender: &Lender, left: u64) -> u64 {
 }
 
 impl Offer<'_> {
-    /// Does the mate run as long as a guest with this work at this rate? Exact, because work is compared with work.
+    /// Returns whether the mate runs as long as a guest with this work at this rate. Exact, because work is compared
+    /// with work.
     pub(super) fn outlasts(&self, (work, rate): (u64, u64)) -> bool {
         u128::from(self.left) * u128::from(rate) >= u128::from(work) * u128::from(self.rate)
     }
 
-    /// A guest that runs so long delays the mate: are the owners of the mate's borrowed cores still there then?
+    /// Returns whether the owners of the mate's borrowed cores outlast the mate, delayed by a guest that takes `took`.
     pub(super) fn ends_inside_owners(&self, took: Span) -> bool {
         let left = self.left.saturating_sub(self.rate.saturating_mul(millis(took)));
         self.owners.is_empty() || {

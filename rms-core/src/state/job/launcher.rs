@@ -11,9 +11,9 @@ use super::{Job, Phase};
 pub struct Launcher {
     pub filter: Filter,
     pub link: LauncherLink,
-    /// Since when a first request is expected: since the subscription, or since a hold was lifted.
+    /// The time since which a first request is expected: since the subscription, or since a hold was lifted.
     pub expected_since: Time,
-    /// Of the newest request; once the application has started, of the one that was granted.
+    /// The tag of the newest request; once the application has started, of the granted one.
     pub tag: Option<Tag>,
     /// The launcher's answer to the present start.
     pub answer: Option<StartAnswer>,
@@ -29,7 +29,7 @@ pub enum LauncherLink {
     Away {
         since: Time,
     },
-    /// Away for longer than `launcher_grace`; its processes run on without it (`launcher_policy`).
+    /// Away for longer than `launcher_grace`; its processes continue without it (`launcher_policy`).
     Lost {
         since: Time,
     },
@@ -38,22 +38,23 @@ pub enum LauncherLink {
 /// How a launcher answered the start of its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartAnswer {
-    /// It uses the nodes by its own means.
+    /// The launcher uses the nodes by its own means.
     Accepted { at: Time },
     /// The agents start its processes.
     Launched { at: Time },
 }
 
-/// Since when the server waits for a launcher, or when a limit ends; which of them apply depends on the job's state.
+/// The times since when the server waits for a launcher, or when a limit ends; which of them apply depends on the job's
+/// state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LauncherTimers {
-    /// Waiting for the first request since.
+    /// The time since which the first request is awaited.
     pub(crate) request: Option<Time>,
-    /// Waiting for the launcher to launch or accept since.
+    /// The time since which the launcher is to launch or accept.
     pub(crate) answer: Option<Time>,
-    /// Waiting for the launcher to reconnect since.
+    /// The time since which the launcher is to reconnect.
     pub(crate) attach: Option<Time>,
-    /// The end of the wall time, where no agent counts it.
+    /// The end of the wall time, if no agent counts it.
     pub(crate) wall: Option<Time>,
 }
 
@@ -79,7 +80,7 @@ impl Launcher {
 }
 
 impl Job {
-    /// Since when the launcher is away, so that it cannot be notified of a start.
+    /// The time since when the launcher is away, so that it cannot be notified of a start.
     pub(crate) fn launcher_away_since(&self) -> Option<Time> {
         match self.launcher.as_ref()?.link {
             LauncherLink::Connected { .. } => None,
@@ -89,7 +90,8 @@ impl Job {
 
     pub(crate) fn launcher_timers(&self) -> LauncherTimers {
         let Some(launcher) = &self.launcher else { return LauncherTimers::default() };
-        // Time that a launcher had no connection does not count against it, or a restart of the server would end all.
+        // Time without a connection to the launcher does not count against it; otherwise a restart of the server would
+        // end all.
         let (connected, away) = match launcher.link {
             LauncherLink::Connected { since } => (Some(since), None),
             LauncherLink::Away { since } => (None, Some(since)),
@@ -129,7 +131,7 @@ impl Job {
     }
 }
 
-/// Launcher timers by kind, in order of time.
+/// Launcher timers by kind, ordered by time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LauncherTimerIndex {
     pub(crate) requests: std::collections::BTreeSet<(Time, JobId)>,

@@ -21,7 +21,7 @@ impl Shares {
         self.place(*node).ok().map(|idx| &self.0[idx].1)
     }
 
-    /// In the order of the nodes' ids.
+    /// Iterates in the order of the nodes' ids.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Share)> {
         self.0.iter().map(|(node, share)| (node, share))
     }
@@ -48,7 +48,7 @@ impl Shares {
     }
 }
 
-/// Of one node only the last part counts.
+/// Keeps only the last part of each node.
 impl FromIterator<(NodeId, Share)> for Shares {
     fn from_iter<I: IntoIterator<Item = (NodeId, Share)>>(shares: I) -> Shares {
         let mut shares = Shares(shares.into_iter().collect());
