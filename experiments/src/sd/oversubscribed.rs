@@ -38,7 +38,7 @@ pub(super) struct Cluster<'a> {
 /// A running job. Work and time are counted in half nodes times milliseconds.
 struct Running {
     nodes: Vec<usize>,
-    /// How many of them have another job, too.
+    /// How many of its nodes have another job, too.
     n_shared: usize,
     left: i64,
     used: i64,

@@ -91,7 +91,8 @@ pub struct Admission {
 }
 
 /// Accepts new connections of one endpoint. No connection waits for a place: each kind has a number of places, and when
-/// all are taken, the oldest of whoever holds the most is evicted. So any number of silent connections blocks nobody.
+/// all are taken, the oldest place of the holder with the most is evicted. So any number of silent connections blocks
+/// no other.
 #[derive(Debug)]
 pub struct AcceptLoop {
     quinn: quinn::Endpoint,

@@ -75,7 +75,8 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
 /// identity by our certificate, as over the network, and by a signature that is valid for our user's processes alone.
 ///
 /// # Errors
-/// Nobody listens there, or another user does, or the server refuses us. A connection over the network may still succeed.
+/// No process listens there, or another user's does, or the server refuses us. A connection over the network may still
+/// succeed.
 pub async fn dial_local(path: &Path, credentials: &Credentials) -> Result<Link, LinkError> {
     let dialled = tokio::time::timeout(DIAL_TIMEOUT, dial(path, credentials)).await;
     dialled.unwrap_or(Err(LinkError::TooSlow { secs: DIAL_TIMEOUT.as_secs() }))
