@@ -1,9 +1,10 @@
 //! The evaluation of 001: external launchers that select their resources from views, compared with a server that is
 //! given all sizes.
 //!
-//! Both systems are the production core in virtual time. With [`System::Views`] model launchers subscribe to it, run the
-//! scheduling functions of real launchers on the views it sends, and send requests back. With [`System::Listed`] each
-//! application lists every size at once, as with OAR, and the core's built-in launcher chooses. Nothing here schedules.
+//! Both systems are the production core in virtual time. With [`System::Views`] model launchers subscribe to it, run
+//! the scheduling functions of real launchers on the views it sends, and send requests back. With [`System::Listed`]
+//! each application lists every size at once, as with OAR, and the core's built-in launcher chooses. Nothing here
+//! schedules.
 
 mod assumption;
 mod claims;

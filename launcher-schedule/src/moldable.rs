@@ -122,8 +122,8 @@ pub struct NoFraction {
 }
 
 impl Amdahl {
-    /// `numerator / denominator` of the work is parallel; `on_one` is the wall time on one node of each cluster that can
-    /// be used.
+    /// `numerator / denominator` of the work is parallel; `on_one` is the wall time on one node of each cluster that
+    /// can be used.
     ///
     /// # Errors
     /// The fraction is more than 1, or its denominator is 0.

@@ -189,7 +189,8 @@ impl Dialogue {
         Ok(output)
     }
 
-    /// Handles a message of the other end. No message can make this end invalid; errors of the message are in the output.
+    /// Handles a message of the other end. No message can make this end invalid; errors of the message are in the
+    /// output.
     pub fn receive(&mut self, now: Time, message: &Message) -> Output {
         // A proposal lapses before a message of the same time is handled.
         let mut output = self.tick(now);

@@ -109,8 +109,8 @@ async fn redeem(
     }
 }
 
-/// Connects once with a new certificate after it was saved, so that the server revokes those that it replaces. If that fails,
-/// the first command that uses the certificate does it.
+/// Connects once with a new certificate after it was saved, so that the server revokes those that it replaces. If that
+/// fails, the first command that uses the certificate does it.
 pub async fn come_with(address: SocketAddr, credentials: &Credentials) {
     let coming = async {
         let endpoint = Endpoint::dial(credentials).ok()?;

@@ -1,5 +1,5 @@
-//! Evolving applications get what they were promised: each stage in its order, with its nodes, for at least its time, and
-//! no later than its expand limit and the documented grace allow.
+//! Evolving applications get what they were promised: each stage in its order, with its nodes, for at least its time,
+//! and no later than its expand limit and the documented grace allow.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Every negotiation ends in its time: once a proposal has lapsed, or what was agreed is overdue, the server has ended it.
+//! Every negotiation ends in its time: once a proposal has lapsed, or what was agreed is overdue, the server has ended
+//! it.
 
 use rms_core::State;
 use rms_model::Time;

@@ -188,7 +188,8 @@ mod tests {
         let mean_run = runs.iter().sum::<f64>() / 10_000.0;
         assert!((mean_run / 4863.0 - 1.0).abs() < 0.12, "{mean_run}");
         let mean_gap = trace.records[9_999].submit.as_secs() as f64 / 10_000.0;
-        // Heavy-tailed, so seeds differ much: 840 to 1030. The sample has 771, which is usual without the last factor of GAP.
+        // Heavy-tailed, so seeds differ much: 840 to 1030. The sample has 771, which is usual without the last factor
+        // of GAP.
         assert!((750.0..1150.0).contains(&mean_gap), "{mean_gap}");
         // The sample has 884 jobs from 12 to 13 o'clock and 88 from 3 to 4.
         let at_hour = |hour| trace.records.iter().filter(|record| record.submit.as_secs() / 3600 % 24 == hour).count();

@@ -1,5 +1,5 @@
-//! Faults that are injected when a negotiation enters a phase, or a little later: a phase that takes milliseconds is hardly
-//! ever hit by chance.
+//! Faults that are injected when a negotiation enters a phase, or a little later: a phase that takes milliseconds is
+//! hardly ever hit by chance.
 
 use negotiation::{NegotiationId, Phase};
 use rms_api::Call;

@@ -80,8 +80,8 @@ impl Endpoint {
         Endpoint::bind_on(bind(listen)?, credentials, serve, tuning)
     }
 
-    /// As [`Endpoint::bind`], for an endpoint that a later process continues: it keeps in `dir` the state by which its peers
-    /// notice the restart at once.
+    /// As [`Endpoint::bind`], for an endpoint that a later process continues: it keeps in `dir` the state by which its
+    /// peers notice the restart at once.
     ///
     /// # Errors
     /// As [`Endpoint::bind`].
