@@ -383,7 +383,7 @@ fn gives(dialogue: &&Dialogue) -> bool {
     dialogue.phase() == Phase::Accepted && dialogue.direction() == Some(Direction::Shrink)
 }
 
-/// The time before a deadline at which it still answers; an answer takes half of it to arrive.
+/// The longest time before a proposal lapses at which a last-minute answer is sent; it takes half of it to arrive.
 const LAST_MINUTE: Span = Span::from_millis(2);
 /// How many of its messages a liar may repeat.
 const MOST_SAID: usize = 32;

@@ -75,7 +75,7 @@ impl Tuning {
     /// How long a handshake may take, and how long a peer without a certificate may take to say what it wants.
     pub(super) const HALF_OPEN: Duration = Duration::from_secs(5);
     pub(super) const STRANGER: Duration = Duration::from_secs(3);
-    /// From this many connections of peers without a certificate on, a new one must first prove that it receives at its
+    /// From this many connections without a proven certificate on, a new one must first prove that it receives at its
     /// address.
     pub(super) const PROVE_ADDRESS_FROM: usize = 64;
     /// First packets that were not processed yet; processing takes microseconds.
